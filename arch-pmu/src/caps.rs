@@ -32,7 +32,7 @@ impl From<AmdCaps> for PmuCaps {
 }
 
 impl PmuCaps {
-    /// Whose PMU it is.
+    /// Returns the vendor of the PMU.
     #[must_use]
     pub const fn vendor(&self) -> Vendor {
         match self {
@@ -50,7 +50,7 @@ impl PmuCaps {
         }
     }
 
-    /// General-purpose and fixed counters.
+    /// Returns the numbers of general-purpose and fixed counters.
     #[must_use]
     pub const fn count(&self) -> (u8, u8) {
         match self {
@@ -59,7 +59,7 @@ impl PmuCaps {
         }
     }
 
-    /// The guest's counters.
+    /// Returns the guest's counters.
     #[must_use]
     pub fn counters(&self) -> CounterSet {
         match self {
@@ -68,7 +68,7 @@ impl PmuCaps {
         }
     }
 
-    /// Every bit a counter can hold.
+    /// Returns a mask of every bit a counter can hold.
     #[must_use]
     pub const fn counter_mask(&self) -> u64 {
         match self {

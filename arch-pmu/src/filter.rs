@@ -44,7 +44,7 @@ impl EventFilter {
     /// The largest list, as in KVM.
     pub const MOST_EVENTS: usize = 300;
 
-    /// A filter that allows, or denies, `events` and the fixed counters with their bit set in `fixed`.
+    /// Creates a filter that allows, or denies, `events` and the fixed counters with their bit set in `fixed`.
     pub fn new(action: Action, mut events: Vec<Event>, fixed: u32) -> Result<Self, TooManyEvents> {
         if events.len() > Self::MOST_EVENTS {
             return Err(TooManyEvents(events.len()));

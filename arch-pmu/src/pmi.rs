@@ -33,7 +33,7 @@ pub enum Delivery {
 }
 
 impl Lvtpc {
-    /// The destination of a PMI now.
+    /// Returns the destination of a PMI now.
     #[must_use]
     pub const fn delivery(self) -> Delivery {
         match (self.masked(), self.mode()) {

@@ -16,25 +16,25 @@ pub const MAX_FIXED: usize = 4;
 pub struct CounterId(u8);
 
 impl CounterId {
-    /// General-purpose counter `n`; `None` if there is no such counter on any guest.
+    /// Returns general-purpose counter `n`; `None` if there is no such counter on any guest.
     #[must_use]
     pub const fn gp(n: usize) -> Option<Self> {
         if n < MAX_GP { Some(Self(n as u8)) } else { None }
     }
 
-    /// Fixed counter `n`; `None` if there is no such counter on any guest.
+    /// Returns fixed counter `n`; `None` if there is no such counter on any guest.
     #[must_use]
     pub const fn fixed(n: usize) -> Option<Self> {
         if n < MAX_FIXED { Some(Self((MAX_GP + n) as u8)) } else { None }
     }
 
-    /// Its place in an array of [`MAX_COUNTERS`].
+    /// Returns its place in an array of [`MAX_COUNTERS`].
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The fixed counter's number, if it is one.
+    /// Returns the fixed counter's number, if it is one.
     #[must_use]
     pub const fn as_fixed(self) -> Option<usize> {
         (self.0 as usize).checked_sub(MAX_GP)
@@ -79,13 +79,13 @@ impl CounterSet {
         Self(!self.0 & Self::ALL.0)
     }
 
-    /// A bit for each counter, by [`CounterId::index`].
+    /// Returns a bit for each counter, by [`CounterId::index`].
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0 as u16
     }
 
-    /// The counters of `bits`; bits of no counter are ignored.
+    /// Returns the counters of `bits`; bits of no counter are ignored.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits as u32 & Self::ALL.0)
@@ -242,7 +242,7 @@ pub enum Source {
 pub struct Spec(pub Source);
 
 impl Spec {
-    /// Counts in ring 3.
+    /// Returns whether it counts in ring 3.
     #[must_use]
     pub const fn user(self) -> bool {
         match self.0 {
@@ -251,7 +251,7 @@ impl Spec {
         }
     }
 
-    /// Counts in ring 0.
+    /// Returns whether it counts in ring 0.
     #[must_use]
     pub const fn kernel(self) -> bool {
         match self.0 {
@@ -279,7 +279,7 @@ impl Spec {
         }
     }
 
-    /// Whose encoding the event has. Fixed counters are Intel's.
+    /// Returns the vendor whose encoding the event has. Fixed counters are Intel's.
     #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self.0 {
@@ -299,8 +299,8 @@ impl Spec {
 }
 
 impl Selection {
-    /// Event, umask, edge, invert, counter mask, IN_TX, IN_TXCP: what selects the event itself. KVM's `raw_event_mask` has the
-    /// same bits where the host has TSX (`intel_pmu_refresh`), and for AMD (AMD64_RAW_EVENT_MASK).
+    /// Returns the fields that select the event itself: event, umask, edge, invert, counter mask, IN_TX, IN_TXCP. KVM's `raw_event_mask`
+    /// has the same bits where the host has TSX (`intel_pmu_refresh`), and for AMD (AMD64_RAW_EVENT_MASK).
     #[must_use]
     pub const fn raw_config(self) -> u64 {
         let flags = (self.edge() as u64) << 18 | (self.invert() as u64) << 23;
@@ -312,7 +312,7 @@ impl Selection {
         }
     }
 
-    /// umask << 8 | event select, as lists of events have it; of a select with more than 8 bits the lower ones.
+    /// Returns umask << 8 | event select, as lists of events have it; of a select with more than 8 bits the lower ones.
     #[must_use]
     pub const fn code(self) -> u16 {
         (self.umask() as u16) << 8 | self.select() & 0xff

@@ -19,7 +19,7 @@ pub struct Vpmu<H> {
 }
 
 impl<H: HostCounters> Vpmu<H> {
-    /// A PMU at RESET.
+    /// Creates a PMU at RESET.
     pub fn new(caps: impl Into<PmuCaps>, host: H) -> Self {
         let mut registers = RegisterFile::new(caps.into());
         let caps = registers.caps();
@@ -29,7 +29,7 @@ impl<H: HostCounters> Vpmu<H> {
         Self { counters, filter, registers }
     }
 
-    /// RESET: stops every counter and sets the registers to their reset values. No PMI from before outlives it.
+    /// Handles RESET: stops every counter and sets the registers to their reset values. No PMI from before outlives it.
     pub fn reset(&mut self) {
         self.counters.reset();
         self.registers.reset(&mut self.counters, &self.filter);
@@ -44,12 +44,12 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.reprogram_all_at_entry();
     }
 
-    /// The guest's PMU.
+    /// Returns the guest's PMU.
     pub fn caps(&self) -> PmuCaps {
         self.registers.caps()
     }
 
-    /// The host side of the counters.
+    /// Returns the host side of the counters.
     pub fn host(&mut self) -> &mut H {
         self.counters.host()
     }
@@ -64,12 +64,12 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.pmi_requested()
     }
 
-    /// Overflows so far.
+    /// Returns the counts of overflows so far.
     pub fn stats(&self) -> VpmuStats {
         self.counters.stats()
     }
 
-    /// The guest reads MSR `index`.
+    /// Handles the guest's read of MSR `index`.
     ///
     /// # Errors
     /// #GP if the guest has no such register.
@@ -77,7 +77,7 @@ impl<H: HostCounters> Vpmu<H> {
         self.registers.read(&mut self.counters, &self.filter, index)
     }
 
-    /// The guest writes MSR `index`.
+    /// Handles the guest's write of MSR `index`.
     ///
     /// # Errors
     /// #GP if the guest has no such register, or it does not take `value`.
@@ -85,7 +85,7 @@ impl<H: HostCounters> Vpmu<H> {
         self.registers.write(&mut self.counters, &self.filter, index, value)
     }
 
-    /// RDPMC with `ecx`: the counter's value in its full width.
+    /// Handles RDPMC with `ecx`: returns the counter's value in its full width.
     ///
     /// # Errors
     /// #GP for a counter or counter type that this PMU does not have. Privilege (CPL, CR4.PCE) is the caller's matter.
@@ -94,12 +94,12 @@ impl<H: HostCounters> Vpmu<H> {
         Ok(self.counters.read(counter.ok_or(GeneralProtection)?))
     }
 
-    /// A signal said that a host event overflowed: looks at the counters behind it, and returns how many overflowed.
+    /// Looks, after a signal that a host event overflowed, at the counters behind it, and returns how many overflowed.
     pub fn kick(&mut self) -> u32 {
         self.counters.kick()
     }
 
-    /// Everything due before the guest is entered: failed starts, counters to reprogram, release by the strategy.
+    /// Does everything due before the guest is entered: failed starts, counters to reprogram, release by the strategy.
     pub fn enter(&mut self) {
         self.counters.enter();
     }
@@ -136,7 +136,7 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.global().is_empty() && !self.registers.freezes_on_pmi()
     }
 
-    /// The PMI that was taken starts no handler yet: LVTPC is masked, or has no NMI.
+    /// Reprograms counters because the PMI that was taken starts no handler yet: LVTPC is masked, or has no NMI.
     pub fn pmi_not_handled(&mut self) {
         self.counters.pmi_not_handled();
     }

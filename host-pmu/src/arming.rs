@@ -98,7 +98,7 @@ pub struct Arming {
 }
 
 impl Arming {
-    /// For a clock of `per_us` units a microsecond.
+    /// Creates one for a clock of `per_us` units a microsecond.
     #[must_use]
     pub fn new(per_us: u64) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl Arming {
         self
     }
 
-    /// A counter starts at `now` and is due after `period`.
+    /// Notes that a counter starts at `now` and is due after `period`.
     pub fn started(&mut self, counter: CounterId, now: u64, period: u64) {
         let counter = &mut self.counters[counter.index()];
         counter.due = now.saturating_add(period);
@@ -148,9 +148,9 @@ impl Arming {
         }
     }
 
-    /// A running counter is due `period` after `now`: the guest wrote it, or a signal was early and its period is set anew. A handler
-    /// that leaves its counters on, as that of AMD's PERFCTR_CORE, arms them again by a write, and is over once it has done that with
-    /// each that overflowed.
+    /// Notes that a running counter is due `period` after `now`: the guest wrote it, or a signal was early and its period is set anew. A
+    /// handler that leaves its counters on, as that of AMD's PERFCTR_CORE, arms them again by a write, and is over once it has done that
+    /// with each that overflowed.
     pub fn moved(&mut self, counter: CounterId, now: u64, period: u64) {
         let counter = &mut self.counters[counter.index()];
         let due = now.saturating_add(period);
@@ -168,7 +168,7 @@ impl Arming {
         }
     }
 
-    /// A running counter was found to have overflowed.
+    /// Notes that a running counter was found to have overflowed.
     pub fn overflowed(&mut self, counter: CounterId, now: u64) {
         let counter = &mut self.counters[counter.index()];
         counter.late = Some(now.saturating_sub(counter.due));
@@ -180,7 +180,7 @@ impl Arming {
         self.vain = 0;
     }
 
-    /// When the first of the counters was due that were found to have overflowed since the last entry.
+    /// Takes the time at which the first of the counters was due that were found to have overflowed since the last entry.
     pub const fn take_signalled(&mut self) -> Option<u64> {
         self.signalled.take()
     }
@@ -192,7 +192,8 @@ impl Arming {
         self.stage == Stage::Handled && self.signalled.is_none()
     }
 
-    /// Before a guest entry with these counters running. A setting that is returned is made now; `now` is asked for where it matters.
+    /// Decides on a new setting before a guest entry with these counters running. A setting that is returned is made now; `now` is asked
+    /// for where it matters.
     #[inline]
     pub fn entry(&mut self, running: CounterSet, now: impl FnOnce() -> u64) -> Option<Setting> {
         self.signalled = None;
@@ -225,7 +226,7 @@ impl Arming {
         Some(wanted)
     }
 
-    /// The setting with a longer interval, where signals bring the guest back again and again and none finds an overflow.
+    /// Returns the setting with a longer interval, where signals bring the guest back again and again and none finds an overflow.
     fn starved(&mut self, now: u64) -> Option<Setting> {
         let Setting::At { first, every } = self.setting else { return None };
         let signals = if first <= now { (now - first) / every + 1 } else { 0 };
@@ -241,7 +242,7 @@ impl Arming {
         Some(Setting::At { first: now.saturating_add(self.shortest), every: self.shortest })
     }
 
-    /// The vCPU rests: a signal would disturb others.
+    /// Stops the signals while the vCPU rests, because one would disturb others.
     pub fn rest(&mut self) -> Option<Setting> {
         // A handler's time has no rest in it, and an overflow that was found as the guest switched its counters off has no handler.
         (self.stage, self.found) = (Stage::Idle, 0);
@@ -252,7 +253,7 @@ impl Arming {
         })
     }
 
-    /// The setting with counters that were not just found to have overflowed; `None`: the timer is well as it is.
+    /// Returns the setting with counters that were not just found to have overflowed; `None`: the timer is well as it is.
     fn idle(&self, running: CounterSet, now: u64) -> Option<Setting> {
         let due = running.into_iter().map(|counter| self.counters[counter.index()].due).min();
         match (due, self.setting) {
@@ -271,7 +272,7 @@ impl Arming {
         }
     }
 
-    /// The setting where a counter is due long before the timer signals; `None`: none is.
+    /// Returns the setting where a counter is due long before the timer signals; `None`: none is.
     fn much_earlier(&self, running: CounterSet, now: u64) -> Option<Setting> {
         let ahead = |counter: &CounterId| {
             let Counter { due, late, .. } = self.counters[counter.index()];
@@ -282,7 +283,7 @@ impl Arming {
         (self.next(now)? > due.saturating_add(LONGEST_US * self.per_us)).then(|| self.at(running, due))
     }
 
-    /// When the timer signals next; `None` if it is off.
+    /// Returns when the timer signals next; `None` if it is off.
     const fn next(&self, now: u64) -> Option<u64> {
         match self.setting {
             Setting::At { first, every } if first <= now => Some(now + every - (now - first) % every),
@@ -291,7 +292,7 @@ impl Arming {
         }
     }
 
-    /// The setting for the time after the handler that is about to run.
+    /// Returns the setting for the time after the handler that is about to run.
     fn after_handler(&self, running: CounterSet, now: u64) -> Setting {
         let of = |counter: CounterId| {
             let Counter { due, period, late } = self.counters[counter.index()];
@@ -337,7 +338,7 @@ mod tests {
         set
     }
 
-    /// A guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each overflow was seen, and the
+    /// Simulates a guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each overflow was seen, and the
     /// settings made outside and inside of handlers.
     fn run(pmis: u64, took: impl Fn(u64) -> u64) -> (Vec<u64>, u64, u64) {
         let (mut arming, mut now, mut left) = (Arming::new(1), 0, PERIOD);

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
-/// Nanoseconds of a cheap system call on this host, the fastest of eight: the measure of what a signal costs, which takes some tens as long. It grows
-/// on nested and emulated hosts, and under a tracer.
+/// Returns the nanoseconds of a cheap system call on this host, the fastest of eight: the measure of a signal's cost, which is some tens of
+/// it. It grows on nested and emulated hosts, and under a tracer.
 pub(crate) fn cheapest_call_ns() -> u64 {
     let call = || {
         let begin = Instant::now();

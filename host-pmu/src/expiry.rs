@@ -54,7 +54,7 @@ fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
     Ok(found)
 }
 
-/// Thread time of so many steps.
+/// Measures the thread time of `steps` steps.
 fn work(steps: u64) -> u64 {
     let begin = sys::thread_ns();
     for step in 0..steps {

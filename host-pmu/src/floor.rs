@@ -46,7 +46,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// For the calling thread, the one that the timer signals. One count per TSC tick.
+    /// Creates it for the calling thread, the one that the timer signals. One count per TSC tick.
     pub fn new(tsc_khz: u64) -> Result<Self, TimerError> {
         Self::with_pace(tsc_khz, Scale::ONE)
     }
@@ -72,7 +72,7 @@ impl Floor {
         })
     }
 
-    /// Guest entries so far.
+    /// Returns the number of guest entries so far.
     #[must_use]
     pub const fn entries(&self) -> u64 {
         self.entries
@@ -83,8 +83,8 @@ impl Floor {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// The VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return. The signal of an overflow is the
-    /// first at which its counter was due; one of no overflow has no latency.
+    /// Notes that the VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return. The signal of an overflow is
+    /// the first at which its counter was due; one of no overflow has no latency.
     fn saw_signal_at(&mut self, now: u64, since_return: u64) {
         let Some(due) = self.arming.take_signalled().filter(|_| self.first > 0) else { return };
         let ahead = due.saturating_sub(self.first);

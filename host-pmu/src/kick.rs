@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use crate::sys;
 
-/// SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second one would say nothing
-/// more; queued ones would use up the limit of all processes of the user.
+/// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second one would say
+/// nothing more; queued ones would use up the limit of all processes of the user.
 #[must_use]
 pub const fn signal() -> i32 {
     sys::SIGIO
@@ -46,12 +46,12 @@ impl From<io::Error> for TimerError {
 pub struct Timer(sys::ThreadTimer);
 
 impl Timer {
-    /// For the calling thread.
+    /// Creates it for the calling thread.
     pub fn new() -> Result<Self, TimerError> {
         Ok(Self(sys::ThreadTimer::new(signal())?))
     }
 
-    /// One kick after `ns`, in the place of one that is due; 0 for none.
+    /// Sets one kick after `ns`, in the place of one that is due; 0 for none.
     pub fn set(&self, ns: u64) {
         // No value is refused, and the timer lives as long as this.
         let _ = self.0.arm(ns, 0);

@@ -42,7 +42,7 @@ pub struct SampledEvent {
 }
 
 impl SampledEvent {
-    /// `type` and `config` of its attribute; those of a tracepoint are the host's.
+    /// Returns `type` and `config` of its attribute; those of a tracepoint are the host's.
     ///
     /// # Errors
     /// This host has no such tracepoint, or hides it.
@@ -56,7 +56,7 @@ impl SampledEvent {
         }
     }
 
-    /// The names of those that are no tracepoints, and no raw ones.
+    /// Returns the names of the events that are neither tracepoints nor raw ones.
     pub fn named() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _, _)| *name)
     }
@@ -134,7 +134,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// `sample_period` or `sample_freq` of an attribute, and whether it is the latter. A clock has a fixed period always.
+    /// Returns `sample_period` or `sample_freq` of an attribute, and whether it is the latter. A clock has a fixed period always.
     #[must_use]
     pub fn of(self, event: &SampledEvent) -> (u64, bool) {
         match self {

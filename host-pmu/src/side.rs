@@ -17,7 +17,7 @@ pub trait HostPmu: HostCounters {
         false
     }
 
-    /// Host events held now.
+    /// Returns the number of host events held now.
     fn held(&self) -> u64;
 
     /// Returns what the host side did, and what failed, since the account began. Signals and kicks are the vCPU loop's.
@@ -26,7 +26,7 @@ pub trait HostPmu: HostCounters {
     /// Begins a new account: the next one is of what is done from now on. Ends a [rest](Self::rest), if there is one.
     fn restart_account(&mut self);
 
-    /// The VMM, kicked, looked for overflows `since_return` ns after KVM_RUN's return: for the latency of their signals.
+    /// Notes that the VMM, kicked, looked for overflows `since_return` ns after KVM_RUN's return: for the latency of their signals.
     fn saw_signals(&mut self, since_return: u64) {
         let _ = since_return;
     }
@@ -37,16 +37,16 @@ pub trait HostPmu: HostCounters {
         false
     }
 
-    /// The vCPU rests, its counters off, until the next account begins: nothing may signal its thread, and the time does not count
-    /// as time in which the guest left a counter idle.
+    /// Rests the vCPU, its counters off, until the next account begins: nothing may signal its thread, and the time does not count as time
+    /// in which the guest left a counter idle.
     fn rest(&mut self) {}
 
-    /// Host operations of the account; `None` if there are never any.
+    /// Returns the host operations of the account; `None` if there are never any.
     fn ops(&self) -> Option<&OpStats> {
         None
     }
 
-    /// The counts to advance by each retired instruction; `None` if the host side counts by itself.
+    /// Returns the counts to advance by each retired instruction; `None` if the host side counts by itself.
     fn stepper(&mut self) -> Option<&mut StepCounts> {
         None
     }

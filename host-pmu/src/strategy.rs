@@ -217,7 +217,7 @@ const TABLE: [Preset; 8] = [
 /// Names of the presets.
 pub const PRESETS: [&str; TABLE.len()] = names!(TABLE);
 
-/// One line about the preset `name`; empty if there is none.
+/// Returns one line about the preset `name`; empty if there is none.
 #[must_use]
 pub fn about(name: &str) -> &'static str {
     TABLE.iter().find(|row| row.name == name).map_or("", |row| row.about)
@@ -228,7 +228,7 @@ fn deferred(base: Strategy) -> Strategy {
 }
 
 impl Strategy {
-    /// The preset `name`.
+    /// Returns the preset `name`.
     pub fn preset(name: &str) -> Result<Self, StrategyError> {
         let preset =
             TABLE.iter().find(|row| row.name == name).ok_or_else(|| StrategyError::Unknown(name.to_owned()))?;
@@ -247,14 +247,14 @@ impl Strategy {
         }))
     }
 
-    /// A strategy from its TOML text.
+    /// Reads a strategy from its TOML text.
     pub fn from_toml(text: &str) -> Result<Self, StrategyError> {
         let strategy: Self = toml::from_str(text)?;
         strategy.check()?;
         Ok(strategy)
     }
 
-    /// A strategy by its TOML definition or, without one, the preset `name`.
+    /// Returns the strategy of a TOML definition or, without one, the preset `name`.
     pub fn named(name: &str, definition: Option<&str>) -> Result<Self, StrategyError> {
         definition.map_or_else(|| Self::preset(name), Self::from_toml)
     }

@@ -60,7 +60,7 @@ pub struct SimBackend {
 }
 
 impl SimBackend {
-    /// Events of a thread under `strategy`; `on_host` counts the events of the whole host.
+    /// Creates the events of a thread under `strategy`; `on_host` counts the events of the whole host.
     #[must_use]
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
         let follows_time = model.base != CountBase::Exits;
@@ -93,13 +93,13 @@ impl SimBackend {
         }
     }
 
-    /// The thread's clock.
+    /// Returns the thread's clock.
     #[must_use]
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The thread's clock.
+    /// Returns the thread's clock.
     pub const fn clock_mut(&mut self) -> &mut Clock {
         &mut self.clock
     }
@@ -118,7 +118,7 @@ impl SimBackend {
         self.switched();
     }
 
-    /// The thread was switched out and in again: perf took its events off the PMU and put them on.
+    /// Acts on a switch of the thread out and in again: perf took its events off the PMU and put them on.
     fn switched(&mut self) {
         let held = self.table.len() - self.free.len();
         if held > 0 {
@@ -130,7 +130,7 @@ impl SimBackend {
         }
     }
 
-    /// Events created so far.
+    /// Returns the counts of events created so far.
     #[must_use]
     pub const fn creates(&self) -> Creates {
         self.creates
@@ -160,7 +160,7 @@ impl SimBackend {
         self.clock.spend(cost(&self.model.costs), purpose);
     }
 
-    /// An event was enabled, for which all others of the thread stopped a moment.
+    /// Forgets the anchors because an event was enabled, for which all others of the thread stopped a moment.
     #[inline]
     fn forget_anchors(&mut self) {
         if self.goes_on {

@@ -68,7 +68,7 @@ impl Plan {
     }
 }
 
-/// Host events of other users.
+/// Returns the number of host events of other users.
 fn others(model: &Model) -> u64 {
     // Counters in use by others count as their events.
     if model.base == CountBase::GuestTime { model.host.taken } else { 0 }
@@ -177,7 +177,7 @@ impl<H: SimHost> Guests<H> {
         }
     }
 
-    /// When the last of them came to rest.
+    /// Returns when the last of them came to rest.
     fn rested_at(&mut self) -> u64 {
         self.guests.iter_mut().map(Guest::now).max().unwrap_or(0)
     }

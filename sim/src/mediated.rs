@@ -48,7 +48,7 @@ pub const MEDIATED: [Mediated; 2] = [
 ];
 
 impl Mediated {
-    /// The kind of this name.
+    /// Returns the kind of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         MEDIATED.into_iter().find(|kind| kind.name == name)
@@ -101,7 +101,7 @@ pub struct SimMediated {
 }
 
 impl SimMediated {
-    /// Counters of one vCPU thread.
+    /// Creates the counters of one vCPU thread.
     #[must_use]
     pub const fn new(model: Rc<Model>, clock: Clock, kind: Mediated) -> Self {
         let stats = Switches { accesses: 0, exits: 0, entries: 0, switches: 0 };
@@ -109,12 +109,12 @@ impl SimMediated {
         Self { model, clock, filtered: kind.filtered, counters, running, stats }
     }
 
-    /// The thread's clock.
+    /// Returns the thread's clock.
     pub const fn clock_mut(&mut self) -> &mut Clock {
         &mut self.clock
     }
 
-    /// The account.
+    /// Returns the account.
     #[must_use]
     pub const fn stats(&self) -> Switches {
         self.stats
@@ -127,7 +127,7 @@ impl SimMediated {
         self.filtered && selects
     }
 
-    /// An access without an exit, in ring 0.
+    /// Counts an access without an exit, in ring 0.
     pub fn plain_access(&mut self) {
         self.stats.accesses += 1;
         if let Some(costs) = &self.model.costs.mediated {
@@ -136,13 +136,13 @@ impl SimMediated {
         }
     }
 
-    /// Guest mode ended: the guest's registers are saved.
+    /// Saves the guest's registers, as guest mode ended.
     pub fn exited(&mut self) {
         self.stats.exits += 1;
         self.switch();
     }
 
-    /// Guest mode begins: the guest's registers are loaded.
+    /// Loads the guest's registers, as guest mode begins.
     pub fn entered(&mut self) {
         self.stats.entries += 1;
         self.switch();
@@ -159,7 +159,7 @@ impl SimMediated {
         self.running.into_iter().filter_map(|id| Some((id.index(), self.counters[id.index()]?)))
     }
 
-    /// ns of ring 3 until a counter overflows.
+    /// Returns the ns of ring 3 until a counter overflows.
     #[must_use]
     pub fn user_ns_to_overflow(&self) -> u64 {
         let times = self.clock.times();
@@ -195,7 +195,7 @@ impl HostCounters for SimMediated {
         Reprogram::Now
     }
 
-    /// Hardware counts on from 0.
+    /// Returns [`AfterOverflow::Aim`]: hardware counts on from 0.
     fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
         AfterOverflow::Aim
     }

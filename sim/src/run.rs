@@ -78,7 +78,7 @@ impl Work {
         self.ticks += ticks;
     }
 
-    /// TSC ticks of a unit; `None` where nothing was done.
+    /// Returns the TSC ticks of a unit; `None` where nothing was done.
     fn per_unit(self) -> Option<f64> {
         (self.units > 0 && self.ticks > 0).then(|| self.ticks as f64 / self.units as f64)
     }
@@ -145,7 +145,7 @@ impl Totals {
         self
     }
 
-    /// `n` per NMI taken; 0 without NMIs.
+    /// Returns `n` per NMI taken; 0 without NMIs.
     #[must_use]
     pub fn per_nmi(&self, n: u64) -> f64 {
         if self.nmis[1] == 0 { 0.0 } else { n as f64 / self.nmis[1] as f64 }
@@ -158,7 +158,7 @@ impl Totals {
         Some(with / without - 1.0)
     }
 
-    /// Events held by a vCPU, mean over time.
+    /// Returns the events held by a vCPU, mean over time.
     #[must_use]
     pub fn held_mean(&self) -> f64 {
         if self.ns == 0 { 0.0 } else { self.held_ns as f64 / self.ns as f64 }

@@ -73,14 +73,14 @@ impl Streams {
         Self(std::array::from_fn(|purpose| Stream::seed_from_u64(mix(vcpu ^ purpose as u64))))
     }
 
-    /// The stream of a purpose.
+    /// Returns the stream of a purpose.
     #[inline]
     pub const fn of(&mut self, purpose: Purpose) -> &mut Stream {
         &mut self.0[purpose as usize]
     }
 }
 
-/// Finalizer of SplitMix64: decorrelates neighbouring numbers.
+/// Mixes a number with the finalizer of SplitMix64, which decorrelates neighbouring numbers.
 const fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,13 +88,13 @@ const fn mix(n: u64) -> u64 {
     n ^ n >> 31
 }
 
-/// A number from 0 to `below` − 1 (0 if `below` is 0).
+/// Draws a number from 0 to `below` − 1 (0 if `below` is 0).
 #[inline]
 pub fn draw(stream: &mut Stream, below: u64) -> u64 {
     draw_with_rest(stream, below).0
 }
 
-/// A number from 0 to `below` − 1, and a fraction that is independent of it: how far towards the next one, in units of 2^-64.
+/// Draws a number from 0 to `below` − 1, and a fraction that is independent of it: how far towards the next one, in units of 2^-64.
 #[inline]
 pub fn draw_with_rest(stream: &mut Stream, below: u64) -> (u64, u64) {
     // High half of the product: uniform to 2^-64, without a division.

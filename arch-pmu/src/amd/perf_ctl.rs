@@ -53,7 +53,7 @@ impl PerfCtl {
     /// Bits that are kept.
     const KEPT: u64 = 0x0000_030f_ffd7_ffff;
 
-    /// The 12 bits of the event.
+    /// Returns the 12 bits of the event.
     #[must_use]
     pub const fn event(self) -> u16 {
         (self.event_high() as u16) << 8 | self.event_low() as u16

@@ -26,7 +26,7 @@ pub struct FixedControl {
 }
 
 impl FixedControl {
-    /// The nibble of fixed counter `n`.
+    /// Returns the nibble of fixed counter `n`.
     #[must_use]
     pub const fn of(fixed_ctr_ctrl: u64, n: usize) -> Self {
         Self::from_bits((fixed_ctr_ctrl >> (4 * n)) as u8 & 0xf)
@@ -44,7 +44,7 @@ impl FixedControl {
 pub(super) struct FixedCtrCtrl;
 
 impl FixedCtrCtrl {
-    /// All bits but the nibbles' ANY.
+    /// Returns all bits but the nibbles' ANY.
     #[inline]
     const fn mask(caps: IntelCaps) -> u64 {
         0xbbbb & ((1 << (4 * caps.fixed)) - 1)

@@ -45,7 +45,7 @@ pub struct PerfEvtSel {
 }
 
 impl PerfEvtSel {
-    /// Bits that selector `n` takes: ANY is refused, IN_TX needs transactions, IN_TXCP also counter 2.
+    /// Returns a mask of the bits that selector `n` takes: ANY is refused, IN_TX needs transactions, IN_TXCP also counter 2.
     #[inline]
     fn mask(caps: IntelCaps, n: usize) -> u64 {
         let refused = Self::new().with_any(true).with_in_tx(true).with_in_txcp(true);

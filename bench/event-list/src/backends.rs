@@ -25,13 +25,13 @@ pub struct Backend {
 const TIMES: usize = 33;
 /// Backends whose first or last event may take tens of milliseconds get this many tries.
 const EXPENSIVE_TRIES: usize = 4;
-/// The backends of a host with such names, tried on the calling thread.
+/// Lists the backends of a host with such names, tried on the calling thread.
 #[must_use]
 pub fn backends(named: impl Fn(&str) -> bool) -> Vec<Backend> {
     BackendKey::all().filter(|(key, _)| named(&key.to_string())).map(|(key, counts)| tried(&key, counts)).collect()
 }
 
-/// Their names; nothing is tried.
+/// Returns their names; nothing is tried.
 pub fn names() -> impl Iterator<Item = String> {
     BackendKey::all().map(|(key, _)| key.to_string())
 }

@@ -58,13 +58,13 @@ pub struct GuestEvent {
 /// Backends that count what the guest selects; all others stand in for it.
 pub const EXACT: [&str; 2] = ["hardware", "step"];
 
-/// Events with such names, for this host.
+/// Lists events with such names, for this host.
 #[must_use]
 pub fn events(named: impl Fn(&str) -> bool) -> Vec<GuestEvent> {
     TABLE.iter().filter(|row| named(row.name)).map(event).collect()
 }
 
-/// Their names.
+/// Returns their names.
 pub fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|row| row.name)
 }
@@ -90,7 +90,7 @@ fn event(row: &Row) -> GuestEvent {
     }
 }
 
-/// One encoding suffices: the guest's processor decides which it uses.
+/// Returns the answer of several encodings; one that counts suffices, because the guest's processor decides which it uses.
 fn said(answers: &[Answer]) -> String {
     if answers.contains(&Answer::Itself) {
         return "itself".to_owned();

@@ -37,7 +37,7 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The middle one; of an even number the lower of both.
+/// Returns the middle one; of an even number the lower of both.
 fn median(times: impl Iterator<Item = Duration>) -> u64 {
     let mut times: Vec<_> = times.map(ns).collect();
     times.sort_unstable();

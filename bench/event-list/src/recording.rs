@@ -27,7 +27,7 @@ const TRACEPOINT_TRIES: usize = 3;
 /// perf's spelling of the host PMU's own events.
 const RAW: &str = "rHEX";
 
-/// Events with such names, but for tracepoints, tried on the calling thread.
+/// Lists events with such names, except tracepoints, tried on the calling thread.
 #[must_use]
 pub fn events(named: impl Fn(&str) -> bool) -> Vec<RecordingEvent> {
     let host = SampledEvent::named().filter(|name| named(name)).map(|name| of_host(name, about(name), TIMES));
@@ -46,12 +46,12 @@ pub fn events(named: impl Fn(&str) -> bool) -> Vec<RecordingEvent> {
     host.chain(raw).chain(own).collect()
 }
 
-/// Their names; nothing is tried.
+/// Returns their names; nothing is tried.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SampledEvent::named().chain([RAW]).chain(Event::of_vmm().map(|(name, _)| name))
 }
 
-/// A tracepoint, with its cost.
+/// Describes a tracepoint, with its cost.
 #[must_use]
 pub fn tracepoint(name: &str) -> RecordingEvent {
     of_host(name, "occurrences on the vCPU's thread", TRACEPOINT_TRIES)

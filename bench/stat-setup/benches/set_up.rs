@@ -26,7 +26,7 @@ fn list() -> EventList {
     resolve(&written, &mut Sysfs::host())
 }
 
-/// The CPUs, if events can be opened on them.
+/// Returns the CPUs, if events can be opened on them.
 fn cpus(list: &EventList) -> Option<Vec<u32>> {
     let cpus = Sysfs::host().online();
     limit::raise((EVENTS * cpus.len()) as u64).ok()?;

@@ -74,7 +74,7 @@ impl Ready {
 /// Looks at what another thread does before the CPU is offered to it: some 100 µs.
 const LOOKS: u32 = 10_000;
 
-/// The time of all calls for groups of `pack` events, a thread for each CPU; `None` where one of them fails, or an event cannot be
+/// Measures the time of all calls for groups of `pack` events, a thread for each CPU; `None` where one of them fails, or an event cannot be
 /// opened here at all.
 #[must_use]
 pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<Duration> {

@@ -40,7 +40,7 @@ struct Work {
     remote: f64,
 }
 
-/// Work of each phase on one CPU for groups of the given sizes.
+/// Returns the work of each phase on one CPU for groups of the given sizes.
 fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
     let mut all = [Work::default(); 5];
     let [open, enable, read, disable, close] = &mut all;
@@ -64,8 +64,8 @@ fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
     all
 }
 
-/// Predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which moving is cheaper. Mapping and
-/// unmapping, which cost every method the same, are not in it.
+/// Returns the predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which moving is cheaper.
+/// Mapping and unmapping, which cost every method the same, are not in it.
 fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Costs, purpose: Use) -> (f64, Phases) {
     let work = work(sizes, costs);
     let work = || work.iter().zip(PHASES).filter(|(_, phase)| purpose.phases().contains(phase));
@@ -100,7 +100,7 @@ fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
     layout(list, pack).iter().map(|pack| pack.members.len()).collect()
 }
 
-/// Best method for the phases of `purpose`, of a list on `cpus` CPUs.
+/// Chooses the best method for the phases of `purpose`, of a list on `cpus` CPUs.
 #[must_use]
 pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Choice {
     let serial = list.main_class() == Some(Class::Tracepoint);
@@ -128,7 +128,7 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Cho
     }
 }
 
-/// Strategy `packed`: the best pack size with one thread for all CPUs, and the phases in which to move.
+/// Chooses for strategy `packed` the best pack size with one thread for all CPUs, and the phases in which to move.
 #[must_use]
 pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Method {
     let of = |pack| predict(&sizes(list, Some(pack)), cpus, false, false, costs, purpose);

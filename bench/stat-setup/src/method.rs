@@ -18,7 +18,7 @@ impl Phases {
     /// Every phase.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// This set and `phase`.
+    /// Returns this set with `phase` added.
     #[must_use]
     pub const fn with(self, phase: Phase) -> Self {
         Self(self.0 | 1 << phase as u16)
@@ -68,7 +68,7 @@ impl Method {
         Self { order, pack: None, close_ranges: false, keep_last: false }
     }
 
-    /// Groups of `size`, CPU by CPU, with moves in the phases of `affinity`.
+    /// Creates groups of `size`, CPU by CPU, with moves in the phases of `affinity`.
     #[must_use]
     pub const fn packed(size: usize, affinity: Phases) -> Self {
         Self { order: Order::CpuMajor(affinity), pack: Some(size), close_ranges: true, keep_last: true }
@@ -104,7 +104,7 @@ pub(crate) struct Pack {
     pub(crate) weak: bool,
 }
 
-/// Groups of a list, with non-competing events in packs of `pack`; without events that cannot be opened.
+/// Returns the groups of a list, with non-competing events in packs of `pack`; without events that cannot be opened.
 pub(crate) fn layout(list: &EventList, pack: Option<usize>) -> Vec<Pack> {
     let usable = |&event: &usize| list.events[event].open.is_ok();
     // The count of a non-competing event on every CPU does not depend on its group.

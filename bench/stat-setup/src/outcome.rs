@@ -41,7 +41,7 @@ impl Outcome {
     }
 }
 
-/// Text of an errno, with the remedy where one is known.
+/// Returns the text of an errno, with the remedy where one is known.
 fn errno_text(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     match errno {

@@ -46,8 +46,8 @@ struct Pool<'a> {
 /// Time that a thread polls for a message before it sleeps: a few times the cost of waking it up.
 const LOOKING: Duration = Duration::from_micros(200);
 
-/// The next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere it would take the time of the
-/// thread that it waits for.
+/// Receives the next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere it would take the
+/// time of the thread that it waits for.
 fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
     if !alone {
         return from.recv().ok();
@@ -96,7 +96,7 @@ pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce
     })
 }
 
-/// Thread name of the workers; the process id distinguishes runs in traces.
+/// Returns the thread name of the workers; the process id distinguishes runs in traces.
 pub(crate) fn worker_name() -> String {
     format!("su{}", std::process::id())
 }

@@ -92,7 +92,7 @@ pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize)
     found
 }
 
-/// Events with different outcomes under two strategies, at most 20.
+/// Returns the events with different outcomes under two strategies, at most 20.
 #[must_use]
 pub fn differences(list: &EventList, a: &[Outcome], b: &[Outcome]) -> Vec<String> {
     let both = list.events.iter().zip(a.iter().zip(b));

@@ -27,12 +27,12 @@ pub(super) struct Anchors {
 }
 
 impl Anchors {
-    /// None yet; room for each event a bank may hold, and for the leader.
+    /// Creates an empty table with room for each event a bank may hold, and for the leader.
     pub(super) fn new() -> Self {
         Self { anchors: Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1) }
     }
 
-    /// Event `id` had counted `count` at `at`.
+    /// Notes that event `id` had counted `count` at `at`.
     pub(super) fn set(&mut self, id: u64, count: u64, at: u64) {
         let anchor = Anchor { id, count, at };
         if let Some(known) = self.anchors.iter_mut().find(|anchor| anchor.id == id) {
@@ -42,17 +42,17 @@ impl Anchors {
         }
     }
 
-    /// The event stopped.
+    /// Forgets the anchor of an event that stopped.
     pub(super) fn forget(&mut self, id: u64) {
         self.anchors.retain(|anchor| anchor.id != id);
     }
 
-    /// Every event may have stood still.
+    /// Forgets all anchors, because every event may have stood still.
     pub(super) fn forget_all(&mut self) {
         self.anchors.clear();
     }
 
-    /// The event's count at `now`, if it ran since its anchor.
+    /// Returns the event's count at `now`, if it ran since its anchor.
     pub(super) fn count(&self, id: u64, now: u64) -> Option<u64> {
         let anchor = self.anchors.iter().find(|anchor| anchor.id == id)?;
         let age = now.checked_sub(anchor.at).filter(|&age| age <= MOST_AGE)?;

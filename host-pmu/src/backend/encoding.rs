@@ -26,14 +26,14 @@ const ZEN: u32 = 0x17;
 /// Bytes of /proc/cpuinfo in which the first processor's vendor and family are.
 const CPUINFO: u64 = 4096;
 
-/// This host's vendor, if it is one of both whose events are known. Hygon's processors have AMD's PMU.
+/// Returns this host's vendor, if it is one of both whose events are known. Hygon's processors have AMD's PMU.
 pub(super) fn host_vendor() -> Option<Vendor> {
     let mut text = Vec::new();
     std::fs::File::open("/proc/cpuinfo").ok()?.take(CPUINFO).read_to_end(&mut text).ok()?;
     vendor_in(&String::from_utf8_lossy(&text))
 }
 
-/// `None` for an AMD before family 17h, too: an event that is told to have AMD's encoding would count something else there.
+/// Returns the vendor; `None` for an AMD before family 17h, too: an event with AMD's newer encoding would count something else there.
 fn vendor_in(cpuinfo: &str) -> Option<Vendor> {
     let field = |name: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -46,7 +46,7 @@ fn vendor_in(cpuinfo: &str) -> Option<Vendor> {
     }
 }
 
-/// `spec` in the encoding of a host of this vendor.
+/// Returns `spec` in the encoding of a host of this vendor.
 pub(super) fn on_host(spec: Spec, host: Option<Vendor>) -> Result<Spec, HostError> {
     // For a fixed counter the kernel is asked for a generic event, which needs no translation.
     let Source::Selector(selection) = spec.0 else { return Ok(spec) };

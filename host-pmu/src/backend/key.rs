@@ -105,7 +105,7 @@ impl BackendKey {
     /// The names of the backends, without tracepoints.
     pub const PLAIN: [&str; TABLE.len()] = names!(TABLE);
 
-    /// Every backend with what counts behind a counter, and one tracepoint for all.
+    /// Lists every backend with what counts behind a counter, and one tracepoint for all.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
         let (group, name, about) = TRACEPOINT;
         let tracepoint = Self::Tracepoint { group: group.to_owned(), name: name.to_owned() };
@@ -126,8 +126,8 @@ impl BackendKey {
         matches!(self, Self::Hardware | Self::Tracepoint { .. })
     }
 
-    /// The rate at which a guest counts that has no host event, and whose counters overflow about as often as with this backend: counts
-    /// per ms; `None` for the TSC's rate. `period` is the guest's.
+    /// Returns the rate, in counts per ms, at which a guest without host events has its counters overflow about as often as with this
+    /// backend; `None` for the TSC's rate. `period` is the guest's.
     #[must_use]
     pub fn pace(&self, period: u64) -> Option<u64> {
         match self {

@@ -46,10 +46,10 @@ pub trait Backend {
     /// Makes the event signal after `period` more counts.
     fn set_period(&mut self, event: &mut Self::Event, period: u64) -> Result<(), HostError>;
 
-    /// The event's count since it was opened.
+    /// Returns the event's count since it was opened.
     fn read(&mut self, event: &mut Self::Event) -> Result<u64, HostError>;
 
-    /// The event's number, unique among those of this backend.
+    /// Returns the event's number, unique among those of this backend.
     fn id(&self, _event: &Self::Event) -> u64 {
         0
     }
@@ -70,7 +70,7 @@ pub trait Backend {
         false
     }
 
-    /// The event's count since it was opened, where that can be known without a host operation.
+    /// Returns the event's count since it was opened, where that can be known without a host operation.
     fn peek(&mut self, _event: &Self::Event) -> Option<u64> {
         None
     }
@@ -80,7 +80,7 @@ pub trait Backend {
         false
     }
 
-    /// The shortest period that an event gets, whatever it is asked for.
+    /// Returns the shortest period that an event gets, whatever it is asked for.
     fn shortest_period(&self) -> u64 {
         1
     }
@@ -113,7 +113,7 @@ pub trait Backend {
     /// another wait of the host; the VMM's own waits between two entries (its output, for one) count as well.
     fn slept(&mut self) -> bool;
 
-    /// A monotonic clock, ns: that of [`Overflow::at`].
+    /// Returns the time of a monotonic clock, ns: that of [`Overflow::at`].
     fn now_ns(&self) -> u64;
 
     /// Returns whether an event was pinned and got no counter: it has stopped for good, and no overflow of it will be reported. Not a host
@@ -128,7 +128,7 @@ pub trait Backend {
         false
     }
 
-    /// Throttle records that [`overflowed`](Self::overflowed) has met so far; 0 where there are no records.
+    /// Returns the number of throttle records that [`overflowed`](Self::overflowed) has met so far; 0 where there are no records.
     fn throttled(&self) -> u64 {
         0
     }
@@ -139,7 +139,7 @@ pub trait Backend {
         false
     }
 
-    /// The counts to advance by each retired instruction; `None` if the backend counts by itself.
+    /// Returns the counts to advance by each retired instruction; `None` if the backend counts by itself.
     fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
         None
     }

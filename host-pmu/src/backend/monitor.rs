@@ -62,7 +62,7 @@ impl Records {
         }
     }
 
-    /// The ring of `size` bytes was drained, with `used` bytes in use before. A record that found no space was lost, and without
+    /// Notes that the ring of `size` bytes was drained, with `used` bytes in use before. A record that found no space was lost, and without
     /// a later record nothing else says so. The kernel leaves one byte free (`CIRC_SPACE`).
     fn drained(&mut self, used: u64, size: u64) {
         if used + LARGEST_RECORD >= size {
@@ -73,8 +73,8 @@ impl Records {
 }
 
 impl Monitor {
-    /// A monitor of the calling thread. If the kernel refuses the ring (locked-memory limit), slices come from the thread's context-switch
-    /// counts and throttling is not seen.
+    /// Creates a monitor of the calling thread. If the kernel refuses the ring (locked-memory limit), slices come from the thread's
+    /// context-switch counts and throttling is not seen.
     #[must_use]
     pub fn new() -> Self {
         let open = |attr, pages| Self::open_ring(attr, pages).ok();
@@ -85,7 +85,7 @@ impl Monitor {
         }
     }
 
-    /// A monitor that uses no perf event at all.
+    /// Creates a monitor that uses no perf event at all.
     #[must_use]
     pub fn without_ring() -> Self {
         Self {
@@ -172,13 +172,13 @@ impl Monitor {
         records.lost == lost
     }
 
-    /// The records that were read so far. Reading them is whoever's is told of overflows: those of nobody would be lost.
+    /// Returns the records that were read so far. Reading them is whoever's is told of overflows: those of nobody would be lost.
     #[must_use]
     pub const fn records(&self) -> Records {
         self.records
     }
 
-    /// Has a record of `type_` in its ring in place of what the kernel writes; whether it has a ring.
+    /// Puts a record of `type_` into its ring in place of what the kernel writes; returns whether it has a ring.
     #[cfg(test)]
     pub(crate) fn forge(&mut self, type_: u32) -> bool {
         self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()

@@ -83,7 +83,7 @@ impl StepCounts {
         self.running > 0
     }
 
-    /// Events opened so far that steps do not show; they count nothing.
+    /// Returns the number of events opened so far that steps do not show; they count nothing.
     #[must_use]
     pub const fn unsupported(&self) -> u64 {
         self.unsupported
@@ -95,18 +95,18 @@ impl StepCounts {
         self.steps
     }
 
-    /// The guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
+    /// Notes that the guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
     pub fn begin(&mut self) {
         self.under_way = true;
     }
 
-    /// The current instruction is not reported, or did not retire.
+    /// Drops the current instruction, which is not reported or did not retire.
     pub fn abandon(&mut self) {
         self.under_way = false;
         self.slots.iter_mut().flatten().for_each(|slot| slot.fresh = false);
     }
 
-    /// An instruction retired. Returns whether a counter reached its period with it.
+    /// Counts an instruction that retired. Returns whether a counter reached its period with it.
     pub fn retire(&mut self, retired: Retired) -> bool {
         self.steps += 1;
         let mut due = false;
@@ -130,7 +130,7 @@ impl StepCounts {
         due
     }
 
-    /// A counter for `spec` that runs from now on.
+    /// Opens a counter for `spec` that runs from now on.
     pub(super) fn open(&mut self, spec: Spec, period: u64) -> StepEvent {
         let slot = Slot {
             event: Event::of(spec),
@@ -170,7 +170,7 @@ impl StepCounts {
         }
     }
 
-    /// The counter's count.
+    /// Returns the counter's count.
     pub(super) fn read(&mut self, event: &StepEvent) -> u64 {
         self.slot(event).map_or(0, |slot| slot.count)
     }

@@ -21,7 +21,7 @@ pub(super) fn keep(event: OwnedFd) {
     swap(Some(event));
 }
 
-/// An event for use is open.
+/// Gives the trial's event back once an event for use is open.
 #[inline]
 pub(super) fn give_back() {
     if IS_KEPT.load(Ordering::Relaxed) {

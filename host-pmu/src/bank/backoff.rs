@@ -15,7 +15,7 @@ impl Backoff {
     /// Binary logarithm of the longest wait, in entries.
     const MOST: u32 = 10;
 
-    /// The host refused an event for `spec`.
+    /// Notes that the host refused an event for `spec`.
     pub(super) fn failed(&mut self, spec: Spec) {
         let failures = if self.spec == Some(spec) { self.failures } else { 0 };
         let entries_left = 1 << failures.min(Self::MOST);

@@ -66,7 +66,7 @@ mod tests {
 
     const SHORTEST: u64 = 50_000;
 
-    /// A bank on a clock that bears a signal every [`SHORTEST`].
+    /// Returns a bank on a clock that bears a signal every [`SHORTEST`].
     fn clock(preset: &str) -> (Bank<Host>, Host) {
         let (bank, host) = bank(preset);
         {

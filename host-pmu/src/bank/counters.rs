@@ -263,7 +263,7 @@ mod tests {
     use super::super::fake::{A, Host, bank, pmc};
     use super::*;
 
-    /// A bank with a parked event, and nothing due.
+    /// Returns a bank with a parked event, and nothing due.
     fn parked(preset: &str) -> (Bank<Host>, Host) {
         let (mut bank, host) = bank(preset);
         host.0.borrow_mut().gated = preset == "gate";

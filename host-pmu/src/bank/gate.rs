@@ -51,7 +51,7 @@ impl<B: Backend> Bank<B> {
         })
     }
 
-    /// Before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
+    /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
     pub(super) fn finish_at_gate(&mut self) {
         self.unchanged_since_entry = true;
         if !self.any_on() {

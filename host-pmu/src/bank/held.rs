@@ -39,7 +39,7 @@ pub(super) struct Held<E> {
 }
 
 impl<E> Held<E> {
-    /// An event that was just opened and counts, to signal after `period`.
+    /// Describes an event that was just opened and counts, to signal after `period`.
     pub(super) fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64, room: Room) -> Self {
         let mut held = Self {
             event,
@@ -62,30 +62,30 @@ impl<E> Held<E> {
         held
     }
 
-    /// Its share of the thread's expiries while it goes on.
+    /// Returns its share of the thread's expiries while it goes on.
     pub(super) const fn share(&self) -> u64 {
         self.share
     }
 
-    /// Something happened to the event.
+    /// Moves the event to its next state.
     pub(super) fn note(&mut self, event: Event) {
         let next = self.state.next(event);
         debug_assert!(next.is_some(), "{event:?} in state {:?}", self.state);
         self.state = next.unwrap_or(self.state);
     }
 
-    /// The event signalled while its counter was off, maybe a little early, and began its period anew: the next start sets a
-    /// period in any case.
+    /// Forgets the aim of an event that signalled while its counter was off, maybe a little early, and began its period anew: the next
+    /// start sets a period in any case.
     pub(super) const fn forget_aim(&mut self) {
         (self.aim, self.fires) = (0, 0);
     }
 
-    /// Its counts up to `total` are nobody's: its counter was off.
+    /// Leaves out its counts up to `total`, because its counter was off.
     pub(super) fn leave_out(&mut self, total: u64) {
         self.taken = self.taken.max(total);
     }
 
-    /// It is made to signal after `period` more counts, where its counter overflows, or as much later as `room` asks for.
+    /// Notes that it signals after `period` more counts, where its counter overflows, or as much later as `room` asks for.
     pub(super) fn set_aim(&mut self, period: u64, room: Room) {
         self.aim = self.aim_after(period);
         self.aimed(period, room);
@@ -98,34 +98,35 @@ impl<E> Held<E> {
         self.share = if self.spec.samples() { room.share(self.period) } else { 0 };
     }
 
-    /// It signalled at `count`, and begins its period anew. The host may have been late: the next signal comes no later than this.
+    /// Notes that it signalled at `count`, and begins its period anew. The host may have been late: the next signal comes no later than
+    /// this.
     pub(super) const fn fired(&mut self, count: u64) {
         self.fires = count.saturating_add(self.period);
     }
 
-    /// Counts until it signals; `None` if that is unknown, or after its counter's overflow.
+    /// Returns the counts until it signals; `None` if that is unknown, or after its counter's overflow.
     pub(super) fn left(&self) -> Option<u64> {
         (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)
     }
 
-    /// The part of its count that was handed over, or is nobody's.
+    /// Returns the part of its count that was handed over, or is nobody's.
     pub(super) const fn handed_over(&self) -> u64 {
         self.taken
     }
 
-    /// Counts by which its signal will be early.
+    /// Returns the counts by which its signal will be early.
     pub(super) const fn early_by(&self) -> u64 {
         self.aim - self.fires
     }
 
-    /// Counts since the last hand-over, given that the event now reads `total`.
+    /// Returns the counts since the last hand-over, given that the event now reads `total`.
     pub(super) fn gather(&mut self, total: u64) -> u64 {
         let gathered = total.saturating_sub(self.taken);
         self.taken = self.taken.max(total);
         gathered
     }
 
-    /// The count at which the counter overflows after `period` more counts.
+    /// Returns the count at which the counter overflows after `period` more counts.
     pub(super) const fn aim_after(&self, period: u64) -> u64 {
         self.taken.saturating_add(period)
     }

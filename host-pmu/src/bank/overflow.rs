@@ -61,7 +61,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Any event may have stopped itself without a record: the next entry starts each counter again.
+    /// Marks every event as possibly stopped without a record: the next entry starts each counter again.
     fn doubt_all(&mut self) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let (Some(held), Some(counter)) = (slot, counter_at(index)) else { continue };
@@ -75,7 +75,7 @@ impl<B: Backend> Bank<B> {
         self.pool.iter_mut().filter(|held| held.spec.samples()).for_each(|held| held.note(Event::RecordsLost));
     }
 
-    /// The counters that a signal may have been for.
+    /// Returns the counters that a signal may have been for.
     pub(super) fn signalled_counters(&mut self) -> Signalled {
         self.drain(true);
         let policy = self.on_overflow();
@@ -104,7 +104,7 @@ impl<B: Backend> Bank<B> {
         Signalled { counters, certain: true }
     }
 
-    /// The strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
+    /// Returns the strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
     pub(super) fn after_overflow(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
         match self.on_overflow() {
             // perf is used as if one-shot: the next entry aims at the next overflow.
@@ -138,7 +138,7 @@ mod tests {
     use super::super::fake::{A, Host, bank, pmc};
     use crate::side::HostPmu as _;
 
-    /// Event 0 overflows at a count of 104, and has counted on to `count` by now.
+    /// Notes that event 0 overflows at a count of 104, and has counted on to `count` by now.
     fn overflows(host: &Host, count: u64) {
         let mut script = host.0.borrow_mut();
         script.unreliable = vec![(0, 104)];

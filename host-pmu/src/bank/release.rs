@@ -38,9 +38,9 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// KVM's `kvm_pmu_cleanup`: once per slice, gives back the events of counters that no guest access marked and that are off by
-    /// their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters
-    /// comes back to it.
+    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, gives back the events of counters that no guest access marked and that are
+    /// off by their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters comes
+    /// back to it.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
         self.stats.sched_ins += 1;
         let mut used = std::mem::take(&mut self.in_use);
@@ -75,7 +75,7 @@ impl<B: Backend> Bank<B> {
         self.release_from_pool(|held| expired(held.parked_at));
     }
 
-    /// A halt gives back all parked events. Opening and giving back may sleep, too: a sleep beside them is not taken for a halt.
+    /// Gives back all parked events after a halt. Opening and giving back may sleep, too: a sleep beside them is not taken for a halt.
     pub(super) fn release_after_halt(&mut self, enabled: CounterSet) {
         let slept = self.backend.slept();
         if slept && !self.may_have_slept {
@@ -87,7 +87,7 @@ impl<B: Backend> Bank<B> {
         self.may_have_slept = false;
     }
 
-    /// A rest of the vCPU is neither idle time of its counters, nor a sched slice, nor a halt.
+    /// Ends a rest of the vCPU, which is neither idle time of its counters, nor a sched slice, nor a halt.
     pub(super) fn end_rest(&mut self, time: u64) {
         for held in self.slots.iter_mut().flatten().chain(&mut self.pool) {
             held.parked_at = held.parked_at.saturating_add(time);

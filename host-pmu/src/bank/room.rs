@@ -17,23 +17,24 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// That of an event beside which others do not matter.
+    /// Returns the room of an event beside which others do not matter.
     pub(super) const fn unbounded(least: u64) -> Self {
         Self { shortest: 1, least }
     }
 
-    /// A period that has room beside any others.
+    /// Returns a period that has room beside any others.
     pub(super) const fn longest(shortest: u64) -> u64 {
         shortest.saturating_mul(ONE / LEAST)
     }
 
-    /// Beside events that expire `others` times in 1024 of the shortest period. Half of what is left is for those after it.
+    /// Returns the room beside events that expire `others` times in 1024 of the shortest period. Half of what is left is for those after
+    /// it.
     pub(super) fn beside(others: u64, shortest: u64) -> Self {
         let left = (MOST.saturating_sub(others) / 2).clamp(LEAST, ONE);
         Self { shortest, least: shortest.saturating_mul(ONE) / left }
     }
 
-    /// The period of an event that is to signal after `wanted` counts.
+    /// Returns the period of an event that is to signal after `wanted` counts.
     pub(super) fn period(self, wanted: u64) -> u64 {
         wanted.max(self.least)
     }

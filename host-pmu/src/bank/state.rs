@@ -65,7 +65,7 @@ impl State {
         matches!(self, Self::Doubtful | Self::ParkedDoubtful)
     }
 
-    /// The state after `event`; `None` where the bank never has this event in this state.
+    /// Returns the state after `event`; `None` where the bank never has this event in this state.
     pub(super) const fn next(self, event: Event) -> Option<Self> {
         use State::{Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
         Some(match event {

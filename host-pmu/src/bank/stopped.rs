@@ -13,17 +13,17 @@ pub(super) struct Stopped {
 }
 
 impl Stopped {
-    /// The counter overflowed and its event stopped.
+    /// Notes that the counter overflowed and its event stopped.
     pub(super) fn insert(&mut self, counter: CounterId) {
         self.new.insert(counter);
     }
 
-    /// The counter is started again before the next entry, with or without a PMI.
+    /// Has the counter started again before the next entry, with or without a PMI.
     pub(super) fn restart(&mut self, counter: CounterId) {
         self.left.insert(counter);
     }
 
-    /// The counter is reprogrammed.
+    /// Forgets the counter, which is reprogrammed.
     pub(super) fn remove(&mut self, counter: CounterId) {
         self.new.remove(counter);
         self.left.remove(counter);
@@ -34,7 +34,7 @@ impl Stopped {
         self.new.is_empty() && self.left.is_empty()
     }
 
-    /// Counters to start again at an entry that delivers a PMI, or none.
+    /// Takes the counters to start again at an entry that delivers a PMI, or none.
     pub(super) const fn due(&mut self, pmi: bool) -> CounterSet {
         let mut due = std::mem::replace(&mut self.left, CounterSet::EMPTY);
         let new = std::mem::replace(&mut self.new, CounterSet::EMPTY);
@@ -46,7 +46,7 @@ impl Stopped {
         due
     }
 
-    /// No handler starts at this entry: counters to start again after all.
+    /// Takes the counters to start again after all, because no handler starts at this entry.
     pub(super) const fn pmi_not_handled(&mut self) -> CounterSet {
         std::mem::replace(&mut self.left, CounterSet::EMPTY)
     }

@@ -80,7 +80,7 @@ pub struct Bank<B: Backend> {
 }
 
 impl<B: Backend> Bank<B> {
-    /// An empty bank.
+    /// Creates an empty bank.
     #[must_use]
     pub fn new(backend: B, strategy: Strategy) -> Self {
         let since_ns = backend.now_ns();
@@ -111,7 +111,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// With room for every figure of its account: nothing is allocated for them later.
+    /// Makes room for every figure of its account: nothing is allocated for them later.
     #[must_use]
     pub fn reserved(mut self) -> Self {
         self.stats.ops.reserve();
@@ -125,7 +125,7 @@ impl<B: Backend> Bank<B> {
         &self.stats
     }
 
-    /// The backend.
+    /// Returns the backend.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
     }
@@ -156,7 +156,7 @@ impl<B: Backend> Bank<B> {
         self.stats.entries += 1;
     }
 
-    /// The backend, to look at.
+    /// Returns the backend, to look at.
     #[inline]
     #[must_use]
     pub const fn backend_ref(&self) -> &B {
@@ -172,13 +172,13 @@ impl<B: Backend> Bank<B> {
         host_op(&mut self.backend, &mut self.stats, kind, op)
     }
 
-    /// Something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
+    /// Notes that something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
     #[inline]
     pub(super) fn note_change(&mut self) {
         self.unchanged_since_entry = !(self.backend.has_gate() || self.backend.pauses_virtually());
     }
 
-    /// Before an entry: does what pauses left to do.
+    /// Does before an entry what pauses left to do.
     #[inline]
     pub(super) fn finish_pauses(&mut self) {
         if !self.unchanged_since_entry || self.stats.entries > self.pauses_until {
@@ -220,7 +220,7 @@ impl<B: Backend> Bank<B> {
         self.may_have_slept = true;
     }
 
-    /// The number of held events is `events` since the last host operation.
+    /// Notes that the number of held events is `events` since the last host operation.
     pub(super) fn holds(&mut self, events: u64) {
         self.held = events;
         self.stats.held_max = self.stats.held_max.max(events);
@@ -249,7 +249,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// A counter that is paused or stopped waits for no event.
+    /// Removes a counter that is paused or stopped from those that wait for an event.
     #[inline]
     pub(super) fn wants_none(&mut self, counter: CounterId) {
         if !self.wanting.is_empty() {
@@ -257,14 +257,14 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// The event of `counter` failed after it had served: the counter is started again before the next entry.
+    /// Has `counter` started again before the next entry, because its event failed after it had served.
     pub(super) fn retry(&mut self, counter: CounterId) {
         self.backoffs[counter.index()] = Backoff::default();
         self.retries.insert(counter);
         self.note_change();
     }
 
-    /// Counters to start again after a failure, of those for which this entry is one for a retry.
+    /// Takes the counters to start again after a failure, if this entry is one for a retry.
     pub(super) fn take_retries(&mut self) -> CounterSet {
         let mut due = CounterSet::EMPTY;
         for counter in self.retries {
@@ -277,7 +277,7 @@ impl<B: Backend> Bank<B> {
     }
 }
 
-/// The counter with slot `index`.
+/// Returns the counter with slot `index`.
 #[inline]
 pub(super) fn counter_at(index: usize) -> Option<CounterId> {
     CounterId::gp(index).or_else(|| CounterId::fixed(index - MAX_GP))
@@ -299,7 +299,7 @@ pub(super) fn host_op<B: Backend, T>(
     result.inspect_err(|error| stats.failed(error))
 }
 
-/// The count of an event: without a host operation if that is possible.
+/// Returns the count of an event, without a host operation if that is possible.
 #[inline]
 pub(super) fn count<B: Backend>(
     backend: &mut B,

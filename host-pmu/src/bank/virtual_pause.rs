@@ -96,7 +96,7 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// A signal was of no counter that is on: gives up events that count no more.
+    /// Gives up events that count no more, after a signal of no counter that is on.
     pub(super) fn look_for_lost(&mut self) {
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
@@ -107,7 +107,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Before an entry: pauses events whose counters stay off.
+    /// Pauses before an entry the events whose counters stay off.
     pub(super) fn finish_virtual_pauses(&mut self) {
         self.unchanged_since_entry = true;
         let (on, leaving) = self.on_and_leaving();
@@ -139,7 +139,7 @@ impl<B: Backend> Bank<B> {
         self.resumed = CounterSet::EMPTY;
     }
 
-    /// The counters with an event that are on, and those that are off and whose event goes on.
+    /// Returns the counters with an event that are on, and those that are off and whose event goes on.
     fn on_and_leaving(&self) -> (CounterSet, CounterSet) {
         let (mut on, mut leaving) = (CounterSet::EMPTY, CounterSet::EMPTY);
         for counter in self.tracked {
@@ -153,7 +153,7 @@ impl<B: Backend> Bank<B> {
         (on, leaving)
     }
 
-    /// An account's entries are counted from 0.
+    /// Restarts the count of entries for a new account.
     pub(super) fn pauses_began_before_this_account(&mut self) {
         if self.pauses_until != NEVER_ENDS {
             self.pauses_until = MOST_ENTRIES;
@@ -190,7 +190,7 @@ impl<B: Backend> Bank<B> {
         early
     }
 
-    /// The signals to come of counters that are on.
+    /// Returns the signals to come of counters that are on.
     fn signals(&self, on: CounterSet) -> impl Iterator<Item = Signal> {
         // One that signalled is looked at by the kick that follows.
         let quiet = self.recorded.map_or(CounterSet::EMPTY, |signalled| on.and(signalled.complement()));
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::side::HostPmu;
 
-    /// Counters that run with a period of 100, behind events whose counts can be looked at.
+    /// Starts counters with a period of 100, behind events whose counts can be looked at.
     fn running(specs: &[Spec]) -> (Bank<Host>, Host) {
         let (mut bank, host) = bank("virtual");
         {
@@ -278,7 +278,7 @@ mod tests {
         host.0.borrow_mut().counts.copy_from_slice(counts);
     }
 
-    /// Event `id` signals at `count`, and the kick is taken.
+    /// Has event `id` signal at `count`, and takes the kick.
     fn signal(bank: &mut Bank<Host>, host: &Host, id: u64, count: u64) -> CounterSet {
         host.0.borrow_mut().unreliable = vec![(id, count)];
         bank.signalled().counters

@@ -34,7 +34,7 @@ impl<const N: usize> Default for Phases<N> {
 }
 
 impl<const N: usize> Phases<N> {
-    /// An MSR access exited.
+    /// Counts an MSR access that exited.
     #[inline]
     pub const fn exit(&mut self, write: bool) {
         let line = &mut self.lines[self.now];
@@ -52,13 +52,13 @@ impl<const N: usize> Phases<N> {
         line.msr_writes += writes;
     }
 
-    /// RDMSR and WRMSR exits of all phases.
+    /// Returns the RDMSR and WRMSR exits of all phases.
     #[must_use]
     pub fn exits(&self) -> (u64, u64) {
         self.lines.iter().fold((0, 0), |(reads, writes), line| (reads + line.msr_reads, writes + line.msr_writes))
     }
 
-    /// Phase `next` begins; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
+    /// Begins phase `next`; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
     pub fn begin(&mut self, next: usize, ops: Option<&OpStats>) {
         let line = &mut self.lines[self.now];
         if let Some(ops) = ops {

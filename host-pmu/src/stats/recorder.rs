@@ -9,7 +9,7 @@ const CELLS: usize = 128;
 /// Rows up to [`MOST_NS`].
 const ROWS: usize = 31;
 
-/// A histogram of nanoseconds from 1 ns to 100 s at two significant digits; it never grows.
+/// Creates a histogram of nanoseconds from 1 ns to 100 s at two significant digits; it never grows.
 ///
 /// # Panics
 /// Never: the bounds are constants that `hdrhistogram` accepts.
@@ -38,7 +38,7 @@ pub struct Recorder {
 impl Recorder {
     const PLACES: usize = 16;
 
-    /// A recorder that allocates nothing later.
+    /// Creates a recorder that allocates nothing later.
     #[must_use]
     pub fn reserved() -> Self {
         let mut recorder = Self::default();
@@ -80,7 +80,7 @@ impl Recorder {
         self.rows[row].get_or_insert_with(|| Box::new([0; CELLS]))[cell] += times;
     }
 
-    /// The row of `ns`, and its cell there.
+    /// Returns the row of `ns`, and its cell there.
     const fn place(ns: u64) -> (usize, usize) {
         // Values of a cell differ in these lower bits.
         let unknown = ((2 * CELLS as u64 - 1) | ns).ilog2() - CELLS.ilog2();
@@ -94,7 +94,7 @@ impl Recorder {
         self.waiting = Default::default();
     }
 
-    /// All recorded values.
+    /// Returns all recorded values.
     #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
         let mut histogram = ns_histogram();
@@ -114,7 +114,7 @@ impl Recorder {
         histogram
     }
 
-    /// All recorded values.
+    /// Returns all recorded values.
     #[must_use]
     pub fn into_histogram(self) -> Histogram<u64> {
         self.histogram()

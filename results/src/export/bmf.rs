@@ -7,7 +7,7 @@ use super::named::named;
 use crate::document::Record;
 use crate::error::Error;
 
-/// The records as BMF.
+/// Formats the records as BMF.
 ///
 /// # Errors
 /// Exit 2 for two figures under one name.

@@ -69,7 +69,7 @@ pub const ALL: [Format; 7] = [
 ];
 
 impl Format {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
@@ -88,7 +88,7 @@ impl Format {
     }
 }
 
-/// `records` in that format.
+/// Exports `records` in that format.
 ///
 /// # Errors
 /// Exit 2 for what a format cannot say, such as two results under one name.
@@ -96,7 +96,7 @@ pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
     (format.write)(records)
 }
 
-/// One line for each arm that a format without figures cannot name.
+/// Returns one line for each arm that a format without figures cannot name.
 #[must_use]
 pub fn left_out(records: &[Record]) -> Vec<String> {
     let arms = records.iter().flat_map(|record| record.arms.iter().map(move |arm| (record, arm)));

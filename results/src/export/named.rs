@@ -29,7 +29,7 @@ pub(super) struct Named<'a> {
     pub(super) spread: Option<(f64, f64)>,
 }
 
-/// Every figure under a name of its own.
+/// Lists every figure under a name of its own.
 ///
 /// # Errors
 /// Exit 2 if two documents have the same name for one.

@@ -8,12 +8,12 @@ use super::named::{named, subject};
 use crate::document::{Any, Arm, Record};
 use crate::error::Error;
 
-/// A label's value: backslash, quote and line end are escaped.
+/// Escapes a label's value: backslash, quote and line end.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// A metric's name: what is neither letter, digit nor underscore becomes one.
+/// Makes a metric's name: a character that is neither letter, digit nor underscore becomes an underscore.
 fn name(key: &str) -> String {
     let key: String = key
         .strip_suffix("_ns")
@@ -50,7 +50,7 @@ const GAUGES: [Gauge; 3] = [
     }),
 ];
 
-/// The records as Prometheus text.
+/// Formats the records as Prometheus text.
 ///
 /// # Errors
 /// Exit 2 for two figures under one name.

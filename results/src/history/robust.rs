@@ -46,7 +46,7 @@ impl Noise {
         Self { variance: one / (2.0 * (1.0 - correlation)), correlation }
     }
 
-    /// Variance of the mean of so many neighbouring runs.
+    /// Returns the variance of the mean of so many neighbouring runs.
     fn of_mean(self, runs: usize) -> f64 {
         let n = runs as f64;
         let related: f64 = (1..runs)
@@ -56,7 +56,7 @@ impl Noise {
     }
 }
 
-/// The series with runs that differ from all around them replaced by the median of those.
+/// Returns the series with runs that differ from all around them replaced by the median of those.
 fn undisturbed(series: &[f64]) -> Vec<f64> {
     let differences: Vec<f64> = series.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
     // The median of absolute differences of normal values is 0.954 standard deviations.
@@ -72,7 +72,7 @@ fn undisturbed(series: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// The change points of one of `family` series.
+/// Finds the change points of one of `family` series.
 pub(super) fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
     let clean = undisturbed(series);
     let loose = Rules { p: rules.p.max(LOOSE), ..*rules };
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::synthetic::Random;
 
-    /// A series around 1 with this spread, correlation and share of outliers; from `at` on `up` higher.
+    /// Returns a series around 1 with this spread, correlation and share of outliers; from `at` on `up` higher.
     fn series(seed: u64, [spread, correlation, outliers]: [f64; 3], (at, up): (usize, f64)) -> Vec<f64> {
         let mut random = Random::new(seed);
         let mut state = random.normal();

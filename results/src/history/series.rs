@@ -87,7 +87,7 @@ pub struct History {
 }
 
 impl History {
-    /// Done, or inconclusive if every series is too short.
+    /// Returns the exit: done, or inconclusive if every series is too short.
     #[must_use]
     pub fn exit(&self) -> Exit {
         if self.series.iter().all(|series| series.too_short) { Exit::Inconclusive } else { Exit::Done }
@@ -109,7 +109,7 @@ pub struct HistorySpec {
     pub times: bool,
 }
 
-/// The history of `records`, which are in order of their start.
+/// Computes the history of `records`, which are in order of their start.
 ///
 /// # Errors
 /// Exit 2 if there is nothing of what was asked for.
@@ -158,7 +158,7 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
     })
 }
 
-/// The arm that a group's series are divided by: the floor, where every document has one.
+/// Returns the arm that a group's series are divided by: the floor, where every document has one.
 fn reference<'a>(group: &[&'a Record]) -> Option<&'a str> {
     let floor = group.first()?.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
     let everywhere = group.iter().all(|record| record.arm(&floor.name).is_some_and(|arm| !arm.rounds.is_empty()));

@@ -93,7 +93,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// The share stolen since `earlier`, 0 to 1; `None` if no time passed.
+    /// Returns the share stolen since `earlier`, 0 to 1; `None` if no time passed.
     #[must_use]
     pub fn steal_share_since(self, earlier: Self) -> Option<f64> {
         let total = self.total.checked_sub(earlier.total).filter(|&n| n > 0)?;

@@ -15,7 +15,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// A warning unless `ok`.
+    /// Creates a warning unless `ok`.
     #[must_use]
     pub const fn warn_unless(ok: bool) -> Self {
         if ok { Self::Ok } else { Self::Warn }
@@ -40,7 +40,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that is not vital. The remedy is dropped where all is fine.
+    /// Creates a finding that is not vital. The remedy is dropped where all is fine.
     pub fn new(
         check: &'static str,
         status: Status,

@@ -99,7 +99,7 @@ impl Tuning {
         *self == Self::default()
     }
 
-    /// The CPUs that share a core with `cpu`, without itself.
+    /// Returns the CPUs that share a core with `cpu`, without itself.
     #[must_use]
     pub fn siblings(&self, cpu: u32) -> Vec<u32> {
         self.smt_siblings
@@ -110,7 +110,7 @@ impl Tuning {
     }
 }
 
-/// The word in brackets, as sysfs shows which of several is selected.
+/// Returns the word in brackets, as sysfs shows which of several is selected.
 fn selected(text: &str) -> Option<String> {
     let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     Some(word.to_owned())
@@ -158,7 +158,7 @@ fn irqs(fs: &HostFs) -> BTreeMap<u32, u64> {
     per_cpu
 }
 
-/// The `cpuN` lines of /proc/stat: user nice system idle iowait irq softirq steal, then guest time that is in user already.
+/// Reads the `cpuN` lines of /proc/stat: user nice system idle iowait irq softirq steal, then guest time that is in user already.
 fn cpu_times(fs: &HostFs) -> BTreeMap<u32, Busy> {
     let stat = fs.text("proc/stat").unwrap_or_default();
     let line = |line: &str| {

@@ -27,13 +27,13 @@ pub use total::TOTAL;
 pub const ALL: [&Metric; 8] =
     [&NMI_HANDLER, &SET_UP, &ROTATION, &TOTAL, &TO_COUNTS, &SIGNAL, &PMI_DELIVERY, &EXIT_PATH];
 
-/// The metric of that key.
+/// Returns the metric of that key.
 #[must_use]
 pub fn find(key: &str) -> Option<&'static Metric> {
     ALL.into_iter().find(|metric| metric.key == key)
 }
 
-/// The name of a metric in tables and plots: that of [`ALL`], else made from its key.
+/// Returns the name of a metric in tables and plots: that of [`ALL`], else made from its key.
 #[must_use]
 pub fn name(key: &str) -> String {
     find(key).map_or_else(

@@ -2,7 +2,7 @@
 
 use crate::document::{Arm, Experiment, Round, Summary};
 
-/// Fewest samples of a round that counts, given those of all rounds: half of their median.
+/// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.
 ///
 /// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the arm's own
 /// rounds and not what was asked for: an arm that is too slow for `--samples` within `--time-limit` has such rounds only.
@@ -12,7 +12,7 @@ pub fn fewest(mut counts: Vec<u64>) -> u64 {
     counts.get(counts.len() / 2).map_or(0, |middle| middle.div_ceil(2))
 }
 
-/// The rounds of an arm that count, with their metric, in order.
+/// Returns the rounds of an arm that count, with their metric, in order.
 pub fn counting<'a, E: Experiment>(
     arm: &'a Arm<E>,
     metric: &'a str,
@@ -29,8 +29,8 @@ pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
     rounds.iter().filter(|(_, summary)| summary.count < least).count()
 }
 
-/// The complete rounds that have the metric, and the fewest samples with which one counts. Each is looked up once: with many documents
-/// look-ups are most of the work.
+/// Returns the complete rounds that have the metric, and the fewest samples with which one counts. Each is looked up once: with many
+/// documents look-ups are most of the work.
 fn with_fewest<'a, E: Experiment>(arm: &'a Arm<E>, metric: &str) -> (Vec<(&'a Round<E>, &'a Summary)>, u64) {
     let complete = arm.rounds.iter().filter(|round| round.complete);
     let rounds: Vec<_> = complete.filter_map(|round| Some((round, round.metrics.get(metric)?))).collect();

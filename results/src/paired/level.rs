@@ -25,7 +25,7 @@ pub struct Level {
     pub constant: bool,
 }
 
-/// The median over the rounds that count of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
+/// Returns the median over the rounds that count of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
 ///
 /// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ (jackknife with
 /// Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share (Woodruff). A median moves in steps: the
@@ -41,18 +41,18 @@ pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) ->
     Some(Level { ns, interval, rounds: values.len(), constant })
 }
 
-/// The p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
+/// Returns the p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
 #[must_use]
 pub fn p50<E: Experiment>(arm: &Arm<E>, metric: &str) -> Option<f64> {
     median(&counting_rounds(arm, metric, Statistic::P50).1)
 }
 
-/// Guests and values of the rounds that count and have the metric.
+/// Returns guests and values of the rounds that count and have the metric.
 fn counting_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> (Vec<u64>, Vec<f64>) {
     counting(arm, metric).filter_map(|(round, summary)| Some((round.guest(), statistic.of(summary)?))).unzip()
 }
 
-/// The interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
+/// Returns the interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
 #[must_use]
 pub fn median_interval(values: &[f64], guests: &[u64]) -> Option<Interval> {
     (values.len() >= MIN_ROUNDS).then(|| interval(values, guests, LAYOUT))
@@ -84,7 +84,7 @@ fn interval(values: &[f64], guests: &[u64], layout: f64) -> Interval {
     Interval { low: middle * (-further(low)).exp(), high: middle * further(high).exp() }
 }
 
-/// The `q`-quantile of sorted values, between two of them where it lies there; `q` may be out of bounds.
+/// Returns the `q`-quantile of sorted values, between two of them where it lies there; `q` may be out of bounds.
 #[expect(clippy::cast_sign_loss, reason = "a place in the values")]
 fn at(sorted: &[f64], q: f64) -> f64 {
     let place = (q * (sorted.len() + 1) as f64 - 1.0).clamp(0.0, (sorted.len() - 1) as f64);

@@ -23,8 +23,8 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Asked after each guest of an arm, or session: whether the run may end. `is_reached` says whether the intervals are narrow enough
-    /// now.
+    /// Returns whether the run may end; asked after each guest of an arm, or session. `is_reached` says whether the intervals are narrow
+    /// enough now.
     pub fn are_enough(&mut self, is_reached: impl FnOnce() -> bool) -> bool {
         self.guests += 1;
         if self.guests < self.next {

@@ -5,8 +5,8 @@ use crate::document::{Arm, ArmKind, Experiment};
 /// Up to so many strategies each is compared with every one before it; of more, with the one before it.
 const ALL_PAIRS: usize = 3;
 
-/// The arms that have the metric, each with one that it is compared with, in the order of the plan: strategies with one another, KVM's
-/// own vPMU with each of them, and each with the floor.
+/// Returns the arms that have the metric, each with one that it is compared with, in the order of the plan: strategies with one another,
+/// KVM's own vPMU with each of them, and each with the floor.
 ///
 /// The list depends on nothing that was measured: pairs chosen by their figures would have intervals that are too narrow.
 #[must_use]

@@ -53,14 +53,14 @@ impl Ratio {
         self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
     }
 
-    /// Half of the interval's width, as a share: 0.02 is ± 2 %.
+    /// Returns half of the interval's width, as a share: 0.02 is ± 2 %.
     #[must_use]
     pub fn half_width(&self) -> Option<f64> {
         self.interval.map(|Interval { low, high }| ((high / low).sqrt() - 1.0).max(0.0))
     }
 
-    /// Further rounds, in further guests, that show a relative difference in nine runs of ten. 0: these do.
-    /// `None` where the spread of the rounds is unknown.
+    /// Returns the number of further rounds, in further guests, that show a relative difference in nine runs of ten. 0: these do. `None`
+    /// where the spread of the rounds is unknown.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
     pub fn more_rounds(&self, difference: f64) -> Option<u64> {
@@ -79,7 +79,7 @@ impl Ratio {
     }
 }
 
-/// The ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
+/// Returns the ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
 #[must_use]
 pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
     let rounds = pairs(arm, base, metric, statistic);
@@ -125,21 +125,21 @@ pub struct Method {
 }
 
 impl Method {
-    /// The one for these rounds.
+    /// Chooses the method for these rounds.
     #[must_use]
     pub fn of(rounds: &[Pair]) -> Self {
         let probed = is_sharper(rounds);
         Self { probed, centre: Centre::of(&if probed { without_throughput(rounds) } else { logs(rounds) }) }
     }
 
-    /// The centre of the logarithms of rounds; `None` without any.
+    /// Returns the centre of the logarithms of rounds; `None` without any.
     #[must_use]
     pub fn centre(self, rounds: &[Pair]) -> Option<f64> {
         self.centre.at(&if self.probed { without_throughput(rounds) } else { logs(rounds) })
     }
 
-    /// The centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`. `None` if nothing is left
-    /// without one of them.
+    /// Returns the centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`. `None` if nothing is
+    /// left without one of them.
     #[must_use]
     pub fn leave_one_out(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
         if !self.probed && self.centre == Centre::Biweight {
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use crate::synthetic::{Host, Random};
 
-    /// Rounds of two arms of which the first takes `truth` times as long.
+    /// Returns rounds of two arms of which the first takes `truth` times as long.
     fn rounds(host: &Host, truth: f64, seed: u64) -> Vec<Pair> {
         let arms = host.run(&[truth.ln(), 0.0], &mut Random::new(seed));
         let both = arms[0].iter().zip(&arms[1]);

@@ -3,13 +3,13 @@
 /// Most ticks an axis is given; a plot is as narrow as a phone.
 const MOST: usize = 7;
 
-/// A ratio as the text of a tick: as many digits as its step needs.
+/// Formats a ratio as the text of a tick: as many digits as its step needs.
 pub(super) fn plain(value: f64) -> String {
     let text = format!("{value:.4}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
+/// Formats a time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
 pub(super) fn duration(value: f64) -> String {
     let (value, unit) = match value {
         ns if ns < 1e3 => (ns, "ns"),
@@ -35,14 +35,14 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Places with names, at 1, 2, 3 and so on.
+    /// Creates an axis of places with names, at 1, 2, 3 and so on.
     pub(super) fn named(label: &str, names: Vec<String>) -> Self {
         let ticks: Vec<f64> = (1..=names.len()).map(|place| place as f64).collect();
         let high = ticks.last().copied().unwrap_or(1.0).max(2.0);
         Self { label: label.to_owned(), low: 1.0, high, log: false, ticks, format: plain, names }
     }
 
-    /// From 0 (or a lower value) to the highest of `values`, in even steps.
+    /// Creates an axis from 0 (or a lower value) to the highest of `values`, in even steps.
     pub(super) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let (low, high) = (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 });
@@ -52,7 +52,7 @@ impl Axis {
         Self { label: label.to_owned(), low, high: end, log: false, ticks, format, names: Vec::new() }
     }
 
-    /// From the lowest to the highest of `values`, in even steps, without 0.
+    /// Creates an axis from the lowest to the highest of `values`, in even steps, without 0.
     pub(super) fn span(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let high = if high > low { high } else { low + 1.0 };
@@ -81,7 +81,7 @@ impl Axis {
         Self { label: label.to_owned(), low, high, log: true, ticks: powers(low, high), format, names: Vec::new() }
     }
 
-    /// HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
+    /// Creates HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
     pub(super) fn percentile(largest: f64) -> Self {
         let high = largest.clamp(10.0, 1e9);
         let decades = high.log10().floor() as i32;
@@ -89,7 +89,7 @@ impl Axis {
         Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile, names: Vec::new() }
     }
 
-    /// The ticks with their texts. A tick whose text would be its neighbour's is left out.
+    /// Returns the ticks with their texts. A tick whose text would be its neighbour's is left out.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         let mut last = String::new();
         self.ticks.iter().enumerate().filter_map(move |(place, &tick)| {
@@ -135,7 +135,7 @@ fn even(low: f64, high: f64) -> Vec<f64> {
     (0..=MOST).map(|n| (first + n as f64) * step).take_while(|tick| *tick <= high + step * 1e-9).collect()
 }
 
-/// The finest of 1-2-5 per decade, decades, and every second or third decade that is not too fine.
+/// Chooses the finest of 1-2-5 per decade, decades, and every second or third decade that is not too fine.
 fn powers(low: f64, high: f64) -> Vec<f64> {
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let within = |digits: &[f64], every: i32| -> Vec<f64> {

@@ -81,7 +81,7 @@ pub(super) struct Figure {
     pub(super) table: Table,
 }
 
-/// A dash for what is not known.
+/// Returns a dash for what is not known.
 pub(super) fn dash() -> String {
     "–".to_owned()
 }

@@ -54,7 +54,7 @@ fn enable(record: &Record) -> Option<&str> {
     record.parameters.get("set_up")?.get("enable")?.as_str()
 }
 
-/// The groups; that of the newest result first.
+/// Returns the groups; that of the newest result first.
 pub(super) fn groups(records: &[Record]) -> Vec<Group<'_>> {
     let mut by_key: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
     for record in records {
@@ -69,13 +69,13 @@ pub(super) fn groups(records: &[Record]) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// The newest result.
+    /// Returns the newest result.
     pub(super) fn latest(&self) -> &'a Record {
         self.records[self.records.len() - 1]
     }
 
-    /// The result whose figures stand for the group: the newest complete one that is not of few rounds beside the others. A quick run
-    /// after a long one does not take its place, nor is a very long one shown for ever.
+    /// Returns the result whose figures stand for the group: the newest complete one that is not of few rounds beside the others. A quick
+    /// run after a long one does not take its place, nor is a very long one shown for ever.
     pub(super) fn shown(&self) -> &'a Record {
         let complete: Vec<&Record> =
             self.records.iter().filter(|record| record.status == Status::Complete).copied().collect();
@@ -83,14 +83,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The newest record with [`MANY`] rounds, or half as many as any has.
+/// Returns the newest record with [`MANY`] rounds, or half as many as any has.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let most = records.iter().map(|record| rounds(record)).max()?;
     records.iter().rev().find(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied()
 }
 
-/// A heading for what a record measured.
+/// Returns a heading for what a record measured.
 pub(super) fn title(record: &Record) -> String {
     let mut title = record.experiment.clone();
     if let Some(workload) = record.parameter("workload") {
@@ -115,7 +115,7 @@ pub(super) fn title(record: &Record) -> String {
     format!("{title}, {}", backend(record))
 }
 
-/// The backend, and whether it is a stand-in or a simulation.
+/// Returns the backend, and whether it is a stand-in or a simulation.
 pub(super) fn backend(record: &Record) -> String {
     let backend = record.parameter("backend").or_else(|| record.arms.first().map(|arm| arm.backend.clone()));
     let backend = backend.filter(|backend| !backend.is_empty()).unwrap_or_else(|| "no backend".to_owned());
@@ -155,12 +155,12 @@ impl Inks {
         Self(inks)
     }
 
-    /// An arm's ink.
+    /// Returns an arm's ink.
     pub(super) fn of(&self, arm: &Arm<Any>) -> Ink {
         if arm.kind == ArmKind::Floor { FLOOR } else { self.0.get(&arm.name).copied().unwrap_or(0) }
     }
 
-    /// One of that name, or the first.
+    /// Returns the one of that name, or the first.
     pub(super) fn named(&self, name: &str) -> Ink {
         if name == "floor" { FLOOR } else { self.0.get(name).copied().unwrap_or(0) }
     }

@@ -20,7 +20,7 @@ const KERNELS: usize = 7;
 /// Results of one kind by their hosts' kernel, in the order of releases.
 type ByKernel<'a> = BTreeMap<(Vec<u64>, &'a str), Vec<&'a Record>>;
 
-/// A plot for each kind of result from hosts with several kernels; at most `most`.
+/// Draws a plot for each kind of result from hosts with several kernels; at most `most`.
 pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figure> {
     let mut families: BTreeMap<String, ByKernel<'_>> = BTreeMap::new();
     for record in records {
@@ -129,7 +129,7 @@ mod tests {
         record
     }
 
-    /// Arms with figures: one of the fixture's is not available.
+    /// Returns the number of arms with figures: one of the fixture's is not available.
     fn measured(record: &Record) -> usize {
         record.arms.iter().filter(|arm| arm.not_available.is_none()).count()
     }

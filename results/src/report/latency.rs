@@ -32,7 +32,7 @@ pub(super) fn too_many(arms: usize) -> String {
     if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
 }
 
-/// The percentile curves of a result; `None` if it has no histogram.
+/// Draws the percentile curves of a result; `None` if it has no histogram.
 pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>, Error> {
     let mut curves: Vec<(&Arm<Any>, Histogram<u64>)> = Vec::new();
     let mut what = "";
@@ -88,7 +88,7 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
     }))
 }
 
-/// A histogram's curve over 1 / (1 − p), its largest value at the number of values.
+/// Returns a histogram's curve over 1 / (1 − p), its largest value at the number of values.
 fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     let largest = (histogram.len() as f64).max(1.0);
     let mut points: Vec<(f64, f64)> = histogram
@@ -110,7 +110,7 @@ struct Point {
     p99: Option<f64>,
 }
 
-/// The p50 of each arm over the results of the group; `None` for a single result.
+/// Draws the p50 of each arm over the results of the group; `None` for a single result.
 pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     let latest = group.latest();
     // Results of one session are numbered: a time axis would have them in one place.
@@ -176,7 +176,7 @@ fn of_record(record: &Record, arm: &str, metric: &str) -> Option<Point> {
     Some(Point { begun: record.started_unix as f64, p50: paired::p50(arm, metric)?, p99 })
 }
 
-/// 2026-01-31 23:59, UTC; simulations have no date.
+/// Formats a date as 2026-01-31 23:59, UTC; simulations have no date.
 pub(super) fn date(unix: f64) -> String {
     if unix == 0.0 {
         return "no date".to_owned();
@@ -190,7 +190,7 @@ pub(super) fn date(unix: f64) -> String {
     }
 }
 
-/// 26-01-31: room is scarce below a plot.
+/// Formats a date as 26-01-31: room is scarce below a plot.
 fn short_date(unix: f64) -> String {
     date(unix).chars().skip(2).take(8).collect()
 }

@@ -96,7 +96,7 @@ struct Page {
     left_out: Vec<String>,
 }
 
-/// The page.
+/// Renders the page.
 ///
 /// # Errors
 /// Exit 2 for a document or sweep that is damaged.
@@ -166,7 +166,7 @@ fn summary(records: &[Record], points: usize) -> String {
     parts.join(", and ") + "."
 }
 
-/// The ratio of two arms as text, with its interval if asked for.
+/// Returns the ratio of two arms as text, with its interval if asked for.
 fn over(arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<String> {
     if interval {
         return paired::ratio(arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
@@ -175,7 +175,7 @@ fn over(arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<St
     paired::Method::of(&pairs).centre(&pairs).map(|log| ratio(log.exp()))
 }
 
-/// The arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots, which have it too.
+/// Returns the arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots, which have it too.
 fn brief(record: &Record, plotted: bool) -> String {
     let metric = subject::metric_of(record);
     let base = subject::base(record);
@@ -275,7 +275,7 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
     about
 }
 
-/// A result by its time and its file.
+/// Names a result by its time and its file.
 fn named(record: &Record) -> String {
     match record.started_unix {
         0 => record.path.display().to_string(),
@@ -283,7 +283,7 @@ fn named(record: &Record) -> String {
     }
 }
 
-/// Every arm of a result by its one metric; arms without figures have the reason.
+/// Returns every arm of a result by its one metric; arms without figures have the reason.
 fn arms(record: &Record) -> Table {
     let key = subject::metric_of(record);
     let base = subject::base(record);

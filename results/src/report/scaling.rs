@@ -19,7 +19,7 @@ const SIZES: [(&str, &str); 3] = [("vcpus", "vCPUs"), ("events", "events"), ("cp
 /// Parameters of a set-up that follow from the number of events. Elsewhere other events are another workload.
 const FOLLOWS: [&str; 4] = ["events", "events_requested", "groups", "workload"];
 
-/// A plot for each kind of result that there is in several sizes; at most `most`.
+/// Draws a plot for each kind of result that there is in several sizes; at most `most`.
 pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (parameter, unit) in SIZES {

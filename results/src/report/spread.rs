@@ -16,7 +16,7 @@ use crate::table::layout::{level, plural, time};
 /// Most rounds of an arm that are drawn.
 const DOTS: usize = 400;
 
-/// The p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
+/// Draws the p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
 pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
     let key = subject::metric_of(record)?;
     let title = format!("{} over rounds", capital(&metric::name(key)));

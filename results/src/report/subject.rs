@@ -4,7 +4,7 @@ use crate::document::{Any, Arm, ArmKind, Record, Summary};
 use crate::metric;
 use crate::paired;
 
-/// The metric of a record's tables and plots, by key: the first headline metric that any of its arms has, else the first of all.
+/// Returns the metric of a record's tables and plots, by key: the first headline metric that any of its arms has, else the first of all.
 pub(super) fn metric_of(record: &Record) -> Option<&str> {
     let key = |wanted: &str| record.arms.iter().find_map(|arm| arm.metrics.get_key_value(wanted));
     let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
@@ -14,13 +14,13 @@ pub(super) fn metric_of(record: &Record) -> Option<&str> {
         .map(|(key, _)| key)
 }
 
-/// Arms that have the record's metric, with its key and summary.
+/// Returns the arms that have the record's metric, with its key and summary.
 pub(super) fn measured(record: &Record) -> impl Iterator<Item = (&Arm<Any>, &str, &Summary)> {
     let key = metric_of(record);
     record.arms.iter().filter_map(move |arm| Some((arm, key?, arm.metrics.get(key?)?)))
 }
 
-/// The p50 of an arm, ns, by the record's metric.
+/// Returns the p50 of an arm, ns, by the record's metric.
 pub(super) fn p50(record: &Record, arm: &Arm<Any>) -> Option<f64> {
     paired::p50(arm, metric_of(record)?)
 }

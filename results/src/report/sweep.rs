@@ -102,7 +102,7 @@ fn line(text: &str) -> Result<Point, String> {
     }
 }
 
-/// A plot of strategies for each model and workload; at most `most`, and how many there would be.
+/// Draws a plot of strategies for each model and workload; at most `most`, and how many there would be.
 pub(super) fn figures(points: &[Point], most: usize) -> (Vec<Figure>, usize) {
     let mut by_what: BTreeMap<(&str, &str, u64, u64, String), Vec<&Point>> = BTreeMap::new();
     for point in points {

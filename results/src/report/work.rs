@@ -27,7 +27,7 @@ fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
 /// Host operations: kind, how often and how long in all, ns.
 type Operations = Vec<(String, f64, f64)>;
 
-/// The host operations of an arm.
+/// Returns the host operations of an arm.
 fn operations(arm: &Arm<Any>) -> Operations {
     let Some(Value::Object(ops)) = arm.own.get("host_ops") else { return Vec::new() };
     ops.into_iter()
@@ -38,13 +38,13 @@ fn operations(arm: &Arm<Any>) -> Operations {
         .collect()
 }
 
-/// MSR exits of an arm.
+/// Returns the MSR exits of an arm.
 fn exits(arm: &Arm<Any>) -> Option<f64> {
     let Some(Value::Object(msrs)) = arm.own.get("msr_exits") else { return None };
     Some(msrs.values().map(|n| number(n.get("reads")) + number(n.get("writes"))).sum())
 }
 
-/// Host operations per PMI of a result, by number and by time; `None` if it has none.
+/// Draws the host operations per PMI of a result, by number and by time; `None` if it has none.
 pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     let arms: Vec<(&Arm<Any>, Operations)> = record.arms.iter().map(|arm| (arm, operations(arm))).collect();
     let mut kinds: Vec<&str> = arms.iter().flat_map(|(_, ops)| ops).map(|(kind, ..)| kind.as_str()).collect();
@@ -118,7 +118,7 @@ fn keys(unnamed: Vec<(String, plot::Ink)>) -> Vec<Key> {
     unnamed.into_iter().map(|(name, ink)| Key::bar(ink, name)).collect()
 }
 
-/// The phases of an arm and the median of each, ns: those of host events, a list, or those of a guest, by name.
+/// Returns the phases of an arm and the median of each, ns: those of host events, a list, or those of a guest, by name.
 fn phases_of(arm: &Arm<Any>) -> Vec<(String, f64)> {
     let p50 = |phase: &Value, key: &str| phase.get(key)?.get("p50")?.as_f64().filter(|n| n.is_finite());
     match arm.own.get("phases") {
@@ -137,7 +137,7 @@ fn phases_of(arm: &Arm<Any>) -> Vec<(String, f64)> {
 /// Names of phases with their times, ns.
 type Phases = Vec<(String, f64)>;
 
-/// The phases of a set-up, stacked, of a result; `None` if it has none.
+/// Draws the phases of a set-up, stacked, of a result; `None` if it has none.
 pub(super) fn phases(record: &Record) -> Option<Figure> {
     // In the order of an event's life; what is not known there follows.
     let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
@@ -180,8 +180,8 @@ fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) ->
     rows::bars(title, &Axis::linear(label, totals, format), bars)
 }
 
-/// Latency against host events held: which strategies are not beaten in both. `None` if events held are unknown or there is
-/// only one strategy.
+/// Draws latency against host events held, and marks the strategies that are not beaten in both. `None` if events held are unknown or there
+/// is only one strategy.
 pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
     let points: Vec<Candidate<'_>> = record
         .arms
@@ -210,7 +210,7 @@ pub(super) struct Candidate<'a> {
     pub(super) latency: f64,
 }
 
-/// A plot of candidates with their front.
+/// Draws a plot of candidates with their front.
 pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Option<f64>) -> Figure {
     let mut table = Table::new(title, &["strategy", "events held (mean over time)", "p50", "not beaten"]);
     let mut sorted: Vec<&Candidate<'_>> = points.iter().collect();

@@ -21,7 +21,7 @@ pub struct Rules {
 }
 
 impl Default for Rules {
-    /// Hunter's: windows of 50, p below 0.001; and 5 %, as `compare` asks for.
+    /// Returns Hunter's rules: windows of 50, p below 0.001; and 5 %, as `compare` asks for.
     fn default() -> Self {
         Self { window: 50, p: 0.001, strength: 0.05 }
     }
@@ -47,20 +47,20 @@ impl ChangePoint {
         Self { index, before: mean(left), after: mean(right), p: t_test::p(left, right) }
     }
 
-    /// Relative change, such as 0.1 for 10 % more; `None` from 0.
+    /// Returns the relative change, such as 0.1 for 10 % more; `None` from 0.
     #[must_use]
     pub fn change(&self) -> Option<f64> {
         (self.before != 0.0).then(|| self.after / self.before - 1.0)
     }
 
-    /// The larger of the relative changes there and back, so that a fall counts as much as the rise it undoes.
+    /// Returns the larger of the relative changes there and back, so that a fall counts as much as the rise it undoes.
     fn magnitude(&self) -> f64 {
         let [low, high] = [self.before.abs().min(self.after.abs()), self.before.abs().max(self.after.abs())];
         if high <= 0.0 { 0.0 } else { (high - low) / low }
     }
 }
 
-/// Every change point of a series, in order.
+/// Finds every change point of a series, in order.
 #[must_use]
 pub fn find(series: &[f64], rules: &Rules) -> Vec<ChangePoint> {
     let window = rules.window.max(4);

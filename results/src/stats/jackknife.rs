@@ -20,7 +20,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The 95 % interval.
+    /// Returns the 95 % interval.
     #[must_use]
     pub fn interval(&self) -> Interval {
         let width = self.error * t_quantile(f64::midpoint(1.0, CONFIDENCE), self.freedom);
@@ -33,7 +33,7 @@ impl Estimate {
         self.value + self.error * t_quantile(CONFIDENCE, self.freedom)
     }
 
-    /// Two-sided p value of "the figure is 0".
+    /// Returns the two-sided p value of "the figure is 0".
     #[must_use]
     pub fn p(&self) -> f64 {
         if self.error <= 0.0 {
@@ -52,7 +52,7 @@ impl Estimate {
         Self { error: (own + added).sqrt(), freedom, ..*self }
     }
 
-    /// The difference from another, independent one.
+    /// Returns the difference from another, independent one.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
         let (a, b) = (self.error.powi(2), other.error.powi(2));
@@ -65,7 +65,7 @@ impl Estimate {
 /// From so many degrees of freedom on, Student's t is taken as normal: its quantiles differ by less than 0.001.
 const NORMAL: f64 = 5000.0;
 
-/// Upper quantile of Student's t.
+/// Returns the upper quantile of Student's t.
 fn t_quantile(q: f64, freedom: f64) -> f64 {
     if freedom >= NORMAL {
         return Normal::standard().inverse_cdf(q);
@@ -83,13 +83,13 @@ fn t_p(t: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(1.0, |law| (2.0 * law.sf(t)).min(1.0))
 }
 
-/// An error of 0 whose standard deviation is known.
+/// Returns an error of 0 whose standard deviation is known.
 #[must_use]
 pub fn known(error: f64) -> Estimate {
     Estimate { value: 0.0, error, freedom: f64::INFINITY }
 }
 
-/// `figure` of all groups of `values`, with its uncertainty. `group[i]` is the group of `values[i]`, from 0, all numbers used.
+/// Computes `figure` of all groups of `values`, with its uncertainty. `group[i]` is the group of `values[i]`, from 0, all numbers used.
 ///
 /// `None` with fewer than two groups, or if the figure does not exist without one of them.
 pub fn over_groups<T: Copy>(values: &[T], group: &[usize], figure: impl Fn(&[T]) -> Option<f64>) -> Option<Estimate> {
@@ -97,7 +97,7 @@ pub fn over_groups<T: Copy>(values: &[T], group: &[usize], figure: impl Fn(&[T])
     of_leave_one_out(figure(values)?, &leave_one_out(values, group, count, figure)?)
 }
 
-/// `figure` of the values without each of `count` groups in turn; `None` if it does not exist without one of them.
+/// Computes `figure` of the values without each of `count` groups in turn; `None` if it does not exist without one of them.
 pub fn leave_one_out<T: Copy>(
     values: &[T],
     group: &[usize],

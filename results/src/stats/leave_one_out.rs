@@ -26,7 +26,8 @@ struct Sorted {
     above: Vec<Powers>,
 }
 
-/// The centres of `values` without each of `count` groups. `group[i]` is the group of `values[i]`. `None` if nothing is left without one.
+/// Returns the centres of `values` without each of `count` groups. `group[i]` is the group of `values[i]`. `None` if nothing is left
+/// without one.
 #[must_use]
 pub fn centres(values: &[f64], group: &[usize], count: usize) -> Option<Vec<f64>> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -65,7 +66,7 @@ impl Sorted {
         [1.0, x, x * x, x * x * x, x * x * (x * x), x * x * (x * x * x)]
     }
 
-    /// The value of that rank among those that are left; `without` are places, ascending.
+    /// Returns the value of that rank among those that are left; `without` are places, ascending.
     fn ranked(&self, rank: usize, without: &[usize]) -> f64 {
         let mut place = rank;
         for &gone in without {
@@ -77,7 +78,7 @@ impl Sorted {
         self.values[place]
     }
 
-    /// The median of what is left, and the reach of the biweight around it.
+    /// Returns the median of what is left, and the reach of the biweight around it.
     fn place(&self, without: &[usize]) -> Option<(f64, f64)> {
         let left = self.values.len() - without.len();
         let half = left / 2;
@@ -127,7 +128,7 @@ impl Sorted {
         sum
     }
 
-    /// The centre by a look at each value.
+    /// Computes the centre by a look at each value.
     fn plain(&self, without: &[usize], middle: f64, reach: f64) -> f64 {
         let mut gone = without.iter().peekable();
         let left = self.values.iter().enumerate().filter(|(place, _)| gone.next_if_eq(&place).is_none());

@@ -7,7 +7,7 @@ pub fn dominates(one: &[f64], other: &[f64]) -> bool {
     pairs.clone().all(|(a, b)| a <= b) && pairs.any(|(a, b)| a < b)
 }
 
-/// For each candidate, whether no other one dominates it.
+/// Returns for each candidate whether no other one dominates it.
 pub fn front<P: AsRef<[f64]>>(candidates: &[P]) -> Vec<bool> {
     candidates.iter().map(|own| !candidates.iter().any(|other| dominates(other.as_ref(), own.as_ref()))).collect()
 }

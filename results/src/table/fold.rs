@@ -22,7 +22,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows: the first column has the rows' names, the others have figures.
+    /// Creates a table without rows: the first column has the rows' names, the others have figures.
     #[must_use]
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new(), keys: 1, left: Vec::new() }
@@ -34,7 +34,7 @@ impl Table {
         Self { keys, ..self }
     }
 
-    /// This column holds text.
+    /// Makes this column hold text.
     #[must_use]
     pub fn left(mut self, column: usize) -> Self {
         self.left.push(column);
@@ -46,7 +46,7 @@ impl Table {
         self.rows.push(row.into_iter().collect());
     }
 
-    /// The table in blocks of at most `width` columns; a block is wider only where a single column is.
+    /// Formats the table in blocks of at most `width` columns; a block is wider only where a single column is.
     #[must_use]
     pub fn text(&self, width: usize) -> String {
         self.blocks(width).iter().map(|block| self.block(block)).collect::<Vec<_>>().join("\n\n")
@@ -60,7 +60,7 @@ impl Table {
         (0..self.header.len()).map(width).collect()
     }
 
-    /// The columns of each block.
+    /// Returns the columns of each block.
     fn blocks(&self, width: usize) -> Vec<Vec<usize>> {
         let widths = self.widths();
         let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
@@ -103,7 +103,7 @@ impl Table {
     }
 }
 
-/// A line in lines of at most `width` columns, the further ones indented by `indent`. Words are kept whole.
+/// Wraps a line into lines of at most `width` columns, the further ones indented by `indent`. Words are kept whole.
 #[must_use]
 pub fn wrapped(line: &str, width: usize, indent: &str) -> String {
     let options = Options::new(width).subsequent_indent(indent).break_words(false);

@@ -49,7 +49,7 @@ fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
     ]
 }
 
-/// A document's warnings, one line each; the host's settings together in one, since `doctor` describes them.
+/// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
@@ -63,7 +63,7 @@ pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     own.chain(settings)
 }
 
-/// Table, what it was measured with, and what is not whole, for so many columns.
+/// Returns the table, its circumstances and what is incomplete, for so many columns.
 #[must_use]
 pub fn text(document: &Document, width: usize) -> String {
     if document.parameters.set_up.is_some() {

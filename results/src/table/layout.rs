@@ -11,7 +11,7 @@ const PLAIN: usize = 80;
 /// Least columns that text is laid out for.
 const LEAST: usize = 40;
 
-/// Columns of what is printed to stdout: COLUMNS, else those of the terminal, else 80.
+/// Returns the columns of text printed to stdout: COLUMNS, else those of the terminal, else 80.
 #[must_use]
 pub fn columns() -> usize {
     let out = std::io::stdout();
@@ -25,13 +25,13 @@ fn chosen(asked: Option<&str>, terminal: Option<u16>) -> usize {
     given.unwrap_or(PLAIN).max(LEAST)
 }
 
-/// The arm's name, with a star where its figures are not whole.
+/// Returns the arm's name, with a star where its figures are not whole.
 pub(super) fn name<E: Experiment>(arm: &Arm<E>) -> String {
     let star = if arm.incomplete.is_empty() { "" } else { "*" };
     format!("{}{star}", arm.name)
 }
 
-/// Nanoseconds for people: three significant digits in ns, µs, ms or s.
+/// Formats nanoseconds for people: three significant digits in ns, µs, ms or s.
 #[must_use]
 pub fn time(ns: f64) -> String {
     let (value, unit) = unit(ns);
@@ -39,7 +39,7 @@ pub fn time(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// A number of ns in the unit that suits it.
+/// Converts a number of ns to the unit that suits it.
 fn unit(ns: f64) -> (f64, &'static str) {
     match ns {
         n if n < 999.5 => (n, "ns"),
@@ -63,7 +63,7 @@ fn decimals(value: f64, unit: &str) -> usize {
 /// In place of an interval of rounds that are all the same, as a simulation's may be.
 pub const NO_SPREAD: &str = "[no spread]";
 
-/// A time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
+/// Formats a time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
 #[must_use]
 pub fn level(level: &Level) -> String {
     let (value, name) = unit(level.ns);
@@ -79,7 +79,7 @@ pub fn level(level: &Level) -> String {
     format!("{value:.decimals$} {name}{interval}")
 }
 
-/// A ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
+/// Formats a ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
 #[must_use]
 pub fn ratio_with(found: &Ratio) -> String {
     let Some(interval) = found.interval else { return ratio(found.ratio) };
@@ -92,38 +92,38 @@ pub fn ratio_with(found: &Ratio) -> String {
     format!("{:.decimals$} [{low:.decimals$}, {high:.decimals$}]", found.ratio)
 }
 
-/// [`time`] of whole nanoseconds; a dash where there are none.
+/// Formats the [`time`] of whole nanoseconds; a dash where there are none.
 #[must_use]
 pub fn ns(value: Option<u64>) -> String {
     value.map_or_else(dash, |ns| time(ns as f64))
 }
 
-/// A signed figure; what rounds to zero has no sign.
+/// Formats a signed figure; what rounds to zero has no sign.
 #[must_use]
 pub fn signed(value: f64, decimals: usize) -> String {
     let text = format!("{value:+.decimals$}");
     if text[1..].bytes().all(|byte| matches!(byte, b'0' | b'.')) { text[1..].to_owned() } else { text }
 }
 
-/// A share as a number of per cent, without the unit and without zeros at its end.
+/// Formats a share as a number of per cent, without the unit and without zeros at its end.
 #[must_use]
 pub fn percent(share: f64) -> String {
     format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A p value.
+/// Formats a p value.
 #[must_use]
 pub fn p(p: f64) -> String {
     if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
-/// A dash for what is not known.
+/// Returns a dash for what is not known.
 #[must_use]
 pub fn dash() -> String {
     "–".to_owned()
 }
 
-/// A ratio or a mean count: about three significant digits, none of them lost in zeros.
+/// Formats a ratio or a mean count: about three significant digits, none of them lost in zeros.
 #[must_use]
 pub fn ratio(value: f64) -> String {
     let decimals = match value.abs() {

@@ -86,7 +86,7 @@ fn counts(document: &Document, width: usize) -> String {
     out
 }
 
-/// The tables, and how the counts agree.
+/// Returns the tables, and how the counts agree.
 pub(super) fn text(document: &Document, width: usize) -> String {
     let parameters = &document.parameters;
     let (mut times, mut costs, mut absent) = (Table::new(TIMES), Table::new(COST), String::new());

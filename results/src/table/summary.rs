@@ -27,7 +27,7 @@ pub struct Against {
 }
 
 impl Against {
-    /// The comparison as a sentence without a full stop.
+    /// Formats the comparison as a sentence without a full stop.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Self { arm, base, ratio } = self;
@@ -56,7 +56,7 @@ impl Against {
     }
 }
 
-/// The pairs of a document that are worth comparing by a metric: strategies with one another, and with the floor those that it does
+/// Returns the pairs of a document that are worth comparing by a metric: strategies with one another, and with the floor those that it does
 /// not lie clearly below.
 #[must_use]
 pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
@@ -70,7 +70,7 @@ pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Ag
     found.filter(|(base, one)| *base != ArmKind::Floor || near(&one.ratio)).map(|(_, one)| one).collect()
 }
 
-/// The first table of a document, its columns explained, and the sentences.
+/// Returns the first table of a document, its columns explained, and the sentences.
 pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String {
     let mut table = Table::new(HEADER);
     let there = document.arms.iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
@@ -130,7 +130,7 @@ mod tests {
     use crate::metric::NMI_HANDLER;
     use crate::synthetic::{Host, Random};
 
-    /// A run of so many rounds with the floor at 1 and these strategies.
+    /// Returns a run of so many rounds with the floor at 1 and these strategies.
     fn run(rounds: u64, truth: [f64; 3]) -> Record {
         let host = Host { rounds: 400, rounds_per_guest: 1, ..Host::default() };
         let [a, b, c] = truth.map(f64::ln);

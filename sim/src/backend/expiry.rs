@@ -8,7 +8,7 @@ use crate::stream::Purpose;
 const TOLD: u64 = 2;
 
 impl SimBackend {
-    /// ns of ring 3 until the next signal.
+    /// Returns the ns of ring 3 until the next signal.
     #[must_use]
     pub fn user_ns_to_signal(&mut self) -> u64 {
         if !self.exact {
@@ -86,7 +86,7 @@ impl SimBackend {
         signals
     }
 
-    /// The guest's run in ring 3 ends with a signal, whose cost is not this backend's.
+    /// Notes that the guest's run in ring 3 ends with a signal, whose cost is not this backend's.
     pub fn signals_in_ring_3(&mut self) {
         self.told = 1;
     }

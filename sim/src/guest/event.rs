@@ -55,7 +55,7 @@ impl Event {
         self.index.is_some_and(|index| usize::from(index) >= FIXED)
     }
 
-    /// `x86_perf_event_update` with the counter's value.
+    /// Mirrors `x86_perf_event_update` with the counter's value.
     #[inline]
     pub(super) fn update(&mut self, now: u64) {
         let delta = now.wrapping_sub(self.prev) & COUNTER_MASK;
@@ -64,7 +64,7 @@ impl Event {
         self.left = self.left.wrapping_sub(delta.cast_signed());
     }
 
-    /// `x86_perf_event_set_period` up to the write.
+    /// Mirrors `x86_perf_event_set_period` up to the write.
     #[inline]
     pub(super) fn next_left(&mut self) -> Next {
         let mut left = self.left;
@@ -82,7 +82,7 @@ impl Event {
         Next { value: self.prev & COUNTER_MASK, over, clamped: programmed != left }
     }
 
-    /// `perf_adjust_period`: moves the period by an eighth of the distance to `hz` overflows per second.
+    /// Mirrors `perf_adjust_period`: moves the period by an eighth of the distance to `hz` overflows per second.
     #[inline]
     pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) -> Move {
         let divisor = u128::from(elapsed.wrapping_mul(hz));

@@ -134,7 +134,7 @@ pub struct GuestOutcome {
 }
 
 impl<C: Cpu> Guest<C> {
-    /// A guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer; addresses are ignored.
+    /// Creates a guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer; addresses are ignored.
     #[must_use]
     pub fn new(mut cpu: C, boot: &BootPage, (timer, limit): (Timer, u64), tsc_khz: u64, work_unit: u64) -> Self {
         let events = Events::new(boot);
@@ -187,12 +187,12 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    /// Its CPU.
+    /// Returns its CPU.
     pub const fn cpu_mut(&mut self) -> &mut C {
         &mut self.cpu
     }
 
-    /// ns since the start of the simulation.
+    /// Returns the ns since the start of the simulation.
     pub fn now(&mut self) -> u64 {
         self.cpu.now()
     }
@@ -237,21 +237,21 @@ impl<C: Cpu> Guest<C> {
         value
     }
 
-    /// WRMSR where no NMI is taken.
+    /// Executes WRMSR where no NMI is taken.
     #[inline]
     pub(super) fn wrmsr_in_nmi(&mut self, msr: u32, value: u64) {
         self.spend_for_access();
         self.cpu.wrmsr(msr, value);
     }
 
-    /// RDMSR where no NMI is taken.
+    /// Executes RDMSR where no NMI is taken.
     #[inline]
     pub(super) fn rdmsr_in_nmi(&mut self, msr: u32) -> u64 {
         self.spend_for_access();
         self.cpu.rdmsr(msr)
     }
 
-    /// RDTSC, with the ns since the start of the simulation.
+    /// Executes RDTSC, with the ns since the start of the simulation.
     #[inline]
     pub(super) fn rdtsc(&mut self) -> (u64, u64) {
         self.spend();
@@ -284,7 +284,7 @@ impl<C: Cpu> Guest<C> {
         self.take_nmis();
     }
 
-    /// A doorbell from which the guest does not go on at once.
+    /// Rings a doorbell from which the guest does not go on at once.
     pub(super) fn ring(&mut self, code: u32) {
         self.spend_for_access();
         self.cpu.doorbell(code);
@@ -296,7 +296,7 @@ impl<C: Cpu> Guest<C> {
         self.take_nmis();
     }
 
-    /// `sched_in`.
+    /// Mirrors `sched_in`.
     pub(super) fn schedule(&mut self) {
         let (mut owed, cpu) = (0, &mut self.cpu);
         self.events.schedule(&mut |path| {
@@ -306,7 +306,7 @@ impl<C: Cpu> Guest<C> {
         self.owed += owed;
     }
 
-    /// `sched_rotate`.
+    /// Mirrors `sched_rotate`.
     pub(super) fn rotate(&mut self) {
         let (mut owed, cpu) = (0, &mut self.cpu);
         self.events.rotate(&mut |path| {

@@ -192,7 +192,7 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
     })
 }
 
-/// The costs of a mediated PMU: both, or neither.
+/// Reads the costs of a mediated PMU: both, or neither.
 fn mediated(section: &mut Section<'_>) -> Result<Option<MediatedCosts>, String> {
     match (section.optional_cost("pmu-switch")?, section.optional_cost("register")?) {
         (Some(pmu_switch), Some(register)) => Ok(Some(MediatedCosts { pmu_switch, register })),

@@ -168,7 +168,7 @@ fn code<H: FileHeader<Endian = Endianness>>(
     Ok((code, symbols))
 }
 
-/// `offset..offset + size` if it lies within the file.
+/// Returns `offset..offset + size` if it lies within the file.
 fn file_range(offset: u64, size: u64, length: usize) -> Result<Range<usize>, LoadError> {
     if size == 0 {
         return Ok(0..0);
@@ -180,7 +180,7 @@ fn file_range(offset: u64, size: u64, length: usize) -> Result<Range<usize>, Loa
     }
 }
 
-/// An ELF file's segments at their physical addresses.
+/// Returns an ELF file's segments at their physical addresses.
 pub(super) fn elf_segments(elf: &Elf) -> Vec<Segment> {
     let loads = elf.loads.iter();
     loads
@@ -193,7 +193,7 @@ pub(super) fn elf_segments(elf: &Elf) -> Vec<Segment> {
         .collect()
 }
 
-/// The physical address of the entry point, which files give as a virtual or as a physical address.
+/// Returns the physical address of the entry point, which files give as a virtual or as a physical address.
 pub(super) fn physical_entry(elf: &Elf) -> Result<u64, LoadError> {
     let entry = elf.entry;
     let within = |start: u64, size: u64| entry.checked_sub(start).filter(|&offset| offset < size);

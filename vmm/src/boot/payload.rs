@@ -133,7 +133,8 @@ fn rights(flags: SegmentFlags) -> Access {
     Access { read: true, write: p_flags.0 & elf::PF_W.0 != 0, execute: p_flags.0 & elf::PF_X.0 != 0, user: false }
 }
 
-/// The image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are nobody's.
+/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are
+/// nobody's.
 fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, layout: &Layout) -> Access {
     if page == 0 {
         return Access::default();
@@ -149,7 +150,7 @@ fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, 
     if is_user { Access::USER_DATA } else { Access::KERNEL_DATA }
 }
 
-/// The report of vCPU `cpu`, if it ran at all, and its log.
+/// Returns the report of vCPU `cpu`, if it ran at all, and its log.
 ///
 /// The payload fills its report at the end. If it did not get there (`complete` is false), the log shows its progress: the
 /// entries with a kind, without a last one that is half written.
@@ -210,7 +211,7 @@ pub(crate) fn begin_turn(
     Ok(())
 }
 
-/// The conformance payload's report of vCPU `cpu`, if it began.
+/// Returns the conformance payload's report of vCPU `cpu`, if it began.
 pub(crate) fn harvest_conformance(
     memory: &GuestMemoryMmap,
     cpu: usize,
@@ -219,7 +220,7 @@ pub(crate) fn harvest_conformance(
     Ok(report.filter(|report| report.magic == CONFORMANCE_MAGIC).map(Box::new))
 }
 
-/// Guest memory of a layout.
+/// Allocates the guest memory of a layout.
 pub(crate) fn allocate(layout: &Layout) -> Result<GuestMemoryMmap, vm_memory::mmap::FromRangesError> {
     let size = layout.memory().next_multiple_of(PAGE) as usize;
     GuestMemoryMmap::from_ranges(&[(GuestAddress(0), size)])

@@ -75,7 +75,7 @@ pub(super) fn rewrite_by(image: &mut [u8], in_section: InSection) -> Result<Vec<
 /// Finds the RDPMCs of a section: the section, its bytes, 32 or 64, the image's symbols, and the list that takes the sites.
 pub(super) type InSection = fn(&Code, &[u8], u32, &[u64], &mut Vec<Site>);
 
-/// The RDPMCs of an ELF image.
+/// Finds the RDPMCs of an ELF image.
 fn find(image: &[u8], elf: &Elf, in_section: InSection) -> Result<Vec<Site>, LoadError> {
     // Each byte is decoded a bounded number of times only if no two sections share it.
     let mut ranges: Vec<_> = elf.code.iter().map(|code| code.file.clone()).collect();
@@ -166,7 +166,7 @@ mod tests {
 
     const BASE: u64 = 0x10_0000;
 
-    /// Addresses of the sites, after checking that exactly their bytes have changed.
+    /// Returns the addresses of the sites, after checking that exactly their bytes have changed.
     fn sites(elf: &TestElf) -> Vec<u64> {
         let before = elf.bytes();
         let mut after = before.clone();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(sites(&elf), [BASE + 2]);
     }
 
-    /// A function as a compiler makes it: in 64-bit code its moves have REX prefixes.
+    /// Creates a function as a compiler makes it: in 64-bit code its moves have REX prefixes.
     fn function(is_64: bool) -> Vec<u8> {
         let mut code = Vec::new();
         for _ in 0..8 {

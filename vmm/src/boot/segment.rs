@@ -80,7 +80,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// First guest-physical address after it.
+    /// Returns the first guest-physical address after it.
     #[must_use]
     pub const fn end(&self) -> u64 {
         // Cannot overflow: a plan's segments lie in memory.

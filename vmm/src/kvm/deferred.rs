@@ -18,7 +18,7 @@ const LVTPC_AT_RESET: Lvtpc = Lvtpc::new().with_masked(true);
 
 /// A kick of the vCPU thread, later.
 pub(crate) trait Alarm {
-    /// One kick after `ns`, in the place of one that is due; 0 for none.
+    /// Sets one kick after `ns`, in the place of one that is due; 0 for none.
     fn set(&mut self, ns: u64);
 }
 
@@ -72,7 +72,7 @@ impl<A: Alarm> Deferred<A> {
         self.mask.has_deferred()
     }
 
-    /// A delivery masked LVTPC.
+    /// Notes that a delivery masked LVTPC.
     #[inline]
     pub(crate) fn delivered(&mut self, by: Delivery, pmu: Pmu, stats: &mut PmiStats) {
         self.by = by;
@@ -81,7 +81,7 @@ impl<A: Alarm> Deferred<A> {
         }
     }
 
-    /// A PMI, seen at host TSC `seen_at`, meets a masked LVTPC, or a LAPIC that is `off`.
+    /// Notes that a PMI, seen at host TSC `seen_at`, met a masked LVTPC, or a LAPIC that is `off`.
     pub(crate) fn met_mask(&mut self, off: bool, pmu: Pmu, seen_at: u64, stats: &mut PmiStats) {
         if off && self.mask.forget() {
             self.drop_deferred(stats);
@@ -96,7 +96,7 @@ impl<A: Alarm> Deferred<A> {
         }
     }
 
-    /// Before an entry with a deferred PMI: whether it is delivered now. `kicked`: the alarm may have rung.
+    /// Looks before an entry with a deferred PMI whether it is delivered now. `kicked`: the alarm may have rung.
     #[cold]
     pub(crate) fn look<P: PmiPort>(
         &mut self,

@@ -70,7 +70,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// KVM_RUN. Returns the exit and the host's TSC at its return.
+    /// Calls KVM_RUN. Returns the exit and the host's TSC at its return.
     #[inline]
     pub(crate) fn next(fd: &mut VcpuFd) -> (Self, u64) {
         let result = fd.run();
@@ -86,8 +86,8 @@ impl Exit {
         (exit, at)
     }
 
-    /// Exits other than those of MSRs; `None` if only `kvm_run` has the reason. Apart, since their registers would be saved at
-    /// each exit of an MSR.
+    /// Reads exits other than those of MSRs; `None` if only `kvm_run` has the reason. Apart, since their registers would be saved at each
+    /// exit of an MSR.
     #[inline(never)]
     fn rarer(result: &Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Self> {
         Some(match result {
@@ -105,7 +105,7 @@ impl Exit {
         })
     }
 
-    /// Its kind to a recording; `None`: the guest did not make it.
+    /// Returns its kind to a recording; `None`: the guest did not make it.
     pub(crate) const fn kind(self) -> Option<ExitKind> {
         match self {
             Self::Interrupted | Self::Failed { .. } => None,

@@ -24,11 +24,11 @@ pub(super) enum Action {
 
 /// The vCPU behind an exit: its access's data in `kvm_run`, and its registers.
 pub(super) trait ExitedVcpu: Registers {
-    /// Bytes of a port access.
+    /// Returns the bytes of a port access.
     fn port_data(&mut self) -> &mut [u8];
-    /// Bytes of a memory access.
+    /// Returns the bytes of a memory access.
     fn memory_data(&mut self) -> &mut [u8];
-    /// The instruction that KVM could not emulate, after an internal error; empty if KVM gave none.
+    /// Returns the instruction that KVM could not emulate, after an internal error; empty if KVM gave none.
     fn instruction(&mut self) -> Vec<u8>;
 }
 
@@ -135,7 +135,7 @@ fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
     }
 }
 
-/// The end that an exit means which no guest recovers from.
+/// Returns the end that an exit means which no guest recovers from.
 #[cold]
 fn end_of<V: ExitedVcpu>(exit: Exit, vcpu: &mut V) -> End {
     match exit {
@@ -148,7 +148,7 @@ fn end_of<V: ExitedVcpu>(exit: Exit, vcpu: &mut V) -> End {
     }
 }
 
-/// `KVM_EXIT_*` of <linux/kvm.h>, those that x86 has.
+/// Returns the name of `KVM_EXIT_*` of <linux/kvm.h>, for those that x86 has.
 fn reason_name(reason: u32) -> &'static str {
     match reason {
         kvm_bindings::KVM_EXIT_UNKNOWN => "KVM_EXIT_UNKNOWN",

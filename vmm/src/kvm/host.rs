@@ -74,7 +74,7 @@ fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
     move |error| KvmError::Call { call, error }
 }
 
-/// Why a vCPU cannot be made.
+/// Returns the reason why a vCPU cannot be made.
 fn no_vcpu(error: kvm_ioctls::Error) -> KvmError {
     // As `perf_create_mediated_pmu` has it (Linux 7.0).
     if error.errno() == libc::EBUSY { KvmError::PmuTaken } else { call("KVM_CREATE_VCPU")(error) }
@@ -114,7 +114,7 @@ impl Host {
         }
     }
 
-    /// vCPUs of one VM at most.
+    /// Returns the most vCPUs of one VM.
     #[must_use]
     pub fn max_vcpus(&self) -> usize {
         self.0.get_max_vcpus()
@@ -148,7 +148,7 @@ impl Host {
         }
     }
 
-    /// Frequency of a guest's TSC, kHz.
+    /// Returns the frequency of a guest's TSC, kHz.
     ///
     /// # Errors
     /// KVM's, if no vCPU can be made that says it.
@@ -158,19 +158,21 @@ impl Host {
         vcpu.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))
     }
 
-    /// The vendor of the PMU that KVM shows a guest: the host's.
+    /// Returns the vendor of the PMU that KVM shows a guest: the host's.
     #[must_use]
     pub fn vendor(&self) -> Option<Vendor> {
         cpuid::vendor(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
-    /// General-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID leaf 0AH); `None` without one.
+    /// Returns the numbers of general-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID leaf 0AH); `None`
+    /// without one.
     #[must_use]
     pub fn shown_counters(&self) -> Option<(u32, u32)> {
         cpuid::kvm_counters(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
-    /// Counters of the PMU that KVM shows a guest, which are the host's: all of an Intel's, or an AMD's six (PERFCTR_CORE).
+    /// Returns the number of counters of the PMU that KVM shows a guest, which are the host's: all of an Intel's, or an AMD's six
+    /// (PERFCTR_CORE).
     #[must_use]
     pub fn counters(&self) -> Option<u32> {
         let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?;
@@ -232,8 +234,8 @@ impl Host {
         Err(without_svm(parameter.ok().as_deref()).to_owned())
     }
 
-    /// A VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and, unless KVM
-    /// keeps the PMU, exits at the PMU's MSRs and those of `also`.
+    /// Creates a VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and, unless KVM keeps the
+    /// PMU, exits at the PMU's MSRs and those of `also`.
     pub(crate) fn create_vm(
         &self,
         memory: &GuestMemoryMmap,
@@ -275,7 +277,7 @@ impl Host {
         vm.enable_cap(&cap)
     }
 
-    /// vCPU `cpu` of `cpus` with the guest's CPUID. All but the first wait for a start-up IPI.
+    /// Creates vCPU `cpu` of `cpus` with the guest's CPUID. All but the first wait for a start-up IPI.
     pub(crate) fn create_vcpu(
         &self,
         vm: &VmFd,
@@ -298,7 +300,7 @@ impl Host {
     }
 }
 
-/// Why KVM offers no SVM, by kvm_amd's parameter `nested`.
+/// Returns the reason why KVM offers no SVM, by kvm_amd's parameter `nested`.
 fn without_svm(nested: Option<&str>) -> &'static str {
     match nested.map(str::trim) {
         Some("0" | "N") => {
@@ -312,7 +314,7 @@ fn without_svm(nested: Option<&str>) -> &'static str {
     }
 }
 
-/// Why this host's KVM cannot run Linux as a guest, if it cannot.
+/// Checks that this host's KVM can run Linux as a guest; the error says why not.
 ///
 /// # Errors
 /// The reason, with the remedy.
@@ -348,7 +350,7 @@ impl Facts {
         Ok(Self { kvm, api_version, max_vcpus })
     }
 
-    /// KVM_CHECK_EXTENSION; 0 = absent.
+    /// Calls KVM_CHECK_EXTENSION; 0 = absent.
     #[must_use]
     pub fn capability(&self, number: u32) -> i32 {
         self.kvm.check_extension_raw(number.into())

@@ -27,7 +27,7 @@ const LVTPC: usize = 0x340;
 const ISR: usize = 0x100;
 const IRR: usize = 0x200;
 
-/// The entry of a LAPIC page.
+/// Returns the entry of a LAPIC page.
 #[must_use]
 pub(super) fn lvtpc(lapic: &kvm_lapic_state) -> Lvtpc {
     let byte = |i: usize| lapic.regs[LVTPC + i].cast_unsigned();
@@ -90,26 +90,26 @@ impl Delivered {
 pub(crate) trait PmiPort {
     /// Why it failed.
     type Error;
-    /// The mode of the LAPIC.
+    /// Returns the mode of the LAPIC.
     fn mode(&mut self) -> Mode;
     /// Returns the time since KVM_RUN returned, ns: lower and upper bound.
     fn ns_outside(&self) -> (u64, u64);
-    /// LVTPC by KVM_GET_MSRS, in x2APIC mode; `None` if it cannot be read as an MSR.
+    /// Reads LVTPC by KVM_GET_MSRS, in x2APIC mode; `None` if it cannot be read as an MSR.
     fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error>;
-    /// LVTPC by KVM_SET_MSRS.
+    /// Writes LVTPC by KVM_SET_MSRS.
     fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error>;
-    /// KVM_GET_LAPIC.
+    /// Calls KVM_GET_LAPIC.
     fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error>;
-    /// KVM_SET_LAPIC.
+    /// Calls KVM_SET_LAPIC.
     fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), Self::Error>;
-    /// KVM_NMI; it wakes a halted vCPU, and KVM keeps at most two pending.
+    /// Calls KVM_NMI; it wakes a halted vCPU, and KVM keeps at most two pending.
     fn nmi(&mut self) -> Result<(), Self::Error>;
-    /// An NMI and LVTPC, in x2APIC mode.
+    /// Sends an NMI and writes LVTPC, in x2APIC mode.
     fn nmi_and_set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
         self.set_lvtpc_msr(lvtpc)?;
         self.nmi()
     }
-    /// KVM_SIGNAL_MSI to this vCPU.
+    /// Sends KVM_SIGNAL_MSI to this vCPU.
     fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error>;
     /// Returns whether an NMI waits for the guest, or is on its way.
     fn nmi_pending(&mut self) -> Result<bool, Self::Error>;

@@ -21,11 +21,11 @@ use crate::boot::rdpmc::Site;
 
 /// Registers of the vCPU that these exits need.
 pub(crate) trait Registers {
-    /// RIP, which is at the instruction that exited.
+    /// Returns RIP, which is at the instruction that exited.
     fn rip(&self) -> Option<u64>;
-    /// KVM_GET_MSRS; `None` if KVM has no such register.
+    /// Calls KVM_GET_MSRS; `None` if KVM has no such register.
     fn msr(&mut self, index: u32) -> Option<u64>;
-    /// KVM_SET_MSRS; false if KVM refuses.
+    /// Calls KVM_SET_MSRS; false if KVM refuses.
     fn set_msr(&mut self, index: u32, value: u64) -> bool;
 }
 
@@ -47,7 +47,7 @@ impl OneMsr {
         Some(one)
     }
 
-    /// KVM_GET_MSRS.
+    /// Calls KVM_GET_MSRS.
     pub(crate) fn read(&mut self, fd: &VcpuFd, index: u32) -> Option<u64> {
         let one = self.set(index, 0)?;
         match (fd.get_msrs(one), one.as_slice()) {
@@ -56,7 +56,7 @@ impl OneMsr {
         }
     }
 
-    /// KVM_SET_MSRS.
+    /// Calls KVM_SET_MSRS.
     pub(crate) fn write(&mut self, fd: &VcpuFd, index: u32, value: u64) -> bool {
         self.set(index, value).is_some_and(|one| matches!(fd.set_msrs(one), Ok(1)))
     }
@@ -83,19 +83,19 @@ pub(crate) struct OtherMsrs {
 }
 
 impl OtherMsrs {
-    /// For an image with these rewritten sites.
+    /// Creates it for an image with these rewritten sites.
     pub(crate) fn new(sites: &[Site]) -> Self {
         let mut sites: Vec<u64> = sites.iter().map(|site| site.address).collect();
         sites.sort_unstable();
         Self { sites, rdpmcs: 0, elsewhere: 0 }
     }
 
-    /// Rewritten RDPMCs that were answered.
+    /// Returns the number of rewritten RDPMCs that were answered.
     pub(crate) const fn rdpmcs(&self) -> u64 {
         self.rdpmcs
     }
 
-    /// RDMSRs with an index of RDPMC that were #GP, as they were at no rewritten site.
+    /// Returns the number of RDMSRs with an index of RDPMC that were #GP because they were at no rewritten site.
     pub(crate) const fn elsewhere(&self) -> u64 {
         self.elsewhere
     }

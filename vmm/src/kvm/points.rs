@@ -68,19 +68,19 @@ impl Points {
         Self { at: [0; Point::ALL.len()], steps: std::array::from_fn(|_| vec![0; MOST]) }
     }
 
-    /// The vCPU is at `point`.
+    /// Notes that the vCPU is at `point`.
     #[inline]
     pub(super) fn pass(&mut self, point: Point) {
         self.passed(point, sys::rdtsc());
     }
 
-    /// It was there at TSC `at`.
+    /// Notes that it was there at TSC `at`.
     #[inline]
     pub(super) const fn passed(&mut self, point: Point, at: u64) {
         self.at[point as usize] = at;
     }
 
-    /// The exit, with KVM_RUN's return at `returned`, is over.
+    /// Ends the exit, with KVM_RUN's return at `returned`.
     #[inline]
     pub(super) fn over(&mut self, returned: u64) {
         let mut before = returned;
@@ -100,13 +100,14 @@ impl Points {
     }
 }
 
-/// This CPU's time-stamp counter, as a point reads it.
+/// Returns this CPU's time-stamp counter, as a point reads it.
 #[must_use]
 pub fn now() -> u64 {
     sys::rdtsc()
 }
 
-/// Ticks of a share of the steps to each point, in hundredths: what was handed over since this was last called. `None`: nothing.
+/// Takes the ticks of a share of the steps to each point, in hundredths, over all that was handed over since the last call. `None`:
+/// nothing.
 #[must_use]
 pub fn take(shares: &[u64]) -> Option<Vec<(Point, u64, Vec<u64>)>> {
     let steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner).take()?;

@@ -44,7 +44,7 @@ pub(crate) struct RegisterCost {
 }
 
 impl RegisterCost {
-    /// An access shall cost `wanted` ticks.
+    /// Creates the account of accesses that are to cost the guest `wanted` ticks.
     ///
     /// # Errors
     /// KVM's, if it cannot shift the TSC of a vCPU.
@@ -68,12 +68,12 @@ impl RegisterCost {
         }
     }
 
-    /// KVM_RUN begins.
+    /// Notes that KVM_RUN begins.
     pub(super) const fn enters(&mut self, now: u64) {
         self.entered_at = now;
     }
 
-    /// The guest goes on after an access for which KVM_RUN returned at `returned_at`, and which was served at `served_at`.
+    /// Notes that the guest goes on after an access for which KVM_RUN returned at `returned_at`, and which was served at `served_at`.
     #[cold]
     pub(super) fn goes_on(&mut self, fd: &VcpuFd, returned_at: u64, served_at: u64) {
         if !self.account(returned_at, served_at) {
@@ -86,7 +86,7 @@ impl RegisterCost {
         }
     }
 
-    /// Setting the offset took so long, which the guest sees at first.
+    /// Notes that setting the offset took so long, which the guest sees at first.
     fn was_set(&mut self, took: u64) {
         self.least_set = Some(self.least_set.map_or(took, |least| least.min(took)));
         self.owes = true;

@@ -165,7 +165,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
     }
 
-    /// Everything before an entry. Returns the end if the vCPU is to stop or a PMI cannot be delivered.
+    /// Does everything due before an entry. Returns the end if the vCPU is to stop or a PMI cannot be delivered.
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
         let kicked = sys::take_kick(&mut self.fd);
@@ -184,7 +184,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         None
     }
 
-    /// The time from KVM_RUN's return at `at` is over.
+    /// Notes that the time from KVM_RUN's return at `at` is over.
     #[inline]
     fn goes_on(&mut self, at: u64) {
         #[cfg(feature = "planted-slowdown")]
@@ -220,7 +220,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         Ok(())
     }
 
-    /// A signal came since the last entry.
+    /// Looks for overflows after a signal since the last entry.
     fn look_at_kick(&mut self) -> Result<(), End> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(End::Stopped);
@@ -257,7 +257,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         sampler.publish(&LiveCounts { exits, nmis, overflows, ops });
     }
 
-    /// KVM_RUN.
+    /// Enters the guest by KVM_RUN, and returns its exit.
     #[inline]
     pub(super) fn enter(&mut self) -> Exit {
         if let Some(cost) = &mut self.register_cost {
@@ -295,7 +295,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         self.dispatch_other(exit)
     }
 
-    /// An MSR access gets its answer.
+    /// Gives an MSR access its answer.
     #[inline]
     fn answer(&mut self, value: Option<u64>) {
         #[cfg(feature = "exit-points")]
@@ -398,12 +398,12 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         KickGuard::new(&mut self.fd)
     }
 
-    /// Its devices.
+    /// Returns its devices.
     pub(crate) fn bus(&mut self) -> &mut B {
         &mut self.bus
     }
 
-    /// Its host side.
+    /// Returns its host side.
     pub(crate) fn host(&mut self) -> &mut H {
         self.pmu.host()
     }
@@ -415,7 +415,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
     }
 
-    /// The account since the vCPU began, or since [`begin_account`](Self::begin_account).
+    /// Takes the account since the vCPU began, or since [`begin_account`](Self::begin_account).
     pub(crate) fn take_account(&mut self) -> Account {
         self.publish();
         #[cfg(feature = "exit-points")]

@@ -268,7 +268,7 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
     Ended::Broken
 }
 
-/// The caller's stack pointer.
+/// Returns the caller's stack pointer.
 fn stack_pointer(space: &mut Space<'_>, rule: Rule, frame: Frame, others: Option<Others>) -> Option<u64> {
     let (base, offset) = rule.sp;
     let add = |register: u64| register.wrapping_add_signed(offset.into());

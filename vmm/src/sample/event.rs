@@ -72,12 +72,12 @@ impl ExitKinds {
 }
 
 impl Event {
-    /// Events that the VMM sees without a host event, each with what it stands for.
+    /// Lists the events that the VMM sees without a host event, each with its description.
     pub fn of_vmm() -> impl Iterator<Item = (&'static str, &'static str)> {
         std::iter::once(PMI).chain(TABLE.iter().map(|row| (row.name, row.about)))
     }
 
-    /// The host event, if it is one.
+    /// Returns the host event, if it is one.
     #[must_use]
     pub const fn host(&self) -> Option<&SampledEvent> {
         match self {
@@ -140,7 +140,7 @@ impl Countdown {
         Self { event, period, left: period }
     }
 
-    /// One more happened. The counts that its sample stands for, if it is one.
+    /// Counts an occurrence. Returns the counts that its sample stands for, if it is one.
     pub(super) const fn count(&mut self) -> Option<u64> {
         self.left -= 1;
         if self.left > 0 {

@@ -29,7 +29,7 @@ impl ReturnKind {
     /// Every kind, in the order of its discriminant.
     pub const ALL: [Self; 5] = [Self::MsrRead, Self::MsrWrite, Self::Port, Self::Memory, Self::Signal];
 
-    /// Its name in tables.
+    /// Returns its name in tables.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl LiveCounts {
         self.exits.iter_mut().chain([&mut self.nmis, &mut self.overflows]).chain(&mut self.ops)
     }
 
-    /// The sum of this and another vCPU's.
+    /// Returns the sum of this and another vCPU's.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.fields_mut().zip(other.fields()).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
@@ -88,12 +88,12 @@ pub struct Live {
 }
 
 impl Live {
-    /// For the vCPU's thread.
+    /// Publishes the counts of the vCPU's thread.
     pub(crate) fn publish(&self, counts: &LiveCounts) {
         self.counts.iter().zip(counts.fields()).for_each(|(place, count)| place.store(count, Ordering::Relaxed));
     }
 
-    /// The counts; those of one publication and of the next may be mixed.
+    /// Reads the counts; those of one publication and of the next may be mixed.
     #[must_use]
     pub fn read(&self) -> LiveCounts {
         let mut read = LiveCounts::default();

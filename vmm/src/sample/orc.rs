@@ -91,7 +91,7 @@ pub struct Orc {
 }
 
 impl Orc {
-    /// The tables of the ELF `image` of a kernel of this release.
+    /// Reads the tables of the ELF `image` of a kernel of this release.
     ///
     /// # Errors
     /// [`OrcError`].
@@ -136,12 +136,12 @@ impl Orc {
         self.layout
     }
 
-    /// From the first entry to the last, which is where the code ends.
+    /// Returns the range from the first entry to the last, which is where the code ends.
     pub(super) fn code(&self) -> Range<u64> {
         self.addresses.first().copied().unwrap_or(0)..self.addresses.last().copied().unwrap_or(0)
     }
 
-    /// The rule at an address; `None` where there is no code of the kernel's image.
+    /// Returns the rule at an address; `None` where there is no code of the kernel's image.
     pub(super) fn rule(&self, address: u64) -> Option<Rule> {
         let at = self.addresses.partition_point(|&start| start <= address).checked_sub(1)?;
         // Behind the last rule there are modules, which have tables of their own.

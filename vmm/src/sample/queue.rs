@@ -150,7 +150,7 @@ impl Queue {
         Some(sample)
     }
 
-    /// Samples that were lost so far: by this queue, and by the kernel's rings; and how often the kernel throttled an event.
+    /// Returns the samples that were lost so far, by this queue and by the kernel's rings, and how often the kernel throttled an event.
     #[must_use]
     pub fn lost(&self) -> (u64, u64, u64) {
         let all = (0..MOST_EVENTS).map(|event| self.lost_of(event));
@@ -212,7 +212,7 @@ impl Words {
         true
     }
 
-    /// The sample of one overflow.
+    /// Returns the sample of one overflow.
     pub(super) fn of(&mut self, event: usize, time: u64, period: u64, flags: u64) -> &[u64] {
         self.all[0] = event as u64 | flags << 32;
         self.all[1] = time;

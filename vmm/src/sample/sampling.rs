@@ -54,7 +54,7 @@ pub struct Channel {
 }
 
 impl Sampling {
-    /// For so many vCPUs.
+    /// Creates it for so many vCPUs.
     #[must_use]
     pub fn new(events: Vec<Event>, rate: Rate, chains: bool, vcpus: usize) -> Self {
         let channels = (0..vcpus).map(|_| Channel::default()).collect();
@@ -76,7 +76,7 @@ impl Sampling {
         self.memory.get_or_init(|| memory.clone());
     }
 
-    /// The unwind tables of modules.
+    /// Returns the unwind tables of modules.
     pub(super) fn modules(&self) -> Option<&ModuleTables> {
         self.modules.get()
     }

@@ -103,7 +103,7 @@ impl<'a> VcpuSampler<'a> {
         taken.overflows
     }
 
-    /// A PMI is on its way into the guest: it stands where it takes it. Returns whether that is a sample.
+    /// Samples a PMI on its way into the guest, at the place at which the guest takes it. Returns whether that is a sample.
     #[inline]
     pub(crate) fn pmi(&mut self, fd: &VcpuFd) -> bool {
         let Some(countdown) = &mut self.pmis else { return false };
@@ -113,13 +113,13 @@ impl<'a> VcpuSampler<'a> {
         true
     }
 
-    /// KVM_RUN was interrupted: in the guest, or before it `ran`.
+    /// Notes that KVM_RUN was interrupted: in the guest, or before it `ran`.
     #[inline]
     pub(crate) fn interrupted(&mut self, ran: bool) {
         self.since_exit.interrupted(ran);
     }
 
-    /// The guest made an exit. Returns whether that is a sample.
+    /// Samples an exit of the guest, if it is one of those asked for. Returns whether that is a sample.
     #[inline]
     pub(crate) fn exit(&mut self, fd: &VcpuFd, kind: ExitKind, past: Past) -> bool {
         self.since_exit = SinceExit(Some(past));
@@ -159,7 +159,7 @@ impl<'a> VcpuSampler<'a> {
         self.channel.live.publish(counts);
     }
 
-    /// Signals of its events since the last call.
+    /// Takes the number of signals of its events since the last call.
     pub(crate) fn take_signals(&mut self) -> u64 {
         std::mem::take(&mut self.signals)
     }
@@ -170,12 +170,12 @@ impl<'a> VcpuSampler<'a> {
 struct SinceExit(Option<Past>);
 
 impl SinceExit {
-    /// A KVM_RUN that ends before the guest runs has completed the instruction of the exit before it.
+    /// Notes that a KVM_RUN that ended before the guest ran has completed the instruction of the exit before it.
     fn interrupted(&mut self, ran: bool) {
         self.0 = self.0.filter(|_| !ran).map(|_| Past::Yes);
     }
 
-    /// For a sample now. One that interrupted the guest stands where it stands.
+    /// Returns the position for a sample now. A sample that interrupted the guest stands where it stands.
     fn past(self, ran: bool) -> Past {
         self.0.filter(|_| !ran).unwrap_or(Past::No)
     }
@@ -194,7 +194,7 @@ pub(crate) enum Past {
 }
 
 impl Past {
-    /// Bytes to go back: into the instruction's last one, as from a return address.
+    /// Returns the number of bytes to go back: into the instruction's last one, as from a return address.
     fn back(self, space: &mut Space<'_>, ip: u64) -> u64 {
         match self {
             Self::No => 0,

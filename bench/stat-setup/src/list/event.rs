@@ -87,7 +87,7 @@ impl EventList {
         self.groups.iter().any(|group| group.members.len() > 1)
     }
 
-    /// The most frequent class; `None` if no event can be opened.
+    /// Returns the most frequent class; `None` if no event can be opened.
     #[must_use]
     pub fn main_class(&self) -> Option<Class> {
         let count = |class| self.events.iter().filter(|event| event.class() == Some(class)).count();
@@ -98,7 +98,7 @@ impl EventList {
             .filter(|&class| count(class) > 0)
     }
 
-    /// The list in perf's syntax, in groups of at most `size`; 1 = ungrouped, `None` = groups as they are.
+    /// Returns the list in perf's syntax, in groups of at most `size`; 1 = ungrouped, `None` = groups as they are.
     #[must_use]
     pub fn to_perf(&self, size: Option<usize>) -> String {
         let name = |&event: &usize| self.events[event].name.clone();

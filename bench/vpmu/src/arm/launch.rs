@@ -65,7 +65,7 @@ pub(crate) fn recorded(
     payload::run(host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(refused)
 }
 
-/// A run of `samples` samples.
+/// Plans a run of `samples` samples.
 fn plan(guest: &GuestPlan, behind: CounterSource, samples: u64) -> PayloadPlan {
     PayloadPlan {
         machine: machine::Plan {

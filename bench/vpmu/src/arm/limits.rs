@@ -13,13 +13,13 @@ const SIGNALS: u64 = 2;
 /// Both, for the rest of the process.
 const SPARE: u64 = 64;
 
-/// Files that `vcpus` may have open.
+/// Returns the number of files that `vcpus` may have open.
 #[must_use]
 pub const fn files(vcpus: u64) -> u64 {
     SPARE + vcpus * FILES
 }
 
-/// Signals that `vcpus` may have queued.
+/// Returns the number of signals that `vcpus` may have queued.
 #[must_use]
 pub const fn signals(vcpus: u64) -> u64 {
     SPARE + vcpus * SIGNALS

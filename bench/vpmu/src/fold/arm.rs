@@ -27,7 +27,7 @@ use crate::arm::runner::{Arm, LinuxTurn, Turn};
 struct Latencies(BTreeMap<&'static str, Histogram<u64>>);
 
 impl Latencies {
-    /// The histogram of `metric`, to record in.
+    /// Returns the histogram of `metric`, to record in.
     fn of(&mut self, metric: &Metric) -> &mut Histogram<u64> {
         self.0.entry(metric.key).or_insert_with(latency_histogram)
     }
@@ -39,7 +39,7 @@ impl Latencies {
         }
     }
 
-    /// The first of `metrics` that has values; else an empty histogram.
+    /// Returns the first of `metrics` that has values; else an empty histogram.
     fn first(&self, metrics: &[&Metric]) -> Histogram<u64> {
         let mut found = metrics.iter().filter_map(|metric| self.0.get(metric.key));
         found.find(|histogram| !histogram.is_empty()).cloned().unwrap_or_else(latency_histogram)
@@ -101,7 +101,7 @@ pub struct Place {
 }
 
 impl ArmFold {
-    /// An arm without rounds. `stand_in`: whether its backend is a stand-in.
+    /// Creates an arm without rounds. `stand_in`: whether its backend is a stand-in.
     #[must_use]
     pub fn new(arm: &Arm, stand_in: bool) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl ArmFold {
         }
     }
 
-    /// Its guests' periods do not change: counts are checked against overflows. Not those of the floor: its counters are the TSC, which
-    /// advances while the vCPU thread has no CPU.
+    /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor: its counters are the
+    /// TSC, which advances while the vCPU thread has no CPU.
     #[must_use]
     pub fn with_fixed_periods(mut self, fixed: bool) -> Self {
         self.periods = (fixed && self.result.kind != ArmKind::Floor).then(Periods::default);
@@ -151,7 +151,7 @@ impl ArmFold {
         self.result.incomplete.is_empty()
     }
 
-    /// Its guests' log has no times of the host's clock: no delivery is paired with its handler.
+    /// Declares that its guests' log has no times of the host's clock: no delivery is paired with its handler.
     #[must_use]
     pub const fn without_deliveries(mut self) -> Self {
         self.pairs_deliveries = false;
@@ -385,13 +385,13 @@ impl ArmFold {
         self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
     }
 
-    /// The rounds so far.
+    /// Returns the rounds so far.
     #[must_use]
     pub fn rounds(&self) -> &[document::Round] {
         &self.result.rounds
     }
 
-    /// The arm so far.
+    /// Returns the arm so far.
     #[must_use]
     pub fn result(&self) -> document::Arm {
         let mut result = self.result.clone();
@@ -427,7 +427,7 @@ fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
     }
 }
 
-/// Slow-down of the guest's work, if both phases did some.
+/// Returns the slow-down of the guest's work, if both phases did some.
 fn cost(baseline: Work, measured: Work) -> Option<WorkloadCost> {
     let per_unit = |work: Work| (work.units > 0 && work.ns > 0).then(|| work.ns as f64 / work.units as f64);
     let (without, with) = per_unit(baseline).zip(per_unit(measured))?;

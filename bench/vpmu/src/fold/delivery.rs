@@ -3,7 +3,7 @@
 use guest::abi::{LOG_NMI, LogEntry, Report};
 use vmm::outcome::VcpuOutcome;
 
-/// Guest TSC ticks from each delivery to its handler's entry, or `None` if they cannot be paired.
+/// Returns the guest TSC ticks from each delivery to its handler's entry, or `None` if they cannot be paired.
 ///
 /// The k-th NMI the guest logs answers the k-th delivery only if the guest took exactly as many as were
 /// delivered, and if the log lacks none before its end: a full log drops its last entries, so what it holds

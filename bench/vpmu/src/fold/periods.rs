@@ -25,7 +25,7 @@ pub(super) struct Periods {
 }
 
 impl Periods {
-    /// A run of guest `guest` begins; without a number it is a guest of its own.
+    /// Begins a run of guest `guest`; without a number it is a guest of its own.
     pub(super) fn begin(&mut self, guest: Option<u64>) {
         if guest.is_none() || guest != self.guest {
             self.missed = self.missed();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::rounds::mock;
 
-    /// A vCPU with this count and these overflows of an event with period 100.
+    /// Returns a vCPU with this count and these overflows of an event with period 100.
     fn vcpu(count: u64, overflows: u64) -> VcpuOutcome {
         let mut vcpu = mock::vcpu(0, 0);
         let report = vcpu.report.as_mut().unwrap();

@@ -44,7 +44,7 @@ impl Default for Times {
     }
 }
 
-/// The phase a line of the log is about.
+/// Returns the phase a line of the log is about.
 fn phase_of(entry: &LogEntry) -> Option<usize> {
     let phase = usize::try_from(entry.kind.checked_sub(LOG_PHASE)?).ok()?;
     (PHASE_NONE as usize + 1..PHASES).contains(&phase).then_some(phase)
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::rounds::mock;
 
-    /// A vCPU's log of these calls: phase, cycle, TSC ticks of its begin and end.
+    /// Returns a vCPU's log of these calls: phase, cycle, TSC ticks of its begin and end.
     fn vcpu(calls: &[(u64, u64, u64, u64)]) -> VcpuOutcome {
         let mut vcpu = mock::vcpu(0, 0);
         vcpu.log = calls

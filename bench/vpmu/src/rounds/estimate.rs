@@ -14,8 +14,8 @@ const OVERHEAD: f64 = 1.25;
 const START: Duration = Duration::from_millis(25);
 
 impl Plan {
-    /// About how long `arms` arms take on a host like those it was tried on, without the boots of Linux guests. The rate of a tracepoint
-    /// is unknown: its time limit counts.
+    /// Estimates how long `arms` arms take on a host like those it was tried on, without the boots of Linux guests. The rate of a
+    /// tracepoint is unknown: its time limit counts.
     #[must_use]
     pub fn estimate(&self, arms: usize) -> Duration {
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -30,7 +30,7 @@ impl Plan {
         self.duration.map_or(all, |bound| all.min(bound))
     }
 
-    /// Rounds that `arms` arms have time for about, warm-ups included.
+    /// Estimates the rounds that `arms` arms have time for, warm-ups included.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "neither time nor rounds are negative")]
     pub fn expected_rounds(&self, arms: usize) -> u64 {
@@ -41,7 +41,7 @@ impl Plan {
         ((share * all as f64) as u64).clamp(1, all.max(1))
     }
 
-    /// Guests of each arm, one after the other.
+    /// Returns the number of guests of each arm, one after the other.
     pub(super) const fn guests(&self) -> u64 {
         if self.keeps_guests() { self.sessions() } else { self.rounds.saturating_add(self.warmups()) }
     }

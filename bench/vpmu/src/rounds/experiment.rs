@@ -140,13 +140,13 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Number of arms, in the order of the plan; some may not run.
+    /// Returns the number of arms, in the order of the plan; some may not run.
     #[must_use]
     pub fn arms(&self) -> usize {
         self.slots.len()
     }
 
-    /// Name of an arm.
+    /// Returns the name of an arm.
     #[must_use]
     pub fn name(&self, arm: usize) -> &str {
         &self.slots[arm].arm.strategy
@@ -158,7 +158,7 @@ impl<'a> Experiment<'a> {
         self.slots[arm].runs()
     }
 
-    /// Number of arms that take part.
+    /// Returns the number of arms that take part.
     #[must_use]
     pub fn running(&self) -> usize {
         self.slots.iter().filter(|slot| slot.runs()).count()
@@ -208,7 +208,7 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
-    /// A guest's first instruction ran so long after the process's start.
+    /// Notes that a guest's first instruction ran so long after the process's start.
     fn started(&mut self, at: Duration) {
         if !self.plan.simulated {
             self.first_instruction.get_or_insert(at);
@@ -281,7 +281,7 @@ impl<'a> Experiment<'a> {
         Ok(if complete { TurnEnd::Finished } else { TurnEnd::Failed })
     }
 
-    /// The round is over: its turns count.
+    /// Keeps the round, which is over: its turns count.
     pub fn keep_round(&mut self) {
         let now = self.elapsed();
         for slot in &mut self.slots {
@@ -292,20 +292,20 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// The round was cut short: no arm keeps its turn, so that all have the same rounds.
+    /// Drops a round that was cut short: no arm keeps its turn, so that all have the same rounds.
     pub fn drop_round(&mut self) {
         for slot in &mut self.slots {
             slot.pending = None;
         }
     }
 
-    /// Time since the start: the simulated guests' own, or this host's.
+    /// Returns the time since the start: the simulated guests' own, or this host's.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         if self.plan.simulated { self.guests } else { self.began.elapsed() }
     }
 
-    /// The arms' figures so far, in the order of the plan.
+    /// Returns the arms' figures so far, in the order of the plan.
     pub fn folds(&self) -> impl Iterator<Item = &ArmFold> {
         self.slots.iter().map(|slot| &slot.fold)
     }
@@ -323,14 +323,14 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// The parameters; where no number of rounds was asked for, it is that of the rounds there are.
+    /// Returns the parameters; without a wanted number of rounds, it is that of the rounds there are.
     fn parameters(&self) -> Parameters {
         let parameters = self.plan.parameters.clone();
         let kept = self.folds().map(|fold| fold.intervals().len() as u64).max().unwrap_or(0);
         Parameters { rounds: if self.plan.is_open_ended() { kept } else { parameters.rounds }, ..parameters }
     }
 
-    /// The document so far; `last`: nothing follows. The host's facts are brought up to date.
+    /// Returns the document so far; `last`: nothing follows. The host's facts are brought up to date.
     #[must_use]
     pub fn document(&self, command_line: &[String], host: &mut HostFacts, fs: &HostFs, last: bool) -> Document {
         host.finish(fs);
@@ -366,7 +366,7 @@ impl<'a> Experiment<'a> {
         document
     }
 
-    /// The arms' figures.
+    /// Returns the arms' figures.
     #[must_use]
     pub fn into_folds(self) -> Vec<ArmFold> {
         self.slots.into_iter().map(|slot| slot.fold).collect()

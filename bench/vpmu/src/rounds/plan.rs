@@ -79,7 +79,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The runner of its arms on this host.
+    /// Returns the runner of its arms on this host.
     ///
     /// # Errors
     /// Exit 4 where this host cannot run guests.

@@ -38,7 +38,7 @@ pub(super) fn missing(arms: &[Arm], metric: &'static Metric, wanted: f64) -> Opt
     })
 }
 
-/// The ratios of the plan; `None` where the two arms have no round in common.
+/// Returns the ratios of the plan; `None` where the two arms have no round in common.
 fn ratios(arms: &[Arm], metric: &'static Metric) -> impl Iterator<Item = (String, Option<Ratio>)> {
     in_plan_order(arms, metric.key).into_iter().map(move |(arm, base)| {
         (format!("{} to {}", arm.name, base.name), ratio(arm, base, metric.key, Statistic::P50))

@@ -178,7 +178,7 @@ impl Rounds<'_, '_> {
         self.experiment.end_session()
     }
 
-    /// In the order of the plan.
+    /// Warms the arms up, in the order of the plan.
     fn warm_up(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let all: Vec<usize> = (0..self.experiment.arms()).collect();
         for index in 0..self.plan.warmup {
@@ -187,7 +187,7 @@ impl Rounds<'_, '_> {
         Ok(())
     }
 
-    /// Every arm once.
+    /// Runs every arm once.
     fn one(&mut self, order: &[usize], context: &mut Context<'_>, round: Round) -> Result<(), Error> {
         let name = if round.warmup { "warm-up".to_owned() } else { format!("round {}", round.index + 1) };
         let (mut position, mut failed) = (0, false);

@@ -46,7 +46,7 @@ pub fn tables(cpus: usize, virtio: u32) -> Vec<u8> {
     out
 }
 
-/// The byte at `at` becomes what makes all bytes add up to 0.
+/// Sets the byte at `at` to the value that makes all bytes add up to 0.
 fn checksum(bytes: &mut [u8], at: usize) {
     bytes[at] = 0;
     bytes[at] = bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
@@ -79,7 +79,7 @@ fn table(signature: [u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A register of one byte at an I/O port.
+/// Returns a register of one byte at an I/O port.
 fn register(port: u16) -> [u8; 12] {
     let mut bytes = [1, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     bytes[4..6].copy_from_slice(&port.to_le_bytes());
@@ -158,7 +158,7 @@ mod tests {
         bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
     }
 
-    /// The table at a guest-physical address.
+    /// Returns the table at a guest-physical address.
     fn at(all: &[u8], address: u64) -> &[u8] {
         let start = (address - ACPI) as usize;
         &all[start..start + number(&all[start + 4..start + 8]) as usize]

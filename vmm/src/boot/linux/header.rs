@@ -67,7 +67,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// The first word of the version string, which lies 0x200 bytes behind the place that the header names.
+/// Reads the first word of the version string, which lies 0x200 bytes behind the place that the header names.
 fn release(file: &[u8]) -> Option<String> {
     let at = match half(file, 0x20e).ok()? {
         0 => return None,

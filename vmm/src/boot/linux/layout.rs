@@ -33,7 +33,7 @@ pub const MIN_MEMORY: u64 = 64 << 20;
 /// Most memory: 38 bits of address, which every host with KVM has.
 pub const MAX_MEMORY: u64 = 128 << 30;
 
-/// Bytes of memory below the hole, and above it.
+/// Returns the bytes of memory below the hole, and above it.
 #[must_use]
 pub const fn split(memory: u64) -> (u64, u64) {
     let low = if memory < HOLE_START { memory } else { HOLE_START };

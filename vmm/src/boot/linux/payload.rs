@@ -74,7 +74,7 @@ fn zstd(stream: &[u8], size: usize) -> Result<Vec<u8>, KernelError> {
     }
 }
 
-/// LZ4's legacy frame behind its magic: blocks, each after its packed size.
+/// Unpacks LZ4's legacy frame behind its magic: blocks, each after its packed size.
 fn lz4(mut stream: &[u8], size: usize) -> Result<Vec<u8>, KernelError> {
     let cut = || damaged("LZ4", "a block is cut short");
     let mut unpacked = vec![0; size];

@@ -104,7 +104,7 @@ impl Aim {
         Ok(target)
     }
 
-    /// The instruction has not begun: takes TF back. `None`: the stack is not in memory.
+    /// Takes TF back from an instruction that has not begun. `None`: the stack is not in memory.
     pub(super) fn withdraw(&mut self, kind: Kind, regs: &mut kvm_regs, view: &View<'_>) -> Option<()> {
         if matches!(kind, Kind::Sysret(_)) {
             regs.r11 &= !TF;
@@ -115,8 +115,8 @@ impl Aim {
         }
     }
 
-    /// An event came after the instruction, the last of which was of kind `last`: clears TF where PUSHF has saved it.
-    /// `None`: that place is not known, or not in memory.
+    /// Clears TF where PUSHF has saved it, after an event that came behind the instruction, the last of which was of kind `last`. `None`:
+    /// that place is not known, or not in memory.
     pub(super) fn clean(&self, last: Kind, view: &View<'_>) -> Option<()> {
         match (last, self.pushed) {
             (Kind::Pushf(_), Some((at, word))) => clear_pushed(at, word, view),

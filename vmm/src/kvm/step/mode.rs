@@ -85,7 +85,7 @@ impl Mode {
         Self { ring: if ring3 { 3 } else { 0 }, ..self }
     }
 
-    /// The linear address of code at `rip`.
+    /// Returns the linear address of code at `rip`.
     pub(super) const fn code(&self, rip: u64) -> u64 {
         if self.bits == 64 { rip } else { self.cs_base.wrapping_add(rip) & 0xffff_ffff }
     }
@@ -95,7 +95,7 @@ impl Mode {
         (one ^ other) & self.sp_mask == 0
     }
 
-    /// The linear address of the stack at `rsp`.
+    /// Returns the linear address of the stack at `rsp`.
     pub(super) const fn stack(&self, rsp: u64) -> u64 {
         let linear = self.ss_base.wrapping_add(rsp & self.sp_mask);
         if self.bits == 64 { linear } else { linear & 0xffff_ffff }

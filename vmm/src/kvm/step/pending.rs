@@ -21,7 +21,7 @@ pub(super) fn comes_first(events: &kvm_vcpu_events, lapic: &kvm_lapic_state, rfl
     nmi || rflags & IF != 0 && requested(lapic).is_some_and(|vector| vector >> 4 > register(lapic, PPR) >> 4 & 0xf)
 }
 
-/// The highest vector that is requested.
+/// Returns the highest vector that is requested.
 fn requested(lapic: &kvm_lapic_state) -> Option<u32> {
     let word = |n: u32| register(lapic, IRR + 16 * n as usize);
     (0..8).rev().find(|&n| word(n) != 0).map(|n| 32 * n + word(n).ilog2())

@@ -41,14 +41,14 @@ pub(super) fn task_gate(vector: u8) -> End {
     ))
 }
 
-/// The guest single-steps itself.
+/// Returns the error for a guest that single-steps itself.
 pub(super) fn own_steps(at: u64) -> End {
     End::Host(format!(
         "backend step cannot count here: the guest sets RFLAGS.TF itself, at or before {at:#x}; both cannot step at once"
     ))
 }
 
-/// A handler that #DB shares cannot say which event it was given.
+/// Returns the error for a handler that #DB shares, which cannot say which event it was given.
 pub(super) fn ambiguous(at: u64) -> End {
     End::Host(format!(
         "backend step cannot count ring 3 here: vector 1 shares its handler with another vector, and DR6.BS is set already before the step at {at:#x}"
@@ -86,7 +86,7 @@ pub(super) fn complete(fd: &mut VcpuFd) -> Result<(), End> {
     }
 }
 
-/// HLT: RIP behind it, and the vCPU waits. An interrupt shadow (STI before it) ends with it.
+/// Completes HLT: RIP behind it, and the vCPU waits. An interrupt shadow (STI before it) ends with it.
 pub(super) fn halt(fd: &VcpuFd, next: u64, regs: &kvm_regs) -> Result<(), End> {
     fd.set_regs(&kvm_regs { rip: next, ..*regs }).map_err(failed("KVM_SET_REGS"))?;
     let mut events = fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?;

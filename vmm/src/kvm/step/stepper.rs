@@ -223,7 +223,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// The instruction exited in the middle.
+    /// Acts on an instruction that exited in the middle.
     fn within(&mut self, before: Before, fd: &VcpuFd, counts: &mut StepCounts) -> Result<Seen, End> {
         let at = rip(fd)?;
         let before = match before {
@@ -241,7 +241,7 @@ impl<'a> Stepper<'a> {
         Ok(Seen::Guest)
     }
 
-    /// The step ended with RIP at `after`.
+    /// Counts the step, which ended with RIP at `after`.
     fn settle(
         &self,
         before: &Before,
@@ -313,7 +313,7 @@ impl<'a> Stepper<'a> {
         fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))
     }
 
-    /// The vCPU is at the first instruction of a handler, which has not begun.
+    /// Acts on a vCPU at the first instruction of a handler, which has not begun.
     fn arrived(
         &mut self,
         trap: &Trap,
@@ -382,8 +382,8 @@ impl<'a> Stepper<'a> {
         Ok(count(counts, retired))
     }
 
-    /// A ring-3 step's #DB went to the guest and was undone: the instruction before `after` has retired, and with an IRET
-    /// or SYSRET both it and the instruction at its target.
+    /// Counts a step in ring 3 whose #DB went to the guest and was undone: the instruction before `after` has retired, and with an IRET or
+    /// SYSRET both it and the instruction at its target.
     fn settle_ring3(
         &self,
         before: &Before,
@@ -444,12 +444,12 @@ impl<'a> Stepper<'a> {
         Ok(())
     }
 
-    /// The instruction at `rip`, as the guest wrote it.
+    /// Decodes the instruction at `rip`, as the guest wrote it.
     fn decode(&self, fd: &VcpuFd, mode: Mode, rip: u64) -> Before {
         code::decode(self.memory, &self.traps, fd, mode, rip)
     }
 
-    /// The trap at which the vCPU is: at its OUT, or before it.
+    /// Returns the trap at which the vCPU is: at its OUT, or before it.
     fn reached_trap(&self, exit: Exit, fd: &VcpuFd) -> Result<Option<Trap>, End> {
         let (at, mode) = (rip(fd)?, mode(fd)?);
         let here = self.traps.at(mode.code(at));

@@ -165,7 +165,7 @@ impl Traps {
         }
     }
 
-    /// The placed trap at linear address `at`.
+    /// Returns the placed trap at linear address `at`.
     pub(super) fn at(&self, at: u64) -> Option<&Trap> {
         self.traps.iter().find(|trap| trap.placed && trap.linear == at)
     }
@@ -241,7 +241,7 @@ mod tests {
         Handler { vector, linear, rip: linear, word: 8 }
     }
 
-    /// Linear addresses are 0x10_0000 above physical ones.
+    /// Translates linear addresses, which are 0x10_0000 above physical ones.
     fn translate(linear: u64) -> Option<u64> {
         linear.checked_sub(0x10_0000)
     }

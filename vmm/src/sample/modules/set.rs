@@ -63,7 +63,7 @@ impl ModuleTables {
         Some((Self { tables }, done))
     }
 
-    /// The rule at an address of a module.
+    /// Returns the rule at an address of a module.
     pub(in crate::sample) fn rule(&self, address: u64) -> Option<Rule> {
         let at = self.tables.partition_point(|(code, _)| code.start <= address).checked_sub(1)?;
         let (code, orc) = &self.tables[at];

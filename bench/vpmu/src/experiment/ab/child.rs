@@ -27,7 +27,7 @@ impl<R: BufRead, W: Write> Streams<R, W> {
             .map_err(|error| Error::new(Exit::Inconclusive, "cannot answer the parent", error.to_string(), ""))
     }
 
-    /// The next ask; `None` if the parent has gone.
+    /// Reads the next ask; `None` if the parent has gone.
     fn next(&mut self) -> Result<Option<Ask>, Error> {
         let wrong = |why: String| Error::usage("cannot read what the parent asks", why, "vpmu ab runs this command");
         let line = protocol::line(&mut self.input).map_err(|error| wrong(error.to_string()))?;

@@ -74,7 +74,7 @@ pub struct AbSide {
 }
 
 impl AbSide {
-    /// A side by its greeting.
+    /// Describes a side by its greeting.
     #[must_use]
     pub fn new(side: &Side, hello: &Hello) -> Self {
         Self {

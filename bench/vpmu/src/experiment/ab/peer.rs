@@ -132,7 +132,7 @@ impl Peer {
         Ok(None)
     }
 
-    /// The error of an answer that fits no ask.
+    /// Returns the error of an answer that fits no ask.
     #[must_use]
     pub fn unexpected(&mut self, answer: &Answer) -> Error {
         self.error(&Broken::Garbled(format!("{}, which answers another question", word(answer))))
@@ -171,7 +171,7 @@ impl Peer {
         self.child.wait().ok()
     }
 
-    /// The last line of its stderr, once it has ended.
+    /// Returns the last line of its stderr, once it has ended.
     fn last_words(&self) -> String {
         // Its last output may still be in the pipe; a process that it left behind may keep the pipe open.
         let until = Instant::now() + WORDS;
@@ -183,7 +183,7 @@ impl Peer {
         one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default())
     }
 
-    /// The error of a side that was under way.
+    /// Returns the error of a side that was under way.
     fn error(&mut self, broken: &Broken) -> Error {
         let Self { name, binary, .. } = self;
         let what = format!("{name} ({binary}) failed");
@@ -198,7 +198,7 @@ impl Peer {
         Error::new(Exit::Inconclusive, what, why, "run it alone: vpmu nmi-latency")
     }
 
-    /// The error of a side that never greeted.
+    /// Returns the error of a side that never greeted.
     fn no_greeting(&mut self, broken: Broken) -> Error {
         let status = if let Broken::Died(status) = broken { status } else { self.ended() };
         let words = self.last_words();
@@ -251,7 +251,7 @@ enum Broken {
     Garbled(String),
 }
 
-/// The exit of a process that did not end well.
+/// Returns the exit of a process that did not end well.
 fn exit_of(status: Option<ExitStatus>) -> Exit {
     let code = status.and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
     code.map_or(Exit::Inconclusive, failure)
@@ -265,7 +265,7 @@ fn failure(code: u8) -> Exit {
     }
 }
 
-/// An answer as its line names it.
+/// Returns an answer as its line names it.
 fn word(answer: &Answer) -> &'static str {
     match answer {
         Answer::Hello(_) => "'hello'",
@@ -363,7 +363,7 @@ mod tests {
 
     const HELLO: &str = r#"{"is":"hello","protocol":"vpmu-turns/2","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},"arms":[{"name":"floor"}],"workload":"w","backend":"b","stand_in":true,"host":"h","samples":1,"turn_limit_ms":100}"#;
 
-    /// A side that is a shell script.
+    /// Returns a side that is a shell script.
     fn script(body: &str) -> (tempfile::TempDir, Side) {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("side");

@@ -214,7 +214,7 @@ impl Run<'_> {
         self.looks.are_enough(|| verdict::known_to(&verdict::rows(arms, Statistic::P50, rules), share))
     }
 
-    /// Two fresh processes, until the session's time is over.
+    /// Runs two fresh processes, until the session's time is over.
     fn session(&mut self, progress: &mut dyn Progress) -> Result<(), Error> {
         progress.run(&format!("session {}", self.sessions + 1));
         let began = Instant::now();
@@ -306,7 +306,7 @@ impl Run<'_> {
         }
     }
 
-    /// Every arm once on both sides; `None`: a warm-up. False if the session is over.
+    /// Runs every arm once on both sides; `None`: a warm-up. False if the session is over.
     fn round(&mut self, peers: &mut Both<Peer>, arms: &[Both<usize>], index: Option<u64>) -> Result<bool, Error> {
         let (round, warmup) = (index.unwrap_or(0), index.is_none());
         let mut position = 0;
@@ -367,7 +367,7 @@ impl Run<'_> {
     }
 }
 
-/// Figures that may be calculated with: another build may have sent anything.
+/// Returns the figures that may be calculated with: another build may have sent anything.
 fn checked(figures: Figures) -> Option<AbTurn> {
     let probe_ns = figures.probe_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
     let sound = figures.metrics.values().all(|metric| metric.count > 0 && metric.mean.is_none_or(f64::is_finite));

@@ -31,7 +31,7 @@ pub struct Row {
     pub more_rounds: Option<u64>,
 }
 
-/// A row for each arm and metric, and one for all arms together. `statistic` of each round.
+/// Returns a row for each arm and metric, and one for all arms together. `statistic` of each round.
 #[must_use]
 pub fn rows(arms: &[AbArm], statistic: Statistic, rules: &Limits) -> Vec<Row> {
     let headline = headline(arms);
@@ -59,7 +59,7 @@ fn headline(arms: &[AbArm]) -> &'static Metric {
     if sampled { &NMI_HANDLER } else { &ROTATION }
 }
 
-/// The rounds of an arm in which both sides have the metric.
+/// Returns the rounds of an arm in which both sides have the metric.
 fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
     let count = |turn: &AbTurn| turn.metrics.get(metric.key).map(|found| found.count);
     let least = |of: fn(&AbRound) -> &AbTurn| fewest(arm.rounds.iter().filter_map(|round| count(of(round))).collect());
@@ -78,7 +78,7 @@ fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
     arm.rounds.iter().filter_map(pair).collect()
 }
 
-/// The mean of the arms' logarithms, of the rounds that all of them have.
+/// Returns the mean of the arms' logarithms, over the rounds that all of them have.
 fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
     let Some((first, others)) = arms.split_first() else { return Vec::new() };
     let all = |pair: &Pair| {
@@ -111,7 +111,7 @@ fn judge(rows: &mut [Row], rules: &Limits) {
     }
 }
 
-/// The verdict of the whole: the worst one. Nothing judged is inconclusive.
+/// Returns the verdict of the whole: the worst one. Nothing judged is inconclusive.
 #[must_use]
 pub fn overall(rows: &[Row]) -> Verdict {
     rows.iter().filter_map(|row| row.verdict).max().unwrap_or(Verdict::Inconclusive)
@@ -136,7 +136,7 @@ mod tests {
         AbTurn { probe_ns: None, metrics: [(NMI_HANDLER.key, summary)].into_iter().collect() }
     }
 
-    /// Arms whose NEW takes these times as long, with some per cent of spread from round to round; 12 sessions of 8 rounds.
+    /// Returns arms whose NEW takes these times as long, with some per cent of spread from round to round; 12 sessions of 8 rounds.
     fn arms(ratios: &[f64]) -> Vec<AbArm> {
         let noise = |round: u64, arm: usize| 1.0 + 0.04 * ((((round * 37 + arm as u64 * 11) % 41) as f64) / 20.0 - 1.0);
         let arm = |(at, &ratio): (usize, &f64)| AbArm {

@@ -22,7 +22,7 @@ const OPS: [&str; 3] = ["open", "pause", "resume"];
 /// Relative error up to which a simulated latency passes.
 const ALLOWED: f64 = 0.1;
 
-/// A job of the guests of `spec` on a simulated host, of the named arms only.
+/// Plans the guests of `spec` on a simulated host, of the named arms only.
 ///
 /// # Errors
 /// Exit 2 for what a simulated host does not have.
@@ -74,7 +74,7 @@ pub struct OpPair {
 }
 
 impl Comparison {
-    /// Relative error of the simulated latency.
+    /// Returns the relative error of the simulated latency.
     #[must_use]
     pub fn off(&self) -> f64 {
         self.simulated_ns as f64 / self.measured_ns.max(1) as f64 - 1.0
@@ -120,7 +120,7 @@ fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -
     })
 }
 
-/// Table of the comparisons, for so many columns.
+/// Returns a table of the comparisons, for so many columns.
 #[must_use]
 pub fn text(comparisons: &[Comparison], width: usize) -> String {
     let header = ["workload", "strategy", "measured p50 [95 %]", "simulated", "off", "opens", "pauses", "resumes"];

@@ -59,7 +59,7 @@ pub fn workloads(calibration: &CalibrateSpec) -> Vec<(&'static str, Vec<String>)
     workloads
 }
 
-/// The specification of one workload.
+/// Returns the specification of one workload.
 ///
 /// # Errors
 /// Exit 2 for an unknown workload or backend.
@@ -79,7 +79,7 @@ pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) 
     })
 }
 
-/// The plan of one workload. Its guests also time a loop in ring 0 that does not exit.
+/// Returns the plan of one workload. Its guests also time a loop in ring 0 that does not exit.
 ///
 /// # Errors
 /// Exit 2 for parameters that contradict each other or the host.

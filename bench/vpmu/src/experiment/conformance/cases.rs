@@ -147,7 +147,7 @@ pub const CASES: [Case; guest::abi::AMD_CASES_FROM] = [
     case("late-unmask-acknowledged", "acknowledged before the unmask it is none", "Linux: late_ack", &[30]),
 ];
 
-/// Why the payload skipped a case.
+/// Returns the reason why the payload skipped a case.
 #[must_use]
 pub fn skip_reason(code: u64) -> &'static str {
     match code {

@@ -54,7 +54,7 @@ impl Target {
         }
     }
 
-    /// The backend, or KVM.
+    /// Returns the backend, or KVM.
     #[must_use]
     pub fn backend(&self) -> String {
         match self {
@@ -83,7 +83,7 @@ impl Target {
     }
 }
 
-/// The guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
+/// Returns the guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
 ///
 /// # Errors
 /// Exit 4: this host's KVM has none.
@@ -105,7 +105,7 @@ pub fn of_kvm() -> Result<Checked, Error> {
     Ok(Checked { cpu, version: 2 })
 }
 
-/// The cases for an Intel know one number of counters, general-purpose and fixed; KVM shows those of its host.
+/// Checks that the cases fit: those for an Intel know one number of counters, general-purpose and fixed; KVM shows those of its host.
 fn fits(shown: Option<(u32, u32)>, cpu: Cpu) -> Result<(), Error> {
     match (shown, cpu.pmu()) {
         (Some((gp, fixed)), PmuCaps::Intel(caps)) if (gp, fixed) != (u32::from(caps.gp), u32::from(caps.fixed)) => {

@@ -62,7 +62,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Its cases, and the payload's number of the first.
+    /// Returns its cases, and the payload's number of the first.
     #[must_use]
     pub fn cases(self) -> (&'static [Case], usize) {
         match self.cpu.vendor() {
@@ -71,7 +71,7 @@ impl Checked {
         }
     }
 
-    /// 1 and 2 of an AMD are its PMU without and with PerfMonV2.
+    /// Returns the PMU's version: 1 and 2 of an AMD are its PMU without and with PerfMonV2.
     fn pmu_version(self) -> u8 {
         match self.cpu.pmu_of_version(self.version) {
             PmuCaps::Intel(caps) => caps.version,
@@ -100,7 +100,7 @@ pub struct Run {
     pub verdicts: Vec<Verdict>,
 }
 
-/// The last line: how many cases of all runs passed, failed, and were skipped.
+/// Returns the last line: how many cases of all runs passed, failed, and were skipped.
 #[must_use]
 pub fn summary(runs: &[Run]) -> String {
     let all = || runs.iter().flat_map(|run| &run.verdicts);
@@ -144,7 +144,7 @@ impl Run {
         format!("{}, {}", self.guest.name(), self.strategy)
     }
 
-    /// The run as a subtest of a TAP 14 stream, number `number` in it.
+    /// Formats the run as a subtest of a TAP 14 stream, number `number` in it.
     #[must_use]
     pub fn tap(&self, number: usize) -> String {
         let mut tap = format!("# Subtest: {}\n    1..{}\n", self.name(), self.verdicts.len());
@@ -185,13 +185,13 @@ impl Run {
     }
 }
 
-/// The first lines of a stream of `runs` runs.
+/// Returns the first lines of a stream of `runs` runs.
 #[must_use]
 pub fn head(runs: usize) -> String {
     format!("TAP version 14\n1..{runs}\n")
 }
 
-/// All runs as one document, `"schema": "vpmu-conformance/1"`.
+/// Formats all runs as one document, `"schema": "vpmu-conformance/1"`.
 pub fn json(backend: &str, runs: &[Run]) -> Result<String, serde_json::Error> {
     #[derive(Serialize)]
     struct CaseJson<'a> {

@@ -50,7 +50,7 @@ impl Default for NmiLatencySpec {
 }
 
 impl NmiLatencySpec {
-    /// The plan on this backend. `usable` are the CPUs that this process may use, if known.
+    /// Returns the plan on this backend. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.

@@ -51,7 +51,7 @@ pub fn answers(document: &Document) -> bool {
     FIGURES.iter().any(of)
 }
 
-/// The number from the first document in the regime.
+/// Returns the number from the first document in the regime.
 pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
     let regime = regime(figure)?;
     documents.iter().find_map(|document| {

@@ -18,7 +18,7 @@ fn published(figures: &[toml::Value], name: &str) -> Option<(Pair, String)> {
     Some((Pair { before: times("before")?, after: times("after")? }, what))
 }
 
-/// The rows, and the model's fitted constants; `None` if the published figures are not whole.
+/// Returns the rows, and the model's fitted constants; `None` if the published figures are not whole.
 pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
     let known = FIGURES.map(|name| published(figures, name));
     let [Some((small, _)), Some((large, _))] = &known else { return None };
@@ -72,7 +72,7 @@ fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {
     }
 }
 
-/// A number of a TOML value.
+/// Returns a number of a TOML value.
 pub(super) fn float(value: &toml::Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
 }

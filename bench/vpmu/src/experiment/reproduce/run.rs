@@ -19,7 +19,7 @@ pub(super) fn is_simulated(figure: &str) -> bool {
     PREFIXES.iter().any(|prefix| figure.starts_with(prefix))
 }
 
-/// The numbers of a figure: its id, which of its numbers, and the value.
+/// Returns the numbers of a figure: its id, which of its numbers, and the value.
 fn numbers(id: &str, figure: &toml::Value) -> Vec<(String, Number, f64)> {
     let own = |number: Number| Some((id.to_owned(), number, figure.get(number.key()).and_then(float)?));
     let mut all: Vec<_> = Number::ALL.into_iter().filter_map(own).collect();
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Simulated {
     }
 }
 
-/// The embedded figures.
+/// Returns the embedded figures.
 fn figures() -> Result<Vec<toml::Value>, Error> {
     let table: toml::Table = PUBLISHED.parse().map_err(|error: toml::de::Error| unreadable(error.to_string()))?;
     Ok(table.get("figure").and_then(toml::Value::as_array).ok_or_else(|| unreadable("none"))?.clone())

@@ -93,7 +93,7 @@ fn last(reproduction: &Reproduction) -> String {
 
 const FITTED: &str = "Constants fitted for perf-stat-setup:";
 
-/// Table of all rows, followed by a description of the figures, for so many columns.
+/// Returns a table of all rows, followed by a description of the figures, for so many columns.
 #[must_use]
 pub fn text(reproduction: &Reproduction, width: usize) -> String {
     let mut table = Table::new(columns(reproduction)).keys(2).left(5).left(6);

@@ -99,7 +99,7 @@ impl Question {
         format!("{} {:?} {:?} {} {strategy}", self.model, self.events, self.of_them, self.period)
     }
 
-    /// Its number of a strategy.
+    /// Returns its number of a strategy.
     fn of(&self, strategy: &str) -> String {
         format!("{} {:?}", self.key(strategy), self.number)
     }
@@ -154,7 +154,7 @@ fn question(figure: &str) -> Option<Question> {
     })
 }
 
-/// Why the model does not explain a figure.
+/// Returns the reason why the model does not explain a figure.
 pub(super) fn not_explained(figure: &str) -> Option<&'static str> {
     figure.starts_with("mediated.10-events").then_some(
         "in the model ten events on seven counters give fewer PMIs than six on six, and a rotation per 4 ms adds little; the published guest's \
@@ -251,14 +251,14 @@ impl Simulations {
         Ok(Self { done })
     }
 
-    /// The text of [`STORED`].
+    /// Returns the text of [`STORED`].
     #[cfg(test)]
     pub(super) fn to_text(&self) -> String {
         let lines = self.done.iter().map(|(name, number)| format!("{name:?} = {number:?}\n"));
         lines.collect()
     }
 
-    /// A published figure; `None` if there is no simulation for it.
+    /// Returns a published figure; `None` if there is no simulation for it.
     pub(super) fn figure(&self, id: &str) -> Result<Option<Found>, Error> {
         let Some(question) = question(id) else { return Ok(None) };
         let [before, after] = question.strategies.map(|name| self.done.get(&question.of(name)).copied());

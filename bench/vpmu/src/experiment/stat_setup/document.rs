@@ -89,7 +89,7 @@ pub struct HostSetUpArm {
 }
 
 impl HostSetUpArm {
-    /// One of its phases.
+    /// Returns one of its phases.
     #[must_use]
     pub fn phase(&self, name: &str) -> Option<&PhaseResult> {
         self.phases.iter().find(|phase| phase.phase == name)

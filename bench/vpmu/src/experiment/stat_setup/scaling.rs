@@ -90,13 +90,13 @@ pub(crate) fn measure(
     Ok((points, growth))
 }
 
-/// Number of steps of `measure`.
+/// Returns the number of steps of `measure`.
 pub(crate) fn steps(sizes: usize, cpus: usize, strategies: usize) -> u64 {
     let by_cpus = if cpus > 1 { (cpus as u64).next_power_of_two().ilog2() as usize + 1 } else { 0 };
     if sizes == 0 { 0 } else { (RUNS * strategies * (sizes + by_cpus)) as u64 }
 }
 
-/// Slope of log(time) over log(x); `None` for fewer than two different x.
+/// Returns the slope of log(time) over log(x); `None` for fewer than two different x.
 fn fit(strategy: &str, over: &str, points: &[(u64, u64)]) -> Option<Growth> {
     let logs: Vec<(f64, f64)> =
         points.iter().filter(|&&(x, y)| x > 0 && y > 0).map(|&(x, y)| ((x as f64).ln(), (y as f64).ln())).collect();

@@ -72,7 +72,7 @@ impl Default for StatSetupSpec {
 }
 
 impl StatSetupSpec {
-    /// The strategies without duplicates, in the order given.
+    /// Returns the strategies without duplicates, in the order given.
     ///
     /// # Errors
     /// Exit 2 for an unknown name.

@@ -23,7 +23,7 @@ pub enum By {
 }
 
 impl By {
-    /// Name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {

@@ -64,7 +64,7 @@ impl GridPoint {
         hash([SCHEMA.as_bytes(), TOOL.as_bytes(), &json])
     }
 
-    /// Name of the strategy, with the grid's `release_slices`.
+    /// Returns the name of the strategy, with the grid's `release_slices`.
     #[must_use]
     pub fn arm(&self) -> String {
         self.release_slices.map_or_else(|| self.strategy.clone(), |n| format!("{} slices={n}", self.strategy))
@@ -74,7 +74,7 @@ impl GridPoint {
 /// Digits of a key: 128 bits.
 const KEY_DIGITS: usize = 32;
 
-/// The first 128 bits of BLAKE3 over the parts with their lengths, in hexadecimal; the same on every machine.
+/// Returns the first 128 bits of BLAKE3 over the parts with their lengths, in hexadecimal; the same on every machine.
 pub(super) fn hash<const N: usize>(parts: [&[u8]; N]) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
@@ -168,7 +168,7 @@ pub struct PointResult {
 }
 
 impl PointResult {
-    /// Latency that a user of the guest notices: the handler or, without NMIs, the rotation.
+    /// Returns the latency that a user of the guest notices: the handler or, without NMIs, the rotation.
     #[must_use]
     pub fn latency(&self) -> Option<&Latency> {
         self.nmi_handler_ns.as_ref().or(self.rotation_ns.as_ref())
@@ -194,7 +194,7 @@ pub struct StoredResult {
 }
 
 impl StoredResult {
-    /// A line of this tool.
+    /// Creates a line of this tool.
     #[must_use]
     pub fn new(point: GridPoint, result: PointResult) -> Self {
         Self { schema: SCHEMA.to_owned(), key: point.key(), tool: TOOL.to_owned(), point, result }
@@ -206,7 +206,7 @@ impl StoredResult {
         serde_json::from_str(text).ok().filter(|line: &Self| line.schema == SCHEMA)
     }
 
-    /// JSON text without the line feed.
+    /// Returns the JSON text without the line feed.
     ///
     /// # Errors
     /// Internal error: a value that JSON cannot represent.

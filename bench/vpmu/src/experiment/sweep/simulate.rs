@@ -35,13 +35,13 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// For points whose `model_hash` is a key of `models`.
+    /// Creates it for points whose `model_hash` is a key of `models`.
     #[must_use]
     pub fn new(models: BTreeMap<String, Model>) -> Self {
         Self { models, floors: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Result of `point`; depends on the point and its model only.
+    /// Simulates `point`; the result depends on the point and its model only.
     ///
     /// # Errors
     /// Internal error: a point that no grid produces.
@@ -65,7 +65,7 @@ impl Simulator {
         Ok(result(&totals, floor, point, workload))
     }
 
-    /// Median of the floor, simulated once for all strategies (twice if two threads need it at the same time).
+    /// Returns the median of the floor, simulated once for all strategies (twice if two threads need it at the same time).
     fn floor(&self, model: &Model, point: &GridPoint, workload: Workload) -> Option<u64> {
         let own =
             GridPoint { strategy: String::new(), definition: String::new(), release_slices: None, ..point.clone() };

@@ -132,7 +132,7 @@ pub struct Compression {
 }
 
 impl Found {
-    /// From the recordings of a level, one for each round, and those without compression of the same rounds.
+    /// Compares the recordings of a level, one for each round, with those without compression of the same rounds.
     pub(super) fn of(all: &[Recorded], without: &[Recorded]) -> Option<Self> {
         let over =
             |of: fn(&Recorded) -> f64| Quotient::of(all.iter().zip(without).map(|(one, zero)| (of(one), of(zero))));
@@ -152,7 +152,7 @@ impl Found {
     }
 }
 
-/// The published pair of a level and a mode; `None` if the published figures are not whole.
+/// Returns the published pair of a level and a mode; `None` if the published figures are not whole.
 pub(super) fn published(level: u32, mode: Mode) -> Option<Published> {
     if level == 0 {
         return Some(Published { overhead: 1.0, ratio: 1.0 });

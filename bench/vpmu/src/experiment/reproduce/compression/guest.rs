@@ -58,7 +58,7 @@ impl Guest {
         Ok(Self::Payload(products.saturating_mul(SAMPLES), why))
     }
 
-    /// As `vpmu record` takes it.
+    /// Returns the arguments with which `vpmu record` takes it.
     pub(super) fn recorded(&self) -> Vec<OsString> {
         match self {
             Self::Matrices => ["run", "--quiet", IMAGE].map(OsString::from).into(),
@@ -68,7 +68,7 @@ impl Guest {
         }
     }
 
-    /// The command of vpmu that runs it unrecorded, for stock perf. The payload has none.
+    /// Returns the command of vpmu that runs it unrecorded, for stock perf. The payload has none.
     pub(super) fn alone(&self) -> Option<[&'static str; 3]> {
         matches!(self, Self::Matrices).then_some(["run", "--quiet", IMAGE])
     }

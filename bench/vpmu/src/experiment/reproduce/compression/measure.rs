@@ -114,7 +114,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The version of stock perf if it can record, else why not.
+    /// Returns the version of stock perf if it can record, else why not.
     fn perf(&self) -> Result<String, String> {
         let version = Command::new("perf").arg("version").stdin(Stdio::null()).output();
         let version = version.map_err(|error| format!("perf does not start: {error}"))?;
@@ -182,7 +182,7 @@ impl Run<'_> {
     }
 }
 
-/// The overhead of `vpmu record` over that of stock perf in the same round: of time, and of processor time.
+/// Returns the overhead of `vpmu record` over that of stock perf in the same round: of time, and of processor time.
 fn against(arms: &[Arm], all: &[Vec<Recorded>], level: u32, mode: Mode) -> Option<[Quotient; 2]> {
     let of = |recorder, level| {
         let at = arms.iter().position(|&arm| arm == Arm { recorder, level, mode })?;

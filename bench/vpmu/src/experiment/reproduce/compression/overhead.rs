@@ -171,7 +171,7 @@ impl Run<'_> {
         command
     }
 
-    /// Time and processor time of one run, s.
+    /// Measures time and processor time of one run, s.
     fn once(&self, arm: Arm) -> Result<[f64; 2], Error> {
         let what = || format!("cannot run the guest by {arm:?}").to_lowercase();
         let (began, before) = (Instant::now(), sys::children_s());
@@ -215,7 +215,7 @@ fn lines(found: &Overhead) -> Vec<String> {
     ]
 }
 
-/// The table, for so many columns.
+/// Returns the table, for so many columns.
 #[must_use]
 pub fn text(found: &Overhead, width: usize) -> String {
     let mut table = Table::new(COLUMNS).keys(1);
