@@ -294,12 +294,12 @@ impl Arming {
 
     /// Returns the setting for the time after the handler that is about to run.
     fn after_handler(&self, running: CounterSet, now: u64) -> Setting {
-        let of = |counter: CounterId| {
+        let due_after = |counter: CounterId| {
             let Counter { due, period, late } = self.counters[counter.index()];
             // A period that began late is as much shorter.
             late.map_or(due, |late| now.saturating_add(if late < period { period - late } else { period }))
         };
-        let due = running.into_iter().map(of).min().unwrap_or(now);
+        let due = running.into_iter().map(due_after).min().unwrap_or(now);
         self.at(running, due.max(now).saturating_add(self.handler[self.kind]))
     }
 

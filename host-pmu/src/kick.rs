@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn a_full_queue_of_signals_has_its_cause_and_its_remedy() {
-        let of = |errno| TimerError::from(io::Error::from_raw_os_error(errno)).to_string();
-        let full = of(libc::EAGAIN);
+        let message = |errno| TimerError::from(io::Error::from_raw_os_error(errno)).to_string();
+        let full = message(libc::EAGAIN);
         assert!(full.contains("ulimit -i") && full.contains("SigQ"), "{full}");
-        assert!(!of(libc::EINVAL).contains("ulimit"));
+        assert!(!message(libc::EINVAL).contains("ulimit"));
     }
 }

@@ -114,16 +114,16 @@ pub trait Live {
 fn open(model: &Model, plan: &Plan, number: u64, vcpus: Range<u64>) -> Box<dyn Live> {
     let model = Rc::new(model.clone());
     let on_host = Rc::new(Cell::new(others(&model)));
-    let of = (number, vcpus);
+    let place = (number, vcpus);
     match &plan.behind {
-        CounterSource::Floor => open_with(&model, plan, of, |clock| SimFloor::new(clock, model.tsc_khz)),
+        CounterSource::Floor => open_with(&model, plan, place, |clock| SimFloor::new(clock, model.tsc_khz)),
         CounterSource::PacedFloor { counts_per_ms } => {
-            open_with(&model, plan, of, |clock| SimFloor::new(clock, *counts_per_ms))
+            open_with(&model, plan, place, |clock| SimFloor::new(clock, *counts_per_ms))
         }
         CounterSource::Mediated(kind) => {
-            open_with(&model, plan, of, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
+            open_with(&model, plan, place, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
         }
-        CounterSource::Events(strategy) => open_with(&model, plan, of, |clock| {
+        CounterSource::Events(strategy) => open_with(&model, plan, place, |clock| {
             Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
         }),
     }

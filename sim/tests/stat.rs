@@ -93,12 +93,12 @@ fn scaled_counts_agree_whatever_is_multiplexed() {
             let boot = BootPage { tick_count: 10_000_000, ..boot(events, 4 * events as u64, 3) };
             let guest = guest("clx-ap-watchdog-on", strategy, &boot);
             let report = &guest.report;
-            let of = |n: usize| {
+            let scaled = |n: usize| {
                 let [count, enabled, running] = [report.counts[n], report.enabled[n], report.running[n]];
                 assert!(0 < running && running <= enabled, "{strategy}, event {n} of {events}");
                 count as f64 * 1e6 / running as f64
             };
-            (0..events).map(of).collect::<Vec<_>>()
+            (0..events).map(scaled).collect::<Vec<_>>()
         };
         let (few, many) = (rates(4), rates(20));
         for (event, (few, many)) in few.iter().zip(&many).enumerate() {

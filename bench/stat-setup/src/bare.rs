@@ -56,8 +56,8 @@ impl Ready {
             let leader = self.fds.len();
             self.leaders.push(leader);
             for attr in group {
-                let of = self.fds.get(leader).map(|fd| fd.as_fd());
-                self.fds.push(sys::open(attr, Target::Cpu(self.cpu), of).ok()?);
+                let group = self.fds.get(leader).map(|fd| fd.as_fd());
+                self.fds.push(sys::open(attr, Target::Cpu(self.cpu), group).ok()?);
             }
         }
         for &leader in &self.leaders {

@@ -131,8 +131,8 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Cho
 /// Chooses for strategy `packed` the best pack size with one thread for all CPUs, and the phases in which to move.
 #[must_use]
 pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Method {
-    let of = |pack| predict(&sizes(list, Some(pack)), cpus, false, false, costs, purpose);
-    let best = PACKS.into_iter().map(|pack| (pack, of(pack)));
+    let prediction = |pack| predict(&sizes(list, Some(pack)), cpus, false, false, costs, purpose);
+    let best = PACKS.into_iter().map(|pack| (pack, prediction(pack)));
     let best = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     best.map_or(Method::CPU_MAJOR, |(pack, (_, moving))| Method::packed(pack, moving))
 }
@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn only_the_phases_of_the_purpose_are_predicted() {
         let many = list(&generate::software(700));
-        let of = |costs: &Costs, purpose| choose(&many, 2, costs, purpose).candidates[0].predicted_ns;
+        let predicted = |costs: &Costs, purpose| choose(&many, 2, costs, purpose).candidates[0].predicted_ns;
         let unread = Costs { read: 0.0, read_member: 0.0, ipi: 0.0, ..COSTS };
         let read = Costs { ipi: 0.0, ..COSTS };
-        assert!(of(&read, Use::Stat) > of(&unread, Use::Stat));
-        assert!((of(&read, Use::Mmap) - of(&unread, Use::Mmap)).abs() < 1e-9);
+        assert!(predicted(&read, Use::Stat) > predicted(&unread, Use::Stat));
+        assert!((predicted(&read, Use::Mmap) - predicted(&unread, Use::Mmap)).abs() < 1e-9);
     }
 
     #[test]

@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn the_vendor_is_that_of_the_first_processor() {
-        let of = |name: &str| vendor_in(&format!("processor\t: 0\nvendor_id\t: {name}\ncpu family\t: 25\n"));
-        assert_eq!([of("GenuineIntel"), of("AuthenticAMD")], [Some(Vendor::Intel), Some(Vendor::Amd)]);
-        assert_eq!([of("HygonGenuine"), of("CentaurHauls")], [Some(Vendor::Amd), None]);
+        let named = |name: &str| vendor_in(&format!("processor\t: 0\nvendor_id\t: {name}\ncpu family\t: 25\n"));
+        assert_eq!([named("GenuineIntel"), named("AuthenticAMD")], [Some(Vendor::Intel), Some(Vendor::Amd)]);
+        assert_eq!([named("HygonGenuine"), named("CentaurHauls")], [Some(Vendor::Amd), None]);
         let opteron = "vendor_id\t: AuthenticAMD\ncpu family\t: 21\n";
         assert_eq!([vendor_in(opteron), vendor_in("vendor_id\t: AuthenticAMD\n")], [None, None]);
         assert_eq!(vendor_in("vendor_id\t: GenuineIntel\n"), Some(Vendor::Intel));

@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn neighbours_that_are_alike_have_a_correlation() {
-        let of = |correlation| {
+        let estimated = |correlation| {
             let all: Vec<f64> = (0..40)
                 .map(|seed| Noise::of(&series(seed, [0.02, correlation, 0.0], (50, 0.0)), &[]).correlation)
                 .collect();
             all.iter().sum::<f64>() / 40.0
         };
-        assert!(of(0.0) < 0.3 && of(0.7) > 0.6, "{} {}", of(0.0), of(0.7));
+        assert!(estimated(0.0) < 0.3 && estimated(0.7) > 0.6, "{} {}", estimated(0.0), estimated(0.7));
         assert!(Noise::of(&[1.0; 9], &[]).variance.abs() < 1e-12);
     }
 }

@@ -40,8 +40,9 @@ pub fn groups(guests: &[u64]) -> Groups {
     let by_guest = guests >= MIN_GUESTS;
     let units = if by_guest { guests } else { number.len() };
     let wanted = units.min(MAX_GROUPS);
-    let of = |unit: usize| unit * wanted / units;
-    let group = number.iter().enumerate().map(|(round, guest)| of(if by_guest { *guest } else { round })).collect();
+    let group_of = |unit: usize| unit * wanted / units;
+    let group =
+        number.iter().enumerate().map(|(round, guest)| group_of(if by_guest { *guest } else { round })).collect();
     Groups { group, guests, by_guest }
 }
 

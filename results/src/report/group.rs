@@ -195,20 +195,20 @@ mod tests {
 
     #[test]
     fn a_quick_or_unfinished_result_does_not_stand_for_a_long_one() {
-        let of = |rounds: u64, started: u64, quick: bool, status: Status| {
+        let record = |rounds: u64, started: u64, quick: bool, status: Status| {
             let mut document = fixture::document(rounds);
             (document.started_unix, document.status, document.parameters.quick) = (started, status, quick);
             fixture::written(&document).1
         };
         let records = [
-            of(90, 1000, false, Status::Complete),
-            of(80, 2000, false, Status::Complete),
-            of(20, 3000, true, Status::Complete),
-            of(95, 4000, false, Status::Interrupted),
+            record(90, 1000, false, Status::Complete),
+            record(80, 2000, false, Status::Complete),
+            record(20, 3000, true, Status::Complete),
+            record(95, 4000, false, Status::Interrupted),
         ];
         let found = groups(&records);
         assert_eq!((found.len(), found[0].latest().started_unix, found[0].shown().started_unix), (1, 4000, 2000));
-        let cut = [of(9, 1000, false, Status::Interrupted), of(2, 2000, false, Status::Interrupted)];
+        let cut = [record(9, 1000, false, Status::Interrupted), record(2, 2000, false, Status::Interrupted)];
         assert_eq!(groups(&cut)[0].shown().started_unix, 1000);
     }
 
@@ -216,8 +216,8 @@ mod tests {
     fn arms_keep_their_ink_and_the_floor_has_its_own() {
         let (_dir, record) = fixture::written(&fixture::document(10));
         let inks = Inks::new(std::slice::from_ref(&record));
-        let of = |name: &str| inks.of(record.arm(name).unwrap());
-        assert_eq!((of("recreate"), of("reuse"), of("floor")), (0, 1, FLOOR));
+        let ink = |name: &str| inks.of(record.arm(name).unwrap());
+        assert_eq!((ink("recreate"), ink("reuse"), ink("floor")), (0, 1, FLOOR));
     }
 
     #[test]

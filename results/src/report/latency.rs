@@ -140,8 +140,14 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
             let p99 = run.iter().filter_map(|point| point.p99).max_by(f64::total_cmp);
             let number = line.points.len() as f64 + 1.0;
             line.points.push((if dated { middle.begun } else { number }, p50));
-            let of = run.len().to_string();
-            table.rows.push(vec![arm.name.clone(), date(middle.begun), of, time(p50), p99.map_or_else(dash, time)]);
+            let results = run.len().to_string();
+            table.rows.push(vec![
+                arm.name.clone(),
+                date(middle.begun),
+                results,
+                time(p50),
+                p99.map_or_else(dash, time),
+            ]);
         }
         lines.push(line);
     }

@@ -72,8 +72,8 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> 
     let arms = lines.len();
     lines.truncate(ARMS);
     let newest = family.iter().map(|(_, record)| record).max_by_key(|record| record.started_unix);
-    let of = newest.map_or_else(String::new, |record| format!("{}; {}", title(record), record.host.class));
-    let note = format!("{of}. The newest result of each size.{}", too_many(arms));
+    let subject = newest.map_or_else(String::new, |record| format!("{}; {}", title(record), record.host.class));
+    let note = format!("{subject}. The newest result of each size.{}", too_many(arms));
     Some(drawn(&metric::name(what), unit, note, &lines, table))
 }
 

@@ -31,15 +31,15 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
         let at = |q: f64| nearest_rank(&sorted, q);
-        let of = |value: Option<f64>| value.map_or_else(dash, time);
+        let cell = |value: Option<f64>| value.map_or_else(dash, time);
         table.rows.push(vec![
             arm.name.clone(),
             values.len().to_string(),
-            of(sorted.first().copied()),
-            of(at(0.25)),
+            cell(sorted.first().copied()),
+            cell(at(0.25)),
             level(&found),
-            of(at(0.75)),
-            of(sorted.last().copied()),
+            cell(at(0.75)),
+            cell(sorted.last().copied()),
         ]);
         most = most.max(values.len());
         strips.push(Strip {

@@ -69,24 +69,24 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     for (arm, ops) in &arms {
         let Some(samples) = samples(arm, metric) else { continue };
         // Number and time of a kind, per sample.
-        let of = |kind: &str| {
+        let per_sample = |kind: &str| {
             let found = ops.iter().find(|(name, ..)| name == kind);
             found.map_or((0.0, 0.0), |(_, count, ns)| (count / samples, ns / samples))
         };
-        let all = kinds.iter().map(|kind| of(kind)).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let all = kinds.iter().map(|kind| per_sample(kind)).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut row = vec![arm.name.clone(), ratio(all.0)];
-        row.extend(kinds.iter().map(|kind| ratio(of(kind).0)));
+        row.extend(kinds.iter().map(|kind| ratio(per_sample(kind).0)));
         row.push(exits(arm).map_or_else(dash, |n| ratio(n / samples)));
         row.push(time(all.1));
-        row.extend(kinds.iter().map(|kind| time(of(kind).1)));
+        row.extend(kinds.iter().map(|kind| time(per_sample(kind).1)));
         table.rows.push(row);
         let bar = |total: String, text: fn(f64) -> String, value: &dyn Fn(&str) -> f64| Bar {
             name: arm.name.clone(),
             total,
             parts: parts(kinds.iter().map(|kind| (*kind, value(kind))), text),
         };
-        numbers.push(bar(ratio(all.0), ratio, &|kind| of(kind).0));
-        times.push(bar(time(all.1), time, &|kind| of(kind).1));
+        numbers.push(bar(ratio(all.0), ratio, &|kind| per_sample(kind).0));
+        times.push(bar(time(all.1), time, &|kind| per_sample(kind).1));
     }
     let drawn = numbers.len();
     numbers.truncate(ARMS);
@@ -155,12 +155,12 @@ pub(super) fn phases(record: &Record) -> Option<Figure> {
     let mut table = Table { caption: format!("{title}: median of each"), head, rows: Vec::new() };
     let mut bars = Vec::new();
     for (arm, phases) in arms.iter().filter(|(_, phases)| !phases.is_empty()) {
-        let of = |name: &str| phases.iter().find(|(found, _)| found == name).map(|(_, ns)| *ns);
+        let phase = |name: &str| phases.iter().find(|(found, _)| found == name).map(|(_, ns)| *ns);
         let all: f64 = phases.iter().map(|(_, ns)| ns).sum();
         let mut row = vec![arm.name.clone(), time(all)];
-        row.extend(names.iter().map(|name| of(name).map_or_else(dash, time)));
+        row.extend(names.iter().map(|name| phase(name).map_or_else(dash, time)));
         table.rows.push(row);
-        let parts = parts(names.iter().map(|name| (*name, of(name).unwrap_or(0.0))), time);
+        let parts = parts(names.iter().map(|name| (*name, phase(name).unwrap_or(0.0))), time);
         bars.push(Bar { name: arm.name.clone(), total: time(all), parts });
     }
     let drawn = bars.len();
@@ -303,8 +303,11 @@ mod tests {
         }
         let inks = Inks::new(std::slice::from_ref(&record));
         let figure = pareto(&record, &inks).unwrap();
-        let of = |name: &str| figure.table.rows.iter().find(|row| row[0] == name).unwrap()[3].clone();
+        let on_front = |name: &str| figure.table.rows.iter().find(|row| row[0] == name).unwrap()[3].clone();
         // recreate takes twice as long but holds least; pool is as fast as reuse and holds more.
-        assert_eq!((of("recreate"), of("reuse"), of("pool")), ("yes".into(), "yes".into(), "no".into()));
+        assert_eq!(
+            (on_front("recreate"), on_front("reuse"), on_front("pool")),
+            ("yes".into(), "yes".into(), "no".into())
+        );
     }
 }

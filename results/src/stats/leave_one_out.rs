@@ -207,8 +207,8 @@ mod tests {
         ) {
             // Neighbours together, or each group all over the values.
             let count = groups.min(values.len());
-            let of = |i: usize| if whole { i * count / values.len() } else { i % count };
-            let group: Vec<usize> = (0..values.len()).map(of).collect();
+            let group_of = |i: usize| if whole { i * count / values.len() } else { i % count };
+            let group: Vec<usize> = (0..values.len()).map(group_of).collect();
             let plain: Option<Vec<f64>> = (0..count)
                 .map(|out| {
                     let kept = values.iter().zip(&group).filter(|(_, own)| **own != out).map(|(value, _)| *value);

@@ -180,14 +180,17 @@ mod tests {
 
     #[test]
     fn intervals_have_the_unit_and_digits_of_their_figure() {
-        let of = |ns, interval| {
+        let shown = |ns, interval| {
             level(&Level { ns, interval, rounds: 9, constant: interval.is_some_and(|one| one.high <= one.low) })
         };
         let interval = |low, high| Some(Interval { low, high });
-        assert_eq!(of(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");
-        assert_eq!(of(70_123.0, interval(70_123.0, 70_123.0)), "70.1 µs [no spread]");
-        assert_eq!((of(70_123.0, None), of(0.0, interval(0.0, 2.0))), ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned()));
-        let of = |ratio, low, high| {
+        assert_eq!(shown(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");
+        assert_eq!(shown(70_123.0, interval(70_123.0, 70_123.0)), "70.1 µs [no spread]");
+        assert_eq!(
+            (shown(70_123.0, None), shown(0.0, interval(0.0, 2.0))),
+            ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned())
+        );
+        let shown_ratio = |ratio, low, high| {
             ratio_with(&Ratio {
                 ratio,
                 interval: interval(low, high),
@@ -198,10 +201,10 @@ mod tests {
                 constant: high <= low,
             })
         };
-        assert_eq!(of(0.97, 0.97, 0.97), "0.970 [no spread]");
-        assert_eq!(of(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
+        assert_eq!(shown_ratio(0.97, 0.97, 0.97), "0.970 [no spread]");
+        assert_eq!(shown_ratio(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
         assert_eq!(
-            (of(0.97, 0.9, 1.04), of(20.0, 19.5, 20.5)),
+            (shown_ratio(0.97, 0.9, 1.04), shown_ratio(20.0, 19.5, 20.5)),
             ("0.97 [0.90, 1.04]".into(), "20.0 [19.5, 20.5]".into())
         );
     }

@@ -60,13 +60,13 @@ impl Against {
 /// not lie clearly below.
 #[must_use]
 pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
-    let of = |(arm, base): (&Arm<E>, &Arm<E>)| {
+    let compared = |(arm, base): (&Arm<E>, &Arm<E>)| {
         let ratio = paired::ratio(arm, base, metric.key, Statistic::P50)?;
         Some((base.kind, Against { arm: arm.name.clone(), base: base.name.clone(), ratio }))
     };
     let pairs = paired::in_plan_order(&document.arms, metric.key);
     let near = |ratio: &Ratio| ratio.interval.is_some_and(|interval| interval.low <= 1.0);
-    let found = pairs.into_iter().filter_map(of);
+    let found = pairs.into_iter().filter_map(compared);
     found.filter(|(base, one)| *base != ArmKind::Floor || near(&one.ratio)).map(|(_, one)| one).collect()
 }
 

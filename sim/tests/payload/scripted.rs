@@ -69,9 +69,9 @@ impl Scripted {
             GLOBAL_STATUS if self.below(1000) < self.chances.overflows => {
                 let all = self.chances.counters;
                 // Now and then of counters that nobody uses.
-                let of = if self.below(50) == 0 { u64::MAX } else { all };
-                let bits = self.random.next_u64() & self.random.next_u64() & of;
-                if bits == 0 { of & of.wrapping_neg() } else { bits }
+                let mask = if self.below(50) == 0 { u64::MAX } else { all };
+                let bits = self.random.next_u64() & self.random.next_u64() & mask;
+                if bits == 0 { mask & mask.wrapping_neg() } else { bits }
             }
             GLOBAL_STATUS => 0,
             FIXED_CTR_CTRL => self.random.next_u64() & 0xfff,

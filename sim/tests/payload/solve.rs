@@ -84,8 +84,8 @@ fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Unexplain
         .collect();
     let by_path: BTreeMap<Path, i64> = found.iter().copied().collect();
     let explained = |ways: &Ways| -> i64 {
-        let of = |path: &Path| by_path.get(path).copied().unwrap_or(path.instructions().cast_signed());
-        ways.iter().map(|(path, &n)| of(path) * n.cast_signed()).sum()
+        let instructions = |path: &Path| by_path.get(path).copied().unwrap_or(path.instructions().cast_signed());
+        ways.iter().map(|(path, &n)| instructions(path) * n.cast_signed()).sum()
     };
     let unexplained: Vec<_> = measured
         .iter()

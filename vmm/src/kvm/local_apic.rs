@@ -35,8 +35,8 @@ impl X2ApicMsrs {
     pub(crate) fn new(apic_id: u32) -> Option<Self> {
         let entry = |index, data| kvm_msr_entry { index, data, ..kvm_msr_entry::default() };
         let (lvtpc, icr) = (entry(X2APIC_LVTPC, 0), entry(X2APIC_ICR, u64::from(apic_id) << 32 | NMI_TO));
-        let of = |entries: &[kvm_msr_entry]| Msrs::from_entries(entries).ok();
-        Some(Self { lvtpc: of(&[lvtpc])?, lvtpc_and_nmi: of(&[lvtpc, icr])? })
+        let msrs = |entries: &[kvm_msr_entry]| Msrs::from_entries(entries).ok();
+        Some(Self { lvtpc: msrs(&[lvtpc])?, lvtpc_and_nmi: msrs(&[lvtpc, icr])? })
     }
 }
 

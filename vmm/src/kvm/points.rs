@@ -111,11 +111,11 @@ pub fn now() -> u64 {
 #[must_use]
 pub fn take(shares: &[u64]) -> Option<Vec<(Point, u64, Vec<u64>)>> {
     let steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-    let of = |(point, steps): (Point, &Vec<u64>)| {
+    let quantiles = |(point, steps): (Point, &Vec<u64>)| {
         let count = steps.iter().sum();
         (point, count, shares.iter().map(|&share| quantile(steps, count, share)).collect())
     };
-    Some(Point::ALL.into_iter().zip(&steps).map(of).collect())
+    Some(Point::ALL.into_iter().zip(&steps).map(quantiles).collect())
 }
 
 fn quantile(steps: &[u64], count: u64, share: u64) -> u64 {

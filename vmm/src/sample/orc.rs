@@ -217,10 +217,10 @@ pub(super) mod tests {
 
     #[test]
     fn layouts_follow_the_release() {
-        let of = |release: &str| Layout::of(release);
-        assert_eq!([of("5.10.0-28-amd64"), of("6.1.0-50-amd64"), of("6.2")], [Layout::EndAtBit10; 3]);
+        let layout = |release: &str| Layout::of(release);
+        assert_eq!([layout("5.10.0-28-amd64"), layout("6.1.0-50-amd64"), layout("6.2")], [Layout::EndAtBit10; 3]);
         assert_eq!(
-            (of("6.3.1"), of("6.4-rc1"), of("7.0.2")),
+            (layout("6.3.1"), layout("6.4-rc1"), layout("7.0.2")),
             (Layout::EndAtBit11, Layout::TypeOf3Bits, Layout::TypeOf3Bits)
         );
         let kind = |layout, bits: u16| {

@@ -154,15 +154,14 @@ impl Queue {
     #[must_use]
     pub fn lost(&self) -> (u64, u64, u64) {
         let all = (0..MOST_EVENTS).map(|event| self.lost_of(event));
-        let [lost, by_kernel] = all.fold([0, 0], |sum, of| [sum[0] + of[0], sum[1] + of[1]]);
+        let [lost, by_kernel] = all.fold([0, 0], |sum, lost| [sum[0] + lost[0], sum[1] + lost[1]]);
         (lost, by_kernel, self.throttled.load(Ordering::Relaxed))
     }
 
     /// Returns the losses of one event, by its number: in this queue, and in the kernel's ring.
     #[must_use]
     pub fn lost_of(&self, event: usize) -> [u64; 2] {
-        let of = |by: usize| self.lost.get(event).map_or(0, |of| of[by].load(Ordering::Relaxed));
-        [of(0), of(1)]
+        self.lost.get(event).map_or([0; 2], |lost| lost.each_ref().map(|by| by.load(Ordering::Relaxed)))
     }
 }
 

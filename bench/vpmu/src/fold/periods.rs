@@ -49,8 +49,8 @@ impl Periods {
 
     /// Periods that passed without an overflow of their own.
     pub(super) fn missed(&self) -> u64 {
-        let of = |event: &Event| event.count.checked_div(event.period).unwrap_or(0).saturating_sub(event.overflows);
-        self.events.iter().flatten().map(of).fold(self.missed, u64::saturating_add)
+        let missed = |event: &Event| event.count.checked_div(event.period).unwrap_or(0).saturating_sub(event.overflows);
+        self.events.iter().flatten().map(missed).fold(self.missed, u64::saturating_add)
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn turns_of_one_guest_are_one_count_and_guests_are_not() {
-        let of = |guests: [Option<u64>; 2]| {
+        let missed = |guests: [Option<u64>; 2]| {
             let mut periods = Periods::default();
             for (guest, (count, overflows)) in guests.into_iter().zip([(199, 2), (250, 2)]) {
                 periods.begin(guest);
@@ -89,8 +89,8 @@ mod tests {
             }
             periods.missed()
         };
-        assert_eq!(of([Some(1), Some(1)]), 0, "449 counts, 4 overflows");
-        assert_eq!(of([None, None]), 0);
+        assert_eq!(missed([Some(1), Some(1)]), 0, "449 counts, 4 overflows");
+        assert_eq!(missed([None, None]), 0);
         let mut periods = Periods::default();
         for (guest, count) in [(0, 300), (0, 300), (1, 200)] {
             periods.begin(Some(guest));

@@ -126,13 +126,13 @@ impl PhaseFold {
             Some(times) if self.cycles > 0 || !times.set_ups.is_empty() => times,
             _ => return (0, BTreeMap::new(), Vec::new()),
         };
-        let of = |phase: usize| PhaseResult {
+        let result = |phase: usize| PhaseResult {
             call_ns: Summary::of(&times.calls[phase]),
             total_ns: Summary::of(&times.totals[phase]),
             ..tally(&self.tallies[phase])
         };
         let mut phases: BTreeMap<String, PhaseResult> =
-            (1..PHASES).map(|phase| (KEYS[phase].to_owned(), of(phase))).collect();
+            (1..PHASES).map(|phase| (KEYS[phase].to_owned(), result(phase))).collect();
         let all = self.tallies[1..PHASE_ROTATE as usize].iter().fold(PhaseTally::default(), |mut sum, part| {
             sum.begun = sum.begun.max(part.begun);
             sum.msr_reads += part.msr_reads;

@@ -58,12 +58,12 @@ impl Plan {
     fn turn(&self, samples: u64) -> Duration {
         let limit = Duration::from_nanos(self.parameters.time_limit_ns);
         let rate = if let BackendKey::CpuClockAt { mhz } = self.backend { f64::from(mhz) * 1e6 } else { RATE };
-        let of = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
+        let overflows = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
             (0, _) => 0.0,
             (period, 0) => rate / period as f64,
             (_, hz) => hz as f64,
         };
-        let rate: f64 = self.guest.events.iter().map(of).sum();
+        let rate: f64 = self.guest.events.iter().map(overflows).sum();
         // Without samples rotations are counted, one a tick.
         let rate = if rate > 0.0 { rate } else { 1.0 / self.guest.mux_interval.as_secs_f64() };
         let turn = Duration::try_from_secs_f64(samples as f64 / rate * OVERHEAD).unwrap_or(limit);

@@ -337,8 +337,10 @@ impl Run<'_> {
             match peer.ask(&Ask::Keep, self.stop)? {
                 Some(Answer::Kept { figures }) => {
                     for one in figures {
-                        let of = |pair: &Both<usize>| pair[side] == one.arm;
-                        let Some(arm) = arms.iter().position(of).filter(|_| one.round == round) else { continue };
+                        let is_its_arm = |pair: &Both<usize>| pair[side] == one.arm;
+                        let Some(arm) = arms.iter().position(is_its_arm).filter(|_| one.round == round) else {
+                            continue;
+                        };
                         turns[side][arm] = checked(one);
                     }
                 }
@@ -398,9 +400,9 @@ mod tests {
                 "{{\"arm\":0,\"round\":0,\"probe_ns\":{probe},\"nmis\":1,\"metrics\":{{\"x_ns\":{{\"count\":{count},\"p50\":5}}}}}}"
             )
         };
-        let of = |text: String| checked(serde_json::from_str(&text).unwrap());
-        assert_eq!(of(text(3, -1.0)).unwrap().probe_ns, None);
-        assert_eq!(of(text(3, 7.0)).unwrap().probe_ns, Some(7.0));
-        assert_eq!(of(text(0, 7.0)), None);
+        let read = |text: String| checked(serde_json::from_str(&text).unwrap());
+        assert_eq!(read(text(3, -1.0)).unwrap().probe_ns, None);
+        assert_eq!(read(text(3, 7.0)).unwrap().probe_ns, Some(7.0));
+        assert_eq!(read(text(0, 7.0)), None);
     }
 }

@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn a_simulation_is_compared_with_simulations_only() {
-        let of = |backends: [&str; 2]| {
+        let checked = |backends: [&str; 2]| {
             check_sides(&backends.map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) }), [true; 2])
         };
-        assert_eq!((of(["cpu-clock", "hardware"]), of(["sim:a", "sim:b"])), (Ok(()), Ok(())));
-        let error = of(["cpu-clock", "sim:a"]).unwrap_err();
+        assert_eq!((checked(["cpu-clock", "hardware"]), checked(["sim:a", "sim:b"])), (Ok(()), Ok(())));
+        let error = checked(["cpu-clock", "sim:a"]).unwrap_err();
         assert_eq!((error.exit, error.why.as_str()), (Exit::Usage, "BASE has backend cpu-clock, NEW has sim:a"));
     }
 

@@ -38,13 +38,13 @@ mod tests {
 
     #[test]
     fn the_interval_has_the_order_statistics_of_the_sign_test() {
-        let of = |n: u32| Estimate::of((1..=n).map(|value| Some(f64::from(value)))).unwrap();
+        let up_to = |n: u32| Estimate::of((1..=n).map(|value| Some(f64::from(value)))).unwrap();
         // Tables of the sign test: 95 % for the median of 10, 20 and 40 values.
-        assert_eq!(of(10), Estimate { value: 5.5, interval: [2.0, 9.0] });
-        assert_eq!(of(20), Estimate { value: 10.5, interval: [6.0, 15.0] });
-        assert_eq!(of(40), Estimate { value: 20.5, interval: [14.0, 27.0] });
-        assert_eq!(of(3), Estimate { value: 2.0, interval: [1.0, 3.0] });
+        assert_eq!(up_to(10), Estimate { value: 5.5, interval: [2.0, 9.0] });
+        assert_eq!(up_to(20), Estimate { value: 10.5, interval: [6.0, 15.0] });
+        assert_eq!(up_to(40), Estimate { value: 20.5, interval: [14.0, 27.0] });
+        assert_eq!(up_to(3), Estimate { value: 2.0, interval: [1.0, 3.0] });
         assert_eq!(Estimate::of([None, Some(f64::NAN)]), None);
-        assert_eq!(of(3).map(|x| 2.0 * x), Estimate { value: 4.0, interval: [2.0, 6.0] });
+        assert_eq!(up_to(3).map(|x| 2.0 * x), Estimate { value: 4.0, interval: [2.0, 6.0] });
     }
 }

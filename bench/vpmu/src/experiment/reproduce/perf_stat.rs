@@ -28,12 +28,12 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
         let model = if name == "94cpu" { &found.cpus94 } else { &found.sockets4 };
         for (part, get) in PARTS {
             for number in [Number::Before, Number::After, Number::Ratio] {
-                let of = |pair: &Pair| match number {
+                let side = |pair: &Pair| match number {
                     Number::Before => get(&pair.before),
                     Number::After => get(&pair.after),
                     _ => get(&pair.before) / get(&pair.after),
                 };
-                let (published, simulated) = (of(pair), of(model));
+                let (published, simulated) = (side(pair), side(model));
                 rows.push(Row {
                     figure: format!("perf-stat-setup.{name}.{part}"),
                     what: what.split(": ").next().unwrap_or(what).to_owned() + ", " + part,

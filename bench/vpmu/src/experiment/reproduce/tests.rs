@@ -154,10 +154,10 @@ fn slow_downs_of_the_mediated_vpmu_have_one_fitted_number_and_say_so() {
     for figure in ["mediated.6-events.filter", "mediated.10-events", "mediated.10-events.filter"] {
         assert_eq!(row(&found, figure, Number::After).origin, Origin::Predicted, "{figure}");
     }
-    let of = |figure: &str, number| row(&found, figure, number).simulated.unwrap();
+    let simulated = |figure: &str, number| row(&found, figure, number).simulated.unwrap();
     for figure in ["mediated.6-events", "mediated.10-events"] {
-        let [before, after] = [Number::Before, Number::After].map(|number| of(figure, number));
-        let filtered = of(&format!("{figure}.filter"), Number::After);
+        let [before, after] = [Number::Before, Number::After].map(|number| simulated(figure, number));
+        let filtered = simulated(&format!("{figure}.filter"), Number::After);
         assert!(after < filtered && filtered < before, "{figure}: {after} {filtered} {before}");
     }
     let shown = text(&found, 200);

@@ -80,12 +80,12 @@ pub(crate) fn measure(
     let events = base.list.events.len() as u64;
     let mut growth = Vec::new();
     for strategy in strategies {
-        let of = |keep: &dyn Fn(&ScalePoint) -> bool, x: fn(&ScalePoint) -> u64| -> Vec<(u64, u64)> {
+        let series = |keep: &dyn Fn(&ScalePoint) -> bool, x: fn(&ScalePoint) -> u64| -> Vec<(u64, u64)> {
             let here = points.iter().filter(|point| point.strategy == *strategy && keep(point));
             here.map(|point| (x(point), point.total_ns.p50)).collect()
         };
-        growth.extend(fit(strategy, "events", &of(&|point| point.cpus == all, |point| point.events)));
-        growth.extend(fit(strategy, "cpus", &of(&|point| point.events == events, |point| point.cpus)));
+        growth.extend(fit(strategy, "events", &series(&|point| point.cpus == all, |point| point.events)));
+        growth.extend(fit(strategy, "cpus", &series(&|point| point.events == events, |point| point.cpus)));
     }
     Ok((points, growth))
 }

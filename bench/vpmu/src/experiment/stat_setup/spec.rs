@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn strategies_are_known_and_distinct() {
-        let of = |names: &[&str]| {
+        let chosen = |names: &[&str]| {
             let strategies = names.iter().map(|&name| name.to_owned()).collect();
             StatSetupSpec { strategies, ..StatSetupSpec::default() }.strategies()
         };
-        assert_eq!(of(&["auto", "packed", "auto"]).unwrap(), ["auto", "packed"]);
-        let error = of(&["auto", "pool"]).unwrap_err();
+        assert_eq!(chosen(&["auto", "packed", "auto"]).unwrap(), ["auto", "packed"]);
+        let error = chosen(&["auto", "pool"]).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("unknown strategy 'pool'"), "{error}");
     }
 }

@@ -293,10 +293,10 @@ mod tests {
                 .map(|(i, &(p50, held, creates))| arm(&i.to_string(), 1, result(p50, held, creates.into())))
                 .collect();
             let rows = &compare(&points, By::P50).scenarios[0].rows;
-            let of = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
+            let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
             for row in rows {
                 let by = |count: usize, on: &dyn Fn(&StrategySummary) -> bool| {
-                    rows.iter().any(|other| on(other) && dominates(&of(other)[..count], &of(row)[..count]))
+                    rows.iter().any(|other| on(other) && dominates(&objectives(other)[..count], &objectives(row)[..count]))
                 };
                 match row.front {
                     Front::LatencyAndHeld => prop_assert!(!by(2, &|_| true)),

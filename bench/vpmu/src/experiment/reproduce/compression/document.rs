@@ -136,13 +136,13 @@ impl Found {
     pub(super) fn of(all: &[Recorded], without: &[Recorded]) -> Option<Self> {
         let over =
             |of: fn(&Recorded) -> f64| Quotient::of(all.iter().zip(without).map(|(one, zero)| (of(one), of(zero))));
-        let of = |of: fn(&Recorded) -> f64| median(&all.iter().map(of).collect::<Vec<_>>());
+        let middle = |figure: fn(&Recorded) -> f64| median(&all.iter().map(figure).collect::<Vec<_>>());
         let sum = |of: fn(&Recorded) -> u64| all.iter().map(of).sum::<u64>();
         let (transferred, compressed) = (sum(|one| one.transferred), sum(|one| one.compressed));
         Some(Self {
-            elapsed_s: of(|one| one.elapsed)?,
+            elapsed_s: middle(|one| one.elapsed)?,
             overhead: over(|one| one.elapsed)?,
-            processor_s: of(|one| one.busy)?,
+            processor_s: middle(|one| one.busy)?,
             processor_overhead: over(|one| one.busy)?,
             ratio: if compressed == 0 { 1.0 } else { transferred as f64 / compressed as f64 },
             transferred,

@@ -75,8 +75,8 @@ pub fn compression(spec: &CompressionSpec) -> Result<Compression, Error> {
         }
     }
     let found = |recorder, level, mode| {
-        let of = |level| arms.iter().position(|&arm| arm == Arm { recorder, level, mode }).map(|at| &all[at]);
-        Found::of(of(level)?, of(0)?)
+        let recordings = |level| arms.iter().position(|&arm| arm == Arm { recorder, level, mode }).map(|at| &all[at]);
+        Found::of(recordings(level)?, recordings(0)?)
     };
     let mut rows = Vec::new();
     for &level in &levels {
@@ -184,13 +184,13 @@ impl Run<'_> {
 
 /// Returns the overhead of `vpmu record` over that of stock perf in the same round: of time, and of processor time.
 fn against(arms: &[Arm], all: &[Vec<Recorded>], level: u32, mode: Mode) -> Option<[Quotient; 2]> {
-    let of = |recorder, level| {
+    let recordings = |recorder, level| {
         let at = arms.iter().position(|&arm| arm == Arm { recorder, level, mode })?;
         Some(all[at].iter())
     };
-    let rounds: Vec<_> = of(Recorder::Vpmu, level)?
-        .zip(of(Recorder::Vpmu, 0)?)
-        .zip(of(Recorder::Perf, level)?.zip(of(Recorder::Perf, 0)?))
+    let rounds: Vec<_> = recordings(Recorder::Vpmu, level)?
+        .zip(recordings(Recorder::Vpmu, 0)?)
+        .zip(recordings(Recorder::Perf, level)?.zip(recordings(Recorder::Perf, 0)?))
         .collect();
     let over = |of: fn(&Recorded) -> f64| {
         Quotient::of(
