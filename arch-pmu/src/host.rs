@@ -13,7 +13,7 @@ pub enum Touch {
     GlobalCtrl,
 }
 
-/// When a counter is reprogrammed: [paused](HostCounters::pause), then [started](HostCounters::start) or
+/// Time at which a counter is reprogrammed: [paused](HostCounters::pause), then [started](HostCounters::start) or
 /// [stopped](HostCounters::stop) as the registers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reprogram {

@@ -30,7 +30,7 @@ pub(crate) trait Register<V: Vendor> {
 pub struct Row {
     /// Index of the first.
     pub first: u32,
-    /// From one to the next.
+    /// Distance from one to the next.
     pub step: u32,
     /// Number of such registers on the largest PMU.
     pub count: u32,

@@ -162,7 +162,7 @@ impl Iterator for CounterSetIter {
     }
 }
 
-/// Whose PMU: the same event has another encoding on the other's.
+/// Vendor of a PMU: the same event has another encoding on the other's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Vendor {
     /// Intel's architectural PMU.
@@ -210,13 +210,13 @@ pub struct Selection {
     pub invert: bool,
     /// Only inside transactions.
     pub in_tx: bool,
-    /// Not inside aborted transactions.
+    /// Only outside aborted transactions.
     pub in_txcp: bool,
     /// Only in the guests of the counter's owner.
     pub guest_only: bool,
     /// Only outside of guests of the counter's owner.
     pub host_only: bool,
-    /// Whose encoding.
+    /// Vendor of the encoding.
     #[bits(1)]
     pub vendor: Vendor,
     #[bits(24)]

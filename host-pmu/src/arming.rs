@@ -8,7 +8,7 @@
 //! signals again after a short interval, without a call; one that is late lengthens a period by that much. After many consecutive signals
 //! in vain the interval is doubled: an exit of that host may take longer than it, and the guest would make no progress.
 //!
-//! Times are in the units of whoever asks: TSC ticks, or a simulation's nanoseconds.
+//! Times are in the caller's units: TSC ticks, or a simulation's nanoseconds.
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
@@ -74,11 +74,11 @@ pub struct Arming {
     setting: Setting,
     /// Counters were started outside of a handler since then.
     restarted: bool,
-    /// When the overflow that is under way was seen.
+    /// Time at which the overflow that is under way was seen.
     seen: u64,
     /// Counters that were found to have overflowed, in this handler so far.
     found: usize,
-    /// When the first of those was due that were found since the last entry.
+    /// Time at which the first of the counters found since the last entry was due.
     signalled: Option<u64>,
     /// Median time from an overflow until counters run again, by the number of counters that its entry found.
     handler: [u64; COUNTS],
@@ -136,7 +136,7 @@ impl Arming {
         let wrapped = self.stage != Stage::Handled && counter.late.is_some();
         match counter.late {
             Some(_) if wrapped => {}
-            // As perf does: what is too late by a whole period begins anew.
+            // A period that is late by a whole one begins anew, as in perf.
             Some(late) if late < counter.period => (counter.period, counter.late) = (period.saturating_add(late), None),
             Some(_) => (counter.period, counter.late) = (period, None),
             None if counter.period == 0 => counter.period = period,

@@ -18,9 +18,9 @@ pub(crate) fn cheapest_call_ns() -> u64 {
 /// Time it took to create an event and to close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// To open it.
+    /// Time to open it.
     pub open: Duration,
-    /// To close it.
+    /// Time to close it.
     pub close: Duration,
 }
 

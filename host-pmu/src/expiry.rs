@@ -34,7 +34,7 @@ fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
     let event = sys::open_on_this_thread(event_attr(EventKind::CpuClock, spec, period), None)?;
     sys::disable(&event)?;
     sys::signal_this_thread(&event)?;
-    // Without a ring, as where a user may lock no memory, there are no records.
+    // A user who may lock no memory has no ring, and the event no records.
     let mut ring = sys::Ring::map(&event, RING_PAGES).ok();
     let mut steps = 1 << 16;
     while work(steps) < EXPIRIES * period {

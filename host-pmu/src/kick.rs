@@ -21,7 +21,7 @@ pub fn silence_all() -> io::Result<usize> {
     sys::disable_all()
 }
 
-/// Why there is no timer.
+/// Reason why there is no timer.
 #[derive(Debug, Error)]
 pub enum TimerError {
     /// Each timer has a place in the queue of signals, which all processes of a user share.

@@ -24,24 +24,24 @@ pub enum Reuse {
     Pool(usize),
 }
 
-/// When a parked event is given back to the host.
+/// Condition under which a parked event is given back to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Release {
-    /// As soon as its counter stops.
+    /// Its counter stops.
     Eager,
-    /// When no guest access marked its counter for N sched slices and the counter's own enable is off.
+    /// No guest access marked its counter for N sched slices, and the counter's own enable is off.
     Slices(u32),
-    /// When it was parked for this long, looked at on guest entry.
+    /// It was parked for this long; looked at on guest entry.
     #[serde(with = "millis")]
     IdleMs(Duration),
-    /// When the guest halted since the last entry: seen as the vCPU thread having slept, at the entry after it.
+    /// The guest halted since the last entry: seen as a sleep of the vCPU thread, at the entry after it.
     Hlt,
     /// Never, until the configuration changes.
     Never,
 }
 
-/// When counters are reprogrammed.
+/// Time at which counters are reprogrammed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Apply {
@@ -73,8 +73,8 @@ pub enum Pause {
     /// Its host event stops.
     #[default]
     Host,
-    /// Its host event goes on, and what it counts until the counter is on again is left out: two looks at its count, which cost
-    /// no host call where the backend can look without one. Backends that have none of it pause as by `Host`.
+    /// Its host event goes on, and its counts until the counter is on again are left out: two looks at its count, which cost no host call
+    /// where the backend can look without one. Backends without that ability pause as by `Host`.
     Virtual,
 }
 
@@ -98,9 +98,9 @@ pub struct Strategy {
     pub name: String,
     /// Parked events that may serve again.
     pub reuse: Reuse,
-    /// When a parked event is given back.
+    /// Condition under which a parked event is given back.
     pub release: Release,
-    /// When counters are reprogrammed.
+    /// Time at which counters are reprogrammed.
     pub apply: Apply,
     /// No host call to pause an event that is paused.
     #[serde(default)]
@@ -126,7 +126,7 @@ pub struct Strategy {
     pub mark: Mark,
 }
 
-/// Why a strategy cannot be used.
+/// Reason why a strategy cannot be used.
 #[derive(Debug, Error)]
 pub enum StrategyError {
     /// No preset of that name.

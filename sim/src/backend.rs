@@ -16,7 +16,7 @@ use crate::event::{Base, EventState, Running, code};
 use crate::model::{Cost, Costs, CountBase, Model};
 use crate::stream::{Purpose, draw};
 
-/// umask << 8 | event code of UnHalted Core Cycles, whose rate a clock's shortest period is told in.
+/// umask << 8 | event code of UnHalted Core Cycles, in whose rate a clock's shortest period is given.
 const CYCLES: u16 = 0x3c;
 
 /// Index of an event in the backend's table.
@@ -36,7 +36,7 @@ pub struct SimBackend {
     running: Running,
     /// Counters that the host has left for them.
     room: usize,
-    /// In counts, of a clock; 1: the host has none.
+    /// Shortest period of a clock, in counts; 1: the host has none.
     shortest_period: u64,
     /// The base of all events so far; where they have several, one that advances at least as fast as each.
     base: Base,
@@ -358,7 +358,7 @@ impl Backend for SimBackend {
             && match self.model.base {
                 // RDPMC.
                 CountBase::GuestTime => true,
-                // As the real backend: not over a switch.
+                // The real backend, too, keeps no anchor over a switch.
                 CountBase::ThreadTime => state.anchored == Some(times.now - times.thread),
                 CountBase::Exits => false,
             };

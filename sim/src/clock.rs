@@ -9,11 +9,11 @@ use crate::stream::{Purpose, Streams};
 pub struct Times {
     /// Since the start of the simulation.
     pub now: u64,
-    /// With the thread on its CPU.
+    /// Time with the thread on its CPU.
     pub thread: u64,
-    /// In guest mode in ring 3.
+    /// Time in guest mode in ring 3.
     pub user: u64,
-    /// In guest mode in ring 0.
+    /// Time in guest mode in ring 0.
     pub kernel: u64,
     /// Exits to userspace.
     pub exits: u64,

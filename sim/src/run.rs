@@ -19,7 +19,7 @@ pub struct Totals {
     pub guests: u64,
     /// NMI handler, entry to exit.
     pub handler: Latency,
-    /// From the VMM's notice of the overflow to the entry of the handler.
+    /// Time from the VMM's notice of the overflow to the entry of the handler.
     pub delivery: Latency,
     /// Rotations and task switches.
     pub rotation: Latency,

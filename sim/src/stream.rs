@@ -12,7 +12,7 @@ pub type Stream = Xoshiro256PlusPlus;
 /// Purpose of a stream of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// When other tasks take the CPU, and for how long.
+    /// Times at which other tasks take the CPU, and their lengths.
     Others,
     /// Cost of an MSR exit.
     Exit,
@@ -24,11 +24,11 @@ pub enum Purpose {
     Vmm,
     /// Cost of a write to the local APIC.
     Apic,
-    /// From an overflow to the vPMU.
+    /// Time from an overflow to the vPMU.
     Signal,
     /// Injection of a PMI.
     Inject,
-    /// From an entry to the first instruction of a handler.
+    /// Time from an entry to the first instruction of a handler.
     Interrupt,
     /// Cost of creating an event.
     Open,

@@ -48,7 +48,7 @@ pub struct Vcpu<H> {
     counted: VpmuStats,
     /// Time of an overflow in ring 3 of which the VMM has not taken the signal.
     overflowed_at: Option<u64>,
-    /// From such an overflow to the VMM seeing it.
+    /// Time from such an overflow to the VMM seeing it.
     signal_ns: Recorder,
     empty_kicks: u64,
     /// True if the guest is in its tick and not in an NMI handler.
@@ -64,7 +64,7 @@ pub struct VcpuSide {
     pub msrs: Vec<MsrExits>,
     /// Time of the phases of set-ups.
     pub phases: [PhaseTally; PHASES],
-    /// From an MSR exit to the entry after it.
+    /// Time from an MSR exit to the entry after it.
     pub exit_path_ns: Recorder,
     /// Statistics of the host side.
     pub host: HostSide,

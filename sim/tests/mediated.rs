@@ -81,7 +81,7 @@ fn accesses_do_not_exit_unless_a_filter_must_see_them() {
     let plain = simulated("mediated", "spr-2026", &boot);
     assert_eq!(plain.accesses, 0);
     let exits = plain.per_nmi(plain.switches.exits);
-    // Beside them its ticks and preemptions, fewer than one a PMI.
+    // Ticks and preemptions add fewer than one exit a PMI.
     assert!((2.0..4.0).contains(&exits), "{exits} exits a PMI");
 
     let filtered = host::run(

@@ -38,7 +38,7 @@ pub struct PerfEvtSel {
     pub cmask: u8,
     /// Only inside transactions.
     pub in_tx: bool,
-    /// Not inside aborted transactions.
+    /// Only outside aborted transactions.
     pub in_txcp: bool,
     #[bits(30)]
     reserved: u64,

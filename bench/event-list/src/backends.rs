@@ -15,7 +15,7 @@ pub struct Backend {
     pub counts: &'static str,
     /// True if its counts stand in for the event that the guest selects.
     pub stand_in: bool,
-    /// Why its events do not open here.
+    /// Reason why its events do not open here.
     pub refused: Option<String>,
     /// Cost of creating one; none without host events.
     pub price: Option<Price>,

@@ -10,11 +10,11 @@ use serde::Serialize;
 pub struct Price {
     /// Events.
     pub events: usize,
-    /// To create one after the first.
+    /// Time to create one after the first.
     pub create_ns: u64,
-    /// To close one.
+    /// Time to close one.
     pub close_ns: u64,
-    /// To create the first, which may set something up for all.
+    /// Time to create the first, which may set something up for all.
     pub first_create_ns: u64,
 }
 

@@ -13,7 +13,7 @@ pub struct RecordingEvent {
     pub name: String,
     /// Description of the event.
     pub about: String,
-    /// Why it does not open here.
+    /// Reason why it does not open here.
     pub refused: Option<String>,
     /// Cost of creating one; none for events that the VMM itself sees.
     pub price: Option<Price>,

@@ -12,9 +12,9 @@ const MOST: usize = 100_000;
 /// The tracepoints that this process sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tracepoints {
-    /// Their names as GROUP:NAME, in order.
+    /// Names as GROUP:NAME, in order.
     pub names: Vec<String>,
-    /// Why there are none.
+    /// Reason why there are none.
     pub missing: Option<String>,
     /// Number of further ones.
     pub left_out: usize,

@@ -70,7 +70,7 @@ impl Use {
 pub struct PhaseCost {
     /// The phase.
     pub phase: Phase,
-    /// From the first call to the end of the last.
+    /// Time from the first call to the end of the last.
     pub wall: Duration,
     /// User time of the process during the phase.
     pub user: Duration,

@@ -66,7 +66,7 @@ fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
 /// Starts the workers, calls `work` with all threads, and joins them.
 pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn Crew, Watch) -> R) -> R {
     let watch = Watch::start();
-    // Before the table is shared with threads: it need not wait for them to grow.
+    // The table grows before it is shared with threads, so that it need not wait for them.
     sys::make_room(job.list.events.len());
     let here = sys::current_cpu();
     let own = job.cpus.iter().copied().find(|cpu| *cpu == here).or(job.cpus.last().copied());

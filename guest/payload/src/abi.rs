@@ -197,7 +197,7 @@ shared_constants! {
     PHASE_READ: u64 = 3;
     /// Each event is disabled.
     PHASE_DISABLE: u64 = 4;
-    /// While events count: one rotation of multiplexed ones.
+    /// Rotation of multiplexed events while they count.
     PHASE_ROTATE: u64 = 5;
     /// Phases, [`PHASE_NONE`] included.
     PHASES: usize = 6;
@@ -269,12 +269,12 @@ shared_struct! {
         /// The measured phase ends after this many log entries (written or dropped) of the kind that is measured: NMIs when an
         /// event has a period, else rotations. 0: it ends by `max_ticks` only.
         sample_target: u64,
-        /// With [`FLAG_STAT_SETUP`]: ticks from enabling events to reading them; a rotation at each but the last.
+        /// Ticks from enabling events to reading them, with [`FLAG_STAT_SETUP`]; a rotation at each but the last.
         window_ticks: u64,
-        /// With [`FLAG_STAT_SETUP`]: ticks from disabling them to the next set-up.
+        /// Ticks from disabling them to the next set-up, with [`FLAG_STAT_SETUP`].
         gap_ticks: u64,
-        /// With [`FLAG_STAT_SETUP`], in place of `max_ticks`: no set-up begins after so many µs of the measured phase. The conformance
-        /// payload waits so long for an overflow.
+        /// Time limit of the measured phase, µs, with [`FLAG_STAT_SETUP`] in place of `max_ticks`: no set-up begins after it. The
+        /// conformance payload waits so long for an overflow.
         limit_us: u64,
         /// Sampling frequency in Hz per event, 0 = fixed period.
         freq_hz: u64,
@@ -352,7 +352,7 @@ shared_struct! {
         fault_rip: u64,
         /// CR2 at that time.
         fault_cr2: u64,
-        /// With [`FLAG_TIME_LOOP`]: timed loops that no NMI interrupted.
+        /// Timed loops that no NMI interrupted, with [`FLAG_TIME_LOOP`].
         loops: u64,
         /// Their TSC ticks.
         loop_ticks: u64,

@@ -156,7 +156,7 @@ pub struct Overflow {
     pub at: Option<u64>,
 }
 
-/// Why a host operation failed.
+/// Reason why a host operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HostError {
     /// The kernel refused.
@@ -184,7 +184,7 @@ pub enum HostError {
     Foreign {
         /// The event as its vendor encodes it.
         config: u64,
-        /// That vendor.
+        /// Vendor of the event.
         vendor: Vendor,
     },
     /// A pinned event lost its counter and counts no more (its read is at end of file).

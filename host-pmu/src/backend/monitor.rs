@@ -172,7 +172,8 @@ impl Monitor {
         records.lost == lost
     }
 
-    /// Returns the records that were read so far. Reading them is whoever's is told of overflows: those of nobody would be lost.
+    /// Returns the records that were read so far. Only the reader of overflows may read them, because records that another reader took
+    /// would be lost.
     #[must_use]
     pub const fn records(&self) -> Records {
         self.records

@@ -34,7 +34,7 @@ pub(super) struct Held<E> {
     pub(super) shut_at: u64,
     /// Slices in which its counter was off and not in use.
     pub(super) idle_slices: u32,
-    /// When it was paused, for release by time and for the pool's LRU order.
+    /// Time at which it was paused, for release by time and for the pool's LRU order.
     pub(super) parked_at: u64,
 }
 
@@ -109,7 +109,7 @@ impl<E> Held<E> {
         (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)
     }
 
-    /// Returns the part of its count that was handed over, or is nobody's.
+    /// Returns the part of its count that was handed over or left out.
     pub(super) const fn handed_over(&self) -> u64 {
         self.taken
     }

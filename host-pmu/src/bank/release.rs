@@ -1,4 +1,4 @@
-//! When parked events are given back to the host.
+//! Gives parked events back to the host.
 
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ impl<B: Backend> Bank<B> {
     /// Opens events for the counters that wait for one, making room as far as there is a bound.
     #[inline]
     pub(super) fn open_wanted(&mut self) {
-        // At nearly every entry none waits.
+        // Nearly every entry finds no counter that waits.
         if !self.wanting.is_empty() {
             self.open_all_wanted();
         }

@@ -1,10 +1,10 @@
 //! Pauses without a host call: the event of a counter that goes off goes on, and what it counts until the counter is on again is
 //! left out.
 //!
-//! A guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and
-//! the difference is nobody's. That moves the overflow of the counter away from the event's own signal by as much, so
-//! the signal comes early: the event is aimed anew then, or at once if it would come much too early. No count is lost and
-//! none made up, however late or early a signal is.
+//! A guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and the
+//! difference is left out. That moves the overflow of the counter away from the event's own signal by as much, so the signal comes early:
+//! the event is aimed anew then, or at once if it would come much too early. No count is lost and none made up, however late or early a
+//! signal is.
 //!
 //! Such a pause ends with a real one where it would last: at the first entry with other counters on, after
 //! [`MOST_ENTRIES`], or when the event signals while its counter is off.

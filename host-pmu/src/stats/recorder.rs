@@ -75,7 +75,7 @@ impl Recorder {
     /// Adds `times` to the cell of `ns`.
     fn add(&mut self, ns: u64, times: u64) {
         let (row, cell) = Self::place(ns.max(1));
-        // As the histogram does with what is beyond its cells.
+        // The histogram, too, puts values beyond its cells into the last one.
         let (row, cell) = if row < ROWS { (row, cell) } else { Self::place(MOST_NS) };
         self.rows[row].get_or_insert_with(|| Box::new([0; CELLS]))[cell] += times;
     }

@@ -83,7 +83,7 @@ pub fn text(document: &Document) -> String {
 pub fn of_records(records: &[Record]) -> Result<String, Error> {
     let mut out = String::new();
     for record in records {
-        // As the run itself writes it: a guest's has units of its own.
+        // The run itself writes this, because a guest's has units of its own.
         if matches!(record.experiment.as_str(), NMI_LATENCY | GUEST_STAT) {
             out.push_str(&text(&read::document(&record.path)?));
         } else {

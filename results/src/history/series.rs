@@ -76,7 +76,7 @@ pub struct Series {
 pub struct History {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// As given on the command line.
+    /// Source as given on the command line.
     pub source: String,
     /// Documents.
     pub documents: usize,

@@ -31,7 +31,7 @@ pub struct Finding {
     pub status: Status,
     /// Fact that was found.
     pub found: String,
-    /// Why it matters.
+    /// Reason why it matters.
     pub why: &'static str,
     /// Remedy; empty if nothing needs doing.
     pub remedy: String,

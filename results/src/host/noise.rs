@@ -5,7 +5,7 @@ use super::facts::HostFacts;
 use super::finding::{Finding, Status};
 use cpu_list::CpuList;
 
-/// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, is somebody else's.
+/// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, serves other users.
 const BUSY: f64 = 0.1;
 /// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
 const DEEP_IDLE_US: u64 = 10;
@@ -129,7 +129,7 @@ fn steal_since_boot(host: &HostFacts) -> f64 {
     host.steal_before.filter(|t| t.total > 0).map_or(0.0, |t| t.steal as f64 / t.total as f64)
 }
 
-/// Finds whether SMT is on, and whether a sibling of a CPU that measures is somebody else's.
+/// Finds whether SMT is on, and whether a sibling of a CPU that measures serves other users.
 fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
     let tuning = &host.tuning;
     let busiest = online

@@ -26,7 +26,7 @@ impl HostFacts {
     /// Reads facts that do not change during a measurement, but for [`Tuning`].
     fn settings(fs: &HostFs) -> Self {
         let cpuinfo = fs.text("proc/cpuinfo").unwrap_or_default();
-        // The first CPU's block stands for all.
+        // The first CPU's block describes all.
         let block = cpuinfo.split("\n\n").next().unwrap_or_default();
         let field = |name: &str| {
             block.lines().find_map(|line| {

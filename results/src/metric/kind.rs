@@ -27,7 +27,7 @@ pub struct Metric {
     pub experiments: &'static [&'static str],
     /// Direction in which values are better.
     pub better: Better,
-    /// True if it stands for an arm where there is room for one metric only.
+    /// True if it represents an arm where there is room for one metric only.
     pub headline: bool,
     /// True if a comparison judges it unless asked otherwise. Otherwise it is only shown.
     pub judged: bool,

@@ -23,7 +23,7 @@ pub use signal::SIGNAL;
 pub use to_counts::TO_COUNTS;
 pub use total::TOTAL;
 
-/// Every metric. The first headline metric that an arm has stands for the arm.
+/// Every metric. The first headline metric that an arm has represents it.
 pub const ALL: [&Metric; 8] =
     [&NMI_HANDLER, &SET_UP, &ROTATION, &TOTAL, &TO_COUNTS, &SIGNAL, &PMI_DELIVERY, &EXIT_PATH];
 

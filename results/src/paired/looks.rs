@@ -1,4 +1,4 @@
-//! When a run may look at its intervals, to end once they are narrow enough.
+//! Decides when a run may look at its intervals, to end once they are narrow enough.
 
 /// Fewest guests of an arm, or sessions, before the first look.
 pub const MIN_LOOKED_AT: usize = 10;

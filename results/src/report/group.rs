@@ -23,7 +23,7 @@ const NOT_WHAT: [&str; 14] = [
     "pin",
 ];
 
-/// Rounds of a result that stands for its kind, however many another one has.
+/// Rounds of a result that represents its kind, however many another one has.
 const MANY: usize = 100;
 
 /// Results of one kind, the oldest first; never empty.

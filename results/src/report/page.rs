@@ -1,4 +1,4 @@
-//! From the page's content to HTML: the template escapes every text.
+//! Renders the page's content as HTML: the template escapes every text.
 
 use minijinja::value::Serde;
 use minijinja::{Value, context};

@@ -26,7 +26,7 @@ pub(super) struct Estimate {
 pub(super) struct Strip {
     pub(super) name: String,
     pub(super) ink: Ink,
-    /// In order of time.
+    /// Values in order of time.
     pub(super) values: Vec<f64>,
     /// Lower quartile, median, upper quartile.
     pub(super) quartiles: [f64; 3],

@@ -35,7 +35,7 @@ pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figur
             }
         }
         for mut family in families.into_values() {
-            // The newest of each size stands for it.
+            // The newest result of each size represents it.
             family.sort_by_key(|(size, record)| (*size, std::cmp::Reverse(record.started_unix)));
             family.dedup_by_key(|(size, _)| *size);
             if family.len() > 1 && figures.len() < most {

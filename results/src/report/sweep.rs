@@ -118,7 +118,7 @@ pub(super) fn figures(points: &[Point], most: usize) -> (Vec<Figure>, usize) {
 }
 
 fn figure(title: &str, setting: &str, points: &[&Point]) -> Option<Figure> {
-    // Points of one name differ in seed or length only: their medians' mean stands for them.
+    // Points of one name differ in seed or length only: the mean of their medians represents them.
     let mut by_arm: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
     for point in points {
         let latency = point.result.nmi_handler_ns.as_ref().or(point.result.rotation_ns.as_ref());

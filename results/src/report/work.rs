@@ -139,7 +139,7 @@ type Phases = Vec<(String, f64)>;
 
 /// Draws the phases of a set-up, stacked, of a result; `None` if it has none.
 pub(super) fn phases(record: &Record) -> Option<Figure> {
-    // In the order of an event's life; what is not known there follows.
+    // Phases have the order of an event's life; unknown ones follow.
     let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
     let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
     let arms: Vec<(&Arm<Any>, Phases)> = record.arms.iter().map(|arm| (arm, phases_of(arm))).collect();

@@ -62,7 +62,7 @@ impl Estimate {
     }
 }
 
-/// From so many degrees of freedom on, Student's t is taken as normal: its quantiles differ by less than 0.001.
+/// Degrees of freedom from which Student's t is taken as normal: its quantiles differ by less than 0.001.
 const NORMAL: f64 = 5000.0;
 
 /// Returns the upper quantile of Student's t.

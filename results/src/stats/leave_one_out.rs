@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Without one run what is left may be a million times as close together.
+    /// The values without one run may be a million times as close together.
     #[test]
     fn a_scale_that_shrinks_far_is_found() {
         for spread in [1e-3, 1e-5, 1e-6, 1e-7, 1e-9] {

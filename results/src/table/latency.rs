@@ -27,7 +27,7 @@ fn latency_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
         ns(latency.and_then(|s| s.p99)),
         ns(latency.and_then(|s| s.max)),
         latency.and_then(|s| s.mean).map_or_else(dash, time),
-        // Without an NMI there was no overflow that asks for one: what is left is the signals of others, such as the floor's timer.
+        // An arm without NMIs had no overflow that asks for one: the signals are those of others, such as the floor's timer.
         ns(arm.metric(&SIGNAL).filter(|_| arm.own.nmis > 0).map(|s| s.p50)),
         ns(arm.metric(&PMI_DELIVERY).map(|s| s.p50)),
     ]

@@ -60,7 +60,7 @@ fn decimals(value: f64, unit: &str) -> usize {
     }
 }
 
-/// In place of an interval of rounds that are all the same, as a simulation's may be.
+/// Text in place of an interval of rounds that are all the same, as a simulation's may be.
 pub const NO_SPREAD: &str = "[no spread]";
 
 /// Formats a time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.

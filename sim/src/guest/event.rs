@@ -87,7 +87,7 @@ impl Event {
     pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) -> Move {
         let divisor = u128::from(elapsed.wrapping_mul(hz));
         let product = u128::from(count) * u128::from(tsc_hz);
-        // Else the quotient has more than 64 bits, or there is no divisor.
+        // Otherwise the quotient has more than 64 bits, or there is no divisor.
         let divided = product >> 64 < divisor;
         let wanted = if divided { (product / divisor).min(MAX_PERIOD as u128) as i64 } else { MAX_PERIOD };
         let delta = wanted - self.period;

@@ -121,7 +121,7 @@ pub struct GuestOutcome {
     pub held_at_tail_tick: Vec<u64>,
     /// NMI handler, entry to exit, ns.
     pub handler: Latency,
-    /// From the VMM's notice of the overflow to the entry of the handler, ns.
+    /// Time from the VMM's notice of the overflow to the entry of the handler, ns.
     pub delivery: Latency,
     /// Rotations and task switches, ns.
     pub rotation: Latency,

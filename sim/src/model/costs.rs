@@ -19,11 +19,11 @@ pub struct Costs {
     pub vmm: Cost,
     /// A write to the local APIC (LVTPC, EOI), handled in the kernel.
     pub apic: Cost,
-    /// From a host event's overflow in guest mode to the vPMU.
+    /// Time from a host event's overflow in guest mode to the vPMU.
     pub signal: Cost,
     /// Injection of a PMI: LVTPC, NMI, mask of LVTPC.
     pub inject: Cost,
-    /// From an entry with an interrupt to the first instruction of its handler.
+    /// Time from an entry with an interrupt to the first instruction of its handler.
     pub interrupt: Cost,
     /// Picoseconds of one instruction in ring 0.
     pub instruction_ps: u64,
@@ -53,7 +53,7 @@ pub struct Costs {
     pub switch: Cost,
     /// Additional cost for each of them.
     pub switch_held: Cost,
-    /// And more for each that runs.
+    /// Additional cost for each that runs.
     pub switch_running: Cost,
     /// Looking at a running event's count without a host call.
     pub peek: Cost,

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// After the ns of `ns_for`, and not before, the counts are reached.
+        /// The counts are reached after the ns of `ns_for`, and not before.
         #[test]
         fn ns_for_is_the_least(rate in 1..1u64 << 34, counts in 1..1u64 << 47) {
             let rate = Rate::new(rate);

@@ -66,7 +66,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// At the payload's first instruction.
+    /// Creates a machine at the payload's first instruction.
     pub(crate) fn new() -> Self {
         let elf = object::File::parse(guest::PMU_PAYLOAD).expect("the payload is an ELF");
         let mut memory = vec![0; BYTES];

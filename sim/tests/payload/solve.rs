@@ -48,7 +48,7 @@ type Unexplained = Vec<(Ways, u64)>;
 /// finds, or the ways that no numbers explain.
 fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Unexplained> {
     let wrong = |ways: &Ways| -> i64 { ways.iter().map(|(path, n)| (path.instructions() * n).cast_signed()).sum() };
-    // In one equation for each way: what its paths' numbers have to grow by.
+    // Each way is one equation for the growth of its paths' numbers.
     let mut rows: Vec<(BTreeMap<Path, f64>, f64)> = Vec::new();
     for (ways, &count) in measured {
         let mut row: BTreeMap<Path, f64> = ways.iter().map(|(&path, &n)| (path, n as f64)).collect();

@@ -1,4 +1,4 @@
-//! From an image's bytes to a plan: what to copy where, and how to enter.
+//! Makes a plan from an image's bytes: what to copy where, and how to enter.
 //!
 //! A multiboot 1 header, if there is one, decides; else the file must be ELF. Nothing is copied or allocated by what
 //! the file claims: a plan refers to ranges of the file and has been checked against the guest's memory.

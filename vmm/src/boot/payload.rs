@@ -14,10 +14,10 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 use super::layout::{GDT, IDT, IMAGE, IMAGE_END, Layout, PAGE, VCPU_STRIDE, VCPUS, VcpuBlock};
 use super::payload_vcpu::{self, Access, GDT_ENTRIES, TooMuchMemory};
 
-/// Why a payload cannot be loaded.
+/// Reason why a payload cannot be loaded.
 #[derive(Debug, Error)]
 pub enum PayloadError {
-    /// Not the ELF image the payload's build makes.
+    /// The file is not the ELF image that the payload's build makes.
     #[error("the payload is no ELF image: {0}")]
     Elf(#[from] object::Error),
     /// A symbol the machine needs is not there.
@@ -26,7 +26,7 @@ pub enum PayloadError {
     /// A segment lies outside its place.
     #[error("a payload segment at {0:#x} lies outside of its place in memory")]
     Misplaced(u64),
-    /// Too much memory.
+    /// The guest has too much memory.
     #[error(transparent)]
     Memory(#[from] TooMuchMemory),
     /// Guest memory could not be written.
@@ -133,8 +133,8 @@ fn rights(flags: SegmentFlags) -> Access {
     Access { read: true, write: p_flags.0 & elf::PF_W.0 != 0, execute: p_flags.0 & elf::PF_X.0 != 0, user: false }
 }
 
-/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are
-/// nobody's.
+/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are not
+/// accessible.
 fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, layout: &Layout) -> Access {
     if page == 0 {
         return Access::default();

@@ -22,7 +22,7 @@ const NO_EXECUTE: u64 = 1 << 63;
 const TABLE: u64 = PRESENT | WRITE | USER;
 const ENTRIES: u64 = 512;
 
-/// Who may do what with a page.
+/// Permissions of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Anybody at all; the page is not mapped otherwise.

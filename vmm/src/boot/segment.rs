@@ -5,7 +5,7 @@ use std::ops::Range;
 /// More loadable segments or executable sections than any real kernel has.
 pub const MAX_PARTS: usize = 1024;
 
-/// Why an image cannot be booted.
+/// Reason why an image cannot be booted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// Neither a multiboot header nor ELF.
@@ -17,7 +17,7 @@ pub enum LoadError {
     /// The multiboot header is broken or asks for what is not there.
     #[error("the multiboot image cannot be loaded: {0}")]
     Multiboot(&'static str),
-    /// Too many segments or sections.
+    /// The file has too many segments or sections.
     #[error("the image has more than {} loadable segments or executable sections", MAX_PARTS)]
     TooManyParts,
     /// A part lies outside of the file.

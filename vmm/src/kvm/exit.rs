@@ -5,8 +5,8 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use crate::sample::{ExitKind, Past};
 use crate::sys;
 
-/// Why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay in `kvm_run`,
-/// so that an exit fits two registers.
+/// Reason why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay in `kvm_run`, so
+/// that an exit fits two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// RDMSR of a filtered MSR.

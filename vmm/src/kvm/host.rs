@@ -20,7 +20,7 @@ use arch_pmu::amd::PERF_CTL0;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 
-/// Why KVM cannot be used, with the remedy.
+/// Reason why KVM cannot be used, with the remedy.
 #[derive(Debug, Error)]
 pub enum KvmError {
     /// `/dev/kvm` does not open.
@@ -37,7 +37,7 @@ pub enum KvmError {
     /// More vCPUs than KVM allows.
     #[error("{asked} vCPUs: this host's KVM and the payload allow 1 to {allowed}; give another number with --vcpus")]
     TooManyVcpus {
-        /// Asked for.
+        /// Number asked for.
         asked: usize,
         /// Allowed.
         allowed: usize,
@@ -76,7 +76,7 @@ fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
 
 /// Returns the reason why a vCPU cannot be made.
 fn no_vcpu(error: kvm_ioctls::Error) -> KvmError {
-    // As `perf_create_mediated_pmu` has it (Linux 7.0).
+    // `perf_create_mediated_pmu` fails so (Linux 7.0).
     if error.errno() == libc::EBUSY { KvmError::PmuTaken } else { call("KVM_CREATE_VCPU")(error) }
 }
 
@@ -256,8 +256,8 @@ impl Host {
         vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
         vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
-        // Without it KVM's own vPMU would come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back. A mediated vPMU (Linux 7.0)
-        // is there only for a VM that asks.
+        // KVM's own vPMU would otherwise come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back. A mediated vPMU (Linux
+        // 7.0) is there only for a VM that asks.
         let disabled = if matches!(pmu, GuestPmu::Userspace(_)) { KVM_PMU_CAP_DISABLE } else { 0 };
         self.set_pmu(&vm, disabled).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
         if pit {
@@ -362,7 +362,7 @@ impl Facts {
 pub(crate) struct Look {
     /// Family and model.
     pub(crate) model: Cpu,
-    /// Without what an emulated host gets wrong.
+    /// True if CPUID lacks the features that an emulated host gets wrong.
     pub(crate) without_misemulated: bool,
 }
 

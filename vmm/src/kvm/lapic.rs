@@ -88,7 +88,7 @@ impl Delivered {
 
 /// Access to KVM that a delivery needs.
 pub(crate) trait PmiPort {
-    /// Why it failed.
+    /// Reason why it failed.
     type Error;
     /// Returns the mode of the LAPIC.
     fn mode(&mut self) -> Mode;

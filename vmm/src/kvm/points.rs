@@ -46,7 +46,7 @@ impl Point {
     }
 }
 
-/// Ticks that are told apart.
+/// Most ticks that are distinguished.
 const MOST: usize = 4096;
 
 /// For each point, how often each number of ticks passed since the point before it.

@@ -17,15 +17,15 @@ const SIXTEENTHS: u64 = 15;
 /// Time that was held back from the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldBack {
-    /// Accesses that took longer than they shall cost.
+    /// Accesses that took longer than they are to cost.
     pub accesses: u64,
-    /// Their time that the guest did not see, ns.
+    /// Time of these accesses that the guest did not see, ns.
     pub ns: u64,
-    /// Accesses that took no longer than they shall cost, so that nothing was held back: they cost the guest what they took.
+    /// Accesses that took no longer than they are to cost, so that nothing was held back: they cost the guest their own time.
     pub short: u64,
 }
 
-/// The guest's TSC, and what an access to one of its PMU's registers shall cost. Times are TSC ticks.
+/// The guest's TSC, and the cost of an access to one of its PMU's registers. Times are TSC ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegisterCost {
     wanted: u64,
@@ -150,7 +150,7 @@ mod tests {
         cost.enters(100_000);
         assert!(cost.account(100_000, 100_100));
         assert_eq!(cost.offset, 1_000_000 - 100 - 150 - 150);
-        // Without another setting nothing is owed.
+        // Nothing is owed without another setting.
         cost.enters(200_000);
         assert!(!cost.account(200_000, 200_000));
     }

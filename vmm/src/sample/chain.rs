@@ -188,9 +188,9 @@ fn edge(space: &mut Space<'_>, ip: u64, width: Width) -> Edge {
 enum Ended {
     Complete,
     Broken,
-    /// At code that no table is known of.
+    /// It ended at code of which no table is known.
     NoTable,
-    /// At the entry from a user task with these registers.
+    /// It ended at the entry from a user task with these registers.
     User(Frame, Width),
 }
 

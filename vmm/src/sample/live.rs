@@ -10,7 +10,7 @@ use host_pmu::stats::OpKind;
 /// Least time between two publications, ns.
 pub(crate) const EVERY_NS: u64 = 10_000_000;
 
-/// Why KVM_RUN returned to this program.
+/// Reason why KVM_RUN returned to this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnKind {
     /// RDMSR of a filtered MSR.

@@ -7,7 +7,7 @@ use object::read::File;
 use object::{Object as _, ObjectSection as _};
 use thiserror::Error;
 
-/// Why a kernel has no usable tables.
+/// Reason why a kernel has no usable tables.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OrcError {
     /// It has none.
@@ -66,7 +66,7 @@ pub(super) enum Layout {
     EndAtBit10,
     /// 6.3: `type:2, signal:1, end:1`.
     EndAtBit11,
-    /// From 6.4 on: `type:3`.
+    /// `type:3`, from 6.4 on.
     TypeOf3Bits,
 }
 

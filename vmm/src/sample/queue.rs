@@ -25,7 +25,7 @@ pub(super) mod flag {
     pub(in crate::sample) const USER_BROKEN: u64 = 8;
     /// The part at level 0 ended at code that no unwind table is known of.
     pub(in crate::sample) const NO_TABLE: u64 = 16;
-    /// With that: tables of modules were not known yet.
+    /// Flag beside it: tables of modules were not known yet.
     pub(in crate::sample) const NO_MODULES: u64 = 32;
 }
 
@@ -57,7 +57,7 @@ pub struct Sample {
     pub at_exit: bool,
     /// For each part of the chain, level 0 and level 3, whether it was followed to its end.
     pub complete: [bool; 2],
-    /// Why the part at level 0 is broken, if it is for a missing table.
+    /// Reason why the part at level 0 is broken, if it is a missing table.
     pub no_table: Option<NoTable>,
     /// The chain, innermost first, from `rip` on: level 0, then level 3.
     pub chain: [Vec<u64>; 2],
@@ -173,7 +173,7 @@ pub(super) struct Words {
     user: usize,
 }
 
-/// From here on perf takes an entry of a chain for a mark (`PERF_CONTEXT_MAX`).
+/// First entry of a chain that perf takes for a mark (`PERF_CONTEXT_MAX`).
 const MARKS: u64 = (-4095_i64).cast_unsigned();
 /// No system maps code at its first page.
 const LEAST: u64 = 0x1000;

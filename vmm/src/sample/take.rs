@@ -33,7 +33,7 @@ pub(crate) struct VcpuSampler<'a> {
     /// Signals of its events that are in no account yet.
     signals: u64,
     since_exit: SinceExit,
-    /// When counts were published last, ns.
+    /// Time at which counts were published last, ns.
     published: Option<u64>,
 }
 

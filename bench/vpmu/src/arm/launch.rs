@@ -15,7 +15,7 @@ use super::runner::{LiveGuest, Opened, TurnOutcome};
 use crate::sys;
 use results::error::Error;
 
-/// Why a guest was not run.
+/// Reason why a guest was not run.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Host events hold the PMU that its mediated vPMU would take: they may be gone at the next turn.

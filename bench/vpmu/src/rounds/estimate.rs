@@ -64,7 +64,7 @@ impl Plan {
             (_, hz) => hz as f64,
         };
         let rate: f64 = self.guest.events.iter().map(overflows).sum();
-        // Without samples rotations are counted, one a tick.
+        // A workload without samples counts rotations, one a tick.
         let rate = if rate > 0.0 { rate } else { 1.0 / self.guest.mux_interval.as_secs_f64() };
         let turn = Duration::try_from_secs_f64(samples as f64 / rate * OVERHEAD).unwrap_or(limit);
         if matches!(self.backend, BackendKey::Tracepoint { .. }) { limit } else { turn.min(limit) }

@@ -1,4 +1,4 @@
-//! From a specification to a checked plan of arms and rounds.
+//! Makes a checked plan of arms and rounds from a specification.
 
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;

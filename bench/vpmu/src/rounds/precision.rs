@@ -1,4 +1,4 @@
-//! When the figures are sure enough for a run to end.
+//! Decides when the figures are sure enough for a run to end.
 
 use results::document::Arm;
 use results::metric::Metric;

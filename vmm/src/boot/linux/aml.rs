@@ -1,4 +1,4 @@
-//! As much of ACPI's machine language as the tables need (ACPI 6.5, chapter 20).
+//! The part of ACPI's machine language that the tables need (ACPI 6.5, chapter 20).
 
 /// Returns an object with a name of four letters.
 pub(super) fn name(name: [u8; 4], value: &[u8]) -> Vec<u8> {
@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    /// As `iasl` encodes them.
+    /// Objects are encoded as by `iasl`.
     #[test]
     fn objects_are_encoded() {
         assert_eq!(name(*b"_UID", &integer(5)), b"\x08_UID\x0c\x05\0\0\0");

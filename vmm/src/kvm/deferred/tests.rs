@@ -215,7 +215,7 @@ fn the_alarm_rings_less_and_less_often_and_not_while_all_counters_are_off() {
     assert_eq!(deferred.alarm.0.len(), rang + 1, "nothing to silence after its ring");
 }
 
-/// When a driver unmasks LVTPC (Linux: early_ack, mid_ack, late_ack).
+/// Time at which a driver unmasks LVTPC (Linux: early_ack, mid_ack, late_ack).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ack {
     Early,
@@ -261,7 +261,7 @@ impl Machine {
         Pmu { unacknowledged: self.status != 0, all_off: !self.on, turned_on: 0 }
     }
 
-    /// Before an entry. `pmi`: an overflow was found.
+    /// Does the work before an entry. `pmi`: an overflow was found.
     fn entry(&mut self, pmi: bool, kicked: bool) {
         let pmu = self.pmu();
         if pmi {

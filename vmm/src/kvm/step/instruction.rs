@@ -12,7 +12,7 @@ pub(super) const LONGEST_INSTRUCTION: usize = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,
-    /// Not an instruction, as far as its bytes could be read.
+    /// No instruction, as far as its bytes could be read.
     Invalid,
     Halt,
     /// MOV SS, POP SS, STI: on some processors no trap comes before the next instruction is done (SDM vol. 3, 6.8.3).

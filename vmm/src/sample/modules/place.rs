@@ -14,7 +14,7 @@ pub struct ModulePlace {
     pub sections: Vec<(String, u64)>,
 }
 
-/// Why the tables of a module are not used.
+/// Reason why the tables of a module are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// It has none, or the guest hides where they are.

@@ -24,7 +24,7 @@ pub struct AbDocument {
     pub command_line: Vec<String>,
     /// Start, seconds since 1970.
     pub started_unix: u64,
-    /// From the start to the last whole round.
+    /// Time from the start to the last whole round.
     pub wall_ns: u64,
     /// Outcome of the whole.
     pub status: Status,

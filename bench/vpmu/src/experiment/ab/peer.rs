@@ -243,7 +243,7 @@ impl Drop for Peer {
     }
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug)]
 enum Broken {
     Died(Option<ExitStatus>),

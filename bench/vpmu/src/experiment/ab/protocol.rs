@@ -112,7 +112,7 @@ pub struct Hello {
 pub struct TurnArm {
     /// Its name.
     pub name: String,
-    /// Why it cannot run here; absent if it can.
+    /// Reason why it cannot run here; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_available: Option<String>,
 }
@@ -121,7 +121,7 @@ pub struct TurnArm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// As it should.
+    /// It ended as it should.
     Finished,
     /// The guest failed or hung.
     Failed,

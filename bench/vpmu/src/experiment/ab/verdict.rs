@@ -65,7 +65,7 @@ fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
     let least = |of: fn(&AbRound) -> &AbTurn| fewest(arm.rounds.iter().filter_map(|round| count(of(round))).collect());
     let (least_base, least_new) = (least(|round| &round.base), least(|round| &round.new));
     let pair = |round: &AbRound| {
-        // As in one run: a turn that was cut short has a median of few samples.
+        // A turn that was cut short has a median of few samples, as in one run.
         if count(&round.base)? < least_base || count(&round.new)? < least_new {
             return None;
         }

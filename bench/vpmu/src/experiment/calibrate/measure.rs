@@ -25,9 +25,9 @@ pub struct Job {
     pub workload: &'static str,
     /// Specification of its guests.
     pub spec: NmiLatencySpec,
-    /// Their plan.
+    /// Plan of the guests.
     pub plan: Plan,
-    /// Their runner.
+    /// Runner of the guests.
     pub runner: Box<dyn ArmRunner>,
 }
 

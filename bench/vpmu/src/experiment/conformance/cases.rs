@@ -139,7 +139,7 @@ pub const CASES: [Case; guest::abi::AMD_CASES_FROM] = [
     case("v4-freeze-lbrs", "DEBUGCTL[11] sets STATUS.LBR_Frz and lets the counters run", "Freezing on PMI", &[]),
     case("v4-frozen-by-software", "STATUS_SET of CTR_Frz freezes, its reset lets run", "Version 4", &[]),
     case("no-pmi-no-freeze", "an overflow without INT freezes nothing", "Freezing on PMI", &[]),
-    // Beside the PMU.
+    // Cases beside the PMU.
     case("misc-enable", "MISC_ENABLE[7] says that there is a PMU, and stays set", "IA32_MISC_ENABLE", &[]),
     case("apic-off", "a local APIC that is off delivers no PMI, and one again when it is on", "Local APIC State", &[]),
     // A handler that restarts its counters before it unmasks LVTPC.

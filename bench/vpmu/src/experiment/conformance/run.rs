@@ -22,10 +22,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 const STEP_LIMIT: Duration = Duration::from_secs(600);
 /// A case waits for an overflow for this part of its run's limit, so that several that wait for one in vain still reach their verdict.
 const PATIENCE: u32 = 16;
-/// And no longer than this: stepping on an emulated host is slow.
+/// Longest time: stepping on an emulated host is slow.
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whose PMU is checked.
+/// PMU that is checked.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// The userspace vPMU.

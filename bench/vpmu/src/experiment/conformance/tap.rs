@@ -25,7 +25,7 @@ pub enum Verdict {
     Pass,
     /// It cannot be checked here.
     Skip {
-        /// Why.
+        /// Reason why it was skipped.
         reason: &'static str,
     },
     /// It does not hold.

@@ -55,7 +55,7 @@ pub struct PhaseResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RoundPhase {
-    /// As in [`PhaseResult`].
+    /// Phase, named as in [`PhaseResult`].
     pub phase: String,
     /// Wall time: one value.
     pub wall_ns: Summary,
@@ -100,7 +100,7 @@ impl HostSetUpArm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventResult {
-    /// As written.
+    /// Name as written.
     pub name: String,
     /// Number of them in the list.
     pub copies: u64,
@@ -136,7 +136,7 @@ pub struct PeerArm {
     pub name: String,
     /// The command, its list shortened.
     pub command: String,
-    /// From its start to its end (of `bench`: what it reports).
+    /// Time from its start to its end (of `bench`: the time it reports).
     pub wall_ns: Summary,
     /// Wall time less the median of the start-up alone.
     pub less_startup_ns: Option<i64>,
@@ -167,7 +167,7 @@ pub struct Peer {
 pub struct BareCalls {
     /// Kind of the calls.
     pub what: String,
-    /// From the first to the last.
+    /// Time from the first to the last.
     pub wall_ns: Summary,
     /// `wall_ns` of each round.
     pub rounds_ns: Vec<u64>,
@@ -181,7 +181,7 @@ pub struct LastClose {
     pub way: String,
     /// Distinct tracepoints, each closed for the last time.
     pub tracepoints: u64,
-    /// Until the last was closed.
+    /// Time until the last was closed.
     pub wall_ns: u64,
 }
 
@@ -215,7 +215,7 @@ pub struct Parameters {
     pub look_ups: (u64, u64),
 }
 
-/// Beside the arms.
+/// Figures beside the arms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostSetUpExtra {

@@ -54,7 +54,7 @@ pub enum Front {
     WithCreates,
     /// Dominated in all three.
     Beaten,
-    /// Without a latency.
+    /// It has no latency.
     Unknown,
 }
 

@@ -139,7 +139,7 @@ pub struct PointResult {
     pub overflows_lost: u64,
     /// NMI handler, entry to exit; `None` without NMIs.
     pub nmi_handler_ns: Option<Latency>,
-    /// From the VMM's notice of the overflow to the entry of the handler.
+    /// Time from the VMM's notice of the overflow to the entry of the handler.
     pub pmi_delivery_ns: Option<Latency>,
     /// Rotations and task switches.
     pub rotation_ns: Option<Latency>,

@@ -298,7 +298,7 @@ fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
     assert_eq!(document.status, Status::Complete);
     assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (26, 26));
     assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
-    // Without enough rounds the run says what it does not know.
+    // A run without enough rounds says what it does not know.
     let short = Plan { rounds: 18, ..plan };
     let document = experiment(&short, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
     let why = document.warnings.iter().find(|warning| warning.code == "until-ci");

@@ -20,7 +20,7 @@ pub enum Mode {
     Aio,
 }
 
-/// Who records.
+/// Recorder in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recorder {
@@ -33,7 +33,7 @@ pub enum Recorder {
 /// One recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Recorded {
-    /// From the start of the command to its end, s.
+    /// Time from the start of the command to its end, s.
     pub(super) elapsed: f64,
     /// Processor time of the recorder and the guest, s.
     pub(super) busy: f64,
@@ -98,7 +98,7 @@ pub struct Row {
     pub level: u32,
     /// Way in which it was written.
     pub mode: Mode,
-    /// As published; level 0 is what the others are measured by.
+    /// Published figures; level 0 is what the others are measured by.
     pub published: Published,
     /// Findings of `vpmu record`.
     pub vpmu: Found,

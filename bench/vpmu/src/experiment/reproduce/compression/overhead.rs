@@ -57,7 +57,7 @@ const ARMS: [Arm; 7] = {
 /// A way, and what it costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Who records.
+    /// Recorder in use.
     pub recorder: Recorder,
     /// Samples a second.
     pub hertz: u64,
