@@ -1,4 +1,4 @@
-//! A vCPU of KVM's, as the answer to an exit needs it.
+//! The vCPU state that an exit handler may read or change.
 
 use kvm_ioctls::VcpuFd;
 

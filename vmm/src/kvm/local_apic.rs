@@ -1,4 +1,4 @@
-//! The LAPIC of one vCPU, in KVM, as a PMI's delivery needs it.
+//! The LAPIC of one vCPU, in KVM, through which PMIs are delivered.
 //!
 //! A PMI by NMI in x2APIC mode takes two calls: KVM_GET_MSRS reads LVTPC, and one KVM_SET_MSRS masks it and writes ICR, which sends the
 //! NMI. The read cannot be left out, as the guest's unmask is no exit: KVM keeps no filter for the MSRs of an x2APIC. The NMI cannot come
