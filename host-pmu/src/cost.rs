@@ -28,7 +28,7 @@ impl Cost {
     /// Measures one event that `open` makes and `close` gives back.
     ///
     /// # Errors
-    /// That of `open`.
+    /// The error of `open`.
     pub fn of<E, F>(open: impl FnOnce() -> Result<E, F>, close: impl FnOnce(E)) -> Result<Self, F> {
         let begin = Instant::now();
         let event = open()?;

@@ -174,7 +174,7 @@ impl<'a> Experiment<'a> {
     /// `stopped` says whether the user wants an end.
     ///
     /// # Errors
-    /// Those of the runner.
+    /// Errors of the runner.
     pub fn begin_session(&mut self, stopped: &dyn Fn() -> bool) -> Result<(), Error> {
         if !self.plan.keeps_guests() {
             return Ok(());
@@ -218,7 +218,7 @@ impl<'a> Experiment<'a> {
     /// Ends the session's guests.
     ///
     /// # Errors
-    /// Those of the runner.
+    /// Errors of the runner.
     pub fn end_session(&mut self) -> Result<(), Error> {
         for slot in &mut self.slots {
             let Some(guest) = slot.guest.take() else { continue };
@@ -232,7 +232,7 @@ impl<'a> Experiment<'a> {
     /// Runs one arm's turn of `round`; `position` is its place in the round. `stopped` says whether the user wants an end.
     ///
     /// # Errors
-    /// Those of the runner.
+    /// Errors of the runner.
     pub fn turn(
         &mut self,
         arm: usize,

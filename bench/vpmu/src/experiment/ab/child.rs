@@ -38,7 +38,7 @@ impl<R: BufRead, W: Write> Streams<R, W> {
 /// Serves until the parent stops it or goes. `host` is the class of this host.
 ///
 /// # Errors
-/// Those of the runner, and asks that make no sense.
+/// Errors of the runner, and asks that make no sense.
 pub fn serve<R: BufRead, W: Write>(
     plan: &Plan,
     runner: &mut dyn ArmRunner,

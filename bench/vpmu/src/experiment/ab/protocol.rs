@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Name and version of the protocol.
 pub const PROTOCOL: &str = "vpmu-turns/2";
-/// That of earlier builds, one of which BASE may be: the same, with other words for a turn ([`ask`]).
+/// Name of the protocol of earlier builds, one of which BASE may be: it has other words for a turn ([`ask`]).
 pub const BEFORE: &str = "vpmu-turns/1";
 /// The command that speaks it.
 pub const COMMAND: &str = "__turns";
@@ -146,7 +146,7 @@ pub struct Figures {
 /// Asks; in the words of [`BEFORE`], if that is what the other side speaks.
 ///
 /// # Errors
-/// Those of the stream.
+/// Errors of the stream.
 pub fn ask(stream: &mut impl Write, ask: &Ask, before: bool) -> io::Result<()> {
     if !before || !matches!(ask, Ask::Turn { .. }) {
         return send(stream, ask);
@@ -159,7 +159,7 @@ pub fn ask(stream: &mut impl Write, ask: &Ask, before: bool) -> io::Result<()> {
 /// Writes one line.
 ///
 /// # Errors
-/// Those of the stream.
+/// Errors of the stream.
 pub fn send<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
@@ -170,7 +170,7 @@ pub fn send<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Result<()
 /// Reads one line; `None` at the end of the stream.
 ///
 /// # Errors
-/// Those of the stream; `InvalidData` for a line that is too long, cut off, or not UTF-8.
+/// Errors of the stream; `InvalidData` for a line that is too long, cut off, or not UTF-8.
 pub fn line(stream: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
     stream.take(MAX_LINE as u64 + 1).read_until(b'\n', &mut bytes)?;
