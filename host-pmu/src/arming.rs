@@ -14,11 +14,11 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
 /// Shortest interval after an early signal.
 const SHORTEST_US: u64 = 20;
-/// Longest one.
+/// Longest interval after an early signal.
 const LONGEST_US: u64 = 500;
-/// The interval is this part of the shortest period.
+/// Fraction of the shortest period that is the interval.
 const PART: u64 = 16;
-/// A signal that comes this many intervals too early is worth a call.
+/// A signal that comes this many intervals too early justifies a call.
 const EARLY: u64 = 2 * PART;
 /// After this many consecutive entries that a signal caused, none with an overflow, the interval is lengthened: on a host whose exits take
 /// longer than the interval the guest would make no progress.
@@ -244,7 +244,7 @@ impl Arming {
 
     /// Stops the signals while the vCPU rests, because one would disturb others.
     pub fn rest(&mut self) -> Option<Setting> {
-        // A handler's time has no rest in it, and an overflow that was found as the guest switched its counters off has no handler.
+        // The time of a handler excludes a rest, and an overflow that was found when the guest switched its counters off has no handler.
         (self.stage, self.found) = (Stage::Idle, 0);
         self.counters.iter_mut().for_each(|counter| counter.late = None);
         (self.setting != Setting::Off).then(|| {
@@ -263,7 +263,7 @@ impl Arming {
             (Some(due), Setting::Off) => Some(self.at(running, due.max(now))),
             (Some(due), Setting::At { every, .. }) => {
                 let next = self.next(now)?;
-                // The guest started counters by itself, as after a task switch: that is worth a call.
+                // The guest started counters by itself, as after a task switch: that justifies a call.
                 let (late_by, early_by) = if self.restarted { (every / 4, every) } else { (every, every * EARLY) };
                 let late = next > due.max(now).saturating_add(late_by);
                 let early = due > next.saturating_add(early_by);

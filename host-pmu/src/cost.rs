@@ -25,7 +25,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Measures one event that `open` makes and `close` gives back.
+    /// Measures one event that `open` opens and `close` closes.
     ///
     /// # Errors
     /// The error of `open`.

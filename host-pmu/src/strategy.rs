@@ -20,11 +20,11 @@ pub enum Reuse {
     None,
     /// The counter's own last event, if its configuration is the same to the bit.
     Last,
-    /// Any of up to K parked events of the vCPU with the same configuration, least recently used given back first.
+    /// Any of up to K parked events of the vCPU with the same configuration, the least recently used released first.
     Pool(usize),
 }
 
-/// Condition under which a parked event is given back to the host.
+/// Condition under which a parked event is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Release {
@@ -73,7 +73,7 @@ pub enum Pause {
     /// Its host event stops.
     #[default]
     Host,
-    /// Its host event goes on, and its counts until the counter is on again are left out: two looks at its count, which cost no host call
+    /// Its host event runs on, and its counts until the counter is on again are subtracted: two looks at its count, which cost no host call
     /// where the backend can look without one. Backends without that ability pause as by `Host`.
     Virtual,
 }
@@ -98,7 +98,7 @@ pub struct Strategy {
     pub name: String,
     /// Parked events that may serve again.
     pub reuse: Reuse,
-    /// Condition under which a parked event is given back.
+    /// Condition under which a parked event is released.
     pub release: Release,
     /// Time at which counters are reprogrammed.
     pub apply: Apply,

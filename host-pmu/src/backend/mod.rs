@@ -34,7 +34,7 @@ pub trait Backend {
     /// Creates an event for `spec`, counting from now, that signals after `period`.
     fn open(&mut self, spec: Spec, period: u64) -> Result<Self::Event, HostError>;
 
-    /// Gives an event back.
+    /// Releases an event.
     fn release(&mut self, event: Self::Event);
 
     /// Stops an event and returns its count since it was opened.

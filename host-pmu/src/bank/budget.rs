@@ -2,10 +2,10 @@
 //!
 //! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
 //! period, each of which the host would bear, may leave the thread no time at all: it then never reaches the code that lengthens their
-//! periods. The bound is therefore on the thread: all events that go on expire at most twice in the host's shortest period, and beyond that
-//! each of them at most once in 32 such periods ([`Room`]). The host's own limit is on an event.
+//! periods. The bound is therefore on the thread: all events that run on expire at most twice in the host's shortest period, and beyond
+//! that each of them at most once in 32 such periods ([`Room`]). The host's own limit is on an event.
 //!
-//! A period that is lengthened so makes a signal late. Counts stay exact.
+//! A lengthened period makes a signal late. Counts stay exact.
 
 use arch_pmu::spec::CounterId;
 
@@ -14,8 +14,8 @@ use super::room::Room;
 use super::store::Bank;
 use crate::backend::Backend;
 
-/// A handler turns its counters off and on within about this many of the host's shortest periods. An event that goes on with a period
-/// below that would signal again while the handler still runs.
+/// A handler turns its counters off and on within about this many of the host's shortest periods. An event that runs on with a period below
+/// that would signal again while the handler still runs.
 const SOON: u64 = 4;
 
 impl<B: Backend> Bank<B> {
@@ -43,7 +43,7 @@ impl<B: Backend> Bank<B> {
         Room::beside(others, shortest)
     }
 
-    /// Returns whether the event of `counter`, which overflowed and goes on, would signal again before its counter was turned off and on.
+    /// Returns whether the event of `counter`, which overflowed and runs on, would signal again before its counter was turned off and on.
     pub(super) fn repeats_soon(&self, counter: CounterId) -> bool {
         let shortest = self.backend.shortest_period();
         let held = self.slots[counter.index()].as_ref();

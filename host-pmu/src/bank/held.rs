@@ -24,13 +24,13 @@ pub(super) struct Held<E> {
     pub(super) fires: u64,
     /// The last period that was set, which is the host's, if need be longer than the counter's.
     pub(super) period: u64,
-    /// Its share of the thread's expiries while it goes on, with that period.
+    /// Its share of the thread's expiries while it runs on, with that period.
     share: u64,
     /// Number of its signals while its counter was off by a virtual pause.
     pub(super) fired_off: u32,
     /// Its count in the record of its last overflow, until that is handed over.
     pub(super) recorded: Option<u64>,
-    /// Behind a gate: its count when the gate was shut.
+    /// Its count when the gate was shut, if there is one.
     pub(super) shut_at: u64,
     /// Slices in which its counter was off and not in use.
     pub(super) idle_slices: u32,
@@ -62,7 +62,7 @@ impl<E> Held<E> {
         held
     }
 
-    /// Returns its share of the thread's expiries while it goes on.
+    /// Returns its share of the thread's expiries while it runs on.
     pub(super) const fn share(&self) -> u64 {
         self.share
     }
@@ -80,7 +80,7 @@ impl<E> Held<E> {
         (self.aim, self.fires) = (0, 0);
     }
 
-    /// Leaves out its counts up to `total`, because its counter was off.
+    /// Subtracts its counts up to `total`, because its counter was off.
     pub(super) fn leave_out(&mut self, total: u64) {
         self.taken = self.taken.max(total);
     }
@@ -109,7 +109,7 @@ impl<E> Held<E> {
         (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)
     }
 
-    /// Returns the part of its count that was handed over or left out.
+    /// Returns the part of its count that was handed over or subtracted.
     pub(super) const fn handed_over(&self) -> u64 {
         self.taken
     }

@@ -10,13 +10,13 @@ use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
 
 impl<B: Backend> Bank<B> {
-    /// Takes the records of overflows since the last call, outside of a kick: what they say waits for the next one.
+    /// Takes the records of overflows since the last call, outside of a kick: their counters wait for the next one.
     pub(super) fn drain_records(&mut self) {
         self.drain(false);
     }
 
     /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at the count of an
-    /// event that goes on.
+    /// event that runs on.
     fn drain(&mut self, kick: bool) {
         let stops = self.backend.stops_at_overflow();
         self.note_change();
@@ -37,7 +37,7 @@ impl<B: Backend> Bank<B> {
             }
             held.fired(count);
             if held.state.is_on() {
-                // An event that goes on may have counted more by the time that its counter is next accessed.
+                // An event that runs on may have counted more by the time that its counter is next accessed.
                 held.recorded = (stops || kick).then_some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
                     recorded.insert(counter);
@@ -54,7 +54,7 @@ impl<B: Backend> Bank<B> {
         off.for_each(Held::forget_aim);
         *recorded = None;
         slots.iter_mut().flatten().for_each(|held| held.fires = 0);
-        // The last record of an event that goes on may be among the lost: its count is not its last overflow's.
+        // The last record of an event that runs on may be among the lost: its count is then not that of its last overflow.
         slots.iter_mut().flatten().filter(|held| !held.state.is_spent()).for_each(|held| held.recorded = None);
         if stops {
             self.doubt_all();

@@ -1,4 +1,4 @@
-//! Gives parked events back to the host.
+//! Releases parked events.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Gives back the event that was parked first: of the pool, or else of a counter that is off.
+    /// Releases the event that was parked first: from the pool, or else that of a counter that is off.
     pub(super) fn release_oldest(&mut self) -> bool {
         if self.release_oldest_of_pool() {
             return true;
@@ -38,7 +38,7 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, gives back the events of counters that no guest access marked and that are
+    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that no guest access marked and that are
     /// off by their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters comes
     /// back to it.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
@@ -75,7 +75,7 @@ impl<B: Backend> Bank<B> {
         self.release_from_pool(|held| expired(held.parked_at));
     }
 
-    /// Gives back all parked events after a halt. Opening and giving back may sleep, too: a sleep beside them is not taken for a halt.
+    /// Releases all parked events after a halt. Opening and releasing may sleep, too: a sleep beside them is not taken for a halt.
     pub(super) fn release_after_halt(&mut self, enabled: CounterSet) {
         let slept = self.backend.slept();
         if slept && !self.may_have_slept {

@@ -12,7 +12,7 @@ pub(super) const LEAST: u64 = ONE / 32;
 pub(super) struct Room {
     /// The host's shortest period; 1: it needs no bound.
     shortest: u64,
-    /// The shortest that is left.
+    /// The shortest period that the other events leave to it.
     least: u64,
 }
 

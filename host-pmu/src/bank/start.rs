@@ -39,7 +39,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Puts the paused event of `counter` into the pool, giving back the least recently used one if it is full.
+    /// Puts the paused event of `counter` into the pool, releasing the least recently used one if it is full.
     pub(super) fn park(&mut self, counter: CounterId) {
         let Some(mut held) = self.slots[counter.index()].take() else { return };
         if self.pool.len() == self.pool_cap {

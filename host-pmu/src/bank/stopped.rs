@@ -1,4 +1,4 @@
-//! Counters behind an event that stopped itself at its overflow: when they are started again.
+//! Decides when counters whose event stopped itself at its overflow are started again.
 
 use arch_pmu::spec::{CounterId, CounterSet};
 
@@ -6,9 +6,9 @@ use arch_pmu::spec::{CounterId, CounterSet};
 /// all, which makes a restart a waste.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stopped {
-    /// Since the last entry.
+    /// Counters whose event stopped since the last entry.
     new: CounterSet,
-    /// Left stopped at the last entry.
+    /// Counters left stopped at the last entry.
     left: CounterSet,
 }
 

@@ -10,7 +10,7 @@ use crate::backend::{Backend, HostError};
 use crate::stats::{HeldTime, OpKind};
 use crate::strategy::{Release, Reuse, Strategy};
 
-/// No event goes on behind a virtual pause.
+/// Value of `pauses_until` while no event runs on behind a virtual pause.
 pub(super) const NEVER_ENDS: u64 = u64::MAX;
 
 /// A counter that gets its event before the next entry.
@@ -59,7 +59,7 @@ pub struct Bank<B: Backend> {
     pub(super) gate_open: bool,
     /// No gated or virtually paused event changed since the last entry did what was due for them.
     pub(super) unchanged_since_entry: bool,
-    /// Counters whose events were looked at for this entry, when they went on.
+    /// Counters whose events were looked at for this entry, when the counters went on.
     pub(super) resumed: CounterSet,
     /// The entry of the account up to which events of virtual pauses go on; [`NEVER_ENDS`] where none does.
     pub(super) pauses_until: u64,
@@ -72,9 +72,9 @@ pub struct Bank<B: Backend> {
     pub(super) backoffs: [Backoff; MAX_COUNTERS],
     /// Events in slots and pool.
     pub(super) held: u64,
-    /// Events were opened or given back since the last entry; the thread may have slept for that.
+    /// True if events were opened or released since the last entry: the thread may have slept for that.
     pub(super) may_have_slept: bool,
-    /// Begin of the vCPU's rest, if it rests.
+    /// Time at which the vCPU's rest began, if it rests.
     pub(super) rests_since: Option<u64>,
     pub(super) stats: BankStats,
 }
@@ -209,7 +209,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Gives an event back to the host.
+    /// Releases an event.
     pub(super) fn release(&mut self, held: Held<B::Event>) {
         // Releasing cannot fail: close frees the descriptor whatever it returns.
         let _ = self.host(OpKind::Release, |backend| {

@@ -1,13 +1,12 @@
-//! Pauses without a host call: the event of a counter that goes off goes on, and what it counts until the counter is on again is
-//! left out.
+//! Pauses without a host call: the event of a counter that goes off runs on, and its counts until the counter is on again are subtracted.
 //!
 //! A guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and the
-//! difference is left out. That moves the overflow of the counter away from the event's own signal by as much, so the signal comes early:
+//! difference is subtracted. That moves the overflow of the counter away from the event's own signal by as much, so the signal comes early:
 //! the event is aimed anew then, or at once if it would come much too early. No count is lost and none made up, however late or early a
 //! signal is.
 //!
-//! Such a pause ends with a real one where it would last: at the first entry with other counters on, after
-//! [`MOST_ENTRIES`], or when the event signals while its counter is off.
+//! Such a pause ends with a real one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or when the event
+//! signals while its counter is off.
 
 use arch_pmu::spec::{CounterId, CounterSet};
 
@@ -19,10 +18,9 @@ use super::store::{Bank, NEVER_ENDS, count, host_op};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
-/// Signals after which the event of a counter that is off does not go on. The first may have been meant for the counter's next
-/// overflow.
+/// Signals after which the event of a counter that is off is stopped. The first may have been meant for the counter's next overflow.
 const MOST_SIGNALS: u32 = 2;
-/// Guest entries for which the events of a guest with all counters off go on. A handler makes about ten exits.
+/// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
 const MOST_ENTRIES: u64 = 32;
 
 /// A signal to come.
@@ -79,7 +77,7 @@ impl<B: Backend> Bank<B> {
             }
         }
         held.aim = held.aim_after(period);
-        // A signal that is early is left to the entry, where all counters are known that go on.
+        // An early signal is left to the entry, at which all counters that are on are known.
         let kept = strategy.skip_period && held.left().is_some() && room.has(held.period);
         if held.spec.samples() && !kept && !aim(backend, stats, held, period, room) {
             return false;
@@ -139,7 +137,7 @@ impl<B: Backend> Bank<B> {
         self.resumed = CounterSet::EMPTY;
     }
 
-    /// Returns the counters with an event that are on, and those that are off and whose event goes on.
+    /// Returns the counters with an event that are on, and those that are off and whose event runs on.
     fn on_and_leaving(&self) -> (CounterSet, CounterSet) {
         let (mut on, mut leaving) = (CounterSet::EMPTY, CounterSet::EMPTY);
         for counter in self.tracked {
@@ -192,7 +190,7 @@ impl<B: Backend> Bank<B> {
 
     /// Returns the signals to come of counters that are on.
     fn signals(&self, on: CounterSet) -> impl Iterator<Item = Signal> {
-        // One that signalled is looked at by the kick that follows.
+        // The kick that follows looks at an event that signalled.
         let quiet = self.recorded.map_or(CounterSet::EMPTY, |signalled| on.and(signalled.complement()));
         quiet.into_iter().filter_map(|counter| {
             let held = self.slots[counter.index()].as_ref()?;
