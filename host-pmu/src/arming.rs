@@ -16,7 +16,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 const SHORTEST_US: u64 = 20;
 /// Longest interval after an early signal.
 const LONGEST_US: u64 = 500;
-/// Fraction of the shortest period that is the interval.
+/// Divisor of the shortest period that gives the interval.
 const PART: u64 = 16;
 /// A signal that comes this many intervals too early justifies a call.
 const EARLY: u64 = 2 * PART;
