@@ -57,7 +57,7 @@ pub fn costs(key: &BackendKey, times: usize) -> Result<Vec<Cost>, HostError> {
     if !key.has_host_events() {
         return Ok(Vec::new());
     }
-    // The scale of clocks does not matter to what a call costs.
+    // The scale of clocks does not matter to the cost of a call.
     let mut backend = PerfBackend::new(key, 1_000_000)?;
     (0..times)
         .map(|_| {

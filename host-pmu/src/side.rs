@@ -5,7 +5,7 @@ use arch_pmu::HostCounters;
 use crate::backend::step::StepCounts;
 use crate::stats::{HostSide, OpStats};
 
-/// A host side and its own accounts, beyond what the PMU asks of it.
+/// A host side with its accounts, beyond the interface that the PMU needs.
 pub trait HostPmu: HostCounters {
     /// Starts the work that serves only open host events: called after the guest's first exit.
     fn attend(&mut self) {}
@@ -23,7 +23,7 @@ pub trait HostPmu: HostCounters {
     /// Returns what the host side did, and what failed, since the account began. Signals and kicks are the vCPU loop's.
     fn account(&mut self) -> HostSide;
 
-    /// Begins a new account: the next one is of what is done from now on. Ends a [rest](Self::rest), if there is one.
+    /// Begins a new account, which contains only later operations. Ends a [rest](Self::rest), if there is one.
     fn restart_account(&mut self);
 
     /// Notes that the VMM, kicked, looked for overflows `since_return` ns after KVM_RUN's return: for the latency of their signals.

@@ -145,7 +145,7 @@ pub enum StrategyError {
     },
 }
 
-/// A preset: its name, what it is, and its difference from the whole series of Linux 5.5.
+/// A preset: its name, its description, and its difference from the whole series of Linux 5.5.
 struct Preset {
     name: &'static str,
     about: &'static str,
@@ -187,7 +187,7 @@ const TABLE: [Preset; 8] = [
         about: "stopped events of the vCPU serve any counter of the same configuration",
         of: |base| Strategy { reuse: Reuse::Pool(16), ..deferred(base) },
     },
-    // Seven is what a Cascade Lake guest can run at once.
+    // A Cascade Lake guest can run seven counters at once.
     Preset {
         name: "gate",
         about: "all events of the vCPU are one group; one call stops or starts them all",

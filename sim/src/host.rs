@@ -104,10 +104,10 @@ pub trait Live {
     /// Lets each guest take `samples`, or as many as its time limit allows. A guest that timed out takes no further turns.
     fn turn(&mut self, samples: u64) -> Vec<GuestOutcome>;
 
-    /// Ends the guests; what they left since their last turns.
+    /// Ends the guests, and takes their outcomes since their last turns.
     fn finish(&mut self) -> Vec<GuestOutcome>;
 
-    /// Runs the guests to their rest or their end, and takes what they left.
+    /// Runs the guests to their rest or their end, and takes their outcomes.
     fn outcomes(&mut self) -> Vec<GuestOutcome>;
 }
 

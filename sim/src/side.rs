@@ -1,4 +1,4 @@
-//! The host side of a simulated vCPU: what stands behind its counters, and the thread's clock.
+//! The host side of a simulated vCPU: the source of its counters, and the thread's clock.
 
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu;

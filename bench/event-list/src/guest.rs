@@ -55,7 +55,7 @@ pub struct GuestEvent {
     pub behind: BTreeMap<&'static str, String>,
 }
 
-/// Backends that count what the guest selects; all others stand in for it.
+/// Backends that count the event that the guest selects; all others stand in for it.
 pub const EXACT: [&str; 2] = ["hardware", "step"];
 
 /// Lists events with such names, for this host.

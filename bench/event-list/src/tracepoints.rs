@@ -29,7 +29,7 @@ impl Tracepoints {
 
     fn below(roots: &[PathBuf]) -> Self {
         let none = |missing: String| Self { missing: Some(missing), ..Self::default() };
-        // A folder that nobody may read is found, and one without a mount is empty.
+        // An unreadable folder is found, and one without a mount is empty.
         let mut refused = None;
         for root in roots {
             match std::fs::read_dir(root.join("events")) {

@@ -191,7 +191,7 @@ shared_constants! {
     PHASE_NONE: u64 = 0;
     /// Each event gets a counter, if one is left, whose selector is written without EN and whose value is preset.
     PHASE_PROGRAM: u64 = 1;
-    /// Each event is enabled: what counts is stopped and, with it, started again.
+    /// Each event is enabled: running ones are stopped and started again with it.
     PHASE_ENABLE: u64 = 2;
     /// Each event is read while it counts.
     PHASE_READ: u64 = 3;
@@ -273,8 +273,8 @@ shared_struct! {
         window_ticks: u64,
         /// Ticks from disabling them to the next set-up, with [`FLAG_STAT_SETUP`].
         gap_ticks: u64,
-        /// Time limit of the measured phase, µs, with [`FLAG_STAT_SETUP`] in place of `max_ticks`: no set-up begins after it. The
-        /// conformance payload waits so long for an overflow.
+        /// Time limit of the measured phase, µs, with [`FLAG_STAT_SETUP`] in place of `max_ticks`: no set-up begins after it. It is also
+        /// the time that the conformance payload waits for an overflow.
         limit_us: u64,
         /// Sampling frequency in Hz per event, 0 = fixed period.
         freq_hz: u64,

@@ -1,4 +1,4 @@
-//! Backends: what counts on behalf of a vPMC. A new one is a file here, a row in `key.rs` and an arm in [`crate::open`].
+//! Backends, which count on behalf of a vPMC. A new one is a file here, a row in `key.rs` and an arm in [`crate::open`].
 
 mod anchors;
 pub mod answer;

@@ -179,7 +179,7 @@ impl Monitor {
         self.records
     }
 
-    /// Puts a record of `type_` into its ring in place of what the kernel writes; returns whether it has a ring.
+    /// Puts a record of `type_` into its ring in place of one of the kernel's; returns whether it has a ring.
     #[cfg(test)]
     pub(crate) fn forge(&mut self, type_: u32) -> bool {
         self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()

@@ -35,7 +35,7 @@ impl Event {
     }
 }
 
-/// Returns whether steps show what a counter for `spec` counts.
+/// Returns whether steps show the event of `spec`.
 pub(super) fn shows(spec: Spec) -> bool {
     Event::of(spec) != Event::Unknown
 }

@@ -27,7 +27,7 @@ impl<B: Backend> Bank<B> {
         if shortest == 1 || self.backend.stops_at_overflow() {
             return Room::unbounded(shortest);
         }
-        // Most periods are so long that there is room for them beside any others, and the one that is set may be kept then, too.
+        // Most periods are so long that there is room for them beside any others, and a period that is set may then be kept.
         let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
         if wanted.min(set) >= Room::longest(shortest) {
             return Room::beside(0, shortest);
@@ -107,7 +107,7 @@ mod tests {
             }
             assert_eq!(expiries(&host.0.borrow()).1, ONE, "the first has what the host bears");
             assert_bearable(&host.0.borrow(), preset);
-            // Turned off and on again, as a handler does, and moved.
+            // The counter is turned off and on again, as by a handler, and moved.
             for &counter in &counters {
                 bank.pause(counter);
                 bank.stop(counter, true);

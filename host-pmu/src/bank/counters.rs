@@ -207,7 +207,7 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn account(&mut self) -> HostSide {
-        // An overflow is no account's: what is found here waits for the next kick.
+        // An overflow belongs to no account: those found here wait for the next kick.
         self.drain_records();
         self.count_lost();
         let now = self.backend.now_ns();

@@ -1,4 +1,4 @@
-//! A host event and what the bank knows of it.
+//! A host event, with the bank's knowledge of it.
 
 use arch_pmu::spec::{CounterId, Spec};
 

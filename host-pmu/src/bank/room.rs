@@ -27,8 +27,8 @@ impl Room {
         shortest.saturating_mul(ONE / LEAST)
     }
 
-    /// Returns the room beside events that expire `others` times in 1024 of the shortest period. Half of what is left is for those after
-    /// it.
+    /// Returns the room beside events that expire `others` times in 1024 of the shortest period. Half of the rest is reserved for later
+    /// events.
     pub(super) fn beside(others: u64, shortest: u64) -> Self {
         let left = (MOST.saturating_sub(others) / 2).clamp(LEAST, ONE);
         Self { shortest, least: shortest.saturating_mul(ONE) / left }

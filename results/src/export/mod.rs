@@ -90,8 +90,7 @@ impl Format {
 
 /// Exports `records` in that format.
 ///
-/// # Errors
-/// Exit 2 for what a format cannot say, such as two results under one name.
+/// # Errors Exit 2 for results that a format cannot express, such as two under one name.
 pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
     (format.write)(records)
 }

@@ -111,8 +111,7 @@ pub struct HistorySpec {
 
 /// Computes the history of `records`, which are in order of their start.
 ///
-/// # Errors
-/// Exit 2 if there is nothing of what was asked for.
+/// # Errors Exit 2 if nothing that was asked for is there.
 pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Result<History, Error> {
     let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
     for record in records {

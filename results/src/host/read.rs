@@ -7,7 +7,7 @@ use super::facts::{CpuTime, HostFacts};
 use super::fs::HostFs;
 use super::tuning::Tuning;
 
-/// A word of the kernel's command line: what an access to a register of the PMU costs this host, ns, as its VMM models it.
+/// A word of the kernel's command line: the cost of an access to a register of the PMU on this host, ns, as its VMM models it.
 pub const REGISTER_COST_WORD: &str = "vpmu.msr_cost=";
 
 /// Returns whether Linux lists a CPU's core PMU under this name: `cpu`, or one per core type on hybrids.
@@ -81,7 +81,7 @@ impl HostFacts {
         facts
     }
 
-    /// Reads what must be known before a measurement: the CPUs, and what others do with them. [`Self::finish`] reads the rest, some
+    /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`] reads the rest, some
     /// hundred files that do not change meanwhile and would delay the first guest.
     #[must_use]
     pub fn begin(fs: &HostFs) -> Self {

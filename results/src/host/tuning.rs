@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::fs::HostFs;
 use cpu_list::CpuList;
 
-/// Most interrupts looked at: what a guest of a large host can see is bounded, too.
+/// Most interrupts that are read: the files of a large host are bounded, too.
 const MAX_IRQS: usize = 8192;
 /// Most idle states of a CPU; Linux's own limit is 10.
 const MAX_IDLE_STATES: usize = 16;
@@ -73,7 +73,7 @@ impl Tuning {
         }
     }
 
-    /// Reads what a choice of CPUs depends on, and what changes while something is measured.
+    /// Reads the facts on which a choice of CPUs depends, and those that change during a measurement.
     pub(super) fn begin(fs: &HostFs) -> Self {
         Self { smt_siblings: smt_siblings(fs), began: cpu_times(fs), ..Self::default() }
     }

@@ -4,8 +4,8 @@ use crate::document::{Arm, Experiment, Round, Summary};
 
 /// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.
 ///
-/// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the arm's own
-/// rounds and not what was asked for: an arm that is too slow for `--samples` within `--time-limit` has such rounds only.
+/// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the arm's own rounds and
+/// not the number asked for: an arm that is too slow for `--samples` within `--time-limit` has such rounds only.
 #[must_use]
 pub fn fewest(mut counts: Vec<u64>) -> u64 {
     counts.sort_unstable();

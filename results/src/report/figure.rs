@@ -81,7 +81,7 @@ pub(super) struct Figure {
     pub(super) table: Table,
 }
 
-/// Returns a dash for what is not known.
+/// Returns a dash for an unknown figure.
 pub(super) fn dash() -> String {
     "–".to_owned()
 }

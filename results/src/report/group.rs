@@ -90,7 +90,7 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     records.iter().rev().find(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied()
 }
 
-/// Returns a heading for what a record measured.
+/// Returns a heading for the subject of a record.
 pub(super) fn title(record: &Record) -> String {
     let mut title = record.experiment.clone();
     if let Some(workload) = record.parameter("workload") {
@@ -98,7 +98,7 @@ pub(super) fn title(record: &Record) -> String {
     }
     let host = record.parameter("workload").is_none();
     for (name, one, many) in [("events", "event", "events"), ("cpus", "CPU", "CPUs"), ("vcpus", "vCPU", "vCPUs")] {
-        // A workload says itself how many events it has, and one vCPU is what a guest has.
+        // A workload says itself how many events it has, and a guest has one vCPU unless told otherwise.
         if let Some(n) = record.size(name).filter(|&n| host || name == "vcpus" && n != 1) {
             title = format!("{title}, {n} {}", if n == 1 { one } else { many });
         }

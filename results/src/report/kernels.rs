@@ -1,4 +1,4 @@
-//! One kind of result on hosts with several kernels: what a release of KVM or of perf changes.
+//! Compares one kind of result on hosts with several kernels, to show the changes by a release of KVM or of perf.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ pub(super) const POINTS: usize = 150;
 pub(super) const ARMS: usize = 12;
 /// Results that lie closer together than this are of one session.
 const SESSION_S: u64 = 2 * 86_400;
-/// Points of a percentile curve for each halving of what is left, as HdrHistogram's own tools do.
+/// Points of a percentile curve for each halving of the rest, as in HdrHistogram's own tools.
 const PER_HALF: u32 = 5;
 
 /// Returns the note for a plot that does not have every arm.

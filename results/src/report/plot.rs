@@ -94,7 +94,7 @@ impl Area {
     }
 }
 
-/// Curves over `x`, each with its name at its right end. `label` is what a screen reader says.
+/// Curves over `x`, each with its name at its right end. A screen reader says `label`.
 pub(super) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
     let names: Vec<String> = curves.iter().map(|curve| short(&curve.name, NAME)).collect();
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;

@@ -14,7 +14,7 @@ use crate::metric;
 use crate::paired;
 use crate::table::layout::time;
 
-/// Parameters that are a size, and what they count.
+/// Parameters that are a size, and the things that they count.
 const SIZES: [(&str, &str); 3] = [("vcpus", "vCPUs"), ("events", "events"), ("cpus", "CPUs")];
 /// Parameters of a set-up that follow from the number of events. Elsewhere other events are another workload.
 const FOLLOWS: [&str; 4] = ["events", "events_requested", "groups", "workload"];

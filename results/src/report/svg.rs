@@ -21,7 +21,7 @@ pub(super) enum Anchor {
 pub(super) struct Svg(String);
 
 impl Svg {
-    /// Creates an empty drawing. `label` is what a screen reader says.
+    /// Creates an empty drawing. A screen reader says `label`.
     pub(super) fn new(label: &str, width: f64, height: f64) -> Self {
         let label = HtmlEscape(label);
         Self(format!(

@@ -62,7 +62,7 @@ struct Latency {
     p50: u64,
 }
 
-/// Reads a sweep. A last line that is cut off is what a killed sweep leaves, and no error.
+/// Reads a sweep. A killed sweep leaves a last line that is cut off, which is no error.
 ///
 /// # Errors
 /// Exit 2 with the line's number.

@@ -200,7 +200,7 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
     Some(front("Pareto front of strategies", "", &points, floor))
 }
 
-/// A strategy by what it costs and what it holds.
+/// A strategy by its cost and its held events.
 pub(super) struct Candidate<'a> {
     pub(super) name: &'a str,
     pub(super) ink: plot::Ink,

@@ -42,12 +42,12 @@ impl Estimate {
         t_p((self.value / self.error).abs(), self.freedom)
     }
 
-    /// Returns the estimate with independent errors of a known standard deviation added, such as an allowance for what the values cannot
-    /// show.
+    /// Returns the estimate with independent errors of a known standard deviation added, such as an allowance for differences that the
+    /// values cannot show.
     #[must_use]
     pub fn widened(&self, by: f64) -> Self {
         let (own, added) = (self.error.powi(2), by.powi(2));
-        // Welch and Satterthwaite: what is known has no end of degrees of freedom.
+        // The degrees of freedom are Welch and Satterthwaite's; a known error has infinitely many.
         let freedom = if own > 0.0 { self.freedom * ((own + added) / own).powi(2) } else { f64::INFINITY };
         Self { error: (own + added).sqrt(), freedom, ..*self }
     }

@@ -1,4 +1,4 @@
-//! The biweight's centre without one group of values, for each group in turn: what a jackknife over many runs asks for.
+//! The biweight's centre without one group of values, for each group in turn, as a jackknife over many runs needs it.
 //!
 //! Calculated anew for each of a thousand groups, the centre of ten thousand values takes seconds. Here the values are sorted once.
 //! Median and scale without a group are found by their ranks, and are the same to the bit. A step of the biweight is a sum of polynomials
@@ -78,7 +78,7 @@ impl Sorted {
         self.values[place]
     }
 
-    /// Returns the median of what is left, and the reach of the biweight around it.
+    /// Returns the median of the rest, and the reach of the biweight around it.
     fn place(&self, without: &[usize]) -> Option<(f64, f64)> {
         let left = self.values.len() - without.len();
         let half = left / 2;

@@ -52,7 +52,7 @@ fn unit(ns: f64) -> (f64, &'static str) {
 /// Decimals for three digits.
 fn decimals(value: f64, unit: &str) -> usize {
     match value {
-        // Whole nanoseconds are what is measured.
+        // Measurements are in whole nanoseconds.
         _ if unit == "ns" => 0,
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
@@ -117,7 +117,7 @@ pub fn p(p: f64) -> String {
     if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
-/// Returns a dash for what is not known.
+/// Returns a dash for an unknown figure.
 #[must_use]
 pub fn dash() -> String {
     "–".to_owned()

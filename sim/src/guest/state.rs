@@ -210,14 +210,14 @@ impl<C: Cpu> Guest<C> {
         self.cpu.goes(path, times);
     }
 
-    /// Executes what was gone.
+    /// Executes the instructions of the paths so far.
     #[inline]
     pub(super) fn spend(&mut self) {
         let owed = std::mem::take(&mut self.owed);
         self.cpu.execute(owed);
     }
 
-    /// Executes what was gone, and the instruction of an access.
+    /// Executes the instructions of the paths so far, and that of an access.
     #[inline]
     fn spend_for_access(&mut self) {
         self.go(Path::Access);

@@ -194,7 +194,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Many overflows of a rare event between two ticks, which shorten its period to less than an eighth of what is left.
+/// Many overflows of a rare event between two ticks, which shorten its period to less than an eighth of the rest.
 fn shortened() -> Case {
     let mut boot = BootPage {
         gp_counters: 1,

@@ -25,7 +25,7 @@ pub(crate) struct Chances {
     pub(crate) overflows: u64,
     /// Bits of STATUS.
     pub(crate) counters: u64,
-    /// Counts of a counter between two looks at it, at most, as a power of two. Now and then it is anything.
+    /// Counts of a counter between two looks at it, at most, as a power of two. Occasionally it is any number.
     pub(crate) counts: u32,
     /// Longest exit, ns.
     pub(crate) exit_ns: u64,
@@ -68,7 +68,7 @@ impl Scripted {
         match msr {
             GLOBAL_STATUS if self.below(1000) < self.chances.overflows => {
                 let all = self.chances.counters;
-                // Now and then of counters that nobody uses.
+                // Occasionally it is that of an unused counter.
                 let mask = if self.below(50) == 0 { u64::MAX } else { all };
                 let bits = self.random.next_u64() & self.random.next_u64() & mask;
                 if bits == 0 { mask & mask.wrapping_neg() } else { bits }

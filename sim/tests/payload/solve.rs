@@ -1,4 +1,4 @@
-//! The instructions of each path, from what was executed on ways that are known.
+//! Solves for the instructions of each path, from the numbers executed on known ways.
 
 use std::collections::BTreeMap;
 

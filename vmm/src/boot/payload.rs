@@ -199,7 +199,7 @@ pub(crate) fn begin_turn(
             write_words(memory, field("flags"), &[flags])?;
         }
     }
-    // Entries of a log that was not finished are known by what is not 0.
+    // Entries of an unfinished log are recognized by a kind other than 0.
     write_words(memory, layout.log(cpu), &vec![0; logged * LogEntry::COUNT])?;
     if let Some(report) = read::<Report>(memory, block.report(), 1)?.pop() {
         let Report { magic, syncs, sync_before, sync_after, .. } = report;

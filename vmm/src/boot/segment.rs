@@ -14,7 +14,7 @@ pub enum LoadError {
     /// The ELF file is broken or not for us.
     #[error("the ELF image cannot be loaded: {0}")]
     Elf(&'static str),
-    /// The multiboot header is broken or asks for what is not there.
+    /// The multiboot header is broken or asks for something that is not there.
     #[error("the multiboot image cannot be loaded: {0}")]
     Multiboot(&'static str),
     /// The file has too many segments or sections.
@@ -49,13 +49,13 @@ pub enum LoadError {
         /// First shared guest-physical address.
         address: u64,
     },
-    /// The entry point is not in what is loaded.
+    /// The entry point is not in a loaded segment.
     #[error("the entry point {entry:#x} is not in any loaded segment")]
     Entry {
         /// The entry point as the image has it.
         entry: u64,
     },
-    /// No place is left for what the loader adds.
+    /// No place is left for the loader's own additions.
     #[error("no {size:#x} bytes of guest memory are left beside the image; give more with --memory")]
     NoRoom {
         /// Size wanted.
@@ -75,7 +75,7 @@ pub struct Segment {
     pub virtual_address: u64,
     /// The file's bytes that go there.
     pub file: Range<usize>,
-    /// Size in memory; what the file does not fill is zero.
+    /// Size in memory; bytes beyond the file's are zero.
     pub memory_size: u64,
 }
 

@@ -116,7 +116,7 @@ fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
             parts.stats.count_other(ReturnKind::Signal);
             Next::Continue
         }
-        // A step nobody asked for is nothing to act on.
+        // A step that was not asked for needs no action.
         Exit::Debug => Next::Continue,
         other => return Action::End(end_of(other, vcpu)),
     };

@@ -104,7 +104,7 @@ fn open() -> Result<Kvm, KvmError> {
 pub struct Host(Kvm);
 
 impl Host {
-    /// Opens `/dev/kvm` and checks that it can do what a guest here needs.
+    /// Opens `/dev/kvm` and checks that it has the abilities that a guest here needs.
     pub fn open() -> Result<Self, KvmError> {
         let kvm = open()?;
         let absent = |number: u32| kvm.check_extension_raw(number.into()) <= 0;

@@ -4,8 +4,8 @@
 //! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0). AMD's processors leave the entry as
 //! it is (49ff3b4aec51): a PMI then meets no mask of a delivery, and one that finds an NMI still pending is that NMI.
 //!
-//! A LAPIC that is switched off (IA32_APIC_BASE bit 11) delivers nothing (SDM vol. 3, 12.4.3), as KVM's does not. Its mode is looked
-//! at for each PMI, as the guest may change it at any time.
+//! A LAPIC that is switched off (IA32_APIC_BASE bit 11) delivers nothing (SDM vol. 3, 12.4.3), and neither does KVM's. Its mode is looked
+//! at for each PMI, because the guest may change it at any time.
 //!
 //! # What can be lost
 //! KVM_SET_LAPIC replaces the whole page, the request register with it: an interrupt that another thread puts there
@@ -76,7 +76,7 @@ pub(crate) struct Delivered {
     pub(crate) delivery: Delivery,
     /// A tick that the delivery met.
     pub(crate) tick: Tick,
-    /// An NMI was pending already, and this PMI is none of its own.
+    /// An NMI was pending already, and this PMI merged with it.
     pub(crate) merged: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The LAPIC of one vCPU, in KVM, through which PMIs are delivered.
 //!
 //! A PMI by NMI in x2APIC mode takes two calls: KVM_GET_MSRS reads LVTPC, and one KVM_SET_MSRS masks it and writes ICR, which sends the
-//! NMI. The read cannot be left out, as the guest's unmask is no exit: KVM keeps no filter for the MSRs of an x2APIC. The NMI cannot come
-//! with the entry (KVM_CAP_SYNC_REGS): KVM_SYNC_X86_EVENTS replaces the count of NMIs that wait, those that other vCPUs sent meanwhile
+//! NMI. The read cannot be left out, because the guest's unmask is no exit: KVM keeps no filter for the MSRs of an x2APIC. The NMI cannot
+//! come with the entry (KVM_CAP_SYNC_REGS): KVM_SYNC_X86_EVENTS replaces the count of NMIs that wait, those that other vCPUs sent meanwhile
 //! among them, and needs the vCPU's events of before, at each exit or by a call of its own.
 //!
 //! The write to ICR has one side effect: a guest that reads its ICR back finds this NMI in place of the last interrupt that it sent itself.

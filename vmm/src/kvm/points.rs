@@ -90,7 +90,7 @@ impl Points {
         }
     }
 
-    /// Adds what it has to that of all, and begins anew.
+    /// Adds its counts to the sum of all, and begins anew.
     pub(super) fn hand_over(&mut self) {
         let mut all = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
         let all = all.get_or_insert_with(|| std::array::from_fn(|_| vec![0; MOST]));

@@ -1,8 +1,9 @@
 //! A modelled cost of the guest's PMU registers: the guest's TSC is held back while the VMM serves an access.
 //!
-//! An access that exits costs the guest the way out of it, the VMM's work and the way back in. A guest that is a host itself has a driver that
-//! touches the PMU's registers as if each were a processor's, so that its figures would be those of the exits. Here the guest's TSC loses what an access
-//! took, less what it shall cost (`KVM_VCPU_TSC_OFFSET`, Linux 5.16, 828ca89628bf). Events of the host that stand behind the counters go on counting.
+//! An access that exits costs the guest the way out of it, the VMM's work and the way back in. A guest that is a host itself has a driver
+//! that touches the PMU's registers as if each were a processor's, so that its figures would be those of the exits. Here the guest's TSC
+//! loses the time of an access, less its modelled cost (`KVM_VCPU_TSC_OFFSET`, Linux 5.16, 828ca89628bf). Events of the host that stand
+//! behind the counters go on counting.
 
 use std::io;
 
@@ -86,7 +87,7 @@ impl RegisterCost {
         }
     }
 
-    /// Notes that setting the offset took so long, which the guest sees at first.
+    /// Notes that setting the offset took `took` ticks, which the guest sees at first.
     fn was_set(&mut self, took: u64) {
         self.least_set = Some(self.least_set.map_or(took, |least| least.min(took)));
         self.owes = true;

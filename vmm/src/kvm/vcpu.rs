@@ -229,7 +229,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if sampled > 0 {
             self.publish_if_due();
         }
-        // A kick of the recording's own events is none of the counters', unless one came with it.
+        // A kick of the recording's own events says nothing of the counters, unless one of theirs came with it.
         if sampled == 0 || !self.pmu.host().nothing_overflowed() {
             let empty = self.pmu.kick() == 0;
             self.stats.empty_kicks += u64::from(empty);

@@ -126,7 +126,7 @@ impl FromStr for Event {
     }
 }
 
-/// Counts what the VMM sees: one in so many is a sample.
+/// Counts occurrences that the VMM sees: one in a period is a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Countdown {
     /// The event's number in the recording.

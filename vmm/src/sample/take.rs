@@ -319,7 +319,7 @@ mod tests {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap();
         let mut sampling = Sampling::new(Vec::new(), host_pmu::sampler::Rate::Hertz(1), true, 1);
         sampling.orc = None;
-        // A frame, and on the stack what is no return address.
+        // The frame is set up, and the stack holds something other than a return address.
         let words_of = |at: u64, words: &[u32]| {
             words.iter().zip(0..).for_each(|(word, n)| memory.write_obj(*word, GuestAddress(at + 4 * n)).unwrap());
         };

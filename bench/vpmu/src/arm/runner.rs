@@ -74,7 +74,7 @@ pub trait LiveGuest {
     /// Conditions that make further runs pointless.
     fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error>;
 
-    /// Ends the guest. The outcome has what is left after the last turn: the tail's ticks, and host operations since then.
+    /// Ends the guest. The outcome has the rest after the last turn: the tail's ticks, and host operations since then.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.

@@ -233,7 +233,7 @@ impl ArmFold {
         }
     }
 
-    /// Adds what guest `number` left after its last turn; the rounds' figures do not change.
+    /// Adds the rest that guest `number` left after its last turn; the rounds' figures do not change.
     pub fn close(&mut self, number: u64, outcome: &RunOutcome) {
         if outcome.end == End::Stopped {
             return;

@@ -10,8 +10,8 @@ use results::host::HostFacts;
 /// Meaning of `--pin`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PinChoice {
-    /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring turns then share more of what
-    /// a CPU's throughput does.
+    /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring turns then share more of the changes of a
+    /// CPU's throughput.
     #[default]
     Auto,
     /// Not pinned.

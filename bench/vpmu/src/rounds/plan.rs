@@ -30,7 +30,7 @@ const MAX_LOG: u64 = 20_000_000;
 /// Most samples of a warm-up run.
 const WARMUP_SAMPLES: u64 = 500;
 
-/// The guest's part in an experiment: what it does, and which events its driver programs.
+/// The guest's part in an experiment: its work, and the events that its driver programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestTask {
     /// Event set and guest work.

@@ -7,7 +7,8 @@ shared_constants! {
     FLAG_PMU_V4: u64 = 4;
     /// Flag in [`BootPage::flags`](super::BootPage::flags): the backend counts instructions and branches exactly.
     FLAG_COUNTS_EXACT: u64 = 8;
-    /// Flag in [`BootPage::flags`](super::BootPage::flags): it counts what the guest asked for, with a few counts of slack at the exits.
+    /// Flag in [`BootPage::flags`](super::BootPage::flags): the event is the one that the guest asked for, with a few counts of slack at
+    /// the exits.
     FLAG_COUNTS_EVENTS: u64 = 16;
 
     /// Expected in [`ConformanceReport::magic`]: "vPMUtap1".
@@ -18,7 +19,7 @@ shared_constants! {
     CONFORMANCE_FAIL: u64 = 2;
     /// [`ConformanceResult::outcome`]: it cannot be decided here; `got` is one of `SKIP_*`.
     CONFORMANCE_SKIP: u64 = 3;
-    /// Skipped: what counts is a stand-in.
+    /// Skipped: the event is a stand-in.
     SKIP_STAND_IN: u64 = 1;
     /// Skipped: only counts that are exact to the instruction can show it.
     SKIP_NEEDS_STEP: u64 = 2;

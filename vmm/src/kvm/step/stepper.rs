@@ -1,4 +1,4 @@
-//! The stepping of one vCPU: what comes before each entry and after each exit.
+//! The stepping of one vCPU: its work before each entry and after each exit.
 
 use host_pmu::backend::step::StepCounts;
 use kvm_bindings::{KVM_GUESTDBG_ENABLE, KVM_GUESTDBG_SINGLESTEP, kvm_guest_debug, kvm_regs, kvm_sregs};
@@ -357,7 +357,7 @@ impl<'a> Stepper<'a> {
             return self.settle_ring3(before, target, frame.rip, fd, counts);
         }
         if frame.rip == before.rip {
-            // The event came before the instruction: TF goes from what it would have loaded, as no step may follow.
+            // The event came before the instruction: TF is cleared in what it would have loaded, because no step may follow.
             self.aim.withdraw(before.kind, &mut regs, &view).ok_or_else(|| lost(before, trap.rip))?;
         }
         if !frame.set_tf(false, &view) {

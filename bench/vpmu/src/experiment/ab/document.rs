@@ -13,7 +13,7 @@ use super::verdict::Row;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "vpmu-ab/1";
 
-/// Everything that was measured, and what it says.
+/// Everything that was measured, and the verdicts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AbDocument {
     /// [`SCHEMA`].

@@ -18,13 +18,13 @@ use super::spec::Side;
 
 /// Time to the greeting.
 const START: Duration = Duration::from_secs(30);
-/// Time for an answer, beside what a guest may take.
+/// Time for an answer, beside the time that a guest may take.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Longest time that a side may claim for a turn.
 const MOST: Duration = Duration::from_secs(3600);
 /// Time to end by itself.
 const END: Duration = Duration::from_secs(3);
-/// Wait for the rest of what a side said that has ended.
+/// Time to wait for the last output of a side that has ended.
 const WORDS: Duration = Duration::from_millis(500);
 /// Interval at which Ctrl-C is looked for.
 const POLL: Duration = Duration::from_millis(20);
@@ -116,7 +116,7 @@ impl Peer {
     pub fn ask(&mut self, ask: &Ask, stop: &AtomicBool) -> Result<Option<Answer>, Error> {
         let within = if matches!(ask, Ask::Turn { .. } | Ask::Open) { self.turn } else { ANSWER };
         let sent = self.input.as_mut().map(|input| protocol::ask(input, ask, self.is_before));
-        // A broken pipe: the reason is in what it said last.
+        // The reason of a broken pipe is in its last output.
         let within = if matches!(sent, Some(Ok(()))) { within } else { END };
         self.owed += 1;
         while self.owed > 0 {
@@ -311,7 +311,7 @@ fn keep_last(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Checks what a greeting says.
+/// Checks a greeting.
 fn check(hello: Hello) -> Result<Hello, String> {
     if ![PROTOCOL, BEFORE].contains(&hello.protocol.as_str()) {
         return Err(format!("it speaks {}", one_line(&hello.protocol)));

@@ -24,8 +24,7 @@ const ALLOWED: f64 = 0.1;
 
 /// Plans the guests of `spec` on a simulated host, of the named arms only.
 ///
-/// # Errors
-/// Exit 2 for what a simulated host does not have.
+/// # Errors Exit 2 for an option that a simulated host does not have.
 pub(super) fn job(model: Model, measured: &Measured, arms: &[&str]) -> Result<Job, Error> {
     let mut plan = plan(&measured.spec, &simulated::chosen(&model, "calibration"), None)?;
     plan.simulate(&model.name);

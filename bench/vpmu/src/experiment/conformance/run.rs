@@ -32,14 +32,14 @@ pub enum Target {
     Vpmu {
         /// Its strategies, one run each.
         strategies: Vec<Strategy>,
-        /// Hardware events count time in place of what was selected.
+        /// Hardware events count time in place of the selected event.
         counts_time: bool,
         /// Its backend.
         backend: BackendKey,
     },
     /// KVM's own.
     Kvm {
-        /// The host's hardware events count what was selected.
+        /// The host's hardware events count the selected event.
         counts_events: bool,
     },
 }
@@ -193,7 +193,7 @@ fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Durat
 mod tests {
     use super::*;
 
-    /// The payload must not expect of a stand-in what only real counts can show, nor of one version what the other has.
+    /// The payload must not expect real counts of a stand-in, nor the registers of another version.
     #[test]
     fn a_case_that_waits_in_vain_leaves_time_for_those_after_it() {
         let target = Target::Kvm { counts_events: false };

@@ -111,7 +111,7 @@ pub fn summary(runs: &[Run]) -> String {
 }
 
 impl Run {
-    /// Judges what a run left. The report is the guest's word and may be anything.
+    /// Judges the report of a run, which comes from the guest and may hold anything.
     #[must_use]
     pub fn new(guest: Checked, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
         let ended = one_line(&end.to_string());

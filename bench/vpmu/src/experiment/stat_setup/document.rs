@@ -211,7 +211,7 @@ pub struct Parameters {
     pub duration_ns: Option<u64>,
     /// Between enable and read.
     pub count_ns: u64,
-    /// sysfs and tracefs files read, and asked for: what the cache saves.
+    /// Numbers of sysfs and tracefs files read, and asked for; the cache saves the difference.
     pub look_ups: (u64, u64),
 }
 

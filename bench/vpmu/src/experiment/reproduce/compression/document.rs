@@ -1,4 +1,4 @@
-//! The published table of `perf record -z`, and what was found here.
+//! The published table of `perf record -z`, and the findings on this host.
 
 use results::paired::{Pair, of_turns};
 use results::published::PUBLISHED;
@@ -98,7 +98,7 @@ pub struct Row {
     pub level: u32,
     /// Way in which it was written.
     pub mode: Mode,
-    /// Published figures; level 0 is what the others are measured by.
+    /// Published figures; level 0 is the base of the others.
     pub published: Published,
     /// Findings of `vpmu record`.
     pub vpmu: Found,

@@ -54,7 +54,7 @@ const ARMS: [Arm; 7] = {
     ]
 };
 
-/// A way, and what it costs.
+/// A way to record, and its cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Recorder in use.
