@@ -119,7 +119,7 @@ impl Register<Amd> for PerfCtl {
         state.registers.perf_ctl[n]
     }
 
-    /// A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
+    /// Writes the selector. A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
     fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         let value = value & Self::KEPT;
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;

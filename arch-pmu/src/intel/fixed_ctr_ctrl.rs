@@ -72,7 +72,7 @@ impl Register<Intel> for FixedCtrCtrl {
         state.registers.fixed_ctr_ctrl
     }
 
-    /// Only counters with a changed nibble are configured anew.
+    /// Writes the nibbles. Only counters with a changed nibble are configured anew.
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, Self::mask(*state.caps))?;
         let changed = std::mem::replace(&mut state.registers.fixed_ctr_ctrl, value) ^ value;

@@ -104,7 +104,7 @@ impl Register<Intel> for PerfEvtSel {
         state.registers.perfevtsel[n]
     }
 
-    /// A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
+    /// Writes the selector. A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
     fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, Self::mask(*state.caps, n))?;
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;

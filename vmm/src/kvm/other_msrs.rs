@@ -34,7 +34,7 @@ pub(crate) trait Registers {
 pub(crate) struct OneMsr(Option<Msrs>);
 
 impl OneMsr {
-    /// One entry is far below the limit of the type; without it each access would be refused.
+    /// Allocates one entry, which is far below the limit of the type; each access would be refused without it.
     pub(crate) fn new() -> Self {
         Self(Msrs::from_entries(&[kvm_msr_entry::default()]).ok())
     }

@@ -70,7 +70,7 @@ fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// A PMU that others hold now ends the arm's turn, not the other arms'.
+/// Turns a PMU that others hold now into the end of this arm's turn, not of the other arms'.
 fn of_this_arm<T>(done: Result<T, Failure>, instead: impl FnOnce(RunOutcome) -> T) -> Result<T, Error> {
     match done {
         Err(Failure::PmuTaken(why)) => {

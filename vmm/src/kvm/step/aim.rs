@@ -132,7 +132,7 @@ pub(super) fn clear_pushed(at: u64, word: u8, view: &View<'_>) -> Option<()> {
     view.write(at, &flags.to_le_bytes()[..usize::from(word)]).then_some(())
 }
 
-/// The target of SYSCALL and SYSENTER, where the MSR can be read (SDM vol. 3, 5.8.7, 5.8.8).
+/// Returns the target of SYSCALL and SYSENTER, where the MSR can be read (SDM vol. 3, 5.8.7, 5.8.8).
 fn system_call(kind: Kind, mode: Mode, rsp: u64, mut msr: impl FnMut(u32) -> Option<u64>) -> Target {
     let (index, rsp) = match kind {
         Kind::Sysenter => (MSR_SYSENTER_EIP, msr(MSR_SYSENTER_ESP)),
