@@ -1,4 +1,4 @@
-//! Which PMU the guest has.
+//! Describes the PMU that the guest has.
 
 use crate::amd::AmdCaps;
 use crate::intel::IntelCaps;
@@ -32,7 +32,7 @@ impl From<AmdCaps> for PmuCaps {
 }
 
 impl PmuCaps {
-    /// Whose PMU it is.
+    /// Returns the vendor of the PMU.
     #[must_use]
     pub const fn vendor(&self) -> Vendor {
         match self {
@@ -41,7 +41,7 @@ impl PmuCaps {
         }
     }
 
-    /// The same PMU with numbers this vPMU can keep.
+    /// Returns the PMU with its numbers reduced to what this vPMU can keep.
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
@@ -50,7 +50,7 @@ impl PmuCaps {
         }
     }
 
-    /// General-purpose and fixed counters.
+    /// Returns the numbers of general-purpose and fixed counters.
     #[must_use]
     pub const fn count(&self) -> (u8, u8) {
         match self {
@@ -59,7 +59,7 @@ impl PmuCaps {
         }
     }
 
-    /// The guest's counters.
+    /// Returns the guest's counters.
     #[must_use]
     pub fn counters(&self) -> CounterSet {
         match self {
@@ -68,7 +68,7 @@ impl PmuCaps {
         }
     }
 
-    /// Every bit a counter can hold.
+    /// Returns a mask of every bit a counter can hold.
     #[must_use]
     pub const fn counter_mask(&self) -> u64 {
         match self {
@@ -77,8 +77,8 @@ impl PmuCaps {
         }
     }
 
-    /// Whether the delivery of a PMI masks LVTPC: on Intel's processors (SDM vol. 3, 12.5.1), not on AMD's (APM vol. 2, 16.4.1;
-    /// 49ff3b4aec51).
+    /// Returns whether the delivery of a PMI masks LVTPC: it does on Intel's processors (SDM vol. 3, 12.5.1), not on AMD's (APM vol. 2,
+    /// 16.4.1; 49ff3b4aec51).
     #[must_use]
     pub const fn delivery_masks_lvtpc(&self) -> bool {
         matches!(self, Self::Intel(_))

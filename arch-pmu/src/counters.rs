@@ -15,14 +15,14 @@
 use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Selection, Source, Spec};
 
-/// What the PMU counted of itself.
+/// Counts of the PMU's overflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VpmuStats {
     /// Overflows of counters.
     pub overflows: u64,
-    /// Of those, of counters with their interrupt enable on.
+    /// Overflows of counters with their interrupt enable on.
     pub pmi_requests: u64,
-    /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
+    /// Overflows, among `pmi_requests`, of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
     pub status_shared: u64,
 }
 
@@ -58,11 +58,11 @@ pub(crate) struct Counters<H> {
     denied: CounterSet,
     frozen: bool,
     overflowed: CounterSet,
-    /// Of those, counters with an overflow that asked for a PMI.
+    /// Counters with such an overflow that asked for a PMI.
     asked: CounterSet,
-    /// Of those, counters whose overflow no driver has handled yet, as far as can be seen: for the statistics.
+    /// Counters with such an overflow that no driver has handled yet, as far as can be seen: for the statistics.
     unhandled: CounterSet,
-    /// How often the guest turned an own enable on.
+    /// Number of times that the guest turned a counter's own enable on.
     turned_on: u64,
     /// Counters started on the host side.
     running: CounterSet,
@@ -75,7 +75,7 @@ pub(crate) struct Counters<H> {
 impl<H: HostCounters> Counters<H> {
     const NO_SPEC: Spec = Spec(Source::Selector(Selection::new()));
 
-    /// Counters at 0, off and without a global enable. `mask`: every bit a counter can hold.
+    /// Creates counters at 0, off and without a global enable. `mask`: every bit a counter can hold.
     pub(crate) fn new(host: H, existing: CounterSet, mask: u64) -> Self {
         Self {
             host,
@@ -133,12 +133,12 @@ impl<H: HostCounters> Counters<H> {
         self.stats
     }
 
-    /// The guest accesses the counter.
+    /// Tells the host side that the guest accesses the counter.
     pub(crate) fn touch(&mut self, counter: CounterId, touch: Touch) {
         self.host.touch(counter, touch);
     }
 
-    /// A counter's value now.
+    /// Returns a counter's value now.
     pub(crate) fn read(&mut self, counter: CounterId) -> u64 {
         self.host.touch(counter, Touch::Read);
         self.sync(counter);
@@ -171,7 +171,7 @@ impl<H: HostCounters> Counters<H> {
         self.global = enables;
     }
 
-    /// Counters with their global enable on.
+    /// Returns the counters with their global enable on.
     pub(crate) const fn global(&self) -> CounterSet {
         self.global
     }
@@ -216,7 +216,7 @@ impl<H: HostCounters> Counters<H> {
         }
     }
 
-    /// Counters that overflowed, as the status register has it.
+    /// Returns the counters that overflowed, as the status register has it.
     pub(crate) const fn overflowed(&self) -> CounterSet {
         self.overflowed
     }
@@ -228,22 +228,22 @@ impl<H: HostCounters> Counters<H> {
         self.unhandled = self.unhandled.and(overflowed);
     }
 
-    /// The guest has seen the counter's overflow without the status register.
+    /// Notes that the guest has seen the counter's overflow without the status register.
     pub(crate) fn handled(&mut self, counter: CounterId) {
         self.unhandled.remove(counter);
     }
 
-    /// Whether the status register has an overflow that asked for a PMI.
+    /// Returns whether the status register has an overflow that asked for a PMI.
     pub(crate) const fn pmi_unacknowledged(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// How often the guest turned an own enable on.
+    /// Returns how often the guest turned a counter's own enable on.
     pub(crate) const fn turned_on(&self) -> u64 {
         self.turned_on
     }
 
-    /// Whether the event filter lets the counter count. Counts so far were allowed: [`Counters::sync_all`] comes first.
+    /// Sets whether the event filter lets the counter count. Counts so far were allowed: [`Counters::sync_all`] comes first.
     pub(crate) fn set_allowed(&mut self, counter: CounterId, allowed: bool) {
         self.denied.set(counter, !allowed);
     }
@@ -277,14 +277,14 @@ impl<H: HostCounters> Counters<H> {
         (self.stats.overflows - before) as u32
     }
 
-    /// Everything due before the guest is entered.
+    /// Does everything due before the guest is entered.
     pub(crate) fn enter(&mut self) {
         self.dirty.extend(self.host.due(self.pmi_pending));
         self.reprogram_dirty();
         self.host.on_entry(self.enabled);
     }
 
-    /// Whether nothing of this side is due before the guest is entered.
+    /// Returns whether nothing of this side is due before the guest is entered.
     #[inline]
     pub(crate) const fn is_quiet(&self) -> bool {
         self.dirty.is_empty() && !self.pmi_pending
@@ -299,7 +299,7 @@ impl<H: HostCounters> Counters<H> {
         std::mem::replace(&mut self.pmi_pending, false)
     }
 
-    /// The PMI that was taken starts no handler.
+    /// Reprograms counters because the PMI that was taken starts no handler.
     pub(crate) fn pmi_not_handled(&mut self) {
         let due = self.host.pmi_not_handled();
         if !due.is_empty() {
@@ -325,7 +325,7 @@ impl<H: HostCounters> Counters<H> {
         }
     }
 
-    /// Counts until the counter overflows: a counter at 0 has its whole width before it (168d918f2643).
+    /// Returns the counts until the counter overflows: a counter at 0 has its whole width before it (168d918f2643).
     fn distance(&self, counter: CounterId) -> u64 {
         self.mask + 1 - self.base[counter.index()]
     }
@@ -398,7 +398,7 @@ impl<H: HostCounters> Counters<H> {
         }
     }
 
-    /// Counters that are to count: own enable AND global enable AND not frozen AND not denied.
+    /// Returns the counters that are to count: own enable AND global enable AND not frozen AND not denied.
     const fn on(&self) -> CounterSet {
         if self.frozen { CounterSet::EMPTY } else { self.enabled.and(self.global).and(self.denied.complement()) }
     }

@@ -11,7 +11,7 @@ pub struct MsrExits {
     pub reads: u64,
     /// WRMSR exits.
     pub writes: u64,
-    /// Of both, those answered by #GP.
+    /// Accesses, among both, that were answered by #GP.
     pub faults: u64,
 }
 
@@ -42,7 +42,7 @@ impl MsrStats {
         line.faults += u64::from(fault);
     }
 
-    /// The registers with accesses, by index.
+    /// Returns the registers with accesses, by index.
     #[must_use]
     pub fn exits(&self) -> Vec<MsrExits> {
         let mut exits: Vec<_> = self.lines.iter().copied().filter(|line| line.reads + line.writes > 0).collect();

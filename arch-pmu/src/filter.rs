@@ -1,8 +1,8 @@
-//! Which events a guest may count: the vPMU's counterpart of KVM_SET_PMU_EVENT_FILTER.
+//! Limits the events that a guest may count: the vPMU's counterpart of KVM_SET_PMU_EVENT_FILTER.
 
 use thiserror::Error;
 
-/// What a list of events means.
+/// Meaning of a list of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Only these count.
@@ -44,7 +44,7 @@ impl EventFilter {
     /// The largest list, as in KVM.
     pub const MOST_EVENTS: usize = 300;
 
-    /// A filter that allows, or denies, `events` and the fixed counters with their bit set in `fixed`.
+    /// Creates a filter that allows, or denies, `events` and the fixed counters with their bit set in `fixed`.
     pub fn new(action: Action, mut events: Vec<Event>, fixed: u32) -> Result<Self, TooManyEvents> {
         if events.len() > Self::MOST_EVENTS {
             return Err(TooManyEvents(events.len()));
@@ -53,13 +53,13 @@ impl EventFilter {
         Ok(Self { action, events, fixed })
     }
 
-    /// Whether a general-purpose counter may count `event`.
+    /// Returns whether a general-purpose counter may count `event`.
     #[inline]
     pub(crate) fn allows(&self, event: Event) -> bool {
         self.events.binary_search(&event).is_ok() == (self.action == Action::Allow)
     }
 
-    /// Whether fixed counter `n` may count: by its bit, whatever event it counts (5eb7fcbdea63).
+    /// Returns whether fixed counter `n` may count: by its bit, whatever event it counts (5eb7fcbdea63).
     #[inline]
     pub(crate) fn allows_fixed(&self, n: usize) -> bool {
         (self.fixed & 1 << n != 0) == (self.action == Action::Allow)

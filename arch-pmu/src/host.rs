@@ -13,7 +13,7 @@ pub enum Touch {
     GlobalCtrl,
 }
 
-/// When a counter is reprogrammed: [paused](HostCounters::pause), then [started](HostCounters::start) or
+/// Time at which a counter is reprogrammed: [paused](HostCounters::pause), then [started](HostCounters::start) or
 /// [stopped](HostCounters::stop) as the registers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reprogram {
@@ -23,7 +23,7 @@ pub enum Reprogram {
     AtEntry,
 }
 
-/// What becomes of a running counter that overflowed.
+/// State of a running counter after its overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterOverflow {
     /// It is reprogrammed before the next guest entry.
@@ -56,14 +56,14 @@ impl Signalled {
 ///
 /// The PMU reports changes and overflows; the host side answers when the counter is reprogrammed.
 pub trait HostCounters {
-    /// A register write changed what the counter counts, or whether it counts.
+    /// Answers when to reprogram a counter after a register write changed what it counts, or whether it counts.
     fn changed(&mut self, counter: CounterId) -> Reprogram;
 
-    /// A running counter overflowed. `near`: its value is in the upper half of its range again, so that its next overflow
-    /// may come before the guest starts it again.
+    /// Answers what to do with a running counter that overflowed. `near`: its value is in the upper half of its range again, so that its
+    /// next overflow may come before the guest starts it again.
     fn overflowed(&mut self, counter: CounterId, near: bool) -> AfterOverflow;
 
-    /// The counters behind the host's overflow signals since the last call.
+    /// Returns the counters behind the host's overflow signals since the last call.
     fn signalled(&mut self) -> Signalled {
         Signalled::ANY
     }
@@ -77,39 +77,39 @@ pub trait HostCounters {
     /// Makes a paused counter count `spec` and signal after `period` counts.
     fn start(&mut self, counter: CounterId, spec: Spec, period: u64);
 
-    /// A paused counter is off: by its own enable, or (`own_enable`) by a global one alone.
+    /// Stops a paused counter, which is off by its own enable, or (`own_enable`) by a global one alone.
     fn stop(&mut self, counter: CounterId, own_enable: bool);
 
-    /// The value of a running counter was moved: it signals after `period` more counts.
+    /// Sets the period of a running counter whose value was moved: it signals after `period` more counts.
     fn set_period(&mut self, counter: CounterId, period: u64);
 
-    /// The guest accessed the counter.
+    /// Notes that the guest accessed the counter.
     fn touch(&mut self, counter: CounterId, touch: Touch);
 
-    /// The guest accessed the counters.
+    /// Notes that the guest accessed the counters.
     fn touch_all(&mut self, counters: CounterSet, touch: Touch) {
         counters.into_iter().for_each(|counter| self.touch(counter, touch));
     }
 
-    /// Counters for which it keeps nothing: to pause or stop one of them would do nothing.
+    /// Returns the counters for which it keeps nothing: to pause or stop one of them would do nothing.
     fn keeps_nothing_for(&self) -> CounterSet {
         CounterSet::EMPTY
     }
 
-    /// Counters to reprogram before the guest entry that is about to happen, beside those [`changed`](Self::changed)
-    /// deferred. `pmi`: the entry delivers a PMI.
+    /// Returns the counters to reprogram before the guest entry that is about to happen, beside those [`changed`](Self::changed) deferred.
+    /// `pmi`: the entry delivers a PMI.
     fn due(&mut self, pmi: bool) -> CounterSet;
 
-    /// The PMI of this entry starts no handler now (LVTPC is masked, or holds no NMI): more counters to reprogram. A PMI that
-    /// LVTPC's mask holds back is one of these: until it is delivered the counters go on.
+    /// Returns more counters to reprogram, because the PMI of this entry starts no handler now (LVTPC is masked, or holds no NMI). A PMI
+    /// that LVTPC's mask holds back is one of these: until it is delivered the counters go on.
     fn pmi_not_handled(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }
 
-    /// The guest is about to be entered; `enabled` are the counters with their own enable on. Called once per entry.
+    /// Does the host side's work before the guest is entered; `enabled` are the counters with their own enable on. Called once per entry.
     fn on_entry(&mut self, enabled: CounterSet);
 
-    /// Counters of [`pmi_not_handled`](Self::pmi_not_handled) were reprogrammed after [`on_entry`](Self::on_entry), for the
-    /// same entry.
+    /// Notes that counters of [`pmi_not_handled`](Self::pmi_not_handled) were reprogrammed after [`on_entry`](Self::on_entry), for the same
+    /// entry.
     fn entry_changed(&mut self) {}
 }

@@ -19,7 +19,7 @@ impl PmuMsr {
     /// Number of [`slot`](Self::slot)s.
     pub const SLOTS: usize = INTEL_SLOTS.1 + AMD_SLOTS.1;
 
-    /// The register behind `index`, whether or not a certain guest has it.
+    /// Returns the register behind `index`, whether or not a certain guest has it.
     #[inline]
     #[must_use]
     pub const fn decode(index: u32) -> Option<Self> {
@@ -33,7 +33,7 @@ impl PmuMsr {
         Some(Self { vendor, row: row as u8, n: n as u8 })
     }
 
-    /// A dense number, for tables.
+    /// Returns a dense number, for tables.
     #[inline]
     #[must_use]
     pub const fn slot(self) -> usize {
@@ -44,7 +44,8 @@ impl PmuMsr {
         first + self.n as usize
     }
 
-    /// The slot of the register behind `index`, as by [`decode`](Self::decode), without its decisions for the indices that guests use most.
+    /// Returns the slot of the register behind `index`, as by [`decode`](Self::decode), without its decisions for the indices that guests
+    /// use most.
     #[inline]
     #[must_use]
     pub fn slot_of(index: u32) -> Option<usize> {
@@ -55,13 +56,13 @@ impl PmuMsr {
         }
     }
 
-    /// Its row of the table.
+    /// Returns its row of the table.
     #[must_use]
     pub fn row(self) -> &'static Row {
         &table(self.vendor)[usize::from(self.row)]
     }
 
-    /// Its name in the manual.
+    /// Returns its name in the manual.
     #[must_use]
     pub fn name(self) -> String {
         let row = self.row();
@@ -69,7 +70,7 @@ impl PmuMsr {
     }
 }
 
-/// The registers of a vendor's PMU.
+/// Returns the registers of a vendor's PMU.
 #[must_use]
 pub fn table(vendor: Vendor) -> &'static [Row] {
     match vendor {
@@ -78,7 +79,7 @@ pub fn table(vendor: Vendor) -> &'static [Row] {
     }
 }
 
-/// The slot of each row's first register among its vendor's, and how many there are.
+/// Returns the slot of each row's first register among its vendor's, and how many there are.
 const fn slots<const N: usize>(rows: &[Row; N]) -> ([usize; N], usize) {
     let (mut slots, mut next, mut row) = ([0; N], 0, 0);
     while row < N {
@@ -110,7 +111,7 @@ static NEAR_SLOTS: [u8; NEAR] = {
     slots
 };
 
-/// First index and count of each gapless range of a vendor's registers, ascending: what an MSR filter lets exit.
+/// Returns first index and count of each gapless range of a vendor's registers, ascending: the ranges that an MSR filter lets exit.
 #[must_use]
 pub fn ranges(vendor: Vendor) -> Vec<(u32, u32)> {
     let mut indices: Vec<_> = table(vendor).iter().flat_map(Row::indices).collect();

@@ -19,7 +19,7 @@ pub struct Lvtpc {
     reserved_high: u16,
 }
 
-/// What an unmasked entry asks for.
+/// Interrupt that an unmasked entry asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// Nothing: the entry is masked. The STATUS bit stays; the interrupt is gone, as on hardware.
@@ -33,7 +33,7 @@ pub enum Delivery {
 }
 
 impl Lvtpc {
-    /// The destination of a PMI now.
+    /// Returns the destination of a PMI now.
     #[must_use]
     pub const fn delivery(self) -> Delivery {
         match (self.masked(), self.mode()) {
@@ -45,11 +45,12 @@ impl Lvtpc {
     }
 }
 
-/// By whom LVTPC is masked, and the PMI that waits for the end of it. On AMD's processors no delivery masks LVTPC, and no PMI waits.
+/// Record of who masked LVTPC, and of a PMI that is deferred until the mask is gone. On AMD's processors no delivery masks LVTPC, and no
+/// PMI waits.
 ///
 /// A delivery masks LVTPC and the guest's handler unmasks it. A handler that restarts the counters first (Linux's "late ack") leaves
 /// a window in which an overflow meets the mask. On hardware it lasts nanoseconds; between two exits of a vCPU it is wide, and a PMI
-/// dropped in it leaves a counter that never interrupts again. Such a PMI is held.
+/// dropped in it leaves a counter that never interrupts again. Such a PMI is deferred.
 ///
 /// The guest's writes of LVTPC are no exits in x2APIC mode. A handler turns no counter's own enable on, so the mask is taken for the
 /// guest's own once that has happened since the delivery.
@@ -57,54 +58,54 @@ impl Lvtpc {
 pub struct Mask {
     /// Own enables that the guest had turned on when a delivery masked LVTPC last.
     delivered_at: Option<u64>,
-    held: bool,
+    deferred: bool,
 }
 
-/// What becomes of a PMI that meets a masked LVTPC.
+/// Fate of a PMI that meets a masked LVTPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// It is held.
-    Held,
-    /// One is held already, and both will be one interrupt.
+    /// It is deferred.
+    Deferred,
+    /// One is deferred already, and both will be one interrupt.
     Joined,
     /// The guest's own mask: it is dropped.
     Guests,
 }
 
 impl Mask {
-    /// Of a LAPIC after its reset.
+    /// Creates the state of a LAPIC after its reset.
     #[must_use]
     pub const fn new() -> Self {
-        Self { delivered_at: None, held: false }
+        Self { delivered_at: None, deferred: false }
     }
 
-    /// A delivery masked LVTPC, after the guest turned on so many own enables. Whether a PMI was held until now: the handler of this
-    /// delivery finds its overflow.
+    /// Notes that a delivery masked LVTPC, after the guest turned on `turned_on` own enables. Returns whether a PMI was deferred until now:
+    /// the handler of this delivery finds its overflow.
     pub const fn by_delivery(&mut self, turned_on: u64) -> bool {
         self.delivered_at = Some(turned_on);
         self.release()
     }
 
-    /// A PMI meets a masked LVTPC.
+    /// Notes that a PMI met a masked LVTPC, and decides its fate.
     pub fn met(&mut self, turned_on: u64) -> Met {
         if self.delivered_at != Some(turned_on) {
             return Met::Guests;
         }
-        if std::mem::replace(&mut self.held, true) { Met::Joined } else { Met::Held }
+        if std::mem::replace(&mut self.deferred, true) { Met::Joined } else { Met::Deferred }
     }
 
-    /// Whether a PMI is held.
+    /// Returns whether a PMI is deferred.
     #[must_use]
-    pub const fn holds(&self) -> bool {
-        self.held
+    pub const fn has_deferred(&self) -> bool {
+        self.deferred
     }
 
-    /// The held PMI is delivered or dropped. Whether there was one.
+    /// Ends the deferral of a PMI, which is delivered or dropped. Returns whether there was one.
     pub const fn release(&mut self) -> bool {
-        std::mem::replace(&mut self.held, false)
+        std::mem::replace(&mut self.deferred, false)
     }
 
-    /// The local APIC was switched off, or reset: no mask of a delivery is left. Whether a PMI was held.
+    /// Forgets the mask of a delivery when the local APIC was switched off or reset. Returns whether a PMI was deferred.
     pub const fn forget(&mut self) -> bool {
         self.delivered_at = None;
         self.release()
@@ -116,9 +117,9 @@ impl Mask {
 pub struct PmiStats {
     /// Overflows of counters (counters, not signals).
     pub overflows: u64,
-    /// Of those, overflows of counters with INT (each asks for a PMI; several may share one).
+    /// Overflows of counters with INT (each asks for a PMI; several may share one).
     pub pmi_requests: u64,
-    /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
+    /// Overflows, among `pmi_requests`, of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
     pub status_shared: u64,
     /// PMIs delivered as NMI.
     pub nmis: u64,
@@ -127,13 +128,13 @@ pub struct PmiStats {
     /// PMIs not delivered because the guest had masked LVTPC or switched the local APIC off, as on hardware (the STATUS bit stays).
     pub masked: u64,
     /// PMIs that met an LVTPC masked by an earlier delivery.
-    pub held: u64,
-    /// Of those, PMIs delivered after the guest had unmasked LVTPC with the overflow still in STATUS.
-    pub late: u64,
-    /// Of those, PMIs that needed no delivery of their own: acknowledged by then, found in STATUS by the handler of another, or dropped
-    /// as the local APIC was switched off or LVTPC was no longer that of the delivery. The rest, besides one that is still held, is
+    pub deferred: u64,
+    /// Deferred PMIs that were delivered after the guest had unmasked LVTPC with the overflow still in STATUS.
+    pub deferred_delivered: u64,
+    /// Deferred PMIs that needed no delivery of their own: the guest had acknowledged the overflow, the handler of another PMI found it in
+    /// STATUS, the local APIC was switched off, or LVTPC was no longer that of the delivery. The rest, besides one that is still deferred, is
     /// among the `undeliverable`.
-    pub settled: u64,
+    pub deferred_dropped: u64,
     /// PMIs that found the NMI of an earlier one still pending, and are no NMI of their own: where a delivery does not mask LVTPC.
     pub merged: u64,
     /// PMIs not delivered because LVTPC held a delivery mode that the VMM does not know.
@@ -143,8 +144,8 @@ pub struct PmiStats {
 }
 
 impl PmiStats {
-    /// By how many overflows a driver that handled `handled` differs. Those of counters without INT ask for no PMI, so that it may or
-    /// may not see them.
+    /// Returns the number of overflows by which a driver that handled `handled` differs. Overflows of counters without INT ask for no PMI,
+    /// so that the driver may or may not see them.
     #[must_use]
     pub const fn overflows_lost(&self, handled: u64) -> u64 {
         let least = self.pmi_requests.saturating_sub(self.status_shared);
@@ -168,12 +169,12 @@ mod tests {
     #[test]
     fn a_pmi_is_held_by_the_mask_of_a_delivery_and_dropped_by_the_guests_own() {
         let mut mask = Mask::default();
-        assert_eq!((mask.met(0), mask.holds()), (Met::Guests, false), "nothing was delivered yet");
+        assert_eq!((mask.met(0), mask.has_deferred()), (Met::Guests, false), "nothing was delivered yet");
         assert!(!mask.by_delivery(3));
-        assert_eq!((mask.met(3), mask.met(3), mask.holds()), (Met::Held, Met::Joined, true));
-        assert_eq!((mask.by_delivery(3), mask.holds()), (true, false), "the next handler finds both");
+        assert_eq!((mask.met(3), mask.met(3), mask.has_deferred()), (Met::Deferred, Met::Joined, true));
+        assert_eq!((mask.by_delivery(3), mask.has_deferred()), (true, false), "the next handler finds both");
         assert_eq!(mask.met(4), Met::Guests, "no handler turns a counter on");
-        assert_eq!((mask.met(3), mask.forget(), mask.met(3)), (Met::Held, true, Met::Guests), "LAPIC off");
+        assert_eq!((mask.met(3), mask.forget(), mask.met(3)), (Met::Deferred, true, Met::Guests), "LAPIC off");
     }
 
     #[test]

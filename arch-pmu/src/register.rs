@@ -1,4 +1,4 @@
-//! What every register's file implements, and the table that a vendor makes of its registers.
+//! The trait that every register's file implements, and the table that a vendor makes of its registers.
 
 use crate::host::HostCounters;
 use crate::state::{State, Vendor};
@@ -9,19 +9,19 @@ pub struct GeneralProtection;
 
 /// A register, or a row of `n` registers of the same kind.
 pub(crate) trait Register<V: Vendor> {
-    /// Whether a guest with `caps` has register `n`.
+    /// Returns whether a guest with `caps` has register `n`.
     fn exists(caps: V::Caps, n: usize) -> bool;
 
     /// Sets the registers to their value at RESET. They are 0, and the counters off.
     fn reset<H: HostCounters>(_state: &mut State<'_, V, H>) {}
 
-    /// The event filter changed.
+    /// Acts on a change of the event filter.
     fn filter_changed<H: HostCounters>(_state: &mut State<'_, V, H>) {}
 
-    /// RDMSR of register `n`.
+    /// Handles RDMSR of register `n`.
     fn read<H: HostCounters>(state: &mut State<'_, V, H>, n: usize) -> u64;
 
-    /// WRMSR of `value` to register `n`.
+    /// Handles WRMSR of `value` to register `n`.
     fn write<H: HostCounters>(state: &mut State<'_, V, H>, n: usize, value: u64) -> Result<(), GeneralProtection>;
 }
 
@@ -30,9 +30,9 @@ pub(crate) trait Register<V: Vendor> {
 pub struct Row {
     /// Index of the first.
     pub first: u32,
-    /// From one to the next.
+    /// Distance from one to the next.
     pub step: u32,
-    /// How many there are on the largest PMU.
+    /// Number of such registers on the largest PMU.
     pub count: u32,
     /// The name in the manual; of several, without their number.
     pub name: &'static str,
@@ -41,14 +41,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row of registers `first` to `last`.
+    /// Creates the row of registers `first` to `last`.
     pub(crate) const fn new(first: u32, last: u32, step: u32, constant: &'static str, section: &'static str) -> Self {
         // The constant has the number of the first of several registers.
         let name = if last > first { constant.split_at(constant.len() - 1).0 } else { constant };
         Self { first, step, count: (last - first) / step + 1, name, section }
     }
 
-    /// The indices of its registers.
+    /// Returns the indices of its registers.
     pub fn indices(&self) -> impl Iterator<Item = u32> + use<> {
         let (first, step) = (self.first, self.step);
         (0..self.count).map(move |n| first + n * step)
@@ -78,7 +78,7 @@ macro_rules! registers {
 
         const ROWS: usize = [$(stringify!($handler),)*].len();
 
-        /// The row of the register behind `index`, and its number in it, whether or not a certain guest has it.
+        /// Returns the row of the register behind `index`, and its number in it, whether or not a certain guest has it.
         #[inline]
         pub(crate) const fn decode(index: u32) -> Option<(usize, usize)> {
             Some(match index {
@@ -93,12 +93,12 @@ macro_rules! registers {
             $(<$handler as Register<$vendor>>::reset(state);)*
         }
 
-        /// The event filter changed.
+        /// Acts on a change of the event filter.
         pub(crate) fn filter_changed<H: HostCounters>(state: &mut State<'_, H>) {
             $(<$handler as Register<$vendor>>::filter_changed(state);)*
         }
 
-        /// RDMSR.
+        /// Handles RDMSR.
         #[inline]
         pub(crate) fn read<H: HostCounters>(state: &mut State<'_, H>, index: u32) -> Result<u64, GeneralProtection> {
             match index {
@@ -108,7 +108,7 @@ macro_rules! registers {
             }
         }
 
-        /// WRMSR.
+        /// Handles WRMSR.
         #[inline]
         pub(crate) fn write<H: HostCounters>(
             state: &mut State<'_, H>,
@@ -143,13 +143,13 @@ pub(crate) fn write_nth<V: Vendor, R: Register<V>, H: HostCounters>(
     if R::exists(*state.caps, n) { R::write(state, n, value) } else { Err(GeneralProtection) }
 }
 
-/// `value` has no bit outside `mask`.
+/// Checks that `value` has no bit outside `mask`.
 #[inline]
 pub(crate) const fn within(value: u64, mask: u64) -> Result<(), GeneralProtection> {
     if value & !mask == 0 { Ok(()) } else { Err(GeneralProtection) }
 }
 
-/// Bits 63:47 of an address are equal.
+/// Checks that bits 63:47 of an address are equal.
 ///
 /// # Errors
 /// #GP for an address that is not canonical.

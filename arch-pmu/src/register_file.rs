@@ -36,7 +36,7 @@ macro_rules! of_vendor {
 }
 
 impl RegisterFile {
-    /// All registers 0, of a PMU with numbers that this vPMU can keep.
+    /// Creates the registers, all 0, of a PMU with numbers that this vPMU can keep.
     pub(crate) fn new(caps: PmuCaps) -> Self {
         match caps.bounded() {
             PmuCaps::Intel(caps) => Self::Intel(caps, intel::Registers::default()),
@@ -60,12 +60,12 @@ impl RegisterFile {
         of_vendor!(self, counters, filter, reset);
     }
 
-    /// The event filter changed.
+    /// Acts on a change of the event filter.
     pub(crate) fn filter_changed<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
         of_vendor!(self, counters, filter, filter_changed);
     }
 
-    /// RDMSR.
+    /// Handles RDMSR.
     #[inline]
     pub(crate) fn read<H: HostCounters>(
         &mut self,
@@ -76,7 +76,7 @@ impl RegisterFile {
         of_vendor!(self, counters, filter, read, index)
     }
 
-    /// WRMSR.
+    /// Handles WRMSR.
     #[inline]
     pub(crate) fn write<H: HostCounters>(
         &mut self,
@@ -88,7 +88,7 @@ impl RegisterFile {
         of_vendor!(self, counters, filter, write, index, value)
     }
 
-    /// The counter that RDPMC's ECX selects.
+    /// Returns the counter that RDPMC's ECX selects.
     pub(crate) const fn rdpmc(&self, ecx: u32) -> Option<CounterId> {
         match self {
             Self::Intel(..) => intel::rdpmc::counter(ecx),
@@ -96,7 +96,7 @@ impl RegisterFile {
         }
     }
 
-    /// A PMI is delivered; some registers let it freeze the counters.
+    /// Freezes the counters at the delivery of a PMI, if a register asks for that.
     #[inline]
     pub(crate) fn freeze_on_pmi<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
         if let Self::Intel(caps, registers) = self {
@@ -104,7 +104,7 @@ impl RegisterFile {
         }
     }
 
-    /// Whether a PMI stops the counters.
+    /// Returns whether a PMI stops the counters.
     pub(crate) const fn freezes_on_pmi(&self) -> bool {
         match self {
             Self::Intel(_, registers) => intel::freezes_on_pmi(registers),

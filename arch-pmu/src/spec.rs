@@ -1,4 +1,4 @@
-//! What a vPMC is asked to count.
+//! Names the event that a vPMC is asked to count.
 
 use std::fmt;
 
@@ -16,25 +16,25 @@ pub const MAX_FIXED: usize = 4;
 pub struct CounterId(u8);
 
 impl CounterId {
-    /// General-purpose counter `n`; `None` if there is no such counter on any guest.
+    /// Returns general-purpose counter `n`; `None` if there is no such counter on any guest.
     #[must_use]
     pub const fn gp(n: usize) -> Option<Self> {
         if n < MAX_GP { Some(Self(n as u8)) } else { None }
     }
 
-    /// Fixed counter `n`; `None` if there is no such counter on any guest.
+    /// Returns fixed counter `n`; `None` if there is no such counter on any guest.
     #[must_use]
     pub const fn fixed(n: usize) -> Option<Self> {
         if n < MAX_FIXED { Some(Self((MAX_GP + n) as u8)) } else { None }
     }
 
-    /// Its place in an array of [`MAX_COUNTERS`].
+    /// Returns its place in an array of [`MAX_COUNTERS`].
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The fixed counter's number, if it is one.
+    /// Returns the fixed counter's number, if it is one.
     #[must_use]
     pub const fn as_fixed(self) -> Option<usize> {
         (self.0 as usize).checked_sub(MAX_GP)
@@ -61,31 +61,31 @@ impl CounterSet {
     /// Every counter a guest may have.
     pub const ALL: Self = Self((1 << MAX_COUNTERS) - 1);
 
-    /// Those in both.
+    /// Returns the counters in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those in one of both.
+    /// Returns the counters in exactly one of both sets.
     #[must_use]
     pub const fn xor(self, other: Self) -> Self {
         Self(self.0 ^ other.0)
     }
 
-    /// Those not in this.
+    /// Returns the counters not in this set.
     #[must_use]
     pub const fn complement(self) -> Self {
         Self(!self.0 & Self::ALL.0)
     }
 
-    /// A bit for each counter, by [`CounterId::index`].
+    /// Returns a bit for each counter, by [`CounterId::index`].
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0 as u16
     }
 
-    /// The counters of `bits`; bits of no counter are ignored.
+    /// Returns the counters of `bits`; bits of no counter are ignored.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits as u32 & Self::ALL.0)
@@ -115,13 +115,13 @@ impl CounterSet {
         }
     }
 
-    /// Whether it is in.
+    /// Returns whether `counter` is in the set.
     #[must_use]
     pub const fn contains(self, counter: CounterId) -> bool {
         self.0 & 1 << counter.0 != 0
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -162,7 +162,7 @@ impl Iterator for CounterSetIter {
     }
 }
 
-/// Whose PMU: the same event has another encoding on the other's.
+/// Vendor of a PMU: the same event has another encoding on the other's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Vendor {
     /// Intel's architectural PMU.
@@ -210,39 +210,39 @@ pub struct Selection {
     pub invert: bool,
     /// Only inside transactions.
     pub in_tx: bool,
-    /// Not inside aborted transactions.
+    /// Only outside aborted transactions.
     pub in_txcp: bool,
     /// Only in the guests of the counter's owner.
     pub guest_only: bool,
     /// Only outside of guests of the counter's owner.
     pub host_only: bool,
-    /// Whose encoding.
+    /// Vendor of the encoding.
     #[bits(1)]
     pub vendor: Vendor,
     #[bits(24)]
     __: u32,
 }
 
-/// Where the event of a vPMC is selected.
+/// Register that selects the event of a vPMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A general-purpose counter's selector.
     Selector(Selection),
     /// A fixed counter and its nibble of IA32_FIXED_CTR_CTRL.
     Fixed {
-        /// Which fixed counter.
+        /// Number of the fixed counter.
         index: u8,
         /// OS 0, USR 1, ANY 2, PMI 3.
         control: u8,
     },
 }
 
-/// What a vPMC is asked to count. Equal specs may share a host event.
+/// Event that a vPMC is asked to count. Equal specs may share a host event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec(pub Source);
 
 impl Spec {
-    /// Counts in ring 3.
+    /// Returns whether it counts in ring 3.
     #[must_use]
     pub const fn user(self) -> bool {
         match self.0 {
@@ -251,7 +251,7 @@ impl Spec {
         }
     }
 
-    /// Counts in ring 0.
+    /// Returns whether it counts in ring 0.
     #[must_use]
     pub const fn kernel(self) -> bool {
         match self.0 {
@@ -260,8 +260,8 @@ impl Spec {
         }
     }
 
-    /// Whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host PMI
-    /// would see a count below the period (KVM creates it with period 0).
+    /// Returns whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host PMI would see a count
+    /// below the period (KVM creates it with period 0).
     #[must_use]
     pub const fn samples(self) -> bool {
         match self.0 {
@@ -270,7 +270,7 @@ impl Spec {
         }
     }
 
-    /// Whether it counts by transactions: IN_TX or IN_TXCP.
+    /// Returns whether it counts by transactions: IN_TX or IN_TXCP.
     #[must_use]
     pub const fn is_transactional(self) -> bool {
         match self.0 {
@@ -279,7 +279,7 @@ impl Spec {
         }
     }
 
-    /// Whose encoding the event has. Fixed counters are Intel's.
+    /// Returns the vendor whose encoding the event has. Fixed counters are Intel's.
     #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self.0 {
@@ -288,7 +288,7 @@ impl Spec {
         }
     }
 
-    /// What `PERF_TYPE_RAW` takes on a host of the event's vendor; `None` for a fixed counter.
+    /// Returns the config for `PERF_TYPE_RAW` on a host of the event's vendor; `None` for a fixed counter.
     #[must_use]
     pub const fn raw_config(self) -> Option<u64> {
         match self.0 {
@@ -299,8 +299,8 @@ impl Spec {
 }
 
 impl Selection {
-    /// Event, umask, edge, invert, counter mask, IN_TX, IN_TXCP: what selects the event itself. KVM's `raw_event_mask` has the
-    /// same bits where the host has TSX (`intel_pmu_refresh`), and for AMD (AMD64_RAW_EVENT_MASK).
+    /// Returns the fields that select the event itself: event, umask, edge, invert, counter mask, IN_TX, IN_TXCP. KVM's `raw_event_mask`
+    /// has the same bits where the host has TSX (`intel_pmu_refresh`), and for AMD (AMD64_RAW_EVENT_MASK).
     #[must_use]
     pub const fn raw_config(self) -> u64 {
         let flags = (self.edge() as u64) << 18 | (self.invert() as u64) << 23;
@@ -312,7 +312,7 @@ impl Selection {
         }
     }
 
-    /// umask << 8 | event select, as lists of events have it; of a select with more than 8 bits the lower ones.
+    /// Returns umask << 8 | event select, as lists of events have it; of a select with more than 8 bits the lower ones.
     #[must_use]
     pub const fn code(self) -> u16 {
         (self.umask() as u16) << 8 | self.select() & 0xff

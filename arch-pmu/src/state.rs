@@ -1,11 +1,11 @@
-//! What a register acts on: the counting core, and the registers of one vendor that are more than views of it.
+//! State that a register acts on: the counting core, and the registers of one vendor that are more than views of it.
 
 use crate::counters::Counters;
 use crate::filter::EventFilter;
 
 /// A vendor's PMU.
 pub(crate) trait Vendor {
-    /// Which PMU the guest has.
+    /// Description of the guest's PMU.
     type Caps: Copy;
     /// Register values as the guest wrote them; 0 by default.
     type Registers;

@@ -19,7 +19,7 @@ pub struct Vpmu<H> {
 }
 
 impl<H: HostCounters> Vpmu<H> {
-    /// A PMU at RESET.
+    /// Creates a PMU at RESET.
     pub fn new(caps: impl Into<PmuCaps>, host: H) -> Self {
         let mut registers = RegisterFile::new(caps.into());
         let caps = registers.caps();
@@ -29,7 +29,7 @@ impl<H: HostCounters> Vpmu<H> {
         Self { counters, filter, registers }
     }
 
-    /// RESET: stops every counter and sets the registers to their reset values. No PMI from before outlives it.
+    /// Handles RESET: stops every counter and sets the registers to their reset values. No PMI from before outlives it.
     pub fn reset(&mut self) {
         self.counters.reset();
         self.registers.reset(&mut self.counters, &self.filter);
@@ -44,12 +44,12 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.reprogram_all_at_entry();
     }
 
-    /// The guest's PMU.
+    /// Returns the guest's PMU.
     pub fn caps(&self) -> PmuCaps {
         self.registers.caps()
     }
 
-    /// The host side of the counters.
+    /// Returns the host side of the counters.
     pub fn host(&mut self) -> &mut H {
         self.counters.host()
     }
@@ -59,17 +59,17 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.into_host()
     }
 
-    /// Whether an overflow awaits its PMI.
+    /// Returns whether an overflow awaits its PMI.
     pub fn pmi_requested(&self) -> bool {
         self.counters.pmi_requested()
     }
 
-    /// Overflows so far.
+    /// Returns the counts of overflows so far.
     pub fn stats(&self) -> VpmuStats {
         self.counters.stats()
     }
 
-    /// The guest reads MSR `index`.
+    /// Handles the guest's read of MSR `index`.
     ///
     /// # Errors
     /// #GP if the guest has no such register.
@@ -77,7 +77,7 @@ impl<H: HostCounters> Vpmu<H> {
         self.registers.read(&mut self.counters, &self.filter, index)
     }
 
-    /// The guest writes MSR `index`.
+    /// Handles the guest's write of MSR `index`.
     ///
     /// # Errors
     /// #GP if the guest has no such register, or it does not take `value`.
@@ -85,7 +85,7 @@ impl<H: HostCounters> Vpmu<H> {
         self.registers.write(&mut self.counters, &self.filter, index, value)
     }
 
-    /// RDPMC with `ecx`: the counter's value in its full width.
+    /// Handles RDPMC with `ecx`: returns the counter's value in its full width.
     ///
     /// # Errors
     /// #GP for a counter or counter type that this PMU does not have. Privilege (CPL, CR4.PCE) is the caller's matter.
@@ -94,23 +94,24 @@ impl<H: HostCounters> Vpmu<H> {
         Ok(self.counters.read(counter.ok_or(GeneralProtection)?))
     }
 
-    /// A signal said that a host event overflowed: looks at the counters behind it, and returns how many overflowed.
+    /// Looks, after a signal that a host event overflowed, at the counters behind it, and returns how many overflowed.
     pub fn kick(&mut self) -> u32 {
         self.counters.kick()
     }
 
-    /// Everything due before the guest is entered: failed starts, counters to reprogram, release by the strategy.
+    /// Does everything due before the guest is entered: failed starts, counters to reprogram, release by the strategy.
     pub fn enter(&mut self) {
         self.counters.enter();
     }
 
-    /// Whether [`enter`](Self::enter) and [`take_pmi`](Self::take_pmi) have nothing to do but what the host side has at each entry.
+    /// Returns whether [`enter`](Self::enter) and [`take_pmi`](Self::take_pmi) have nothing to do beyond the host side's own work at each
+    /// entry.
     #[inline]
     pub const fn is_quiet(&self) -> bool {
         self.counters.is_quiet()
     }
 
-    /// Whether a PMI is due; the caller delivers it. With freeze-on-PMI the counters stop here.
+    /// Returns whether a PMI is due; the caller delivers it. With freeze-on-PMI the counters stop here.
     pub fn take_pmi(&mut self) -> bool {
         let due = self.counters.take_pmi();
         if due {
@@ -119,23 +120,23 @@ impl<H: HostCounters> Vpmu<H> {
         due
     }
 
-    /// Whether STATUS has an overflow that asked for a PMI: a handler that starts now finds it.
+    /// Returns whether STATUS has an overflow that asked for a PMI: a handler that starts now finds it.
     pub fn pmi_unacknowledged(&self) -> bool {
         self.counters.pmi_unacknowledged()
     }
 
-    /// How often the guest turned a counter's own enable on. A PMI's handler does not.
+    /// Returns how often the guest turned a counter's own enable on. A PMI's handler does not.
     pub fn turned_on(&self) -> u64 {
         self.counters.turned_on()
     }
 
-    /// Whether the guest has all counters off by their global enables, and turns them on again by a write of them. A PMI that freezes
-    /// the counters may have turned them off instead.
+    /// Returns whether the guest has all counters off by their global enables, and turns them on again by a write of them. A PMI that
+    /// freezes the counters may have turned them off instead.
     pub fn guest_has_all_off(&self) -> bool {
         self.counters.global().is_empty() && !self.registers.freezes_on_pmi()
     }
 
-    /// The PMI that was taken starts no handler yet: LVTPC is masked, or has no NMI.
+    /// Reprograms counters because the PMI that was taken starts no handler yet: LVTPC is masked, or has no NMI.
     pub fn pmi_not_handled(&mut self) {
         self.counters.pmi_not_handled();
     }

@@ -1,27 +1,28 @@
-//! When the floor's timer is set: once per PMI, once where a guest with its counters off starts them by itself (as at a turn's begin), at most
-//! twice at its task switch or rotation, and not while its handler runs unless a counter is due more than 500 µs before the timer.
+//! Decides when the floor's timer is set: once per PMI, once where a guest with its counters off starts them by itself (as at a turn's
+//! begin), at most twice at its task switch or rotation, and not while its handler runs unless a counter is due more than 500 µs before the
+//! timer.
 //!
-//! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's last write
-//! there starts the counters. So it is set one step earlier, in the entry that brings the PMI, for the time at which the counters
-//! will be due again if the handler takes about as long as others did and re-arms what overflowed as it did before. A timer that
-//! is then early signals again after a short interval, without a call; one that is late lengthens a period by that much. Where many
-//! signals in a row bring nothing the interval is doubled: an exit of that host may take longer, and the guest would not get on.
+//! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's last write there
+//! starts the counters. It is therefore set one step earlier, in the entry that brings the PMI, for the time at which the counters will be
+//! due again if the handler takes about as long as others did and re-arms what overflowed as it did before. A timer that is then early
+//! signals again after a short interval, without a call; one that is late lengthens a period by that much. After many consecutive signals
+//! in vain the interval is doubled: an exit of that host may take longer than it, and the guest would make no progress.
 //!
-//! Times are in the units of whoever asks: TSC ticks, or a simulation's nanoseconds.
+//! Times are in the caller's units: TSC ticks, or a simulation's nanoseconds.
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
 /// Shortest interval after an early signal.
 const SHORTEST_US: u64 = 20;
-/// Longest one.
+/// Longest interval after an early signal.
 const LONGEST_US: u64 = 500;
-/// The interval is this part of the shortest period.
+/// Divisor of the shortest period that gives the interval.
 const PART: u64 = 16;
-/// A signal that comes this many intervals too early is worth a call.
+/// A signal that comes this many intervals too early justifies a call.
 const EARLY: u64 = 2 * PART;
-/// So many entries in a row that a signal brought, none with an overflow: on a host whose exits take longer than the interval the
-/// guest would not get on.
-const STARVED: u32 = 32;
+/// After this many consecutive entries that a signal caused, none with an overflow, the interval is lengthened: on a host whose exits take
+/// longer than the interval the guest would make no progress.
+const STARVATION_LIMIT: u32 = 32;
 /// Longest interval that such a guest is given, and that a host is said to need.
 const PATIENT_US: u64 = 8000;
 
@@ -42,7 +43,7 @@ pub enum Setting {
     Off,
 }
 
-/// How far the guest is with an overflow.
+/// Stages of the guest's work on an overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// None is under way.
@@ -61,7 +62,7 @@ struct Counter {
     due: u64,
     /// The guest's period: from its start to its overflow, and by how much the overflow before was late.
     period: u64,
-    /// By how much its last overflow was late; `None` once it was started again.
+    /// Lateness of its last overflow; `None` once it was started again.
     late: Option<u64>,
 }
 
@@ -73,22 +74,22 @@ pub struct Arming {
     setting: Setting,
     /// Counters were started outside of a handler since then.
     restarted: bool,
-    /// When the overflow that is under way was seen.
+    /// Time at which the overflow that is under way was seen.
     seen: u64,
     /// Counters that were found to have overflowed, in this handler so far.
     found: usize,
-    /// When the first of those was due that were found since the last entry.
+    /// Time at which the first of the counters found since the last entry was due.
     signalled: Option<u64>,
-    /// How long it takes from an overflow to counters that run again, by the number of counters found by its entry; the median.
+    /// Median time from an overflow until counters run again, by the number of counters that its entry found.
     handler: [u64; COUNTS],
-    /// Which of them is the handler's that is under way.
+    /// Index into `handler` of the handler that is under way.
     kind: usize,
     per_us: u64,
     /// Shortest interval on this host.
     least: u64,
-    /// The same, longer after entries in a row that a signal brought in vain.
+    /// Shortest interval in use: longer than `least` after consecutive entries that a signal caused in vain.
     shortest: u64,
-    /// Those entries.
+    /// Number of those consecutive entries.
     vain: u32,
     /// Signals of the setting at the last entry.
     signals: u64,
@@ -97,7 +98,7 @@ pub struct Arming {
 }
 
 impl Arming {
-    /// For a clock of `per_us` units a microsecond.
+    /// Creates one for a clock of `per_us` units a microsecond.
     #[must_use]
     pub fn new(per_us: u64) -> Self {
         Self {
@@ -119,7 +120,7 @@ impl Arming {
         }
     }
 
-    /// The same on a host where signals that follow each other sooner would leave the thread no time between them.
+    /// Raises the shortest interval, for a host on which signals that follow each other sooner would leave the thread no time between them.
     #[must_use]
     pub fn with_least_interval(mut self, least: u64) -> Self {
         self.least = least.clamp(SHORTEST_US * self.per_us, PATIENT_US * self.per_us);
@@ -127,7 +128,7 @@ impl Arming {
         self
     }
 
-    /// A counter starts at `now` and is due after `period`.
+    /// Notes that a counter starts at `now` and is due after `period`.
     pub fn started(&mut self, counter: CounterId, now: u64, period: u64) {
         let counter = &mut self.counters[counter.index()];
         counter.due = now.saturating_add(period);
@@ -135,7 +136,7 @@ impl Arming {
         let wrapped = self.stage != Stage::Handled && counter.late.is_some();
         match counter.late {
             Some(_) if wrapped => {}
-            // As perf does: what is too late by a whole period begins anew.
+            // A period that is late by a whole one begins anew, as in perf.
             Some(late) if late < counter.period => (counter.period, counter.late) = (period.saturating_add(late), None),
             Some(_) => (counter.period, counter.late) = (period, None),
             None if counter.period == 0 => counter.period = period,
@@ -147,9 +148,9 @@ impl Arming {
         }
     }
 
-    /// A running counter is due `period` after `now`: the guest wrote it, or a signal was early and its period is set anew. A handler
-    /// that leaves its counters on, as that of AMD's PERFCTR_CORE, arms them again by a write, and is over once it has done that with
-    /// each that overflowed.
+    /// Notes that a running counter is due `period` after `now`: the guest wrote it, or a signal was early and its period is set anew. A
+    /// handler that leaves its counters on, as that of AMD's PERFCTR_CORE, arms them again by a write, and is over once it has done that
+    /// with each that overflowed.
     pub fn moved(&mut self, counter: CounterId, now: u64, period: u64) {
         let counter = &mut self.counters[counter.index()];
         let due = now.saturating_add(period);
@@ -167,7 +168,7 @@ impl Arming {
         }
     }
 
-    /// A running counter was found to have overflowed.
+    /// Notes that a running counter was found to have overflowed.
     pub fn overflowed(&mut self, counter: CounterId, now: u64) {
         let counter = &mut self.counters[counter.index()];
         counter.late = Some(now.saturating_sub(counter.due));
@@ -179,19 +180,20 @@ impl Arming {
         self.vain = 0;
     }
 
-    /// When the first of the counters was due that were found to have overflowed since the last entry.
+    /// Takes the time at which the first of the counters was due that were found to have overflowed since the last entry.
     pub const fn take_signalled(&mut self) -> Option<u64> {
         self.signalled.take()
     }
 
-    /// Whether an [entry](Self::entry) with no counter running has nothing to do: the handler runs, as at the entry before.
+    /// Returns whether an [entry](Self::entry) with no counter running has nothing to do because the handler runs, as at the entry before.
     #[inline]
     #[must_use]
     pub fn is_in_handler(&self) -> bool {
         self.stage == Stage::Handled && self.signalled.is_none()
     }
 
-    /// Before a guest entry with these counters running. A setting that is returned is made now; `now` is asked for where it matters.
+    /// Decides on a new setting before a guest entry with these counters running. A setting that is returned is made now; `now` is asked
+    /// for where it matters.
     #[inline]
     pub fn entry(&mut self, running: CounterSet, now: impl FnOnce() -> u64) -> Option<Setting> {
         self.signalled = None;
@@ -224,7 +226,7 @@ impl Arming {
         Some(wanted)
     }
 
-    /// The setting with a longer interval, where signals bring the guest back again and again and none finds an overflow.
+    /// Returns the setting with a longer interval, where signals bring the guest back again and again and none finds an overflow.
     fn starved(&mut self, now: u64) -> Option<Setting> {
         let Setting::At { first, every } = self.setting else { return None };
         let signals = if first <= now { (now - first) / every + 1 } else { 0 };
@@ -233,16 +235,16 @@ impl Arming {
         }
         self.vain += 1;
         let longest = PATIENT_US * self.per_us;
-        if self.vain < STARVED || every >= longest {
+        if self.vain < STARVATION_LIMIT || every >= longest {
             return None;
         }
         (self.vain, self.shortest) = (0, (every * 2).min(longest));
         Some(Setting::At { first: now.saturating_add(self.shortest), every: self.shortest })
     }
 
-    /// The vCPU rests: a signal would disturb others.
+    /// Stops the signals while the vCPU rests, because one would disturb others.
     pub fn rest(&mut self) -> Option<Setting> {
-        // A handler's time has no rest in it, and an overflow that was found as the guest switched its counters off has no handler.
+        // The time of a handler excludes a rest, and an overflow that was found when the guest switched its counters off has no handler.
         (self.stage, self.found) = (Stage::Idle, 0);
         self.counters.iter_mut().for_each(|counter| counter.late = None);
         (self.setting != Setting::Off).then(|| {
@@ -251,7 +253,7 @@ impl Arming {
         })
     }
 
-    /// The setting with counters that were not just found to have overflowed; `None`: the timer is well as it is.
+    /// Returns the setting with counters that were not just found to have overflowed; `None`: the timer is well as it is.
     fn idle(&self, running: CounterSet, now: u64) -> Option<Setting> {
         let due = running.into_iter().map(|counter| self.counters[counter.index()].due).min();
         match (due, self.setting) {
@@ -261,7 +263,7 @@ impl Arming {
             (Some(due), Setting::Off) => Some(self.at(running, due.max(now))),
             (Some(due), Setting::At { every, .. }) => {
                 let next = self.next(now)?;
-                // The guest started counters by itself, as after a task switch: that is worth a call.
+                // The guest started counters by itself, as after a task switch: that justifies a call.
                 let (late_by, early_by) = if self.restarted { (every / 4, every) } else { (every, every * EARLY) };
                 let late = next > due.max(now).saturating_add(late_by);
                 let early = due > next.saturating_add(early_by);
@@ -270,7 +272,7 @@ impl Arming {
         }
     }
 
-    /// The setting where a counter is due long before the timer signals; `None`: none is.
+    /// Returns the setting where a counter is due long before the timer signals; `None`: none is.
     fn much_earlier(&self, running: CounterSet, now: u64) -> Option<Setting> {
         let ahead = |counter: &CounterId| {
             let Counter { due, late, .. } = self.counters[counter.index()];
@@ -281,7 +283,7 @@ impl Arming {
         (self.next(now)? > due.saturating_add(LONGEST_US * self.per_us)).then(|| self.at(running, due))
     }
 
-    /// When the timer signals next; `None` if it is off.
+    /// Returns when the timer signals next; `None` if it is off.
     const fn next(&self, now: u64) -> Option<u64> {
         match self.setting {
             Setting::At { first, every } if first <= now => Some(now + every - (now - first) % every),
@@ -290,14 +292,14 @@ impl Arming {
         }
     }
 
-    /// The setting for the time after the handler that is about to run.
+    /// Returns the setting for the time after the handler that is about to run.
     fn after_handler(&self, running: CounterSet, now: u64) -> Setting {
-        let of = |counter: CounterId| {
+        let due_after = |counter: CounterId| {
             let Counter { due, period, late } = self.counters[counter.index()];
             // A period that began late is as much shorter.
             late.map_or(due, |late| now.saturating_add(if late < period { period - late } else { period }))
         };
-        let due = running.into_iter().map(of).min().unwrap_or(now);
+        let due = running.into_iter().map(due_after).min().unwrap_or(now);
         self.at(running, due.max(now).saturating_add(self.handler[self.kind]))
     }
 
@@ -336,7 +338,7 @@ mod tests {
         set
     }
 
-    /// A guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each overflow was seen, and the
+    /// Simulates a guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each overflow was seen, and the
     /// settings made outside and inside of handlers.
     fn run(pmis: u64, took: impl Fn(u64) -> u64) -> (Vec<u64>, u64, u64) {
         let (mut arming, mut now, mut left) = (Arming::new(1), 0, PERIOD);
@@ -432,7 +434,7 @@ mod tests {
             assert!(entries < 200, "the guest starves with {:?}", arming.setting);
             arming.entry(running(), || now);
             let next = arming.next(now).unwrap();
-            // What the signal leaves of the time until it comes, less the way into the guest.
+            // The guest runs for the time until the signal, less the way into the guest.
             left -= i64::try_from((next - now).saturating_sub(exit)).unwrap().min(left);
             now = next.max(now + exit);
         }

@@ -1,11 +1,11 @@
-//! What creating an event costs, and what a system call does.
+//! Measures the cost of creating an event, and of a system call.
 
 use std::time::{Duration, Instant};
 
 use crate::sys;
 
-/// Nanoseconds of a cheap system call on this host, the fastest of eight: the measure of what a signal costs, which takes some tens as long. It grows
-/// on nested and emulated hosts, and under a tracer.
+/// Returns the nanoseconds of a cheap system call on this host, the fastest of eight: the measure of a signal's cost, which is some tens of
+/// it. It grows on nested and emulated hosts, and under a tracer.
 pub(crate) fn cheapest_call_ns() -> u64 {
     let call = || {
         let begin = Instant::now();
@@ -15,20 +15,20 @@ pub(crate) fn cheapest_call_ns() -> u64 {
     (0..8).map(|_| call()).min().unwrap_or(0)
 }
 
-/// How long it took to create an event, and to give it back.
+/// Time it took to create an event and to close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// To open it.
+    /// Time to open it.
     pub open: Duration,
-    /// To close it.
+    /// Time to close it.
     pub close: Duration,
 }
 
 impl Cost {
-    /// Of one event that `open` makes and `close` gives back.
+    /// Measures one event that `open` opens and `close` closes.
     ///
     /// # Errors
-    /// That of `open`.
+    /// The error of `open`.
     pub fn of<E, F>(open: impl FnOnce() -> Result<E, F>, close: impl FnOnce(E)) -> Result<Self, F> {
         let begin = Instant::now();
         let event = open()?;

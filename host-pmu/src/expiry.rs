@@ -1,4 +1,4 @@
-//! What an expiry of a clock costs.
+//! Measures the cost of an expiry of a clock.
 
 use std::io;
 
@@ -12,11 +12,12 @@ use crate::sys;
 const EXPIRE_NS: u64 = 100_000;
 /// Expiries of a measurement at least.
 const EXPIRIES: u64 = 40;
-/// Of the ring for their records.
+/// Size of the ring for the events' records.
 const RING_PAGES: usize = 4;
 
-/// What an expiry of a `cpu-clock` event takes from its thread, ns: how much longer the same work takes the thread while one goes on, by its expiries. A
-/// value for each of `rounds`; chance may make one negative. The event records and signals as those of a vCPU do.
+/// Measures the time that an expiry of a `cpu-clock` event takes from its thread, ns: the additional time of the same work while such an
+/// event runs, divided by the number of expiries. A value for each of `rounds`; chance may make one negative. The event records and signals
+/// as those of a vCPU do.
 ///
 /// # Errors
 /// The host refuses the event.
@@ -33,7 +34,7 @@ fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
     let event = sys::open_on_this_thread(event_attr(EventKind::CpuClock, spec, period), None)?;
     sys::disable(&event)?;
     sys::signal_this_thread(&event)?;
-    // Without a ring, as where a user may lock no memory, there are no records.
+    // A user who may lock no memory has no ring, and the event no records.
     let mut ring = sys::Ring::map(&event, RING_PAGES).ok();
     let mut steps = 1 << 16;
     while work(steps) < EXPIRIES * period {
@@ -53,7 +54,7 @@ fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
     Ok(found)
 }
 
-/// Thread time of so many steps.
+/// Measures the thread time of `steps` steps.
 fn work(steps: u64) -> u64 {
     let begin = sys::thread_ns();
     for step in 0..steps {

@@ -1,8 +1,8 @@
 //! No host event at all: the time-stamp counter counts and a timer signals.
 //!
-//! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter advances by
-//! one per TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer. Of a PMI the
-//! timer costs one call, before the guest's handler; further ones where the guest starts its counters by itself: see [`crate::arming`].
+//! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter advances by one per
+//! TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer. For a PMI the timer costs
+//! one call, before the guest's handler, and further ones where the guest starts its counters by itself: see [`crate::arming`].
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
@@ -46,12 +46,12 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// For the calling thread, the one that the timer signals. One count per TSC tick.
+    /// Creates it for the calling thread, the one that the timer signals. One count per TSC tick.
     pub fn new(tsc_khz: u64) -> Result<Self, TimerError> {
         Self::with_pace(tsc_khz, Scale::ONE)
     }
 
-    /// The same with `counts` per millisecond.
+    /// Creates the host side of the floor with `counts` per millisecond in place of the TSC's rate.
     pub fn counting_per_ms(tsc_khz: u64, counts: u64) -> Result<Self, TimerError> {
         Self::with_pace(tsc_khz, Scale::new(counts, tsc_khz))
     }
@@ -72,7 +72,7 @@ impl Floor {
         })
     }
 
-    /// Guest entries so far.
+    /// Returns the number of guest entries so far.
     #[must_use]
     pub const fn entries(&self) -> u64 {
         self.entries
@@ -83,8 +83,8 @@ impl Floor {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// The VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return. The signal of an overflow is the
-    /// first at which its counter was due; one of no overflow has no latency.
+    /// Notes that the VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return. The signal of an overflow is
+    /// the first at which its counter was due; one of no overflow has no latency.
     fn saw_signal_at(&mut self, now: u64, since_return: u64) {
         let Some(due) = self.arming.take_signalled().filter(|_| self.first > 0) else { return };
         let ahead = due.saturating_sub(self.first);

@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use crate::sys;
 
-/// SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second one would say nothing
-/// more; queued ones would use up the limit of all processes of the user.
+/// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second one would say
+/// nothing more; queued ones would use up the limit of all processes of the user.
 #[must_use]
 pub const fn signal() -> i32 {
     sys::SIGIO
@@ -21,7 +21,7 @@ pub fn silence_all() -> io::Result<usize> {
     sys::disable_all()
 }
 
-/// Why there is no timer.
+/// Reason why there is no timer.
 #[derive(Debug, Error)]
 pub enum TimerError {
     /// Each timer has a place in the queue of signals, which all processes of a user share.
@@ -75,12 +75,12 @@ impl Owner {
 pub struct Timer(sys::ThreadTimer);
 
 impl Timer {
-    /// For the calling thread.
+    /// Creates it for the calling thread.
     pub fn new() -> Result<Self, TimerError> {
         Ok(Self(sys::ThreadTimer::new(signal())?))
     }
 
-    /// One kick after `ns`, in the place of one that is due; 0 for none.
+    /// Sets one kick after `ns`, in the place of one that is due; 0 for none.
     pub fn set(&self, ns: u64) {
         // No value is refused, and the timer lives as long as this.
         let _ = self.0.arm(ns, 0);
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn a_full_queue_of_signals_has_its_cause_and_its_remedy() {
-        let of = |errno| TimerError::from(io::Error::from_raw_os_error(errno)).to_string();
-        let full = of(libc::EAGAIN);
+        let message = |errno| TimerError::from(io::Error::from_raw_os_error(errno)).to_string();
+        let full = message(libc::EAGAIN);
         assert!(full.contains("ulimit -i") && full.contains("SigQ"), "{full}");
-        assert!(!of(libc::EINVAL).contains("ulimit"));
+        assert!(!message(libc::EINVAL).contains("ulimit"));
     }
 }

@@ -57,7 +57,7 @@ pub fn costs(key: &BackendKey, times: usize) -> Result<Vec<Cost>, HostError> {
     if !key.has_host_events() {
         return Ok(Vec::new());
     }
-    // The scale of clocks does not matter to what a call costs.
+    // The scale of clocks does not matter to the cost of a call.
     let mut backend = PerfBackend::new(key, 1_000_000)?;
     (0..times)
         .map(|_| {
@@ -70,8 +70,8 @@ pub fn costs(key: &BackendKey, times: usize) -> Result<Vec<Cost>, HostError> {
         .collect()
 }
 
-/// Counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`: 0 where the PMU knows guest mode, as a
-/// processor's does. One that a VMM made of a clock may not.
+/// Measures the counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`: 0 where the PMU
+/// knows guest mode, as a processor's does. One that a VMM made of a clock may not.
 ///
 /// # Errors
 /// The reason why it does not open or count.

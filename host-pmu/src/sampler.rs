@@ -42,7 +42,7 @@ pub struct SampledEvent {
 }
 
 impl SampledEvent {
-    /// `type` and `config` of its attribute; those of a tracepoint are the host's.
+    /// Returns `type` and `config` of its attribute; those of a tracepoint are the host's.
     ///
     /// # Errors
     /// This host has no such tracepoint, or hides it.
@@ -56,7 +56,7 @@ impl SampledEvent {
         }
     }
 
-    /// The names of those that are no tracepoints, and no raw ones.
+    /// Returns the names of the events that are neither tracepoints nor raw ones.
     pub fn named() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _, _)| *name)
     }
@@ -73,19 +73,19 @@ impl SampledEvent {
         (0..times).map(|_| Cost::of(open, drop)).collect()
     }
 
-    /// Whether it counts time.
+    /// Returns whether it counts time.
     #[must_use]
     pub const fn is_clock(&self) -> bool {
         self.type_ == PERF_TYPE_SOFTWARE
     }
 
-    /// Whether it is a tracepoint of the host.
+    /// Returns whether it is a tracepoint of the host.
     #[must_use]
     pub const fn is_tracepoint(&self) -> bool {
         self.tracepoint.is_some()
     }
 
-    /// Whether the host's PMU counts it, in guest mode only.
+    /// Returns whether the host's PMU counts it, in guest mode only.
     #[must_use]
     pub const fn is_hardware(&self) -> bool {
         matches!(self.type_, PERF_TYPE_HARDWARE | PERF_TYPE_RAW)
@@ -124,17 +124,17 @@ impl FromStr for SampledEvent {
     }
 }
 
-/// How often an event samples.
+/// Rate at which an event samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// So many samples a second: of a clock exactly, of other events as the kernel adjusts the period.
+    /// Samples a second: exact for a clock; for other events the kernel adjusts the period to reach it.
     Hertz(u64),
     /// One sample in so many counts; of a clock they are ns.
     Period(u64),
 }
 
 impl Rate {
-    /// `sample_period` or `sample_freq` of an attribute, and whether it is the latter. A clock has a fixed period always.
+    /// Returns `sample_period` or `sample_freq` of an attribute, and whether it is the latter. A clock has a fixed period always.
     #[must_use]
     pub fn of(self, event: &SampledEvent) -> (u64, bool) {
         match self {
@@ -156,7 +156,7 @@ pub struct Overflow {
     pub period: u64,
 }
 
-/// What a look at the rings found beside overflows.
+/// Findings of a look at the rings, beside the overflows themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Overflows.

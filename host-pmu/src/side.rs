@@ -5,47 +5,48 @@ use arch_pmu::HostCounters;
 use crate::backend::step::StepCounts;
 use crate::stats::{HostSide, OpStats};
 
-/// A host side and its own accounts, beyond what the PMU asks of it.
+/// A host side with its accounts, beyond the interface that the PMU needs.
 pub trait HostPmu: HostCounters {
-    /// The guest runs: called after its first exit. What serves only host events that are open waits until then.
+    /// Starts the work that serves only open host events: called after the guest's first exit.
     fn attend(&mut self) {}
 
-    /// Whether an entry has nothing to do here; it is counted then. `false` may be said of any entry, which has its
+    /// Returns whether an entry has nothing to do here; it is counted then. `false` may be said of any entry, which has its
     /// [`on_entry`](HostCounters::on_entry). Asked where the PMU has nothing to do either.
     #[inline]
     fn passes_entry(&mut self) -> bool {
         false
     }
 
-    /// Host events held now.
+    /// Returns the number of host events held now.
     fn held(&self) -> u64;
 
-    /// What it did since the account began, and what failed. Signals and kicks are the vCPU loop's.
+    /// Returns what the host side did, and what failed, since the account began. Signals and kicks are the vCPU loop's.
     fn account(&mut self) -> HostSide;
 
-    /// Begins a new account: the next one is of what is done from now on. Ends a [rest](Self::rest), if there is one.
+    /// Begins a new account, which contains only later operations. Ends a [rest](Self::rest), if there is one.
     fn restart_account(&mut self);
 
-    /// The VMM, kicked, looked for overflows `since_return` ns after KVM_RUN's return: for the latency of their signals.
+    /// Notes that the VMM, kicked, looked for overflows `since_return` ns after KVM_RUN's return: for the latency of their signals.
     fn saw_signals(&mut self, since_return: u64) {
         let _ = since_return;
     }
 
-    /// Whether a signal that another user of the thread's signal explains was no counter's: records are complete, and name none.
+    /// Returns whether records prove that no counter overflowed, so that the signal was another user's: records are complete, and name
+    /// none.
     fn nothing_overflowed(&mut self) -> bool {
         false
     }
 
-    /// The vCPU rests, its counters off, until the next account begins: nothing may signal its thread, and the time does not count
-    /// as time in which the guest left a counter idle.
+    /// Rests the vCPU, its counters off, until the next account begins: nothing may signal its thread, and the time does not count as time
+    /// in which the guest left a counter idle.
     fn rest(&mut self) {}
 
-    /// Host operations of the account; `None` if there are never any.
+    /// Returns the host operations of the account; `None` if there are never any.
     fn ops(&self) -> Option<&OpStats> {
         None
     }
 
-    /// The counts to advance by each retired instruction; `None` if the host side counts by itself.
+    /// Returns the counts to advance by each retired instruction; `None` if the host side counts by itself.
     fn stepper(&mut self) -> Option<&mut StepCounts> {
         None
     }

@@ -12,7 +12,7 @@ use crate::table::names;
 /// Largest pool of parked events per vCPU.
 pub const MAX_POOL: usize = 64;
 
-/// Which parked event may serve a counter again.
+/// Parked events that may serve a counter again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reuse {
@@ -20,28 +20,28 @@ pub enum Reuse {
     None,
     /// The counter's own last event, if its configuration is the same to the bit.
     Last,
-    /// Any of up to K parked events of the vCPU with the same configuration, least recently used given back first.
+    /// Any of up to K parked events of the vCPU with the same configuration, the least recently used released first.
     Pool(usize),
 }
 
-/// When a parked event is given back to the host.
+/// Condition under which a parked event is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Release {
-    /// As soon as its counter stops.
+    /// Its counter stops.
     Eager,
-    /// When no guest access marked its counter for N sched slices and the counter's own enable is off.
+    /// No guest access marked its counter for N sched slices, and the counter's own enable is off.
     Slices(u32),
-    /// When it was parked for this long, looked at on guest entry.
+    /// It was parked for this long; looked at on guest entry.
     #[serde(with = "millis")]
     IdleMs(Duration),
-    /// When the guest halted since the last entry: seen as the vCPU thread having slept, at the entry after it.
+    /// The guest halted since the last entry: seen as a sleep of the vCPU thread, at the entry after it.
     Hlt,
     /// Never, until the configuration changes.
     Never,
 }
 
-/// When counters are reprogrammed.
+/// Time at which counters are reprogrammed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Apply {
@@ -51,7 +51,7 @@ pub enum Apply {
     Deferred,
 }
 
-/// What becomes of a host event that overflowed.
+/// Treatment of a host event that overflowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnOverflow {
@@ -61,24 +61,24 @@ pub enum OnOverflow {
     /// It counts on; it is aimed anew when its counter is next started. Relies on overflow signals that come before half a
     /// counter's width is counted.
     Keep,
-    /// It stops by itself (IOC_REFRESH). It is started again when the guest turns the counter on, or one entry later if the
-    /// guest never turned it off. What the guest counts between the PMI and its next exit is lost.
+    /// It stops by itself (IOC_REFRESH). It is started again when the guest turns the counter on, or one entry later if the guest never
+    /// turned it off. The guest's counts between the PMI and its next exit are lost.
     Stop,
 }
 
-/// How a counter that goes off is paused.
+/// Ways to pause a counter that goes off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pause {
     /// Its host event stops.
     #[default]
     Host,
-    /// Its host event goes on, and what it counts until the counter is on again is left out: two looks at its count, which cost
-    /// no host call where the backend can look without one. Backends that have none of it pause as by `Host`.
+    /// Its host event runs on, and its counts until the counter is on again are subtracted: two looks at its count, which cost no host call
+    /// where the backend can look without one. Backends without that ability pause as by `Host`.
     Virtual,
 }
 
-/// Which guest accesses keep a counter "in use", beyond writes to its own registers.
+/// Guest accesses that keep a counter "in use", beyond writes to its own registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Mark {
@@ -90,17 +90,17 @@ pub struct Mark {
     pub global_ctrl: bool,
 }
 
-/// How host events are kept behind vPMCs.
+/// The rules by which host events are kept behind vPMCs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Strategy {
     /// Its name in tables and results.
     pub name: String,
-    /// Which parked event may serve again.
+    /// Parked events that may serve again.
     pub reuse: Reuse,
-    /// When a parked event is given back.
+    /// Condition under which a parked event is released.
     pub release: Release,
-    /// When counters are reprogrammed.
+    /// Time at which counters are reprogrammed.
     pub apply: Apply,
     /// No host call to pause an event that is paused.
     #[serde(default)]
@@ -108,10 +108,10 @@ pub struct Strategy {
     /// No host call to set a period that the event has anyway.
     #[serde(default)]
     pub skip_period: bool,
-    /// What becomes of an event that overflowed.
+    /// Treatment of an event that overflowed.
     #[serde(default)]
     pub overflow: OnOverflow,
-    /// How a counter that goes off is paused.
+    /// Way to pause a counter that goes off.
     #[serde(default)]
     pub pause: Pause,
     /// All events of a vCPU are one group behind a leader that counts nothing: one call stops or starts them all.
@@ -121,12 +121,12 @@ pub struct Strategy {
     /// counters have taken parked ones.
     #[serde(default)]
     pub hold_max: usize,
-    /// What keeps a counter in use.
+    /// Accesses that keep a counter in use.
     #[serde(default)]
     pub mark: Mark,
 }
 
-/// Why a strategy cannot be used.
+/// Reason why a strategy cannot be used.
 #[derive(Debug, Error)]
 pub enum StrategyError {
     /// No preset of that name.
@@ -140,12 +140,12 @@ pub enum StrategyError {
     Impossible {
         /// The strategy's name.
         name: String,
-        /// What is wrong.
+        /// The fault that was found.
         why: String,
     },
 }
 
-/// A preset: its name, what it is, and its difference from the whole series of Linux 5.5.
+/// A preset: its name, its description, and its difference from the whole series of Linux 5.5.
 struct Preset {
     name: &'static str,
     about: &'static str,
@@ -187,7 +187,7 @@ const TABLE: [Preset; 8] = [
         about: "stopped events of the vCPU serve any counter of the same configuration",
         of: |base| Strategy { reuse: Reuse::Pool(16), ..deferred(base) },
     },
-    // Seven is what a Cascade Lake guest can run at once.
+    // A Cascade Lake guest can run seven counters at once.
     Preset {
         name: "gate",
         about: "all events of the vCPU are one group; one call stops or starts them all",
@@ -217,7 +217,7 @@ const TABLE: [Preset; 8] = [
 /// Names of the presets.
 pub const PRESETS: [&str; TABLE.len()] = names!(TABLE);
 
-/// One line about the preset `name`; empty if there is none.
+/// Returns one line about the preset `name`; empty if there is none.
 #[must_use]
 pub fn about(name: &str) -> &'static str {
     TABLE.iter().find(|row| row.name == name).map_or("", |row| row.about)
@@ -228,7 +228,7 @@ fn deferred(base: Strategy) -> Strategy {
 }
 
 impl Strategy {
-    /// The preset `name`.
+    /// Returns the preset `name`.
     pub fn preset(name: &str) -> Result<Self, StrategyError> {
         let preset =
             TABLE.iter().find(|row| row.name == name).ok_or_else(|| StrategyError::Unknown(name.to_owned()))?;
@@ -247,14 +247,14 @@ impl Strategy {
         }))
     }
 
-    /// A strategy from its TOML text.
+    /// Reads a strategy from its TOML text.
     pub fn from_toml(text: &str) -> Result<Self, StrategyError> {
         let strategy: Self = toml::from_str(text)?;
         strategy.check()?;
         Ok(strategy)
     }
 
-    /// A strategy by its TOML definition or, without one, the preset `name`.
+    /// Returns the strategy of a TOML definition or, without one, the preset `name`.
     pub fn named(name: &str, definition: Option<&str>) -> Result<Self, StrategyError> {
         definition.map_or_else(|| Self::preset(name), Self::from_toml)
     }

@@ -16,7 +16,7 @@ use sim::run;
 /// Ticks of a simulated second.
 const TICKS: u64 = 250;
 
-/// Most memory this process ever held, KiB.
+/// Returns the most memory this process ever held, KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! MSR accesses of a guest simulated per second on one core, by strategy: `cargo bench -p sim --bench speed`.
 //!
-//! The column to read is `item/s`: an item is one access that exited, with all that follows from it. The machine is
-//! rarely quiet, and whatever disturbs a run makes it slower: `fastest` says what the code can do.
+//! The column to read is `item/s`: an item is one access that exited, with all that follows from it. The machine is rarely quiet, and
+//! whatever disturbs a run makes it slower: `fastest` shows the code's own speed.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -30,19 +30,19 @@ fn accesses(bencher: Bencher<'_, '_>, strategy: &str, events: &[(u64, u64, u64)]
     bencher.counter(ItemsCount::new(accesses)).bench_local(|| run(divan::black_box(0)));
 }
 
-/// One sampling event.
+/// Runs one sampling event.
 #[divan::bench(args = STRATEGIES, sample_count = 20, sample_size = 1)]
 fn one_event(bencher: Bencher<'_, '_>, strategy: &str) {
     accesses(bencher, strategy, SINGLE);
 }
 
-/// Four sampling events on two fixed and two general-purpose counters, restarted at each tick.
+/// Runs four sampling events on two fixed and two general-purpose counters, restarted at each tick.
 #[divan::bench(args = STRATEGIES, sample_count = 20, sample_size = 1)]
 fn four_events(bencher: Bencher<'_, '_>, strategy: &str) {
     accesses(bencher, strategy, FOUR);
 }
 
-/// Ten sampling events in turns on three fixed and four general-purpose counters.
+/// Runs ten sampling events in turns on three fixed and four general-purpose counters.
 #[divan::bench(args = STRATEGIES, sample_count = 20, sample_size = 1)]
 fn ten_events(bencher: Bencher<'_, '_>, strategy: &str) {
     accesses(bencher, strategy, TEN);

@@ -16,7 +16,7 @@ use crate::event::{Base, EventState, Running, code};
 use crate::model::{Cost, Costs, CountBase, Model};
 use crate::stream::{Purpose, draw};
 
-/// umask << 8 | event code of UnHalted Core Cycles, whose rate a clock's shortest period is told in.
+/// umask << 8 | event code of UnHalted Core Cycles, in whose rate a clock's shortest period is given.
 const CYCLES: u16 = 0x3c;
 
 /// Index of an event in the backend's table.
@@ -36,14 +36,14 @@ pub struct SimBackend {
     running: Running,
     /// Counters that the host has left for them.
     room: usize,
-    /// In counts, of a clock; 1: the host has none.
+    /// Shortest period of a clock, in counts; 1: the host has none.
     shortest_period: u64,
     /// The base of all events so far; where they have several, one that advances at least as fast as each.
     base: Base,
     mixed: bool,
     /// Lower bound of the next signal, in that base.
     look_at: u64,
-    /// Whether it is the next signal, and no less.
+    /// True if `next` is the next signal, and not only a bound below it.
     exact: bool,
     /// Overflows not yet taken: id and count.
     overflowed: Vec<(u64, u64)>,
@@ -53,14 +53,14 @@ pub struct SimBackend {
     one_shot: bool,
     /// Events of counters that are off go on.
     goes_on: bool,
-    /// Whether the gate is open, if there is one.
+    /// State of the gate, `true` if it is open; `None` without a gate.
     gate: Option<bool>,
     opened: u64,
     creates: Creates,
 }
 
 impl SimBackend {
-    /// Events of a thread under `strategy`; `on_host` counts the events of the whole host.
+    /// Creates the events of a thread under `strategy`; `on_host` counts the events of the whole host.
     #[must_use]
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
         let follows_time = model.base != CountBase::Exits;
@@ -93,13 +93,13 @@ impl SimBackend {
         }
     }
 
-    /// The thread's clock.
+    /// Returns the thread's clock.
     #[must_use]
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The thread's clock.
+    /// Returns the thread's clock.
     pub const fn clock_mut(&mut self) -> &mut Clock {
         &mut self.clock
     }
@@ -118,7 +118,7 @@ impl SimBackend {
         self.switched();
     }
 
-    /// The thread was switched out and in again: perf took its events off the PMU and put them on.
+    /// Acts on a switch of the thread out and in again: perf took its events off the PMU and put them on.
     fn switched(&mut self) {
         let held = self.table.len() - self.free.len();
         if held > 0 {
@@ -130,13 +130,13 @@ impl SimBackend {
         }
     }
 
-    /// Events created so far.
+    /// Returns the counts of events created so far.
     #[must_use]
     pub const fn creates(&self) -> Creates {
         self.creates
     }
 
-    /// Of an event that will be opened.
+    /// Notes the base of an event that will be opened.
     fn notes_base(&mut self, base: Base) {
         if self.table.is_empty() {
             self.base = base;
@@ -160,7 +160,7 @@ impl SimBackend {
         self.clock.spend(cost(&self.model.costs), purpose);
     }
 
-    /// An event was enabled, for which all others of the thread stopped a moment.
+    /// Forgets the anchors because an event was enabled, for which all others of the thread stopped a moment.
     #[inline]
     fn forget_anchors(&mut self) {
         if self.goes_on {
@@ -358,7 +358,7 @@ impl Backend for SimBackend {
             && match self.model.base {
                 // RDPMC.
                 CountBase::GuestTime => true,
-                // As the real backend: not over a switch.
+                // The real backend, too, keeps no anchor over a switch.
                 CountBase::ThreadTime => state.anchored == Some(times.now - times.thread),
                 CountBase::Exits => false,
             };

@@ -9,11 +9,11 @@ use crate::stream::{Purpose, Streams};
 pub struct Times {
     /// Since the start of the simulation.
     pub now: u64,
-    /// With the thread on its CPU.
+    /// Time with the thread on its CPU.
     pub thread: u64,
-    /// In guest mode in ring 3.
+    /// Time in guest mode in ring 3.
     pub user: u64,
-    /// In guest mode in ring 0.
+    /// Time in guest mode in ring 0.
     pub kernel: u64,
     /// Exits to userspace.
     pub exits: u64,
@@ -23,7 +23,7 @@ pub struct Times {
 #[derive(Clone, Debug)]
 pub struct Clock {
     now: u64,
-    /// Of `now`, the time off the CPU.
+    /// Time off the CPU, among `now`.
     away: u64,
     user: u64,
     kernel: u64,
@@ -38,7 +38,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts at the first slice of `schedule`.
+    /// Creates a clock that starts at the first slice of `schedule`.
     #[must_use]
     pub fn new(schedule: Schedule, streams: Streams) -> Self {
         let first = schedule.first();
@@ -57,7 +57,7 @@ impl Clock {
         }
     }
 
-    /// All times.
+    /// Returns all times.
     #[inline]
     #[must_use]
     pub const fn times(&self) -> Times {
@@ -66,7 +66,7 @@ impl Clock {
         Times { now, thread: now - away, user, kernel, exits }
     }
 
-    /// ns since the start of the simulation.
+    /// Returns the ns since the start of the simulation.
     #[inline]
     #[must_use]
     pub const fn now(&self) -> u64 {
@@ -74,46 +74,47 @@ impl Clock {
         self.now
     }
 
-    /// The random numbers.
+    /// Returns the random numbers.
     #[inline]
     pub const fn streams(&mut self) -> &mut Streams {
         &mut self.streams
     }
 
-    /// A random cost.
+    /// Draws a random cost.
     #[inline]
     pub fn sample(&mut self, cost: &Cost, purpose: Purpose) -> u64 {
         cost.sample(self.streams.of(purpose))
     }
 
-    /// The thread works for the host for a random time.
+    /// Runs the thread in host code for a random time.
     #[inline]
     pub fn spend(&mut self, cost: &Cost, purpose: Purpose) {
         let ns = self.sample(cost, purpose);
         self.host(ns);
     }
 
-    /// The thread works for the host.
+    /// Runs the thread in host code.
     #[inline]
     pub const fn host(&mut self, ns: u64) {
         self.now += ns;
     }
 
-    /// The guest runs in ring 3.
+    /// Runs the guest in ring 3.
     #[inline]
     pub const fn user(&mut self, ns: u64) {
         self.host(ns);
         self.user += ns;
     }
 
-    /// The guest runs in ring 0.
+    /// Runs the guest in ring 0.
     #[inline]
     pub const fn kernel(&mut self, ps: u64) {
         self.owe(ps);
         self.settle();
     }
 
-    /// The guest runs in ring 0, which nobody looks at before [`settle`](Self::settle): a guest runs several times between two accesses.
+    /// Notes that the guest runs in ring 0; the time is added by [`settle`](Self::settle), because a guest runs several times between two
+    /// accesses.
     #[inline]
     pub const fn owe(&mut self, ps: u64) {
         self.rest_ps += ps;
@@ -128,26 +129,26 @@ impl Clock {
         self.kernel += ns;
     }
 
-    /// The guest exits to userspace.
+    /// Counts an exit of the guest to userspace.
     #[inline]
     pub const fn exit(&mut self) {
         self.exits += 1;
     }
 
-    /// End of the current slice.
+    /// Returns the end of the current slice.
     #[must_use]
     pub const fn slice_ends(&self) -> u64 {
         self.schedule.ends()
     }
 
-    /// Whether the slice is over.
+    /// Returns whether the slice is over.
     #[inline]
     #[must_use]
     pub const fn slice_is_over(&self) -> bool {
         self.now >= self.schedule.ends()
     }
 
-    /// Whether the thread was switched in, and whether it slept, since that was last taken.
+    /// Returns whether the thread was switched in, and whether it slept, since that was last taken.
     #[inline]
     #[must_use]
     pub const fn was_away(&self) -> (bool, bool) {
@@ -172,20 +173,20 @@ impl Clock {
         self.slept = true;
     }
 
-    /// The thread gets its CPU again.
+    /// Gives the thread its CPU again.
     const fn goes_on(&mut self, at: u64) {
         self.away += at - self.now;
         self.now = at;
         self.switched_in = true;
     }
 
-    /// Whether the thread was switched in since the last call.
+    /// Returns whether the thread was switched in since the last call.
     #[inline]
     pub const fn take_switched_in(&mut self) -> bool {
         std::mem::replace(&mut self.switched_in, false)
     }
 
-    /// Whether the thread slept since the last call.
+    /// Returns whether the thread slept since the last call.
     #[inline]
     pub const fn take_slept(&mut self) -> bool {
         std::mem::replace(&mut self.slept, false)

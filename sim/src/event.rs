@@ -9,7 +9,7 @@ use crate::model::Rate;
 /// umask << 8 | event code of the fixed counters (SDM vol. 3, table 21-2).
 const FIXED_CODES: [u16; MAX_FIXED] = [0x00c0, 0x003c, 0x0300, 0x0400];
 
-/// umask << 8 | event code of a spec.
+/// Returns umask << 8 | event code of a spec.
 #[inline]
 pub(crate) fn code(spec: Spec) -> u16 {
     match spec.0 {
@@ -31,7 +31,7 @@ pub(crate) enum Base {
 }
 
 impl Base {
-    /// Guest mode, in these rings.
+    /// Returns the base of guest mode, in these rings.
     pub(crate) const fn guest(user: bool, kernel: bool) -> Self {
         Self::Guest { user: (user as u64).wrapping_neg(), kernel: (kernel as u64).wrapping_neg() }
     }
@@ -45,7 +45,7 @@ impl Base {
         }
     }
 
-    /// Whether the base advances while the guest is in ring 3.
+    /// Returns whether the base advances while the guest is in ring 3.
     #[inline]
     pub(crate) const fn in_user_mode(self) -> bool {
         matches!(self, Self::Thread { .. } | Self::Guest { user: u64::MAX, .. })
@@ -87,20 +87,20 @@ impl EventState {
         if self.running { self.ran + (self.base.of(times) - self.since) } else { self.ran }
     }
 
-    /// Whether it signals at all.
+    /// Returns whether it signals at all.
     #[inline]
     pub(crate) const fn can_signal(&self) -> bool {
         self.samples && !self.lost
     }
 
-    /// Its base at the next signal, if it runs until then.
+    /// Returns its base at the next signal, if it runs until then.
     #[inline]
     pub(crate) const fn signals_at(&self) -> u64 {
         self.since.saturating_add(self.due.saturating_sub(self.ran))
     }
 
-    /// Its next signal, in its base, while it runs. With events of several bases there is one that advances at least as fast as each, now at
-    /// `common`: a lower bound in that.
+    /// Returns its next signal, in its base, while it runs. With events of several bases there is one that advances at least as fast as
+    /// each, now at `common`: a lower bound in that.
     #[inline]
     pub(crate) const fn next(&self, times: Times, common: Option<u64>) -> u64 {
         match common {
@@ -114,7 +114,7 @@ impl EventState {
         self.rate.counts(self.ran(times))
     }
 
-    /// How often it has expired since it last signalled, where it is a clock.
+    /// Returns how often it has expired since it last signalled, if it is a clock.
     #[inline]
     pub(crate) const fn expiries(&self, times: Times) -> u64 {
         let ran = self.ran(times);
@@ -125,7 +125,7 @@ impl EventState {
         if self.period == 0 || late < self.period { 1 } else { 1 + late / self.period }
     }
 
-    /// Counts an overflow against the limit; whether the event stops there (`__perf_event_overflow`).
+    /// Counts an overflow against the limit; returns whether the event stops there (`__perf_event_overflow`).
     #[inline]
     pub(crate) const fn stops_here(&mut self) -> bool {
         let limited = self.limit > 0;
@@ -147,9 +147,9 @@ impl EventState {
 /// Number of created events by kind of counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Creates {
-    /// Behind general-purpose counters.
+    /// CounterSource general-purpose counters.
     pub gp: u64,
-    /// Behind fixed counters.
+    /// CounterSource fixed counters.
     pub fixed: u64,
 }
 
@@ -181,7 +181,7 @@ impl Running {
         self.count == 0
     }
 
-    /// The index at `place`.
+    /// Returns the index at `place`.
     #[inline]
     pub(crate) fn get(&self, place: usize) -> Option<usize> {
         (place < self.count).then(|| usize::from(self.at[place % PLACES]))

@@ -31,7 +31,7 @@ pub struct SimFloor {
 }
 
 impl SimFloor {
-    /// Counters of one vCPU thread; `counts_per_ms` at the TSC rate is its frequency in kHz.
+    /// Creates the counters of one vCPU thread; `counts_per_ms` at the TSC rate is its frequency in kHz.
     #[must_use]
     pub fn new(clock: Clock, counts_per_ms: u64) -> Self {
         Self {
@@ -46,18 +46,18 @@ impl SimFloor {
         }
     }
 
-    /// The thread's clock.
+    /// Returns the thread's clock.
     #[must_use]
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The thread's clock.
+    /// Returns the thread's clock.
     pub const fn clock_mut(&mut self) -> &mut Clock {
         &mut self.clock
     }
 
-    /// Whether an entry has nothing to do here but to be counted.
+    /// Returns whether an entry has nothing to do here but to be counted.
     #[inline]
     #[must_use]
     pub fn is_quiet(&self) -> bool {
@@ -70,7 +70,7 @@ impl SimFloor {
         self.entries += 1;
     }
 
-    /// ns until the timer signals.
+    /// Returns the ns until the timer signals.
     #[must_use]
     pub const fn ns_to_signal(&self) -> u64 {
         if self.next == u64::MAX { u64::MAX } else { self.next.saturating_sub(self.clock.now()) }

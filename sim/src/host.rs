@@ -24,7 +24,7 @@ use crate::vcpu::Vcpu;
 
 /// Implementation behind the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Behind {
+pub enum CounterSource {
     /// A timer without host events.
     Floor,
     /// A timer at a given rate, for comparison with events rarer than cycles.
@@ -34,7 +34,7 @@ pub enum Behind {
     },
     /// Host events under a strategy.
     Events(Strategy),
-    /// A PMU that the guest owns. Of a model without its costs, switching it costs nothing.
+    /// A PMU that the guest owns. Switching it costs nothing in a model without its costs.
     Mediated(Mediated),
 }
 
@@ -42,7 +42,7 @@ pub enum Behind {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Implementation behind the counters.
-    pub behind: Behind,
+    pub behind: CounterSource,
     /// PMU of the guests. The simulated driver is an Intel's.
     pub pmu: IntelCaps,
     /// vCPUs.
@@ -60,15 +60,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether what one vCPU of a host does may cost another one: the first event of a host and the last have costs of their own, where no
-    /// other user has one. Otherwise vCPUs have nothing in common, and the order in which they are simulated has no effect.
+    /// Returns whether the work of one vCPU may change the costs of another: the first event of a host and the last have costs of their
+    /// own, where no other user has one. Otherwise vCPUs have nothing in common, and the order in which they are simulated has no effect.
     #[must_use]
     pub fn is_coupled(&self, model: &Model) -> bool {
-        self.vcpus > 1 && matches!(self.behind, Behind::Events(_)) && others(model) == 0
+        self.vcpus > 1 && matches!(self.behind, CounterSource::Events(_)) && others(model) == 0
     }
 }
 
-/// Host events of other users.
+/// Returns the number of host events of other users.
 fn others(model: &Model) -> u64 {
     // Counters in use by others count as their events.
     if model.base == CountBase::GuestTime { model.host.taken } else { 0 }
@@ -104,26 +104,26 @@ pub trait Live {
     /// Lets each guest take `samples`, or as many as its time limit allows. A guest that timed out takes no further turns.
     fn turn(&mut self, samples: u64) -> Vec<GuestOutcome>;
 
-    /// Ends the guests; what they left since their last turns.
+    /// Ends the guests, and takes their outcomes since their last turns.
     fn finish(&mut self) -> Vec<GuestOutcome>;
 
-    /// Runs the guests to their rest or their end, and takes what they left.
+    /// Runs the guests to their rest or their end, and takes their outcomes.
     fn outcomes(&mut self) -> Vec<GuestOutcome>;
 }
 
 fn open(model: &Model, plan: &Plan, number: u64, vcpus: Range<u64>) -> Box<dyn Live> {
     let model = Rc::new(model.clone());
     let on_host = Rc::new(Cell::new(others(&model)));
-    let of = (number, vcpus);
+    let place = (number, vcpus);
     match &plan.behind {
-        Behind::Floor => open_with(&model, plan, of, |clock| SimFloor::new(clock, model.tsc_khz)),
-        Behind::PacedFloor { counts_per_ms } => {
-            open_with(&model, plan, of, |clock| SimFloor::new(clock, *counts_per_ms))
+        CounterSource::Floor => open_with(&model, plan, place, |clock| SimFloor::new(clock, model.tsc_khz)),
+        CounterSource::PacedFloor { counts_per_ms } => {
+            open_with(&model, plan, place, |clock| SimFloor::new(clock, *counts_per_ms))
         }
-        Behind::Mediated(kind) => {
-            open_with(&model, plan, of, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
+        CounterSource::Mediated(kind) => {
+            open_with(&model, plan, place, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
         }
-        Behind::Events(strategy) => open_with(&model, plan, of, |clock| {
+        CounterSource::Events(strategy) => open_with(&model, plan, place, |clock| {
             Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
         }),
     }
@@ -177,7 +177,7 @@ impl<H: SimHost> Guests<H> {
         }
     }
 
-    /// When the last of them came to rest.
+    /// Returns when the last of them came to rest.
     fn rested_at(&mut self) -> u64 {
         self.guests.iter_mut().map(Guest::now).max().unwrap_or(0)
     }

@@ -1,8 +1,8 @@
 //! A PMU that the guest owns: KVM's mediated vPMU (Linux 7.0), as a model.
 //!
-//! Accesses to the counters do not exit and cost what a register costs. In exchange each exit saves the guest's PMU registers and each
-//! entry loads them, at `cost.pmu-switch`. The counters count guest mode alone, as hardware does, and no host event stands behind them.
-//! An overflow ends guest mode by an interrupt, which the host hands on as a PMI.
+//! Accesses to the counters do not exit and have a register's cost. In exchange each exit saves the guest's PMU registers and each entry
+//! loads them, at `cost.pmu-switch`. The counters count guest mode alone, as hardware does, and no host event stands behind them. An
+//! overflow ends guest mode by an interrupt, which the host hands on as a PMI.
 //!
 //! No real guest of ours can have this: the host's kernel must give the PMU away.
 
@@ -29,7 +29,7 @@ pub struct Mediated {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// Whether event selectors and FIXED_CTR_CTRL exit, so that an event filter can be enforced.
+    /// True if event selectors and FIXED_CTR_CTRL exit, so that an event filter can be enforced.
     pub filtered: bool,
 }
 
@@ -48,14 +48,14 @@ pub const MEDIATED: [Mediated; 2] = [
 ];
 
 impl Mediated {
-    /// The kind of this name.
+    /// Returns the kind of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         MEDIATED.into_iter().find(|kind| kind.name == name)
     }
 }
 
-/// How often a mediated PMU changed hands, and what did not exit.
+/// Counts of a mediated PMU's changes of owner, and of accesses that did not exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
     /// Register accesses of the guest that did not exit.
@@ -101,7 +101,7 @@ pub struct SimMediated {
 }
 
 impl SimMediated {
-    /// Counters of one vCPU thread.
+    /// Creates the counters of one vCPU thread.
     #[must_use]
     pub const fn new(model: Rc<Model>, clock: Clock, kind: Mediated) -> Self {
         let stats = Switches { accesses: 0, exits: 0, entries: 0, switches: 0 };
@@ -109,25 +109,25 @@ impl SimMediated {
         Self { model, clock, filtered: kind.filtered, counters, running, stats }
     }
 
-    /// The thread's clock.
+    /// Returns the thread's clock.
     pub const fn clock_mut(&mut self) -> &mut Clock {
         &mut self.clock
     }
 
-    /// The account.
+    /// Returns the account.
     #[must_use]
     pub const fn stats(&self) -> Switches {
         self.stats
     }
 
-    /// Whether an access to this register exits.
+    /// Returns whether an access to this register exits.
     #[must_use]
     pub fn exits_at(&self, msr: u32) -> bool {
         let selects = (IA32_PERFEVTSEL0..IA32_PERFEVTSEL0 + SELECTORS).contains(&msr) || msr == IA32_FIXED_CTR_CTRL;
         self.filtered && selects
     }
 
-    /// An access without an exit, in ring 0.
+    /// Counts an access without an exit, in ring 0.
     pub fn plain_access(&mut self) {
         self.stats.accesses += 1;
         if let Some(costs) = &self.model.costs.mediated {
@@ -136,13 +136,13 @@ impl SimMediated {
         }
     }
 
-    /// Guest mode ended: the guest's registers are saved.
+    /// Saves the guest's registers, as guest mode ended.
     pub fn exited(&mut self) {
         self.stats.exits += 1;
         self.switch();
     }
 
-    /// Guest mode begins: the guest's registers are loaded.
+    /// Loads the guest's registers, as guest mode begins.
     pub fn entered(&mut self) {
         self.stats.entries += 1;
         self.switch();
@@ -159,7 +159,7 @@ impl SimMediated {
         self.running.into_iter().filter_map(|id| Some((id.index(), self.counters[id.index()]?)))
     }
 
-    /// ns of ring 3 until a counter overflows.
+    /// Returns the ns of ring 3 until a counter overflows.
     #[must_use]
     pub fn user_ns_to_overflow(&self) -> u64 {
         let times = self.clock.times();
@@ -167,7 +167,7 @@ impl SimMediated {
         left.map(|(_, one)| one.due.saturating_sub(one.base.of(times) - one.since)).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether a counter overflowed of which the host knows nothing yet.
+    /// Returns whether a counter overflowed of which the host knows nothing yet.
     #[must_use]
     pub fn due_now(&self) -> bool {
         let times = self.clock.times();
@@ -195,7 +195,7 @@ impl HostCounters for SimMediated {
         Reprogram::Now
     }
 
-    /// Hardware counts on from 0.
+    /// Returns [`AfterOverflow::Aim`]: hardware counts on from 0.
     fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
         AfterOverflow::Aim
     }

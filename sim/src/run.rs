@@ -19,7 +19,7 @@ pub struct Totals {
     pub guests: u64,
     /// NMI handler, entry to exit.
     pub handler: Latency,
-    /// From the VMM's notice of the overflow to the entry of the handler.
+    /// Time from the VMM's notice of the overflow to the entry of the handler.
     pub delivery: Latency,
     /// Rotations and task switches.
     pub rotation: Latency,
@@ -78,7 +78,7 @@ impl Work {
         self.ticks += ticks;
     }
 
-    /// TSC ticks of a unit; `None` where nothing was done.
+    /// Returns the TSC ticks of a unit; `None` where nothing was done.
     fn per_unit(self) -> Option<f64> {
         (self.units > 0 && self.ticks > 0).then(|| self.ticks as f64 / self.units as f64)
     }
@@ -145,20 +145,20 @@ impl Totals {
         self
     }
 
-    /// `n` per NMI taken; 0 without NMIs.
+    /// Returns `n` per NMI taken; 0 without NMIs.
     #[must_use]
     pub fn per_nmi(&self, n: u64) -> f64 {
         if self.nmis[1] == 0 { 0.0 } else { n as f64 / self.nmis[1] as f64 }
     }
 
-    /// How much longer the guests' work took while it was measured, 0.1 for a tenth; `None` where none was done.
+    /// Returns the share by which the guests' work took longer while it was measured, 0.1 for a tenth; `None` where none was done.
     #[must_use]
     pub fn slow_down(&self) -> Option<f64> {
         let (without, with) = self.baseline.per_unit().zip(self.measured.per_unit())?;
         Some(with / without - 1.0)
     }
 
-    /// Events held by a vCPU, mean over time.
+    /// Returns the events held by a vCPU, mean over time.
     #[must_use]
     pub fn held_mean(&self) -> f64 {
         if self.ns == 0 { 0.0 } else { self.held_ns as f64 / self.ns as f64 }

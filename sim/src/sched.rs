@@ -30,7 +30,7 @@ struct OtherTasks {
 }
 
 impl OtherTasks {
-    /// The first turn after `from`.
+    /// Returns the first turn after `from`.
     fn new(model: Others, mut stream: Stream, from: u64) -> Self {
         let at = from.saturating_add(model.every.sample(&mut stream).max(1));
         let length = model.length.sample(&mut stream);
@@ -61,13 +61,13 @@ impl Schedule {
         schedule
     }
 
-    /// Start of the first slice.
+    /// Returns the start of the first slice.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.place * self.slice
     }
 
-    /// End of the current slice.
+    /// Returns the end of the current slice.
     #[inline]
     #[must_use]
     pub const fn ends(&self) -> u64 {
@@ -103,7 +103,7 @@ impl Schedule {
         at
     }
 
-    /// First time from `at` on inside a slice of this vCPU.
+    /// Returns the first time from `at` on inside a slice of this vCPU.
     const fn own_turn(&self, at: u64) -> u64 {
         let slot = at / self.slice;
         let wait = (self.place + self.sharing - slot % self.sharing) % self.sharing;

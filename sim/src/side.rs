@@ -1,4 +1,4 @@
-//! The host side of a simulated vCPU: what stands behind its counters, and the thread's clock.
+//! The host side of a simulated vCPU: the source of its counters, and the thread's clock.
 
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu;
@@ -13,7 +13,7 @@ use crate::mediated::{SimMediated, Switches};
 /// The methods with a body are for a guest that owns its PMU; with any other, every access exits, and leaving the guest costs no more
 /// than the exit.
 pub trait SimHost: HostPmu {
-    /// The thread's clock.
+    /// Returns the thread's clock.
     fn clock(&mut self) -> &mut Clock;
 
     /// Yields the CPU if the slice is over.
@@ -26,13 +26,13 @@ pub trait SimHost: HostPmu {
         self.clock().sleep_until(at);
     }
 
-    /// ns of ring 3 until the next signal.
+    /// Returns the ns of ring 3 until the next signal.
     fn user_ns_to_signal(&mut self) -> u64;
 
     /// Takes the due signals; returns their number.
     fn take_signals(&mut self) -> u64;
 
-    /// The guest's run in ring 3 ends with a signal, whose cost the vCPU charges.
+    /// Notes that the guest's run in ring 3 ends with a signal, whose cost the vCPU charges.
     fn signals_in_ring_3(&mut self) {}
 
     /// Counts an entry at which nothing is due: no slice ends, no signal, nothing of the strategy. `false`: something may be, and nothing
@@ -41,33 +41,33 @@ pub trait SimHost: HostPmu {
         false
     }
 
-    /// Events created.
+    /// Returns the counts of events created.
     fn creates(&mut self) -> Creates {
         Creates::default()
     }
 
-    /// Whether an access to this register exits.
+    /// Returns whether an access to this register exits.
     fn intercepts(&self, _msr: u32) -> bool {
         true
     }
 
-    /// The guest accesses a register without an exit.
+    /// Acts on the guest's access to a register without an exit.
     fn access_register(&mut self) {}
 
-    /// Whether a counter overflowed without an exit since.
+    /// Returns whether a counter overflowed without an exit since.
     fn overflow_due(&self) -> bool {
         false
     }
 
-    /// Guest mode has ended.
+    /// Notes that guest mode has ended.
     fn leaves(&mut self) {}
 
-    /// Guest mode goes on after an exit that the kernel handled by itself. Other entries are [`HostCounters::on_entry`].
+    /// Notes that guest mode goes on after an exit that the kernel handled by itself. Other entries are [`HostCounters::on_entry`].
     ///
     /// [`HostCounters::on_entry`]: arch_pmu::host::HostCounters::on_entry
     fn returns(&mut self) {}
 
-    /// What switching the PMU came to, of the account.
+    /// Returns the counts of the account's PMU switches.
     fn switches(&self) -> Switches {
         Switches::default()
     }

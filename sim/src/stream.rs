@@ -9,14 +9,14 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 /// Random numbers of one vCPU for one purpose.
 pub type Stream = Xoshiro256PlusPlus;
 
-/// What random numbers are for.
+/// Purpose of a stream of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// When other tasks take the CPU, and for how long.
+    /// Times at which other tasks take the CPU, and their lengths.
     Others,
     /// Cost of an MSR exit.
     Exit,
-    /// What an MSR exit in the tick costs more.
+    /// Additional cost of an MSR exit in the tick.
     TickExit,
     /// Cost of a port write.
     Io,
@@ -24,15 +24,15 @@ pub enum Purpose {
     Vmm,
     /// Cost of a write to the local APIC.
     Apic,
-    /// From an overflow to the vPMU.
+    /// Time from an overflow to the vPMU.
     Signal,
     /// Injection of a PMI.
     Inject,
-    /// From an entry to the first instruction of a handler.
+    /// Time from an entry to the first instruction of a handler.
     Interrupt,
     /// Cost of creating an event.
     Open,
-    /// Whether creating one fails.
+    /// Decision whether creating an event fails.
     Refused,
     /// Cost of closing an event.
     Release,
@@ -40,13 +40,13 @@ pub enum Purpose {
     Pause,
     /// Cost of resuming.
     Resume,
-    /// What a resume costs more for each running event.
+    /// Additional cost of a resume for each running event.
     ResumeOther,
     /// Cost of setting a period.
     Period,
     /// Cost of reading.
     Read,
-    /// What events cost at a context switch.
+    /// Cost of events at a context switch.
     Switch,
     /// Cost of switching a PMU that the guest owns.
     PmuSwitch,
@@ -66,21 +66,21 @@ impl Purpose {
 pub struct Streams([Stream; Purpose::COUNT]);
 
 impl Streams {
-    /// Those of `vcpu` on host number `host`.
+    /// Creates the streams of `vcpu` on host number `host`.
     #[must_use]
     pub fn new(seed: u64, host: u64, vcpu: u64) -> Self {
         let vcpu = mix(mix(mix(seed) ^ host) ^ vcpu);
         Self(std::array::from_fn(|purpose| Stream::seed_from_u64(mix(vcpu ^ purpose as u64))))
     }
 
-    /// The stream of a purpose.
+    /// Returns the stream of a purpose.
     #[inline]
     pub const fn of(&mut self, purpose: Purpose) -> &mut Stream {
         &mut self.0[purpose as usize]
     }
 }
 
-/// Finalizer of SplitMix64: decorrelates neighbouring numbers.
+/// Mixes a number with the finalizer of SplitMix64, which decorrelates neighbouring numbers.
 const fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,13 +88,13 @@ const fn mix(n: u64) -> u64 {
     n ^ n >> 31
 }
 
-/// A number from 0 to `below` − 1 (0 if `below` is 0).
+/// Draws a number from 0 to `below` − 1 (0 if `below` is 0).
 #[inline]
 pub fn draw(stream: &mut Stream, below: u64) -> u64 {
     draw_with_rest(stream, below).0
 }
 
-/// A number from 0 to `below` − 1, and a fraction that is independent of it: how far towards the next one, in units of 2^-64.
+/// Draws a number from 0 to `below` − 1, and a fraction that is independent of it: how far towards the next one, in units of 2^-64.
 #[inline]
 pub fn draw_with_rest(stream: &mut Stream, below: u64) -> (u64, u64) {
     // High half of the product: uniform to 2^-64, without a division.

@@ -48,10 +48,10 @@ pub struct Vcpu<H> {
     counted: VpmuStats,
     /// Time of an overflow in ring 3 of which the VMM has not taken the signal.
     overflowed_at: Option<u64>,
-    /// From such an overflow to the VMM seeing it.
+    /// Time from such an overflow to the VMM seeing it.
     signal_ns: Recorder,
     empty_kicks: u64,
-    /// Whether the guest is in its tick and not in an NMI handler.
+    /// True if the guest is in its tick and not in an NMI handler.
     in_tick: bool,
 }
 
@@ -64,18 +64,18 @@ pub struct VcpuSide {
     pub msrs: Vec<MsrExits>,
     /// Time of the phases of set-ups.
     pub phases: [PhaseTally; PHASES],
-    /// From an MSR exit to the entry after it.
+    /// Time from an MSR exit to the entry after it.
     pub exit_path_ns: Recorder,
     /// Statistics of the host side.
     pub host: HostSide,
     /// Events created.
     pub creates: Creates,
-    /// What a mediated PMU did; all 0 with any other.
+    /// Counts of a mediated PMU; all 0 with any other.
     pub switches: Switches,
 }
 
 impl<H: SimHost> Vcpu<H> {
-    /// A vCPU at RESET.
+    /// Creates a vCPU at RESET.
     #[must_use]
     pub fn new(model: Rc<Model>, pmu: Vpmu<H>) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
-    /// The thread's clock with the guest's instructions so far.
+    /// Returns the thread's clock with the guest's instructions so far.
     #[inline]
     fn settled(&mut self) -> &mut Clock {
         let clock = self.pmu.host().clock();
@@ -108,20 +108,20 @@ impl<H: SimHost> Vcpu<H> {
         clock
     }
 
-    /// ns since the start of the simulation.
+    /// Returns the ns since the start of the simulation.
     #[inline]
     pub fn now(&mut self) -> u64 {
         self.settled().now()
     }
 
-    /// ns since the start of the simulation, and TSC of the guest.
+    /// Returns the ns since the start of the simulation, and the guest's TSC.
     #[inline]
     pub fn now_and_tsc(&mut self) -> (u64, u64) {
         let now = self.now();
         (now, self.tsc_at(now))
     }
 
-    /// TSC of the guest.
+    /// Returns the guest's TSC.
     #[inline]
     pub fn tsc(&mut self) -> u64 {
         self.now_and_tsc().1
@@ -134,12 +134,12 @@ impl<H: SimHost> Vcpu<H> {
         ms * self.model.tsc_khz + ns * self.model.tsc_khz / 1_000_000
     }
 
-    /// Events held now.
+    /// Returns the number of events held now.
     pub fn held(&mut self) -> u64 {
         self.pmu.host().held()
     }
 
-    /// `n` instructions in ring 0: those before an access, and its own.
+    /// Executes `n` instructions in ring 0: those before an access, and its own.
     #[inline]
     pub fn execute(&mut self, n: u64) {
         let ps = n * self.instruction_ps;
@@ -151,12 +151,12 @@ impl<H: SimHost> Vcpu<H> {
         self.pmu.host().clock().spend(cost(&self.model.costs), purpose);
     }
 
-    /// RDMSR of a PMU register; 0 where the guest would get #GP.
+    /// Executes RDMSR of a PMU register; 0 where the guest would get #GP.
     pub fn rdmsr(&mut self, msr: u32) -> u64 {
         self.access(msr, false, |pmu| pmu.rdmsr(msr).ok()).unwrap_or(0)
     }
 
-    /// WRMSR of a PMU register.
+    /// Executes WRMSR of a PMU register.
     pub fn wrmsr(&mut self, msr: u32, value: u64) {
         self.access(msr, true, |pmu| pmu.wrmsr(msr, value).ok());
     }
@@ -184,7 +184,7 @@ impl<H: SimHost> Vcpu<H> {
         value
     }
 
-    /// An access to a register that the guest owns. An overflow before it interrupts the guest before it.
+    /// Executes an access to a register that the guest owns. An overflow before it interrupts the guest before it.
     fn access_in_guest<T>(&mut self, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
         self.settled();
         self.pmu.host().access_register();
@@ -208,7 +208,7 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
-    /// The interrupt of a PMU that the guest owns ends guest mode: the host hands it on.
+    /// Ends guest mode for the interrupt of a PMU that the guest owns: the host hands it on.
     fn interrupt_by_pmu(&mut self) {
         if self.overflowed_at.is_none() {
             self.spend(Purpose::Signal, |costs| &costs.signal);
@@ -217,13 +217,13 @@ impl<H: SimHost> Vcpu<H> {
         self.enter();
     }
 
-    /// The guest exits to userspace.
+    /// Exits to userspace.
     fn exit(&mut self) {
         self.settled().exit();
         self.pmu.host().leaves();
     }
 
-    /// An access to the local APIC, which the kernel handles.
+    /// Executes an access to the local APIC, which the kernel handles.
     fn apic(&mut self) {
         self.spend(Purpose::Apic, |costs| &costs.apic);
         let host = self.pmu.host();
@@ -231,41 +231,41 @@ impl<H: SimHost> Vcpu<H> {
         host.returns();
     }
 
-    /// A write to LVTPC.
+    /// Executes a write to LVTPC.
     pub fn write_lvtpc(&mut self, value: u32) {
         self.apic();
         self.lvtpc = value;
     }
 
-    /// A write to the local APIC's EOI.
+    /// Executes a write to the local APIC's EOI.
     pub fn write_eoi(&mut self) {
         self.apic();
     }
 
-    /// A write to the local APIC's timer.
+    /// Executes a write to the local APIC's timer.
     pub fn write_timer(&mut self) {
         self.apic();
     }
 
-    /// Doorbell at the start of a phase.
+    /// Rings the doorbell at the start of a phase.
     pub fn begin_phase(&mut self, phase: usize) {
         self.doorbell();
         self.count_exits();
         self.phases.begin(phase, self.pmu.host().ops());
     }
 
-    /// The exits so far are those of the phase that ends.
+    /// Counts the exits so far for the phase that ends.
     fn count_exits(&mut self) {
         let [reads, writes] = std::mem::take(&mut self.exits);
         self.phases.exits_more(reads, writes);
     }
 
-    /// A doorbell: an exit without an MSR access.
+    /// Rings a doorbell: an exit without an MSR access.
     pub fn doorbell(&mut self) {
         self.port_exit();
     }
 
-    /// A port write in ring 3.
+    /// Executes a port write in ring 3.
     pub fn port_write(&mut self) {
         self.port_exit();
     }
@@ -287,17 +287,17 @@ impl<H: SimHost> Vcpu<H> {
         self.in_tick = to_tick;
     }
 
-    /// Whether the guest is in its tick.
+    /// Returns whether the guest is in its tick.
     #[must_use]
     pub fn in_tick(&self) -> bool {
         self.in_tick
     }
 
-    /// Work due before a guest entry.
+    /// Does the work due before a guest entry.
     #[inline]
     fn enter(&mut self) {
         // Most entries have none, and finding that out step by step takes longer than the access.
-        if !(self.pmu.is_quiet() && !self.mask.holds() && self.pmu.host().pass_entry()) {
+        if !(self.pmu.is_quiet() && !self.mask.has_deferred() && self.pmu.host().pass_entry()) {
             self.enter_with_work();
         }
     }
@@ -335,10 +335,11 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
-    /// The guest's handler acknowledges before it unmasks LVTPC: a held PMI is never delivered late.
+    /// Drops a deferred PMI that the guest acknowledged; its handler acknowledges before it unmasks LVTPC, so the simulator never delivers
+    /// one later.
     fn settle(&mut self) {
-        if self.mask.holds() && !self.pmu.pmi_unacknowledged() {
-            self.pmi.settled += u64::from(self.mask.release());
+        if self.mask.has_deferred() && !self.pmu.pmi_unacknowledged() {
+            self.pmi.deferred_dropped += u64::from(self.mask.release());
         }
     }
 
@@ -348,7 +349,7 @@ impl<H: SimHost> Vcpu<H> {
         match Lvtpc::from_bits(self.lvtpc).delivery() {
             Delivery::Masked => {
                 match self.mask.met(self.pmu.turned_on()) {
-                    Met::Held => self.pmi.held += 1,
+                    Met::Deferred => self.pmi.deferred += 1,
                     Met::Joined => {}
                     Met::Guests => self.pmi.masked += 1,
                 }
@@ -361,7 +362,7 @@ impl<H: SimHost> Vcpu<H> {
                 // A further NMI merges with the pending one.
                 self.nmi.get_or_insert(seen_at.unwrap_or(now));
                 self.lvtpc |= LVT_MASKED;
-                self.pmi.settled += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
+                self.pmi.deferred_dropped += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
             }
             Delivery::Fixed(_) | Delivery::Unsupported(_) => {
                 self.pmi.undeliverable += 1;
@@ -370,13 +371,13 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
-    /// ns since the start of the simulation, right after an access or another exit: no instruction was executed since.
+    /// Returns the ns since the start of the simulation, right after an access or another exit: no instruction was executed since.
     #[inline]
     pub fn now_at_exit(&mut self) -> u64 {
         self.pmu.host().clock().now()
     }
 
-    /// Whether an NMI is pending.
+    /// Returns whether an NMI is pending.
     #[inline]
     #[must_use]
     pub const fn has_nmi(&self) -> bool {
@@ -417,7 +418,7 @@ impl<H: SimHost> Vcpu<H> {
         spent
     }
 
-    /// HLT until `until`.
+    /// Halts until `until`.
     pub fn halt_until(&mut self, until: u64) {
         self.settled();
         let host = self.pmu.host();
@@ -437,7 +438,7 @@ impl<H: SimHost> Vcpu<H> {
         self.enter();
     }
 
-    /// The account since the vCPU's start, or since its last rest. Events created are those since its start.
+    /// Takes the account since the vCPU's start, or since its last rest. Events created are those since its start.
     pub fn take_side(&mut self) -> VcpuSide {
         self.settled();
         let pmu = self.pmu.stats();

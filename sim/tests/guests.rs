@@ -9,7 +9,7 @@ use host_pmu::stats::OpKind;
 use host_pmu::strategy::{PRESETS, Strategy};
 use proptest::prelude::*;
 use sim::guest::Timer;
-use sim::host::{self, Behind, Plan};
+use sim::host::{self, CounterSource, Plan};
 use sim::model::Model;
 use sim::run::{Totals, run};
 
@@ -70,8 +70,8 @@ fn operations_per_pmi_are_those_of_real_runs() {
     }
 }
 
-/// The same where an event counts exits to userspace and the guest writes to a port (`vpmu nmi-latency --backend
-/// tracepoint:kvm/kvm_userspace_exit --workload io`).
+/// Operations per PMI are those of real runs also where an event counts exits to userspace and the guest writes to a port (`vpmu
+/// nmi-latency --backend tracepoint:kvm/kvm_userspace_exit --workload io`).
 #[test]
 fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
     let model = model("development-host-tracepoint");
@@ -97,7 +97,7 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
     }
     let mut boot = boot(SINGLE, 100, 1000, 30_000);
     boot.workload = guest::abi::WORKLOAD_IO;
-    let floor = Plan { behind: Behind::PacedFloor { counts_per_ms: 100 }, ..plan("floor", &boot) };
+    let floor = Plan { behind: CounterSource::PacedFloor { counts_per_ms: 100 }, ..plan("floor", &boot) };
     let totals = run(&model, &floor, 1);
     let ms = totals.ns / 1_000_000;
     assert!((1000..1300).contains(&ms), "a PMI a millisecond: {ms} ms");
@@ -132,9 +132,9 @@ fn accesses_per_pmi_are_the_published_ones() {
     }
 }
 
-/// Published: creates fall by 82.5 % behind general-purpose counters and by 99.9 % behind fixed ones, with ten events
-/// multiplexed. The guest decides that, not what anything costs: rotation gives general-purpose counters other events,
-/// while fixed ones have theirs for good. How often a counter overflows between two rotations was not published.
+/// Published: creates fall by 82.5 % behind general-purpose counters and by 99.9 % behind fixed ones, with ten events multiplexed. The
+/// guest decides that, not the costs: rotation gives general-purpose counters other events, while fixed ones have theirs for good. The
+/// number of overflows between two rotations was not published.
 #[test]
 fn fewer_creates_follow_from_the_guest_alone() {
     for name in ["development-host", "clx-ap-watchdog-on", "icx-2021"] {
@@ -146,7 +146,7 @@ fn fewer_creates_follow_from_the_guest_alone() {
         let change = |before: u64, after: u64| 100.0 * (after as f64 / before as f64 - 1.0);
         let (gp, fixed) = (change(before.gp, after.gp), change(before.fixed, after.fixed));
         assert!((gp + 82.5).abs() < 5.0, "{name}: {gp}");
-        // Where other tasks end slices, an event may find itself unused for one: 16 to 24 creates of 10 500 by the seed.
+        // Other tasks end slices, so an event may find itself unused for one: 16 to 24 creates of 10 500, depending on the seed.
         assert!((fixed + 99.9).abs() < 0.15, "{name}: {fixed}");
     }
 }
@@ -265,7 +265,7 @@ proptest! {
         boot.freq_hz = if freq { 4000 } else { 0 };
         boot.workload = if idle { guest::abi::WORKLOAD_IDLE } else { 0 };
         let plan = Plan { vcpus, cpus, seed, limit_ns: 60_000_000_000, ..plan(PRESETS[strategy], &boot) };
-        let pooled = matches!(plan.behind, Behind::Events(ref s) if s.name == "pool");
+        let pooled = matches!(plan.behind, CounterSource::Events(ref s) if s.name == "pool");
         for left in host::run(&model(MODELS[name]), &plan, 0) {
             prop_assert_eq!(left.side.pmi.nmis, left.report.nmis);
             prop_assert_eq!(left.side.pmi.overflows, left.report.overflows.iter().sum::<u64>());
@@ -277,7 +277,7 @@ proptest! {
     }
 }
 
-/// Of an idle guest that sampled before, the choices of release hold more events the longer they wait.
+/// The release rules that wait longer hold more events of an idle guest that sampled before.
 #[test]
 fn an_idle_guest_holds_what_its_release_leaves_it() {
     let mut boot = boot(FOUR, 100_000, 200, 500);
@@ -286,7 +286,7 @@ fn an_idle_guest_holds_what_its_release_leaves_it() {
         let reuse = if release == "'eager'" { "none" } else { "last" };
         let text =
             format!("name = 'x'\nreuse = '{reuse}'\nrelease = {release}\napply = 'deferred'\nskip-paused = true");
-        let plan = Plan { behind: Behind::Events(Strategy::from_toml(&text).unwrap()), ..plan("reuse", &boot) };
+        let plan = Plan { behind: CounterSource::Events(Strategy::from_toml(&text).unwrap()), ..plan("reuse", &boot) };
         let left = host::run(&model("development-host"), &plan, 0);
         let tail = &left[0].held_at_tail_tick;
         let mean = left[0].side.host.held_ns as f64 / left[0].ns as f64;

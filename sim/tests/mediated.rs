@@ -9,7 +9,7 @@ use common::{FOUR, SINGLE, TEN, boot, plan};
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::stats::OpKind;
 use sim::guest::Timer;
-use sim::host::{self, Behind, Plan};
+use sim::host::{self, CounterSource, Plan};
 use sim::mediated::{MEDIATED, Mediated};
 use sim::model::Model;
 use sim::run::{Totals, run};
@@ -21,7 +21,12 @@ fn model(name: &str) -> Model {
 }
 
 fn of(kind: Mediated, boot: &BootPage) -> Plan {
-    Plan { behind: Behind::Mediated(kind), timer: Timer::Forwarded, limit_ns: 60_000_000_000, ..plan("floor", boot) }
+    Plan {
+        behind: CounterSource::Mediated(kind),
+        timer: Timer::Forwarded,
+        limit_ns: 60_000_000_000,
+        ..plan("floor", boot)
+    }
 }
 
 fn simulated(name: &str, of_model: &str, boot: &BootPage) -> Totals {
@@ -76,7 +81,7 @@ fn accesses_do_not_exit_unless_a_filter_must_see_them() {
     let plain = simulated("mediated", "spr-2026", &boot);
     assert_eq!(plain.accesses, 0);
     let exits = plain.per_nmi(plain.switches.exits);
-    // Beside them its ticks and preemptions, fewer than one a PMI.
+    // Ticks and preemptions add fewer than one exit a PMI.
     assert!((2.0..4.0).contains(&exits), "{exits} exits a PMI");
 
     let filtered = host::run(
@@ -90,7 +95,7 @@ fn accesses_do_not_exit_unless_a_filter_must_see_them() {
     assert!(msrs.iter().all(selects), "{msrs:x?}");
 }
 
-/// The same guest with the same counters counts what hardware would: the time it was in guest mode, to a count, and no host time.
+/// A guest with mediated counters counts what hardware would: the time it was in guest mode, to a count, and no host time.
 #[test]
 fn counts_are_those_of_the_time_in_guest_mode() {
     let mut boot = boot(SINGLE, 1, 0, 50);
@@ -103,7 +108,7 @@ fn counts_are_those_of_the_time_in_guest_mode() {
     // per-us = 2000 is two counts a nanosecond of work; a unit of work is 4000 ns, and the last one may be cut short at both ends.
     let units = report.counts[0] / 8000;
     assert!(units.abs_diff(report.measure_units) <= 1, "{} counts, {} units", report.counts[0], report.measure_units);
-    // Behind host events that also count guest time alone the same guest gets the same number for the same work.
+    // CounterSource host events that also count guest time alone the same guest gets the same number for the same work.
     let events = host::run(&model, &Plan { timer: Timer::Forwarded, ..plan("reuse", &boot) }, 0);
     let other = &events[0].report;
     assert!(

@@ -82,23 +82,23 @@ fn every_strategy_opens_when_events_are_enabled_and_only_then() {
     }
 }
 
-/// perf scales a count by enabled / running. What it then says of an event must not depend on how many others there were, nor on
-/// what stood behind the counters.
+/// perf scales a count by enabled / running. The scaled count of an event must depend neither on the number of others nor on the backend of
+/// the counters.
 #[test]
 fn scaled_counts_agree_whatever_is_multiplexed() {
     for strategy in PRESETS {
-        // By event: counts per million enabled TSC ticks. The model's default rate applies to all but a few.
+        // Rates by event: counts per million enabled TSC ticks. The model's default rate applies to all but a few.
         let rates = |events: usize| {
             // Whole turns of the rotation, so that each event has its share; with long ticks, of which rotating takes little.
             let boot = BootPage { tick_count: 10_000_000, ..boot(events, 4 * events as u64, 3) };
             let guest = guest("clx-ap-watchdog-on", strategy, &boot);
             let report = &guest.report;
-            let of = |n: usize| {
+            let scaled = |n: usize| {
                 let [count, enabled, running] = [report.counts[n], report.enabled[n], report.running[n]];
                 assert!(0 < running && running <= enabled, "{strategy}, event {n} of {events}");
                 count as f64 * 1e6 / running as f64
             };
-            (0..events).map(of).collect::<Vec<_>>()
+            (0..events).map(scaled).collect::<Vec<_>>()
         };
         let (few, many) = (rates(4), rates(20));
         for (event, (few, many)) in few.iter().zip(&many).enumerate() {

@@ -68,7 +68,7 @@ fn turns_repeat_to_the_last_figure() {
     assert_eq!(all(), all());
 }
 
-/// A turn costs a stop and a start of the events, and no more: what a PMI takes is that of one long run.
+/// A turn costs a stop and a start of the events, and no more: the cost of a PMI is that of one long run.
 #[test]
 fn operations_per_pmi_are_those_of_a_long_run() {
     for (strategy, kind, per_pmi) in

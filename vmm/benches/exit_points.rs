@@ -13,14 +13,14 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::{Host, points};
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{Behind, Cpu, Plan};
+use vmm::machine::{CounterSource, Cpu, Plan};
 
 /// PMIs of a run; each is seven exits.
 const SAMPLES: u64 = 3000;
 /// cpu-cycles in USR and OS, with INT, each 2 000 000.
 const EVENT: EventSpec = EventSpec { selector: 0x13_003c, fixed: 0, period: 2_000_000 };
 
-fn plan(behind: Behind) -> PayloadPlan {
+fn plan(behind: CounterSource) -> PayloadPlan {
     let mut events = [EventSpec::default(); MAX_EVENTS];
     events[0] = EVENT;
     PayloadPlan {
@@ -49,12 +49,12 @@ fn plan(behind: Behind) -> PayloadPlan {
     }
 }
 
-fn behind(strategy: &str) -> Option<Behind> {
+fn behind(strategy: &str) -> Option<CounterSource> {
     if strategy == "floor" {
-        return Some(Behind::Floor);
+        return Some(CounterSource::Floor);
     }
     let strategy = Strategy::preset(strategy).ok()?;
-    Some(Behind::Events { backend: BackendKey::CpuClock, strategy })
+    Some(CounterSource::Events { backend: BackendKey::CpuClock, strategy })
 }
 
 /// Ticks between two points with nothing in between: the median.

@@ -7,7 +7,7 @@ use crate::host::HostCounters;
 use crate::register::{GeneralProtection, Register};
 use crate::spec::CounterSet;
 
-/// The counters of `bits`; other bits are of no counter.
+/// Returns the counters of `bits`; other bits are of no counter.
 fn counters(caps: AmdCaps, bits: u64) -> CounterSet {
     CounterSet::from_bits((bits & 0xff) as u16).and(caps.set())
 }

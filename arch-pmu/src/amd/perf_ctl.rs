@@ -53,13 +53,13 @@ impl PerfCtl {
     /// Bits that are kept.
     const KEPT: u64 = 0x0000_030f_ffd7_ffff;
 
-    /// The 12 bits of the event.
+    /// Returns the 12 bits of the event.
     #[must_use]
     pub const fn event(self) -> u16 {
         (self.event_high() as u16) << 8 | self.event_low() as u16
     }
 
-    /// The same selector in no vendor's layout.
+    /// Returns the selector in no vendor's layout.
     #[must_use]
     pub const fn selection(self) -> Selection {
         Selection::new()
@@ -77,16 +77,16 @@ impl PerfCtl {
             .with_host_only(self.host_only())
     }
 
-    /// What a counter with this selector is asked to count.
+    /// Returns the event that a counter with this selector is asked to count.
     #[must_use]
     pub const fn spec(self) -> Spec {
         Spec(Source::Selector(self.selection()))
     }
 
-    /// Whether the counter's own enable is on. With Guest-Only or Host-Only it counts while EFER.SVME is 1 alone (PPR, PERF_CTL
+    /// Returns whether the counter's own enable is on. With Guest-Only or Host-Only it counts while EFER.SVME is 1 alone (PPR, PERF_CTL
     /// HostGuestOnly), which it never is in a guest without SVM. Linux masks Host-Only for that reason.
     ///
-    /// Of a guest with SVM neither EFER nor its entries to guests of its own are seen here: SVME is taken as 1, and a counter with
+    /// For a guest with SVM, neither its EFER nor its entries to guests of its own are seen here: SVME is taken as 1, and a counter with
     /// either bit counts in both modes.
     #[must_use]
     pub const fn enabled(self, caps: AmdCaps) -> bool {
@@ -119,7 +119,7 @@ impl Register<Amd> for PerfCtl {
         state.registers.perf_ctl[n]
     }
 
-    /// A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
+    /// Writes the selector. A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
     fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         let value = value & Self::KEPT;
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;

@@ -2,7 +2,7 @@
 
 use crate::spec::CounterId;
 
-/// The counter that `ecx` selects, all 32 bits of it.
+/// Returns the counter that `ecx` selects, all 32 bits of it.
 pub(crate) const fn counter(ecx: u32) -> Option<CounterId> {
     CounterId::gp(ecx as usize)
 }

@@ -13,7 +13,7 @@ impl Vendor for Amd {
     type Registers = Registers;
 }
 
-/// What a register of AMD's acts on.
+/// State that an AMD register acts on.
 pub(super) type State<'a, H> = state::State<'a, Amd, H>;
 
 /// Register values as the guest wrote them. The registers' files give them their layouts.

@@ -39,7 +39,7 @@ impl IntelCaps {
     /// Architectural events the guest has: all seven of Cascade Lake.
     const ARCH_EVENTS: u32 = 7;
 
-    /// The same PMU with numbers this vPMU can keep.
+    /// Returns the PMU with its numbers reduced to what this vPMU can keep.
     #[must_use]
     pub fn bounded(self) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl IntelCaps {
         }
     }
 
-    /// CPUID.0AH as (EAX, EBX, ECX, EDX).
+    /// Returns CPUID.0AH as (EAX, EBX, ECX, EDX).
     #[must_use]
     pub fn cpuid_0a(&self) -> [u32; 4] {
         let (gp, fixed, width) = (u32::from(self.gp), u32::from(self.fixed), u32::from(self.width));
@@ -61,13 +61,13 @@ impl IntelCaps {
         [eax, 0, 0, edx]
     }
 
-    /// Every bit a counter can hold.
+    /// Returns every bit a counter can hold.
     #[must_use]
     pub const fn counter_mask(&self) -> u64 {
         (1 << self.width) - 1
     }
 
-    /// The guest's counters.
+    /// Returns the guest's counters.
     #[must_use]
     pub fn counters(&self) -> CounterSet {
         let gp = (0..usize::from(self.gp)).filter_map(CounterId::gp);

@@ -54,12 +54,12 @@ impl Register<Intel> for DebugCtl {
     }
 }
 
-/// Whether a PMI stops the counters.
+/// Returns whether a PMI stops the counters.
 pub(crate) const fn freezes_on_pmi(registers: &Registers) -> bool {
     DebugCtl::from_bits(registers.debugctl).freeze_perfmon_on_pmi()
 }
 
-/// A PMI is delivered. Version 4 freezes by GLOBAL_STATUS bits, earlier ones by clearing the enables themselves
+/// Freezes the counters at the delivery of a PMI. Version 4 freezes by GLOBAL_STATUS bits, earlier ones by clearing the enables themselves
 /// (SDM vol. 3, 18.4.7).
 pub(crate) fn freeze_on_pmi<H: HostCounters>(state: &mut State<'_, H>) {
     let debugctl = DebugCtl::from_bits(state.registers.debugctl);

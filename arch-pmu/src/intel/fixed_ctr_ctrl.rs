@@ -26,13 +26,13 @@ pub struct FixedControl {
 }
 
 impl FixedControl {
-    /// The nibble of fixed counter `n`.
+    /// Returns the nibble of fixed counter `n`.
     #[must_use]
     pub const fn of(fixed_ctr_ctrl: u64, n: usize) -> Self {
         Self::from_bits((fixed_ctr_ctrl >> (4 * n)) as u8 & 0xf)
     }
 
-    /// Whether the counter's own enable is on: some ring is counted.
+    /// Returns whether the counter's own enable is on: some ring is counted.
     #[must_use]
     pub const fn enabled(self) -> bool {
         self.os() || self.usr()
@@ -44,7 +44,7 @@ impl FixedControl {
 pub(super) struct FixedCtrCtrl;
 
 impl FixedCtrCtrl {
-    /// All bits but the nibbles' ANY.
+    /// Returns all bits but the nibbles' ANY.
     #[inline]
     const fn mask(caps: IntelCaps) -> u64 {
         0xbbbb & ((1 << (4 * caps.fixed)) - 1)
@@ -72,7 +72,7 @@ impl Register<Intel> for FixedCtrCtrl {
         state.registers.fixed_ctr_ctrl
     }
 
-    /// Only counters with a changed nibble are configured anew.
+    /// Writes the nibbles. Only counters with a changed nibble are configured anew.
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, Self::mask(*state.caps))?;
         let changed = std::mem::replace(&mut state.registers.fixed_ctr_ctrl, value) ^ value;

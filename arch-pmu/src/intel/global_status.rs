@@ -25,7 +25,7 @@ pub(super) const COND_CHGD: u64 = 1 << 63;
 pub(super) struct GlobalStatus;
 
 impl GlobalStatus {
-    /// Bits that the register can have.
+    /// Returns a mask of the bits that the register can have.
     #[inline]
     pub(super) const fn mask(caps: IntelCaps) -> u64 {
         let v2 = global_bits::mask(caps) | OVF_DS_BUFFER | COND_CHGD;

@@ -38,14 +38,14 @@ pub struct PerfEvtSel {
     pub cmask: u8,
     /// Only inside transactions.
     pub in_tx: bool,
-    /// Not inside aborted transactions.
+    /// Only outside aborted transactions.
     pub in_txcp: bool,
     #[bits(30)]
     reserved: u64,
 }
 
 impl PerfEvtSel {
-    /// Bits that selector `n` takes: ANY is refused, IN_TX needs transactions, IN_TXCP also counter 2.
+    /// Returns a mask of the bits that selector `n` takes: ANY is refused, IN_TX needs transactions, IN_TXCP also counter 2.
     #[inline]
     fn mask(caps: IntelCaps, n: usize) -> u64 {
         let refused = Self::new().with_any(true).with_in_tx(true).with_in_txcp(true);
@@ -53,7 +53,7 @@ impl PerfEvtSel {
         (0x3_ffff_ffff & !u64::from(refused)) | u64::from(transactional)
     }
 
-    /// The same selector in no vendor's layout. ANY is never set.
+    /// Returns the selector in no vendor's layout. ANY is never set.
     #[must_use]
     pub const fn selection(self) -> Selection {
         Selection::new()
@@ -72,7 +72,7 @@ impl PerfEvtSel {
             .with_in_txcp(self.in_txcp())
     }
 
-    /// What a counter with this selector is asked to count.
+    /// Returns the event that a counter with this selector is asked to count.
     #[must_use]
     pub const fn spec(self) -> Spec {
         Spec(Source::Selector(self.selection()))
@@ -104,7 +104,7 @@ impl Register<Intel> for PerfEvtSel {
         state.registers.perfevtsel[n]
     }
 
-    /// A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
+    /// Writes the selector. A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
     fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, Self::mask(*state.caps, n))?;
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;

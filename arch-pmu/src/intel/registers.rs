@@ -13,7 +13,7 @@ impl Vendor for Intel {
     type Registers = Registers;
 }
 
-/// What a register of Intel's acts on.
+/// State that an Intel register acts on.
 pub(super) type State<'a, H> = state::State<'a, Intel, H>;
 
 /// Register values as the guest wrote them. The registers' files give them their layouts.

@@ -25,7 +25,7 @@ fn both() -> [Vpmu<Fake>; 2] {
     [milan(), genoa()]
 }
 
-/// Counter 0 counts with INT from `value`.
+/// Returns a PMU whose counter 0 counts with INT from `value`.
 fn sampling(mut vpmu: Vpmu<Fake>, value: u64) -> Vpmu<Fake> {
     vpmu.wrmsr(PERF_CTR0, value).unwrap();
     vpmu.wrmsr(PERF_CTL0, CYCLES).unwrap();

@@ -11,33 +11,33 @@ use super::price::Price;
 pub struct Backend {
     /// Its key.
     pub key: String,
-    /// What counts behind a counter.
+    /// Event that it counts.
     pub counts: &'static str,
-    /// Whether that stands in for the event that the guest selects.
+    /// True if its counts stand in for the event that the guest selects.
     pub stand_in: bool,
-    /// Why its events do not open here.
+    /// Reason why its events do not open here.
     pub refused: Option<String>,
-    /// What creating one costs; none without host events.
+    /// Cost of creating one; none without host events.
     pub price: Option<Price>,
 }
 
 /// Events per backend whose cost is measured.
 const TIMES: usize = 33;
-/// Of one whose first or last event may take tens of milliseconds.
-const FEW: usize = 4;
-/// The backends of a host with such names, tried on the calling thread.
+/// Backends whose first or last event may take tens of milliseconds get this many tries.
+const EXPENSIVE_TRIES: usize = 4;
+/// Lists the backends of a host with such names, tried on the calling thread.
 #[must_use]
 pub fn backends(named: impl Fn(&str) -> bool) -> Vec<Backend> {
     BackendKey::all().filter(|(key, _)| named(&key.to_string())).map(|(key, counts)| tried(&key, counts)).collect()
 }
 
-/// Their names; nothing is tried.
+/// Returns their names; nothing is tried.
 pub fn names() -> impl Iterator<Item = String> {
     BackendKey::all().map(|(key, _)| key.to_string())
 }
 
 fn tried(key: &BackendKey, counts: &'static str) -> Backend {
-    let times = if key.first_open_is_expensive() { FEW } else { TIMES };
+    let times = if key.first_open_is_expensive() { EXPENSIVE_TRIES } else { TIMES };
     let (refused, price) = match open::costs(key, times) {
         Ok(costs) => (None, Price::of(&costs)),
         Err(error) => (Some(error.to_string()), None),

@@ -43,28 +43,28 @@ const TABLE: [Row; 9] = [
 pub struct GuestEvent {
     /// perf's name, where it has one.
     pub name: &'static str,
-    /// What it counts.
+    /// Description of the event.
     pub about: &'static str,
     /// Unit mask and event of IA32_PERFEVTSELx, hexadecimal.
     pub intel: Option<String>,
-    /// Those of PERF_CTLx.
+    /// Selector in PERF_CTLx.
     pub amd: Option<String>,
     /// Its fixed counter on Intel's processors.
     pub fixed_counter: Option<u8>,
-    /// By backend that counts events themselves: `itself`, or why not.
+    /// For each backend that counts events themselves, `itself` or the reason why it cannot.
     pub behind: BTreeMap<&'static str, String>,
 }
 
-/// Backends that count what the guest selects; all others stand in for it.
+/// Backends that count the event that the guest selects; all others stand in for it.
 pub const EXACT: [&str; 2] = ["hardware", "step"];
 
-/// Events with such names, for this host.
+/// Lists events with such names, for this host.
 #[must_use]
 pub fn events(named: impl Fn(&str) -> bool) -> Vec<GuestEvent> {
     TABLE.iter().filter(|row| named(row.name)).map(event).collect()
 }
 
-/// Their names.
+/// Returns their names.
 pub fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|row| row.name)
 }
@@ -90,7 +90,7 @@ fn event(row: &Row) -> GuestEvent {
     }
 }
 
-/// One encoding suffices: the guest's processor decides which it uses.
+/// Returns the answer of several encodings; one that counts suffices, because the guest's processor decides which it uses.
 fn said(answers: &[Answer]) -> String {
     if answers.contains(&Answer::Itself) {
         return "itself".to_owned();

@@ -1,5 +1,5 @@
-//! The events of a host: what may stand behind a guest's counters, by which a guest is recorded, what each stands for, whether it opens
-//! here, and what creating one costs.
+//! The events of a host: those that may stand behind a guest's counters and those that record a guest, with their meaning, whether they
+//! open here, and the cost of creating one.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Words that choose among names.
 
-/// Whether `name` has `word` in it; a word with `*` or `?` must fit the whole name. The case of letters does not matter.
+/// Returns whether `name` has `word` in it; a word with `*` or `?` must fit the whole name. The case of letters does not matter.
 #[must_use]
 pub fn fits(name: &str, word: &str) -> bool {
     let (name, word) = (name.to_ascii_lowercase(), word.to_ascii_lowercase());

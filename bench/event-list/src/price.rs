@@ -1,4 +1,4 @@
-//! What creating an event costs here.
+//! Measures the cost of creating an event on this host.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use serde::Serialize;
 pub struct Price {
     /// Events.
     pub events: usize,
-    /// To create one after the first.
+    /// Time to create one after the first.
     pub create_ns: u64,
-    /// To close one.
+    /// Time to close one.
     pub close_ns: u64,
-    /// To create the first, which may set something up for all.
+    /// Time to create the first, which may set something up for all.
     pub first_create_ns: u64,
 }
 
 impl Price {
-    /// Of these events; `None` of none.
+    /// Summarizes the costs of these events; `None` for none.
     #[must_use]
     pub fn of(costs: &[Cost]) -> Option<Self> {
         let (first, rest) = costs.split_first()?;
@@ -37,7 +37,7 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The middle one; of an even number the lower of both.
+/// Returns the middle one; of an even number the lower of both.
 fn median(times: impl Iterator<Item = Duration>) -> u64 {
     let mut times: Vec<_> = times.map(ns).collect();
     times.sort_unstable();

@@ -11,23 +11,23 @@ use super::price::Price;
 pub struct RecordingEvent {
     /// Its name.
     pub name: String,
-    /// What it counts.
+    /// Description of the event.
     pub about: String,
-    /// Why it does not open here.
+    /// Reason why it does not open here.
     pub refused: Option<String>,
-    /// What creating one costs; none of what the VMM sees by itself.
+    /// Cost of creating one; none for events that the VMM itself sees.
     pub price: Option<Price>,
 }
 
 /// Events whose cost is measured.
 const TIMES: usize = 17;
-/// Of a tracepoint, whose first probe and last close take long.
-const FEW: usize = 3;
+/// Tracepoints are slow to open and close, so try fewer.
+const TRACEPOINT_TRIES: usize = 3;
 
 /// perf's spelling of the host PMU's own events.
 const RAW: &str = "rHEX";
 
-/// Events with such names, but for tracepoints, tried on the calling thread.
+/// Lists events with such names, except tracepoints, tried on the calling thread.
 #[must_use]
 pub fn events(named: impl Fn(&str) -> bool) -> Vec<RecordingEvent> {
     let host = SampledEvent::named().filter(|name| named(name)).map(|name| of_host(name, about(name), TIMES));
@@ -46,15 +46,15 @@ pub fn events(named: impl Fn(&str) -> bool) -> Vec<RecordingEvent> {
     host.chain(raw).chain(own).collect()
 }
 
-/// Their names; nothing is tried.
+/// Returns their names; nothing is tried.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SampledEvent::named().chain([RAW]).chain(Event::of_vmm().map(|(name, _)| name))
 }
 
-/// A tracepoint, with its cost.
+/// Describes a tracepoint, with its cost.
 #[must_use]
 pub fn tracepoint(name: &str) -> RecordingEvent {
-    of_host(name, "occurrences on the vCPU's thread", FEW)
+    of_host(name, "occurrences on the vCPU's thread", TRACEPOINT_TRIES)
 }
 
 fn about(name: &str) -> &'static str {

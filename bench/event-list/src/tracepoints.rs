@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Where tracefs may be mounted.
+/// Directories on which tracefs may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// No kernel has as many; those beyond are left out, and counted.
 const MOST: usize = 100_000;
@@ -12,16 +12,16 @@ const MOST: usize = 100_000;
 /// The tracepoints that this process sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tracepoints {
-    /// Their names as GROUP:NAME, in order.
+    /// Names as GROUP:NAME, in order.
     pub names: Vec<String>,
-    /// Why there are none.
+    /// Reason why there are none.
     pub missing: Option<String>,
-    /// How many more there are.
+    /// Number of further ones.
     pub left_out: usize,
 }
 
 impl Tracepoints {
-    /// Those of this host.
+    /// Lists the tracepoints of this host.
     #[must_use]
     pub fn of_this_host() -> Self {
         Self::below(&ROOTS.map(PathBuf::from))
@@ -29,7 +29,7 @@ impl Tracepoints {
 
     fn below(roots: &[PathBuf]) -> Self {
         let none = |missing: String| Self { missing: Some(missing), ..Self::default() };
-        // A folder that nobody may read is found, and one without a mount is empty.
+        // An unreadable folder is found, and one without a mount is empty.
         let mut refused = None;
         for root in roots {
             match std::fs::read_dir(root.join("events")) {

@@ -1,4 +1,4 @@
-//! What a set-up of 700 software events is made of: `cargo bench -p stat-setup --bench set_up`.
+//! Splits the time of a set-up of 700 software events into its parts: `cargo bench -p stat-setup --bench set_up`.
 //!
 //! Setting up needs permission to count on CPUs; without it these two say so and time nothing.
 #![allow(missing_docs, reason = "functions of a benchmark")]
@@ -26,7 +26,7 @@ fn list() -> EventList {
     resolve(&written, &mut Sysfs::host())
 }
 
-/// The CPUs, if events can be opened on them.
+/// Returns the CPUs, if events can be opened on them.
 fn cpus(list: &EventList) -> Option<Vec<u32>> {
     let cpus = Sysfs::host().online();
     limit::raise((EVENTS * cpus.len()) as u64).ok()?;

@@ -27,7 +27,7 @@ impl Guard {
         }
     }
 
-    /// Whether it has a CPU.
+    /// Returns whether it has a CPU.
     pub(crate) fn is_bound(&self) -> bool {
         self.at.is_some()
     }

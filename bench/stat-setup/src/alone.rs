@@ -21,7 +21,7 @@ impl<'a> Alone<'a> {
         Self { job, shared, units: job.cpus.iter().map(|&cpu| Unit::new(cpu, shared)).collect() }
     }
 
-    /// One event on every CPU before the next event.
+    /// Opens one event on every CPU before the next event.
     fn event_major(&mut self, phase: Phase, rec: &mut Recorder) {
         let leaders = self.units.iter().map(Unit::leaders).max().unwrap_or(0);
         match phase {

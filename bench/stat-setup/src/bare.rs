@@ -15,7 +15,7 @@ use crate::list::EventList;
 use crate::method::layout;
 use crate::sys::{self, Mask, Target};
 
-/// What one CPU's calls need, made before the clock starts.
+/// Arguments of one CPU's calls, prepared before the clock starts.
 struct Ready {
     cpu: u32,
     /// The attributes of each group's events, the leader first.
@@ -56,8 +56,8 @@ impl Ready {
             let leader = self.fds.len();
             self.leaders.push(leader);
             for attr in group {
-                let of = self.fds.get(leader).map(|fd| fd.as_fd());
-                self.fds.push(sys::open(attr, Target::Cpu(self.cpu), of).ok()?);
+                let group = self.fds.get(leader).map(|fd| fd.as_fd());
+                self.fds.push(sys::open(attr, Target::Cpu(self.cpu), group).ok()?);
             }
         }
         for &leader in &self.leaders {
@@ -74,7 +74,7 @@ impl Ready {
 /// Looks at what another thread does before the CPU is offered to it: some 100 µs.
 const LOOKS: u32 = 10_000;
 
-/// The time of all calls for groups of `pack` events, a thread for each CPU; `None` where one of them fails, or an event cannot be
+/// Measures the time of all calls for groups of `pack` events, a thread for each CPU; `None` where one of them fails, or an event cannot be
 /// opened here at all.
 #[must_use]
 pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<Duration> {

@@ -40,7 +40,7 @@ struct Work {
     remote: f64,
 }
 
-/// Work of each phase on one CPU for groups of the given sizes.
+/// Returns the work of each phase on one CPU for groups of the given sizes.
 fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
     let mut all = [Work::default(); 5];
     let [open, enable, read, disable, close] = &mut all;
@@ -64,8 +64,8 @@ fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
     all
 }
 
-/// Predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which moving is cheaper. Mapping and
-/// unmapping, which cost every method the same, are not in it.
+/// Returns the predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which moving is cheaper.
+/// Mapping and unmapping, which cost every method the same, are not in it.
 fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Costs, purpose: Use) -> (f64, Phases) {
     let work = work(sizes, costs);
     let work = || work.iter().zip(PHASES).filter(|(_, phase)| purpose.phases().contains(phase));
@@ -100,7 +100,7 @@ fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
     layout(list, pack).iter().map(|pack| pack.members.len()).collect()
 }
 
-/// Best method for the phases of `purpose`, of a list on `cpus` CPUs.
+/// Chooses the best method for the phases of `purpose`, of a list on `cpus` CPUs.
 #[must_use]
 pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Choice {
     let serial = list.main_class() == Some(Class::Tracepoint);
@@ -128,11 +128,11 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Cho
     }
 }
 
-/// Strategy `packed`: the best pack size with one thread for all CPUs, and the phases in which to move.
+/// Chooses for strategy `packed` the best pack size with one thread for all CPUs, and the phases in which to move.
 #[must_use]
 pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Method {
-    let of = |pack| predict(&sizes(list, Some(pack)), cpus, false, false, costs, purpose);
-    let best = PACKS.into_iter().map(|pack| (pack, of(pack)));
+    let prediction = |pack| predict(&sizes(list, Some(pack)), cpus, false, false, costs, purpose);
+    let best = PACKS.into_iter().map(|pack| (pack, prediction(pack)));
     let best = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     best.map_or(Method::CPU_MAJOR, |(pack, (_, moving))| Method::packed(pack, moving))
 }
@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn only_the_phases_of_the_purpose_are_predicted() {
         let many = list(&generate::software(700));
-        let of = |costs: &Costs, purpose| choose(&many, 2, costs, purpose).candidates[0].predicted_ns;
+        let predicted = |costs: &Costs, purpose| choose(&many, 2, costs, purpose).candidates[0].predicted_ns;
         let unread = Costs { read: 0.0, read_member: 0.0, ipi: 0.0, ..COSTS };
         let read = Costs { ipi: 0.0, ..COSTS };
-        assert!(of(&read, Use::Stat) > of(&unread, Use::Stat));
-        assert!((of(&read, Use::Mmap) - of(&unread, Use::Mmap)).abs() < 1e-9);
+        assert!(predicted(&read, Use::Stat) > predicted(&unread, Use::Stat));
+        assert!((predicted(&read, Use::Mmap) - predicted(&unread, Use::Mmap)).abs() < 1e-9);
     }
 
     #[test]

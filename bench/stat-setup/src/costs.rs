@@ -93,7 +93,7 @@ fn once(list: &EventList, cpus: &[u32], method: Method) -> Finished {
     run(&Job { list, cpus, method, purpose: Use::Stat, ring_pages: 1 }, &mut |_, _| {})
 }
 
-/// One measurement for events on `cpus`; binds the caller to the first of them.
+/// Takes one measurement for events on `cpus`; binds the caller to the first of them.
 fn measure(cpus: &[u32]) -> Costs {
     let (alone, group, few) = (software(ALONE), software(GROUP), software(2 * ALONE));
     let here = &cpus[..cpus.len().min(1)];

@@ -9,6 +9,6 @@ pub(crate) trait Crew {
     fn phase(&mut self, phase: Phase) -> Recorder;
     /// Closes and reopens the members of broken weak groups: passes A and B of [`crate::unit::Unit`].
     fn break_up(&mut self) -> Recorder;
-    /// The outcome of each event, and the number of open descriptors.
+    /// Returns the outcome of each event, and the number of open descriptors.
     fn outcomes(&mut self) -> (Vec<Outcome>, usize);
 }

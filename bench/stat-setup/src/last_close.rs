@@ -28,7 +28,7 @@ const MOST: usize = 32;
 
 type Attr = perf_event_open_sys::bindings::perf_event_attr;
 
-/// One event of each distinct tracepoint of the list.
+/// Returns one event of each distinct tracepoint of the list.
 fn distinct(list: &EventList) -> Vec<Attr> {
     let mut attrs: Vec<Attr> = Vec::new();
     for event in &list.events {

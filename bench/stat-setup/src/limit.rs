@@ -32,7 +32,7 @@ pub fn raise(descriptors: u64) -> std::io::Result<FileLimit> {
 const SPARE: u64 = 64;
 
 impl FileLimit {
-    /// Number of events that fit into one descriptor table.
+    /// Returns the number of events that fit into one descriptor table.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.now.saturating_sub(SPARE)

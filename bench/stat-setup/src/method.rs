@@ -18,13 +18,13 @@ impl Phases {
     /// Every phase.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// This set and `phase`.
+    /// Returns this set with `phase` added.
     #[must_use]
     pub const fn with(self, phase: Phase) -> Self {
         Self(self.0 | 1 << phase as u16)
     }
 
-    /// Whether the set contains `phase`.
+    /// Returns whether the set contains `phase`.
     #[must_use]
     pub const fn has(self, phase: Phase) -> bool {
         self.0 >> phase as u16 & 1 == 1
@@ -68,7 +68,7 @@ impl Method {
         Self { order, pack: None, close_ranges: false, keep_last: false }
     }
 
-    /// Groups of `size`, CPU by CPU, with moves in the phases of `affinity`.
+    /// Creates groups of `size`, CPU by CPU, with moves in the phases of `affinity`.
     #[must_use]
     pub const fn packed(size: usize, affinity: Phases) -> Self {
         Self { order: Order::CpuMajor(affinity), pack: Some(size), close_ranges: true, keep_last: true }
@@ -100,11 +100,11 @@ impl std::fmt::Display for Method {
 pub(crate) struct Pack {
     /// Indices of its events, the leader first.
     pub(crate) members: Vec<usize>,
-    /// Whether a member that cannot join breaks the group up: weak groups of the list, and packed groups.
+    /// True if a member that cannot join breaks the group up: weak groups of the list, and packed groups.
     pub(crate) weak: bool,
 }
 
-/// Groups of a list, with non-competing events in packs of `pack`; without events that cannot be opened.
+/// Returns the groups of a list, with non-competing events in packs of `pack`; without events that cannot be opened.
 pub(crate) fn layout(list: &EventList, pack: Option<usize>) -> Vec<Pack> {
     let usable = |&event: &usize| list.events[event].open.is_ok();
     // The count of a non-competing event on every CPU does not depend on its group.

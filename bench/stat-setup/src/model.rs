@@ -87,7 +87,7 @@ struct Machine {
     user: [f64; 2],
 }
 
-/// System time of all calls if local, ns, and the number of calls that need an IPI.
+/// Returns the system time of all calls if local, ns, and the number of calls that need an IPI.
 fn calls(cpus: u32, costs: &Costs) -> (f64, f64) {
     let (mut ns, mut remote) = (0.0, 0.0);
     for cpu in 0..cpus {

@@ -38,13 +38,13 @@ impl Traffic {
         }
     }
 
-    /// Difference to an earlier reading.
+    /// Returns the difference to an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.zip(earlier, u64::saturating_sub)
     }
 
-    /// Sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, u64::saturating_add)
@@ -107,7 +107,7 @@ impl Monitor {
         }
     }
 
-    /// Counts so far, and the counts that the next reading itself will add.
+    /// Returns the counts so far, and the counts that the next reading itself will add.
     #[must_use]
     pub fn read(&self) -> (Traffic, Traffic) {
         (self.look(), self.own)
@@ -118,7 +118,7 @@ fn id(group: &str, name: &str, sysfs: &mut Sysfs) -> Result<u64, String> {
     sysfs.tracepoint(group, name).map_err(|why| format!("{group}:{name}: {why}"))
 }
 
-/// A trace event of this thread and its future children.
+/// Opens a trace event of this thread and its future children.
 fn of_task(group: &str, name: &str, sysfs: &mut Sysfs) -> Result<OwnedFd, String> {
     let mut attr = attr(Code { kind: PERF_TYPE_TRACEPOINT, config: id(group, name, sysfs)? });
     attr.set_inherit(1);

@@ -34,14 +34,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the event is open, and counted where it was read, on every CPU.
+    /// Returns whether the event is open, and counted where it was read, on every CPU.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         matches!(self, Self::Counted { .. } | Self::Opened)
     }
 }
 
-/// Text of an errno, with the remedy where one is known.
+/// Returns the text of an errno, with the remedy where one is known.
 fn errno_text(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     match errno {

@@ -29,7 +29,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Name in tables and documents.
+    /// Returns its name in tables and documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// Its phases, in order.
+    /// Returns its phases, in order.
     #[must_use]
     pub const fn phases(self) -> &'static [Phase] {
         match self {
@@ -70,7 +70,7 @@ impl Use {
 pub struct PhaseCost {
     /// The phase.
     pub phase: Phase,
-    /// From the first call to the end of the last.
+    /// Time from the first call to the end of the last.
     pub wall: Duration,
     /// User time of the process during the phase.
     pub user: Duration,

@@ -22,7 +22,7 @@ pub struct Finished {
     pub opened: usize,
     /// Number of weak groups that were broken up.
     pub broken: usize,
-    /// Whether each thread had a descriptor table of its own.
+    /// True if each thread had a descriptor table of its own.
     pub own_tables: bool,
 }
 

@@ -147,7 +147,7 @@ impl Mask {
         mask
     }
 
-    /// Whether the set contains `cpu`.
+    /// Returns whether the set contains `cpu`.
     pub(crate) fn has(&self, cpu: u32) -> bool {
         self.0.get(cpu as usize / 64).is_some_and(|long| long >> (cpu % 64) & 1 == 1)
     }

@@ -43,11 +43,11 @@ struct Pool<'a> {
     replies: Receiver<Reply>,
 }
 
-/// How long a thread looks for a message before it sleeps: some times what waking it up takes.
+/// Time that a thread polls for a message before it sleeps: a few times the cost of waking it up.
 const LOOKING: Duration = Duration::from_micros(200);
 
-/// The next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere it would take the time of the
-/// thread that it waits for.
+/// Receives the next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere it would take the
+/// time of the thread that it waits for.
 fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
     if !alone {
         return from.recv().ok();
@@ -66,7 +66,7 @@ fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
 /// Starts the workers, calls `work` with all threads, and joins them.
 pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn Crew, Watch) -> R) -> R {
     let watch = Watch::start();
-    // Before the table is shared with threads: it need not wait for them to grow.
+    // The table grows before it is shared with threads, so that it need not wait for them.
     sys::make_room(job.list.events.len());
     let here = sys::current_cpu();
     let own = job.cpus.iter().copied().find(|cpu| *cpu == here).or(job.cpus.last().copied());
@@ -96,7 +96,7 @@ pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce
     })
 }
 
-/// Thread name of the workers; the process id distinguishes runs in traces.
+/// Returns the thread name of the workers; the process id distinguishes runs in traces.
 pub(crate) fn worker_name() -> String {
     format!("su{}", std::process::id())
 }

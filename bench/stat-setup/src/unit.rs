@@ -58,7 +58,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) keep_last: bool,
 }
 
-/// Whether perf reports this errno as `<not supported>`.
+/// Returns whether perf reports this errno as `<not supported>`.
 pub(crate) fn is_unsupported(errno: i32) -> bool {
     matches!(errno, libc::EINVAL | libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP | libc::ENXIO)
 }
@@ -168,7 +168,7 @@ impl Unit {
         self.failures.push(Failure { event, cpu: self.cpu, errno });
     }
 
-    /// One perf_event_open; returns the errno of a failure.
+    /// Makes one perf_event_open; returns the errno of a failure.
     fn try_open(&mut self, shared: &Shared<'_>, event: usize, led: Option<Led>, rec: &mut Recorder) -> Option<i32> {
         let described = &shared.list.events[event];
         if shared.skip(event) || !described.counts_on(self.cpu) {
@@ -226,7 +226,7 @@ impl Unit {
         }
     }
 
-    /// Number of leaders: of calls in enable, read and disable.
+    /// Returns the number of leaders: of calls in enable, read and disable.
     pub(crate) fn leaders(&self) -> usize {
         self.leds.len()
     }
@@ -263,7 +263,7 @@ impl Unit {
         }
     }
 
-    /// One read per group: number of events, times, one count per event.
+    /// Makes one read per group: number of events, times, one count per event.
     pub(crate) fn read(&mut self, led: usize, rec: &mut Recorder) {
         let Some(&Led { first, len, .. }) = self.leds.get(led) else { return };
         let Some(fd) = self.fds[self.order[first]].as_ref() else { return };
@@ -352,7 +352,7 @@ impl Unit {
         self.leds.clear();
     }
 
-    /// One event of each distinct tracepoint, if the method defers the last close.
+    /// Takes one event of each distinct tracepoint, if the method defers the last close.
     fn kept(&self, shared: &Shared<'_>) -> std::collections::BTreeSet<usize> {
         let mut by_number = std::collections::BTreeMap::new();
         if shared.keep_last {
@@ -374,7 +374,7 @@ impl Unit {
         }
     }
 
-    /// Whether `event` is open on this CPU.
+    /// Returns whether `event` is open on this CPU.
     pub(crate) fn is_open(&self, event: usize) -> bool {
         self.fds[event].is_some()
     }

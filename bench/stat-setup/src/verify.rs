@@ -39,7 +39,7 @@ pub struct Check {
     pub problems: Vec<String>,
 }
 
-/// Whether the event counts page faults of user code.
+/// Returns whether the event counts page faults of user code.
 fn counts_faults(event: &Event) -> bool {
     let Ok(open) = &event.open else { return false };
     let wanted = [perf::PERF_COUNT_SW_PAGE_FAULTS, perf::PERF_COUNT_SW_PAGE_FAULTS_MIN];
@@ -92,7 +92,7 @@ pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize)
     found
 }
 
-/// Events with different outcomes under two strategies, at most 20.
+/// Returns the events with different outcomes under two strategies, at most 20.
 #[must_use]
 pub fn differences(list: &EventList, a: &[Outcome], b: &[Outcome]) -> Vec<String> {
     let both = list.events.iter().zip(a.iter().zip(b));

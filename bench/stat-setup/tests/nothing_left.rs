@@ -91,7 +91,7 @@ fn events_are_open_while_they_are_enabled() {
     assert!(nothing_is_left_open_and_all_methods_open_the_same() > 0);
 }
 
-/// Why no event opens on a CPU.
+/// Returns the reason why no event opens on a CPU.
 fn no_events() -> Option<String> {
     let mut sysfs = Sysfs::host();
     let list = list("dummy", &mut sysfs);

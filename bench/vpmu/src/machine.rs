@@ -12,7 +12,7 @@ use host_pmu::backend::BackendKey;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use vmm::kvm::KvmError;
-use vmm::machine::{Behind, Cpu, MachineError, Plan};
+use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 use vmm::sample::Sampling;
 
 use crate::backend::BackendChoice;
@@ -103,9 +103,9 @@ impl MachineSpec {
             ));
         }
         let behind = if *backend == BackendKey::None {
-            Behind::Floor
+            CounterSource::Floor
         } else {
-            Behind::Events { backend: backend.clone(), strategy: resolve_one(&self.strategy)? }
+            CounterSource::Events { backend: backend.clone(), strategy: resolve_one(&self.strategy)? }
         };
         let fs = HostFs::default();
         let usable = usable_cpus(&HostFacts::read(&fs), fs.text("proc/self/status").as_deref());
@@ -176,8 +176,8 @@ mod tests {
         let plan = spec.plan(&BackendKey::CpuClock).unwrap();
         let pmu = Cpu::default().pmu_of_version(4);
         assert_eq!((plan.pmu, plan.pin.as_slice(), plan.vcpus), (pmu, &[0][..], 1));
-        assert!(matches!(plan.behind, Behind::Events { backend: BackendKey::CpuClock, .. }));
-        assert!(matches!(spec.plan(&BackendKey::None).unwrap().behind, Behind::Floor));
+        assert!(matches!(plan.behind, CounterSource::Events { backend: BackendKey::CpuClock, .. }));
+        assert!(matches!(spec.plan(&BackendKey::None).unwrap().behind, CounterSource::Floor));
         let few = MachineSpec { vcpus: 2, ..spec.clone() };
         assert!(few.plan(&BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
         let misspelt = StrategyChoice::Preset("reues".to_owned());

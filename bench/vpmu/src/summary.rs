@@ -63,9 +63,9 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
         sum(|vcpu| vcpu.pmi.nmis),
         sum(|vcpu| vcpu.pmi.fixed),
         sum(|vcpu| vcpu.pmi.masked),
-        sum(|vcpu| vcpu.pmi.held),
-        sum(|vcpu| vcpu.pmi.late),
-        sum(|vcpu| vcpu.pmi.settled),
+        sum(|vcpu| vcpu.pmi.deferred),
+        sum(|vcpu| vcpu.pmi.deferred_delivered),
+        sum(|vcpu| vcpu.pmi.deferred_dropped),
     ));
     if ran.absent != 0 {
         lines.push(format!("{} accesses to ports or memory that this machine does not have", ran.absent));
@@ -186,7 +186,14 @@ mod tests {
             end: End::GuestExit { status: 3 },
             left: (),
             deliveries: Vec::new(),
-            pmi: PmiStats { overflows: 5, nmis: 2, held: 3, late: 1, settled: 2, ..PmiStats::default() },
+            pmi: PmiStats {
+                overflows: 5,
+                nmis: 2,
+                deferred: 3,
+                deferred_delivered: 1,
+                deferred_dropped: 2,
+                ..PmiStats::default()
+            },
             msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
             rdpmcs: 7,
             rdpmcs_elsewhere: 0,

@@ -10,7 +10,7 @@
 /// A value that is nothing but `u64`s, one after the other.
 #[allow(dead_code, reason = "the build script compiles this file for its definitions alone")]
 pub trait Words: Sized {
-    /// How many.
+    /// Number of its words.
     const COUNT: usize;
 
     /// Takes [`COUNT`](Self::COUNT) words from `next`.
@@ -77,7 +77,7 @@ macro_rules! shared_struct {
         }
 
         impl $name {
-            /// The same structure as C source.
+            /// Definition of the structure as C source.
             pub const C_DEFINITION: &'static str = concat!(
                 "struct ", stringify!($name), " {\n",
                 $( "    ", stringify!($ty), " ", stringify!($field), $( "[", stringify!($n), "]", )? ";\n", )+
@@ -191,13 +191,13 @@ shared_constants! {
     PHASE_NONE: u64 = 0;
     /// Each event gets a counter, if one is left, whose selector is written without EN and whose value is preset.
     PHASE_PROGRAM: u64 = 1;
-    /// Each event is enabled: what counts is stopped and, with it, started again.
+    /// Each event is enabled: running ones are stopped and started again with it.
     PHASE_ENABLE: u64 = 2;
     /// Each event is read while it counts.
     PHASE_READ: u64 = 3;
     /// Each event is disabled.
     PHASE_DISABLE: u64 = 4;
-    /// While events count: one rotation of multiplexed ones.
+    /// Rotation of multiplexed events while they count.
     PHASE_ROTATE: u64 = 5;
     /// Phases, [`PHASE_NONE`] included.
     PHASES: usize = 6;
@@ -228,7 +228,7 @@ shared_struct! {
 }
 
 shared_struct! {
-    /// What the VMM writes for each vCPU; GS base and RDI point to it at entry.
+    /// Parameters that the VMM writes for each vCPU; GS base and RDI point to it at entry.
     BootPage {
         /// The address of this page, so that `mov %gs:0` yields it.
         self_addr: u64,
@@ -269,12 +269,12 @@ shared_struct! {
         /// The measured phase ends after this many log entries (written or dropped) of the kind that is measured: NMIs when an
         /// event has a period, else rotations. 0: it ends by `max_ticks` only.
         sample_target: u64,
-        /// With [`FLAG_STAT_SETUP`]: ticks from enabling events to reading them; a rotation at each but the last.
+        /// Ticks from enabling events to reading them, with [`FLAG_STAT_SETUP`]; a rotation at each but the last.
         window_ticks: u64,
-        /// With [`FLAG_STAT_SETUP`]: ticks from disabling them to the next set-up.
+        /// Ticks from disabling them to the next set-up, with [`FLAG_STAT_SETUP`].
         gap_ticks: u64,
-        /// With [`FLAG_STAT_SETUP`], in place of `max_ticks`: no set-up begins after so many µs of the measured phase. The conformance
-        /// payload waits so long for an overflow.
+        /// Time limit of the measured phase, µs, with [`FLAG_STAT_SETUP`] in place of `max_ticks`: no set-up begins after it. It is also
+        /// the time that the conformance payload waits for an overflow.
         limit_us: u64,
         /// Sampling frequency in Hz per event, 0 = fixed period.
         freq_hz: u64,
@@ -304,7 +304,7 @@ shared_struct! {
         magic: u64,
         /// NMI handler runs.
         nmis: u64,
-        /// Of those, with GLOBAL_STATUS = 0 on the first read.
+        /// NMIs with GLOBAL_STATUS = 0 on the first read.
         nmis_without_status: u64,
         /// Entries written to the log.
         logged: u64,
@@ -352,7 +352,7 @@ shared_struct! {
         fault_rip: u64,
         /// CR2 at that time.
         fault_cr2: u64,
-        /// With [`FLAG_TIME_LOOP`]: timed loops that no NMI interrupted.
+        /// Timed loops that no NMI interrupted, with [`FLAG_TIME_LOOP`].
         loops: u64,
         /// Their TSC ticks.
         loop_ticks: u64,

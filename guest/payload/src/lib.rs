@@ -3,7 +3,7 @@
 //! [`PMU_PAYLOAD`] is freestanding C and assembly (`guest/payload/c/`), linked by this crate's build script. Its ring 0 is short
 //! and uses general registers only, since some hosts run it in KVM's instruction emulator; its workloads run in ring 3.
 //!
-//! What it expects at its entry point `_start`, in 64-bit mode:
+//! The payload expects at its entry point `_start`, in 64-bit mode:
 //!
 //! - RDI and GS base: this vCPU's [`abi::BootPage`]; RSP: the top of its kernel stack; interrupts off.
 //! - Identity-mapped pages with the permissions of the ELF's segments. `user_start`..`user_end`, the
@@ -19,7 +19,7 @@ pub mod abi;
 /// The linked payload: a static ELF64 at 1 MiB, with its symbols.
 pub const PMU_PAYLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/payload.elf"));
 
-/// What compiled it: the first line of the compiler's `--version`, without the first word.
+/// Compiler of the payload: the first line of its `--version`, without the first word.
 pub const COMPILER: &str = env!("PAYLOAD_COMPILER");
 
 /// The workload ftest as a program for Linux: a static ELF64. `ftest NMIS MS [PROCESSES]`; see `guest/payload/c/ftest.c`.

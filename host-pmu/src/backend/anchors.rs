@@ -1,11 +1,11 @@
 //! The counts of clock events without a system call.
 //!
-//! A clock event counts the time of its thread. So its count is known at any time from one that was known, and the time since,
-//! as long as the thread was not switched out: an anchor, from a read or from the record of an overflow.
+//! A clock event counts the time of its thread. Its count is therefore known at any time from an anchor, which is an earlier count from a
+//! read or from the record of an overflow, and the time since, as long as the thread was not switched out.
 //!
-//! The kernel stamps a record a little after it takes the count, so what is found lags behind by up to a microsecond; where an event was
-//! stopped and started meanwhile (IOC_PERIOD), it may lead by less than that. Neither adds up: what is handed over is always the difference to
-//! what was, and the next anchor is exact.
+//! The kernel stamps a record a little after it takes the count, so the count found lags behind by up to a microsecond; where an event was
+//! stopped and started meanwhile (IOC_PERIOD), it may lead by less than that. Neither adds up: each hand-over is the difference to the one
+//! before, and the next anchor is exact.
 
 use crate::strategy::MAX_POOL;
 use arch_pmu::spec::MAX_COUNTERS;
@@ -27,12 +27,12 @@ pub(super) struct Anchors {
 }
 
 impl Anchors {
-    /// None yet; room for each event a bank may hold, and for the leader.
+    /// Creates an empty table with room for each event a bank may hold, and for the leader.
     pub(super) fn new() -> Self {
         Self { anchors: Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1) }
     }
 
-    /// Event `id` had counted `count` at `at`.
+    /// Notes that event `id` had counted `count` at `at`.
     pub(super) fn set(&mut self, id: u64, count: u64, at: u64) {
         let anchor = Anchor { id, count, at };
         if let Some(known) = self.anchors.iter_mut().find(|anchor| anchor.id == id) {
@@ -42,17 +42,17 @@ impl Anchors {
         }
     }
 
-    /// The event stopped.
+    /// Forgets the anchor of an event that stopped.
     pub(super) fn forget(&mut self, id: u64) {
         self.anchors.retain(|anchor| anchor.id != id);
     }
 
-    /// Every event may have stood still.
+    /// Forgets all anchors, because every event may have stood still.
     pub(super) fn forget_all(&mut self) {
         self.anchors.clear();
     }
 
-    /// The event's count at `now`, if it ran since its anchor.
+    /// Returns the event's count at `now`, if it ran since its anchor.
     pub(super) fn count(&self, id: u64, now: u64) -> Option<u64> {
         let anchor = self.anchors.iter().find(|anchor| anchor.id == id)?;
         let age = now.checked_sub(anchor.at).filter(|&age| age <= MOST_AGE)?;

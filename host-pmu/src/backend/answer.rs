@@ -1,11 +1,11 @@
-//! What a backend has behind a counter that selects an event, without opening one.
+//! Tells what a backend would count for a selected event, without opening one.
 
 use arch_pmu::spec::{Spec, Vendor};
 
 use super::offers::Offers;
 use super::{BackendKey, HostError, encoding, retired};
 
-/// What stands behind a counter.
+/// The event that a backend would count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The event itself.
@@ -16,7 +16,7 @@ pub enum Answer {
     Nothing(String),
 }
 
-/// What `key` has behind a counter for `spec` on this host, if its events open at all.
+/// Returns what `key` would count for `spec` on this host, if its events open at all.
 #[must_use]
 pub fn answer(key: &BackendKey, spec: Spec) -> Answer {
     match key {
@@ -68,11 +68,14 @@ mod tests {
     #[test]
     fn hardware_has_what_the_hosts_vendor_has() {
         let offers = Offers::default();
-        let of = |spec, vendor| hardware(spec, offers, Some(vendor));
-        assert_eq!([of(CYCLES, Vendor::Intel), of(CYCLES, Vendor::Amd)], [Answer::Itself, Answer::Itself]);
+        let answer_of = |spec, vendor| hardware(spec, offers, Some(vendor));
+        assert_eq!(
+            [answer_of(CYCLES, Vendor::Intel), answer_of(CYCLES, Vendor::Amd)],
+            [Answer::Itself, Answer::Itself]
+        );
         let foreign = PerfCtl::from_bits(0x53_02d6).spec();
-        assert!(matches!(of(foreign, Vendor::Intel), Answer::Nothing(why) if why.contains("--cpu")));
+        assert!(matches!(answer_of(foreign, Vendor::Intel), Answer::Nothing(why) if why.contains("--cpu")));
         let slots = Spec(Source::Fixed { index: 3, control: 0xb });
-        assert!(matches!(of(slots, Vendor::Intel), Answer::Nothing(why) if why.contains("slots")));
+        assert!(matches!(answer_of(slots, Vendor::Intel), Answer::Nothing(why) if why.contains("slots")));
     }
 }

@@ -31,13 +31,13 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Whether it counts the time of its thread.
+    /// Returns whether it counts the time of its thread.
     pub(crate) const fn is_clock(self) -> bool {
         matches!(self, Self::CpuClock | Self::TaskClock)
     }
 }
 
-/// The attribute of an event of `kind` for `spec`; `period` is in host counts.
+/// Returns the attribute of an event of `kind` for `spec`; `period` is in host counts.
 #[must_use]
 pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     let (type_, config) = match kind {
@@ -64,7 +64,7 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     attr
 }
 
-/// The attribute of an event that counts nothing and writes a record whenever the thread is switched out or in.
+/// Returns the attribute of an event that counts nothing and writes a record whenever the thread is switched out or in.
 #[must_use]
 pub fn switches_attr() -> perf_event_attr {
     let mut attr = monitor_attr();
@@ -72,7 +72,7 @@ pub fn switches_attr() -> perf_event_attr {
     attr
 }
 
-/// The attribute of an event that counts nothing; its ring takes the records of others.
+/// Returns the attribute of an event that counts nothing; its ring takes the records of others.
 #[must_use]
 pub fn monitor_attr() -> perf_event_attr {
     let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_DUMMY));
@@ -84,7 +84,7 @@ pub fn monitor_attr() -> perf_event_attr {
     attr
 }
 
-/// The attribute of an event that samples a thread, disabled at first. Fields of its records and its period are the caller's.
+/// Returns the attribute of an event that samples a thread, disabled at first. Fields of its records and its period are the caller's.
 #[must_use]
 pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
     let mut attr = base(type_, config);
@@ -94,7 +94,7 @@ pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
     attr
 }
 
-/// The attribute of a gate: it counts nothing and leads a group of events of `kind`, which stop and start with it.
+/// Returns the attribute of a gate: it counts nothing and leads a group of events of `kind`, which stop and start with it.
 #[must_use]
 pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     let mut attr = monitor_attr();
@@ -106,8 +106,8 @@ pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     attr
 }
 
-/// The attribute of a clock of `kind` that leads a group which is never stopped as a whole: one read has all counts. Under a leader of
-/// another PMU, as a gate's is, an event that is enabled starts at the thread's next slice only (seen on Linux 6.18).
+/// Returns the attribute of a clock of `kind` that leads a group which is never stopped as a whole: one read has all counts. Under a leader
+/// of another PMU, as a gate's is, an event that is enabled starts at the thread's next slice only (seen on Linux 6.18).
 #[must_use]
 pub fn leader_attr(kind: EventKind) -> perf_event_attr {
     let config = if kind == EventKind::TaskClock { PERF_COUNT_SW_TASK_CLOCK } else { PERF_COUNT_SW_CPU_CLOCK };
@@ -117,7 +117,7 @@ pub fn leader_attr(kind: EventKind) -> perf_event_attr {
     attr
 }
 
-/// Times of records are CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is safe in an NMI.
+/// Makes the times of records CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is safe in an NMI.
 fn use_monotonic(attr: &mut perf_event_attr) {
     attr.set_use_clockid(1);
     attr.clockid = libc::CLOCK_MONOTONIC;

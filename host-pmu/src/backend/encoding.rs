@@ -26,14 +26,14 @@ const ZEN: u32 = 0x17;
 /// Bytes of /proc/cpuinfo in which the first processor's vendor and family are.
 const CPUINFO: u64 = 4096;
 
-/// This host's vendor, if it is one of both whose events are known. Hygon's processors have AMD's PMU.
+/// Returns this host's vendor, if it is one of both whose events are known. Hygon's processors have AMD's PMU.
 pub(super) fn host_vendor() -> Option<Vendor> {
     let mut text = Vec::new();
     std::fs::File::open("/proc/cpuinfo").ok()?.take(CPUINFO).read_to_end(&mut text).ok()?;
     vendor_in(&String::from_utf8_lossy(&text))
 }
 
-/// `None` for an AMD before family 17h, too: an event that is told to have AMD's encoding would count something else there.
+/// Returns the vendor; `None` for an AMD before family 17h, too: an event with AMD's newer encoding would count something else there.
 fn vendor_in(cpuinfo: &str) -> Option<Vendor> {
     let field = |name: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -46,9 +46,9 @@ fn vendor_in(cpuinfo: &str) -> Option<Vendor> {
     }
 }
 
-/// `spec` in the encoding of a host of this vendor.
+/// Returns `spec` in the encoding of a host of this vendor.
 pub(super) fn on_host(spec: Spec, host: Option<Vendor>) -> Result<Spec, HostError> {
-    // Of a fixed counter the kernel is asked for a generic event.
+    // For a fixed counter the kernel is asked for a generic event, which needs no translation.
     let Source::Selector(selection) = spec.0 else { return Ok(spec) };
     if Some(selection.vendor()) == host {
         return Ok(spec);
@@ -58,7 +58,8 @@ pub(super) fn on_host(spec: Spec, host: Option<Vendor>) -> Result<Spec, HostErro
     translated.map(|selection| Spec(Source::Selector(selection))).ok_or(foreign)
 }
 
-/// The same architectural event for `host`; `None` for any other, or one that is counted in another way than each time it occurs.
+/// Returns the same architectural event for `host`; `None` for any other event, or one that is counted in another way than each time it
+/// occurs.
 fn translated(selection: Selection, host: Vendor) -> Option<Selection> {
     if selection.edge() || selection.invert() || selection.cmask() != 0 || selection.in_tx() || selection.in_txcp() {
         return None;
@@ -131,9 +132,9 @@ mod tests {
 
     #[test]
     fn the_vendor_is_that_of_the_first_processor() {
-        let of = |name: &str| vendor_in(&format!("processor\t: 0\nvendor_id\t: {name}\ncpu family\t: 25\n"));
-        assert_eq!([of("GenuineIntel"), of("AuthenticAMD")], [Some(Vendor::Intel), Some(Vendor::Amd)]);
-        assert_eq!([of("HygonGenuine"), of("CentaurHauls")], [Some(Vendor::Amd), None]);
+        let named = |name: &str| vendor_in(&format!("processor\t: 0\nvendor_id\t: {name}\ncpu family\t: 25\n"));
+        assert_eq!([named("GenuineIntel"), named("AuthenticAMD")], [Some(Vendor::Intel), Some(Vendor::Amd)]);
+        assert_eq!([named("HygonGenuine"), named("CentaurHauls")], [Some(Vendor::Amd), None]);
         let opteron = "vendor_id\t: AuthenticAMD\ncpu family\t: 21\n";
         assert_eq!([vendor_in(opteron), vendor_in("vendor_id\t: AuthenticAMD\n")], [None, None]);
         assert_eq!(vendor_in("vendor_id\t: GenuineIntel\n"), Some(Vendor::Intel));

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::table::names;
 
-/// Which backend, as given on the command line.
+/// A backend, as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(into = "String")]
 pub enum BackendKey {
@@ -16,13 +16,13 @@ pub enum BackendKey {
     Hardware,
     /// ns of the vCPU thread, as stand-in for cycles.
     CpuClock,
-    /// The same, at a rate of its own in place of the TSC's: for hosts on which an exit takes long, so that short periods leave the guest
-    /// time.
+    /// The CPU clock at a rate of its own in place of the TSC's: for hosts on which an exit takes long, so that short periods leave the
+    /// guest time.
     CpuClockAt {
         /// Counts per microsecond, 1 to 10 000.
         mhz: u32,
     },
-    /// The same by the task clock.
+    /// The thread's task clock, as stand-in.
     TaskClock,
     /// A tracepoint, as stand-in.
     Tracepoint {
@@ -47,7 +47,7 @@ const AT: (&str, &str) = ("cpu-clock:", "MHz");
 struct Row {
     key: BackendKey,
     name: &'static str,
-    /// What counts behind a counter.
+    /// The event that it counts.
     about: &'static str,
     /// Its counts stand in for those the guest asked for.
     stand_in: bool,
@@ -105,28 +105,29 @@ impl BackendKey {
     /// The names of the backends, without tracepoints.
     pub const PLAIN: [&str; TABLE.len()] = names!(TABLE);
 
-    /// Every backend with what counts behind a counter, and one tracepoint for all.
+    /// Lists every backend with what counts behind a counter, and one tracepoint for all.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
         let (group, name, about) = TRACEPOINT;
         let tracepoint = Self::Tracepoint { group: group.to_owned(), name: name.to_owned() };
         TABLE.iter().map(|row| (row.key.clone(), row.about)).chain([(tracepoint, about)])
     }
 
-    /// Whether its counters are events of the host, which can be opened and cost something.
+    /// Returns whether its counters are host events, which can be opened and have a cost.
     #[must_use]
     pub fn has_host_events(&self) -> bool {
         TABLE.iter().find(|row| row.key == *self).is_none_or(|row| row.host_events)
     }
 
-    /// Whether the host's first such event, and the last one's close, may take much longer than others, whoever's they are: the first
-    /// hardware event reserves the PMU (`x86_reserve_hardware`), that of a tracepoint registers a probe (`perf_trace_event_reg`).
+    /// Returns whether the first such event of the host, and the close of the last one, may take much longer than others, whoever owns
+    /// them: the first hardware event reserves the PMU (`x86_reserve_hardware`), the first event of a tracepoint registers a probe
+    /// (`perf_trace_event_reg`).
     #[must_use]
     pub const fn first_open_is_expensive(&self) -> bool {
         matches!(self, Self::Hardware | Self::Tracepoint { .. })
     }
 
-    /// The rate at which a guest counts that has no host event, and whose counters overflow about as often as with this backend: counts
-    /// per ms; `None` for the TSC's rate. `period` is the guest's.
+    /// Returns the rate, in counts per ms, at which a guest without host events has its counters overflow about as often as with this
+    /// backend; `None` for the TSC's rate. `period` is the guest's.
     #[must_use]
     pub fn pace(&self, period: u64) -> Option<u64> {
         match self {
@@ -137,7 +138,7 @@ impl BackendKey {
         }
     }
 
-    /// Whether its counts stand in for those the guest asked for.
+    /// Returns whether its counts stand in for those the guest asked for.
     #[must_use]
     pub fn is_stand_in(&self) -> bool {
         TABLE.iter().find(|row| row.key == *self).is_none_or(|row| row.stand_in)

@@ -1,4 +1,4 @@
-//! Backends: what counts on behalf of a vPMC. A new one is a file here, a row in `key.rs` and an arm in [`crate::open`].
+//! Backends, which count on behalf of a vPMC. A new one is a file here, a row in `key.rs` and an arm in [`crate::open`].
 
 mod anchors;
 pub mod answer;
@@ -28,13 +28,13 @@ pub trait Backend {
     /// A host event.
     type Event: fmt::Debug;
 
-    /// The guest runs. What serves only events that are open may have waited until now.
+    /// Starts the work that serves only open events and may have waited until the guest runs.
     fn attend(&mut self) {}
 
     /// Creates an event for `spec`, counting from now, that signals after `period`.
     fn open(&mut self, spec: Spec, period: u64) -> Result<Self::Event, HostError>;
 
-    /// Gives an event back.
+    /// Releases an event.
     fn release(&mut self, event: Self::Event);
 
     /// Stops an event and returns its count since it was opened.
@@ -46,10 +46,10 @@ pub trait Backend {
     /// Makes the event signal after `period` more counts.
     fn set_period(&mut self, event: &mut Self::Event, period: u64) -> Result<(), HostError>;
 
-    /// The event's count since it was opened.
+    /// Returns the event's count since it was opened.
     fn read(&mut self, event: &mut Self::Event) -> Result<u64, HostError>;
 
-    /// The event's number, unique among those of this backend.
+    /// Returns the event's number, unique among those of this backend.
     fn id(&self, _event: &Self::Event) -> u64 {
         0
     }
@@ -60,32 +60,32 @@ pub trait Backend {
         false
     }
 
-    /// Whether its events stop themselves at an overflow. [`overflowed`](Self::overflowed) then reports each such stop.
+    /// Returns whether its events stop themselves at an overflow. [`overflowed`](Self::overflowed) then reports each such stop.
     fn stops_at_overflow(&self) -> bool {
         false
     }
 
-    /// Whether a counter that goes off may leave its event on, as [`Pause::Virtual`](crate::strategy::Pause) has it.
+    /// Returns whether a counter that goes off may leave its event running, as [`Pause::Virtual`](crate::strategy::Pause) does.
     fn pauses_virtually(&self) -> bool {
         false
     }
 
-    /// The event's count since it was opened, where that can be known without a host operation.
+    /// Returns the event's count since it was opened, where that can be known without a host operation.
     fn peek(&mut self, _event: &Self::Event) -> Option<u64> {
         None
     }
 
-    /// Whether all its events count at one pace, so that the one with the least left signals first.
+    /// Returns whether all its events count at one pace, so that the one with the least left signals first.
     fn counts_at_one_pace(&self) -> bool {
         false
     }
 
-    /// The shortest period that an event gets, whatever it is asked for.
+    /// Returns the shortest period that an event gets, whatever it is asked for.
     fn shortest_period(&self) -> u64 {
         1
     }
 
-    /// Whether it opens its events behind a gate, which is shut at first.
+    /// Returns whether it opens its events behind a gate, which is shut at first.
     fn has_gate(&self) -> bool {
         false
     }
@@ -100,44 +100,46 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Whether [`sched_in`](Self::sched_in) may find a new slice; asking takes it from nobody.
+    /// Returns whether [`sched_in`](Self::sched_in) may find a new slice; the question does not consume it.
     #[inline]
     fn may_have_switched(&self) -> bool {
         true
     }
 
-    /// Whether a new sched slice began since the last call.
+    /// Returns whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 
-    /// Whether the thread slept since the last call. In KVM_RUN that is a guest's HLT, or a sleep in a fault of guest memory or in
+    /// Returns whether the thread slept since the last call. In KVM_RUN that is a guest's HLT, or a sleep in a fault of guest memory or in
     /// another wait of the host; the VMM's own waits between two entries (its output, for one) count as well.
     fn slept(&mut self) -> bool;
 
-    /// A monotonic clock, ns: that of [`Overflow::at`].
+    /// Returns the time of a monotonic clock, ns: that of [`Overflow::at`].
     fn now_ns(&self) -> u64;
 
-    /// Whether an event was pinned and got no counter: it has stopped for good, and no overflow of its will say so. Not a host operation.
+    /// Returns whether an event was pinned and got no counter: it has stopped for good, and no overflow of it will be reported. Not a host
+    /// operation.
     fn is_lost(&self, event: &Self::Event) -> bool {
         let _ = event;
         false
     }
 
-    /// The same of the gate's leader, which alone is pinned where there is a gate.
+    /// Returns whether the gate's leader, which alone is pinned where there is a gate, got no counter.
     fn is_gate_lost(&self) -> bool {
         false
     }
 
-    /// Throttle records that [`overflowed`](Self::overflowed) has met so far; 0 where there are no records.
+    /// Returns the number of throttle records that [`overflowed`](Self::overflowed) has met so far; 0 where there are no records.
     fn throttled(&self) -> u64 {
         0
     }
 
-    /// Whether records of some event's overflows and throttlings do not reach this process: neither is seen, and events do not stop themselves.
+    /// Returns whether records of some event's overflows and throttlings do not reach this process: neither is seen, and events do not stop
+    /// themselves.
     fn is_blind(&self) -> bool {
         false
     }
 
-    /// The counts to advance by each retired instruction; `None` if the backend counts by itself.
+    /// Returns the counts to advance by each retired instruction; `None` if the backend counts by itself.
     fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
         None
     }
@@ -154,7 +156,7 @@ pub struct Overflow {
     pub at: Option<u64>,
 }
 
-/// Why a host operation failed.
+/// Reason why a host operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HostError {
     /// The kernel refused.
@@ -182,7 +184,7 @@ pub enum HostError {
     Foreign {
         /// The event as its vendor encodes it.
         config: u64,
-        /// That vendor.
+        /// Vendor of the event.
         vendor: Vendor,
     },
     /// A pinned event lost its counter and counts no more (its read is at end of file).

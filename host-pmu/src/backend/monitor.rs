@@ -62,7 +62,7 @@ impl Records {
         }
     }
 
-    /// The ring of `size` bytes was drained, with `used` bytes in use before. A record that found no space was lost, and without
+    /// Notes that the ring of `size` bytes was drained, with `used` bytes in use before. A record that found no space was lost, and without
     /// a later record nothing else says so. The kernel leaves one byte free (`CIRC_SPACE`).
     fn drained(&mut self, used: u64, size: u64) {
         if used + LARGEST_RECORD >= size {
@@ -73,8 +73,8 @@ impl Records {
 }
 
 impl Monitor {
-    /// A monitor of the calling thread. Where the kernel refuses the ring (locked-memory limit), slices come from
-    /// the thread's context-switch counts and throttling is not seen.
+    /// Creates a monitor of the calling thread. If the kernel refuses the ring (locked-memory limit), slices come from the thread's
+    /// context-switch counts and throttling is not seen.
     #[must_use]
     pub fn new() -> Self {
         let open = |attr, pages| Self::open_ring(attr, pages).ok();
@@ -85,7 +85,7 @@ impl Monitor {
         }
     }
 
-    /// A monitor that uses no perf event at all.
+    /// Creates a monitor that uses no perf event at all.
     #[must_use]
     pub fn without_ring() -> Self {
         Self {
@@ -104,20 +104,20 @@ impl Monitor {
         Ok((fd, ring))
     }
 
-    /// Whether throttling is seen.
+    /// Returns whether throttling is seen.
     #[must_use]
     pub const fn sees_records(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory where there is a ring.
+    /// Returns whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory where there is a ring.
     #[inline]
     #[must_use]
     pub fn may_have_switched(&self) -> bool {
         self.unreported[0] || self.switches.as_ref().is_none_or(|(_, ring)| ring.has_more())
     }
 
-    /// Whether the thread was switched out and in since the last call.
+    /// Returns whether the thread was switched out and in since the last call.
     pub fn sched_in(&mut self) -> bool {
         if self.switches.is_some() {
             return self.takes_switch(0);
@@ -126,7 +126,8 @@ impl Monitor {
         std::mem::replace(&mut self.seen, switches) != switches
     }
 
-    /// The same for another asker, without a system call: always `true` where there is no ring of switches.
+    /// Returns whether the thread was switched since this second reader last asked, without a system call: always `true` where there is no
+    /// ring of switches.
     pub(crate) fn switched(&mut self) -> bool {
         self.switches.is_none() || self.takes_switch(1)
     }
@@ -140,7 +141,7 @@ impl Monitor {
         std::mem::take(&mut self.unreported[asker])
     }
 
-    /// Whether it slept since the last call: one load of shared memory unless there was a switch.
+    /// Returns whether it slept since the last call: one load of shared memory unless there was a switch.
     pub fn slept(&mut self) -> bool {
         if !self.sched_in() {
             return false;
@@ -171,20 +172,21 @@ impl Monitor {
         records.lost == lost
     }
 
-    /// The records that were read so far. Reading them is whoever's is told of overflows: those of nobody would be lost.
+    /// Returns the records that were read so far. Only the reader of overflows may read them, because records that another reader took
+    /// would be lost.
     #[must_use]
     pub const fn records(&self) -> Records {
         self.records
     }
 
-    /// Has a record of `type_` in its ring in place of what the kernel writes; whether it has a ring.
+    /// Puts a record of `type_` into its ring in place of one of the kernel's; returns whether it has a ring.
     #[cfg(test)]
     pub(crate) fn forge(&mut self, type_: u32) -> bool {
         self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
     }
 
-    /// Whether an event was stopped for a while, or started after that, by a record that is not read yet. Without records it is a load
-    /// of shared memory.
+    /// Returns whether a record that is not read yet says that an event was throttled or unthrottled. Without records it is a load of
+    /// shared memory.
     pub(crate) fn throttles(&self) -> bool {
         let throttles = |type_| matches!(type_, PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE);
         self.ring.as_ref().is_some_and(|(_, ring)| ring.any(throttles))

@@ -11,12 +11,12 @@ use arch_pmu::spec::{Source, Spec};
 
 use super::HostError;
 
-/// Where the kernel lists the PMUs.
+/// Directory in which the kernel lists the PMUs.
 const DEVICES: &str = "/sys/bus/event_source/devices";
 /// The processor's PMU; on hybrid processors that of the cores that have either.
 const CORE_PMUS: [&str; 2] = ["cpu", "cpu_core"];
 
-/// What the host's PMU has beyond events that any has.
+/// Abilities of the host's PMU that not every PMU has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offers {
     /// IN_TX and IN_TXCP.
@@ -28,7 +28,7 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// Those of this host.
+    /// Reads the abilities of this host's PMU.
     pub(super) fn of_this_host() -> Self {
         Self::listed_in(Path::new(DEVICES))
     }
@@ -39,7 +39,7 @@ impl Offers {
         Self { transactions: has("format/in_tx_cp"), slots: has("events/slots"), no_reference }
     }
 
-    /// Whether a hardware event for `spec` would count what the guest asks for.
+    /// Checks that a hardware event for `spec` would count what the guest asks for.
     pub(super) fn check(self, spec: Spec) -> Result<(), HostError> {
         match spec.0 {
             Source::Fixed { index: 3, .. } if !self.slots => {

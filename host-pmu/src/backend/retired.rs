@@ -2,7 +2,7 @@
 
 use arch_pmu::spec::{Selection, Source, Spec, Vendor};
 
-/// What a counter counts.
+/// An event that single steps can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Instructions,
@@ -29,13 +29,13 @@ impl Event {
         }
     }
 
-    /// Whether steps show what beside the event is selected: edge detect, invert, counter mask, IN_TX, IN_TXCP they do not.
+    /// Returns whether steps show this selection: they do not show edge detect, invert, counter mask, IN_TX and IN_TXCP.
     const fn shows(selection: Selection) -> bool {
         !selection.edge() && !selection.invert() && selection.cmask() == 0 && !selection.in_tx() && !selection.in_txcp()
     }
 }
 
-/// Whether steps show what a counter for `spec` counts.
+/// Returns whether steps show the event of `spec`.
 pub(super) fn shows(spec: Spec) -> bool {
     Event::of(spec) != Event::Unknown
 }
@@ -77,13 +77,13 @@ pub struct StepCounts {
 }
 
 impl StepCounts {
-    /// Whether a counter runs; otherwise no steps are needed.
+    /// Returns whether a counter runs; otherwise no steps are needed.
     #[must_use]
     pub const fn wanted(&self) -> bool {
         self.running > 0
     }
 
-    /// Events opened so far that steps do not show; they count nothing.
+    /// Returns the number of events opened so far that steps do not show; they count nothing.
     #[must_use]
     pub const fn unsupported(&self) -> u64 {
         self.unsupported
@@ -95,18 +95,18 @@ impl StepCounts {
         self.steps
     }
 
-    /// The guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
+    /// Notes that the guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
     pub fn begin(&mut self) {
         self.under_way = true;
     }
 
-    /// The current instruction is not reported, or did not retire.
+    /// Drops the current instruction, which is not reported or did not retire.
     pub fn abandon(&mut self) {
         self.under_way = false;
         self.slots.iter_mut().flatten().for_each(|slot| slot.fresh = false);
     }
 
-    /// An instruction retired. Returns whether a counter reached its period with it.
+    /// Counts an instruction that retired. Returns whether a counter reached its period with it.
     pub fn retire(&mut self, retired: Retired) -> bool {
         self.steps += 1;
         let mut due = false;
@@ -130,7 +130,7 @@ impl StepCounts {
         due
     }
 
-    /// A counter for `spec` that runs from now on.
+    /// Opens a counter for `spec` that runs from now on.
     pub(super) fn open(&mut self, spec: Spec, period: u64) -> StepEvent {
         let slot = Slot {
             event: Event::of(spec),
@@ -170,7 +170,7 @@ impl StepCounts {
         }
     }
 
-    /// The counter's count.
+    /// Returns the counter's count.
     pub(super) fn read(&mut self, event: &StepEvent) -> u64 {
         self.slot(event).map_or(0, |slot| slot.count)
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 static KEPT: Mutex<Option<OwnedFd>> = Mutex::new(None);
-/// Looked at by each opening, which takes no lock when there is nothing to give back.
+/// Flag that each opening looks at, so that it takes no lock when there is nothing to release.
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
 
 fn swap(event: Option<OwnedFd>) {
@@ -21,7 +21,7 @@ pub(super) fn keep(event: OwnedFd) {
     swap(Some(event));
 }
 
-/// An event for use is open.
+/// Releases the trial's event once an event for use is open.
 #[inline]
 pub(super) fn give_back() {
     if IS_KEPT.load(Ordering::Relaxed) {

@@ -15,14 +15,14 @@ impl Backoff {
     /// Binary logarithm of the longest wait, in entries.
     const MOST: u32 = 10;
 
-    /// The host refused an event for `spec`.
+    /// Notes that the host refused an event for `spec`.
     pub(super) fn failed(&mut self, spec: Spec) {
         let failures = if self.spec == Some(spec) { self.failures } else { 0 };
         let entries_left = 1 << failures.min(Self::MOST);
         *self = Self { spec: Some(spec), failures: failures + 1, entries_left };
     }
 
-    /// Whether this entry is one for a retry.
+    /// Returns whether this entry is one for a retry.
     pub(super) const fn due(&mut self) -> bool {
         self.entries_left = self.entries_left.saturating_sub(1);
         self.entries_left == 0

@@ -1,11 +1,11 @@
-//! How often the events of a thread may signal, all together.
+//! Bounds how often the events of a thread may signal, all together.
 //!
 //! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
 //! period, each of which the host would bear, may leave the thread no time at all: it then never reaches the code that lengthens their
-//! periods. So the bound is on the thread: all events that go on expire at most twice in the host's shortest period, and beyond that
-//! each of them at most once in 32 such periods ([`Room`]). The host's own limit is on an event.
+//! periods. The bound is therefore on the thread: all events that run on expire at most twice in the host's shortest period, and beyond
+//! that each of them at most once in 32 such periods ([`Room`]). The host's own limit is on an event.
 //!
-//! A period that is lengthened so makes a signal late. Counts stay exact.
+//! A lengthened period makes a signal late. Counts stay exact.
 
 use arch_pmu::spec::CounterId;
 
@@ -14,12 +14,12 @@ use super::room::Room;
 use super::store::Bank;
 use crate::backend::Backend;
 
-/// A handler turns its counters off and on within about this many of the host's shortest periods. An event that goes on with a period
-/// below that would signal again while the handler still runs.
+/// A handler turns its counters off and on within about this many of the host's shortest periods. An event that runs on with a period below
+/// that would signal again while the handler still runs.
 const SOON: u64 = 4;
 
 impl<B: Backend> Bank<B> {
-    /// What is left to the event of `counter`, which is to signal after `wanted` counts.
+    /// Returns the share of the thread's expiries that is left to the event of `counter`, which is to signal after `wanted` counts.
     #[inline]
     pub(super) fn room(&self, counter: CounterId, wanted: u64) -> Room {
         let shortest = self.backend.shortest_period();
@@ -27,7 +27,7 @@ impl<B: Backend> Bank<B> {
         if shortest == 1 || self.backend.stops_at_overflow() {
             return Room::unbounded(shortest);
         }
-        // Most periods are so long that there is room for them beside any others, and the one that is set may be kept then, too.
+        // Most periods are so long that there is room for them beside any others, and a period that is set may then be kept.
         let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
         if wanted.min(set) >= Room::longest(shortest) {
             return Room::beside(0, shortest);
@@ -37,13 +37,13 @@ impl<B: Backend> Bank<B> {
 
     #[inline(never)]
     fn room_beside_others(&self, counter: CounterId, shortest: u64) -> Room {
-        let of_counters = (self.kept.into_iter().filter(|&other| other != counter))
+        let of_counters = (self.tracked.into_iter().filter(|&other| other != counter))
             .filter_map(|other| self.slots[other.index()].as_ref());
         let others = of_counters.chain(&self.pool).filter(|held| held.state.may_expire()).map(Held::share).sum();
         Room::beside(others, shortest)
     }
 
-    /// Whether the event of `counter`, which overflowed and goes on, would signal again before its counter was turned off and on.
+    /// Returns whether the event of `counter`, which overflowed and runs on, would signal again before its counter was turned off and on.
     pub(super) fn repeats_soon(&self, counter: CounterId) -> bool {
         let shortest = self.backend.shortest_period();
         let held = self.slots[counter.index()].as_ref();
@@ -66,7 +66,7 @@ mod tests {
 
     const SHORTEST: u64 = 50_000;
 
-    /// A bank on a clock that bears a signal every [`SHORTEST`].
+    /// Returns a bank on a clock that bears a signal every [`SHORTEST`].
     fn clock(preset: &str) -> (Bank<Host>, Host) {
         let (bank, host) = bank(preset);
         {
@@ -107,7 +107,7 @@ mod tests {
             }
             assert_eq!(expiries(&host.0.borrow()).1, ONE, "the first has what the host bears");
             assert_bearable(&host.0.borrow(), preset);
-            // Turned off and on again, as a handler does, and moved.
+            // The counter is turned off and on again, as by a handler, and moved.
             for &counter in &counters {
                 bank.pause(counter);
                 bank.stop(counter, true);

@@ -87,15 +87,15 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
-        self.kept.insert(counter);
-        self.unsettle();
+        self.tracked.insert(counter);
+        self.note_change();
         self.start_counter(counter, spec, period);
     }
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
         self.wants_none(counter);
-        self.unsettle();
+        self.note_change();
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);
         } else if matches!(self.strategy.release, Release::IdleMs(_)) {
@@ -104,7 +104,7 @@ impl<B: Backend> HostCounters for Bank<B> {
                 held.parked_at = now;
             }
         }
-        self.kept.set(counter, self.slots[counter.index()].is_some());
+        self.tracked.set(counter, self.slots[counter.index()].is_some());
     }
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
@@ -150,7 +150,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn keeps_nothing_for(&self) -> CounterSet {
-        self.kept.complement()
+        self.tracked.complement()
     }
 
     fn due(&mut self, pmi: bool) -> CounterSet {
@@ -179,12 +179,12 @@ impl<B: Backend> HostCounters for Bank<B> {
             Release::Hlt => self.release_after_halt(enabled),
             Release::Eager | Release::Never => {}
         }
-        self.settle();
+        self.finish_pauses();
     }
 
     fn entry_changed(&mut self) {
         self.open_wanted();
-        self.settle();
+        self.finish_pauses();
     }
 }
 
@@ -207,7 +207,7 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn account(&mut self) -> HostSide {
-        // An overflow is no account's: what is found here waits for the next kick.
+        // An overflow belongs to no account: those found here wait for the next kick.
         self.drain_records();
         self.count_lost();
         let now = self.backend.now_ns();
@@ -263,7 +263,7 @@ mod tests {
     use super::super::fake::{A, Host, bank, pmc};
     use super::*;
 
-    /// A bank with a parked event, and nothing due.
+    /// Returns a bank with a parked event, and nothing due.
     fn parked(preset: &str) -> (Bank<Host>, Host) {
         let (mut bank, host) = bank(preset);
         host.0.borrow_mut().gated = preset == "gate";

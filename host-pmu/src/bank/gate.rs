@@ -28,7 +28,7 @@ impl<B: Backend> Bank<B> {
                 }
             }
         }
-        self.unsettle();
+        self.note_change();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         held.note(Event::Off);
         held.gather(held.shut_at)
@@ -36,11 +36,11 @@ impl<B: Backend> Bank<B> {
 
     fn shut_gate(&mut self) -> Result<(), HostError> {
         self.gate_open = false;
-        let Self { backend, slots, pool, stats, kept, .. } = self;
+        let Self { backend, slots, pool, stats, tracked, .. } = self;
         host_op(backend, stats, OpKind::Pause, |backend| {
             backend.shut_gate(&mut |id, count| {
                 let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
-                let held = match kept.into_iter().find(is_its) {
+                let held = match tracked.into_iter().find(is_its) {
                     Some(counter) => slots[counter.index()].as_mut(),
                     None => pool.iter_mut().find(|held| held.id == id),
                 };
@@ -51,18 +51,18 @@ impl<B: Backend> Bank<B> {
         })
     }
 
-    /// Before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
-    pub(super) fn settle_behind_gate(&mut self) {
-        self.settled = true;
+    /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
+    pub(super) fn finish_at_gate(&mut self) {
+        self.unchanged_since_entry = true;
         if !self.any_on() {
             return;
         }
-        for counter in self.kept {
+        for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
             let Some(held) = &mut slots[counter.index()] else { continue };
             // An event in doubt is enabled at each entry until its counter is started again.
-            self.settled &= !held.state.is_doubtful();
-            let settled = match held.state {
+            self.unchanged_since_entry &= !held.state.is_doubtful();
+            let done = match held.state {
                 State::Entering | State::EnteringSpent | State::Doubtful => {
                     let spent = held.state.is_spent();
                     let enabled = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent));
@@ -81,7 +81,7 @@ impl<B: Backend> Bank<B> {
                 // A stopped event of a counter that is left stopped waits for its handler.
                 State::Running | State::Spent | State::Parked | State::ParkedSpent => continue,
             };
-            if let Err(error) = settled {
+            if let Err(error) = done {
                 self.give_up(counter, &error);
             }
         }
@@ -103,7 +103,7 @@ impl<B: Backend> Bank<B> {
         if !self.gate_open {
             // A refusal is seen again at the next entry.
             self.gate_open = self.host(OpKind::Resume, Backend::open_gate).is_ok();
-            self.settled &= self.gate_open;
+            self.unchanged_since_entry &= self.gate_open;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A host event and what the bank knows of it.
+//! A host event, with the bank's knowledge of it.
 
 use arch_pmu::spec::{CounterId, Spec};
 
@@ -24,22 +24,22 @@ pub(super) struct Held<E> {
     pub(super) fires: u64,
     /// The last period that was set, which is the host's, if need be longer than the counter's.
     pub(super) period: u64,
-    /// Its share of the thread's expiries while it goes on, with that period.
+    /// Its share of the thread's expiries while it runs on, with that period.
     share: u64,
-    /// How often it signalled while its counter was off by a virtual pause.
+    /// Number of its signals while its counter was off by a virtual pause.
     pub(super) fired_off: u32,
     /// Its count in the record of its last overflow, until that is handed over.
     pub(super) recorded: Option<u64>,
-    /// Behind a gate: its count when the gate was shut.
+    /// Its count when the gate was shut, if there is one.
     pub(super) shut_at: u64,
     /// Slices in which its counter was off and not in use.
     pub(super) idle_slices: u32,
-    /// When it was paused, for release by time and for the pool's LRU order.
+    /// Time at which it was paused, for release by time and for the pool's LRU order.
     pub(super) parked_at: u64,
 }
 
 impl<E> Held<E> {
-    /// An event that was just opened and counts, to signal after `period`.
+    /// Describes an event that was just opened and counts, to signal after `period`.
     pub(super) fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64, room: Room) -> Self {
         let mut held = Self {
             event,
@@ -62,70 +62,71 @@ impl<E> Held<E> {
         held
     }
 
-    /// Its share of the thread's expiries while it goes on.
+    /// Returns its share of the thread's expiries while it runs on.
     pub(super) const fn share(&self) -> u64 {
         self.share
     }
 
-    /// Something happened to the event.
+    /// Moves the event to its next state.
     pub(super) fn note(&mut self, event: Event) {
         let next = self.state.next(event);
         debug_assert!(next.is_some(), "{event:?} in state {:?}", self.state);
         self.state = next.unwrap_or(self.state);
     }
 
-    /// The event signalled while its counter was off, maybe a little early, and began its period anew: the next start sets a
-    /// period in any case.
+    /// Forgets the aim of an event that signalled while its counter was off, maybe a little early, and began its period anew: the next
+    /// start sets a period in any case.
     pub(super) const fn forget_aim(&mut self) {
         (self.aim, self.fires) = (0, 0);
     }
 
-    /// Its counts up to `total` are nobody's: its counter was off.
+    /// Subtracts its counts up to `total`, because its counter was off.
     pub(super) fn leave_out(&mut self, total: u64) {
         self.taken = self.taken.max(total);
     }
 
-    /// It is made to signal after `period` more counts, where its counter overflows, or as much later as `room` asks for.
+    /// Notes that it signals after `period` more counts, where its counter overflows, or as much later as `room` asks for.
     pub(super) fn set_aim(&mut self, period: u64, room: Room) {
         self.aim = self.aim_after(period);
         self.aimed(period, room);
     }
 
-    /// The same where its aim is set.
+    /// Notes that the event was aimed: it got `period`, within its `room`.
     pub(super) fn aimed(&mut self, period: u64, room: Room) {
         self.period = room.period(period);
         self.fires = self.aim.saturating_add(self.period - period);
         self.share = if self.spec.samples() { room.share(self.period) } else { 0 };
     }
 
-    /// It signalled at `count`, and begins its period anew. The host may have been late: the next signal comes no later than this.
+    /// Notes that it signalled at `count`, and begins its period anew. The host may have been late: the next signal comes no later than
+    /// this.
     pub(super) const fn fired(&mut self, count: u64) {
         self.fires = count.saturating_add(self.period);
     }
 
-    /// Counts until it signals; `None` if that is unknown, or after its counter's overflow.
+    /// Returns the counts until it signals; `None` if that is unknown, or after its counter's overflow.
     pub(super) fn left(&self) -> Option<u64> {
         (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)
     }
 
-    /// The part of its count that was handed over, or is nobody's.
+    /// Returns the part of its count that was handed over or subtracted.
     pub(super) const fn handed_over(&self) -> u64 {
         self.taken
     }
 
-    /// Counts by which its signal will be early.
+    /// Returns the counts by which its signal will be early.
     pub(super) const fn early_by(&self) -> u64 {
         self.aim - self.fires
     }
 
-    /// Counts since the last hand-over, given that the event now reads `total`.
+    /// Returns the counts since the last hand-over, given that the event now reads `total`.
     pub(super) fn gather(&mut self, total: u64) -> u64 {
         let gathered = total.saturating_sub(self.taken);
         self.taken = self.taken.max(total);
         gathered
     }
 
-    /// The count at which the counter overflows after `period` more counts.
+    /// Returns the count at which the counter overflows after `period` more counts.
     pub(super) const fn aim_after(&self, period: u64) -> u64 {
         self.taken.saturating_add(period)
     }

@@ -1,4 +1,4 @@
-//! Which events overflowed, by the backend's records, and the strategy's answer to an overflow.
+//! Finds the events that overflowed, by the backend's records, and carries out the strategy's answer to an overflow.
 
 use arch_pmu::host::{AfterOverflow, Signalled};
 use arch_pmu::spec::{CounterId, CounterSet};
@@ -10,22 +10,23 @@ use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
 
 impl<B: Backend> Bank<B> {
-    /// Takes the records of overflows since the last call, outside of a kick: what they say waits for the next one.
+    /// Takes the records of overflows since the last call, outside of a kick: their counters wait for the next one.
     pub(super) fn drain_records(&mut self) {
         self.drain(false);
     }
 
-    /// The same; `kick`: the counters with a record are taken next, without a look at the count of an event that goes on.
+    /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at the count of an
+    /// event that runs on.
     fn drain(&mut self, kick: bool) {
         let stops = self.backend.stops_at_overflow();
-        self.unsettle();
-        let Self { backend, slots, pool, recorded, stats, kept, .. } = self;
+        self.note_change();
+        let Self { backend, slots, pool, recorded, stats, tracked, .. } = self;
         let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
             if let Some(at) = at {
                 stats.signals.overflowed(at);
             }
             let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
-            let at = kept.into_iter().find(is_its);
+            let at = tracked.into_iter().find(is_its);
             let held = match at {
                 Some(counter) => slots[counter.index()].as_mut(),
                 None => pool.iter_mut().find(|held| held.id == id),
@@ -36,7 +37,7 @@ impl<B: Backend> Bank<B> {
             }
             held.fired(count);
             if held.state.is_on() {
-                // An event that goes on may have counted more by the time that its counter is next accessed.
+                // An event that runs on may have counted more by the time that its counter is next accessed.
                 held.recorded = (stops || kick).then_some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
                     recorded.insert(counter);
@@ -53,14 +54,14 @@ impl<B: Backend> Bank<B> {
         off.for_each(Held::forget_aim);
         *recorded = None;
         slots.iter_mut().flatten().for_each(|held| held.fires = 0);
-        // The last record of an event that goes on may be among the lost: its count is not its last overflow's.
+        // The last record of an event that runs on may be among the lost: its count is then not that of its last overflow.
         slots.iter_mut().flatten().filter(|held| !held.state.is_spent()).for_each(|held| held.recorded = None);
         if stops {
             self.doubt_all();
         }
     }
 
-    /// Any event may have stopped itself without a record: the next entry starts each counter again.
+    /// Marks every event as possibly stopped without a record: the next entry starts each counter again.
     fn doubt_all(&mut self) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let (Some(held), Some(counter)) = (slot, counter_at(index)) else { continue };
@@ -74,13 +75,13 @@ impl<B: Backend> Bank<B> {
         self.pool.iter_mut().filter(|held| held.spec.samples()).for_each(|held| held.note(Event::RecordsLost));
     }
 
-    /// The counters that a signal may have been for.
+    /// Returns the counters that a signal may have been for.
     pub(super) fn signalled_counters(&mut self) -> Signalled {
         self.drain(true);
         let policy = self.on_overflow();
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
             Some(recorded) if !recorded.is_empty() => recorded,
-            // Of an event whose counter is off, or of one that was seen already: every record is there.
+            // The record was that of an event whose counter is off, or that was seen already: every record is there.
             Some(none) if self.backend.pauses_virtually() => {
                 self.look_for_lost();
                 none
@@ -93,7 +94,7 @@ impl<B: Backend> Bank<B> {
                 return Signalled { certain, ..Signalled::ANY };
             }
         };
-        for counter in self.kept {
+        for counter in self.tracked {
             // An event that does not sample has no records.
             let held = self.slots[counter.index()].as_ref();
             if held.is_some_and(|held| held.state.is_on() && !held.spec.samples()) {
@@ -103,7 +104,7 @@ impl<B: Backend> Bank<B> {
         Signalled { counters, certain: true }
     }
 
-    /// The strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
+    /// Returns the strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
     pub(super) fn after_overflow(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
         match self.on_overflow() {
             // perf is used as if one-shot: the next entry aims at the next overflow.
@@ -137,7 +138,7 @@ mod tests {
     use super::super::fake::{A, Host, bank, pmc};
     use crate::side::HostPmu as _;
 
-    /// Event 0 overflows at a count of 104, and has counted on to `count` by now.
+    /// Notes that event 0 overflows at a count of 104, and has counted on to `count` by now.
     fn overflows(host: &Host, count: u64) {
         let mut script = host.0.borrow_mut();
         script.unreliable = vec![(0, 104)];

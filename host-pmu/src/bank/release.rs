@@ -1,4 +1,4 @@
-//! When parked events are given back to the host.
+//! Releases parked events.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use arch_pmu::host::Touch;
 use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
 
 impl<B: Backend> Bank<B> {
-    /// Whether an access keeps its counter in use.
+    /// Returns whether an access of this kind keeps its counter in use.
     pub(super) const fn marks(&self, touch: Touch) -> bool {
         match touch {
             Touch::Write => true,
@@ -18,7 +18,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Gives back the event that was parked first: of the pool, or else of a counter that is off.
+    /// Releases the event that was parked first: from the pool, or else that of a counter that is off.
     pub(super) fn release_oldest(&mut self) -> bool {
         if self.release_oldest_of_pool() {
             return true;
@@ -38,9 +38,9 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// KVM's `kvm_pmu_cleanup`: once per slice, gives back the events of counters that no guest access marked and that are off by
-    /// their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters
-    /// comes back to it.
+    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that no guest access marked and that are
+    /// off by their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters comes
+    /// back to it.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
         self.stats.sched_ins += 1;
         let mut used = std::mem::take(&mut self.in_use);
@@ -75,7 +75,7 @@ impl<B: Backend> Bank<B> {
         self.release_from_pool(|held| expired(held.parked_at));
     }
 
-    /// A halt gives back all parked events. Opening and giving back may sleep, too: a sleep beside them is not taken for a halt.
+    /// Releases all parked events after a halt. Opening and releasing may sleep, too: a sleep beside them is not taken for a halt.
     pub(super) fn release_after_halt(&mut self, enabled: CounterSet) {
         let slept = self.backend.slept();
         if slept && !self.may_have_slept {
@@ -87,7 +87,7 @@ impl<B: Backend> Bank<B> {
         self.may_have_slept = false;
     }
 
-    /// A rest of the vCPU is neither idle time of its counters, nor a sched slice, nor a halt.
+    /// Ends a rest of the vCPU, which is neither idle time of its counters, nor a sched slice, nor a halt.
     pub(super) fn end_rest(&mut self, time: u64) {
         for held in self.slots.iter_mut().flatten().chain(&mut self.pool) {
             held.parked_at = held.parked_at.saturating_add(time);

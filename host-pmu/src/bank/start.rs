@@ -1,4 +1,4 @@
-//! How a counter gets an event: its own, a parked one, a new one now, or a new one before the entry.
+//! Gives a counter its event: its own, a parked one, a new one now, or a new one before the entry.
 
 use arch_pmu::spec::{CounterId, Spec};
 
@@ -39,7 +39,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Puts the paused event of `counter` into the pool, giving back the least recently used one if it is full.
+    /// Puts the paused event of `counter` into the pool, releasing the least recently used one if it is full.
     pub(super) fn park(&mut self, counter: CounterId) {
         let Some(mut held) = self.slots[counter.index()].take() else { return };
         if self.pool.len() == self.pool_cap {
@@ -52,7 +52,7 @@ impl<B: Backend> Bank<B> {
     /// Opens events for the counters that wait for one, making room as far as there is a bound.
     #[inline]
     pub(super) fn open_wanted(&mut self) {
-        // At nearly every entry none waits.
+        // Nearly every entry finds no counter that waits.
         if !self.wanting.is_empty() {
             self.open_all_wanted();
         }

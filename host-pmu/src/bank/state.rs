@@ -13,7 +13,7 @@ pub(super) enum State {
     Spent,
     /// The counter is on; the event is disabled until the entry that opens the gate.
     Entering,
-    /// The same for an event that stopped itself.
+    /// The counter is on; the event stopped itself and is disabled until the entry that opens the gate.
     EnteringSpent,
     /// The counter is on; overflow records were lost, and the event may have stopped itself. It is not used again.
     Doubtful,
@@ -27,7 +27,7 @@ pub(super) enum State {
     ParkedDoubtful,
 }
 
-/// What happens to a host event.
+/// Events of the transition table: what can happen to a host event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The host enabled it.
@@ -45,27 +45,27 @@ pub(super) enum Event {
 }
 
 impl State {
-    /// Whether the counter is on.
+    /// Returns whether the counter is on.
     pub(super) const fn is_on(self) -> bool {
         matches!(self, Self::Running | Self::Spent | Self::Entering | Self::EnteringSpent | Self::Doubtful)
     }
 
-    /// Whether the event stopped itself, so that a resume must renew its limit of one overflow.
+    /// Returns whether the event stopped itself, so that a resume must renew its limit of one overflow.
     pub(super) const fn is_spent(self) -> bool {
         matches!(self, Self::Spent | Self::EnteringSpent | Self::ParkedSpent)
     }
 
-    /// Whether the event signals, now or from the entry on that opens the gate.
+    /// Returns whether the event signals, now or from the entry on that opens the gate.
     pub(super) const fn may_expire(self) -> bool {
         matches!(self, Self::Running | Self::Entering | Self::Doubtful | Self::Leaving | Self::ParkedDoubtful)
     }
 
-    /// Whether it is unknown if the event stopped itself.
+    /// Returns whether it is unknown if the event stopped itself.
     pub(super) const fn is_doubtful(self) -> bool {
         matches!(self, Self::Doubtful | Self::ParkedDoubtful)
     }
 
-    /// The state after `event`; `None` where the bank never has this event in this state.
+    /// Returns the state after `event`; `None` where the bank never has this event in this state.
     pub(super) const fn next(self, event: Event) -> Option<Self> {
         use State::{Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
         Some(match event {

@@ -3,7 +3,7 @@
 use crate::backend::HostError;
 use crate::stats::{HeldTime, HostSide, OpStats, SignalTimes};
 
-/// What a bank did, and what failed.
+/// Counts of a bank's operations and failures.
 #[derive(Clone, Debug, Default)]
 pub struct BankStats {
     /// Host operations.
@@ -37,7 +37,7 @@ pub struct BankStats {
 }
 
 impl BankStats {
-    /// A host operation failed.
+    /// Counts a failure of a host operation.
     #[cold]
     pub(super) fn failed(&mut self, error: &HostError) {
         self.last_error = Some(error.clone());
@@ -75,7 +75,7 @@ impl BankStats {
 }
 
 impl From<&BankStats> for HostSide {
-    /// The bank's part without times; signals and kicks are the vCPU loop's.
+    /// Returns the bank's part without times; signals and kicks are the vCPU loop's.
     fn from(stats: &BankStats) -> Self {
         Self {
             ops: stats.ops.clone(),

@@ -1,4 +1,4 @@
-//! Counters behind an event that stopped itself at its overflow: when they are started again.
+//! Decides when counters whose event stopped itself at its overflow are started again.
 
 use arch_pmu::spec::{CounterId, CounterSet};
 
@@ -6,35 +6,35 @@ use arch_pmu::spec::{CounterId, CounterSet};
 /// all, which makes a restart a waste.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stopped {
-    /// Since the last entry.
+    /// Counters whose event stopped since the last entry.
     new: CounterSet,
-    /// Left stopped at the last entry.
+    /// Counters left stopped at the last entry.
     left: CounterSet,
 }
 
 impl Stopped {
-    /// The counter overflowed and its event stopped.
+    /// Notes that the counter overflowed and its event stopped.
     pub(super) fn insert(&mut self, counter: CounterId) {
         self.new.insert(counter);
     }
 
-    /// The counter is started again before the next entry, with or without a PMI.
+    /// Has the counter started again before the next entry, with or without a PMI.
     pub(super) fn restart(&mut self, counter: CounterId) {
         self.left.insert(counter);
     }
 
-    /// The counter is reprogrammed.
+    /// Forgets the counter, which is reprogrammed.
     pub(super) fn remove(&mut self, counter: CounterId) {
         self.new.remove(counter);
         self.left.remove(counter);
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub(super) const fn is_empty(self) -> bool {
         self.new.is_empty() && self.left.is_empty()
     }
 
-    /// Counters to start again at an entry that delivers a PMI, or none.
+    /// Takes the counters to start again at an entry that delivers a PMI, or none.
     pub(super) const fn due(&mut self, pmi: bool) -> CounterSet {
         let mut due = std::mem::replace(&mut self.left, CounterSet::EMPTY);
         let new = std::mem::replace(&mut self.new, CounterSet::EMPTY);
@@ -46,7 +46,7 @@ impl Stopped {
         due
     }
 
-    /// No handler starts at this entry: counters to start again after all.
+    /// Takes the counters to start again after all, because no handler starts at this entry.
     pub(super) const fn pmi_not_handled(&mut self) -> CounterSet {
         std::mem::replace(&mut self.left, CounterSet::EMPTY)
     }

@@ -10,7 +10,7 @@ use crate::backend::{Backend, HostError};
 use crate::stats::{HeldTime, OpKind};
 use crate::strategy::{Release, Reuse, Strategy};
 
-/// No event goes on behind a virtual pause.
+/// Value of `pauses_until` while no event runs on behind a virtual pause.
 pub(super) const NEVER_ENDS: u64 = u64::MAX;
 
 /// A counter that gets its event before the next entry.
@@ -20,7 +20,7 @@ pub(super) struct Wanted {
     pub(super) period: u64,
 }
 
-/// What a strategy's release looks at.
+/// Occasions at which a strategy's release looks at events.
 #[derive(Clone, Copy, Debug)]
 struct Looks {
     at_slices: bool,
@@ -54,12 +54,12 @@ pub struct Bank<B: Backend> {
     /// Counters with a place in `wanted`: a look at each place at every entry would cost as much as the entry.
     pub(super) wanting: CounterSet,
     /// Counters that may have an event, wait for one, or are to be tried again.
-    pub(super) kept: CounterSet,
-    /// Whether the events behind the gate count, if there is one.
+    pub(super) tracked: CounterSet,
+    /// True if the events behind the gate, if there is one, count.
     pub(super) gate_open: bool,
-    /// Whether nothing happened to events that a gate or a virtual pause is over since an entry did what was to do for them.
-    pub(super) settled: bool,
-    /// Counters whose events were looked at for this entry, when they went on.
+    /// No gated or virtually paused event changed since the last entry did what was due for them.
+    pub(super) unchanged_since_entry: bool,
+    /// Counters whose events were looked at for this entry, when the counters went on.
     pub(super) resumed: CounterSet,
     /// The entry of the account up to which events of virtual pauses go on; [`NEVER_ENDS`] where none does.
     pub(super) pauses_until: u64,
@@ -68,19 +68,19 @@ pub struct Bank<B: Backend> {
     pub(super) stopped: Stopped,
     pub(super) in_use: CounterSet,
     pub(super) retries: CounterSet,
-    /// Of each counter: one that the host refuses does not keep another one waiting, nor is it hurried by the other's success.
+    /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by the other's success.
     pub(super) backoffs: [Backoff; MAX_COUNTERS],
     /// Events in slots and pool.
     pub(super) held: u64,
-    /// Events were opened or given back since the last entry; the thread may have slept for that.
+    /// True if events were opened or released since the last entry: the thread may have slept for that.
     pub(super) may_have_slept: bool,
-    /// Begin of the vCPU's rest, if it rests.
+    /// Time at which the vCPU's rest began, if it rests.
     pub(super) rests_since: Option<u64>,
     pub(super) stats: BankStats,
 }
 
 impl<B: Backend> Bank<B> {
-    /// An empty bank.
+    /// Creates an empty bank.
     #[must_use]
     pub fn new(backend: B, strategy: Strategy) -> Self {
         let since_ns = backend.now_ns();
@@ -94,9 +94,9 @@ impl<B: Backend> Bank<B> {
             pool_cap,
             wanted: [None; MAX_COUNTERS],
             wanting: CounterSet::EMPTY,
-            kept: CounterSet::EMPTY,
+            tracked: CounterSet::EMPTY,
             gate_open: false,
-            settled: true,
+            unchanged_since_entry: true,
             resumed: CounterSet::EMPTY,
             pauses_until: NEVER_ENDS,
             recorded: Some(CounterSet::EMPTY),
@@ -111,7 +111,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// With room for every figure of its account: nothing is allocated for them later.
+    /// Makes room for every figure of its account: nothing is allocated for them later.
     #[must_use]
     pub fn reserved(mut self) -> Self {
         self.stats.ops.reserve();
@@ -119,25 +119,25 @@ impl<B: Backend> Bank<B> {
         self
     }
 
-    /// What it did so far.
+    /// Returns the counts of its operations so far.
     #[must_use]
     pub fn stats(&self) -> &BankStats {
         &self.stats
     }
 
-    /// The backend.
+    /// Returns the backend.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
     }
 
-    /// Whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or `slept` since that
+    /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or `slept` since that
     /// was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
     #[inline]
     #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
-        let settled = self.settled && self.stats.entries < self.pauses_until;
-        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && settled)
+        let unchanged = self.unchanged_since_entry && self.stats.entries < self.pauses_until;
+        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && unchanged)
     }
 
     #[expect(
@@ -156,7 +156,7 @@ impl<B: Backend> Bank<B> {
         self.stats.entries += 1;
     }
 
-    /// The backend, to look at.
+    /// Returns the backend, to look at.
     #[inline]
     #[must_use]
     pub const fn backend_ref(&self) -> &B {
@@ -172,29 +172,29 @@ impl<B: Backend> Bank<B> {
         host_op(&mut self.backend, &mut self.stats, kind, op)
     }
 
-    /// Something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
+    /// Notes that something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
     #[inline]
-    pub(super) fn unsettle(&mut self) {
-        self.settled = !(self.backend.has_gate() || self.backend.pauses_virtually());
+    pub(super) fn note_change(&mut self) {
+        self.unchanged_since_entry = !(self.backend.has_gate() || self.backend.pauses_virtually());
     }
 
-    /// Before an entry: does what pauses left to do.
+    /// Does before an entry what pauses left to do.
     #[inline]
-    pub(super) fn settle(&mut self) {
-        if !self.settled || self.stats.entries > self.pauses_until {
-            self.settle_all();
+    pub(super) fn finish_pauses(&mut self) {
+        if !self.unchanged_since_entry || self.stats.entries > self.pauses_until {
+            self.finish_all_pauses();
         }
     }
 
     #[inline(never)]
-    fn settle_all(&mut self) {
-        if self.backend.has_gate() { self.settle_behind_gate() } else { self.settle_virtual_pauses() }
+    fn finish_all_pauses(&mut self) {
+        if self.backend.has_gate() { self.finish_at_gate() } else { self.finish_virtual_pauses() }
     }
 
-    /// Whether any counter with an event is on.
+    /// Returns whether any counter with an event is on.
     pub(super) fn any_on(&self) -> bool {
         let on = |counter: CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
-        self.kept.into_iter().any(on)
+        self.tracked.into_iter().any(on)
     }
 
     /// Reads the event of a counter that is on, and hands over its counts.
@@ -209,7 +209,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Gives an event back to the host.
+    /// Releases an event.
     pub(super) fn release(&mut self, held: Held<B::Event>) {
         // Releasing cannot fail: close frees the descriptor whatever it returns.
         let _ = self.host(OpKind::Release, |backend| {
@@ -220,7 +220,7 @@ impl<B: Backend> Bank<B> {
         self.may_have_slept = true;
     }
 
-    /// The number of held events is `events` since the last host operation.
+    /// Notes that the number of held events is `events` since the last host operation.
     pub(super) fn holds(&mut self, events: u64) {
         self.held = events;
         self.stats.held_max = self.stats.held_max.max(events);
@@ -249,7 +249,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// A counter that is paused or stopped waits for no event.
+    /// Removes a counter that is paused or stopped from those that wait for an event.
     #[inline]
     pub(super) fn wants_none(&mut self, counter: CounterId) {
         if !self.wanting.is_empty() {
@@ -257,14 +257,14 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// The event of `counter` failed after it had served: the counter is started again before the next entry.
+    /// Has `counter` started again before the next entry, because its event failed after it had served.
     pub(super) fn retry(&mut self, counter: CounterId) {
         self.backoffs[counter.index()] = Backoff::default();
         self.retries.insert(counter);
-        self.unsettle();
+        self.note_change();
     }
 
-    /// Counters to start again after a failure, of those for which this entry is one for a retry.
+    /// Takes the counters to start again after a failure, if this entry is one for a retry.
     pub(super) fn take_retries(&mut self) -> CounterSet {
         let mut due = CounterSet::EMPTY;
         for counter in self.retries {
@@ -277,7 +277,7 @@ impl<B: Backend> Bank<B> {
     }
 }
 
-/// The counter with slot `index`.
+/// Returns the counter with slot `index`.
 #[inline]
 pub(super) fn counter_at(index: usize) -> Option<CounterId> {
     CounterId::gp(index).or_else(|| CounterId::fixed(index - MAX_GP))
@@ -299,7 +299,7 @@ pub(super) fn host_op<B: Backend, T>(
     result.inspect_err(|error| stats.failed(error))
 }
 
-/// The count of an event: without a host operation if that is possible.
+/// Returns the count of an event, without a host operation if that is possible.
 #[inline]
 pub(super) fn count<B: Backend>(
     backend: &mut B,

@@ -418,7 +418,7 @@ fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
         bank.stop(pmc(n), false);
     }
     host.log();
-    // The first counter wants what is not there; the second what the first once had.
+    // The first counter wants an event that is not there; the second the one that the first once had.
     bank.start(pmc(0), c, 100);
     bank.start(pmc(1), A, 100);
     bank.on_entry(CounterSet::EMPTY);

@@ -1,13 +1,12 @@
-//! Pauses without a host call: the event of a counter that goes off goes on, and what it counts until the counter is on again is
-//! left out.
+//! Pauses without a host call: the event of a counter that goes off runs on, and its counts until the counter is on again are subtracted.
 //!
-//! A guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and
-//! the difference is nobody's. That moves the overflow of the counter away from the event's own signal by as much, so
-//! the signal comes early: the event is aimed anew then, or at once if it would come much too early. No count is lost and
-//! none made up, however late or early a signal is.
+//! A guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and the
+//! difference is subtracted. That moves the overflow of the counter away from the event's own signal by as much, so the signal comes early:
+//! the event is aimed anew then, or at once if it would come much too early. No count is lost and none made up, however late or early a
+//! signal is.
 //!
-//! Such a pause ends with a real one where it would last: at the first entry with other counters on, after
-//! [`MOST_ENTRIES`], or when the event signals while its counter is off.
+//! Such a pause ends with a real one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or when the event
+//! signals while its counter is off.
 
 use arch_pmu::spec::{CounterId, CounterSet};
 
@@ -19,10 +18,9 @@ use super::store::{Bank, NEVER_ENDS, count, host_op};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
-/// Signals after which the event of a counter that is off does not go on. The first may have been meant for the counter's next
-/// overflow.
+/// Signals after which the event of a counter that is off is stopped. The first may have been meant for the counter's next overflow.
 const MOST_SIGNALS: u32 = 2;
-/// Guest entries for which the events of a guest with all counters off go on. A handler makes about ten exits.
+/// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
 const MOST_ENTRIES: u64 = 32;
 
 /// A signal to come.
@@ -43,14 +41,14 @@ impl<B: Backend> Bank<B> {
         match count(backend, stats, &mut held.event) {
             Ok(total) => {
                 held.note(Event::Off);
-                // What a record says is in the count.
+                // The count contains everything that a record could report.
                 (held.recorded, held.fired_off) = (None, 0);
                 if let Some(recorded) = recorded {
                     recorded.remove(counter);
                 }
                 let gathered = held.gather(total);
                 self.pauses_until = self.stats.entries.saturating_add(MOST_ENTRIES);
-                self.unsettle();
+                self.note_change();
                 gathered
             }
             Err(error) => {
@@ -79,7 +77,7 @@ impl<B: Backend> Bank<B> {
             }
         }
         held.aim = held.aim_after(period);
-        // A signal that is early is left to the entry, where all counters are known that go on.
+        // An early signal is left to the entry, at which all counters that are on are known.
         let kept = strategy.skip_period && held.left().is_some() && room.has(held.period);
         if held.spec.samples() && !kept && !aim(backend, stats, held, period, room) {
             return false;
@@ -96,9 +94,9 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// A signal was of no counter that is on: gives up events that count no more.
+    /// Gives up events that count no more, after a signal of no counter that is on.
     pub(super) fn look_for_lost(&mut self) {
-        for counter in self.kept {
+        for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
             let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { continue };
             if let Err(error) = count(backend, stats, &mut held.event) {
@@ -107,9 +105,9 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Before an entry: pauses events whose counters stay off.
-    pub(super) fn settle_virtual_pauses(&mut self) {
-        self.settled = true;
+    /// Pauses before an entry the events whose counters stay off.
+    pub(super) fn finish_virtual_pauses(&mut self) {
+        self.unchanged_since_entry = true;
         let (on, leaving) = self.on_and_leaving();
         // A counter whose event the host refused is on, too.
         let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.entries > self.pauses_until;
@@ -139,10 +137,10 @@ impl<B: Backend> Bank<B> {
         self.resumed = CounterSet::EMPTY;
     }
 
-    /// The counters with an event that are on, and those that are off and whose event goes on.
+    /// Returns the counters with an event that are on, and those that are off and whose event runs on.
     fn on_and_leaving(&self) -> (CounterSet, CounterSet) {
         let (mut on, mut leaving) = (CounterSet::EMPTY, CounterSet::EMPTY);
-        for counter in self.kept {
+        for counter in self.tracked {
             let Some(held) = self.slots[counter.index()].as_ref() else { continue };
             if held.state.is_on() {
                 on.insert(counter);
@@ -153,15 +151,15 @@ impl<B: Backend> Bank<B> {
         (on, leaving)
     }
 
-    /// An account's entries are counted from 0.
+    /// Restarts the count of entries for a new account.
     pub(super) fn pauses_began_before_this_account(&mut self) {
         if self.pauses_until != NEVER_ENDS {
             self.pauses_until = MOST_ENTRIES;
         }
     }
 
-    /// Of the counters that are on, aims those events anew that would signal early before any other signals in time. What comes later
-    /// may be moved by the next handler once more, and one period then does for both.
+    /// Aims anew those events of counters that are on which would signal early before any other signals in time. Later signals can wait:
+    /// the next handler may move them once more, and one period then does for both.
     fn aim_first(&mut self, on: CounterSet) {
         let mut open = if self.backend.counts_at_one_pace() { on } else { self.too_early(on) };
         while let Some(Signal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
@@ -172,8 +170,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Where nothing is known of how fast one counts beside another: an event that signals half of the way to the overflow is near
-    /// enough, but for the last one, after which no signal comes that could move it.
+    /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of the way to the
+    /// overflow is near enough, but for the last one, after which no signal comes that could move it.
     fn too_early(&self, on: CounterSet) -> CounterSet {
         let (mut early, mut last) = (CounterSet::EMPTY, None::<Signal>);
         for signal in self.signals(on) {
@@ -190,9 +188,9 @@ impl<B: Backend> Bank<B> {
         early
     }
 
-    /// The signals to come of counters that are on.
+    /// Returns the signals to come of counters that are on.
     fn signals(&self, on: CounterSet) -> impl Iterator<Item = Signal> {
-        // One that signalled is looked at by the kick that follows.
+        // The kick that follows looks at an event that signalled.
         let quiet = self.recorded.map_or(CounterSet::EMPTY, |signalled| on.and(signalled.complement()));
         quiet.into_iter().filter_map(|counter| {
             let held = self.slots[counter.index()].as_ref()?;
@@ -259,7 +257,7 @@ mod tests {
     use super::*;
     use crate::side::HostPmu;
 
-    /// Counters that run with a period of 100, behind events whose counts can be looked at.
+    /// Starts counters with a period of 100, behind events whose counts can be looked at.
     fn running(specs: &[Spec]) -> (Bank<Host>, Host) {
         let (mut bank, host) = bank("virtual");
         {
@@ -278,7 +276,7 @@ mod tests {
         host.0.borrow_mut().counts.copy_from_slice(counts);
     }
 
-    /// Event `id` signals at `count`, and the kick is taken.
+    /// Has event `id` signal at `count`, and takes the kick.
     fn signal(bank: &mut Bank<Host>, host: &Host, id: u64, count: u64) -> CounterSet {
         host.0.borrow_mut().unreliable = vec![(id, count)];
         bank.signalled().counters
@@ -371,7 +369,7 @@ mod tests {
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(host.log(), ["period 0 100", "resume 0", "pause 1"]);
-        // Of the pool likewise.
+        // An event taken from the pool is treated likewise.
         bank.pause(pmc(0));
         bank.stop(pmc(0), false);
         bank.start(pmc(1), B, 100);

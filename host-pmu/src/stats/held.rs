@@ -9,20 +9,20 @@ pub struct HeldTime {
 }
 
 impl HeldTime {
-    /// No events from `now` on.
+    /// Starts with no events at `now`.
     #[must_use]
     pub const fn from(now: u64) -> Self {
         Self { events: 0, since: now, event_ns: 0 }
     }
 
-    /// Held events × ns up to `now`.
+    /// Returns held events × ns up to `now`.
     #[inline]
     #[must_use]
     pub const fn until(&self, now: u64) -> u64 {
         self.event_ns.saturating_add(self.events.saturating_mul(now.saturating_sub(self.since)))
     }
 
-    /// The number of held events is `events` from `now` on.
+    /// Notes that the number of held events is `events` from `now` on.
     #[inline]
     pub const fn changes(&mut self, now: u64, events: u64) {
         *self = Self { events, since: now, event_ns: self.until(now) };

@@ -25,7 +25,7 @@ impl OpKind {
     /// Every kind, in the order of its discriminant.
     pub const ALL: [Self; 6] = [Self::Open, Self::Release, Self::Pause, Self::Resume, Self::Period, Self::Read];
 
-    /// The key used in result documents.
+    /// Returns the key used in result documents.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ struct Op {
 }
 
 impl OpStats {
-    /// Room for every cost, so that recording does not allocate.
+    /// Makes room for every cost, so that recording does not allocate.
     pub fn reserve(&mut self) {
         self.per_kind.iter_mut().for_each(|op| op.ns.reserve());
     }
@@ -68,19 +68,19 @@ impl OpStats {
         op.ns.record(ns);
     }
 
-    /// How often `kind` was carried out.
+    /// Returns how often `kind` was carried out.
     #[must_use]
     pub const fn count(&self, kind: OpKind) -> u64 {
         self.per_kind[kind as usize].count
     }
 
-    /// Exact sum of what `kind` cost, ns.
+    /// Returns the exact sum of the costs of `kind`, ns.
     #[must_use]
     pub const fn total_ns(&self, kind: OpKind) -> u64 {
         self.per_kind[kind as usize].total_ns
     }
 
-    /// The cost of each operation of `kind`.
+    /// Returns the cost of each operation of `kind`.
     #[must_use]
     pub fn histogram(&self, kind: OpKind) -> Histogram<u64> {
         self.per_kind[kind as usize].ns.histogram()

@@ -5,7 +5,7 @@ use super::ops::{OpKind, OpStats};
 /// Exits and host operations of one phase, over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTally {
-    /// How often it began.
+    /// Number of times that it began.
     pub begun: u64,
     /// RDMSR exits.
     pub msr_reads: u64,
@@ -34,7 +34,7 @@ impl<const N: usize> Default for Phases<N> {
 }
 
 impl<const N: usize> Phases<N> {
-    /// An MSR access exited.
+    /// Counts an MSR access that exited.
     #[inline]
     pub const fn exit(&mut self, write: bool) {
         let line = &mut self.lines[self.now];
@@ -45,20 +45,20 @@ impl<const N: usize> Phases<N> {
         }
     }
 
-    /// So many MSR accesses exited.
+    /// Counts MSR accesses that exited.
     pub const fn exits_more(&mut self, reads: u64, writes: u64) {
         let line = &mut self.lines[self.now];
         line.msr_reads += reads;
         line.msr_writes += writes;
     }
 
-    /// RDMSR and WRMSR exits of all phases.
+    /// Returns the RDMSR and WRMSR exits of all phases.
     #[must_use]
     pub fn exits(&self) -> (u64, u64) {
         self.lines.iter().fold((0, 0), |(reads, writes), line| (reads + line.msr_reads, writes + line.msr_writes))
     }
 
-    /// Phase `next` begins; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
+    /// Begins phase `next`; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
     pub fn begin(&mut self, next: usize, ops: Option<&OpStats>) {
         let line = &mut self.lines[self.now];
         if let Some(ops) = ops {

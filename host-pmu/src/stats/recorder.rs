@@ -9,7 +9,7 @@ const CELLS: usize = 128;
 /// Rows up to [`MOST_NS`].
 const ROWS: usize = 31;
 
-/// A histogram of nanoseconds from 1 ns to 100 s at two significant digits; it never grows.
+/// Creates a histogram of nanoseconds from 1 ns to 100 s at two significant digits; it never grows.
 ///
 /// # Panics
 /// Never: the bounds are constants that `hdrhistogram` accepts.
@@ -26,8 +26,8 @@ type Row = Box<[u64; CELLS]>;
 /// A model's cost of an operation takes a few values only, and finding a cell takes longer than the addition. Nothing is rounded or lost:
 /// cached values have their count, and enter the cells of that histogram when another value takes their place, or when it is read.
 ///
-/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room. Where a measured path must
-/// not allocate, [`reserved`](Self::reserved) has all of them.
+/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room. [`reserved`](Self::reserved)
+/// allocates all of them, for measured paths that must not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     rows: [Option<Row>; ROWS],
@@ -38,7 +38,7 @@ pub struct Recorder {
 impl Recorder {
     const PLACES: usize = 16;
 
-    /// A recorder that allocates nothing later.
+    /// Creates a recorder that allocates nothing later.
     #[must_use]
     pub fn reserved() -> Self {
         let mut recorder = Self::default();
@@ -75,12 +75,12 @@ impl Recorder {
     /// Adds `times` to the cell of `ns`.
     fn add(&mut self, ns: u64, times: u64) {
         let (row, cell) = Self::place(ns.max(1));
-        // As the histogram does with what is beyond its cells.
+        // The histogram, too, puts values beyond its cells into the last one.
         let (row, cell) = if row < ROWS { (row, cell) } else { Self::place(MOST_NS) };
         self.rows[row].get_or_insert_with(|| Box::new([0; CELLS]))[cell] += times;
     }
 
-    /// The row of `ns`, and its cell there.
+    /// Returns the row of `ns`, and its cell there.
     const fn place(ns: u64) -> (usize, usize) {
         // Values of a cell differ in these lower bits.
         let unknown = ((2 * CELLS as u64 - 1) | ns).ilog2() - CELLS.ilog2();
@@ -94,7 +94,7 @@ impl Recorder {
         self.waiting = Default::default();
     }
 
-    /// All recorded values.
+    /// Returns all recorded values.
     #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
         let mut histogram = ns_histogram();
@@ -114,7 +114,7 @@ impl Recorder {
         histogram
     }
 
-    /// All recorded values.
+    /// Returns all recorded values.
     #[must_use]
     pub fn into_histogram(self) -> Histogram<u64> {
         self.histogram()

@@ -3,7 +3,7 @@
 use super::ops::OpStats;
 use super::recorder::Recorder;
 
-/// What the host side of a vCPU did, and what failed there.
+/// Counts of the operations of the host side of a vCPU, and of its failures.
 #[derive(Clone, Debug, Default)]
 pub struct HostSide {
     /// Operations by kind.
@@ -12,7 +12,7 @@ pub struct HostSide {
     pub timer_calls: u64,
     /// Overflow signals that reached the vCPU thread.
     pub signals: u64,
-    /// From the host's record of an overflow (without a host event, the time its timer was due) to the VMM seeing it, ns.
+    /// Time from the host's record of an overflow (without a host event, the time its timer was due) to the VMM seeing it, ns.
     pub signal_ns: Recorder,
     /// Kicks that found no overflow (merged, stale or early signals).
     pub empty_kicks: u64,

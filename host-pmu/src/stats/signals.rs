@@ -14,12 +14,12 @@ pub struct SignalTimes {
 }
 
 impl SignalTimes {
-    /// Room for every latency, so that recording does not allocate.
+    /// Makes room for every latency, so that recording does not allocate.
     pub fn reserve(&mut self) {
         self.ns.reserve();
     }
 
-    /// An event overflowed at `at`, ns.
+    /// Notes that an event overflowed at `at`, ns.
     #[inline]
     pub const fn overflowed(&mut self, at: u64) {
         if self.count < MOST {
@@ -28,15 +28,15 @@ impl SignalTimes {
         }
     }
 
-    /// Whether there are overflows that the VMM has not seen.
+    /// Returns whether there are overflows that the VMM has not seen.
     #[inline]
     #[must_use]
     pub const fn any(&self) -> bool {
         self.count > 0
     }
 
-    /// The VMM sees them `now`, ns, on its way from a return of KVM_RUN `since_return` ns ago. An overflow before that return was
-    /// seen by it.
+    /// Notes that the VMM sees them `now`, ns, on its way from a return of KVM_RUN `since_return` ns ago. An overflow before that return
+    /// was seen by it.
     #[inline]
     pub fn seen(&mut self, now: u64, since_return: u64) {
         let returned = now.saturating_sub(since_return);
@@ -47,7 +47,7 @@ impl SignalTimes {
         self.count = 0;
     }
 
-    /// All latencies, ns.
+    /// Returns all latencies, ns.
     #[must_use]
     pub const fn latencies(&self) -> &Recorder {
         &self.ns

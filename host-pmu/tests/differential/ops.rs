@@ -161,7 +161,7 @@ pub(crate) fn ops(amd: bool, most: usize) -> impl Strategy<Value = Vec<Op>> {
 }
 
 pub(crate) fn amd_shape() -> impl Strategy<Value = Shape> {
-    let of = |amd, version: u8, gp| Shape {
+    let shape = |amd, version: u8, gp| Shape {
         amd: Some(amd),
         version,
         gp,
@@ -171,7 +171,11 @@ pub(crate) fn amd_shape() -> impl Strategy<Value = Shape> {
         transactions: false,
         debug_store: false,
     };
-    prop_oneof![Just(of(Amd::Core, 1, 6)), Just(of(Amd::V2, 2, 6)), (1..=6u8).prop_map(move |gp| of(Amd::V2, 2, gp))]
+    prop_oneof![
+        Just(shape(Amd::Core, 1, 6)),
+        Just(shape(Amd::V2, 2, 6)),
+        (1..=6u8).prop_map(move |gp| shape(Amd::V2, 2, gp))
+    ]
 }
 
 pub(crate) fn shape() -> impl Strategy<Value = Shape> {

@@ -8,7 +8,7 @@
 use super::sample::{MIN_RUNS, Run, Sides};
 use crate::paired::groups::groups;
 use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
-use crate::stats::jackknife::{Estimate, left_out, of_left_out, over_groups};
+use crate::stats::jackknife::{Estimate, leave_one_out, of_leave_one_out, over_groups};
 
 /// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm: 1 % of each arm.
 pub const PROCESS: f64 = 0.015;
@@ -86,11 +86,11 @@ fn by_runs<T: Copy>(
     if let Some((of_base, of_new, count)) = blocks(&starts(base), &starts(new)) {
         let ((one, without_one), (two, without_two)) = (side(base, &of_base, count)?, side(new, &of_new, count)?);
         let differences: Vec<f64> = without_two.iter().zip(&without_one).map(|(two, one)| two - one).collect();
-        return Some((of_left_out(two - one, &differences)?, count));
+        return Some((of_leave_one_out(two - one, &differences)?, count));
     }
     let alone = |runs: &[(u64, Vec<T>)]| {
         let (value, without) = side(runs, &(0..runs.len()).collect::<Vec<_>>(), runs.len())?;
-        of_left_out(value, &without)
+        of_leave_one_out(value, &without)
     };
     Some((alone(new)?.less(&alone(base)?), 0))
 }
@@ -111,7 +111,7 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     let centre = |pairs: &[Pair]| method.centre(pairs);
     if base.len().min(new.len()) >= MIN_RUNS {
         let (log, blocks) =
-            by_runs(&base, &new, centre, |pairs, group, count| method.without_each(pairs, group, count))?;
+            by_runs(&base, &new, centre, |pairs, group, count| method.leave_one_out(pairs, group, count))?;
         return Some(Change { log, allowance: 0.0, blocks });
     }
     let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, f64)> {
@@ -165,7 +165,7 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     let (base_levels, new_levels) = (levels(&base), levels(&new));
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     if base_levels.len().min(new_levels.len()) >= MIN_RUNS {
-        let without = |values: &[f64], group: &[usize], count: usize| left_out(values, group, count, mean);
+        let without = |values: &[f64], group: &[usize], count: usize| leave_one_out(values, group, count, mean);
         let (log, blocks) = by_runs(&base_levels, &new_levels, mean, without)?;
         return Some(Change { log, allowance: 0.0, blocks });
     }

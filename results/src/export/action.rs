@@ -6,7 +6,7 @@ use super::named::named;
 use crate::document::Record;
 use crate::error::{Error, one_line};
 
-/// The records as that list.
+/// Formats the records as that list.
 ///
 /// # Errors
 /// Exit 2 for two figures under one name.

@@ -7,7 +7,7 @@ use super::named::named;
 use crate::document::Record;
 use crate::error::Error;
 
-/// The records as BMF.
+/// Formats the records as BMF.
 ///
 /// # Errors
 /// Exit 2 for two figures under one name.
@@ -16,7 +16,7 @@ pub fn text(records: &[Record]) -> Result<String, Error> {
     for row in named(records)? {
         let mut latency = json!({ "value": row.metric.median() });
         if let Some((low, high)) = row.spread {
-            // The median of all rounds lies between theirs, but for what the histogram rounds.
+            // The median of all rounds lies between theirs, apart from the histogram's rounding.
             latency["lower_value"] = low.min(row.metric.median()).into();
             latency["upper_value"] = high.max(row.metric.median()).into();
         }

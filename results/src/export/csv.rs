@@ -72,7 +72,7 @@ fn row(record: &Record, arm: &Arm<Any>, round: &str, metric: Option<(&str, &Summ
     row
 }
 
-/// Rows as CSV: fields are quoted where they need it, lines end in CR LF.
+/// Formats rows as CSV: fields are quoted where they need it, lines end in CR LF.
 pub(super) fn table(rows: impl IntoIterator<Item = Vec<String>>) -> Result<Vec<u8>, String> {
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
     for row in rows {
@@ -81,7 +81,7 @@ pub(super) fn table(rows: impl IntoIterator<Item = Vec<String>>) -> Result<Vec<u
     writer.into_inner().map_err(|error| error.to_string())
 }
 
-/// The records as CSV.
+/// Formats the records as CSV.
 ///
 /// # Errors
 /// None is expected: every row has as many fields as the header.

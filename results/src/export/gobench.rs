@@ -15,12 +15,12 @@ fn clean(value: &str) -> String {
     crate::error::one_line(value)
 }
 
-/// A name part: benchstat splits at '/', '=' and white space, and takes a final "-N" for GOMAXPROCS.
+/// Makes a name part: benchstat splits at '/', '=' and white space, and takes a final "-N" for GOMAXPROCS.
 fn part(value: &str) -> String {
     value.chars().map(|c| if c == '/' || c == '=' || c.is_whitespace() { ':' } else { c }).collect()
 }
 
-/// The document as Go benchmark text.
+/// Formats the document as Go benchmark text.
 #[must_use]
 pub fn text(document: &Document) -> String {
     let mut out = String::new();
@@ -76,14 +76,14 @@ pub fn text(document: &Document) -> String {
     out
 }
 
-/// Any experiments' documents, one after another; each has its own configuration lines.
+/// Formats any experiments' documents, one after another; each has its own configuration lines.
 ///
 /// # Errors
 /// Those of [`read::found`()].
 pub fn of_records(records: &[Record]) -> Result<String, Error> {
     let mut out = String::new();
     for record in records {
-        // As the run itself writes it: a guest's has units of its own.
+        // The run itself writes this, because a guest's has units of its own.
         if matches!(record.experiment.as_str(), NMI_LATENCY | GUEST_STAT) {
             out.push_str(&text(&read::found(&record.path)?));
         } else {
@@ -93,7 +93,7 @@ pub fn of_records(records: &[Record]) -> Result<String, Error> {
     Ok(out)
 }
 
-/// A line per arm, metric and round, in ns/op.
+/// Writes a line per arm, metric and round, in ns/op.
 fn generic(out: &mut String, record: &Record) {
     // Writing to a String cannot fail.
     let _ = write!(out, "pkg: vpmu/{}\nhost: {}\n", clean(&record.experiment), clean(&record.host.class));

@@ -30,12 +30,12 @@ struct Line {
     histogram: Histogram<u64>,
 }
 
-/// A tag's text: the format separates by commas and white space.
+/// Makes a tag's text: the format separates by commas and white space.
 fn tag(name: &str) -> String {
     name.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect()
 }
 
-/// The log's bytes. `arms` are the rounds of `document.arms`, in order.
+/// Returns the log's bytes. `arms` are the rounds of `document.arms`, in order.
 ///
 /// # Errors
 /// A sentence, if a histogram cannot be encoded.
@@ -64,7 +64,7 @@ pub fn text(document: &Document, arms: &[&[Interval]]) -> Result<Vec<u8>, String
     write(&comment, document.started_unix, lines)
 }
 
-/// Documents' arms, an interval each over the whole run: only a run itself has its rounds' histograms.
+/// Formats documents' arms, an interval each over the whole run: only a run itself has its rounds' histograms.
 ///
 /// # Errors
 /// Exit 2 for a damaged histogram.

@@ -72,29 +72,28 @@ pub const ALL: [Format; 7] = [
 ];
 
 impl Format {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 
-    /// What it is.
+    /// Describes the format.
     #[must_use]
     pub const fn about(self) -> &'static str {
         self.about
     }
 
-    /// Whether an arm without figures has a place in it.
+    /// Returns whether an arm without figures has a place in it.
     #[must_use]
     pub const fn shows_empty_arms(self) -> bool {
         self.shows_empty_arms
     }
 }
 
-/// `records` in that format.
+/// Exports `records` in that format.
 ///
-/// # Errors
-/// Exit 2 for what a format cannot say, such as two results under one name.
+/// # Errors Exit 2 for results that a format cannot express, such as two under one name.
 pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
     // All of these are text, and a file is shown by a terminal as well as stdout.
     (format.write)(records).map(|bytes| match shown::text(&String::from_utf8_lossy(&bytes)) {
@@ -103,7 +102,7 @@ pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// One line for each arm that a format without figures cannot name.
+/// Returns one line for each arm that a format without figures cannot name.
 #[must_use]
 pub fn left_out(records: &[Record]) -> Vec<String> {
     let arms = records.iter().flat_map(|record| record.arms.iter().map(move |arm| (record, arm)));

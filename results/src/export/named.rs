@@ -3,7 +3,7 @@
 use crate::document::{Any, Arm, Column, Record, Summary};
 use crate::error::Error;
 
-/// What was measured, in a few words and without white space: the experiment and the parameters that make it another one.
+/// Names the subject of the measurement in a few words without white space: the experiment and the parameters that make it another one.
 pub(super) fn subject(record: &Record) -> String {
     let mut text = record.experiment.clone();
     for (name, unit) in [("workload", ""), ("events", "events"), ("cpus", "cpus"), ("vcpus", "vcpu")] {
@@ -29,7 +29,7 @@ pub(super) struct Named<'a> {
     pub(super) spread: Option<(f64, f64)>,
 }
 
-/// Every figure under a name of its own.
+/// Lists every figure under a name of its own.
 ///
 /// # Errors
 /// Exit 2 if two documents have the same name for one.

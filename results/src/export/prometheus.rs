@@ -14,7 +14,7 @@ fn escape(value: &str) -> String {
     line(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// A metric's name: what is neither letter, digit nor underscore becomes one.
+/// Makes a metric's name: a character that is neither letter, digit nor underscore becomes an underscore.
 fn name(key: &str) -> String {
     let key: String = key
         .strip_suffix("_ns")
@@ -51,7 +51,7 @@ const GAUGES: [Gauge; 3] = [
     }),
 ];
 
-/// The records as Prometheus text.
+/// Formats the records as Prometheus text.
 ///
 /// # Errors
 /// Exit 2 for two figures under one name.

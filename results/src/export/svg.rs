@@ -4,7 +4,7 @@ use crate::document::Record;
 use crate::error::Error;
 use crate::report::strategies;
 
-/// The plot of the only record.
+/// Draws the plot of the only record.
 ///
 /// # Errors
 /// Exit 2 for more than one record, and for one without a floor.

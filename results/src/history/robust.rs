@@ -25,8 +25,8 @@ struct Noise {
 }
 
 impl Noise {
-    /// By differences of runs one and two apart, without those across a candidate; far ones are cut.
-    /// In a series with correlation ρ their variances are 2σ²(1 − ρ) and 2σ²(1 − ρ²).
+    /// Estimates the noise by differences of runs one and two apart, without those across a candidate; far ones are cut. In a series with
+    /// correlation ρ their variances are 2σ²(1 − ρ) and 2σ²(1 − ρ²).
     fn of(series: &[f64], places: &[usize]) -> Self {
         let squares = |apart: usize| {
             let across = |at: usize| places.iter().any(|place| at < *place && *place <= at + apart);
@@ -46,7 +46,7 @@ impl Noise {
         Self { variance: one / (2.0 * (1.0 - correlation)), correlation }
     }
 
-    /// Variance of the mean of so many neighbouring runs.
+    /// Returns the variance of the mean of so many neighbouring runs.
     fn of_mean(self, runs: usize) -> f64 {
         let n = runs as f64;
         let related: f64 = (1..runs)
@@ -56,7 +56,7 @@ impl Noise {
     }
 }
 
-/// The series with runs that differ from all around them replaced by the median of those.
+/// Returns the series with runs that differ from all around them replaced by the median of those.
 fn undisturbed(series: &[f64]) -> Vec<f64> {
     let differences: Vec<f64> = series.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
     // The median of absolute differences of normal values is 0.954 standard deviations.
@@ -72,7 +72,7 @@ fn undisturbed(series: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// The change points of one of `family` series.
+/// Finds the change points of one of `family` series.
 pub(super) fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
     let clean = undisturbed(series);
     let loose = Rules { p: rules.p.max(LOOSE), ..*rules };
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::synthetic::Random;
 
-    /// A series around 1 with this spread, correlation and share of outliers; from `at` on `up` higher.
+    /// Returns a series around 1 with this spread, correlation and share of outliers; from `at` on `up` higher.
     fn series(seed: u64, [spread, correlation, outliers]: [f64; 3], (at, up): (usize, f64)) -> Vec<f64> {
         let mut random = Random::new(seed);
         let mut state = random.normal();
@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn neighbours_that_are_alike_have_a_correlation() {
-        let of = |correlation| {
+        let estimated = |correlation| {
             let all: Vec<f64> = (0..40)
                 .map(|seed| Noise::of(&series(seed, [0.02, correlation, 0.0], (50, 0.0)), &[]).correlation)
                 .collect();
             all.iter().sum::<f64>() / 40.0
         };
-        assert!(of(0.0) < 0.3 && of(0.7) > 0.6, "{} {}", of(0.0), of(0.7));
+        assert!(estimated(0.0) < 0.3 && estimated(0.7) > 0.6, "{} {}", estimated(0.0), estimated(0.7));
         assert!(Noise::of(&[1.0; 9], &[]).variance.abs() < 1e-12);
     }
 }

@@ -33,7 +33,7 @@ pub struct Point {
 /// A change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// Where, and how much.
+    /// Place and size of the change.
     #[serde(flatten)]
     pub point: ChangePoint,
     /// Relative change; `None` from 0.
@@ -46,7 +46,7 @@ pub struct Change {
     pub started_unix: u64,
     /// Its first run's file.
     pub file: String,
-    /// What else changed between the two runs: host and build.
+    /// Other things that changed between the two runs: host and build.
     pub also_changed: Vec<String>,
 }
 
@@ -63,9 +63,9 @@ pub struct Series {
     pub against: Option<String>,
     /// Its runs, in order of their start.
     pub points: Vec<Point>,
-    /// Where it changed.
+    /// Changes that were found.
     pub changes: Vec<Change>,
-    /// Whether it is too short for changes to be found.
+    /// True if it is too short for changes to be found.
     pub too_short: bool,
 }
 
@@ -83,19 +83,19 @@ pub struct History {
 }
 
 impl History {
-    /// Done, or inconclusive if every series is too short.
+    /// Returns the exit: done, or inconclusive if every series is too short.
     #[must_use]
     pub fn exit(&self) -> Exit {
         if self.series.iter().all(|series| series.too_short) { Exit::Inconclusive } else { Exit::Done }
     }
 }
 
-/// What a caller asks for.
+/// Request of a caller.
 #[derive(Clone, Debug)]
 pub struct HistorySpec {
-    /// What counts as a change.
+    /// Rules for accepting a change.
     pub rules: Rules,
-    /// Which quantile of a round.
+    /// Quantile of a round.
     pub statistic: Statistic,
     /// Only these arms; empty: all.
     pub arms: Vec<String>,
@@ -105,10 +105,9 @@ pub struct HistorySpec {
     pub times: bool,
 }
 
-/// The history of `records`, which are in order of their start.
+/// Computes the history of `records`, which are in order of their start.
 ///
-/// # Errors
-/// Exit 2 if there is nothing of what was asked for.
+/// # Errors Exit 2 if nothing that was asked for is there.
 pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Result<History, Error> {
     let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
     for record in records {
@@ -148,7 +147,7 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
     Ok(History { source: source.to_owned(), documents: records.len(), statistic: request.statistic, series })
 }
 
-/// The arm that a group's series are divided by: the floor, where every document has one.
+/// Returns the arm that a group's series are divided by: the floor, where every document has one.
 fn reference<'a>(group: &[&'a Record]) -> Option<&'a str> {
     let floor = group.first()?.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
     let everywhere = group.iter().all(|record| record.arm(&floor.name).is_some_and(|arm| !arm.rounds.is_empty()));

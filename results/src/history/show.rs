@@ -9,18 +9,18 @@ use crate::write::time_stamp;
 
 const HEADER: [&str; 8] = ["arm", "metric", "before", "after", "change", "p", "first changed", "at"];
 
-/// A revision as people quote it.
+/// Shortens a revision as people quote it.
 fn short(revision: &str) -> String {
     let (hash, rest) = revision.split_at(revision.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(revision.len()));
     if hash.is_empty() { revision.to_owned() } else { format!("{}{rest}", &hash[..hash.len().min(12)]) }
 }
 
-/// A value of a series: a ratio or a time.
+/// Formats a value of a series: a ratio or a time.
 fn shown(series: &Series, value: f64) -> String {
     if series.against.is_some() { format!("× {value:.3}") } else { time(value) }
 }
 
-/// The history as text of so many columns.
+/// Formats the history as text of so many columns.
 #[must_use]
 pub fn text(history: &History, width: usize) -> String {
     let mut out = String::new();

@@ -27,9 +27,9 @@ pub struct HostFacts {
     pub cpu_signature: Option<[u32; 3]>,
     /// Microcode revision.
     pub microcode: Option<String>,
-    /// Whether the host is itself a guest (CPUID's hypervisor bit).
+    /// True if the host is itself a guest (CPUID's hypervisor bit).
     pub virtualized: bool,
-    /// Whether the TSC ticks at one rate in every power state.
+    /// True if the TSC ticks at one rate in every power state.
     pub invariant_tsc: bool,
     /// Online CPUs as Linux lists them, e.g. "0-3".
     pub cpus_online: Option<String>,
@@ -46,7 +46,7 @@ pub struct HostFacts {
     pub kvm_mediated_pmu: Option<bool>,
     /// cpufreq governor; of several, each once.
     pub governor: Option<String>,
-    /// Whether turbo is on.
+    /// True if turbo is on; `None` if unknown.
     pub turbo: Option<bool>,
     /// SMT control: on, off, notsupported …
     pub smt: Option<String>,
@@ -60,20 +60,20 @@ pub struct HostFacts {
     pub perf_max_sample_rate: Option<i64>,
     /// perf's event sources.
     pub perf_pmus: Vec<String>,
-    /// Whether one of them is a hardware PMU of the CPU.
+    /// True if one of them is a hardware PMU of the CPU.
     pub hardware_pmu: bool,
-    /// Where tracefs is mounted.
+    /// Mount point of tracefs.
     pub tracefs: Option<String>,
     /// Current clock source.
     pub clocksource: Option<String>,
-    /// What an access to a register of this host's PMU costs, ns, where its VMM models that (`vpmu linux --msr-cost`).
+    /// Cost of an access to a register of this host's PMU, ns, where its VMM models that (`vpmu linux --msr-cost`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub register_cost_ns: Option<u64>,
     /// Load average over one minute, before the measurement.
     pub loadavg_1m: Option<f64>,
     /// CPU time taken away by the hypervisor, before the measurement.
     pub steal_before: Option<CpuTime>,
-    /// The same, after.
+    /// CPU time taken away by the hypervisor, after the measurement.
     pub steal_after: Option<CpuTime>,
     /// The CPU quota of the process's control groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// The share stolen since `earlier`, 0 to 1; `None` if no time passed.
+    /// Returns the share stolen since `earlier`, 0 to 1; `None` if no time passed.
     #[must_use]
     pub fn steal_share_since(self, earlier: Self) -> Option<f64> {
         let total = self.total.checked_sub(earlier.total).filter(|&n| n > 0)?;

@@ -1,8 +1,8 @@
-//! What a look at the host found.
+//! The findings of a look at the host.
 
 use serde::Serialize;
 
-/// How a check ended.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -15,7 +15,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// A warning unless `ok`.
+    /// Creates a warning unless `ok`.
     #[must_use]
     pub const fn warn_unless(ok: bool) -> Self {
         if ok { Self::Ok } else { Self::Warn }
@@ -25,22 +25,22 @@ impl Status {
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// Subject of the check.
     pub check: &'static str,
-    /// How it ended.
+    /// Outcome of the check.
     pub status: Status,
-    /// What was found.
+    /// Fact that was found.
     pub found: String,
-    /// Why it matters.
+    /// Reason why it matters.
     pub why: &'static str,
-    /// What to do; empty if nothing needs doing.
+    /// Remedy; empty if nothing needs doing.
     pub remedy: String,
-    /// Whether nothing can be measured without it.
+    /// True if nothing can be measured without it.
     pub vital: bool,
 }
 
 impl Finding {
-    /// A finding that is not vital. The remedy is dropped where all is fine.
+    /// Creates a finding that is not vital. The remedy is dropped where all is fine.
     pub fn new(
         check: &'static str,
         status: Status,

@@ -22,30 +22,30 @@ impl Default for HostFs {
 }
 
 impl HostFs {
-    /// A file system below `root`.
+    /// Creates a file system below `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Where `path`, given without its leading slash, really is.
+    /// Returns the real place of `path`, which is given without its leading slash.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The text of a file without trailing white space; `None` if it is absent, unreadable or empty.
+    /// Reads the text of a file without trailing white space; `None` if it is absent, unreadable or empty.
     #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
         read(&self.path(path)).filter(|text| !text.is_empty())
     }
 
-    /// A file holding one number.
+    /// Reads a file holding one number.
     #[must_use]
     pub fn number(&self, path: &str) -> Option<i64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a directory, sorted; empty if it is absent.
+    /// Returns the names in a directory, sorted; empty if it is absent.
     #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(path)) else {
@@ -56,7 +56,7 @@ impl HostFs {
         names
     }
 
-    /// Whether a path exists.
+    /// Returns whether a path exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()

@@ -1,4 +1,4 @@
-//! What the host is, for the result document and for `doctor`.
+//! Collects the facts of the host, for the result document and for `doctor`.
 
 mod class;
 mod facts;

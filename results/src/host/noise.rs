@@ -1,20 +1,20 @@
-//! What spoils a measurement: settings of the host and other users of its CPUs, from facts alone. The same findings are
-//! `doctor`'s and the warnings of every result.
+//! Finds noise sources on this host: settings and other users of its CPUs, from facts alone. `doctor` and the warnings of every result show
+//! these findings.
 
 use super::facts::HostFacts;
 use super::finding::{Finding, Status};
 use cpu_list::CpuList;
 
-/// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, is somebody else's.
+/// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, serves other users.
 const BUSY: f64 = 0.1;
 /// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
 const DEEP_IDLE_US: u64 = 10;
 /// Samples a second a guest may want: ten events at 1 kHz each.
 const SAMPLES_WANTED: i64 = 10_000;
 
-/// Every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
+/// Returns every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
 ///
-/// What the host does not tell is "unknown" and no warning.
+/// Facts that the host does not tell are "unknown" and give no warning.
 #[must_use]
 pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let mut findings = power(host);
@@ -24,7 +24,7 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     findings
 }
 
-/// Raw events of a thread are those of the P-cores' PMU: on an E-core they count nothing, and say nothing.
+/// Finds hybrid hosts: raw events of a thread are those of the P-cores' PMU, so on an E-core they count nothing, and say nothing.
 fn hybrid(host: &HostFacts) -> Option<Finding> {
     host.perf_pmus.iter().any(|pmu| pmu == "cpu_atom").then(|| {
         Finding::new(
@@ -49,7 +49,7 @@ fn on_off(value: Option<bool>) -> &'static str {
     }
 }
 
-/// Frequency, idle states, the clock.
+/// Finds noise of frequency, idle states, the clock.
 fn power(host: &HostFacts) -> Vec<Finding> {
     let idle = host.tuning.deepest_idle.as_ref();
     vec![
@@ -93,7 +93,7 @@ fn power(host: &HostFacts) -> Vec<Finding> {
     ]
 }
 
-/// Who else runs on these CPUs.
+/// Finds others that run on these CPUs.
 fn sharing(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let online = host.online().unwrap_or_default();
     let cpus = online.len().max(1);
@@ -137,7 +137,7 @@ fn steal_since_boot(host: &HostFacts) -> f64 {
     host.steal_before.filter(|t| t.total > 0).map_or(0.0, |t| t.steal as f64 / t.total as f64)
 }
 
-/// SMT, and whether a sibling of a CPU that measures is somebody else's.
+/// Finds whether SMT is on, and whether a sibling of a CPU that measures serves other users.
 fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
     let tuning = &host.tuning;
     let busiest = online
@@ -165,7 +165,7 @@ fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
     )
 }
 
-/// Whether `cpu` shares a core with a pinned one and is not pinned itself.
+/// Returns whether `cpu` shares a core with a pinned one and is not pinned itself.
 fn beside(host: &HostFacts, pinned: &[u32], cpu: u32) -> bool {
     !pinned.contains(&cpu) && host.tuning.siblings(cpu).iter().any(|sibling| pinned.contains(sibling))
 }
@@ -202,7 +202,7 @@ fn irqs(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
     )
 }
 
-/// What the kernel does beside.
+/// Finds the kernel's own background work.
 fn kernel(host: &HostFacts) -> Vec<Finding> {
     let tuning = &host.tuning;
     vec![

@@ -8,10 +8,10 @@ use super::fs::HostFs;
 use super::quota::Quota;
 use super::tuning::Tuning;
 
-/// A word of the kernel's command line: what an access to a register of the PMU costs this host, ns, as its VMM models it.
+/// A word of the kernel's command line: the cost of an access to a register of the PMU on this host, ns, as its VMM models it.
 pub const REGISTER_COST_WORD: &str = "vpmu.msr_cost=";
 
-/// PMU names under which Linux lists a CPU's core PMU: `cpu`, or one per core type on hybrids.
+/// Returns whether Linux lists a CPU's core PMU under this name: `cpu`, or one per core type on hybrids.
 fn is_core_pmu(name: &str) -> bool {
     matches!(name, "cpu" | "cpu_core" | "cpu_atom") || name.starts_with("armv8_pmuv3")
 }
@@ -24,10 +24,10 @@ impl HostFacts {
         Self { loadavg_1m, steal_before, quota: Quota::read(fs), tuning: Tuning::read(fs), ..Self::settings(fs) }
     }
 
-    /// What does not change during a measurement, but for [`Tuning`].
+    /// Reads facts that do not change during a measurement, but for [`Tuning`].
     fn settings(fs: &HostFs) -> Self {
         let cpuinfo = fs.text("proc/cpuinfo").unwrap_or_default();
-        // The first CPU's block stands for all.
+        // The first CPU's block describes all.
         let block = cpuinfo.split("\n\n").next().unwrap_or_default();
         let field = |name: &str| {
             block.lines().find_map(|line| {
@@ -82,7 +82,7 @@ impl HostFacts {
         facts
     }
 
-    /// Reads what must be known before a measurement: the CPUs, and what others do with them. [`Self::finish`] reads the rest, some
+    /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`] reads the rest, some
     /// hundred files that do not change meanwhile and would delay the first guest.
     #[must_use]
     pub fn begin(fs: &HostFs) -> Self {
@@ -112,13 +112,13 @@ impl HostFacts {
         self.tuning.finish(fs);
     }
 
-    /// The share of CPU time stolen during the measurement.
+    /// Returns the share of CPU time stolen during the measurement.
     #[must_use]
     pub fn steal_share(&self) -> Option<f64> {
         self.steal_after?.steal_share_since(self.steal_before?)
     }
 
-    /// The online CPUs as numbers; `None` if the host does not tell.
+    /// Returns the online CPUs as numbers; `None` if the host does not tell.
     #[must_use]
     pub fn online(&self) -> Option<Vec<u32>> {
         let list: cpu_list::CpuList = self.cpus_online.as_deref()?.parse().ok()?;
@@ -129,24 +129,24 @@ impl HostFacts {
 /// Names of arms with KVM's own vPMU: one that KVM emulates by host events, and one that is the PMU itself.
 pub const KVM_ARMS: [&str; 2] = ["kvm", "kvm-mediated"];
 
-/// The one of [`KVM_ARMS`] that this host has.
+/// Returns the one of [`KVM_ARMS`] that this host has.
 #[must_use]
 pub fn kvm_arm(fs: &HostFs) -> &'static str {
     KVM_ARMS[usize::from(mediated(fs) == Some(true))]
 }
 
-/// Whether KVM's vPMU is mediated, where the vendor module can have such a one.
+/// Returns whether KVM's vPMU is mediated; `None` where the vendor module has no such parameter.
 fn mediated(fs: &HostFs) -> Option<bool> {
     let parameter = |module| fs.text(&format!("sys/module/{module}/parameters/enable_mediated_pmu"));
     ["kvm_intel", "kvm_amd"].into_iter().find_map(parameter).map(|text| matches!(&*text, "Y" | "1"))
 }
 
-/// The number of [`REGISTER_COST_WORD`] on a kernel's command line.
+/// Reads the number of [`REGISTER_COST_WORD`] on a kernel's command line.
 fn register_cost(line: &str) -> Option<u64> {
     line.split_whitespace().find_map(|word| word.strip_prefix(REGISTER_COST_WORD)?.parse().ok())
 }
 
-/// The governors of all CPUs, each once.
+/// Returns the governors of all CPUs, each once.
 fn governor(fs: &HostFs) -> Option<String> {
     let dir = "sys/devices/system/cpu";
     let cpus = fs.names(dir).into_iter().filter(|name| name.starts_with("cpu"));
@@ -166,7 +166,7 @@ fn mitigations(fs: &HostFs) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Where tracefs is mounted, from /proc/self/mounts or through debugfs.
+/// Returns the mount point of tracefs, from /proc/self/mounts or through debugfs.
 fn tracefs(fs: &HostFs) -> Option<String> {
     let mounts = fs.text("proc/self/mounts").or_else(|| fs.text("proc/mounts"))?;
     let mount = |kind: &str| {
@@ -186,8 +186,8 @@ fn loadavg(fs: &HostFs) -> Option<f64> {
     fs.text("proc/loadavg")?.split_whitespace().next()?.parse().ok()
 }
 
-/// The `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where
-/// guest time is contained in user and nice already.
+/// Reads the `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where guest time is contained in
+/// user and nice already.
 fn cpu_time(fs: &HostFs) -> Option<CpuTime> {
     let stat = fs.text("proc/stat")?;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;

@@ -1,4 +1,4 @@
-//! How the host is tuned: settings that make a measurement noisy, or another one than the reader thinks.
+//! Tuning of the host: settings that make a measurement noisy, or another one than the reader thinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::fs::HostFs;
 use cpu_list::CpuList;
 
-/// Most interrupts looked at: what a guest of a large host can see is bounded, too.
+/// Most interrupts that are read: the files of a large host are bounded, too.
 const MAX_IRQS: usize = 8192;
 /// Most idle states of a CPU; Linux's own limit is 10.
 const MAX_IDLE_STATES: usize = 16;
@@ -19,9 +19,9 @@ const MAX_IDLE_STATES: usize = 16;
 pub struct Tuning {
     /// Transparent huge pages: always, madvise or never.
     pub thp: Option<String>,
-    /// Whether the kernel moves pages between NUMA nodes, with page faults to find out.
+    /// True if the kernel moves pages between NUMA nodes, with page faults to find out.
     pub numa_balancing: Option<bool>,
-    /// Whether KSM merges equal pages, which makes the guest's writes fault.
+    /// True if KSM merges equal pages, which makes the guest's writes fault.
     pub ksm: Option<bool>,
     /// `kvm.halt_poll_ns`: how long KVM polls at most before a halted vCPU's thread sleeps.
     pub halt_poll_ns: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Tuning {
 pub struct IdleState {
     /// Its name, e.g. C6.
     pub name: String,
-    /// How long it takes to leave it, µs.
+    /// Time it takes to leave it, µs.
     pub exit_latency_us: u64,
 }
 
@@ -73,7 +73,7 @@ impl Tuning {
         }
     }
 
-    /// Reads what a choice of CPUs depends on, and what changes while something is measured.
+    /// Reads the facts on which a choice of CPUs depends, and those that change during a measurement.
     pub(super) fn begin(fs: &HostFs) -> Self {
         Self { smt_siblings: smt_siblings(fs), began: cpu_times(fs), ..Self::default() }
     }
@@ -93,13 +93,13 @@ impl Tuning {
         self.cpu_busy = cpu_times(fs).into_iter().filter_map(share).collect();
     }
 
-    /// Whether the host reports nothing.
+    /// Returns whether the host reports nothing.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The CPUs that share a core with `cpu`, without itself.
+    /// Returns the CPUs that share a core with `cpu`, without itself.
     #[must_use]
     pub fn siblings(&self, cpu: u32) -> Vec<u32> {
         self.smt_siblings
@@ -110,7 +110,7 @@ impl Tuning {
     }
 }
 
-/// The word in brackets, as sysfs shows which of several is selected.
+/// Returns the word in brackets, as sysfs shows which of several is selected.
 fn selected(text: &str) -> Option<String> {
     let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     Some(word.to_owned())
@@ -158,7 +158,7 @@ fn irqs(fs: &HostFs) -> BTreeMap<u32, u64> {
     per_cpu
 }
 
-/// The `cpuN` lines of /proc/stat: user nice system idle iowait irq softirq steal, then guest time that is in user already.
+/// Reads the `cpuN` lines of /proc/stat: user nice system idle iowait irq softirq steal, then guest time that is in user already.
 fn cpu_times(fs: &HostFs) -> BTreeMap<u32, Busy> {
     let stat = fs.text("proc/stat").unwrap_or_default();
     let line = |line: &str| {

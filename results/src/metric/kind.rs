@@ -1,8 +1,8 @@
-//! What a metric is.
+//! Defines a metric.
 
 use serde::Serialize;
 
-/// Which values are the better ones.
+/// Direction in which values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -21,14 +21,14 @@ pub struct Metric {
     pub unit: &'static str,
     /// Its name in tables and plots.
     pub name: &'static str,
-    /// What is measured, from where to where.
+    /// Description of the measured interval, from start to end.
     pub about: &'static str,
     /// The experiments that measure it.
     pub experiments: &'static [&'static str],
-    /// Which values are better.
+    /// Direction in which values are better.
     pub better: Better,
-    /// Whether it stands for an arm where there is room for one metric only.
+    /// True if it represents an arm where there is room for one metric only.
     pub headline: bool,
-    /// Whether a comparison judges it unless asked otherwise. Otherwise it is only shown.
+    /// True if a comparison judges it unless asked otherwise. Otherwise it is only shown.
     pub judged: bool,
 }

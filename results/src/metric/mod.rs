@@ -23,17 +23,17 @@ pub use signal::SIGNAL;
 pub use to_counts::TO_COUNTS;
 pub use total::TOTAL;
 
-/// Every metric. Of the headline metrics an arm has, the first stands for the arm.
+/// Every metric. The first headline metric that an arm has represents it.
 pub const ALL: [&Metric; 8] =
     [&NMI_HANDLER, &SET_UP, &ROTATION, &TOTAL, &TO_COUNTS, &SIGNAL, &PMI_DELIVERY, &EXIT_PATH];
 
-/// The metric of that key.
+/// Returns the metric of that key.
 #[must_use]
 pub fn find(key: &str) -> Option<&'static Metric> {
     ALL.into_iter().find(|metric| metric.key == key)
 }
 
-/// The name of a metric in tables and plots: that of [`ALL`], else made from its key.
+/// Returns the name of a metric in tables and plots: that of [`ALL`], else made from its key.
 #[must_use]
 pub fn name(key: &str) -> String {
     find(key).map_or_else(

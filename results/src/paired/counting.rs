@@ -1,18 +1,18 @@
-//! Which rounds count: those that ended as they should, with about as many samples as the arm's others.
+//! Selects the rounds that count: those that ended as they should, with about as many samples as the arm's others.
 
 use crate::document::{Arm, Experiment, Round, Summary};
 
-/// Fewest samples of a round that counts, given those of all rounds: half of their median.
+/// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.
 ///
-/// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the arm's own
-/// rounds and not what was asked for: an arm that is too slow for `--samples` within `--time-limit` has such rounds only.
+/// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the arm's own rounds and
+/// not the number asked for: an arm that is too slow for `--samples` within `--time-limit` has such rounds only.
 #[must_use]
 pub fn fewest(mut counts: Vec<u64>) -> u64 {
     counts.sort_unstable();
     counts.get(counts.len() / 2).map_or(0, |middle| middle.div_ceil(2))
 }
 
-/// The rounds of an arm that count, with their metric, in order.
+/// Returns the rounds of an arm that count, with their metric, in order.
 pub fn counting<'a, E: Experiment>(
     arm: &'a Arm<E>,
     metric: &str,
@@ -25,7 +25,7 @@ pub fn counting<'a, E: Experiment>(
     complete.filter_map(move |round| Some((round, column?.get(round.at)?)))
 }
 
-/// How many rounds of an arm do not count because they have few samples.
+/// Returns the number of rounds of an arm that do not count because they have few samples.
 #[must_use]
 pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
     let least = fewest(counts(arm, metric).collect());

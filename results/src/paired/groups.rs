@@ -1,4 +1,4 @@
-//! Which rounds belong together: those of one guest, in the order of time.
+//! Groups the rounds that belong together: those of one guest, in the order of time.
 
 /// Fewest guests of an arm from which the spread between guests can be seen.
 pub const MIN_GUESTS: usize = 5;
@@ -12,7 +12,7 @@ pub struct Groups {
     pub group: Vec<usize>,
     /// Guests of each arm.
     pub guests: usize,
-    /// Whether guests are the groups. If not there are too few of them, and the groups are stretches of rounds.
+    /// True if guests are the groups. If not there are too few of them, and the groups are stretches of rounds.
     pub by_guest: bool,
 }
 
@@ -40,8 +40,9 @@ pub fn groups(guests: &[u64]) -> Groups {
     let by_guest = guests >= MIN_GUESTS;
     let units = if by_guest { guests } else { number.len() };
     let wanted = units.min(MAX_GROUPS);
-    let of = |unit: usize| unit * wanted / units;
-    let group = number.iter().enumerate().map(|(round, guest)| of(if by_guest { *guest } else { round })).collect();
+    let group_of = |unit: usize| unit * wanted / units;
+    let group =
+        number.iter().enumerate().map(|(round, guest)| group_of(if by_guest { *guest } else { round })).collect();
     Groups { group, guests, by_guest }
 }
 

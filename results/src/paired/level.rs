@@ -1,4 +1,4 @@
-//! How long an arm takes: one definition for tables, comparisons and the report.
+//! Time that an arm takes: one definition for tables, comparisons and the report.
 
 use serde::Serialize;
 
@@ -20,12 +20,12 @@ pub struct Level {
     pub interval: Option<Interval>,
     /// Rounds.
     pub rounds: usize,
-    /// Whether all rounds are the same, so that the interval would look like certainty.
+    /// True if all rounds are the same, so that the interval would look like certainty.
     #[serde(skip)]
     pub constant: bool,
 }
 
-/// The median over the rounds that count of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
+/// Returns the median over the rounds that count of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
 ///
 /// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ (jackknife with
 /// Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share (Woodruff). A median moves in steps: the
@@ -41,18 +41,18 @@ pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) ->
     Some(Level { ns, interval, rounds: values.len(), constant })
 }
 
-/// The p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
+/// Returns the p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
 #[must_use]
 pub fn p50<E: Experiment>(arm: &Arm<E>, metric: &str) -> Option<f64> {
     median(&counting_rounds(arm, metric, Statistic::P50).1)
 }
 
-/// Guests and values of the rounds that count and have the metric.
+/// Returns guests and values of the rounds that count and have the metric.
 fn counting_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> (Vec<u64>, Vec<f64>) {
     counting(arm, metric).filter_map(|(round, summary)| Some((round.guest, statistic.of(&summary)?))).unzip()
 }
 
-/// The interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
+/// Returns the interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
 #[must_use]
 pub fn median_interval(values: &[f64], guests: &[u64]) -> Option<Interval> {
     (values.len() >= MIN_ROUNDS).then(|| interval(values, guests, LAYOUT))
@@ -63,7 +63,7 @@ fn interval(values: &[f64], guests: &[u64], layout: f64) -> Interval {
     sorted.sort_by(f64::total_cmp);
     let middle = median(values).unwrap_or_default();
     let found = groups(guests);
-    // Which side of the median a value is on; the mean over a group says how the group differs from the others.
+    // Signs tell on which side of the median a value is; their mean over a group shows how the group differs from the others.
     let side = |value: &f64| f64::from(u8::from(*value > middle)) - f64::from(u8::from(*value < middle));
     let sides: Vec<f64> = values.iter().map(side).collect();
     let mean = |sides: &[f64]| (!sides.is_empty()).then(|| sides.iter().sum::<f64>() / sides.len() as f64);
@@ -84,7 +84,7 @@ fn interval(values: &[f64], guests: &[u64], layout: f64) -> Interval {
     Interval { low: middle * (-further(low)).exp(), high: middle * further(high).exp() }
 }
 
-/// The `q`-quantile of sorted values, between two of them where it lies there; `q` may be out of bounds.
+/// Returns the `q`-quantile of sorted values, between two of them where it lies there; `q` may be out of bounds.
 #[expect(clippy::cast_sign_loss, reason = "a place in the values")]
 fn at(sorted: &[f64], q: f64) -> f64 {
     let place = (q * (sorted.len() + 1) as f64 - 1.0).clamp(0.0, (sorted.len() - 1) as f64);
@@ -104,7 +104,7 @@ mod tests {
         let record = crate::fixture::changed(rounds);
         let found = level(record.arm("reuse").unwrap(), "nmi_handler_ns", Statistic::P50).unwrap();
         assert!((found.ns - 1004.0).abs() < 1e-9 && found.rounds == 9);
-        // Of nine signs the mean has a standard error of a third: the quantiles 0.5 ∓ 1.96 / 6, at places 0.73 and 7.27.
+        // The mean of nine signs has a standard error of a third: the quantiles 0.5 ∓ 1.96 / 6, at places 0.73 and 7.27.
         let interval = found.interval.unwrap();
         assert!((interval.low - 1000.73).abs() < 0.01 && (interval.high - 1007.27).abs() < 0.01, "{interval:?}");
         assert_eq!(p50(record.arm("reuse").unwrap(), "nmi_handler_ns"), Some(1004.0));
@@ -145,7 +145,7 @@ mod tests {
                 let Interval { low, high } = interval(&values, &guests, LAYOUT);
                 low <= truth && truth <= high
             };
-            // Of 300 runs at 95 %, 276 and fewer have a chance of 1 %.
+            // For 300 runs at 95 %, 276 or fewer have a chance of 1 %.
             let covered = (0..300).filter(covers).count();
             assert!(covered >= 277, "{host:?}: {covered} of 300");
         }

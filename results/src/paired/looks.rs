@@ -1,8 +1,8 @@
-//! When a run may look at its intervals, to end once they are narrow enough.
+//! Decides when a run may look at its intervals, to end once they are narrow enough.
 
 /// Fewest guests of an arm, or sessions, before the first look.
 pub const MIN_LOOKED_AT: usize = 10;
-/// So many looks in a row must find every interval narrow enough.
+/// Number of consecutive looks that must find every interval narrow enough.
 const IN_A_ROW: u32 = 2;
 
 /// The looks of a run, and what they found.
@@ -23,8 +23,8 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Asked after each guest of an arm, or session: whether the run may end. `is_reached` says whether the intervals are narrow enough
-    /// now.
+    /// Returns whether the run may end; asked after each guest of an arm, or session. `is_reached` says whether the intervals are narrow
+    /// enough now.
     pub fn are_enough(&mut self, is_reached: impl FnOnce() -> bool) -> bool {
         self.guests += 1;
         if self.guests < self.next {

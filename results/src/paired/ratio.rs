@@ -8,7 +8,7 @@ use super::statistic::Statistic;
 use crate::document::{Arm, Experiment};
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::{self, Estimate};
-use crate::stats::left_out;
+use crate::stats::leave_one_out;
 use crate::stats::location::Centre;
 use crate::stats::{median, slope};
 
@@ -28,7 +28,7 @@ const POWER: f64 = 1.282;
 /// A ratio of two arms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Of the arm to the other: 1.1 is 10 % slower.
+    /// Ratio of the arm to the other: 1.1 is 10 % slower.
     pub ratio: f64,
     /// Its 95 % interval; `None` with fewer than [`MIN_ROUNDS`] rounds.
     pub interval: Option<Interval>,
@@ -36,31 +36,31 @@ pub struct Ratio {
     pub rounds: usize,
     /// Guests of each arm in which they ran.
     pub guests: usize,
-    /// Whether differences of throughput, as the probes saw them, were taken out.
+    /// True if differences of throughput, as the probes saw them, were taken out.
     pub probed: bool,
     /// Logarithm of the ratio with its uncertainty, the allowance for the layout of few guests included.
     #[serde(skip)]
     pub log: Option<Estimate>,
-    /// Whether all rounds have this ratio, so that the interval would look like certainty.
+    /// True if all rounds have this ratio, so that the interval would look like certainty.
     #[serde(skip)]
     pub constant: bool,
 }
 
 impl Ratio {
-    /// Whether the interval leaves 1 out.
+    /// Returns whether the interval excludes 1.
     #[must_use]
     pub fn is_distinguishable(&self) -> bool {
         self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
     }
 
-    /// Half of the interval's width, as a share: 0.02 is ± 2 %.
+    /// Returns half of the interval's width, as a share: 0.02 is ± 2 %.
     #[must_use]
     pub fn half_width(&self) -> Option<f64> {
         self.interval.map(|Interval { low, high }| ((high / low).sqrt() - 1.0).max(0.0))
     }
 
-    /// Further rounds, in further guests, that show a relative difference in nine runs of ten. 0: these do.
-    /// `None` where the spread of the rounds is unknown.
+    /// Returns the number of further rounds, in further guests, that show a relative difference in nine runs of ten. 0: these do. `None`
+    /// where the spread of the rounds is unknown.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
     pub fn more_rounds(&self, difference: f64) -> Option<u64> {
@@ -79,7 +79,7 @@ impl Ratio {
     }
 }
 
-/// The ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
+/// Returns the ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
 #[must_use]
 pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
     let rounds = pairs(arm, base, metric, statistic);
@@ -88,7 +88,7 @@ pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic
     with_layout(&rounds, layout)
 }
 
-/// The same of rounds in order of time.
+/// Computes the ratio of rounds that are given in order of time.
 #[must_use]
 pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
     with_layout(rounds, LAYOUT)
@@ -115,38 +115,38 @@ fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
     })
 }
 
-/// How the centre of some rounds is found: decided once for all of them.
+/// Method to find the centre of some rounds, decided once for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Whether differences of throughput, as the probes saw them, are taken out.
+    /// True if differences of throughput, as the probes saw them, are taken out.
     pub probed: bool,
-    /// Which centre.
+    /// Centre in use.
     pub centre: Centre,
 }
 
 impl Method {
-    /// The one for these rounds.
+    /// Chooses the method for these rounds.
     #[must_use]
     pub fn of(rounds: &[Pair]) -> Self {
         let probed = is_sharper(rounds);
         Self { probed, centre: Centre::of(&if probed { without_throughput(rounds) } else { logs(rounds) }) }
     }
 
-    /// The centre of the logarithms of rounds; `None` without any.
+    /// Returns the centre of the logarithms of rounds; `None` without any.
     #[must_use]
     pub fn centre(self, rounds: &[Pair]) -> Option<f64> {
         self.centre.at(&if self.probed { without_throughput(rounds) } else { logs(rounds) })
     }
 
-    /// The centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`. `None` if nothing is left
-    /// without one of them.
+    /// Returns the centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`. `None` if nothing is
+    /// left without one of them.
     #[must_use]
-    pub fn without_each(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
+    pub fn leave_one_out(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
         if !self.probed && self.centre == Centre::Biweight {
-            return left_out::centres(&logs(rounds), group, count);
+            return leave_one_out::centres(&logs(rounds), group, count);
         }
-        // What the probes explain is another slope without each group.
-        jackknife::left_out(rounds, group, count, |rounds| self.centre(rounds))
+        // The slope on the probes differs without each group, so each is computed anew.
+        jackknife::leave_one_out(rounds, group, count, |rounds| self.centre(rounds))
     }
 }
 
@@ -154,14 +154,14 @@ fn logs(rounds: &[Pair]) -> Vec<f64> {
     rounds.iter().map(|pair| pair.log).collect()
 }
 
-/// What the logarithms would be, had both turns met the same throughput.
+/// Returns the logarithms that both turns would have had with the same throughput.
 fn without_throughput(rounds: &[Pair]) -> Vec<f64> {
     let probes: Vec<f64> = rounds.iter().map(|pair| pair.probe.unwrap_or(0.0)).collect();
     let slope = slope(&probes, &logs(rounds));
     rounds.iter().map(|pair| pair.log - slope * pair.probe.unwrap_or(0.0)).collect()
 }
 
-/// Whether every round was probed and the probes explain the ratios well enough to be worth a second estimate.
+/// Returns whether every round was probed and the probes explain the ratios well enough to be worth a second estimate.
 fn is_sharper(rounds: &[Pair]) -> bool {
     if rounds.len() < MIN_PROBED || rounds.iter().any(|pair| pair.probe.is_none()) {
         return false;
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use crate::synthetic::{Host, Random};
 
-    /// Rounds of two arms of which the first takes `truth` times as long.
+    /// Returns rounds of two arms of which the first takes `truth` times as long.
     fn rounds(host: &Host, truth: f64, seed: u64) -> Vec<Pair> {
         let arms = host.run(&[truth.ln(), 0.0], &mut Random::new(seed));
         let both = arms[0].iter().zip(&arms[1]);
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn intervals_cover_the_truth_and_are_narrow() {
-        // Of 200 runs at 95 %, 181 and fewer have a chance below 1 %.
+        // For 200 runs at 95 %, 181 or fewer have a chance below 1 %.
         for guests in [0.0, 0.01, 0.03] {
             let (covered, width) = coverage(&Host { guests, ..Host::default() }, 200);
             assert!(covered >= 0.905, "layout {guests}: {covered}");

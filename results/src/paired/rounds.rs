@@ -19,7 +19,7 @@ pub struct Pair {
 
 #[cfg(any(test, feature = "testing"))]
 impl Pair {
-    /// A round of two synthetic turns.
+    /// Creates a round of two synthetic turns.
     #[must_use]
     pub fn of_turns(round: u64, arm: &crate::synthetic::Turn, base: &crate::synthetic::Turn) -> Self {
         let probe = arm.probe.zip(base.probe).map(|(a, b)| a - b);
@@ -27,7 +27,7 @@ impl Pair {
     }
 }
 
-/// The rounds that count in both arms and have the metric, in order.
+/// Returns the rounds that count in both arms and have the metric, in order.
 #[must_use]
 pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Vec<Pair> {
     of_counting(counting(arm, metric), counting(base, metric), statistic)

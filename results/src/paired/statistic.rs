@@ -1,10 +1,10 @@
-//! Which number of a round is looked at.
+//! Selects the number of a round that is compared.
 
 use serde::Serialize;
 
 use crate::document::Summary;
 
-/// Which number of a round is compared.
+/// Number of a round that is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
@@ -29,7 +29,7 @@ impl Statistic {
     /// Every one.
     pub const ALL: [Self; 7] = [Self::Min, Self::P10, Self::P50, Self::P90, Self::P99, Self::Max, Self::Mean];
 
-    /// The number; `None` if the round has it not.
+    /// Returns the number; `None` if the round has it not.
     #[must_use]
     pub fn of(self, metric: &Summary) -> Option<f64> {
         match self {
@@ -43,7 +43,7 @@ impl Statistic {
         }
     }
 
-    /// What it is.
+    /// Describes it.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Statistic {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

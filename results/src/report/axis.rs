@@ -3,13 +3,13 @@
 /// Most ticks an axis is given; a plot is as narrow as a phone.
 const MOST: usize = 7;
 
-/// A ratio as the text of a tick: as many digits as its step needs.
+/// Formats a ratio as the text of a tick: as many digits as its step needs.
 pub(super) fn plain(value: f64) -> String {
     let text = format!("{value:.4}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
+/// Formats a time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
 pub(super) fn duration(value: f64) -> String {
     let (value, unit) = match value {
         ns if ns < 1e3 => (ns, "ns"),
@@ -23,26 +23,26 @@ pub(super) fn duration(value: f64) -> String {
 /// One axis.
 #[derive(Clone)]
 pub(super) struct Axis {
-    /// What it shows, with its unit.
+    /// Label of the axis, with its unit.
     pub(super) label: String,
     low: f64,
     high: f64,
     log: bool,
     ticks: Vec<f64>,
     format: fn(f64) -> String,
-    /// Of places that are no numbers: the text of each tick.
+    /// Text of each tick, for places that are no numbers.
     names: Vec<String>,
 }
 
 impl Axis {
-    /// Places with names, at 1, 2, 3 and so on.
+    /// Creates an axis of places with names, at 1, 2, 3 and so on.
     pub(super) fn named(label: &str, names: Vec<String>) -> Self {
         let ticks: Vec<f64> = (1..=names.len()).map(|place| place as f64).collect();
         let high = ticks.last().copied().unwrap_or(1.0).max(2.0);
         Self { label: label.to_owned(), low: 1.0, high, log: false, ticks, format: plain, names }
     }
 
-    /// From 0 (or a lower value) to the highest of `values`, in even steps.
+    /// Creates an axis from 0 (or a lower value) to the highest of `values`, in even steps.
     pub(super) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let (low, high) = (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 });
@@ -52,20 +52,20 @@ impl Axis {
         Self { label: label.to_owned(), low, high: end, log: false, ticks, format, names: Vec::new() }
     }
 
-    /// From the lowest to the highest of `values`, in even steps, without 0.
+    /// Creates an axis from the lowest to the highest of `values`, in even steps, without 0.
     pub(super) fn span(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let high = if high > low { high } else { low + 1.0 };
         Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format, names: Vec::new() }
     }
 
-    /// The same without ticks between whole numbers: half a CPU is none.
+    /// Returns the axis without ticks between whole numbers: half a CPU is none.
     pub(super) fn whole(mut self) -> Self {
         self.ticks.retain(|tick| (tick - tick.round()).abs() < 1e-9);
         self
     }
 
-    /// The same with about every second tick, where their texts are long.
+    /// Returns the axis with about every second tick, where their texts are long.
     pub(super) fn with_few_ticks(mut self) -> Self {
         self.ticks = self.ticks.into_iter().step_by(2).collect();
         self
@@ -81,7 +81,7 @@ impl Axis {
         Self { label: label.to_owned(), low, high, log: true, ticks: powers(low, high), format, names: Vec::new() }
     }
 
-    /// HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
+    /// Creates HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
     pub(super) fn percentile(largest: f64) -> Self {
         let high = largest.clamp(10.0, 1e9);
         let decades = high.log10().floor() as i32;
@@ -89,7 +89,7 @@ impl Axis {
         Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile, names: Vec::new() }
     }
 
-    /// The ticks with their texts. A tick whose text would be its neighbour's is left out.
+    /// Returns the ticks with their texts. A tick whose text would be its neighbour's is left out.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         let mut last = String::new();
         self.ticks.iter().enumerate().filter_map(move |(place, &tick)| {
@@ -101,17 +101,17 @@ impl Axis {
         })
     }
 
-    /// How a script finds the values of places: scale, lowest, highest.
+    /// Encodes for a script how to find the values of places: scale, lowest, highest.
     pub(super) fn scale(&self) -> String {
         format!("{} {:e} {:e}", if self.log { "log" } else { "lin" }, self.low, self.high)
     }
 
-    /// Where a value lies if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
+    /// Returns the place of a value if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
     pub(super) fn place(&self, value: f64, from: f64, to: f64) -> f64 {
         from + (to - from) * self.share(value)
     }
 
-    /// Where a value lies between the ends, 0 to 1.
+    /// Returns the place of a value between the ends, 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let scale = |v: f64| if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
         let (low, high) = (scale(self.low), scale(self.high));
@@ -135,7 +135,7 @@ fn even(low: f64, high: f64) -> Vec<f64> {
     (0..=MOST).map(|n| (first + n as f64) * step).take_while(|tick| *tick <= high + step * 1e-9).collect()
 }
 
-/// The finest of 1-2-5 per decade, decades, and every second or third decade that is not too fine.
+/// Chooses the finest of 1-2-5 per decade, decades, and every second or third decade that is not too fine.
 fn powers(low: f64, high: f64) -> Vec<f64> {
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let within = |digits: &[f64], every: i32| -> Vec<f64> {

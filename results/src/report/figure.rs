@@ -53,7 +53,7 @@ impl From<Table> for Laid {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Key {
     class: String,
-    /// How it is drawn: bar, circle.
+    /// Shape in which it is drawn: bar, circle.
     mark: &'static str,
     name: String,
 }
@@ -72,7 +72,7 @@ impl Key {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) title: String,
-    /// What it shows, where it comes from, and what was left out or thinned.
+    /// Note on the subject, the source, and what was left out or thinned.
     pub(super) note: String,
     /// Its plots, next to each other.
     pub(super) plots: Vec<String>,
@@ -81,7 +81,7 @@ pub(super) struct Figure {
     pub(super) table: Table,
 }
 
-/// A dash for what is not known.
+/// Returns a dash for an unknown figure.
 pub(super) fn dash() -> String {
     "–".to_owned()
 }

@@ -1,4 +1,4 @@
-//! Which results belong together: the same experiment with the same parameters, backend and kind of host.
+//! Groups results that belong together: the same experiment with the same parameters, backend and kind of host.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const NOT_WHAT: [&str; 14] = [
     "pin",
 ];
 
-/// Rounds of a result that stands for its kind, however many another one has.
+/// Rounds of a result that represents its kind, however many another one has.
 const MANY: usize = 100;
 
 /// Results of one kind, the oldest first; never empty.
@@ -31,7 +31,7 @@ pub(super) struct Group<'a> {
     pub(super) records: Vec<&'a Record>,
 }
 
-/// What makes a result one of a group, but for the parameters in `without`.
+/// Returns the key that results of one group share, ignoring the parameters in `without`.
 pub(super) fn key(record: &Record, without: &[&str]) -> String {
     let what = record
         .parameters
@@ -49,12 +49,12 @@ pub(super) fn key(record: &Record, without: &[&str]) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// How a guest's set-up enables its events: "each" or "once".
+/// Returns the way in which a guest's set-up enables its events: "each" or "once".
 fn enable(record: &Record) -> Option<&str> {
     record.parameters.get("set_up")?.get("enable")?.as_str()
 }
 
-/// The groups; that of the newest result first.
+/// Returns the groups; that of the newest result first.
 pub(super) fn groups(records: &[Record]) -> Vec<Group<'_>> {
     let mut by_key: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
     for record in records {
@@ -69,13 +69,13 @@ pub(super) fn groups(records: &[Record]) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// The newest result.
+    /// Returns the newest result.
     pub(super) fn latest(&self) -> &'a Record {
         self.records[self.records.len() - 1]
     }
 
-    /// The result whose figures stand for the group: the newest complete one that is not of few rounds beside the others. A quick run
-    /// after a long one does not take its place, nor is a very long one shown for ever.
+    /// Returns the result whose figures stand for the group: the newest complete one that is not of few rounds beside the others. A quick
+    /// run after a long one does not take its place, nor is a very long one shown for ever.
     pub(super) fn shown(&self) -> &'a Record {
         let complete: Vec<&Record> =
             self.records.iter().filter(|record| record.status == Status::Complete).copied().collect();
@@ -83,14 +83,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The newest record with [`MANY`] rounds, or half as many as any has.
+/// Returns the newest record with [`MANY`] rounds, or half as many as any has.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let most = records.iter().map(|record| rounds(record)).max()?;
     records.iter().rev().find(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied()
 }
 
-/// A heading for what a record measured.
+/// Returns a heading for the subject of a record.
 pub(super) fn title(record: &Record) -> String {
     let mut title = record.experiment.clone();
     if let Some(workload) = record.parameter("workload") {
@@ -98,7 +98,7 @@ pub(super) fn title(record: &Record) -> String {
     }
     let host = record.parameter("workload").is_none();
     for (name, one, many) in [("events", "event", "events"), ("cpus", "CPU", "CPUs"), ("vcpus", "vCPU", "vCPUs")] {
-        // A workload says itself how many events it has, and one vCPU is what a guest has.
+        // A workload says itself how many events it has, and a guest has one vCPU unless told otherwise.
         if let Some(n) = record.size(name).filter(|&n| host || name == "vcpus" && n != 1) {
             title = format!("{title}, {n} {}", if n == 1 { one } else { many });
         }
@@ -115,7 +115,7 @@ pub(super) fn title(record: &Record) -> String {
     format!("{title}, {}", backend(record))
 }
 
-/// The backend, and whether it is a stand-in or a simulation.
+/// Returns the backend, and whether it is a stand-in or a simulation.
 pub(super) fn backend(record: &Record) -> String {
     let backend = record.parameter("backend").or_else(|| record.arms.first().map(|arm| arm.backend.clone()));
     let backend = backend.filter(|backend| !backend.is_empty()).unwrap_or_else(|| "no backend".to_owned());
@@ -129,7 +129,7 @@ pub(super) fn backend(record: &Record) -> String {
     format!("{backend}{what}")
 }
 
-/// Whether nothing in it was measured.
+/// Returns whether it holds only simulated figures.
 pub(super) fn is_simulated(record: &Record) -> bool {
     record.is_simulated() || record.parameter("backend").is_some_and(|backend| backend.starts_with("sim:"))
 }
@@ -155,12 +155,12 @@ impl Inks {
         Self(inks)
     }
 
-    /// An arm's ink.
+    /// Returns an arm's ink.
     pub(super) fn of(&self, arm: &Arm<Any>) -> Ink {
         if arm.kind == ArmKind::Floor { FLOOR } else { self.0.get(&arm.name).copied().unwrap_or(0) }
     }
 
-    /// One of that name, or the first.
+    /// Returns the one of that name, or the first.
     pub(super) fn named(&self, name: &str) -> Ink {
         if name == "floor" { FLOOR } else { self.0.get(name).copied().unwrap_or(0) }
     }
@@ -195,20 +195,20 @@ mod tests {
 
     #[test]
     fn a_quick_or_unfinished_result_does_not_stand_for_a_long_one() {
-        let of = |rounds: u64, started: u64, quick: bool, status: Status| {
+        let record = |rounds: u64, started: u64, quick: bool, status: Status| {
             let mut document = fixture::document(rounds);
             (document.started_unix, document.status, document.parameters.quick) = (started, status, quick);
             fixture::written(&document).1
         };
         let records = [
-            of(90, 1000, false, Status::Complete),
-            of(80, 2000, false, Status::Complete),
-            of(20, 3000, true, Status::Complete),
-            of(95, 4000, false, Status::Interrupted),
+            record(90, 1000, false, Status::Complete),
+            record(80, 2000, false, Status::Complete),
+            record(20, 3000, true, Status::Complete),
+            record(95, 4000, false, Status::Interrupted),
         ];
         let found = groups(&records);
         assert_eq!((found.len(), found[0].latest().started_unix, found[0].shown().started_unix), (1, 4000, 2000));
-        let cut = [of(9, 1000, false, Status::Interrupted), of(2, 2000, false, Status::Interrupted)];
+        let cut = [record(9, 1000, false, Status::Interrupted), record(2, 2000, false, Status::Interrupted)];
         assert_eq!(groups(&cut)[0].shown().started_unix, 1000);
     }
 
@@ -216,8 +216,8 @@ mod tests {
     fn arms_keep_their_ink_and_the_floor_has_its_own() {
         let (_dir, record) = fixture::written(&fixture::document(10));
         let inks = Inks::new(std::slice::from_ref(&record));
-        let of = |name: &str| inks.of(record.arm(name).unwrap());
-        assert_eq!((of("recreate"), of("reuse"), of("floor")), (0, 1, FLOOR));
+        let ink = |name: &str| inks.of(record.arm(name).unwrap());
+        assert_eq!((ink("recreate"), ink("reuse"), ink("floor")), (0, 1, FLOOR));
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn facts(host: &HostFacts) -> Vec<(&'static str, String)> {
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// The hosts, that of the newest result first, and how many more there are.
+/// Returns the hosts, that of the newest result first, and how many more there are.
 pub(super) fn hosts(records: &[Record]) -> (Vec<Host>, usize) {
     // Class, CPU, kernel.
     let mut by_host: BTreeMap<[&str; 3], Vec<&Record>> = BTreeMap::new();
@@ -81,7 +81,7 @@ pub(super) fn hosts(records: &[Record]) -> (Vec<Host>, usize) {
     (hosts.iter().take(HOSTS).filter_map(|records| host(records)).collect(), more)
 }
 
-/// One host, from its results, the newest first.
+/// Returns one host, from its results, the newest first.
 fn host(records: &[&Record]) -> Option<Host> {
     let newest = records.first()?;
     let mut found: BTreeMap<(&str, &str), Caveat<'_>> = BTreeMap::new();

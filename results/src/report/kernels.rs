@@ -1,4 +1,4 @@
-//! One kind of result on hosts with several kernels: what a release of KVM or of perf changes.
+//! Compares one kind of result on hosts with several kernels, to show the changes by a release of KVM or of perf.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const KERNELS: usize = 7;
 /// Results of one kind by their hosts' kernel, in the order of releases.
 type ByKernel<'a> = BTreeMap<(Vec<u64>, &'a str), Vec<&'a Record>>;
 
-/// A plot for each kind of result from hosts with several kernels; at most `most`.
+/// Draws a plot for each kind of result from hosts with several kernels; at most `most`.
 pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figure> {
     let mut families: BTreeMap<String, ByKernel<'_>> = BTreeMap::new();
     for record in records {
@@ -49,7 +49,7 @@ fn version(kernel: &str) -> Vec<u64> {
     kernel.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// What fits below a tick: 6.1.0-50 of 6.1.0-50-cloud-amd64.
+/// Shortens a kernel's release to fit below a tick: 6.1.0-50 of 6.1.0-50-cloud-amd64.
 fn short(kernel: &str) -> String {
     let end = kernel.find(|c: char| !c.is_ascii_digit() && !".-".contains(c)).unwrap_or(kernel.len());
     let text = kernel[..end].trim_end_matches(['-', '.']);
@@ -129,7 +129,7 @@ mod tests {
         record
     }
 
-    /// Arms with figures: one of the fixture's is not available.
+    /// Returns the number of arms with figures: one of the fixture's is not available.
     fn measured(record: &Record) -> usize {
         record.arms.iter().filter(|arm| arm.not_available.is_none()).count()
     }

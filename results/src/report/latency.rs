@@ -1,4 +1,4 @@
-//! How latencies are distributed, and how they moved over time.
+//! Shows the distribution of latencies, and their changes over time.
 
 use std::time::Duration;
 
@@ -24,15 +24,15 @@ pub(super) const POINTS: usize = 150;
 pub(super) const ARMS: usize = 12;
 /// Results that lie closer together than this are of one session.
 const SESSION_S: u64 = 2 * 86_400;
-/// Points of a percentile curve for each halving of what is left, as HdrHistogram's own tools do.
+/// Points of a percentile curve for each halving of the rest, as in HdrHistogram's own tools.
 const PER_HALF: u32 = 5;
 
-/// What is said where a plot does not have every arm.
+/// Returns the note for a plot that does not have every arm.
 pub(super) fn too_many(arms: usize) -> String {
     if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
 }
 
-/// The percentile curves of a result; `None` if it has no histogram.
+/// Draws the percentile curves of a result; `None` if it has no histogram.
 pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>, Error> {
     let mut curves: Vec<(&Arm<Any>, Histogram<u64>)> = Vec::new();
     let mut what = "";
@@ -88,7 +88,7 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
     }))
 }
 
-/// A histogram's curve over 1 / (1 − p), its largest value at the number of values.
+/// Returns a histogram's curve over 1 / (1 − p), its largest value at the number of values.
 fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     let largest = (histogram.len() as f64).max(1.0);
     let mut points: Vec<(f64, f64)> = histogram
@@ -110,7 +110,7 @@ struct Point {
     p99: Option<f64>,
 }
 
-/// The p50 of each arm over the results of the group; `None` for a single result.
+/// Draws the p50 of each arm over the results of the group; `None` for a single result.
 pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     let latest = group.latest();
     // Results of one session are numbered: a time axis would have them in one place.
@@ -140,8 +140,14 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
             let p99 = run.iter().filter_map(|point| point.p99).max_by(f64::total_cmp);
             let number = line.points.len() as f64 + 1.0;
             line.points.push((if dated { middle.begun } else { number }, p50));
-            let of = run.len().to_string();
-            table.rows.push(vec![arm.name.clone(), date(middle.begun), of, time(p50), p99.map_or_else(dash, time)]);
+            let results = run.len().to_string();
+            table.rows.push(vec![
+                arm.name.clone(),
+                date(middle.begun),
+                results,
+                time(p50),
+                p99.map_or_else(dash, time),
+            ]);
         }
         lines.push(line);
     }
@@ -176,7 +182,7 @@ fn of_record(record: &Record, arm: &str, metric: &str) -> Option<Point> {
     Some(Point { begun: record.started_unix as f64, p50: paired::p50(arm, metric)?, p99 })
 }
 
-/// 2026-01-31 23:59, UTC; simulations have no date.
+/// Formats a date as 2026-01-31 23:59, UTC; simulations have no date.
 pub(super) fn date(unix: f64) -> String {
     if unix == 0.0 {
         return "no date".to_owned();
@@ -190,7 +196,7 @@ pub(super) fn date(unix: f64) -> String {
     }
 }
 
-/// 26-01-31: room is scarce below a plot.
+/// Formats a date as 26-01-31: room is scarce below a plot.
 fn short_date(unix: f64) -> String {
     date(unix).chars().skip(2).take(8).collect()
 }

@@ -1,9 +1,9 @@
 //! `vpmu report`: one self-contained HTML page of results.
 //!
-//! The answer comes first: each kind's arms against the floor with intervals. The page loads nothing: plots are SVG within it, and
-//! its content security policy allows one script, ours, which shows values under the pointer; without it nothing is missing.
-//! Everything in it that comes from a document is escaped, by the template engine or by the plotting library. What does
-//! not fit is thinned or left out by the constants here, and the page says so.
+//! The answer comes first: each kind's arms against the floor with intervals. The page loads nothing: plots are SVG within it, and its
+//! content security policy allows one script, ours, which shows values under the pointer; without it nothing is missing. Everything in it
+//! that comes from a document is escaped, by the template engine or by the plotting library. Data that do not fit are thinned or left out
+//! by the constants here, and the page says so.
 
 mod axis;
 mod figure;
@@ -50,7 +50,7 @@ const SCALINGS: usize = 12;
 const KERNELS: usize = 12;
 const SWEEPS: usize = 12;
 
-/// What a page is made of.
+/// Sources of a page.
 #[derive(Debug)]
 pub struct Sources {
     /// The results, in any order.
@@ -59,7 +59,7 @@ pub struct Sources {
     pub sweeps: Vec<PathBuf>,
     /// The published figures, simulated, and measured in those of [`published::documents`].
     pub published: Reproduction,
-    /// What makes the page.
+    /// Tool that makes the page.
     pub tool: Tool,
 }
 
@@ -96,7 +96,7 @@ struct Page {
     left_out: Vec<String>,
 }
 
-/// The page.
+/// Renders the page.
 ///
 /// # Errors
 /// Exit 2 for a document or sweep that is damaged.
@@ -166,7 +166,7 @@ fn summary(records: &[Record], points: usize) -> String {
     parts.join(", and ") + "."
 }
 
-/// The ratio of two arms as text, with its interval if asked for.
+/// Returns the ratio of two arms as text, with its interval if asked for.
 fn over(arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<String> {
     if interval {
         return paired::ratio(arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
@@ -175,7 +175,7 @@ fn over(arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<St
     paired::Method::of(&pairs).centre(&pairs).map(|log| ratio(log.exp()))
 }
 
-/// The arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots, which have it too.
+/// Returns the arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots, which have it too.
 fn brief(record: &Record, plotted: bool) -> String {
     let metric = subject::metric_of(record);
     let base = subject::base(record);
@@ -275,7 +275,7 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
     about
 }
 
-/// A result by its time and its file.
+/// Names a result by its time and its file.
 fn named(record: &Record) -> String {
     match record.started_unix {
         0 => record.path.display().to_string(),
@@ -283,7 +283,7 @@ fn named(record: &Record) -> String {
     }
 }
 
-/// Every arm of a result by its one metric; arms without figures have the reason.
+/// Returns every arm of a result by its one metric; arms without figures have the reason.
 fn arms(record: &Record) -> Table {
     let key = subject::metric_of(record);
     let base = subject::base(record);

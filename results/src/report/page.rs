@@ -1,4 +1,4 @@
-//! From the page's content to HTML: the template escapes every text.
+//! Renders the page's content as HTML: the template escapes every text.
 
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -14,7 +14,7 @@ pub(super) const DIGEST: &str = "3Cs8rME1Q1ltQMxSOXmPejfgn44m3BPLK9jMrtiWhcc=";
 /// The style sheet of every page.
 pub const STYLE: &str = include_str!("page.css");
 
-/// The page as HTML.
+/// Renders the page as HTML.
 pub(super) fn render(page: &impl serde::Serialize) -> Result<String, Error> {
     let values = context! { page => Value::from(Serde(page)), style => STYLE, script => SCRIPT, digest => DIGEST };
     template::page(include_str!("page.html"), values)

@@ -34,7 +34,7 @@ pub(super) const FLOOR: Ink = COLOURS * DASHES;
 /// A Pareto front.
 pub(super) const FRONT: Ink = FLOOR + 1;
 
-/// The classes of an ink.
+/// Returns the classes of an ink.
 #[must_use]
 pub(super) fn class(ink: Ink) -> String {
     match ink {
@@ -49,7 +49,7 @@ pub(super) struct Curve {
     pub(super) name: String,
     pub(super) ink: Ink,
     pub(super) points: Vec<(f64, f64)>,
-    /// Whether its points are marked.
+    /// True if its points are marked.
     pub(super) marked: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Vertical grid lines with their texts, and the label below.
+    /// Draws vertical grid lines with their texts, and the label below.
     pub(super) fn x_axis(self, svg: &mut Svg, axis: &Axis) {
         let mut ticks: Vec<(f64, String)> =
             axis.ticks().map(|(value, text)| (axis.place(value, self.left, self.right), text)).collect();
@@ -82,7 +82,7 @@ impl Area {
         svg.text(f64::midpoint(self.left, self.right), self.bottom + 82.0, Anchor::Middle, &axis.label);
     }
 
-    /// Horizontal grid lines with their texts, and the label at the side.
+    /// Draws horizontal grid lines with their texts, and the label at the side.
     fn y_axis(self, svg: &mut Svg, axis: &Axis) {
         for (value, text) in axis.ticks() {
             let y = axis.place(value, self.bottom, self.top);
@@ -94,7 +94,7 @@ impl Area {
     }
 }
 
-/// Curves over `x`, each with its name at its right end. `label` is what a screen reader says.
+/// Curves over `x`, each with its name at its right end. A screen reader says `label`.
 pub(super) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
     let names: Vec<String> = curves.iter().map(|curve| short(&curve.name, NAME)).collect();
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
@@ -146,7 +146,7 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     heights
 }
 
-/// Points with their names beside them, a `front` through some of them, and `rule`, a horizontal line with its name. Gives the plot
+/// Draws points with their names beside them, a `front` through some of them, and `rule`, a horizontal line with its name. Gives the plot
 /// and which names had no room.
 pub(super) fn scatter(
     label: &str,
@@ -203,7 +203,7 @@ pub(super) fn scatter(
     (svg.end(), unnamed)
 }
 
-/// A name of at most so many characters; the table below the plot has the whole name.
+/// Shortens a name to so many characters; the table below the plot has the whole name.
 pub(super) fn short(name: &str, most: usize) -> String {
     let name = one_line(name);
     if name.chars().count() <= most { name } else { name.chars().take(most - 1).chain(['…']).collect() }

@@ -25,7 +25,8 @@ pub(super) struct Published {
     pub(super) fitted: Table,
 }
 
-/// The documents that may hold measured counterparts of published figures, the newest first. Those are of Intel processors.
+/// Returns the documents that may hold measured counterparts of published figures, the newest first. The published figures are those of
+/// Intel processors.
 ///
 /// # Errors
 /// Exit 2, if a document is no longer what it was.
@@ -56,7 +57,7 @@ fn value(row: &Row, value: f64) -> String {
     }
 }
 
-/// The published figures of `results/published.toml` that a simulator or a measurement answers.
+/// Returns the published figures of `results/published.toml` that a simulator or a measurement answers.
 pub(super) fn tables(found: &Reproduction) -> Published {
     let head =
         ["figure", "published", "simulated", "÷ published", "measured", "÷ published", "is", "measured with", "what"];

@@ -9,7 +9,7 @@ use crate::stats::interval::Interval;
 const ROW: f64 = 92.0;
 /// Base line of a row's name.
 const NAME: f64 = 34.0;
-/// Where the drawn part of a row begins and ends.
+/// Beginning and end of the drawn part of a row.
 const BAND: (f64, f64) = (46.0, 86.0);
 
 /// A row with an estimate and its interval.
@@ -26,7 +26,7 @@ pub(super) struct Estimate {
 pub(super) struct Strip {
     pub(super) name: String,
     pub(super) ink: Ink,
-    /// In order of time.
+    /// Values in order of time.
     pub(super) values: Vec<f64>,
     /// Lower quartile, median, upper quartile.
     pub(super) quartiles: [f64; 3],
@@ -68,7 +68,7 @@ pub(super) fn estimates(label: &str, x: &Axis, estimates: &[Estimate], rule: f64
     })
 }
 
-/// Values of rounds as dots, the first round uppermost in its row, with quartiles and median.
+/// Draws values of rounds as dots, the first round uppermost in its row, with quartiles and median.
 pub(super) fn strips(label: &str, x: &Axis, strips: &[Strip]) -> String {
     rows(label, x, strips.iter().map(|row| (row.name.as_str(), row.text.as_str())), |svg, place, row, top| {
         let row = &strips[row];
@@ -87,7 +87,8 @@ pub(super) fn strips(label: &str, x: &Axis, strips: &[Strip]) -> String {
     })
 }
 
-/// Stacked bars from 0, with the names of the parts in them where there is room. Gives the plot and the parts without a name in any row.
+/// Draws stacked bars from 0, with the names of the parts in them where there is room. Gives the plot and the parts without a name in any
+/// row.
 pub(super) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> (String, Vec<(String, Ink)>) {
     let place = |value: f64| x.place(value, LEFT, WIDTH - RIGHT);
     let fits = |part: &Part| place(part.value) - place(0.0) >= (part.name.chars().count() as f64 + 0.6) * CHARACTER;
@@ -121,7 +122,7 @@ pub(super) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> (String, Vec<(String,
 /// Left edge of the rows.
 const LEFT: f64 = 32.0;
 
-/// Rows, each with a name at its left and a text at its right; `draw` gets the place of a value, the row and its top.
+/// Draws rows, each with a name at its left and a text at its right; `draw` gets the place of a value, the row and its top.
 fn rows<'a>(
     label: &str,
     x: &Axis,

@@ -1,4 +1,4 @@
-//! How latency grows with the size of what is measured: vCPUs, events, CPUs.
+//! Shows how latency grows with the size of what is measured: vCPUs, events, CPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use crate::metric;
 use crate::paired;
 use crate::table::layout::time;
 
-/// Parameters that are a size, and what they count.
+/// Parameters that are a size, and the things that they count.
 const SIZES: [(&str, &str); 3] = [("vcpus", "vCPUs"), ("events", "events"), ("cpus", "CPUs")];
-/// Of a set-up, what follows from the number of events. Elsewhere other events are another workload.
+/// Parameters of a set-up that follow from the number of events. Elsewhere other events are another workload.
 const FOLLOWS: [&str; 4] = ["events", "events_requested", "groups", "workload"];
 
-/// A plot for each kind of result that there is in several sizes; at most `most`.
+/// Draws a plot for each kind of result that there is in several sizes; at most `most`.
 pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (parameter, unit) in SIZES {
@@ -35,7 +35,7 @@ pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figur
             }
         }
         for mut family in families.into_values() {
-            // The newest of each size stands for it.
+            // The newest result of each size represents it.
             family.sort_by_key(|(size, record)| (*size, std::cmp::Reverse(record.started_unix)));
             family.dedup_by_key(|(size, _)| *size);
             if family.len() > 1 && figures.len() < most {
@@ -72,8 +72,8 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> 
     let arms = lines.len();
     lines.truncate(ARMS);
     let newest = family.iter().map(|(_, record)| record).max_by_key(|record| record.started_unix);
-    let of = newest.map_or_else(String::new, |record| format!("{}; {}", title(record), record.host.class));
-    let note = format!("{of}. The newest result of each size.{}", too_many(arms));
+    let subject = newest.map_or_else(String::new, |record| format!("{}; {}", title(record), record.host.class));
+    let note = format!("{subject}. The newest result of each size.{}", too_many(arms));
     Some(drawn(&metric::name(what), unit, note, &lines, table))
 }
 
@@ -90,7 +90,7 @@ fn drawn(what: &str, unit: &str, note: String, lines: &[Curve], table: Table) ->
     }
 }
 
-/// How set-up times grow with events and with CPUs, as the newest result measured it itself.
+/// Plots how set-up times grow with events and with CPUs, as the newest result measured it itself.
 pub(super) fn growth(record: &Record, inks: &Inks) -> Vec<Figure> {
     type Size = fn(&ScalePoint) -> u64;
     let axes: [(&str, Size, &str, Size); 2] = [
@@ -101,7 +101,7 @@ pub(super) fn growth(record: &Record, inks: &Inks) -> Vec<Figure> {
     for (axis, (unit, size, other_unit, other)) in axes.into_iter().enumerate() {
         // Events grow on all CPUs, and CPUs with the whole list.
         let Some(fixed) = record.size(if axis == 0 { "cpus" } else { "events" }) else { continue };
-        // What was measured for both axes stands there twice: the first serves, as in the tool's own table.
+        // A point that was measured for both axes stands there twice: the first serves, as in the tool's own table.
         let mut by_arm: BTreeMap<&str, BTreeMap<u64, &ScalePoint>> = BTreeMap::new();
         for point in record.extra.scaling.iter().filter(|point| other(point) == fixed && point.total_ns.count > 0) {
             by_arm.entry(&point.strategy).or_default().entry(size(point)).or_insert(point);

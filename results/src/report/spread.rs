@@ -1,4 +1,4 @@
-//! How the rounds of a result are spread.
+//! Shows how the rounds of a result are spread.
 
 use super::axis::{Axis, duration};
 use super::figure::{Figure, Table, dash};
@@ -16,7 +16,7 @@ use crate::table::layout::{level, plural, time};
 /// Most rounds of an arm that are drawn.
 const DOTS: usize = 400;
 
-/// The p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
+/// Draws the p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
 pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
     let key = subject::metric_of(record)?;
     let title = format!("{} over rounds", capital(&metric::name(key)));
@@ -31,15 +31,15 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
         let at = |q: f64| nearest_rank(&sorted, q);
-        let of = |value: Option<f64>| value.map_or_else(dash, time);
+        let cell = |value: Option<f64>| value.map_or_else(dash, time);
         table.rows.push(vec![
             arm.name.clone(),
             values.len().to_string(),
-            of(sorted.first().copied()),
-            of(at(0.25)),
+            cell(sorted.first().copied()),
+            cell(at(0.25)),
             level(&found),
-            of(at(0.75)),
-            of(sorted.last().copied()),
+            cell(at(0.75)),
+            cell(sorted.last().copied()),
         ]);
         most = most.max(values.len());
         strips.push(Strip {

@@ -37,7 +37,7 @@ fn against(record: &Record) -> Option<Against<'_>> {
     (!arms.is_empty()).then_some(Against { base, metric, arms })
 }
 
-/// The plot of ratios.
+/// Draws the plot of ratios.
 fn plot(record: &Record, against: &Against<'_>, inks: &Inks) -> String {
     let rows: Vec<Estimate> = against
         .arms
@@ -65,7 +65,7 @@ fn plot(record: &Record, against: &Against<'_>, inks: &Inks) -> String {
     rows::estimates(&label, &x, &rows, 1.0)
 }
 
-/// What a result says: `None` if nothing in it can be compared.
+/// Returns the answer of a result: `None` if nothing in it can be compared.
 pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
     let against = against(record)?;
     let over = format!("× {}", against.base.name);
@@ -118,13 +118,13 @@ pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
     })
 }
 
-/// The text with a capital letter.
+/// Returns the text with a capital letter.
 pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The plot as a file of its own, readable on light and dark paper; `None` if the record has no floor, or nothing beside it.
+/// Draws the plot as a file of its own, readable on light and dark paper; `None` if the record has no floor, or nothing beside it.
 #[must_use]
 pub fn against_floor(record: &Record) -> Option<String> {
     let against = against(record).filter(|against| against.base.kind == ArmKind::Floor)?;

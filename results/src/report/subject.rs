@@ -1,10 +1,10 @@
-//! What a result is about: one metric for all of its arms. An arm without it has a dash.
+//! The subject of a result: one metric for all of its arms. An arm without it has a dash.
 
 use crate::document::{Any, Arm, ArmKind, Record, Summary};
 use crate::metric;
 use crate::paired;
 
-/// The metric of a record's tables and plots, by key: the first headline metric that any of its arms has, else the first of all.
+/// Returns the metric of a record's tables and plots, by key: the first headline metric that any of its arms has, else the first of all.
 pub(super) fn metric_of(record: &Record) -> Option<&str> {
     let key = |wanted: &str| record.arms.iter().find_map(|arm| arm.metrics.get_key_value(wanted));
     let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
@@ -14,18 +14,18 @@ pub(super) fn metric_of(record: &Record) -> Option<&str> {
         .map(|(key, _)| key.as_str())
 }
 
-/// Arms that have the record's metric, with its key and summary.
+/// Returns the arms that have the record's metric, with its key and summary.
 pub(super) fn measured(record: &Record) -> impl Iterator<Item = (&Arm<Any>, &str, &Summary)> {
     let key = metric_of(record);
     record.arms.iter().filter_map(move |arm| Some((arm, key?, arm.metrics.get(key?)?)))
 }
 
-/// The p50 of an arm, ns, by the record's metric.
+/// Returns the p50 of an arm, ns, by the record's metric.
 pub(super) fn p50(record: &Record, arm: &Arm<Any>) -> Option<f64> {
     paired::p50(arm, metric_of(record)?)
 }
 
-/// What the others are compared with: the floor, else the first arm, as far as it has the metric.
+/// Returns the arm with which the others are compared: the floor, else the first arm, as far as it has the metric.
 pub(super) fn base(record: &Record) -> Option<&Arm<Any>> {
     let key = metric_of(record)?;
     let has = |arm: &&Arm<Any>| arm.metrics.contains_key(key);

@@ -9,7 +9,7 @@ use super::axis::Axis;
 /// Size of texts in user units, where no style sheet has another one.
 const FONT: u32 = 26;
 
-/// Which end of a text lies at its place.
+/// End of a text that lies at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -21,7 +21,7 @@ pub(super) enum Anchor {
 pub(super) struct Svg(String);
 
 impl Svg {
-    /// An empty drawing. `label` is what a screen reader says.
+    /// Creates an empty drawing. A screen reader says `label`.
     pub(super) fn new(label: &str, width: f64, height: f64) -> Self {
         let label = HtmlEscape(label);
         Self(format!(
@@ -29,7 +29,7 @@ impl Svg {
         ))
     }
 
-    /// A line through points.
+    /// Draws a line through points.
     pub(super) fn line(&mut self, class: &str, width: f64, points: &[(f64, f64)]) {
         let _ = write!(self.0, "<path class=\"{class}\" stroke-width=\"{width}\" d=\"");
         for (n, (x, y)) in points.iter().enumerate() {
@@ -38,12 +38,12 @@ impl Svg {
         self.0.push_str("\"/>\n");
     }
 
-    /// A filled circle.
+    /// Draws a filled circle.
     pub(super) fn circle(&mut self, class: &str, (x, y): (f64, f64), radius: f64) {
         let _ = writeln!(self.0, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>");
     }
 
-    /// A filled rectangle from its upper left corner.
+    /// Draws a filled rectangle from its upper left corner.
     pub(super) fn rectangle(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
         let _ = writeln!(
             self.0,
@@ -51,7 +51,7 @@ impl Svg {
         );
     }
 
-    /// Many small dots of one class, as one path.
+    /// Draws many small dots of one class, as one path.
     pub(super) fn points(&mut self, class: &str, size: f64, points: impl IntoIterator<Item = (f64, f64)>) {
         let _ = write!(self.0, "<path class=\"{class}\" stroke-width=\"{size}\" d=\"");
         for (x, y) in points {
@@ -60,7 +60,7 @@ impl Svg {
         self.0.push_str("\"/>\n");
     }
 
-    /// How a script finds the values of places: the axes, and left, right, top and bottom of the area between them.
+    /// Encodes for a script how to find the values of places: the axes, and left, right, top and bottom of the area between them.
     pub(super) fn axes(&mut self, x: &Axis, y: &Axis, area: [f64; 4]) {
         let area = area.map(|edge| format!("{edge:.0}")).join(" ");
         let _ = writeln!(
@@ -83,12 +83,12 @@ impl Svg {
         self.0.push_str("</g>\n");
     }
 
-    /// A text on its base line.
+    /// Writes a text on its base line.
     pub(super) fn text(&mut self, x: f64, y: f64, anchor: Anchor, text: &str) {
         self.classed("", (x, y), anchor, text);
     }
 
-    /// A text of a class.
+    /// Writes a text of a class.
     pub(super) fn classed(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "",
@@ -100,7 +100,7 @@ impl Svg {
         let _ = writeln!(self.0, "<text{class} x=\"{x:.0}\" y=\"{y:.0}\"{anchor}>{text}</text>");
     }
 
-    /// A text that runs upwards, with its middle at the place.
+    /// Writes a text that runs upwards, with its middle at the place.
     pub(super) fn upright(&mut self, x: f64, y: f64, text: &str) {
         let text = HtmlEscape(text);
         let _ = writeln!(
@@ -109,7 +109,7 @@ impl Svg {
         );
     }
 
-    /// The whole text as a file of its own, with a style sheet and the size of a page.
+    /// Returns the whole text as a file of its own, with a style sheet and the size of a page.
     pub(super) fn standalone(text: &str, style: &str) -> String {
         let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\"";
         let body = text.strip_prefix("<svg").unwrap_or(text);
@@ -117,7 +117,7 @@ impl Svg {
         format!("{head}{open}>\n<style>\n{style}</style>\n{rest}")
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub(super) fn end(mut self) -> String {
         self.0.push_str("</svg>\n");
         self.0

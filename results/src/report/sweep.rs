@@ -42,7 +42,7 @@ struct What {
 }
 
 impl What {
-    /// What makes it another plot's, but for names: seeds and lengths only change how sure a figure is.
+    /// Returns the setting that distinguishes its plot from others, without names: seeds and lengths only change how sure a figure is.
     fn setting(&self) -> String {
         let minor = ["definition", "model_hash", "seed", "samples", "hosts", "time_limit_ns", "tail_ns"];
         let rest = self.rest.iter().filter(|(name, value)| !minor.contains(&name.as_str()) && !value.is_null());
@@ -63,7 +63,7 @@ struct Latency {
     p50: u64,
 }
 
-/// Reads a sweep. A last line that is cut off is what a killed sweep leaves, and no error.
+/// Reads a sweep. A killed sweep leaves a last line that is cut off, which is no error.
 ///
 /// # Errors
 /// Exit 2 with the line's number.
@@ -100,7 +100,7 @@ fn line(text: &str) -> Result<Point, String> {
     }
 }
 
-/// A plot of strategies for each model and workload; at most `most`, and how many there would be.
+/// Draws a plot of strategies for each model and workload; at most `most`, and how many there would be.
 pub(super) fn figures(points: &[Point], most: usize) -> (Vec<Figure>, usize) {
     let mut by_what: BTreeMap<(&str, &str, u64, u64, String), Vec<&Point>> = BTreeMap::new();
     for point in points {
@@ -116,7 +116,7 @@ pub(super) fn figures(points: &[Point], most: usize) -> (Vec<Figure>, usize) {
 }
 
 fn figure(title: &str, setting: &str, points: &[&Point]) -> Option<Figure> {
-    // Points of one name differ in seed or length only: their medians' mean stands for them.
+    // Points of one name differ in seed or length only: the mean of their medians represents them.
     let mut by_arm: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
     for point in points {
         let latency = point.result.nmi_handler_ns.as_ref().or(point.result.rotation_ns.as_ref());
@@ -134,7 +134,7 @@ fn figure(title: &str, setting: &str, points: &[&Point]) -> Option<Figure> {
         .iter()
         .enumerate()
         .map(|(index, (name, (n, held, latency)))| {
-            // By name: a strategy has one colour in all plots of a sweep.
+            // The ink goes by name, so that a strategy has one colour in all plots of a sweep.
             Candidate { name, ink: index % (COLOURS * DASHES), held: held / n, latency: latency / n }
         })
         .collect();

@@ -1,4 +1,4 @@
-//! What it takes: host operations per PMI, and the phases of a set-up.
+//! Shows the cost: host operations per PMI, and the phases of a set-up.
 
 use super::axis::{Axis, duration, plain};
 use super::figure::{Figure, Key, Table, dash};
@@ -20,17 +20,17 @@ fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
 /// Host operations: kind, how often and how long in all, ns.
 type Operations = Vec<(String, f64, f64)>;
 
-/// The host operations of an arm.
+/// Returns the host operations of an arm.
 fn operations(arm: &Arm<Any>) -> Operations {
     arm.own.host_ops.iter().map(|(kind, op)| (kind.clone(), op.count as f64, op.total_ns as f64)).collect()
 }
 
-/// MSR exits of an arm.
+/// Returns the MSR exits of an arm.
 fn exits(arm: &Arm<Any>) -> Option<f64> {
     (!arm.own.msr_exits.is_empty()).then(|| arm.own.all_exits() as f64)
 }
 
-/// Host operations per PMI of a result, by number and by time; `None` if it has none.
+/// Draws the host operations per PMI of a result, by number and by time; `None` if it has none.
 pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     let arms: Vec<(&Arm<Any>, Operations)> = record.arms.iter().map(|arm| (arm, operations(arm))).collect();
     let mut kinds: Vec<&str> = arms.iter().flat_map(|(_, ops)| ops).map(|(kind, ..)| kind.as_str()).collect();
@@ -55,24 +55,24 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     for (arm, ops) in &arms {
         let Some(samples) = samples(arm, metric) else { continue };
         // Number and time of a kind, per sample.
-        let of = |kind: &str| {
+        let per_sample = |kind: &str| {
             let found = ops.iter().find(|(name, ..)| name == kind);
             found.map_or((0.0, 0.0), |(_, count, ns)| (count / samples, ns / samples))
         };
-        let all = kinds.iter().map(|kind| of(kind)).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let all = kinds.iter().map(|kind| per_sample(kind)).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut row = vec![arm.name.clone(), ratio(all.0)];
-        row.extend(kinds.iter().map(|kind| ratio(of(kind).0)));
+        row.extend(kinds.iter().map(|kind| ratio(per_sample(kind).0)));
         row.push(exits(arm).map_or_else(dash, |n| ratio(n / samples)));
         row.push(time(all.1));
-        row.extend(kinds.iter().map(|kind| time(of(kind).1)));
+        row.extend(kinds.iter().map(|kind| time(per_sample(kind).1)));
         table.rows.push(row);
         let bar = |total: String, text: fn(f64) -> String, value: &dyn Fn(&str) -> f64| Bar {
             name: arm.name.clone(),
             total,
             parts: parts(kinds.iter().map(|kind| (*kind, value(kind))), text),
         };
-        numbers.push(bar(ratio(all.0), ratio, &|kind| of(kind).0));
-        times.push(bar(time(all.1), time, &|kind| of(kind).1));
+        numbers.push(bar(ratio(all.0), ratio, &|kind| per_sample(kind).0));
+        times.push(bar(time(all.1), time, &|kind| per_sample(kind).1));
     }
     let drawn = numbers.len();
     numbers.truncate(ARMS);
@@ -118,9 +118,9 @@ fn phases_of(arm: &Arm<Any>) -> Phases {
 /// Names of phases with their times, ns.
 type Phases = Vec<(String, f64)>;
 
-/// The phases of a set-up, stacked, of a result; `None` if it has none.
+/// Draws the phases of a set-up, stacked, of a result; `None` if it has none.
 pub(super) fn phases(record: &Record) -> Option<Figure> {
-    // In the order of an event's life; what is not known there follows.
+    // Phases have the order of an event's life; unknown ones follow.
     let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
     let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
     let arms: Vec<(&Arm<Any>, Phases)> = record.arms.iter().map(|arm| (arm, phases_of(arm))).collect();
@@ -136,12 +136,12 @@ pub(super) fn phases(record: &Record) -> Option<Figure> {
     let mut table = Table { caption: format!("{title}: median of each"), head, rows: Vec::new() };
     let mut bars = Vec::new();
     for (arm, phases) in arms.iter().filter(|(_, phases)| !phases.is_empty()) {
-        let of = |name: &str| phases.iter().find(|(found, _)| found == name).map(|(_, ns)| *ns);
+        let phase = |name: &str| phases.iter().find(|(found, _)| found == name).map(|(_, ns)| *ns);
         let all: f64 = phases.iter().map(|(_, ns)| ns).sum();
         let mut row = vec![arm.name.clone(), time(all)];
-        row.extend(names.iter().map(|name| of(name).map_or_else(dash, time)));
+        row.extend(names.iter().map(|name| phase(name).map_or_else(dash, time)));
         table.rows.push(row);
-        let parts = parts(names.iter().map(|name| (*name, of(name).unwrap_or(0.0))), time);
+        let parts = parts(names.iter().map(|name| (*name, phase(name).unwrap_or(0.0))), time);
         bars.push(Bar { name: arm.name.clone(), total: time(all), parts });
     }
     let drawn = bars.len();
@@ -161,8 +161,8 @@ fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) ->
     rows::bars(title, &Axis::linear(label, totals, format), bars)
 }
 
-/// Latency against host events held: which strategies are not beaten in both. `None` if events held are unknown or there is
-/// only one strategy.
+/// Draws latency against host events held, and marks the strategies that are not beaten in both. `None` if events held are unknown or there
+/// is only one strategy.
 pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
     let points: Vec<Candidate<'_>> = record
         .arms
@@ -181,7 +181,7 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
     Some(front("Pareto front of strategies", "", &points, floor))
 }
 
-/// A strategy by what it costs and what it holds.
+/// A strategy by its cost and its held events.
 pub(super) struct Candidate<'a> {
     pub(super) name: &'a str,
     pub(super) ink: plot::Ink,
@@ -191,7 +191,7 @@ pub(super) struct Candidate<'a> {
     pub(super) latency: f64,
 }
 
-/// A plot of candidates with their front.
+/// Draws a plot of candidates with their front.
 pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Option<f64>) -> Figure {
     let mut table = Table::new(title, &["strategy", "events held (mean over time)", "p50", "not beaten"]);
     let mut sorted: Vec<&Candidate<'_>> = points.iter().collect();
@@ -285,8 +285,11 @@ mod tests {
         }
         let inks = Inks::new(std::slice::from_ref(&record));
         let figure = pareto(&record, &inks).unwrap();
-        let of = |name: &str| figure.table.rows.iter().find(|row| row[0] == name).unwrap()[3].clone();
+        let on_front = |name: &str| figure.table.rows.iter().find(|row| row[0] == name).unwrap()[3].clone();
         // recreate takes twice as long but holds least; pool is as fast as reuse and holds more.
-        assert_eq!((of("recreate"), of("reuse"), of("pool")), ("yes".into(), "yes".into(), "no".into()));
+        assert_eq!(
+            (on_front("recreate"), on_front("reuse"), on_front("pool")),
+            ("yes".into(), "yes".into(), "no".into())
+        );
     }
 }

@@ -9,7 +9,7 @@
 
 use super::t_test;
 
-/// What counts as a change.
+/// Rules for accepting a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Values looked at together, at least 4.
@@ -21,7 +21,7 @@ pub struct Rules {
 }
 
 impl Default for Rules {
-    /// Hunter's: windows of 50, p below 0.001; and 5 %, as `compare` asks for.
+    /// Returns Hunter's rules: windows of 50, p below 0.001; and 5 %, as `compare` asks for.
     fn default() -> Self {
         Self { window: 50, p: 0.001, strength: 0.05 }
     }
@@ -47,20 +47,20 @@ impl ChangePoint {
         Self { index, before: mean(left), after: mean(right), p: t_test::p(left, right) }
     }
 
-    /// Relative change, such as 0.1 for 10 % more; `None` from 0.
+    /// Returns the relative change, such as 0.1 for 10 % more; `None` from 0.
     #[must_use]
     pub fn change(&self) -> Option<f64> {
         (self.before != 0.0).then(|| self.after / self.before - 1.0)
     }
 
-    /// The larger of the relative changes there and back, so that a fall counts as much as the rise it undoes.
+    /// Returns the larger of the relative changes there and back, so that a fall counts as much as the rise it undoes.
     fn magnitude(&self) -> f64 {
         let [low, high] = [self.before.abs().min(self.after.abs()), self.before.abs().max(self.after.abs())];
         if high <= 0.0 { 0.0 } else { (high - low) / low }
     }
 }
 
-/// Every change point of a series, in order.
+/// Finds every change point of a series, in order.
 #[must_use]
 pub fn find(series: &[f64], rules: &Rules) -> Vec<ChangePoint> {
     let window = rules.window.max(4);
@@ -103,14 +103,14 @@ fn divide(series: &[f64], p: f64) -> Vec<usize> {
     }
 }
 
-/// What `places` cut a series of `len` into, as (begin, end).
+/// Returns the parts into which `places` cut a series of `len`, as (begin, end).
 fn parts(len: usize, places: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     let begins = std::iter::once(0).chain(places.iter().copied());
     let ends = places.iter().copied().chain(std::iter::once(len));
     begins.zip(ends)
 }
 
-/// Where `[0, τ)` and `[τ, κ)` differ most by the energy statistic, over all τ < κ, and by how much.
+/// Returns the τ at which `[0, τ)` and `[τ, κ)` differ most by the energy statistic, over all τ < κ, and the difference.
 ///
 /// q(τ, κ) = 2 n m / (n + m) × (E|X − Y| − E|X − X'| / 2 − E|Y − Y'| / 2) up to the unbiased factors of the paper:
 /// n = τ values before, m = κ − τ after, and the expectations are means over distinct pairs.

@@ -1,8 +1,8 @@
 //! The uncertainty of a figure over groups of values: rounds of one guest, or neighbouring rounds.
 //!
-//! Values of one group share what the group has in common, such as where a guest's memory lies, so groups are left out as a
-//! whole, each in turn. How much the figure moves is its standard error (Tukey's jackknife), and Student's t with one
-//! degree of freedom less than groups turns that into an interval.
+//! Values of one group share what the group has in common, such as where a guest's memory lies, so groups are left out as a whole, each in
+//! turn. The figure's movement gives its standard error (Tukey's jackknife), and Student's t with one degree of freedom less than groups
+//! turns that into an interval.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
@@ -20,20 +20,20 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The 95 % interval.
+    /// Returns the 95 % interval.
     #[must_use]
     pub fn interval(&self) -> Interval {
         let width = self.error * t_quantile(f64::midpoint(1.0, CONFIDENCE), self.freedom);
         Interval { low: self.value - width, high: self.value + width }
     }
 
-    /// What the figure is below with 95 % confidence, one-sided.
+    /// Returns the one-sided upper bound of the figure at 95 % confidence.
     #[must_use]
     pub fn below(&self) -> f64 {
         self.value + self.error * t_quantile(CONFIDENCE, self.freedom)
     }
 
-    /// Two-sided p value of "the figure is 0".
+    /// Returns the two-sided p value of "the figure is 0".
     #[must_use]
     pub fn p(&self) -> f64 {
         if self.error <= 0.0 {
@@ -42,16 +42,17 @@ impl Estimate {
         t_p((self.value / self.error).abs(), self.freedom)
     }
 
-    /// The same with independent errors of a known standard deviation added, such as an allowance for what the values cannot show.
+    /// Returns the estimate with independent errors of a known standard deviation added, such as an allowance for differences that the
+    /// values cannot show.
     #[must_use]
     pub fn widened(&self, by: f64) -> Self {
         let (own, added) = (self.error.powi(2), by.powi(2));
-        // Welch and Satterthwaite: what is known has no end of degrees of freedom.
+        // The degrees of freedom are Welch and Satterthwaite's; a known error has infinitely many.
         let freedom = if own > 0.0 { self.freedom * ((own + added) / own).powi(2) } else { f64::INFINITY };
         Self { error: (own + added).sqrt(), freedom, ..*self }
     }
 
-    /// The difference from another, independent one.
+    /// Returns the difference from another, independent one.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
         let (a, b) = (self.error.powi(2), other.error.powi(2));
@@ -61,10 +62,10 @@ impl Estimate {
     }
 }
 
-/// From so many degrees of freedom on, Student's t is taken as normal: its quantiles differ by less than 0.001.
+/// Degrees of freedom from which Student's t is taken as normal: its quantiles differ by less than 0.001.
 const NORMAL: f64 = 5000.0;
 
-/// Upper quantile of Student's t.
+/// Returns the upper quantile of Student's t.
 fn t_quantile(q: f64, freedom: f64) -> f64 {
     if freedom >= NORMAL {
         return Normal::standard().inverse_cdf(q);
@@ -82,22 +83,22 @@ fn t_p(t: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(1.0, |law| (2.0 * law.sf(t)).min(1.0))
 }
 
-/// An error of 0 whose standard deviation is known.
+/// Returns an error of 0 whose standard deviation is known.
 #[must_use]
 pub fn known(error: f64) -> Estimate {
     Estimate { value: 0.0, error, freedom: f64::INFINITY }
 }
 
-/// `figure` of all groups of `values`, with its uncertainty. `group[i]` is the group of `values[i]`, from 0, all numbers used.
+/// Computes `figure` of all groups of `values`, with its uncertainty. `group[i]` is the group of `values[i]`, from 0, all numbers used.
 ///
 /// `None` with fewer than two groups, or if the figure does not exist without one of them.
 pub fn over_groups<T: Copy>(values: &[T], group: &[usize], figure: impl Fn(&[T]) -> Option<f64>) -> Option<Estimate> {
     let count = group.iter().max()? + 1;
-    of_left_out(figure(values)?, &left_out(values, group, count, figure)?)
+    of_leave_one_out(figure(values)?, &leave_one_out(values, group, count, figure)?)
 }
 
-/// `figure` of the values without each of `count` groups in turn; `None` if it does not exist without one of them.
-pub fn left_out<T: Copy>(
+/// Computes `figure` of the values without each of `count` groups in turn; `None` if it does not exist without one of them.
+pub fn leave_one_out<T: Copy>(
     values: &[T],
     group: &[usize],
     count: usize,
@@ -112,9 +113,9 @@ pub fn left_out<T: Copy>(
     (0..count).map(&mut without).collect()
 }
 
-/// The same of a figure of all groups, and of what it is without each of them.
+/// Estimates a figure of all groups from its values without each of them.
 #[must_use]
-pub fn of_left_out(value: f64, without: &[f64]) -> Option<Estimate> {
+pub fn of_leave_one_out(value: f64, without: &[f64]) -> Option<Estimate> {
     if without.len() < 2 {
         return None;
     }

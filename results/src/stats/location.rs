@@ -1,10 +1,10 @@
 //! The centre of log ratios: Tukey's biweight around the median.
 //!
-//! Two arms of a round mostly meet the same speed of the CPU, and their log ratio is then normal with some per cent of
-//! spread. Where they meet different speeds it is off by the ratio of the speeds, to either side. The median ignores how far
-//! such rounds are off and is a third less sharp than the mean of the others; the biweight gives them no weight at all and
-//! keeps most of that sharpness. Where most rounds are off there is no mode to prefer, and Hodges and Lehmann's estimator is
-//! sharper ([`Centre::of`]). `cargo run --release -p results --features testing --example statistics` compares them.
+//! Two arms of a round mostly meet the same speed of the CPU, and their log ratio is then normal with some per cent of spread. If they meet
+//! different speeds, it is off by the ratio of the speeds, to either side. The median ignores how far such rounds are off and is a third
+//! less sharp than the mean of the others; the biweight gives them no weight at all and keeps most of that sharpness. If most rounds are
+//! off, there is no mode to prefer, and Hodges and Lehmann's estimator is sharper ([`Centre::of`]). `cargo run --release -p results
+//! --features testing --example statistics` compares them.
 
 use super::quantile::{median, median_of};
 
@@ -20,7 +20,7 @@ pub(super) const MAD: f64 = 0.6745;
 /// Steps of the iteration; it converges within ten or so.
 pub(super) const STEPS: usize = 50;
 
-/// The standard deviation that the middle half of the values has; 0 if more than half are equal. `None` without values.
+/// Returns the standard deviation that the middle half of the values has; 0 if more than half are equal. `None` without values.
 #[must_use]
 pub fn scale(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
@@ -28,7 +28,7 @@ pub fn scale(values: &[f64]) -> Option<f64> {
     median_of(&mut distances).map(|mad| mad / MAD)
 }
 
-/// Which centre suits some values.
+/// Centres, each of which suits some values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Centre {
     /// Most of them are of one mode.
@@ -38,14 +38,14 @@ pub enum Centre {
 }
 
 impl Centre {
-    /// The one for these logarithms.
+    /// Chooses the centre for these logarithms.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
         let wide = scale(values).is_some_and(|scale| scale > MIXED);
         if wide && PAIRED.contains(&values.len()) { Self::HodgesLehmann } else { Self::Biweight }
     }
 
-    /// The centre of values; `None` without any.
+    /// Returns the centre of values; `None` without any.
     #[must_use]
     pub fn at(self, values: &[f64]) -> Option<f64> {
         match self {
@@ -55,14 +55,14 @@ impl Centre {
     }
 }
 
-/// The median of the means of all pairs (Hodges and Lehmann). `None` without values.
+/// Returns the median of the means of all pairs (Hodges and Lehmann). `None` without values.
 #[must_use]
 pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
     let pairs = values.iter().enumerate().flat_map(|(i, a)| values[i..].iter().map(|b| f64::midpoint(*a, *b)));
     median_of(&mut pairs.collect::<Vec<_>>())
 }
 
-/// The biweight's centre. The median where more than half of the values are equal. `None` without values.
+/// Returns the biweight's centre. The median where more than half of the values are equal. `None` without values.
 #[must_use]
 pub fn centre(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
@@ -73,7 +73,8 @@ pub fn centre(values: &[f64]) -> Option<f64> {
     Some(biweight(values, middle, reach, STEPS))
 }
 
-/// The mean of values with Tukey's weights, which are 0 from a distance of `reach` on; at most `steps` steps from `middle`, their median.
+/// Returns the mean of values with Tukey's weights, which are 0 from a distance of `reach` on; at most `steps` steps from `middle`, their
+/// median.
 #[must_use]
 pub fn biweight(values: &[f64], middle: f64, reach: f64, steps: usize) -> f64 {
     let mut at = middle;

@@ -6,7 +6,7 @@
 pub mod change_points;
 pub mod interval;
 pub mod jackknife;
-pub mod left_out;
+pub mod leave_one_out;
 pub mod location;
 pub mod pareto;
 mod quantile;
@@ -17,8 +17,8 @@ pub use quantile::median_of;
 pub use quantile::{median, nearest_rank};
 pub use slope::slope;
 
-/// Cliff's delta, −1 to 1: the chance that a value of `new` is above one of `base`, less the chance that it is below.
-/// 0: neither is above the other; 1: every value of `new` is above every one of `base`. `None` without values.
+/// Returns Cliff's delta, −1 to 1: the chance that a value of `new` is above one of `base`, less the chance that it is below. 0: neither is
+/// above the other; 1: every value of `new` is above every one of `base`. `None` without values.
 #[must_use]
 pub fn cliffs_delta(base: &[f64], new: &[f64]) -> Option<f64> {
     let mut sorted = base.to_vec();
@@ -35,7 +35,7 @@ pub fn cliffs_delta(base: &[f64], new: &[f64]) -> Option<f64> {
     (pairs > 0.0).then(|| sum / pairs)
 }
 
-/// Holm's adjustment: p values of a family of tests such that "below α" is wrong anywhere with a chance of at most α.
+/// Applies Holm's adjustment: p values of a family of tests such that "below α" is wrong anywhere with a chance of at most α.
 #[must_use]
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();

@@ -6,7 +6,7 @@
 //! - [`median`] for statistics over rounds and runs: the mean of the two middle values of an even number. A test must not
 //!   depend on the sign of its values, and the nearest rank prefers the lower middle value.
 
-/// The q-quantile of sorted values by nearest rank, `q` from 0 to 1; `None` without values.
+/// Returns the q-quantile of sorted values by nearest rank, `q` from 0 to 1; `None` without values.
 #[must_use]
 #[expect(clippy::cast_sign_loss, reason = "neither a share nor a length is negative")]
 pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
@@ -14,14 +14,14 @@ pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }
 
-/// The median; the mean of the two middle values of an even number. `None` without values.
+/// Returns the median; the mean of the two middle values of an even number. `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     median_of(&mut sorted)
 }
 
-/// [`median`] in place; `values` are reordered.
+/// Computes the [`median`] in place; `values` are reordered.
 pub fn median_of(values: &mut [f64]) -> Option<f64> {
     if values.is_empty() {
         return None;

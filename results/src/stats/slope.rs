@@ -1,6 +1,6 @@
-//! How much one quantity follows another from round to round.
+//! Estimates how much one quantity follows another from round to round.
 
-/// The slope of `y` over `x` by least absolute deviations over pairs of values far apart in time; 0 where `x` never differs.
+/// Returns the slope of `y` over `x` by least absolute deviations over pairs of values far apart in time; 0 where `x` never differs.
 ///
 /// A pair gives a slope; the slopes' median, weighted by the pairs' distances in `x`, is the one that minimizes the sum of
 /// absolute deviations. Pairs of neighbours would see only what changes fast.

@@ -2,13 +2,13 @@
 
 use statrs::function::beta::beta_reg;
 
-/// Mean and sum of squared deviations.
+/// Returns mean and sum of squared deviations.
 fn moments(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     (mean, values.iter().map(|value| (value - mean).powi(2)).sum())
 }
 
-/// Two-sided p value; 1 where there are too few values to tell.
+/// Returns the two-sided p value; 1 where there are too few values to tell.
 pub(super) fn p(a: &[f64], b: &[f64]) -> f64 {
     if a.is_empty() || b.is_empty() || a.len() + b.len() <= 2 {
         return 1.0;

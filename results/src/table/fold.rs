@@ -24,7 +24,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows: the first column has the rows' names, the others have figures.
+    /// Creates a table without rows: the first column has the rows' names, the others have figures.
     #[must_use]
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self {
@@ -35,13 +35,13 @@ impl Table {
         }
     }
 
-    /// So many columns name the row.
+    /// Sets the number of columns that name the row.
     #[must_use]
     pub fn keys(self, keys: usize) -> Self {
         Self { keys, ..self }
     }
 
-    /// This column holds text.
+    /// Makes this column hold text.
     #[must_use]
     pub fn left(mut self, column: usize) -> Self {
         self.left.push(column);
@@ -53,7 +53,7 @@ impl Table {
         self.rows.push(row.into_iter().map(|text| shown::line(&text).into_owned()).collect());
     }
 
-    /// The table in blocks of at most `width` columns; a block is wider only where a single column is.
+    /// Formats the table in blocks of at most `width` columns; a block is wider only where a single column is.
     #[must_use]
     pub fn text(&self, width: usize) -> String {
         self.blocks(width).iter().map(|block| self.block(block)).collect::<Vec<_>>().join("\n\n")
@@ -67,7 +67,7 @@ impl Table {
         (0..self.header.len()).map(width).collect()
     }
 
-    /// The columns of each block.
+    /// Returns the columns of each block.
     fn blocks(&self, width: usize) -> Vec<Vec<usize>> {
         let widths = self.widths();
         let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
@@ -110,7 +110,7 @@ impl Table {
     }
 }
 
-/// A line in lines of at most `width` columns, the further ones indented by `indent`. Words are kept whole.
+/// Wraps a line into lines of at most `width` columns, the further ones indented by `indent`. Words are kept whole.
 #[must_use]
 pub fn wrapped(line: &str, width: usize, indent: &str) -> String {
     let options = Options::new(width).subsequent_indent(indent).break_words(false);

@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use super::fold::{Table, wrapped};
 use super::layout::{dash, name, ns, plural, ratio, time};
-use super::{stat, sure};
+use super::{stat, summary};
 use crate::answers;
 use crate::document::{Arm, Document, GuestArm, Status, Summary, Warning};
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, SIGNAL};
 
-/// What a guest user feels, beside the p50.
+/// Columns of the latencies that a guest user feels, beside the p50.
 const LATENCY: [&str; 7] = ["arm", "p90", "p99", "max", "mean", "signal", "delivery"];
 
-/// What it takes, per PMI (per rotation, where the workload only counts).
+/// Columns of the cost per PMI (per rotation, where the workload only counts).
 const COST: [&str; 7] = ["arm", "opens", "ops", "exits", "held", "NMIs", "lost"];
 
 const LATENCY_LEGEND: &str = "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM \
@@ -27,7 +27,7 @@ fn latency_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
         ns(latency.and_then(|s| s.p99)),
         ns(latency.and_then(|s| s.max)),
         latency.and_then(|s| s.mean).map_or_else(dash, time),
-        // Without an NMI there was no overflow that asks for one: what is left is the signals of others, such as the floor's timer.
+        // An arm without NMIs had no overflow that asks for one: the signals are those of others, such as the floor's timer.
         ns(arm.metric(&SIGNAL).filter(|_| arm.own.nmis > 0).map(|s| s.p50)),
         ns(arm.metric(&PMI_DELIVERY).map(|s| s.p50)),
     ]
@@ -49,7 +49,7 @@ fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
     ]
 }
 
-/// A document's warnings, one line each; the host's settings together in one, since `doctor` describes them.
+/// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
@@ -63,7 +63,7 @@ pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     own.chain(settings)
 }
 
-/// Table, what it was measured with, and what is not whole, for so many columns.
+/// Returns the table, its circumstances and what is incomplete, for so many columns.
 #[must_use]
 pub fn text(document: &Document, width: usize) -> String {
     if document.parameters.set_up.is_some() {
@@ -90,7 +90,7 @@ pub fn text(document: &Document, width: usize) -> String {
     let parameters = &document.parameters;
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
     let _ = writeln!(out, "{what}, {}, {} vCPU{cpu}", parameters.workload, parameters.vcpus);
-    out.push_str(&sure::text(document, metric, width));
+    out.push_str(&summary::text(document, metric, width));
     let _ = writeln!(out, "\nAll samples of all rounds together");
     let _ = writeln!(out, "{}", latencies.text(width));
     let _ = writeln!(out, "{}", wrapped(LATENCY_LEGEND, width, "  "));
@@ -102,7 +102,7 @@ pub fn text(document: &Document, width: usize) -> String {
     out + &surroundings(document)
 }
 
-/// What it was measured with, and what is not whole.
+/// Describes the circumstances of the measurement, and what is incomplete.
 fn surroundings(document: &Document) -> String {
     let mut out = String::new();
     let parameters = &document.parameters;

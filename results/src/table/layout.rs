@@ -1,4 +1,4 @@
-//! How tables are laid out, and how numbers are shown.
+//! Lays out tables, and formats numbers.
 
 use std::io::IsTerminal;
 
@@ -11,7 +11,7 @@ const PLAIN: usize = 80;
 /// Least columns that text is laid out for.
 const LEAST: usize = 40;
 
-/// Columns of what is printed to stdout: COLUMNS, else those of the terminal, else 80.
+/// Returns the columns of text printed to stdout: COLUMNS, else those of the terminal, else 80.
 #[must_use]
 pub fn columns() -> usize {
     let out = std::io::stdout();
@@ -25,13 +25,13 @@ fn chosen(asked: Option<&str>, terminal: Option<u16>) -> usize {
     given.unwrap_or(PLAIN).max(LEAST)
 }
 
-/// The arm's name, with a star where its figures are not whole.
+/// Returns the arm's name, with a star where its figures are not whole.
 pub(super) fn name<E: Experiment>(arm: &Arm<E>) -> String {
     let star = if arm.incomplete.is_empty() { "" } else { "*" };
     format!("{}{star}", arm.name)
 }
 
-/// Nanoseconds for people: three significant digits in ns, µs, ms or s.
+/// Formats nanoseconds for people: three significant digits in ns, µs, ms or s.
 #[must_use]
 pub fn time(ns: f64) -> String {
     let (value, unit) = unit(ns);
@@ -39,7 +39,7 @@ pub fn time(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// A number of ns in the unit that suits it.
+/// Converts a number of ns to the unit that suits it.
 fn unit(ns: f64) -> (f64, &'static str) {
     match ns {
         n if n < 999.5 => (n, "ns"),
@@ -52,7 +52,7 @@ fn unit(ns: f64) -> (f64, &'static str) {
 /// Decimals for three digits.
 fn decimals(value: f64, unit: &str) -> usize {
     match value {
-        // Whole nanoseconds are what is measured.
+        // Measurements are in whole nanoseconds.
         _ if unit == "ns" => 0,
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
@@ -60,10 +60,10 @@ fn decimals(value: f64, unit: &str) -> usize {
     }
 }
 
-/// In place of an interval of rounds that are all the same, as a simulation's may be.
+/// Text in place of an interval of rounds that are all the same, as a simulation's may be.
 pub const NO_SPREAD: &str = "[no spread]";
 
-/// A time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
+/// Formats a time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
 #[must_use]
 pub fn level(level: &Level) -> String {
     let (value, name) = unit(level.ns);
@@ -79,7 +79,7 @@ pub fn level(level: &Level) -> String {
     format!("{value:.decimals$} {name}{interval}")
 }
 
-/// A ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
+/// Formats a ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
 #[must_use]
 pub fn ratio_with(found: &Ratio) -> String {
     let Some(interval) = found.interval else { return ratio(found.ratio) };
@@ -92,38 +92,38 @@ pub fn ratio_with(found: &Ratio) -> String {
     format!("{:.decimals$} [{low:.decimals$}, {high:.decimals$}]", found.ratio)
 }
 
-/// [`time`] of whole nanoseconds; a dash where there are none.
+/// Formats the [`time`] of whole nanoseconds; a dash where there are none.
 #[must_use]
 pub fn ns(value: Option<u64>) -> String {
     value.map_or_else(dash, |ns| time(ns as f64))
 }
 
-/// A signed figure; what rounds to zero has no sign.
+/// Formats a signed figure; what rounds to zero has no sign.
 #[must_use]
 pub fn signed(value: f64, decimals: usize) -> String {
     let text = format!("{value:+.decimals$}");
     if text[1..].bytes().all(|byte| matches!(byte, b'0' | b'.')) { text[1..].to_owned() } else { text }
 }
 
-/// A share as a number of per cent, without the unit and without zeros at its end.
+/// Formats a share as a number of per cent, without the unit and without zeros at its end.
 #[must_use]
 pub fn percent(share: f64) -> String {
     format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A p value.
+/// Formats a p value.
 #[must_use]
 pub fn p(p: f64) -> String {
     if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
-/// A dash for what is not known.
+/// Returns a dash for an unknown figure.
 #[must_use]
 pub fn dash() -> String {
     "–".to_owned()
 }
 
-/// A ratio or a mean count: about three significant digits, none of them lost in zeros.
+/// Formats a ratio or a mean count: about three significant digits, none of them lost in zeros.
 #[must_use]
 pub fn ratio(value: f64) -> String {
     let decimals = match value.abs() {
@@ -138,7 +138,7 @@ pub fn ratio(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// So many of something: `1 run`, `2 runs`.
+/// Formats a count with its noun: `1 run`, `2 runs`.
 #[must_use]
 pub fn plural(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
@@ -180,14 +180,17 @@ mod tests {
 
     #[test]
     fn intervals_have_the_unit_and_digits_of_their_figure() {
-        let of = |ns, interval| {
+        let shown = |ns, interval| {
             level(&Level { ns, interval, rounds: 9, constant: interval.is_some_and(|one| one.high <= one.low) })
         };
         let interval = |low, high| Some(Interval { low, high });
-        assert_eq!(of(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");
-        assert_eq!(of(70_123.0, interval(70_123.0, 70_123.0)), "70.1 µs [no spread]");
-        assert_eq!((of(70_123.0, None), of(0.0, interval(0.0, 2.0))), ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned()));
-        let of = |ratio, low, high| {
+        assert_eq!(shown(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");
+        assert_eq!(shown(70_123.0, interval(70_123.0, 70_123.0)), "70.1 µs [no spread]");
+        assert_eq!(
+            (shown(70_123.0, None), shown(0.0, interval(0.0, 2.0))),
+            ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned())
+        );
+        let shown_ratio = |ratio, low, high| {
             ratio_with(&Ratio {
                 ratio,
                 interval: interval(low, high),
@@ -198,10 +201,10 @@ mod tests {
                 constant: high <= low,
             })
         };
-        assert_eq!(of(0.97, 0.97, 0.97), "0.970 [no spread]");
-        assert_eq!(of(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
+        assert_eq!(shown_ratio(0.97, 0.97, 0.97), "0.970 [no spread]");
+        assert_eq!(shown_ratio(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
         assert_eq!(
-            (of(0.97, 0.9, 1.04), of(20.0, 19.5, 20.5)),
+            (shown_ratio(0.97, 0.9, 1.04), shown_ratio(20.0, 19.5, 20.5)),
             ("0.97 [0.90, 1.04]".into(), "20.0 [19.5, 20.5]".into())
         );
     }

@@ -4,7 +4,7 @@ pub mod fold;
 mod latency;
 pub mod layout;
 mod stat;
-mod sure;
+mod summary;
 
 pub use latency::{text, warnings};
-pub use sure::{Against, against};
+pub use summary::{Against, against};

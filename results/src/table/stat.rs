@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use super::fold::{Table, wrapped};
 use super::layout::{dash, name, ns, plural, ratio, time};
-use super::sure;
+use super::summary;
 use crate::document::agreement::Agreement;
 use crate::document::{Arm, Document, PhaseResult, SET_UP, Summary};
 use crate::metric;
 
-/// What the guest's `perf stat` waits for: medians of a phase's calls together.
+/// Columns of the time for which the guest's `perf stat` waits: medians of a phase's calls together.
 const TIMES: [&str; 7] = ["arm", "set-up", "p99", "program", "enable", "read", "disable"];
-/// What it takes, per set-up, and what one call costs.
+/// Columns of the cost per set-up, and of one call.
 const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "held max", "call", "call p99", "rotation"];
 
 const TIMES_LEGEND: [&str; 2] = [
@@ -65,7 +65,7 @@ fn cost_row(arm: &Arm) -> [String; 8] {
     ]
 }
 
-/// How well scaled counts agree, where they can.
+/// Describes how well scaled counts agree, where they can.
 fn counts(document: &Document, width: usize) -> String {
     let found = Agreement::of(document);
     let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
@@ -86,7 +86,7 @@ fn counts(document: &Document, width: usize) -> String {
     out
 }
 
-/// The tables, and how the counts agree.
+/// Returns the tables, and how the counts agree.
 pub(super) fn text(document: &Document, width: usize) -> String {
     let parameters = &document.parameters;
     let (mut times, mut costs, mut absent) = (Table::new(TIMES), Table::new(COST), String::new());
@@ -105,7 +105,7 @@ pub(super) fn text(document: &Document, width: usize) -> String {
     let _ = writeln!(out, "perf stat in the guest, {}", parameters.workload);
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
     let _ = writeln!(out, "enabled {how}, {} vCPU{cpu}", parameters.vcpus);
-    out.push_str(&sure::text(document, &metric::SET_UP, width));
+    out.push_str(&summary::text(document, &metric::SET_UP, width));
     let _ = writeln!(out, "\nAll set-ups of all rounds together");
     let _ = writeln!(out, "{}\n{}", times.text(width), legend(&TIMES_LEGEND, width));
     let _ = writeln!(out, "Host work\n{}\n{}", costs.text(width), legend(&COST_LEGEND, width));

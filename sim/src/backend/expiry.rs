@@ -8,7 +8,7 @@ use crate::stream::Purpose;
 const TOLD: u64 = 2;
 
 impl SimBackend {
-    /// ns of ring 3 until the next signal.
+    /// Returns the ns of ring 3 until the next signal.
     #[must_use]
     pub fn user_ns_to_signal(&mut self) -> u64 {
         if !self.exact {
@@ -26,7 +26,7 @@ impl SimBackend {
         left.min().unwrap_or(u64::MAX)
     }
 
-    /// Whether a signal may be due.
+    /// Returns whether a signal may be due.
     #[inline]
     #[must_use]
     pub fn may_signal(&self) -> bool {
@@ -56,7 +56,7 @@ impl SimBackend {
             let ran = state.ran(times);
             if ran >= state.due {
                 signals += 1;
-                // Of several overflows of an event only the last one counts.
+                // Only the last one of several overflows of an event counts.
                 overflowed.retain(|&(id, _)| id != state.id);
                 expiries += state.expiries(times);
                 if state.stops_here() {
@@ -86,12 +86,12 @@ impl SimBackend {
         signals
     }
 
-    /// The guest's run in ring 3 ends with a signal, whose cost is not this backend's.
+    /// Notes that the guest's run in ring 3 ends with a signal, whose cost is not this backend's.
     pub fn signals_in_ring_3(&mut self) {
         self.told = 1;
     }
 
-    /// So many expiries of clocks interrupted the thread in its host code, or in ring 0 of the guest.
+    /// Counts expiries of clocks that interrupted the thread in its host code, or in ring 0 of the guest.
     #[inline]
     pub(super) fn interrupts(&mut self, expiries: u64) {
         if expiries > 0 {
@@ -100,8 +100,8 @@ impl SimBackend {
         }
     }
 
-    /// Whether a new period moves the next expiry of all: the host then programs its timer anew, which costs far more than to note a later one.
-    /// An event that only counts guests has a counter of its own, and is stopped and started in any case.
+    /// Returns whether a new period moves the next expiry of all events: the host then programs its timer anew, which costs far more than
+    /// noting a later one. An event that only counts guests has a counter of its own, and is stopped and started in any case.
     #[inline]
     pub(super) fn moves_first(&mut self, event: &Event, period: u64) -> bool {
         let state = &self.table[event.0];

@@ -97,7 +97,7 @@ fn step() -> impl proptest::strategy::Strategy<Value = Step> {
 }
 
 proptest::proptest! {
-    /// What is kept of the next signal is what a look at every event finds, with events of one base and of several.
+    /// The stored next signal equals the one that a look at every event finds, with events of one base and of several.
     #[test]
     fn the_next_signal_is_that_of_all_events(
         steps in proptest::collection::vec(step(), 1..60), one_base: bool,

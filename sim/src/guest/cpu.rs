@@ -1,4 +1,4 @@
-//! What a guest asks of its CPU.
+//! The interface through which a guest uses its CPU.
 
 use crate::guest::paths::Path;
 use crate::side::SimHost;
@@ -7,51 +7,51 @@ use crate::vcpu::{Vcpu, VcpuSide};
 /// A CPU with a PMU, a local APIC and a host, from the guest's side. The guest executes the instructions before an access, and that
 /// of the access, before it accesses anything; those before RDTSC, before it reads the TSC.
 pub trait Cpu {
-    /// ns since the start of the simulation.
+    /// Returns the ns since the start of the simulation.
     fn now(&mut self) -> u64;
-    /// ns since the start of the simulation, right after an access: no instruction was executed since.
+    /// Returns the ns since the start of the simulation, right after an access: no instruction was executed since.
     fn now_at_exit(&mut self) -> u64;
-    /// RDTSC, with the ns since the start of the simulation.
+    /// Executes RDTSC, with the ns since the start of the simulation.
     fn rdtsc(&mut self) -> (u64, u64);
-    /// `n` instructions in ring 0.
+    /// Executes `n` instructions in ring 0.
     fn execute(&mut self, n: u64);
-    /// The guest goes this way so many times. Its instructions are executed later, by [`execute`](Self::execute).
+    /// Notes that the guest goes this way so many times. Its instructions are executed later, by [`execute`](Self::execute).
     fn goes(&mut self, _path: Path, _times: u64) {}
-    /// RDMSR of a PMU register.
+    /// Executes RDMSR of a PMU register.
     fn rdmsr(&mut self, msr: u32) -> u64;
-    /// WRMSR of a PMU register.
+    /// Executes WRMSR of a PMU register.
     fn wrmsr(&mut self, msr: u32, value: u64);
-    /// A write to LVTPC.
+    /// Executes a write to LVTPC.
     fn write_lvtpc(&mut self, value: u32);
-    /// A write to the local APIC's EOI.
+    /// Executes a write to the local APIC's EOI.
     fn write_eoi(&mut self);
-    /// A write to the local APIC's timer.
+    /// Executes a write to the local APIC's timer.
     fn write_timer(&mut self, count: u64);
-    /// A doorbell.
+    /// Rings a doorbell.
     fn doorbell(&mut self, code: u32);
-    /// A doorbell at the begin of a phase.
+    /// Rings a doorbell at the begin of a phase.
     fn begin_phase(&mut self, phase: u64);
-    /// A port write in ring 3.
+    /// Executes a port write in ring 3.
     fn port_write(&mut self);
     /// Enters an interrupt or NMI handler; `tick` if it is the tick's.
     fn interrupted(&mut self, tick: bool);
     /// Returns from a handler; `to_tick` if into the tick.
     fn returns(&mut self, to_tick: bool);
-    /// Whether the guest is in its tick.
+    /// Returns whether the guest is in its tick.
     fn in_tick(&self) -> bool;
-    /// Whether an NMI is pending.
+    /// Returns whether an NMI is pending.
     fn has_nmi(&self) -> bool;
     /// Takes the pending NMI; returns when its overflow was noticed.
     fn take_nmi(&mut self) -> Option<u64>;
     /// Runs ring 3 until `until`, for at most `most` ns, or until an NMI is pending; returns the ns spent in ring 3.
     fn run_user(&mut self, until: u64, most: u64) -> u64;
-    /// HLT until `until`.
+    /// Halts until `until`.
     fn halt_until(&mut self, until: u64);
     /// Waits outside of the guest until `at`, with its counters off.
     fn rest_until(&mut self, at: u64);
-    /// Events held now.
+    /// Returns the number of events held now.
     fn held(&mut self) -> u64;
-    /// The account since the vCPU's start, or since its last rest.
+    /// Takes the account since the vCPU's start, or since its last rest.
     fn take_side(&mut self) -> VcpuSide;
 }
 

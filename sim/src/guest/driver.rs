@@ -8,7 +8,7 @@ use super::paths::Path;
 use super::state::{Guest, NOBODY};
 
 impl<C: Cpu> Guest<C> {
-    /// `x86_pmu_disable`.
+    /// Mirrors `x86_pmu_disable`.
     pub(super) fn pmu_disable(&mut self) {
         if !self.enabled {
             self.go(Path::DisableOff);
@@ -24,7 +24,7 @@ impl<C: Cpu> Guest<C> {
         self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
     }
 
-    /// `x86_pmu_enable`. Overflow handlers see the map of the previously active events until here.
+    /// Mirrors `x86_pmu_enable`. Overflow handlers see the map of the previously active events until here.
     pub(super) fn pmu_enable(&mut self) {
         self.map = [NOBODY; 64];
         for n in 0..self.events.active_count {
@@ -43,7 +43,7 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::EnableReturn);
     }
 
-    /// `x86_pmu_stop` with PERF_EF_UPDATE.
+    /// Mirrors `x86_pmu_stop` with PERF_EF_UPDATE.
     pub(super) fn stop(&mut self, at: usize) {
         let event = self.events.all[at];
         if event.is_fixed() {
@@ -60,7 +60,7 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::StopDone);
     }
 
-    /// `x86_perf_event_update`.
+    /// Mirrors `x86_perf_event_update`.
     pub(super) fn update(&mut self, at: usize) {
         self.go(Path::Update);
         self.read_counter(at);
@@ -72,7 +72,7 @@ impl<C: Cpu> Guest<C> {
         self.events.all[at].update(now);
     }
 
-    /// `x86_pmu_start` with PERF_EF_RELOAD.
+    /// Mirrors `x86_pmu_start` with PERF_EF_RELOAD.
     fn start(&mut self, at: usize) {
         self.go(Path::Start);
         self.set_period(at, Some(Path::StartPeriodOver));
@@ -88,7 +88,7 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::StartReturn);
     }
 
-    /// `pmu_program`: an event that was just opened gets its counter ready.
+    /// Mirrors `pmu_program`: an event that was just opened gets its counter ready.
     pub(super) fn program(&mut self, at: usize) {
         let event = self.events.all[at];
         if event.is_fixed() {
@@ -106,7 +106,7 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::ProgramReturn);
     }
 
-    /// `x86_perf_event_set_period`; it goes `over` if the period is over.
+    /// Mirrors `x86_perf_event_set_period`; it goes `over` if the period is over.
     fn set_period(&mut self, at: usize, over: Option<Path>) {
         let event = &mut self.events.all[at];
         let (msr, next) = (event.counter_msr(), event.next_left());
@@ -116,7 +116,7 @@ impl<C: Cpu> Guest<C> {
         self.wrmsr(msr, next.value);
     }
 
-    /// `intel_pmu_enable_fixed` and `_disable_fixed`; `between` its read and its write.
+    /// Mirrors `intel_pmu_enable_fixed` and `_disable_fixed`; `between` its read and its write.
     fn set_fixed(&mut self, event: &Event, bits: u64, between: Path) {
         let shift = (usize::from(event.index.unwrap_or(0)) - FIXED) * 4;
         let ctrl = self.rdmsr(IA32_FIXED_CTR_CTRL);
@@ -162,7 +162,7 @@ impl<C: Cpu> Guest<C> {
         started
     }
 
-    /// `perf_adjust_freq_unthr_context`, at each tick.
+    /// Mirrors `perf_adjust_freq_unthr_context`, at each tick.
     pub(super) fn adjust_at_tick(&mut self) {
         // Its driver is on, and one event counts: the first always finds a counter.
         self.go(Path::TickAdjust);
@@ -213,7 +213,7 @@ impl<C: Cpu> Guest<C> {
         self.go(if moved.grows { grows } else { shrinks });
     }
 
-    /// The frequency part of `__perf_event_overflow`.
+    /// Mirrors the frequency part of `__perf_event_overflow`.
     pub(super) fn adjust_overflow(&mut self, at: usize, now: u64) {
         let (tick, hz, tsc_hz) = (self.tick_tsc, self.boot.freq_hz, self.tsc_hz);
         let event = &mut self.events.all[at];

@@ -55,7 +55,7 @@ impl Event {
         self.index.is_some_and(|index| usize::from(index) >= FIXED)
     }
 
-    /// `x86_perf_event_update` with the counter's value.
+    /// Mirrors `x86_perf_event_update` with the counter's value.
     #[inline]
     pub(super) fn update(&mut self, now: u64) {
         let delta = now.wrapping_sub(self.prev) & COUNTER_MASK;
@@ -64,7 +64,7 @@ impl Event {
         self.left = self.left.wrapping_sub(delta.cast_signed());
     }
 
-    /// `x86_perf_event_set_period` up to the write.
+    /// Mirrors `x86_perf_event_set_period` up to the write.
     #[inline]
     pub(super) fn next_left(&mut self) -> Next {
         let mut left = self.left;
@@ -82,12 +82,12 @@ impl Event {
         Next { value: self.prev & COUNTER_MASK, over, clamped: programmed != left }
     }
 
-    /// `perf_adjust_period`: moves the period by an eighth of the distance to `hz` overflows per second.
+    /// Mirrors `perf_adjust_period`: moves the period by an eighth of the distance to `hz` overflows per second.
     #[inline]
     pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) -> Move {
         let divisor = u128::from(elapsed.wrapping_mul(hz));
         let product = u128::from(count) * u128::from(tsc_hz);
-        // Else the quotient has more than 64 bits, or there is no divisor.
+        // Otherwise the quotient has more than 64 bits, or there is no divisor.
         let divided = product >> 64 < divisor;
         let wanted = if divided { (product / divisor).min(MAX_PERIOD as u128) as i64 } else { MAX_PERIOD };
         let delta = wanted - self.period;
@@ -97,17 +97,17 @@ impl Event {
     }
 }
 
-/// What a counter is set to.
+/// Settings of a counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Next {
     pub(super) value: u64,
-    /// Whether the period was over.
+    /// True if the period was over.
     pub(super) over: bool,
-    /// Whether what is left of it is more or less than can be written.
+    /// True if the rest of the period is outside the range that can be written.
     pub(super) clamped: bool,
 }
 
-/// How a period was moved.
+/// Change of a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
     pub(super) divided: bool,

@@ -57,7 +57,7 @@ impl Events {
         }
     }
 
-    /// Index in `all` of the `n`th active event.
+    /// Returns the index in `all` of the `n`th active event.
     pub(super) fn active(&self, n: usize) -> usize {
         usize::from(self.active[n])
     }
@@ -66,7 +66,7 @@ impl Events {
         self.active_count < self.enabled
     }
 
-    /// `rotate_ctx`.
+    /// Mirrors `rotate_ctx`.
     pub(super) fn rotate(&mut self, go: &mut impl FnMut(Path)) {
         go(Path::Rotate);
         self.head += 1;
@@ -76,7 +76,7 @@ impl Events {
         }
     }
 
-    /// `ctx_flexible_sched_in`: the longest prefix of the list that fits, then `x86_schedule_events`. Tells `go` its way.
+    /// Mirrors `ctx_flexible_sched_in`: the longest prefix of the list that fits, then `x86_schedule_events`. Tells `go` its way.
     pub(super) fn schedule(&mut self, go: &mut impl FnMut(Path)) {
         if self.enabled == 0 {
             self.active_count = 0;
@@ -102,12 +102,12 @@ impl Events {
         }
     }
 
-    /// Index of an event among the active ones.
+    /// Returns the index of an event among the active ones.
     pub(super) fn place_of(&self, at: usize) -> Option<usize> {
         self.active[..self.active_count].iter().position(|&active| usize::from(active) == at)
     }
 
-    /// `x86_pmu_del`: removes an active event.
+    /// Mirrors `x86_pmu_del`: removes an active event.
     pub(super) fn remove_active(&mut self, place: usize) {
         self.active.copy_within(place + 1..self.active_count, place);
         self.active_count -= 1;
@@ -167,7 +167,7 @@ impl Events {
         true
     }
 
-    /// Events with one choice first, then those of general-purpose counters, then those that may have either.
+    /// Assigns counters: events with one choice first, then those of general-purpose counters, then those that may have either.
     fn assign(&mut self, go: &mut impl FnMut(Path)) {
         let (mut fixed_used, mut gp) = (0_u64, 0_u8);
         go(Path::Anew);

@@ -42,19 +42,19 @@ impl Latency {
         self.max = self.max.max(other.max);
     }
 
-    /// Number of events.
+    /// Returns the number of events.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Histogram with two significant digits.
+    /// Returns a histogram with two significant digits.
     #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
         self.ns.histogram()
     }
 
-    /// Mean; `None` without events.
+    /// Returns the mean; `None` without events.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count() > 0).then(|| self.sum as f64 / self.count() as f64)

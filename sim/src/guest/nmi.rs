@@ -10,13 +10,13 @@ use super::state::{Guest, NOBODY};
 /// Maximum number of loops of the handler.
 const MOST_LOOPS: u32 = 100;
 
-/// How an entry of the log was taken.
+/// Result of taking an entry of the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logged {
     pub(super) fits: bool,
-    /// Whether its kind counts towards the target.
+    /// True if its kind counts towards the target.
     pub(super) wanted: bool,
-    /// Whether it is the one that meets it.
+    /// True if it is the entry that meets the target.
     pub(super) meets: bool,
 }
 
@@ -27,7 +27,7 @@ impl<C: Cpu> Guest<C> {
         if self.in_nmi {
             return;
         }
-        // Which nearly always is all there is to do.
+        // Nearly always nothing else is to be done.
         if self.cpu.now_at_exit() > self.limit {
             self.timed_out = true;
         }
@@ -70,7 +70,7 @@ impl<C: Cpu> Guest<C> {
         self.in_nmi = false;
     }
 
-    /// `pmi_account`; returns whether it ends as `tick_soon`.
+    /// Mirrors `pmi_account`; returns whether it ends as `tick_soon`.
     fn account(&mut self, tsc: [u64; 2], status: u64, rearmed: u64) -> bool {
         self.go(Path::Account);
         self.report.nmis += 1;
@@ -127,7 +127,8 @@ impl<C: Cpu> Guest<C> {
         Logged { fits, wanted, meets }
     }
 
-    /// `intel_pmu_handle_irq` with perf_v4_pmi=n, between GLOBAL_CTRL off and on. Returns the first STATUS and the rearmed counters.
+    /// Mirrors `intel_pmu_handle_irq` with perf_v4_pmi=n, between GLOBAL_CTRL off and on. Returns the first STATUS and the rearmed
+    /// counters.
     fn handle_pmi(&mut self) -> (u64, u64) {
         self.go(Path::Pmi);
         self.wrmsr_in_nmi(IA32_PERF_GLOBAL_CTRL, 0);
@@ -197,7 +198,7 @@ impl<C: Cpu> Guest<C> {
         rearmed
     }
 
-    /// `intel_pmu_save_and_restart`.
+    /// Mirrors `intel_pmu_save_and_restart`.
     fn restart(&mut self, at: usize) {
         let msr = self.events.all[at].counter_msr();
         self.go(Path::PmiCounter);
@@ -216,7 +217,7 @@ impl<C: Cpu> Guest<C> {
         self.wrmsr_in_nmi(msr, next.value);
     }
 
-    /// The driver has disabled the counters and reads them itself: only acknowledge the overflow.
+    /// Only acknowledges the overflow, because the driver has disabled the counters and reads them itself.
     fn count_late(&mut self, status: u64) {
         self.go(Path::PmiLate);
         self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);

@@ -12,7 +12,7 @@ use super::state::Guest;
 /// A call of a phase for one event, and the way to the next one.
 type Call<C> = fn(&mut Guest<C>, usize);
 
-/// The loop around the calls of a phase: to the first one, from one to the next, from the last one, and without any.
+/// Returns the loop around the calls of a phase: to the first one, from one to the next, from the last one, and without any.
 const fn loop_of(phase: u64) -> [Path; 4] {
     match phase {
         PHASE_PROGRAM => [Path::StatProgram, Path::StatProgramNext, Path::StatProgramLast, Path::StatProgramNone],
@@ -27,7 +27,7 @@ impl<C: Cpu> Guest<C> {
         self.boot.flags & FLAG_STAT_SETUP != 0
     }
 
-    /// `stat_begin`.
+    /// Mirrors `stat_begin`.
     pub(super) fn stat_begin(&mut self) {
         self.events.enabled = 0;
         self.events.active_count = 0;
@@ -35,7 +35,7 @@ impl<C: Cpu> Guest<C> {
         self.pmu_enable();
     }
 
-    /// `stat_tick`; returns false after the last cycle.
+    /// Mirrors `stat_tick`; returns false after the last cycle.
     pub(super) fn stat_tick(&mut self) -> bool {
         self.go(Path::StatTick);
         self.stat.ticks += 1;
@@ -123,7 +123,7 @@ impl<C: Cpu> Guest<C> {
         self.report.rotations += 1;
     }
 
-    /// A loop over all events, without accesses.
+    /// Executes a loop over all events, without accesses.
     fn go_for_events(&mut self, some: Path, each: Path) {
         if !self.events.all.is_empty() {
             self.go(some);
@@ -177,7 +177,7 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    /// `ctx_resched`, or `perf_rotate_context`.
+    /// Mirrors `ctx_resched`, or `perf_rotate_context`.
     fn resched(&mut self, rotate: bool) {
         self.go(Path::StatResched);
         let now = self.rdtsc().1;
@@ -216,7 +216,7 @@ impl<C: Cpu> Guest<C> {
         self.resched(false);
     }
 
-    /// `place_of`; the paths are of an event before it, of the event, of none, and of an empty list.
+    /// Mirrors `place_of`; the paths are of an event before it, of the event, of none, and of an empty list.
     fn place_of(&mut self, at: usize, [passed, found, none, empty]: [Path; 4]) -> Option<usize> {
         let place = self.events.place_of(at);
         self.go_times(passed, place.unwrap_or(self.events.active_count) as u64);

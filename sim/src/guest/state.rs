@@ -42,7 +42,7 @@ pub(super) enum Phase {
 /// Progress through set-ups and tear-downs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatSetup {
-    /// Whether events are set up.
+    /// True if events are set up.
     pub(super) counting: bool,
     /// Ticks since the last set-up or tear-down.
     pub(super) ticks: u64,
@@ -80,7 +80,7 @@ pub struct Guest<C> {
     pub(super) timed_out: bool,
     pub(super) timer: Timer,
     pub(super) next_tick: u64,
-    /// Of the timer, ns.
+    /// Interval of the timer, ns.
     pub(super) interval: u64,
     /// A tick of the timer as it was before it was set anew.
     pub(super) late_tick: bool,
@@ -92,7 +92,7 @@ pub struct Guest<C> {
     pub(super) user_ns: u64,
     /// A tick was taken since the last HLT.
     pub(super) woke: bool,
-    /// Of an idle guest.
+    /// Wake-ups of an idle guest.
     pub(super) wakes: u64,
     /// TSC at the begin of the rest.
     pub(super) stopped: u64,
@@ -121,11 +121,11 @@ pub struct GuestOutcome {
     pub held_at_tail_tick: Vec<u64>,
     /// NMI handler, entry to exit, ns.
     pub handler: Latency,
-    /// From the VMM's notice of the overflow to the entry of the handler, ns.
+    /// Time from the VMM's notice of the overflow to the entry of the handler, ns.
     pub delivery: Latency,
     /// Rotations and task switches, ns.
     pub rotation: Latency,
-    /// Whether the hard limit ended the guest.
+    /// True if the hard limit ended the guest.
     pub timed_out: bool,
     /// Virtual time, ns.
     pub ns: u64,
@@ -134,7 +134,7 @@ pub struct GuestOutcome {
 }
 
 impl<C: Cpu> Guest<C> {
-    /// A guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer; addresses are ignored.
+    /// Creates a guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer; addresses are ignored.
     #[must_use]
     pub fn new(mut cpu: C, boot: &BootPage, (timer, limit): (Timer, u64), tsc_khz: u64, work_unit: u64) -> Self {
         let events = Events::new(boot);
@@ -187,12 +187,12 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    /// Its CPU.
+    /// Returns its CPU.
     pub const fn cpu_mut(&mut self) -> &mut C {
         &mut self.cpu
     }
 
-    /// ns since the start of the simulation.
+    /// Returns the ns since the start of the simulation.
     pub fn now(&mut self) -> u64 {
         self.cpu.now()
     }
@@ -210,14 +210,14 @@ impl<C: Cpu> Guest<C> {
         self.cpu.goes(path, times);
     }
 
-    /// Executes what was gone.
+    /// Executes the instructions of the paths so far.
     #[inline]
     pub(super) fn spend(&mut self) {
         let owed = std::mem::take(&mut self.owed);
         self.cpu.execute(owed);
     }
 
-    /// Executes what was gone, and the instruction of an access.
+    /// Executes the instructions of the paths so far, and that of an access.
     #[inline]
     fn spend_for_access(&mut self) {
         self.go(Path::Access);
@@ -237,21 +237,21 @@ impl<C: Cpu> Guest<C> {
         value
     }
 
-    /// WRMSR where no NMI is taken.
+    /// Executes WRMSR where no NMI is taken.
     #[inline]
     pub(super) fn wrmsr_in_nmi(&mut self, msr: u32, value: u64) {
         self.spend_for_access();
         self.cpu.wrmsr(msr, value);
     }
 
-    /// RDMSR where no NMI is taken.
+    /// Executes RDMSR where no NMI is taken.
     #[inline]
     pub(super) fn rdmsr_in_nmi(&mut self, msr: u32) -> u64 {
         self.spend_for_access();
         self.cpu.rdmsr(msr)
     }
 
-    /// RDTSC, with the ns since the start of the simulation.
+    /// Executes RDTSC, with the ns since the start of the simulation.
     #[inline]
     pub(super) fn rdtsc(&mut self) -> (u64, u64) {
         self.spend();
@@ -284,7 +284,7 @@ impl<C: Cpu> Guest<C> {
         self.take_nmis();
     }
 
-    /// A doorbell from which the guest does not go on at once.
+    /// Rings a doorbell from which the guest does not go on at once.
     pub(super) fn ring(&mut self, code: u32) {
         self.spend_for_access();
         self.cpu.doorbell(code);
@@ -296,7 +296,7 @@ impl<C: Cpu> Guest<C> {
         self.take_nmis();
     }
 
-    /// `sched_in`.
+    /// Mirrors `sched_in`.
     pub(super) fn schedule(&mut self) {
         let (mut owed, cpu) = (0, &mut self.cpu);
         self.events.schedule(&mut |path| {
@@ -306,7 +306,7 @@ impl<C: Cpu> Guest<C> {
         self.owed += owed;
     }
 
-    /// `sched_rotate`.
+    /// Mirrors `sched_rotate`.
     pub(super) fn rotate(&mut self) {
         let (mut owed, cpu) = (0, &mut self.cpu);
         self.events.rotate(&mut |path| {

@@ -43,7 +43,7 @@ impl<C: Cpu> Guest<C> {
         self.late_tick || self.cpu.now() >= self.next_tick
     }
 
-    /// HLT up to the next tick or NMI, unless a tick is due before; returns false if the tail is over. Interrupts are off up to HLT.
+    /// Halts up to the next tick or NMI, unless a tick is due before; returns false if the tail is over. Interrupts are off up to HLT.
     fn halt_in_tail(&mut self) -> bool {
         if self.woke {
             if self.tick_is_due() {
@@ -59,7 +59,7 @@ impl<C: Cpu> Guest<C> {
         true
     }
 
-    /// The idle workload, unless a tick is due before it goes on.
+    /// Runs the idle workload, unless a tick is due before it goes on.
     fn halt_idle(&mut self) {
         if self.woke {
             if self.tick_is_due() {
@@ -73,7 +73,7 @@ impl<C: Cpu> Guest<C> {
         self.cpu.halt_until(self.next_tick);
     }
 
-    /// One unit of workload `io`, or the part of it before the next interrupt.
+    /// Runs one unit of workload `io`, or the part of it before the next interrupt.
     fn work_and_write(&mut self) {
         let left = self.work_unit - self.user_ns % self.work_unit;
         let spent = self.cpu.run_user(self.next_tick, left);
@@ -119,7 +119,7 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    /// The end of a tick that goes back to where it came from.
+    /// Runs the end of a tick that goes back to where it came from.
     pub(super) fn leave_tick(&mut self) {
         if self.phase == Phase::Measure {
             self.go(Path::LeaveMeasure);
@@ -148,7 +148,7 @@ impl<C: Cpu> Guest<C> {
         self.woke = true;
     }
 
-    /// `time_loop` of `guest/payload/c/loop.c`; a simulated NMI comes at accesses only.
+    /// Mirrors `time_loop` of `guest/payload/c/loop.c`; a simulated NMI comes at accesses only.
     fn time_loop(&mut self) {
         self.go(Path::TimeLoop);
         let begin = self.rdtsc().1;
@@ -245,7 +245,7 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    /// A tick of sampling; returns whether it goes on.
+    /// Runs a tick of sampling; returns whether it goes on.
     fn sample_on(&mut self, entry: [u64; 2]) -> bool {
         if self.target_met {
             self.go(Path::MeasureMet);
@@ -278,7 +278,7 @@ impl<C: Cpu> Guest<C> {
         !self.target_met
     }
 
-    /// `perf_rotate_context`, or sched-out and sched-in of the task: stops all events and starts those that fit.
+    /// Mirrors `perf_rotate_context`, or sched-out and sched-in of the task: stops all events and starts those that fit.
     fn reschedule(&mut self, [entry, entry_tsc]: [u64; 2], rotate: bool) {
         self.go(Path::Resched);
         self.pmu_disable();
@@ -373,7 +373,7 @@ impl<C: Cpu> Guest<C> {
         self.leave_tick();
     }
 
-    /// The report's figures.
+    /// Writes the report's figures.
     pub(super) fn publish(&mut self) {
         self.go(Path::Publish);
         if !self.events.all.is_empty() {

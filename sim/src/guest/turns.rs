@@ -14,13 +14,13 @@ impl<C: Cpu> Guest<C> {
         self.boot.flags & FLAG_TURNS != 0
     }
 
-    /// Whether it waits for its next turn.
+    /// Returns whether it waits for its next turn.
     #[must_use]
     pub fn rests(&self) -> bool {
         matches!(self.phase, Phase::Opened | Phase::Rest)
     }
 
-    /// Nothing is left to be sampled in this turn: the tick that ends it comes at once.
+    /// Makes the tick that ends the turn come at once, because nothing is left to be sampled in it.
     pub(super) fn tick_soon(&mut self) {
         if self.boot.tick_count > SOON {
             self.go(Path::Soon);
@@ -53,7 +53,7 @@ impl<C: Cpu> Guest<C> {
         self.stop_active(self.report.measure_end);
     }
 
-    /// `wait_for_turn`, up to the wait.
+    /// Mirrors `wait_for_turn`, up to the wait.
     pub(super) fn rest(&mut self, phase: Phase) {
         self.go(Path::WaitTimer);
         self.write_timer(0);
@@ -69,7 +69,7 @@ impl<C: Cpu> Guest<C> {
         self.phase = phase;
     }
 
-    /// A loop over all events.
+    /// Executes a loop over all events.
     fn go_for_all(&mut self, some: Path, each: Path) {
         if !self.events.all.is_empty() {
             self.go(some);
@@ -145,7 +145,7 @@ impl<C: Cpu> Guest<C> {
         std::mem::replace(&mut self.phase, Phase::Measure)
     }
 
-    /// What it left since its last turn began.
+    /// Returns the outcome since its last turn began.
     pub fn take_outcome(&mut self) -> GuestOutcome {
         GuestOutcome {
             ns: self.cpu.now().saturating_sub(self.began),

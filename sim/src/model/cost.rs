@@ -17,13 +17,13 @@ enum Kind {
 }
 
 impl Cost {
-    /// The same cost at each operation.
+    /// Returns a cost that is the same at each operation.
     #[must_use]
     pub const fn fixed(ns: u64) -> Self {
         Self(Kind::Fixed(ns))
     }
 
-    /// Equally spaced quantiles from minimum to maximum, ascending, at least one.
+    /// Creates a cost of equally spaced quantiles from minimum to maximum, ascending, at least one.
     pub(super) fn quantiles(ns: Vec<u64>) -> Self {
         match ns[..] {
             [only] => Self::fixed(only),
@@ -32,7 +32,7 @@ impl Cost {
         }
     }
 
-    /// Every quantile times `factor`, at most `most` ns.
+    /// Returns the cost with every quantile times `factor`, at most `most` ns.
     #[must_use]
     pub(super) fn scaled(&self, factor: f64, most: f64) -> Self {
         #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
@@ -43,8 +43,8 @@ impl Cost {
         }
     }
 
-    /// A random cost; uniform between neighbouring quantiles. One draw, of which the cost is an ascending function: arms that differ in a
-    /// cost differ as its distributions do.
+    /// Draws a random cost; uniform between neighbouring quantiles. One draw, of which the cost is an ascending function: arms that differ
+    /// in a cost differ as its distributions do.
     #[inline]
     pub fn sample(&self, stream: &mut Stream) -> u64 {
         match &self.0 {
@@ -57,7 +57,7 @@ impl Cost {
         }
     }
 
-    /// Sum of `n` random costs.
+    /// Draws the sum of `n` random costs.
     #[inline]
     pub fn sample_n(&self, n: u64, stream: &mut Stream) -> u64 {
         match &self.0 {
@@ -66,7 +66,7 @@ impl Cost {
         }
     }
 
-    /// Minimum.
+    /// Returns the minimum.
     #[must_use]
     pub fn smallest(&self) -> u64 {
         match &self.0 {

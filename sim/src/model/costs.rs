@@ -19,11 +19,11 @@ pub struct Costs {
     pub vmm: Cost,
     /// A write to the local APIC (LVTPC, EOI), handled in the kernel.
     pub apic: Cost,
-    /// From a host event's overflow in guest mode to the vPMU.
+    /// Time from a host event's overflow in guest mode to the vPMU.
     pub signal: Cost,
     /// Injection of a PMI: LVTPC, NMI, mask of LVTPC.
     pub inject: Cost,
-    /// From an entry with an interrupt to the first instruction of its handler.
+    /// Time from an entry with an interrupt to the first instruction of its handler.
     pub interrupt: Cost,
     /// Picoseconds of one instruction in ring 0.
     pub instruction_ps: u64,
@@ -51,15 +51,15 @@ pub struct Costs {
     pub read: Cost,
     /// A context switch of a thread that holds events, to and fro.
     pub switch: Cost,
-    /// What it costs more for each of them.
+    /// Additional cost for each of them.
     pub switch_held: Cost,
-    /// And more for each that runs.
+    /// Additional cost for each that runs.
     pub switch_running: Cost,
     /// Looking at a running event's count without a host call.
     pub peek: Cost,
     /// An expiry of a clock while the thread is in host code, or the guest in ring 0: an interrupt, and a record.
     pub expiry: Cost,
-    /// Of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
+    /// Costs of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
     pub mediated: Option<MediatedCosts>,
 }
 
@@ -192,7 +192,7 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
     })
 }
 
-/// The costs of a mediated PMU: both, or neither.
+/// Reads the costs of a mediated PMU: both, or neither.
 fn mediated(section: &mut Section<'_>) -> Result<Option<MediatedCosts>, String> {
     match (section.optional_cost("pmu-switch")?, section.optional_cost("register")?) {
         (Some(pmu_switch), Some(register)) => Ok(Some(MediatedCosts { pmu_switch, register })),

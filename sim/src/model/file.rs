@@ -62,7 +62,7 @@ pub struct ModelError {
 }
 
 impl Model {
-    /// The embedded model `name`.
+    /// Returns the embedded model `name`.
     ///
     /// # Errors
     /// No embedded model has this name.
@@ -122,7 +122,7 @@ impl Model {
         Ok(())
     }
 
-    /// Rate of an event by umask << 8 | event code.
+    /// Returns the rate of an event by umask << 8 | event code.
     #[must_use]
     pub fn rate(&self, code: u16) -> Rate {
         self.rates.get(&code).copied().unwrap_or(self.default_rate)

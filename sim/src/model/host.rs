@@ -9,7 +9,7 @@ const MAX_COUNTERS: u64 = 64;
 /// Other tasks of the host that preempt the vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others {
-    /// From the start of a slice to a preemption, ns.
+    /// Time from the start of a slice to a preemption, ns.
     pub every: Cost,
     /// Duration of a preemption, ns.
     pub length: Cost,

@@ -26,20 +26,20 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// In units of 2^-20.
+    /// Creates a rate in units of 2^-20.
     const fn new(rate: u64) -> Self {
-        // Of 0 and 1 it is not used, and would not fit.
+        // A rate of 0 or 1 does not use the reciprocal, which would not fit.
         Self { rate, reciprocal: if rate > 1 { ((1_u128 << 64) / rate as u128) as u64 } else { 0 } }
     }
 
-    /// Counts in `ns` (or in as many exits).
+    /// Returns the counts in `ns` (or in as many exits).
     #[inline]
     #[must_use]
     pub const fn counts(self, ns: u64) -> u64 {
         ((ns as u128 * self.rate as u128) >> RATE_SHIFT) as u64
     }
 
-    /// Minimum ns for `counts`; `u64::MAX` at rate 0.
+    /// Returns the least ns for `counts`; `u64::MAX` at rate 0.
     #[inline]
     #[must_use]
     pub fn ns_for(self, counts: u64) -> u64 {
@@ -88,7 +88,7 @@ pub(super) fn counts(section: &mut Section<'_>) -> Result<Counts, String> {
     Ok((base, default, rates))
 }
 
-/// Rate of `counts` per `per` ns or exits; `counts` is finite and not negative.
+/// Returns the rate of `counts` per `per` ns or exits; `counts` is finite and not negative.
 fn rate(counts: f64, per: f64) -> Rate {
     #[expect(clippy::cast_sign_loss, reason = "checked by the reader")]
     Rate::new((counts * f64::from(1 << RATE_SHIFT) / per).round().min(1e12) as u64)
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// After the ns of `ns_for`, and not before, the counts are reached.
+        /// The counts are reached after the ns of `ns_for`, and not before.
         #[test]
         fn ns_for_is_the_least(rate in 1..1u64 << 34, counts in 1..1u64 << 47) {
             let rate = Rate::new(rate);

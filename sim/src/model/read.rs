@@ -22,7 +22,7 @@ impl<'a> Section<'a> {
         Self { path: path.to_owned(), table, sources }
     }
 
-    /// `key` with its sections.
+    /// Returns `key` with its sections.
     pub(super) fn path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
@@ -79,7 +79,7 @@ impl<'a> Section<'a> {
         if self.table.contains_key(key) { self.section(key, read).map(Some) } else { Ok(None) }
     }
 
-    /// Value of constant `key` in `unit`; records its source.
+    /// Reads the value of constant `key` in `unit`; records its source.
     fn constant(&mut self, key: &str, unit: &str) -> Result<(String, Value), String> {
         let path = self.path(key);
         let value = self.section(key, |constant| {
@@ -93,7 +93,7 @@ impl<'a> Section<'a> {
         Ok((format!("{path}.{unit}"), value))
     }
 
-    /// The optional 95 % interval of a constant: for the reader; a simulation has no use for it.
+    /// Checks the optional 95 % interval of a constant, which is for the reader; a simulation has no use for it.
     fn interval(&mut self) -> Result<(), String> {
         let path = self.path("interval");
         let Some(list) = self.optional_list("interval")? else { return Ok(()) };
@@ -104,7 +104,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A finite number that is not negative.
+    /// Reads a finite number that is not negative.
     pub(super) fn number(&mut self, key: &str, unit: &str) -> Result<f64, String> {
         let (path, value) = self.constant(key, unit)?;
         number(&path, &value)
@@ -125,7 +125,7 @@ impl<'a> Section<'a> {
         if self.table.contains_key(key) { self.whole(key, unit, range).map(Some) } else { Ok(None) }
     }
 
-    /// A cost: ns, or equally spaced quantiles.
+    /// Reads a cost: ns, or equally spaced quantiles.
     pub(super) fn cost(&mut self, key: &str) -> Result<Cost, String> {
         let (path, value) = self.constant(key, "ns")?;
         let Value::Array(list) = value else { return Ok(Cost::fixed(ns(&path, &value)?)) };

@@ -5,7 +5,7 @@ use arch_pmu::intel::IntelCaps;
 use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH};
 use host_pmu::strategy::Strategy;
 use sim::guest::Timer;
-use sim::host::{Behind, Plan};
+use sim::host::{CounterSource, Plan};
 
 /// USR, OS and INT of a selector.
 const SAMPLES: u64 = 0x13_0000;
@@ -50,8 +50,8 @@ pub(crate) fn boot(events: &[(u64, u64, u64)], period: u64, target: u64, max_tic
 /// One vCPU of its own host.
 pub(crate) fn plan(strategy: &str, boot: &BootPage) -> Plan {
     let behind = match strategy {
-        "floor" => Behind::Floor,
-        name => Behind::Events(Strategy::preset(name).expect("a preset")),
+        "floor" => CounterSource::Floor,
+        name => CounterSource::Events(Strategy::preset(name).expect("a preset")),
     };
     Plan {
         behind,

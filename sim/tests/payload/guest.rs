@@ -36,7 +36,7 @@ pub(crate) struct Payload<C> {
     next_tick: u64,
     late_tick: bool,
     in_nmi: bool,
-    /// Of the interrupts under way: whether it came in a tick.
+    /// For each interrupt under way, whether it came in a tick.
     interrupted: Vec<bool>,
     charged: u64,
 }
@@ -153,7 +153,7 @@ impl<C: Cpu> Payload<C> {
         self.interrupt_if_due();
     }
 
-    /// What the payload reports, without the exchanges of the TSC at its start.
+    /// Returns the payload's report, without the exchanges of the TSC at its start.
     pub(crate) fn report(&self) -> Report {
         let report: Report = load(&self.machine, REPORT);
         let none = Report::default();

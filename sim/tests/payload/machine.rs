@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use object::{Object, ObjectSegment, ObjectSymbol};
 
-/// Where the payload and what it works with lies, and how much there is.
+/// Start and size of the memory that holds the payload and its data.
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 0x34_0000;
 /// Above the payload's own memory.
@@ -28,7 +28,7 @@ const RDI: usize = 7;
 const IF: u64 = 0x200;
 const CS_KERNEL: u64 = 0x08;
 
-/// What the code cannot do by itself.
+/// Operations of the code that need the machine around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Rdmsr(u32),
@@ -66,7 +66,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// At the payload's first instruction.
+    /// Creates a machine at the payload's first instruction.
     pub(crate) fn new() -> Self {
         let elf = object::File::parse(guest::PMU_PAYLOAD).expect("the payload is an ELF");
         let mut memory = vec![0; BYTES];

@@ -34,7 +34,7 @@ const TSC_KHZ: u64 = 2_000_000;
 const CASES: usize = 600;
 const WORK_UNIT: u64 = 4000;
 
-/// What a guest left at a rest or its end.
+/// Report and log that a guest left at a rest or its end.
 type Left = (Report, Vec<LogEntry>);
 
 /// The turns of a guest: how many samples each, and how long it waits before them.
@@ -194,7 +194,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Many overflows of a rare event between two ticks, which shorten its period to less than an eighth of what is left.
+/// Many overflows of a rare event between two ticks, which shorten its period to less than an eighth of the rest.
 fn shortened() -> Case {
     let mut boot = BootPage {
         gp_counters: 1,

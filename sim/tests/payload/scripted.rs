@@ -1,5 +1,5 @@
-//! A CPU that answers by chance: counters and STATUS of all kinds, NMIs at any exit, exits of any length. What it answers depends on its
-//! seed and on what it was asked, so two guests that ask the same are told the same.
+//! A CPU that answers by chance: counters and STATUS of all kinds, NMIs at any exit, exits of any length. Its answers depend on its seed
+//! and the questions only, so two guests with the same questions get the same answers.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use sim::vcpu::VcpuSide;
 const GLOBAL_STATUS: u32 = 0x38e;
 const FIXED_CTR_CTRL: u32 = 0x38d;
 
-/// What chance is like.
+/// Parameters of the random environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chances {
     pub(crate) seed: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Chances {
     pub(crate) overflows: u64,
     /// Bits of STATUS.
     pub(crate) counters: u64,
-    /// What a counter counts between two looks at it, at most, as a power of two. Now and then it is anything.
+    /// Counts of a counter between two looks at it, at most, as a power of two. Occasionally it is any number.
     pub(crate) counts: u32,
     /// Longest exit, ns.
     pub(crate) exit_ns: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Scripted {
     tsc_khz: u64,
     ps: u64,
     nmi: Option<u64>,
-    /// What was last written to a counter, and how far it came.
+    /// Last value written to each counter, and its progress since.
     counters: BTreeMap<u32, u64>,
     in_tick: bool,
 }
@@ -68,10 +68,10 @@ impl Scripted {
         match msr {
             GLOBAL_STATUS if self.below(1000) < self.chances.overflows => {
                 let all = self.chances.counters;
-                // Now and then of counters that nobody uses.
-                let of = if self.below(50) == 0 { u64::MAX } else { all };
-                let bits = self.random.next_u64() & self.random.next_u64() & of;
-                if bits == 0 { of & of.wrapping_neg() } else { bits }
+                // Occasionally it is that of an unused counter.
+                let mask = if self.below(50) == 0 { u64::MAX } else { all };
+                let bits = self.random.next_u64() & self.random.next_u64() & mask;
+                if bits == 0 { mask & mask.wrapping_neg() } else { bits }
             }
             GLOBAL_STATUS => 0,
             FIXED_CTR_CTRL => self.random.next_u64() & 0xfff,

@@ -1,4 +1,4 @@
-//! The instructions of each path, from what was executed on ways that are known.
+//! Solves for the instructions of each path, from the numbers executed on known ways.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Measured {
         }
     }
 
-    /// What is wrong with the table, and what would be right.
+    /// Returns what is wrong with the table, and the right numbers; `None` if it is right.
     pub(crate) fn verdict(&self) -> Option<String> {
         if let Some((ways, counts)) = &self.conflict {
             return Some(format!("{counts:?} instructions on one way, which needs more paths: {ways:?}"));
@@ -48,7 +48,7 @@ type Unexplained = Vec<(Ways, u64)>;
 /// finds, or the ways that no numbers explain.
 fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Unexplained> {
     let wrong = |ways: &Ways| -> i64 { ways.iter().map(|(path, n)| (path.instructions() * n).cast_signed()).sum() };
-    // In one equation for each way: what its paths' numbers have to grow by.
+    // Each way is one equation for the growth of its paths' numbers.
     let mut rows: Vec<(BTreeMap<Path, f64>, f64)> = Vec::new();
     for (ways, &count) in measured {
         let mut row: BTreeMap<Path, f64> = ways.iter().map(|(&path, &n)| (path, n as f64)).collect();
@@ -84,8 +84,8 @@ fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Unexplain
         .collect();
     let by_path: BTreeMap<Path, i64> = found.iter().copied().collect();
     let explained = |ways: &Ways| -> i64 {
-        let of = |path: &Path| by_path.get(path).copied().unwrap_or(path.instructions().cast_signed());
-        ways.iter().map(|(path, &n)| of(path) * n.cast_signed()).sum()
+        let instructions = |path: &Path| by_path.get(path).copied().unwrap_or(path.instructions().cast_signed());
+        ways.iter().map(|(path, &n)| instructions(path) * n.cast_signed()).sum()
     };
     let unexplained: Vec<_> = measured
         .iter()

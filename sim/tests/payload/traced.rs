@@ -28,7 +28,7 @@ pub(crate) enum Asked {
 /// Ways gone, and how often.
 pub(crate) type Ways = BTreeMap<Path, u64>;
 
-/// One thing asked, and what was executed since the one before.
+/// One request, and the instructions executed since the one before.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) asked: Asked,

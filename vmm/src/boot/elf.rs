@@ -1,4 +1,4 @@
-//! What a loader needs of an ELF file, 32 or 64 bits, checked against the file's length.
+//! Reads the parts of an ELF file, 32 or 64 bits, that a loader needs, checked against the file's length.
 //!
 //! Only x86 executables at fixed addresses are taken. Source: System V ABI, chapters 4 and 5.
 
@@ -21,7 +21,7 @@ pub struct Load {
     pub file: Range<usize>,
     /// Size in memory, at least the size in the file; the rest is zero.
     pub memory_size: u64,
-    /// Whether it may be executed.
+    /// True if it may be executed.
     pub executable: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct Code {
 /// An executable taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elf {
-    /// Whether the container is ELF64; an ELF32 container can hold 64-bit code all the same.
+    /// True if the container is ELF64; an ELF32 container can hold 64-bit code all the same.
     pub is_64: bool,
     /// Entry point as the header has it.
     pub entry: u64,
-    /// What to load.
+    /// Segments to load.
     pub loads: Vec<Load>,
     /// Executable sections, or the executable segments of a file without sections.
     pub code: Vec<Code>,
@@ -50,7 +50,7 @@ pub struct Elf {
 }
 
 impl Elf {
-    /// Whether the file claims to be ELF at all.
+    /// Returns whether the file claims to be ELF at all.
     #[must_use]
     pub fn is_elf(bytes: &[u8]) -> bool {
         bytes.starts_with(&elf::ELFMAG)
@@ -168,7 +168,7 @@ fn code<H: FileHeader<Endian = Endianness>>(
     Ok((code, symbols))
 }
 
-/// `offset..offset + size` if it lies within the file.
+/// Returns `offset..offset + size` if it lies within the file.
 fn file_range(offset: u64, size: u64, length: usize) -> Result<Range<usize>, LoadError> {
     if size == 0 {
         return Ok(0..0);
@@ -180,7 +180,7 @@ fn file_range(offset: u64, size: u64, length: usize) -> Result<Range<usize>, Loa
     }
 }
 
-/// An ELF file's segments at their physical addresses.
+/// Returns an ELF file's segments at their physical addresses.
 pub(super) fn elf_segments(elf: &Elf) -> Vec<Segment> {
     let loads = elf.loads.iter();
     loads
@@ -193,7 +193,7 @@ pub(super) fn elf_segments(elf: &Elf) -> Vec<Segment> {
         .collect()
 }
 
-/// The physical address of the entry point, which files give as a virtual or as a physical address.
+/// Returns the physical address of the entry point, which files give as a virtual or as a physical address.
 pub(super) fn physical_entry(elf: &Elf) -> Result<u64, LoadError> {
     let entry = elf.entry;
     let within = |start: u64, size: u64| entry.checked_sub(start).filter(|&offset| offset < size);

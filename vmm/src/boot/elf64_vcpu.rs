@@ -69,7 +69,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The entry for `address` in a table with `1 << last` bytes per entry.
+    /// Returns the entry for `address` in a table with `1 << last` bytes per entry.
     fn slot(&mut self, address: u64, last: u32) -> Result<&mut Entry, LoadError> {
         let (mut table, mut shift) = (0, 39);
         while shift > last {
@@ -90,13 +90,13 @@ impl Tables {
         Ok(&mut self.0[table][(address >> last & 0x1ff) as usize])
     }
 
-    /// Size of the tables.
+    /// Returns the size of the tables.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.0.len() as u64 * PAGE
     }
 
-    /// The tables' bytes when they are placed at the page-aligned address `base`, the first one for CR3.
+    /// Returns the tables' bytes when they are placed at the page-aligned address `base`, the first one for CR3.
     #[must_use]
     pub fn place(&self, base: u64) -> Vec<u8> {
         let word = |entry: &Entry| match *entry {
@@ -109,7 +109,7 @@ impl Tables {
     }
 }
 
-/// Flat 64-bit segments and paging by `cr3`; no descriptor table is valid, interrupts are off.
+/// Sets flat 64-bit segments and paging by `cr3`; no descriptor table is valid, interrupts are off.
 pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, cr3: u64) {
     let data = segment(0x10, DATA, false);
     sregs.cs = segment(0x08, CODE, true);
@@ -118,7 +118,7 @@ pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, cr3: u64) {
     (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) = (0x8000_0011, cr3, 1 << 5, 1 << 10 | 1 << 8);
 }
 
-/// Registers at the first instruction; there is no stack.
+/// Returns the registers at the first instruction; there is no stack.
 #[must_use]
 pub fn registers(rip: u64) -> kvm_regs {
     kvm_regs { rip, rflags: 2, ..kvm_regs::default() }
@@ -134,7 +134,7 @@ mod tests {
         Segment { address, virtual_address, file: 0..0, memory_size }
     }
 
-    /// What a processor finds.
+    /// Translates an address as a processor does.
     fn walk(bytes: &[u8], base: u64, address: u64) -> Option<u64> {
         let mut table = base;
         for shift in [39, 30, 21, 12] {

@@ -7,7 +7,7 @@ pub(super) const CODE: u8 = 11;
 /// Type of a data segment: read, write, accessed.
 pub(super) const DATA: u8 = 3;
 
-/// A segment of 64-bit code if `long`, else of 32 bits.
+/// Creates a segment of 64-bit code if `long`, else of 32 bits.
 pub(super) fn segment(selector: u16, type_: u8, long: bool) -> kvm_segment {
     kvm_segment {
         selector,

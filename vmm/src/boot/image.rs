@@ -1,4 +1,4 @@
-//! From an image's bytes to a plan: what to copy where, and how to enter.
+//! Makes a plan from an image's bytes: what to copy where, and how to enter.
 //!
 //! A multiboot 1 header, if there is one, decides; else the file must be ELF. Nothing is copied or allocated by what
 //! the file claims: a plan refers to ranges of the file and has been checked against the guest's memory.
@@ -14,18 +14,17 @@ pub const MAX_MEMORY: u64 = 3 << 30;
 /// Least guest memory: the first megabyte and room for an image.
 pub const MIN_MEMORY: u64 = 2 << 20;
 
-/// What to copy and how to enter.
+/// Segments to copy, and the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadPlan {
     /// Ascending, without overlap, within guest memory.
     pub segments: Vec<Segment>,
-    /// How to enter.
+    /// Entry of the image.
     pub entry: Entry,
     ram: u64,
 }
 
-/// Where the loader's own additions go first: above the real-mode vectors and start-up code of other CPUs, below the
-/// EBDA.
+/// Range for the loader's own additions: above the real-mode vectors and start-up code of other CPUs, below the EBDA.
 const LOW: Range<u64> = 0x9000..0x9_f000;
 
 impl LoadPlan {
@@ -81,8 +80,8 @@ impl LoadPlan {
         Ok(())
     }
 
-    /// The page-aligned address of `size` bytes of memory below 4 GiB that no segment uses: low memory if it fits
-    /// there, else the first gap above.
+    /// Returns the page-aligned address of `size` bytes of memory below 4 GiB that no segment uses: low memory if it fits there, else the
+    /// first gap above.
     ///
     /// # Errors
     /// [`LoadError::NoRoom`].

@@ -1,4 +1,4 @@
-//! Where things lie in the payload's guest-physical memory, which is identity-mapped.
+//! Layout of the payload's guest-physical memory, which is identity-mapped.
 //!
 //! ```text
 //! 0x0000_1000  GDT, IDT
@@ -38,49 +38,49 @@ pub const MAX_LOG: u64 = 1 << 20;
 pub struct VcpuBlock(u64);
 
 impl VcpuBlock {
-    /// The block of vCPU `cpu`.
+    /// Returns the block of vCPU `cpu`.
     #[must_use]
     pub const fn of(cpu: usize) -> Self {
         Self(VCPUS + cpu as u64 * VCPU_STRIDE)
     }
 
-    /// The boot page.
+    /// Returns the address of the boot page.
     #[must_use]
     pub const fn boot_page(self) -> u64 {
         self.0
     }
 
-    /// The report.
+    /// Returns the address of the report.
     #[must_use]
     pub const fn report(self) -> u64 {
         self.0 + PAGE
     }
 
-    /// The page ring 3 may write; its stack follows.
+    /// Returns the address of the page ring 3 may write; its stack follows.
     #[must_use]
     pub const fn user_page(self) -> u64 {
         self.0 + 2 * PAGE
     }
 
-    /// Top of the ring-3 stack.
+    /// Returns the top of the ring-3 stack.
     #[must_use]
     pub const fn user_stack_top(self) -> u64 {
         self.0 + 5 * PAGE
     }
 
-    /// Task state segment.
+    /// Returns the address of the task state segment.
     #[must_use]
     pub const fn tss(self) -> u64 {
         self.0 + 5 * PAGE
     }
 
-    /// Top of the ring-0 stack.
+    /// Returns the top of the ring-0 stack.
     #[must_use]
     pub const fn stack_top(self) -> u64 {
         self.0 + 11 * PAGE
     }
 
-    /// Top of the NMI stack (IST1).
+    /// Returns the top of the NMI stack (IST1).
     #[must_use]
     pub const fn nmi_stack_top(self) -> u64 {
         self.0 + 15 * PAGE
@@ -95,25 +95,25 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Bounded by [`MAX_VCPUS`] and [`MAX_LOG`].
+    /// Creates a layout, bounded by [`MAX_VCPUS`] and [`MAX_LOG`].
     #[must_use]
     pub fn new(vcpus: usize, log_entries: u64) -> Self {
         Self { vcpus: vcpus.clamp(1, MAX_VCPUS), log_entries: log_entries.clamp(1, MAX_LOG) }
     }
 
-    /// Number of vCPUs.
+    /// Returns the number of vCPUs.
     #[must_use]
     pub const fn vcpus(&self) -> usize {
         self.vcpus
     }
 
-    /// Log entries per vCPU.
+    /// Returns the number of log entries per vCPU.
     #[must_use]
     pub const fn log_entries(&self) -> u64 {
         self.log_entries
     }
 
-    /// The log of vCPU `cpu`.
+    /// Returns the address of the log of vCPU `cpu`.
     #[must_use]
     pub fn log(&self, cpu: usize) -> u64 {
         VCPUS + self.vcpus as u64 * VCPU_STRIDE + cpu as u64 * self.log_bytes()
@@ -123,7 +123,7 @@ impl Layout {
         (self.log_entries * 8 * LogEntry::COUNT as u64).next_multiple_of(PAGE)
     }
 
-    /// All memory, a multiple of 2 MiB.
+    /// Returns the size of all memory, a multiple of 2 MiB.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.log(self.vcpus).next_multiple_of(0x20_0000)

@@ -69,7 +69,7 @@ impl Header {
         Ok(None)
     }
 
-    /// What to load, and the entry.
+    /// Returns the segments to load, and the entry.
     pub(super) fn segments(&self, image: &[u8]) -> Result<(Vec<Segment>, Entry), LoadError> {
         if let Some(addresses) = self.addresses {
             return addresses.segments(self.offset, image.len());
@@ -162,7 +162,7 @@ const MIB: u64 = 1 << 20;
 const FLAGS: u32 = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 9;
 
 impl Information<'_> {
-    /// Bytes that [`Information::build`] makes, wherever they go.
+    /// Returns the number of bytes that [`Information::build`] makes, wherever they go.
     ///
     /// # Errors
     /// As [`Information::build`].
@@ -170,7 +170,7 @@ impl Information<'_> {
         Ok(self.build(0)?.len() as u64)
     }
 
-    /// The information structure and all it points to, in one piece to be placed at the page-aligned address `at`.
+    /// Builds the information structure and all it points to, in one piece to be placed at the page-aligned address `at`.
     ///
     /// # Errors
     /// [`LoadError::Information`] if a text has a NUL byte, or the piece does not end below 4 GiB.
@@ -230,7 +230,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Guest-physical address of the next byte.
+    /// Returns the guest-physical address of the next byte.
     fn here(&self) -> Result<u32, LoadError> {
         let length = u32::try_from(self.bytes.len()).map_err(|_| too_large())?;
         self.at.checked_add(length).ok_or_else(too_large)
@@ -289,7 +289,7 @@ mod tests {
         words.iter().chain(fields).flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// A header 16 bytes into the file, which is loaded to 1 MiB whole.
+    /// Creates a file whose header is 16 bytes into it, which is loaded to 1 MiB whole.
     fn flat(fields: &[u32; 5], length: usize) -> Vec<u8> {
         let mut file = vec![0; 16];
         file.extend(header(ADDRESSES, fields));

@@ -10,7 +10,7 @@ const CR0: u64 = 0x11;
 /// RFLAGS: the bit that reads as one.
 const RFLAGS: u64 = 2;
 
-/// Flat 32-bit segments; no descriptor table is valid.
+/// Sets flat 32-bit segments; no descriptor table is valid.
 pub fn enter_protected_mode(sregs: &mut kvm_sregs) {
     let data = segment(0x10, DATA, false);
     sregs.cs = segment(0x08, CODE, false);
@@ -18,7 +18,7 @@ pub fn enter_protected_mode(sregs: &mut kvm_sregs) {
     (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) = (CR0, 0, 0, 0);
 }
 
-/// Registers at the first instruction.
+/// Returns the registers at the first instruction.
 #[must_use]
 pub fn registers(eip: u32, eax: u32, ebx: u32) -> kvm_regs {
     kvm_regs { rip: eip.into(), rax: eax.into(), rbx: ebx.into(), rflags: RFLAGS, ..kvm_regs::default() }

@@ -14,10 +14,10 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 use super::layout::{GDT, IDT, IMAGE, IMAGE_END, Layout, PAGE, VCPU_STRIDE, VCPUS, VcpuBlock};
 use super::payload_vcpu::{self, Access, GDT_ENTRIES, TooMuchMemory};
 
-/// Why a payload cannot be loaded.
+/// Reason why a payload cannot be loaded.
 #[derive(Debug, Error)]
 pub enum PayloadError {
-    /// Not the ELF image the payload's build makes.
+    /// The file is not the ELF image that the payload's build makes.
     #[error("the payload is no ELF image: {0}")]
     Elf(#[from] object::Error),
     /// A symbol the machine needs is not there.
@@ -26,7 +26,7 @@ pub enum PayloadError {
     /// A segment lies outside its place.
     #[error("a payload segment at {0:#x} lies outside of its place in memory")]
     Misplaced(u64),
-    /// Too much memory.
+    /// The guest has too much memory.
     #[error(transparent)]
     Memory(#[from] TooMuchMemory),
     /// Guest memory could not be written.
@@ -133,7 +133,8 @@ fn rights(flags: SegmentFlags) -> Access {
     Access { read: true, write: p_flags.0 & elf::PF_W.0 != 0, execute: p_flags.0 & elf::PF_X.0 != 0, user: false }
 }
 
-/// The image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are nobody's.
+/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are not
+/// accessible.
 fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, layout: &Layout) -> Access {
     if page == 0 {
         return Access::default();
@@ -149,7 +150,7 @@ fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, 
     if is_user { Access::USER_DATA } else { Access::KERNEL_DATA }
 }
 
-/// The report of vCPU `cpu`, if it ran at all, and its log.
+/// Returns the report of vCPU `cpu`, if it ran at all, and its log.
 ///
 /// The payload fills its report at the end. If it did not get there (`complete` is false), the log shows its progress: the
 /// entries with a kind, without a last one that is half written.
@@ -198,7 +199,7 @@ pub(crate) fn begin_turn(
             write_words(memory, field("flags"), &[flags])?;
         }
     }
-    // Entries of a log that was not finished are known by what is not 0.
+    // Entries of an unfinished log are recognized by a kind other than 0.
     write_words(memory, layout.log(cpu), &vec![0; logged * LogEntry::COUNT])?;
     if let Some(report) = read::<Report>(memory, block.report(), 1)?.pop() {
         let Report { magic, syncs, sync_before, sync_after, .. } = report;
@@ -210,7 +211,7 @@ pub(crate) fn begin_turn(
     Ok(())
 }
 
-/// The conformance payload's report of vCPU `cpu`, if it began.
+/// Returns the conformance payload's report of vCPU `cpu`, if it began.
 pub(crate) fn harvest_conformance(
     memory: &GuestMemoryMmap,
     cpu: usize,
@@ -219,7 +220,7 @@ pub(crate) fn harvest_conformance(
     Ok(report.filter(|report| report.magic == CONFORMANCE_MAGIC).map(Box::new))
 }
 
-/// Guest memory of a layout.
+/// Allocates the guest memory of a layout.
 pub(crate) fn allocate(layout: &Layout) -> Result<GuestMemoryMmap, vm_memory::mmap::FromRangesError> {
     let size = layout.memory().next_multiple_of(PAGE) as usize;
     GuestMemoryMmap::from_ranges(&[(GuestAddress(0), size)])

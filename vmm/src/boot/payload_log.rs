@@ -21,8 +21,8 @@ impl PayloadLog {
         Self { memory: memory.clone(), layout }
     }
 
-    /// Ticks of the NMI handler's runs that vCPU `cpu` logged from entry `next` on, which moves behind them. An entry that is half
-    /// written is left for the next look.
+    /// Returns the ticks of the NMI handler's runs that vCPU `cpu` logged from entry `next` on, which moves behind them. An entry that is
+    /// half written is left for the next look.
     pub fn handler_ticks(&self, cpu: usize, next: &mut u64) -> Vec<u64> {
         let room = self.layout.log_entries().saturating_sub(*next).min(MOST);
         let at = self.layout.log(cpu) + *next * (LogEntry::COUNT * 8) as u64;

@@ -22,7 +22,7 @@ const NO_EXECUTE: u64 = 1 << 63;
 const TABLE: u64 = PRESENT | WRITE | USER;
 const ENTRIES: u64 = 512;
 
-/// Who may do what with a page.
+/// Permissions of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Anybody at all; the page is not mapped otherwise.
@@ -64,7 +64,7 @@ impl Access {
 #[error("{0} bytes of guest memory need more page tables than there is room for; use fewer vCPUs or samples")]
 pub struct TooMuchMemory(pub u64);
 
-/// Page tables that identity-map `memory` bytes, as (address, words) of each table that is not empty.
+/// Returns page tables that identity-map `memory` bytes, as (address, words) of each table that is not empty.
 pub fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u64, Vec<u64>)>, TooMuchMemory> {
     let pages = memory / PAGE;
     let leaves = pages.div_ceil(ENTRIES);
@@ -88,7 +88,7 @@ pub fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u
     Ok(tables)
 }
 
-/// An interrupt gate to `handler` in ring 0; vector 2 runs on the NMI stack (IST1).
+/// Returns an interrupt gate to `handler` in ring 0; vector 2 runs on the NMI stack (IST1).
 #[must_use]
 pub fn gate(vector: usize, handler: u64) -> [u64; 2] {
     let ist = u64::from(vector == 2);
@@ -98,11 +98,11 @@ pub fn gate(vector: usize, handler: u64) -> [u64; 2] {
 
 /// Bytes of a TSS with its I/O permission bitmap.
 pub const TSS_BYTES: usize = 0x200;
-/// Where the bitmap begins.
+/// Offset of the I/O bitmap.
 const IO_BITMAP: usize = 104;
 
-/// A 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost on hosts
-/// where ring 3 runs with the host's own flags.)
+/// Returns a 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost on hosts where ring 3
+/// runs with the host's own flags.)
 #[must_use]
 pub fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
     let mut tss = [0; TSS_BYTES];

@@ -1,9 +1,9 @@
 //! RDPMC of an image, rewritten so that it reaches a userspace vPMU.
 //!
-//! Without a vPMU of KVM's own RDPMC is #GP in a guest, without an exit to the VMM. RDMSR (`0F 32`) differs from RDPMC
-//! (`0F 33`) in one byte, takes its index in ECX and gives its result in EDX:EAX alike, and does exit through the MSR
-//! filter. So each RDPMC in an image becomes an RDMSR; its site is remembered, and at an exit RIP distinguishes a
-//! rewritten RDPMC from a true RDMSR of the same index.
+//! Without a vPMU of KVM's own RDPMC is #GP in a guest, without an exit to the VMM. RDMSR (`0F 32`) differs from RDPMC (`0F 33`) in one
+//! byte, takes its index in ECX and gives its result in EDX:EAX alike, and does exit through the MSR filter. Each RDPMC in an image
+//! therefore becomes an RDMSR; its site is remembered, and at an exit RIP distinguishes a rewritten RDPMC from a true RDMSR of the same
+//! index.
 //!
 //! # What is an instruction
 //! The byte pair `0F 33` is common within immediates, displacements and data, so the code is disassembled. Each
@@ -75,7 +75,7 @@ pub(super) fn rewrite_by(image: &mut [u8], in_section: InSection) -> Result<Vec<
 /// Finds the RDPMCs of a section: the section, its bytes, 32 or 64, the image's symbols, and the list that takes the sites.
 pub(super) type InSection = fn(&Code, &[u8], u32, &[u64], &mut Vec<Site>);
 
-/// The RDPMCs of an ELF image.
+/// Finds the RDPMCs of an ELF image.
 fn find(image: &[u8], elf: &Elf, in_section: InSection) -> Result<Vec<Site>, LoadError> {
     // Each byte is decoded a bounded number of times only if no two sections share it.
     let mut ranges: Vec<_> = elf.code.iter().map(|code| code.file.clone()).collect();
@@ -96,7 +96,7 @@ fn find(image: &[u8], elf: &Elf, in_section: InSection) -> Result<Vec<Site>, Loa
     Ok(sites)
 }
 
-/// Whether code in a 32-bit container is 64-bit code.
+/// Returns whether code in a 32-bit container is 64-bit code.
 fn is_64_bit(bytes: &[u8]) -> bool {
     let mut decoder = Decoder::new(32, bytes, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -166,7 +166,7 @@ mod tests {
 
     const BASE: u64 = 0x10_0000;
 
-    /// Addresses of the sites, after checking that exactly their bytes have changed.
+    /// Returns the addresses of the sites, after checking that exactly their bytes have changed.
     fn sites(elf: &TestElf) -> Vec<u64> {
         let before = elf.bytes();
         let mut after = before.clone();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(sites(&elf), [BASE + 2]);
     }
 
-    /// A function as a compiler makes it: in 64-bit code its moves have REX prefixes.
+    /// Creates a function as a compiler makes it: in 64-bit code its moves have REX prefixes.
     fn function(is_64: bool) -> Vec<u8> {
         let mut code = Vec::new();
         for _ in 0..8 {

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// More loadable segments or executable sections than any real kernel has.
 pub const MAX_PARTS: usize = 1024;
 
-/// Why an image cannot be booted.
+/// Reason why an image cannot be booted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// Neither a multiboot header nor ELF.
@@ -14,10 +14,10 @@ pub enum LoadError {
     /// The ELF file is broken or not for us.
     #[error("the ELF image cannot be loaded: {0}")]
     Elf(&'static str),
-    /// The multiboot header is broken or asks for what is not there.
+    /// The multiboot header is broken or asks for something that is not there.
     #[error("the multiboot image cannot be loaded: {0}")]
     Multiboot(&'static str),
-    /// Too many segments or sections.
+    /// The file has too many segments or sections.
     #[error("the image has more than {} loadable segments or executable sections", MAX_PARTS)]
     TooManyParts,
     /// A part lies outside of the file.
@@ -49,13 +49,13 @@ pub enum LoadError {
         /// First shared guest-physical address.
         address: u64,
     },
-    /// The entry point is not in what is loaded.
+    /// The entry point is not in a loaded segment.
     #[error("the entry point {entry:#x} is not in any loaded segment")]
     Entry {
         /// The entry point as the image has it.
         entry: u64,
     },
-    /// No place is left for what the loader adds.
+    /// No place is left for the loader's own additions.
     #[error("no {size:#x} bytes of guest memory are left beside the image; give more with --memory")]
     NoRoom {
         /// Size wanted.
@@ -75,12 +75,12 @@ pub struct Segment {
     pub virtual_address: u64,
     /// The file's bytes that go there.
     pub file: Range<usize>,
-    /// Size in memory; what the file does not fill is zero.
+    /// Size in memory; bytes beyond the file's are zero.
     pub memory_size: u64,
 }
 
 impl Segment {
-    /// First guest-physical address after it.
+    /// Returns the first guest-physical address after it.
     #[must_use]
     pub const fn end(&self) -> u64 {
         // Cannot overflow: a plan's segments lie in memory.

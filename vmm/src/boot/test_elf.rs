@@ -18,7 +18,7 @@ pub(crate) struct TestElf {
     pub(crate) kind: u16,
     pub(crate) entry: u64,
     pub(crate) parts: Vec<Part>,
-    /// Whether there are section headers.
+    /// True if there are section headers.
     pub(crate) sections: bool,
     /// Function symbols.
     pub(crate) symbols: Vec<u64>,
@@ -54,7 +54,7 @@ impl TestElf {
         self
     }
 
-    /// File offset of the bytes of part `index`.
+    /// Returns the file offset of the bytes of part `index`.
     pub(crate) fn offset(&self, index: usize) -> usize {
         let before: usize = self.parts[..index].iter().map(|part| part.bytes.len()).sum();
         self.header_size() + self.parts.len() * self.segment_size() + before
@@ -68,7 +68,7 @@ impl TestElf {
         if self.is_64 { 56 } else { 32 }
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let symbols_at = self.offset(self.parts.len());
         let symbol_size = if self.is_64 { 24 } else { 16 };
@@ -140,7 +140,7 @@ impl Out {
         self
     }
 
-    /// A field as wide as the class.
+    /// Writes a field as wide as the class.
     fn long(&mut self, value: u64) -> &mut Self {
         if self.is_64 {
             self.file.extend_from_slice(&value.to_le_bytes());

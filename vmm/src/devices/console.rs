@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::complaints::{Complaints, Watch};
+use super::oops::{Complaints, Watch};
 use super::output::{Capped, OUTPUT_LIMIT, Output};
 
 /// Bytes that wait at most; then the guest waits.

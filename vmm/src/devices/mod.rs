@@ -7,12 +7,12 @@
 
 pub mod board;
 pub mod bus;
-pub mod complaints;
 pub mod console;
 pub mod debug_exit;
 pub mod doorbell;
 pub mod fw_cfg;
 pub mod linux_board;
+pub mod oops;
 pub mod output;
 mod pc;
 pub mod serial;

@@ -15,7 +15,7 @@ pub struct Capability {
     pub number: u32,
     /// The name in the KVM API document.
     pub name: &'static str,
-    /// Whether the userspace vPMU needs it.
+    /// True if the userspace vPMU needs it.
     pub needed: bool,
     /// Its use here.
     pub purpose: &'static str,

@@ -5,8 +5,8 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use crate::sample::{ExitKind, Past};
 use crate::sys;
 
-/// Why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay in `kvm_run`,
-/// so that an exit fits two registers.
+/// Reason why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay in `kvm_run`, so
+/// that an exit fits two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// RDMSR of a filtered MSR.
@@ -70,7 +70,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// KVM_RUN. Returns the exit and the host's TSC at its return.
+    /// Calls KVM_RUN. Returns the exit and the host's TSC at its return.
     #[inline]
     pub(crate) fn next(fd: &mut VcpuFd) -> (Self, u64) {
         let result = fd.run();
@@ -86,8 +86,8 @@ impl Exit {
         (exit, at)
     }
 
-    /// Exits other than those of MSRs; `None` if only `kvm_run` has the reason. Apart, since their registers would be saved at
-    /// each exit of an MSR.
+    /// Reads exits other than those of MSRs; `None` if only `kvm_run` has the reason. Apart, since their registers would be saved at each
+    /// exit of an MSR.
     #[inline(never)]
     fn rarer(result: &Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Self> {
         Some(match result {
@@ -105,7 +105,7 @@ impl Exit {
         })
     }
 
-    /// Its kind to a recording; `None`: the guest did not make it.
+    /// Returns its kind to a recording; `None`: the guest did not make it.
     pub(crate) const fn kind(self) -> Option<ExitKind> {
         match self {
             Self::Interrupted | Self::Failed { .. } => None,
@@ -121,7 +121,7 @@ impl Exit {
         }
     }
 
-    /// Whether RIP may be past the instruction that made it.
+    /// Returns whether RIP may be past the instruction that made the exit.
     pub(crate) const fn past(self) -> Past {
         match self {
             Self::MemoryWrite { .. } => Past::Yes,

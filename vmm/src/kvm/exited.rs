@@ -1,9 +1,9 @@
-//! A vCPU of KVM's, as the answer to an exit needs it.
+//! The vCPU state that an exit handler may read or change.
 
 use kvm_ioctls::VcpuFd;
 
-use super::foreign::{OneMsr, Registers};
 use super::handle::ExitedVcpu;
+use super::other_msrs::{OneMsr, Registers};
 use crate::sys;
 
 /// A vCPU of KVM's behind an exit.

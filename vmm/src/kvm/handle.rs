@@ -5,13 +5,13 @@ use host_pmu::side::HostPmu;
 use arch_pmu::Vpmu;
 
 use super::exit::Exit;
-use super::foreign::{ForeignMsrs, Registers};
+use super::other_msrs::{OtherMsrs, Registers};
 use super::stats::LoopStats;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
 use crate::sample::ReturnKind;
 
-/// What the loop does after an exit.
+/// Next step of the loop after an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Enter the guest again.
@@ -24,11 +24,11 @@ pub(super) enum Action {
 
 /// The vCPU behind an exit: its access's data in `kvm_run`, and its registers.
 pub(super) trait ExitedVcpu: Registers {
-    /// Bytes of a port access.
+    /// Returns the bytes of a port access.
     fn port_data(&mut self) -> &mut [u8];
-    /// Bytes of a memory access.
+    /// Returns the bytes of a memory access.
     fn memory_data(&mut self) -> &mut [u8];
-    /// The instruction that KVM could not emulate, after an internal error; empty if KVM gave none.
+    /// Returns the instruction that KVM could not emulate, after an internal error; empty if KVM gave none.
     fn instruction(&mut self) -> Vec<u8>;
 }
 
@@ -37,7 +37,7 @@ pub(super) trait ExitedVcpu: Registers {
 pub(super) struct Parts<'a, H, B> {
     pub(super) pmu: &'a mut Vpmu<H>,
     pub(super) bus: &'a mut B,
-    pub(super) foreign: Option<&'a mut ForeignMsrs>,
+    pub(super) other_msrs: Option<&'a mut OtherMsrs>,
     pub(super) stats: &'a mut LoopStats,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
     parts: &mut Parts<'_, H, B>,
     vcpu: &mut V,
 ) -> Action {
-    let Some(foreign) = &mut parts.foreign else {
+    let Some(other_msrs) = &mut parts.other_msrs else {
         return match access(exit, parts.pmu, parts.stats) {
             Some(Answer(value)) => Action::AnswerMsr(value),
             None => handle_other(exit, at, parts, vcpu),
@@ -74,12 +74,12 @@ pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
     };
     match exit {
         Exit::Wrmsr { index, value } => {
-            let done = ForeignMsrs::wrmsr(vcpu, parts.pmu, index, value);
+            let done = OtherMsrs::wrmsr(vcpu, parts.pmu, index, value);
             parts.stats.count_msr(index, true, done.is_err());
             Action::AnswerMsr(done.is_ok().then_some(value))
         }
         Exit::Rdmsr { index } => {
-            let value = foreign.rdmsr(vcpu, parts.pmu, index);
+            let value = other_msrs.rdmsr(vcpu, parts.pmu, index);
             parts.stats.count_msr(index, false, value.is_err());
             Action::AnswerMsr(value.ok())
         }
@@ -116,7 +116,7 @@ fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
             parts.stats.count_other(ReturnKind::Signal);
             Next::Continue
         }
-        // A step nobody asked for is nothing to act on.
+        // A step that was not asked for needs no action.
         Exit::Debug => Next::Continue,
         other => return Action::End(end_of(other, vcpu)),
     };
@@ -135,7 +135,7 @@ fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
     }
 }
 
-/// The end that an exit means which no guest recovers from.
+/// Returns the end that an exit means which no guest recovers from.
 #[cold]
 fn end_of<V: ExitedVcpu>(exit: Exit, vcpu: &mut V) -> End {
     match exit {
@@ -148,7 +148,7 @@ fn end_of<V: ExitedVcpu>(exit: Exit, vcpu: &mut V) -> End {
     }
 }
 
-/// `KVM_EXIT_*` of <linux/kvm.h>, those that x86 has.
+/// Returns the name of `KVM_EXIT_*` of <linux/kvm.h>, for those that x86 has.
 fn reason_name(reason: u32) -> &'static str {
     match reason {
         kvm_bindings::KVM_EXIT_UNKNOWN => "KVM_EXIT_UNKNOWN",

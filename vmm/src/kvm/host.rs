@@ -13,14 +13,14 @@ use vm_memory::GuestMemoryMmap;
 
 use super::capability::{API_VERSION, CAPABILITIES};
 use super::cpuid::{self, Cpu};
-use super::foreign::OneMsr;
 use super::msr_filter::{self, Also};
+use super::other_msrs::OneMsr;
 use crate::sys;
 use arch_pmu::amd::PERF_CTL0;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 
-/// Why KVM cannot be used, with the remedy.
+/// Reason why KVM cannot be used, with the remedy.
 #[derive(Debug, Error)]
 pub enum KvmError {
     /// `/dev/kvm` does not open.
@@ -28,7 +28,7 @@ pub enum KvmError {
     Open {
         /// The system's error.
         error: io::Error,
-        /// What helps.
+        /// Remedy to be shown.
         remedy: &'static str,
     },
     /// A capability is missing.
@@ -37,7 +37,7 @@ pub enum KvmError {
     /// More vCPUs than KVM allows.
     #[error("{asked} vCPUs: this host's KVM and the payload allow 1 to {allowed}; give another number with --vcpus")]
     TooManyVcpus {
-        /// Asked for.
+        /// Number asked for.
         asked: usize,
         /// Allowed.
         allowed: usize,
@@ -74,9 +74,9 @@ fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
     move |error| KvmError::Call { call, error }
 }
 
-/// Why a vCPU cannot be made.
+/// Returns the reason why a vCPU cannot be made.
 fn no_vcpu(error: kvm_ioctls::Error) -> KvmError {
-    // As `perf_create_mediated_pmu` has it (Linux 7.0).
+    // `perf_create_mediated_pmu` fails so (Linux 7.0).
     if error.errno() == libc::EBUSY { KvmError::PmuTaken } else { call("KVM_CREATE_VCPU")(error) }
 }
 
@@ -104,7 +104,7 @@ fn open() -> Result<Kvm, KvmError> {
 pub struct Host(Kvm);
 
 impl Host {
-    /// Opens `/dev/kvm` and checks that it can do what a guest here needs.
+    /// Opens `/dev/kvm` and checks that it has the abilities that a guest here needs.
     pub fn open() -> Result<Self, KvmError> {
         let kvm = open()?;
         let absent = |number: u32| kvm.check_extension_raw(number.into()) <= 0;
@@ -114,19 +114,19 @@ impl Host {
         }
     }
 
-    /// vCPUs of one VM at most.
+    /// Returns the most vCPUs of one VM.
     #[must_use]
     pub fn max_vcpus(&self) -> usize {
         self.0.get_max_vcpus()
     }
 
-    /// Whether a VM may have so many vCPUs, by KVM and by `most`.
+    /// Checks that a VM may have that many vCPUs, by KVM and by `most`.
     pub(crate) fn check_vcpus(&self, asked: usize, most: usize) -> Result<(), KvmError> {
         let allowed = self.max_vcpus().min(most);
         if (1..=allowed).contains(&asked) { Ok(()) } else { Err(KvmError::TooManyVcpus { asked, allowed }) }
     }
 
-    /// Whether KVM's own vPMU can serve a guest, and why not.
+    /// Checks that KVM's own vPMU can serve a guest; the error says why not.
     pub fn kvm_pmu(&self) -> Result<(), String> {
         let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) > 0;
         // Kernels before 5.18 have no such capability, and those before 5.17 no such parameter. On an AMD they keep a guest's selectors even if the
@@ -148,7 +148,7 @@ impl Host {
         }
     }
 
-    /// Frequency of a guest's TSC, kHz.
+    /// Returns the frequency of a guest's TSC, kHz.
     ///
     /// # Errors
     /// KVM's, if no vCPU can be made that says it.
@@ -158,19 +158,21 @@ impl Host {
         vcpu.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))
     }
 
-    /// The vendor of the PMU that KVM shows a guest: the host's.
+    /// Returns the vendor of the PMU that KVM shows a guest: the host's.
     #[must_use]
     pub fn vendor(&self) -> Option<Vendor> {
         cpuid::vendor(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
-    /// General-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID leaf 0AH); `None` without one.
+    /// Returns the numbers of general-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID leaf 0AH); `None`
+    /// without one.
     #[must_use]
     pub fn shown_counters(&self) -> Option<(u32, u32)> {
         cpuid::kvm_counters(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
-    /// Counters of the PMU that KVM shows a guest, which are the host's: all of an Intel's, or an AMD's six (PERFCTR_CORE).
+    /// Returns the number of counters of the PMU that KVM shows a guest, which are the host's: all of an Intel's, or an AMD's six
+    /// (PERFCTR_CORE).
     #[must_use]
     pub fn counters(&self) -> Option<u32> {
         let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?;
@@ -180,14 +182,14 @@ impl Host {
         }
     }
 
-    /// Whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
+    /// Returns whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
     #[must_use]
     pub fn shows_perfmon_v2(&self) -> bool {
         self.0.get_supported_cpuid(sys::MAX_CPUID).is_ok_and(|supported| cpuid::kvm_has_perfmon_v2(&supported))
     }
 
-    /// Whether a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's selector: without a vPMU it reads 0
-    /// whatever is written.
+    /// Checks that a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's selector: without a vPMU it
+    /// reads 0 whatever is written.
     fn answers_perf_ctl(&self, supported: &CpuId) -> Result<(), String> {
         // Cycles in ring 3, without EN: nothing is opened.
         const SELECTOR: u64 = 0x1_0076;
@@ -219,7 +221,7 @@ impl Host {
         }
     }
 
-    /// Whether a guest may have guests of its own, by SVM.
+    /// Checks that a guest may have guests of its own, by SVM.
     ///
     /// # Errors
     /// Why not, with the remedy.
@@ -232,8 +234,8 @@ impl Host {
         Err(without_svm(parameter.ok().as_deref()).to_owned())
     }
 
-    /// A VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and, unless KVM
-    /// keeps the PMU, exits at the PMU's MSRs and those of `also`.
+    /// Creates a VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and, unless KVM keeps the
+    /// PMU, exits at the PMU's MSRs and those of `also`.
     pub(crate) fn create_vm(
         &self,
         memory: &GuestMemoryMmap,
@@ -254,8 +256,8 @@ impl Host {
         vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
         vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
-        // Without it KVM's own vPMU would come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back. A mediated vPMU (Linux 7.0)
-        // is there only for a VM that asks.
+        // KVM's own vPMU would otherwise come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back. A mediated vPMU (Linux
+        // 7.0) is there only for a VM that asks.
         let disabled = if matches!(pmu, GuestPmu::Userspace(_)) { KVM_PMU_CAP_DISABLE } else { 0 };
         self.set_pmu(&vm, disabled).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
         if pit {
@@ -275,7 +277,7 @@ impl Host {
         vm.enable_cap(&cap)
     }
 
-    /// vCPU `cpu` of `cpus` with the guest's CPUID. All but the first wait for a start-up IPI.
+    /// Creates vCPU `cpu` of `cpus` with the guest's CPUID. All but the first wait for a start-up IPI.
     pub(crate) fn create_vcpu(
         &self,
         vm: &VmFd,
@@ -298,7 +300,7 @@ impl Host {
     }
 }
 
-/// Why KVM offers no SVM, by kvm_amd's parameter `nested`.
+/// Returns the reason why KVM offers no SVM, by kvm_amd's parameter `nested`.
 fn without_svm(nested: Option<&str>) -> &'static str {
     match nested.map(str::trim) {
         Some("0" | "N") => {
@@ -312,7 +314,7 @@ fn without_svm(nested: Option<&str>) -> &'static str {
     }
 }
 
-/// Why this host's KVM cannot run Linux as a guest, if it cannot.
+/// Checks that this host's KVM can run Linux as a guest; the error says why not.
 ///
 /// # Errors
 /// The reason, with the remedy.
@@ -330,7 +332,7 @@ pub fn linux_refusal() -> Result<(), String> {
     ))
 }
 
-/// What a host's KVM says of itself, whether or not a guest can run here.
+/// Facts that a host's KVM reports, whether or not a guest can run here.
 #[derive(Debug)]
 pub struct Facts {
     kvm: Kvm,
@@ -348,19 +350,19 @@ impl Facts {
         Ok(Self { kvm, api_version, max_vcpus })
     }
 
-    /// KVM_CHECK_EXTENSION; 0 = absent.
+    /// Calls KVM_CHECK_EXTENSION; 0 = absent.
     #[must_use]
     pub fn capability(&self, number: u32) -> i32 {
         self.kvm.check_extension_raw(number.into())
     }
 }
 
-/// What the guest's processor looks like beside its PMU.
+/// Appearance of the guest's processor, beside its PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     /// Family and model.
     pub(crate) model: Cpu,
-    /// Without what an emulated host gets wrong.
+    /// True if CPUID lacks the features that an emulated host gets wrong.
     pub(crate) without_misemulated: bool,
 }
 

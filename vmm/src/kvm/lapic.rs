@@ -4,8 +4,8 @@
 //! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0). AMD's processors leave the entry as
 //! it is (49ff3b4aec51): a PMI then meets no mask of a delivery, and one that finds an NMI still pending is that NMI.
 //!
-//! A LAPIC that is switched off (IA32_APIC_BASE bit 11) delivers nothing (SDM vol. 3, 12.4.3), as KVM's does not. Its mode is looked
-//! at for each PMI, as the guest may change it at any time.
+//! A LAPIC that is switched off (IA32_APIC_BASE bit 11) delivers nothing (SDM vol. 3, 12.4.3), and neither does KVM's. Its mode is looked
+//! at for each PMI, because the guest may change it at any time.
 //!
 //! # What can be lost
 //! KVM_SET_LAPIC replaces the whole page, the request register with it: an interrupt that another thread puts there
@@ -27,7 +27,7 @@ const LVTPC: usize = 0x340;
 const ISR: usize = 0x100;
 const IRR: usize = 0x200;
 
-/// The entry of a LAPIC page.
+/// Returns the entry of a LAPIC page.
 #[must_use]
 pub(super) fn lvtpc(lapic: &kvm_lapic_state) -> Lvtpc {
     let byte = |i: usize| lapic.regs[LVTPC + i].cast_unsigned();
@@ -60,7 +60,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// By IA32_APIC_BASE. EXTD without EN cannot be written.
+    /// Returns the mode that IA32_APIC_BASE selects. EXTD without EN cannot be written.
     pub(super) const fn of(apic_base: u64) -> Self {
         match (apic_base & EN != 0, apic_base & EXTD != 0) {
             (false, _) => Self::Off,
@@ -70,13 +70,13 @@ impl Mode {
     }
 }
 
-/// What became of a PMI.
+/// Outcome of a PMI's delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) delivery: Delivery,
     /// A tick that the delivery met.
     pub(crate) tick: Tick,
-    /// An NMI was pending already, and this PMI is none of its own.
+    /// An NMI was pending already, and this PMI merged with it.
     pub(crate) merged: bool,
 }
 
@@ -86,34 +86,34 @@ impl Delivered {
     }
 }
 
-/// What a delivery needs of KVM.
+/// Access to KVM that a delivery needs.
 pub(crate) trait PmiPort {
-    /// Why it failed.
+    /// Reason why it failed.
     type Error;
-    /// The mode of the LAPIC.
+    /// Returns the mode of the LAPIC.
     fn mode(&mut self) -> Mode;
-    /// How long ago KVM_RUN returned, ns: at least, and at most.
+    /// Returns the time since KVM_RUN returned, ns: lower and upper bound.
     fn ns_outside(&self) -> (u64, u64);
-    /// LVTPC by KVM_GET_MSRS, in x2APIC mode; `None` if it cannot be read as an MSR.
+    /// Reads LVTPC by KVM_GET_MSRS, in x2APIC mode; `None` if it cannot be read as an MSR.
     fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error>;
-    /// LVTPC by KVM_SET_MSRS.
+    /// Writes LVTPC by KVM_SET_MSRS.
     fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error>;
-    /// KVM_GET_LAPIC.
+    /// Calls KVM_GET_LAPIC.
     fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error>;
-    /// KVM_SET_LAPIC.
+    /// Calls KVM_SET_LAPIC.
     fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), Self::Error>;
-    /// KVM_NMI; it wakes a halted vCPU, and KVM keeps at most two pending.
+    /// Calls KVM_NMI; it wakes a halted vCPU, and KVM keeps at most two pending.
     fn nmi(&mut self) -> Result<(), Self::Error>;
-    /// An NMI and LVTPC, in x2APIC mode.
+    /// Sends an NMI and writes LVTPC, in x2APIC mode.
     fn nmi_and_set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
         self.set_lvtpc_msr(lvtpc)?;
         self.nmi()
     }
-    /// KVM_SIGNAL_MSI to this vCPU.
+    /// Sends KVM_SIGNAL_MSI to this vCPU.
     fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error>;
-    /// Whether an NMI waits for the guest, or is on its way.
+    /// Returns whether an NMI waits for the guest, or is on its way.
     fn nmi_pending(&mut self) -> Result<bool, Self::Error>;
-    /// Whether a handler of such interrupts runs in the guest, or is about to.
+    /// Returns whether a handler of such interrupts runs in the guest, or is about to.
     fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error>;
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) ->
     }
     if let Some(page) = &mut page {
         if contended || matches!(delivery, Delivery::Fixed(_)) {
-            // What was sent meanwhile, this PMI among it, is in the page by now.
+            // The page is read again, because interrupts that were sent meanwhile, this PMI among them, are in it by now.
             (least, _) = port.ns_outside();
             *page = port.lapic()?;
         }
@@ -162,7 +162,7 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) ->
     Ok(delivered)
 }
 
-/// Whether `page` has the interrupt requested or in service.
+/// Returns whether `page` has the interrupt requested or in service.
 pub(super) fn is_active(page: &kvm_lapic_state, vector: u8) -> bool {
     let byte = usize::from(vector / 32) * 16 + usize::from(vector / 8 % 4);
     [IRR, ISR].into_iter().any(|row| page.regs[row + byte].cast_unsigned() >> (vector % 8) & 1 != 0)

@@ -1,12 +1,12 @@
-//! The LAPIC of one vCPU, in KVM, as a PMI's delivery needs it.
+//! The LAPIC of one vCPU, in KVM, through which PMIs are delivered.
 //!
 //! A PMI by NMI in x2APIC mode takes two calls: KVM_GET_MSRS reads LVTPC, and one KVM_SET_MSRS masks it and writes ICR, which sends the
-//! NMI. The read cannot be left out, as the guest's unmask is no exit: KVM keeps no filter for the MSRs of an x2APIC. The NMI cannot come
-//! with the entry (KVM_CAP_SYNC_REGS): KVM_SYNC_X86_EVENTS replaces the count of NMIs that wait, those that other vCPUs sent meanwhile
+//! NMI. The read cannot be left out, because the guest's unmask is no exit: KVM keeps no filter for the MSRs of an x2APIC. The NMI cannot
+//! come with the entry (KVM_CAP_SYNC_REGS): KVM_SYNC_X86_EVENTS replaces the count of NMIs that wait, those that other vCPUs sent meanwhile
 //! among them, and needs the vCPU's events of before, at each exit or by a call of its own.
 //!
-//! What ICR does for that: a guest that reads its ICR back finds this NMI in place of the last interrupt that it sent itself. Nothing that
-//! was sent is sent again or lost; in x2APIC mode a write is sent at once, and there is no status to wait for.
+//! The write to ICR has one side effect: a guest that reads its ICR back finds this NMI in place of the last interrupt that it sent itself.
+//! Nothing that was sent is sent again or lost; in x2APIC mode a write is sent at once, and there is no status to wait for.
 
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use kvm_bindings::{Msrs, kvm_lapic_state, kvm_msi, kvm_msr_entry};
@@ -31,12 +31,12 @@ pub(crate) struct X2ApicMsrs {
 }
 
 impl X2ApicMsrs {
-    /// Of the vCPU with this APIC ID.
+    /// Prepares the calls for the vCPU with this APIC ID.
     pub(crate) fn new(apic_id: u32) -> Option<Self> {
         let entry = |index, data| kvm_msr_entry { index, data, ..kvm_msr_entry::default() };
         let (lvtpc, icr) = (entry(X2APIC_LVTPC, 0), entry(X2APIC_ICR, u64::from(apic_id) << 32 | NMI_TO));
-        let of = |entries: &[kvm_msr_entry]| Msrs::from_entries(entries).ok();
-        Some(Self { lvtpc: of(&[lvtpc])?, lvtpc_and_nmi: of(&[lvtpc, icr])? })
+        let msrs = |entries: &[kvm_msr_entry]| Msrs::from_entries(entries).ok();
+        Some(Self { lvtpc: msrs(&[lvtpc])?, lvtpc_and_nmi: msrs(&[lvtpc, icr])? })
     }
 }
 

@@ -5,15 +5,15 @@
 
 mod capability;
 mod cpuid;
+mod deferred;
 pub mod exit;
 mod exited;
-pub mod foreign;
 pub(crate) mod handle;
 mod host;
 pub mod lapic;
-mod late;
 mod local_apic;
 pub mod msr_filter;
+pub mod other_msrs;
 #[cfg(feature = "planted-slowdown")]
 mod planted;
 #[cfg(feature = "exit-points")]

@@ -1,21 +1,21 @@
-//! Which MSRs exit to userspace: exactly the PMU's.
+//! Selects the MSRs that exit to userspace: exactly the PMU's.
 
 use arch_pmu::msr;
 use arch_pmu::spec::Vendor;
 use kvm_ioctls::{MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
 
-use super::foreign::{ADDRESS_RANGES, RDPMC_RANGES};
+use super::other_msrs::{ADDRESS_RANGES, RDPMC_RANGES};
 /// A cleared bit makes the access exit. No range has more than 64 registers, so one bitmap serves them all. The kernel reads
 /// whole longs: padded to 8 bytes.
 const EXIT_ALL: [u8; 8] = [0; 8];
 
-/// Whether an access to MSR `index` exits, for a guest with a PMU of `vendor`.
+/// Returns whether an access to MSR `index` exits, for a guest with a PMU of `vendor`.
 #[must_use]
 pub fn exits(vendor: Vendor, index: u32) -> bool {
     msr::ranges(vendor).iter().any(|&(base, count)| index.wrapping_sub(base) < count)
 }
 
-/// What exits beside the PMU's registers.
+/// Exits beside the PMU's registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Also {
     /// Reads of the indices that rewritten RDPMCs use.

@@ -14,7 +14,7 @@ const SHARE: u64 = match option_env!("VPMU_PLANTED_SHARE") {
 /// The only strategy that is slowed down; `None`: all arms are.
 const ARM: Option<&str> = option_env!("VPMU_PLANTED_ARM");
 
-/// A decimal number above 0.
+/// Reads a decimal number above 0.
 const fn number(text: &[u8]) -> u64 {
     let (mut value, mut at) = (0, 0);
     while at < text.len() {
@@ -38,16 +38,16 @@ pub(super) struct Planted {
 }
 
 impl Planted {
-    /// For a host TSC of this frequency, and the strategy behind the counters.
+    /// Creates it for a host TSC of this frequency, and the strategy behind the counters.
     pub(super) fn new(tsc_khz: u64, strategy: Option<&str>) -> Self {
         let slowed = ARM.is_none() || ARM == strategy;
         let limit = if slowed { tsc_khz * SAME_HANDLER_NS / 1_000_000 } else { 0 };
         Self { limit, last: 0, gap: 0, own: 0 }
     }
 
-    /// TSC ticks to spin after the MSR exit at host TSC `at`.
+    /// Returns TSC ticks to spin after the MSR exit at host TSC `at`.
     const fn ticks(&mut self, at: u64) -> u64 {
-        // What was planted before the last entry is not part of what an exit takes.
+        // The delay that was planted before the last entry is no part of the exit's time.
         let since = at.wrapping_sub(self.last).saturating_sub(self.own);
         if since < self.limit {
             self.gap = since;

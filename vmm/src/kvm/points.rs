@@ -1,4 +1,4 @@
-//! Where the time between KVM_RUN's return and the next KVM_RUN goes (feature `exit-points`, never in a release): the TSC at named
+//! Shows how the time between KVM_RUN's return and the next KVM_RUN is spent (feature `exit-points`, never in a release): the TSC at named
 //! points of each MSR exit, and how often each number of ticks passed between two of them.
 //!
 //! `cargo bench -p vmm --features exit-points --bench exit_points` prints the table of a real guest.
@@ -20,7 +20,7 @@ pub enum Point {
     Answered,
     /// The kick was looked at.
     Kicked,
-    /// What is due before the entry is done: overflows of a kick, deferred work, the strategy's release, PMIs.
+    /// All work that was due before the entry is done: overflows of a kick, deferred work, the strategy's release, PMIs.
     Prepared,
     /// Ready for KVM_RUN: the end of `exit_path_ns`.
     Ready,
@@ -31,7 +31,7 @@ impl Point {
     pub const ALL: [Self; 7] =
         [Self::Decoded, Self::Accessed, Self::Handled, Self::Answered, Self::Kicked, Self::Prepared, Self::Ready];
 
-    /// What is done by then.
+    /// Describes the work that is done by then.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -46,13 +46,13 @@ impl Point {
     }
 }
 
-/// Ticks that are told apart.
+/// Most ticks that are distinguished.
 const MOST: usize = 4096;
 
-/// How often each number of ticks passed until a point since the one before it.
+/// For each point, how often each number of ticks passed since the point before it.
 type Steps = [Vec<u64>; Point::ALL.len()];
 
-/// Of all vCPUs that handed theirs over.
+/// Sums over all vCPUs that handed theirs over.
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 
 /// The points of one vCPU.
@@ -68,19 +68,19 @@ impl Points {
         Self { at: [0; Point::ALL.len()], steps: std::array::from_fn(|_| vec![0; MOST]) }
     }
 
-    /// The vCPU is at `point`.
+    /// Notes that the vCPU is at `point`.
     #[inline]
     pub(super) fn pass(&mut self, point: Point) {
         self.passed(point, sys::rdtsc());
     }
 
-    /// It was there at TSC `at`.
+    /// Notes that it was there at TSC `at`.
     #[inline]
     pub(super) const fn passed(&mut self, point: Point, at: u64) {
         self.at[point as usize] = at;
     }
 
-    /// The exit, with KVM_RUN's return at `returned`, is over.
+    /// Ends the exit, with KVM_RUN's return at `returned`.
     #[inline]
     pub(super) fn over(&mut self, returned: u64) {
         let mut before = returned;
@@ -90,7 +90,7 @@ impl Points {
         }
     }
 
-    /// Adds what it has to that of all, and begins anew.
+    /// Adds its counts to the sum of all, and begins anew.
     pub(super) fn hand_over(&mut self) {
         let mut all = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
         let all = all.get_or_insert_with(|| std::array::from_fn(|_| vec![0; MOST]));
@@ -100,21 +100,22 @@ impl Points {
     }
 }
 
-/// This CPU's time-stamp counter, as a point reads it.
+/// Returns this CPU's time-stamp counter, as a point reads it.
 #[must_use]
 pub fn now() -> u64 {
     sys::rdtsc()
 }
 
-/// Ticks of a share of the steps to each point, in hundredths: what was handed over since this was last called. `None`: nothing.
+/// Takes the ticks of a share of the steps to each point, in hundredths, over all that was handed over since the last call. `None`:
+/// nothing.
 #[must_use]
 pub fn take(shares: &[u64]) -> Option<Vec<(Point, u64, Vec<u64>)>> {
     let steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-    let of = |(point, steps): (Point, &Vec<u64>)| {
+    let quantiles = |(point, steps): (Point, &Vec<u64>)| {
         let count = steps.iter().sum();
         (point, count, shares.iter().map(|&share| quantile(steps, count, share)).collect())
     };
-    Some(Point::ALL.into_iter().zip(&steps).map(of).collect())
+    Some(Point::ALL.into_iter().zip(&steps).map(quantiles).collect())
 }
 
 fn quantile(steps: &[u64], count: u64, share: u64) -> u64 {

@@ -1,8 +1,9 @@
 //! A modelled cost of the guest's PMU registers: the guest's TSC is held back while the VMM serves an access.
 //!
-//! An access that exits costs the guest the way out of it, the VMM's work and the way back in. A guest that is a host itself has a driver that
-//! touches the PMU's registers as if each were a processor's, so that its figures would be those of the exits. Here the guest's TSC loses what an access
-//! took, less what it shall cost (`KVM_VCPU_TSC_OFFSET`, Linux 5.16, 828ca89628bf). Events of the host that stand behind the counters go on counting.
+//! An access that exits costs the guest the way out of it, the VMM's work and the way back in. A guest that is a host itself has a driver
+//! that touches the PMU's registers as if each were a processor's, so that its figures would be those of the exits. Here the guest's TSC
+//! loses the time of an access, less its modelled cost (`KVM_VCPU_TSC_OFFSET`, Linux 5.16, 828ca89628bf). Events of the host that stand
+//! behind the counters go on counting.
 
 use std::io;
 
@@ -10,22 +11,22 @@ use kvm_ioctls::VcpuFd;
 
 use crate::sys;
 
-/// Of the least time that KVM_RUN took, which has the ways in and out and what the guest did in between, this part is held back; more could
-/// move the guest's TSC back.
+/// This part of the least time that KVM_RUN took is held back. It has the ways in and out and the guest's own time in between, so that more
+/// could move the guest's TSC back.
 const SIXTEENTHS: u64 = 15;
 
-/// What was held back.
+/// Time that was held back from the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldBack {
-    /// Accesses that took longer than they shall cost.
+    /// Accesses that took longer than they are to cost.
     pub accesses: u64,
-    /// Their time that the guest did not see, ns.
+    /// Time of these accesses that the guest did not see, ns.
     pub ns: u64,
-    /// Accesses that took no longer than they shall cost, so that nothing was held back: they cost the guest what they took.
+    /// Accesses that took no longer than they are to cost, so that nothing was held back: they cost the guest their own time.
     pub short: u64,
 }
 
-/// The guest's TSC, and what an access to one of its PMU's registers shall cost. Times are TSC ticks.
+/// The guest's TSC, and the cost of an access to one of its PMU's registers. Times are TSC ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegisterCost {
     wanted: u64,
@@ -44,7 +45,7 @@ pub(crate) struct RegisterCost {
 }
 
 impl RegisterCost {
-    /// An access shall cost `wanted` ticks.
+    /// Creates the account of accesses that are to cost the guest `wanted` ticks.
     ///
     /// # Errors
     /// KVM's, if it cannot shift the TSC of a vCPU.
@@ -68,12 +69,12 @@ impl RegisterCost {
         }
     }
 
-    /// KVM_RUN begins.
+    /// Notes that KVM_RUN begins.
     pub(super) const fn enters(&mut self, now: u64) {
         self.entered_at = now;
     }
 
-    /// The guest goes on after an access for which KVM_RUN returned at `returned_at`, and which was served at `served_at`.
+    /// Notes that the guest goes on after an access for which KVM_RUN returned at `returned_at`, and which was served at `served_at`.
     #[cold]
     pub(super) fn goes_on(&mut self, fd: &VcpuFd, returned_at: u64, served_at: u64) {
         if !self.account(returned_at, served_at) {
@@ -86,7 +87,7 @@ impl RegisterCost {
         }
     }
 
-    /// Setting the offset took so long, which the guest sees at first.
+    /// Notes that setting the offset took `took` ticks, which the guest sees at first.
     fn was_set(&mut self, took: u64) {
         self.least_set = Some(self.least_set.map_or(took, |least| least.min(took)));
         self.owes = true;
@@ -109,7 +110,7 @@ impl RegisterCost {
         true
     }
 
-    /// What was held back so far, by a clock of the TSC.
+    /// Returns what was held back so far, in ns by the clock `ns`.
     pub(super) fn held_back(&self, ns: impl Fn(u64) -> u64) -> HeldBack {
         HeldBack { accesses: self.accesses, ns: ns(self.held), short: self.short }
     }
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn an_access_costs_what_it_shall() {
         let mut cost = RegisterCost::with_offset(1_000_000, 100);
-        // Of the first run nobody knows how much was the guest's.
+        // Nothing is known of the guest's share of the first run.
         cost.enters(3000);
         assert!(cost.account(4600, 5000));
         assert_eq!(cost.offset, 1_000_000 - (400 - 100));
@@ -150,7 +151,7 @@ mod tests {
         cost.enters(100_000);
         assert!(cost.account(100_000, 100_100));
         assert_eq!(cost.offset, 1_000_000 - 100 - 150 - 150);
-        // Without another setting nothing is owed.
+        // Nothing is owed without another setting.
         cost.enters(200_000);
         assert!(!cost.account(200_000, 200_000));
     }

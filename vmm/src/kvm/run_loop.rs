@@ -39,7 +39,7 @@ fn to_the_first_exit<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> Option<En
     vcpu.dispatch(exit)
 }
 
-/// The same where the host side counts the instructions that the stepper reports.
+/// Runs the loop where the host side counts the instructions that the stepper reports.
 fn in_steps<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> End {
     let mut stepper = Stepper::new(vcpu.memory);
     loop {

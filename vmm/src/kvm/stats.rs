@@ -27,7 +27,7 @@ pub(super) struct LoopStats {
     pub(super) others: [u64; ReturnKind::ALL.len()],
 }
 
-/// What a loop's accounts held.
+/// Contents of a loop's accounts.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) pmi: PmiStats,
@@ -38,12 +38,12 @@ pub(super) struct Taken {
     pub(super) empty_kicks: u64,
 }
 
-/// What a vCPU's loop and its host side did in a turn, or in a run without turns.
+/// Counts of a vCPU's loop and its host side in a turn, or in a run without turns.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// RDPMCs of an image that were answered.
     pub(crate) rdpmcs: u64,
-    /// Those that were #GP, as they were at no rewritten site.
+    /// RDPMCs that were #GP because they were at no rewritten site.
     pub(crate) rdpmcs_elsewhere: u64,
     pub(crate) pmi: PmiStats,
     pub(crate) msr_exits: Vec<MsrExits>,
@@ -56,7 +56,7 @@ pub(crate) struct Account {
 }
 
 impl LoopStats {
-    /// For a TSC of `tsc_khz`, with room for the times of so many deliveries.
+    /// Creates accounts for a TSC of `tsc_khz`, with room for the times of so many deliveries.
     pub(super) fn new(tsc_khz: u64, deliveries: usize) -> Self {
         Self {
             clock: TickClock::new(tsc_khz),
@@ -72,7 +72,7 @@ impl LoopStats {
         }
     }
 
-    /// Exits since the account began, in the order of [`ReturnKind::ALL`].
+    /// Returns the exits since the account began, in the order of [`ReturnKind::ALL`].
     pub(super) fn exits(&self) -> [u64; ReturnKind::ALL.len()] {
         let (reads, writes) = self.phases.exits();
         let mut exits = self.others;
@@ -81,8 +81,8 @@ impl LoopStats {
         exits
     }
 
-    /// All of it, and begins anew. `ops` are the host operations so far. Histogram and deliveries are copied, so that the loop
-    /// goes on in memory that is touched already.
+    /// Takes all of it, and begins anew. `ops` are the host operations so far. Histogram and deliveries are copied, so that the loop goes
+    /// on in memory that is touched already.
     pub(super) fn take(&mut self, ops: Option<&OpStats>) -> Taken {
         let taken = Taken {
             pmi: std::mem::take(&mut self.pmi),
@@ -98,7 +98,7 @@ impl LoopStats {
         taken
     }
 
-    /// An MSR access exited.
+    /// Counts an MSR access that exited.
     #[inline]
     pub(super) fn count_msr(&mut self, msr: u32, write: bool, fault: bool) {
         #[cfg(feature = "exit-points")]
@@ -109,7 +109,7 @@ impl LoopStats {
         self.phases.exit(write);
     }
 
-    /// An exit of another kind.
+    /// Counts an exit of another kind.
     #[inline]
     pub(super) const fn count_other(&mut self, kind: ReturnKind) {
         self.others[kind as usize] += 1;

@@ -26,7 +26,7 @@ const PERIODIC: u32 = 1 << 17;
 /// Longest way out of KVM_RUN that is reckoned with, ns.
 const WAY_OUT_NS: u64 = 50_000;
 
-/// What became of a tick when the LAPIC's page was written.
+/// Fate of a tick when the LAPIC's page was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tick {
     /// Nothing is lost: none was pending, it is in the IRR now, or the page was not written.
@@ -41,7 +41,7 @@ fn register(page: &kvm_lapic_state, at: usize) -> u32 {
     u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)])
 }
 
-/// ns for one count of the timer: KVM's APIC bus has 1 GHz (SDM vol. 3, figure 12-10).
+/// Returns the ns of one count of the timer: KVM's APIC bus has 1 GHz (SDM vol. 3, figure 12-10).
 fn ns_per_count(page: &kvm_lapic_state) -> u64 {
     let divide = register(page, TDCR);
     match divide & 3 | divide >> 1 & 4 {

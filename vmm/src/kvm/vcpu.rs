@@ -15,13 +15,13 @@ use kvm_bindings::KVM_EXIT_INTR;
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
+use super::deferred::{self, Deferred};
 use super::exit::Exit;
 use super::exited::KvmVcpu;
-use super::foreign::{ForeignMsrs, OneMsr};
 use super::handle::{self, Action, Answer};
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
-use super::late::{self, Held};
 use super::local_apic::{LocalApic, X2ApicMsrs};
+use super::other_msrs::{OneMsr, OtherMsrs};
 use super::register_cost::RegisterCost;
 use super::stats::{Account, LoopStats};
 use super::tick::Tick;
@@ -82,8 +82,8 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) pmu: Vpmu<H>,
     pub(crate) bus: B,
     /// MSR exits beside the PMU's registers.
-    pub(crate) foreign: Option<ForeignMsrs>,
-    /// Whether others write to this vCPU's LAPIC.
+    pub(crate) other_msrs: Option<OtherMsrs>,
+    /// True if others write to this vCPU's LAPIC.
     pub(crate) contended: bool,
     pub(crate) tsc_khz: u64,
     /// Most deliveries whose time is kept.
@@ -115,19 +115,19 @@ pub(crate) struct Vcpu<'a, H, B> {
     /// The last KVM_RUN was interrupted in the guest.
     ran: bool,
     bus: B,
-    foreign: Option<ForeignMsrs>,
+    other_msrs: Option<OtherMsrs>,
     contended: bool,
     one_msr: OneMsr,
     x2apic_msrs: Option<X2ApicMsrs>,
-    held: Held<kick::Timer>,
+    deferred: Deferred<kick::Timer>,
     stats: LoopStats,
     /// Overflows of earlier accounts.
     counted: VpmuStats,
     /// Host TSC at the last return of KVM_RUN: an overflow found before the next entry was seen then.
     returned_at: u64,
-    /// The same, without returns before KVM_RUN looked at the LAPIC's timer.
+    /// Host TSC at the last return of KVM_RUN, not counting returns before it looked at the LAPIC's timer.
     ran_until: u64,
-    /// The same, if it returned with an MSR exit.
+    /// Host TSC at the last return of KVM_RUN, if that was an MSR exit.
     msr_exit_at: Option<u64>,
     #[cfg(feature = "exit-points")]
     points: super::points::Points,
@@ -148,11 +148,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             sampler: parts.sampler,
             ran: false,
             bus: parts.bus,
-            foreign: parts.foreign,
+            other_msrs: parts.other_msrs,
             contended: parts.contended,
             one_msr: OneMsr::new(),
             x2apic_msrs: X2ApicMsrs::new(parts.apic_id),
-            held: Held::new(parts.alarm),
+            deferred: Deferred::new(parts.alarm),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
             counted: VpmuStats::default(),
             returned_at: sys::rdtsc(),
@@ -165,14 +165,14 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
     }
 
-    /// Everything before an entry. Returns the end if the vCPU is to stop or a PMI cannot be delivered.
+    /// Does everything due before an entry. Returns the end if the vCPU is to stop or a PMI cannot be delivered.
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
         let kicked = sys::take_kick(&mut self.fd);
         pass!(self, Kicked);
         // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little of the VMM's code and
         // data in the caches.
-        let may_be_quiet = !kicked && !self.held.holds() && self.register_cost.is_none();
+        let may_be_quiet = !kicked && !self.deferred.has_deferred() && self.register_cost.is_none();
         let is_quiet = may_be_quiet && self.pmu.is_quiet() && self.pmu.host().passes_entry();
         if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {
             return Some(end);
@@ -184,7 +184,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         None
     }
 
-    /// The time from KVM_RUN's return at `at` is over.
+    /// Notes that the time from KVM_RUN's return at `at` is over.
     #[inline]
     fn goes_on(&mut self, at: u64) {
         #[cfg(feature = "planted-slowdown")]
@@ -203,11 +203,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.look_at_kick()?;
         }
         self.pmu.enter();
-        // What a PMI costs from here on is none of the access's.
+        // The cost of a PMI from here on is no part of the access's.
         let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
         deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi)?;
-        if self.held.holds() {
-            self.look_at_held(kicked)?;
+        if self.deferred.has_deferred() {
+            self.look_at_deferred(kicked)?;
         }
         if self.register_cost.is_some()
             && let Some(at) = self.msr_exit_at.take()
@@ -220,7 +220,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         Ok(())
     }
 
-    /// A signal came since the last entry.
+    /// Looks for overflows after a signal since the last entry.
     fn look_at_kick(&mut self) -> Result<(), End> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(End::Stopped);
@@ -229,7 +229,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if sampled > 0 {
             self.publish_if_due();
         }
-        // A kick of the recording's own events is none of the counters', unless one came with it.
+        // A kick of the recording's own events says nothing of the counters, unless one of theirs came with it.
         if sampled == 0 || !self.pmu.host().nothing_overflowed() {
             let empty = self.pmu.kick() == 0;
             self.stats.empty_kicks += u64::from(empty);
@@ -257,7 +257,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         sampler.publish(&LiveCounts { exits, nmis, overflows, ops });
     }
 
-    /// KVM_RUN.
+    /// Enters the guest by KVM_RUN, and returns its exit.
     #[inline]
     pub(super) fn enter(&mut self) -> Exit {
         if let Some(cost) = &mut self.register_cost {
@@ -275,7 +275,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         exit
     }
 
-    /// Whether an interrupted KVM_RUN was in the guest: a kick before it ends it at once.
+    /// Returns whether an interrupted KVM_RUN was in the guest: a kick before it ends it at once.
     #[cold]
     fn has_run(&mut self) -> bool {
         // KVM_RUN that ends by `immediate_exit` leaves the reason as it is.
@@ -285,7 +285,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Handles an exit. Returns the end if the vCPU is done or cannot go on.
     #[inline]
     pub(super) fn dispatch(&mut self, exit: Exit) -> Option<End> {
-        if self.foreign.is_none()
+        if self.other_msrs.is_none()
             && self.sampler.is_none()
             && let Some(Answer(value)) = handle::access(exit, &mut self.pmu, &mut self.stats)
         {
@@ -295,7 +295,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         self.dispatch_other(exit)
     }
 
-    /// An MSR access gets its answer.
+    /// Gives an MSR access its answer.
     #[inline]
     fn answer(&mut self, value: Option<u64>) {
         #[cfg(feature = "exit-points")]
@@ -318,7 +318,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let mut parts = handle::Parts {
             pmu: &mut self.pmu,
             bus: &mut self.bus,
-            foreign: self.foreign.as_mut(),
+            other_msrs: self.other_msrs.as_mut(),
             stats: &mut self.stats,
         };
         let mut vcpu = KvmVcpu { fd: &mut self.fd, one: &mut self.one_msr };
@@ -340,8 +340,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let delivered = lapic::deliver(&mut port, self.contended, masks)?;
         let off = delivered.delivery == Delivery::Masked && port.mode() == Mode::Off;
         match delivered.delivery {
-            Delivery::Masked => self.held.met_mask(off, pmu, seen_at, &mut self.stats.pmi),
-            by @ (Delivery::Nmi | Delivery::Fixed(_)) if masks => self.held.delivered(by, pmu, &mut self.stats.pmi),
+            Delivery::Masked => self.deferred.met_mask(off, pmu, seen_at, &mut self.stats.pmi),
+            by @ (Delivery::Nmi | Delivery::Fixed(_)) if masks => self.deferred.delivered(by, pmu, &mut self.stats.pmi),
             Delivery::Nmi | Delivery::Fixed(_) | Delivery::Unsupported(_) => {}
         }
         if delivered.delivery != Delivery::Nmi {
@@ -351,19 +351,19 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         Ok(())
     }
 
-    /// Delivers a held PMI if its time has come.
+    /// Delivers a deferred PMI if its time has come.
     #[cold]
-    fn look_at_held(&mut self, kicked: bool) -> Result<(), End> {
+    fn look_at_deferred(&mut self, kicked: bool) -> Result<(), End> {
         let pmu = self.pmi_state();
         let mut port = local_apic!(self);
-        if let Some(late) = self.held.look(&mut port, self.contended, pmu, kicked, &mut self.stats.pmi)? {
-            self.count_delivery(late.delivered, late.seen_at);
+        if let Some(found) = self.deferred.look(&mut port, self.contended, pmu, kicked, &mut self.stats.pmi)? {
+            self.count_delivery(found.delivered, found.seen_at);
         }
         Ok(())
     }
 
-    fn pmi_state(&self) -> late::Pmu {
-        late::Pmu {
+    fn pmi_state(&self) -> deferred::Pmu {
+        deferred::Pmu {
             unacknowledged: self.pmu.pmi_unacknowledged(),
             all_off: self.pmu.guest_has_all_off(),
             turned_on: self.pmu.turned_on(),
@@ -398,12 +398,12 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         KickGuard::new(&mut self.fd)
     }
 
-    /// Its devices.
+    /// Returns its devices.
     pub(crate) fn bus(&mut self) -> &mut B {
         &mut self.bus
     }
 
-    /// Its host side.
+    /// Returns its host side.
     pub(crate) fn host(&mut self) -> &mut H {
         self.pmu.host()
     }
@@ -415,15 +415,15 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
     }
 
-    /// The account since the vCPU began, or since [`begin_account`](Self::begin_account).
+    /// Takes the account since the vCPU began, or since [`begin_account`](Self::begin_account).
     pub(crate) fn take_account(&mut self) -> Account {
         self.publish();
         #[cfg(feature = "exit-points")]
         self.points.hand_over();
         let pmu = self.pmu.stats();
         let before = std::mem::replace(&mut self.counted, pmu);
-        let rdpmcs = self.foreign.as_ref().map_or(0, ForeignMsrs::rdpmcs);
-        let rdpmcs_elsewhere = self.foreign.as_ref().map_or(0, ForeignMsrs::elsewhere);
+        let rdpmcs = self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
+        let rdpmcs_elsewhere = self.other_msrs.as_ref().map_or(0, OtherMsrs::elsewhere);
         let sampled = self.sampler.as_mut().map_or(0, VcpuSampler::take_signals);
         let host = self.pmu.host();
         let stats = self.stats.take(host.ops());

@@ -7,8 +7,8 @@ use vm_memory::GuestMemoryMmap;
 use super::error::MachineError;
 use super::left::VcpuRun;
 use crate::devices::bus::Bus;
-use crate::kvm::foreign::ForeignMsrs;
 use crate::kvm::msr_filter::Also;
+use crate::kvm::other_msrs::OtherMsrs;
 use crate::outcome::End;
 
 /// The facts of the run that a guest is loaded for.
@@ -43,7 +43,7 @@ pub(crate) enum Start {
 /// A kind of guest: everything about a run that depends on what is run.
 ///
 /// The machine calls the methods in this order: [`memory`](Self::memory), [`load`](Self::load), [`attach`](Self::attach),
-/// [`start`](Self::start) for each vCPU; then on each vCPU's thread [`bus`](Self::bus), [`foreign_msrs`](Self::foreign_msrs), and at the end
+/// [`start`](Self::start) for each vCPU; then on each vCPU's thread [`bus`](Self::bus), [`other_msrs`](Self::other_msrs), and at the end
 /// [`harvest`](Self::harvest).
 pub(crate) trait Guest: Sync {
     /// The devices of one vCPU.
@@ -92,7 +92,7 @@ pub(crate) trait Guest: Sync {
     fn bus(&self) -> Self::Bus<'_>;
 
     /// The MSR exits of a vCPU beyond the PMU's registers; `None` if there are none.
-    fn foreign_msrs(&self) -> Option<ForeignMsrs> {
+    fn other_msrs(&self) -> Option<OtherMsrs> {
         None
     }
 

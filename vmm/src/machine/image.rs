@@ -20,8 +20,8 @@ use crate::boot::rdpmc::{self, Site};
 use crate::boot::segment::Entry;
 use crate::devices::board::{Board, Output, Shared as Devices};
 use crate::kvm::Host;
-use crate::kvm::foreign::ForeignMsrs;
 use crate::kvm::msr_filter::Also;
+use crate::kvm::other_msrs::OtherMsrs;
 use crate::outcome::End;
 
 /// Most vCPUs: their APIC ids fit xAPIC mode.
@@ -178,8 +178,8 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         Board::new(&self.devices)
     }
 
-    fn foreign_msrs(&self) -> Option<ForeignMsrs> {
-        Some(ForeignMsrs::new(&self.sites))
+    fn other_msrs(&self) -> Option<OtherMsrs> {
+        Some(OtherMsrs::new(&self.sites))
     }
 
     fn others_write_the_lapic(&self) -> bool {
@@ -259,7 +259,7 @@ fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<Entr
 mod tests {
     use arch_pmu::caps::PmuCaps;
 
-    use super::super::plan::{Behind, Cpu};
+    use super::super::plan::{CounterSource, Cpu};
     use super::*;
     use crate::boot::segment::LoadError;
 
@@ -274,7 +274,7 @@ mod tests {
     fn plan(memory: u64) -> ImagePlan {
         ImagePlan {
             machine: Plan {
-                behind: Behind::Floor,
+                behind: CounterSource::Floor,
                 cpu: Cpu::default(),
                 pmu: PmuCaps::default(),
                 vcpus: 1,

@@ -26,14 +26,14 @@ pub use crate::boot::linux::{BootError, Kernel, KernelError};
 use crate::boot::linux::{acpi, zero_page};
 use crate::boot::rdpmc::Site;
 use crate::boot::segment::{Entry, LoadError};
-pub use crate::devices::complaints::{Complaints, Log};
 use crate::devices::console::Console;
 use crate::devices::linux_board::{LinuxBoard, Shared as Devices};
+pub use crate::devices::oops::{Complaints, Log};
 pub use crate::devices::output::Output;
 use crate::devices::virtio;
 pub use crate::devices::virtio::Faults;
-use crate::kvm::foreign::ForeignMsrs;
 use crate::kvm::msr_filter::Also;
+use crate::kvm::other_msrs::OtherMsrs;
 use crate::kvm::{Host, linux_refusal};
 use crate::outcome::End;
 use crate::sys::IrqLine;
@@ -290,8 +290,8 @@ impl<'a> Guest for LinuxGuest<'a> {
         LinuxBoard::new(self.devices, self.channel.as_ref())
     }
 
-    fn foreign_msrs(&self) -> Option<ForeignMsrs> {
-        Some(ForeignMsrs::new(&self.sites))
+    fn other_msrs(&self) -> Option<OtherMsrs> {
+        Some(OtherMsrs::new(&self.sites))
     }
 
     fn others_write_the_lapic(&self) -> bool {

@@ -4,7 +4,7 @@
 //! `guest::Guest`: the memory it needs, how it is loaded, its devices, and the results that only it leaves.
 //! [`payload`] runs the project's own payloads, [`image`] a third-party image, [`linux`] a distribution's kernel.
 
-mod behind;
+mod counter_source;
 mod crew;
 pub mod error;
 pub(crate) mod guest;
@@ -18,4 +18,4 @@ pub mod run;
 mod turns;
 
 pub use error::MachineError;
-pub use plan::{Behind, Cpu, Plan};
+pub use plan::{CounterSource, Cpu, Plan};

@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_failure_comes_before_a_stop_and_a_stop_before_done() {
         let plan = Plan {
-            behind: super::super::plan::Behind::Floor,
+            behind: super::super::plan::CounterSource::Floor,
             cpu: super::super::plan::Cpu::default(),
             pmu: PmuCaps::default(),
             vcpus: 1,

@@ -12,7 +12,7 @@ use crate::sample::Sampling;
 
 /// The host side of the guest's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Behind {
+pub enum CounterSource {
     /// No host events: a timer raises the PMIs, and a counter advances by one per TSC tick.
     Floor,
     /// The same with a given rate of counts.
@@ -32,7 +32,7 @@ pub enum Behind {
 }
 
 #[cfg(feature = "planted-slowdown")]
-impl Behind {
+impl CounterSource {
     /// Name of the strategy, if there is one.
     pub(super) fn strategy_name(&self) -> Option<&str> {
         match self {
@@ -46,7 +46,7 @@ impl Behind {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The host side of the counters.
-    pub behind: Behind,
+    pub behind: CounterSource,
     /// The guest's processor.
     pub cpu: Cpu,
     /// The guest's PMU.

@@ -11,7 +11,7 @@ use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
-use super::behind;
+use super::counter_source;
 use super::crew::{Crew, Left, Limits, Stuck, Watched};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts, Start};
@@ -54,7 +54,7 @@ pub(super) fn run<G: Guest>(
 ) -> Result<Run<G::Left>, MachineError> {
     let began = Instant::now();
     host.check_vcpus(plan.vcpus, guest.max_vcpus())?;
-    let pmu = behind::guest_pmu(plan, host)?;
+    let pmu = counter_source::guest_pmu(plan, host)?;
     sys::install_kick_handler(kick::signal()).map_err(|error| MachineError::Host(format!("sigaction: {error}")))?;
     let memory = guest.memory()?;
     let facts = RunFacts { userspace_pmu: pmu != GuestPmu::Kvm, emulated_host: sys::emulated_host() };
@@ -112,8 +112,9 @@ struct Shared<'a, G> {
 impl<G: Guest> Shared<'_, G> {
     fn run_all(&self, vcpus: Vec<(VcpuFd, u64)>, limits: &Limits<'_>) -> Result<Vec<VcpuRun<G::Left>>, MachineError> {
         let (left, Watched { timed_out, silenced }) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
-            let outcome = pin(&self.plan.pin, cpu)
-                .and_then(|()| behind::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?);
+            let outcome = pin(&self.plan.pin, cpu).and_then(|()| {
+                counter_source::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?
+            });
             Left { others_go_on: outcome.as_ref().is_ok_and(|vcpu| self.guest.others_go_on(&vcpu.end)), outcome }
         });
         if let Some(after) = silenced {
@@ -172,7 +173,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             apic_id: cpu as u32,
             pmu: Vpmu::new(shared.plan.pmu, host),
             bus: shared.guest.bus(),
-            foreign: shared.guest.foreign_msrs(),
+            other_msrs: shared.guest.other_msrs(),
             contended: shared.guest.others_write_the_lapic(),
             tsc_khz,
             deliveries: shared.guest.deliveries(),

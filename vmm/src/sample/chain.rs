@@ -58,7 +58,7 @@ pub(super) enum Width {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tables<'a> {
     pub(super) kernel: &'a Orc,
-    /// Those of its modules, once they are known.
+    /// Tables of the kernel's modules, once they are known.
     pub(super) modules: Option<&'a ModuleTables>,
 }
 
@@ -68,7 +68,7 @@ impl Tables<'_> {
     }
 }
 
-/// Adds the chain of the sample in `words` to it; returns the flags of what is broken. `frame` says where the stack is: the sample's own
+/// Adds the chain of the sample in `words` to it; returns the flags of the broken parts. `frame` says where the stack is: the sample's own
 /// instruction may be the one before.
 pub(super) fn follow(
     space: &mut Space<'_>,
@@ -158,7 +158,7 @@ fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, width: Wid
     false
 }
 
-/// Where an instruction is in its function.
+/// Place of an instruction in its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edge {
     /// The frame pointer is the function's.
@@ -173,7 +173,7 @@ enum Edge {
 fn edge(space: &mut Space<'_>, ip: u64, width: Width) -> Edge {
     let mut code = [0; 5];
     for (at, byte) in code.iter_mut().enumerate() {
-        // Behind the last page there is no code.
+        // CounterSource the last page there is no code.
         *byte = space.u8(ip.wrapping_add(at as u64)).unwrap_or(0);
     }
     match (code, width) {
@@ -184,13 +184,13 @@ fn edge(space: &mut Space<'_>, ip: u64, width: Width) -> Edge {
     }
 }
 
-/// How a walk through the kernel ended.
+/// End of a walk through the kernel.
 enum Ended {
     Complete,
     Broken,
-    /// At code that no table is known of.
+    /// It ended at code of which no table is known.
     NoTable,
-    /// At the entry from a user task with these registers.
+    /// It ended at the entry from a user task with these registers.
     User(Frame, Width),
 }
 
@@ -218,7 +218,7 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
             }
             Kind::Registers | Kind::PartialRegisters => {
                 let full = rule.kind == Kind::Registers;
-                // Of an interrupt's frame alone, the rest of `pt_regs` is missing below it.
+                // An interrupt's frame alone lacks the rest of `pt_regs` below it.
                 let registers = if full { sp } else { sp.wrapping_sub(at::IP) };
                 let mut get = |offset: u64| space.u64(registers.wrapping_add(offset));
                 let (Some(ip), Some(cs), Some(next)) = (get(at::IP), get(at::CS), get(at::SP)) else {
@@ -255,7 +255,7 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
         if frame.ip == 0 {
             return Ended::Complete;
         }
-        // The same stack is left upwards; another one is another task's or an interrupt's.
+        // One stack is left upwards only; a jump to another stack is a change to another task's or an interrupt's.
         let same_stack = frame.sp ^ before.sp < 0x4000 && frame.sp >= least;
         if frame == before || (frame.sp >> 14 == least >> 14 && frame.sp < least && !same_stack) {
             return Ended::Broken;
@@ -268,7 +268,7 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
     Ended::Broken
 }
 
-/// The caller's stack pointer.
+/// Returns the caller's stack pointer.
 fn stack_pointer(space: &mut Space<'_>, rule: Rule, frame: Frame, others: Option<Others>) -> Option<u64> {
     let (base, offset) = rule.sp;
     let add = |register: u64| register.wrapping_add_signed(offset.into());

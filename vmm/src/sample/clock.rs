@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys;
 
-/// CLOCK_MONOTONIC, ns: the time of samples.
+/// Returns CLOCK_MONOTONIC, ns: the time of samples.
 pub(super) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
@@ -20,7 +20,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Now.
+    /// Reads both clocks now.
     #[must_use]
     pub fn now() -> Self {
         let before = sys::rdtsc();
@@ -28,7 +28,7 @@ impl Moment {
         Self { tsc: before.midpoint(sys::rdtsc()), ns }
     }
 
-    /// The samples' time at a time-stamp, on the line through this moment and a `later` one; `None` if they are not apart.
+    /// Returns the samples' time at a time-stamp, on the line through this moment and a `later` one; `None` if they are not apart.
     #[must_use]
     pub fn ns_at(self, later: Self, tsc: u64) -> Option<u64> {
         let (ticks, ns) = (later.tsc.checked_sub(self.tsc).filter(|&ticks| ticks > 0)?, later.ns.checked_sub(self.ns)?);

@@ -1,4 +1,4 @@
-//! What a guest is sampled by: a host event on its vCPU's thread, or something that the VMM itself sees.
+//! The source of a guest's samples: a host event on its vCPU's thread, or something that the VMM itself sees.
 
 use std::fmt;
 use std::str::FromStr;
@@ -60,7 +60,7 @@ const TABLE: [Row; 6] = [
 const PMI: (&str, &str) = ("pmi", "PMIs that the guest's own counters raise, where it takes them");
 
 impl ExitKinds {
-    /// Whether exits of this kind are among them.
+    /// Returns whether exits of this kind are among them.
     #[must_use]
     pub fn has(self, kind: ExitKind) -> bool {
         self.0.is_none_or(|only| only == kind)
@@ -72,12 +72,12 @@ impl ExitKinds {
 }
 
 impl Event {
-    /// Events that the VMM sees without a host event, each with what it stands for.
+    /// Lists the events that the VMM sees without a host event, each with its description.
     pub fn of_vmm() -> impl Iterator<Item = (&'static str, &'static str)> {
         std::iter::once(PMI).chain(TABLE.iter().map(|row| (row.name, row.about)))
     }
 
-    /// The host event, if it is one.
+    /// Returns the host event, if it is one.
     #[must_use]
     pub const fn host(&self) -> Option<&SampledEvent> {
         match self {
@@ -86,8 +86,8 @@ impl Event {
         }
     }
 
-    /// `sample_period` or `sample_freq`, and whether it is the latter. What the VMM sees is counted one by one: without a period each is
-    /// a sample.
+    /// Returns `sample_period` or `sample_freq`, and whether it is the latter. Events that the VMM itself sees are counted one by one:
+    /// without a period each is a sample.
     #[must_use]
     pub fn rate(&self, rate: Rate) -> (u64, bool) {
         match (self, rate) {
@@ -126,7 +126,7 @@ impl FromStr for Event {
     }
 }
 
-/// Counts what the VMM sees: one in so many is a sample.
+/// Counts occurrences that the VMM sees: one in a period is a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Countdown {
     /// The event's number in the recording.
@@ -140,7 +140,7 @@ impl Countdown {
         Self { event, period, left: period }
     }
 
-    /// One more happened. The counts that its sample stands for, if it is one.
+    /// Counts an occurrence. Returns the counts that its sample stands for, if it is one.
     pub(super) const fn count(&mut self) -> Option<u64> {
         self.left -= 1;
         if self.left > 0 {

@@ -1,4 +1,4 @@
-//! What a vCPU has counted so far, for a reader that looks on while it runs.
+//! Publishes the counts of a running vCPU to a reader.
 //!
 //! The vCPU's thread publishes its counters where it takes a sample, [`EVERY_NS`] apart at the least, and at its end. A vCPU that is
 //! not sampled publishes nothing and pays nothing.
@@ -10,7 +10,7 @@ use host_pmu::stats::OpKind;
 /// Least time between two publications, ns.
 pub(crate) const EVERY_NS: u64 = 10_000_000;
 
-/// Why KVM_RUN returned to this program.
+/// Reason why KVM_RUN returned to this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnKind {
     /// RDMSR of a filtered MSR.
@@ -29,7 +29,7 @@ impl ReturnKind {
     /// Every kind, in the order of its discriminant.
     pub const ALL: [Self; 5] = [Self::MsrRead, Self::MsrWrite, Self::Port, Self::Memory, Self::Signal];
 
-    /// Its name in tables.
+    /// Returns its name in tables.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -66,14 +66,14 @@ impl LiveCounts {
         self.exits.iter_mut().chain([&mut self.nmis, &mut self.overflows]).chain(&mut self.ops)
     }
 
-    /// The sum of this and another vCPU's.
+    /// Returns the sum of this and another vCPU's.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.fields_mut().zip(other.fields()).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
         self
     }
 
-    /// What came since `before`.
+    /// Returns the counts since `before`.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         self.fields_mut().zip(before.fields()).for_each(|(mine, theirs)| *mine = mine.saturating_sub(theirs));
@@ -88,12 +88,12 @@ pub struct Live {
 }
 
 impl Live {
-    /// For the vCPU's thread.
+    /// Publishes the counts of the vCPU's thread.
     pub(crate) fn publish(&self, counts: &LiveCounts) {
         self.counts.iter().zip(counts.fields()).for_each(|(place, count)| place.store(count, Ordering::Relaxed));
     }
 
-    /// The counts; those of one publication and of the next may be mixed.
+    /// Reads the counts; those of one publication and of the next may be mixed.
     #[must_use]
     pub fn read(&self) -> LiveCounts {
         let mut read = LiveCounts::default();

@@ -7,7 +7,7 @@ use object::read::File;
 use object::{Object as _, ObjectSection as _};
 use thiserror::Error;
 
-/// Why a kernel has no usable tables.
+/// Reason why a kernel has no usable tables.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OrcError {
     /// It has none.
@@ -36,7 +36,7 @@ pub(super) enum Base {
     SpIndirect,
 }
 
-/// What lies at the caller's stack pointer.
+/// Content at the caller's stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing that is known.
@@ -66,7 +66,7 @@ pub(super) enum Layout {
     EndAtBit10,
     /// 6.3: `type:2, signal:1, end:1`.
     EndAtBit11,
-    /// From 6.4 on: `type:3`.
+    /// `type:3`, from 6.4 on.
     TypeOf3Bits,
 }
 
@@ -91,7 +91,7 @@ pub struct Orc {
 }
 
 impl Orc {
-    /// The tables of the ELF `image` of a kernel of this release.
+    /// Reads the tables of the ELF `image` of a kernel of this release.
     ///
     /// # Errors
     /// [`OrcError`].
@@ -136,15 +136,15 @@ impl Orc {
         self.layout
     }
 
-    /// From the first entry to the last, which is where the code ends.
+    /// Returns the range from the first entry to the last, which is where the code ends.
     pub(super) fn code(&self) -> Range<u64> {
         self.addresses.first().copied().unwrap_or(0)..self.addresses.last().copied().unwrap_or(0)
     }
 
-    /// The rule at an address; `None` where there is no code of the kernel's image.
+    /// Returns the rule at an address; `None` where there is no code of the kernel's image.
     pub(super) fn rule(&self, address: u64) -> Option<Rule> {
         let at = self.addresses.partition_point(|&start| start <= address).checked_sub(1)?;
-        // Behind the last rule there are modules, which have tables of their own.
+        // CounterSource the last rule there are modules, which have tables of their own.
         if at + 1 == self.addresses.len() && address - self.addresses[at] > 0x1_0000 {
             return None;
         }
@@ -217,10 +217,10 @@ pub(super) mod tests {
 
     #[test]
     fn layouts_follow_the_release() {
-        let of = |release: &str| Layout::of(release);
-        assert_eq!([of("5.10.0-28-amd64"), of("6.1.0-50-amd64"), of("6.2")], [Layout::EndAtBit10; 3]);
+        let layout = |release: &str| Layout::of(release);
+        assert_eq!([layout("5.10.0-28-amd64"), layout("6.1.0-50-amd64"), layout("6.2")], [Layout::EndAtBit10; 3]);
         assert_eq!(
-            (of("6.3.1"), of("6.4-rc1"), of("7.0.2")),
+            (layout("6.3.1"), layout("6.4-rc1"), layout("7.0.2")),
             (Layout::EndAtBit11, Layout::TypeOf3Bits, Layout::TypeOf3Bits)
         );
         let kind = |layout, bits: u16| {

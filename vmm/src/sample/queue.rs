@@ -21,11 +21,11 @@ pub(super) mod flag {
     pub(in crate::sample) const AT_EXIT: u64 = 2;
     /// The chain's part at level 0 was not followed to its end.
     pub(in crate::sample) const KERNEL_BROKEN: u64 = 4;
-    /// The same at level 3.
+    /// Flag of a chain that broke off at level 3.
     pub(in crate::sample) const USER_BROKEN: u64 = 8;
     /// The part at level 0 ended at code that no unwind table is known of.
     pub(in crate::sample) const NO_TABLE: u64 = 16;
-    /// With that: tables of modules were not known yet.
+    /// Flag beside it: tables of modules were not known yet.
     pub(in crate::sample) const NO_MODULES: u64 = 32;
 }
 
@@ -51,13 +51,13 @@ pub struct Sample {
     pub rip: u64,
     /// CR3.
     pub cr3: u64,
-    /// Whether the vCPU was at privilege level 3.
+    /// True if the vCPU was at privilege level 3.
     pub user: bool,
-    /// Whether the host was handling an exit at this instruction.
+    /// True if the host was handling an exit at this instruction.
     pub at_exit: bool,
-    /// Whether each part of the chain was followed to its end: level 0, level 3.
+    /// For each part of the chain, level 0 and level 3, whether it was followed to its end.
     pub complete: [bool; 2],
-    /// Why the part at level 0 is broken, if it is for a missing table.
+    /// Reason why the part at level 0 is broken, if it is a missing table.
     pub no_table: Option<NoTable>,
     /// The chain, innermost first, from `rip` on: level 0, then level 3.
     pub chain: [Vec<u64>; 2],
@@ -70,7 +70,7 @@ pub struct Queue {
     /// Words ever written, and ever read.
     head: AtomicU64,
     tail: AtomicU64,
-    /// By event: samples without room, and overflows that the kernel had no room for.
+    /// For each event, samples that found no room, and overflows for which the kernel had no room.
     lost: [[AtomicU64; 2]; MOST_EVENTS],
     /// Times the kernel throttled an event.
     throttled: AtomicU64,
@@ -150,19 +150,18 @@ impl Queue {
         Some(sample)
     }
 
-    /// Samples that were lost so far: by this queue, and by the kernel's rings; and how often the kernel throttled an event.
+    /// Returns the samples that were lost so far, by this queue and by the kernel's rings, and how often the kernel throttled an event.
     #[must_use]
     pub fn lost(&self) -> (u64, u64, u64) {
         let all = (0..MOST_EVENTS).map(|event| self.lost_of(event));
-        let [lost, by_kernel] = all.fold([0, 0], |sum, of| [sum[0] + of[0], sum[1] + of[1]]);
+        let [lost, by_kernel] = all.fold([0, 0], |sum, lost| [sum[0] + lost[0], sum[1] + lost[1]]);
         (lost, by_kernel, self.throttled.load(Ordering::Relaxed))
     }
 
-    /// Those of one event, by its number: lost by this queue, and by the kernel's ring.
+    /// Returns the losses of one event, by its number: in this queue, and in the kernel's ring.
     #[must_use]
     pub fn lost_of(&self, event: usize) -> [u64; 2] {
-        let of = |by: usize| self.lost.get(event).map_or(0, |of| of[by].load(Ordering::Relaxed));
-        [of(0), of(1)]
+        self.lost.get(event).map_or([0; 2], |lost| lost.each_ref().map(|by| by.load(Ordering::Relaxed)))
     }
 }
 
@@ -174,7 +173,7 @@ pub(super) struct Words {
     user: usize,
 }
 
-/// From here on perf takes an entry of a chain for a mark (`PERF_CONTEXT_MAX`).
+/// First entry of a chain that perf takes for a mark (`PERF_CONTEXT_MAX`).
 const MARKS: u64 = (-4095_i64).cast_unsigned();
 /// No system maps code at its first page.
 const LEAST: u64 = 0x1000;
@@ -212,7 +211,7 @@ impl Words {
         true
     }
 
-    /// The sample of one overflow.
+    /// Returns the sample of one overflow.
     pub(super) fn of(&mut self, event: usize, time: u64, period: u64, flags: u64) -> &[u64] {
         self.all[0] = event as u64 | flags << 32;
         self.all[1] = time;

@@ -1,4 +1,4 @@
-//! What a recording asks of the vCPUs.
+//! The request of a recording to the vCPUs.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -15,14 +15,14 @@ use super::queue::Queue;
 use super::space::Space;
 use crate::boot::payload_log::PayloadLog;
 
-/// What is sampled, and where samples go.
+/// Events to sample, and the channels that take the samples.
 #[derive(Debug)]
 pub struct Sampling {
-    /// What samples.
+    /// Events that sample.
     pub events: Vec<Event>,
-    /// How often.
+    /// Rate of the samples.
     pub rate: Rate,
-    /// Whether samples have call chains.
+    /// True if samples have call chains.
     pub chains: bool,
     /// The unwind tables of the guest's kernel.
     pub orc: Option<Orc>,
@@ -38,7 +38,7 @@ pub struct Sampling {
     memory: OnceLock<GuestMemoryMmap>,
 }
 
-/// Where the samples of a vCPU come out.
+/// The channel through which the samples of a vCPU leave it.
 #[derive(Debug, Default)]
 pub struct Channel {
     /// Samples.
@@ -47,14 +47,14 @@ pub struct Channel {
     pub tid: AtomicI32,
     /// The vCPU's TSC frequency, kHz; 0 before it has begun.
     pub tsc_khz: AtomicU64,
-    /// What it has counted so far.
+    /// Counts so far.
     pub live: Live,
     /// The address space of the last sample in a 64-bit kernel; 0 before there is one.
     pub(super) kernel_space: AtomicU64,
 }
 
 impl Sampling {
-    /// For so many vCPUs.
+    /// Creates it for so many vCPUs.
     #[must_use]
     pub fn new(events: Vec<Event>, rate: Rate, chains: bool, vcpus: usize) -> Self {
         let channels = (0..vcpus).map(|_| Channel::default()).collect();
@@ -76,7 +76,7 @@ impl Sampling {
         self.memory.get_or_init(|| memory.clone());
     }
 
-    /// The unwind tables of modules.
+    /// Returns the unwind tables of modules.
     pub(super) fn modules(&self) -> Option<&ModuleTables> {
         self.modules.get()
     }

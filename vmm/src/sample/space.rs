@@ -14,10 +14,10 @@ const LARGE: u64 = 1 << 7;
 /// Physical address bits of an entry.
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const PAGE: u64 = 0x1000;
-/// Of an address space in one word: its tables have five levels.
+/// Flag in the word that describes an address space: its tables have five levels.
 const DEEP: u64 = 2;
 
-/// How linear addresses become physical ones (SDM vol. 3, 5.1.1).
+/// Paging mode: how linear addresses become physical ones (SDM vol. 3, 5.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Paging {
     Off,
@@ -53,19 +53,19 @@ impl<'a> Space<'a> {
         Self { memory, paging, root: sregs.cr3, last: None }
     }
 
-    /// One of [`Space::of_kernel`].
+    /// Packs the address space of these registers, for [`Space::of_kernel`].
     pub(super) const fn packed(sregs: &kvm_sregs) -> u64 {
         let deep = if sregs.cr4 & CR4_LA57 == 0 { 0 } else { DEEP };
         (sregs.cr3 & ADDRESS) | PRESENT | deep
     }
 
-    /// The address space that [`Space::packed`] of a kernel's registers in 64-bit mode is; 0 is none.
+    /// Unpacks an address space of a kernel's registers in 64-bit mode from [`Space::packed`]; 0 is none.
     pub(super) fn of_kernel(memory: &'a GuestMemoryMmap, packed: u64) -> Option<Self> {
         let paging = Paging::Levels(if packed & DEEP == 0 { 4 } else { 5 });
         (packed & PRESENT != 0).then_some(Self { memory, paging, root: packed & ADDRESS, last: None })
     }
 
-    /// 8 bytes.
+    /// Reads 8 bytes.
     pub(super) fn u64(&mut self, linear: u64) -> Option<u64> {
         if linear % PAGE > PAGE - 8 {
             let (low, high) = (self.u32(linear)?, self.u32(linear.wrapping_add(4))?);
@@ -75,7 +75,7 @@ impl<'a> Space<'a> {
         self.memory.read_obj(GuestAddress(physical)).ok()
     }
 
-    /// 4 bytes.
+    /// Reads 4 bytes.
     pub(super) fn u32(&mut self, linear: u64) -> Option<u32> {
         if linear % PAGE > PAGE - 4 {
             let mut bytes = [0; 4];
@@ -88,14 +88,14 @@ impl<'a> Space<'a> {
         self.memory.read_obj(GuestAddress(physical)).ok()
     }
 
-    /// A byte.
+    /// Reads a byte.
     pub(super) fn u8(&mut self, linear: u64) -> Option<u8> {
         let physical = self.translate(linear)?;
         self.memory.read_obj(GuestAddress(physical)).ok()
     }
 
-    /// The physical address, if the guest's tables map it. They are read once: a guest that changes them meanwhile gets an answer of
-    /// both.
+    /// Returns the physical address, if the guest's tables map it. They are read once: a guest that changes them meanwhile gets an answer
+    /// of both.
     fn translate(&mut self, linear: u64) -> Option<u64> {
         let page = linear & !(PAGE - 1);
         if let Some((known, physical)) = self.last

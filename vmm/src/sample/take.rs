@@ -33,7 +33,7 @@ pub(crate) struct VcpuSampler<'a> {
     /// Signals of its events that are in no account yet.
     signals: u64,
     since_exit: SinceExit,
-    /// When counts were published last, ns.
+    /// Time at which counts were published last, ns.
     published: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> VcpuSampler<'a> {
         taken.overflows
     }
 
-    /// A PMI is on its way into the guest: it stands where it takes it. Returns whether that is a sample.
+    /// Samples a PMI on its way into the guest, at the place at which the guest takes it. Returns whether that is a sample.
     #[inline]
     pub(crate) fn pmi(&mut self, fd: &VcpuFd) -> bool {
         let Some(countdown) = &mut self.pmis else { return false };
@@ -113,13 +113,13 @@ impl<'a> VcpuSampler<'a> {
         true
     }
 
-    /// KVM_RUN was interrupted: in the guest, or before it `ran`.
+    /// Notes that KVM_RUN was interrupted: in the guest, or before it `ran`.
     #[inline]
     pub(crate) fn interrupted(&mut self, ran: bool) {
         self.since_exit.interrupted(ran);
     }
 
-    /// The guest made an exit. Returns whether that is a sample.
+    /// Samples an exit of the guest, if it is one of those asked for. Returns whether that is a sample.
     #[inline]
     pub(crate) fn exit(&mut self, fd: &VcpuFd, kind: ExitKind, past: Past) -> bool {
         self.since_exit = SinceExit(Some(past));
@@ -145,7 +145,7 @@ impl<'a> VcpuSampler<'a> {
         self.channel.queue.push(self.words.of(event, time, period, flags));
     }
 
-    /// Whether it is time to publish counts, at time `ns` of a clock of the caller's.
+    /// Returns whether it is time to publish counts, at time `ns` of the caller's clock.
     pub(crate) fn is_due(&mut self, ns: u64) -> bool {
         let due = self.published.is_none_or(|before| ns.saturating_sub(before) >= EVERY_NS);
         if due {
@@ -159,29 +159,30 @@ impl<'a> VcpuSampler<'a> {
         self.channel.live.publish(counts);
     }
 
-    /// Signals of its events since the last call.
+    /// Takes the number of signals of its events since the last call.
     pub(crate) fn take_signals(&mut self) -> u64 {
         std::mem::take(&mut self.signals)
     }
 }
 
-/// Where RIP is, if the guest has made an exit since it last ran.
+/// Position of RIP relative to the exiting instruction, if the guest has made an exit since it last ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SinceExit(Option<Past>);
 
 impl SinceExit {
-    /// A KVM_RUN that ends before the guest runs has completed the instruction of the exit before it.
+    /// Notes that a KVM_RUN that ended before the guest ran has completed the instruction of the exit before it.
     fn interrupted(&mut self, ran: bool) {
         self.0 = self.0.filter(|_| !ran).map(|_| Past::Yes);
     }
 
-    /// For a sample now. One that interrupted the guest stands where it stands.
+    /// Returns the position for a sample now. A sample that interrupted the guest stands where it stands.
     fn past(self, ran: bool) -> Past {
         self.0.filter(|_| !ran).unwrap_or(Past::No)
     }
 }
 
-/// Whether RIP is past the instruction that made an exit: where KVM emulates a write it moves RIP before the exit, elsewhere after it.
+/// Position of RIP relative to the instruction that made an exit: where KVM emulates a write it moves RIP before the exit, elsewhere after
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
     /// It is at the instruction.
@@ -193,7 +194,7 @@ pub(crate) enum Past {
 }
 
 impl Past {
-    /// Bytes to go back: into the instruction's last one, as from a return address.
+    /// Returns the number of bytes to go back: into the instruction's last one, as from a return address.
     fn back(self, space: &mut Space<'_>, ip: u64) -> u64 {
         match self {
             Self::No => 0,
@@ -209,7 +210,7 @@ impl Past {
 /// Most prefixes of an OUT or a store of a string: operand size, address size, REP, segment, REX.
 const PREFIXES: u64 = 5;
 
-/// Whether the instruction at `ip` has such an opcode of one byte (SDM vol. 2: OUT, OUTS, MOVS, STOS).
+/// Returns whether the instruction at `ip` has such an opcode of one byte (SDM vol. 2: OUT, OUTS, MOVS, STOS).
 fn is_instruction(space: &mut Space<'_>, ip: u64, wanted: impl Fn(u8) -> bool) -> bool {
     for at in 0..=PREFIXES {
         match space.u8(ip.wrapping_add(at)) {
@@ -318,7 +319,7 @@ mod tests {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap();
         let mut sampling = Sampling::new(Vec::new(), host_pmu::sampler::Rate::Hertz(1), true, 1);
         sampling.orc = None;
-        // A frame, and on the stack what is no return address.
+        // The frame is set up, and the stack holds something other than a return address.
         let words_of = |at: u64, words: &[u32]| {
             words.iter().zip(0..).for_each(|(word, n)| memory.write_obj(*word, GuestAddress(at + 4 * n)).unwrap());
         };

@@ -9,7 +9,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{Behind, Cpu, Plan};
+use vmm::machine::{CounterSource, Cpu, Plan};
 use vmm::outcome::{RunOutcome, VcpuOutcome};
 
 /// USR, OS and INT of PERFEVTSEL.
@@ -35,7 +35,7 @@ pub(crate) const JULY_2021: &[EventSpec] =
     &[fixed(1, 0x3c, PERIOD), fixed(0, 0xc0, PERIOD * 19 / 16), gp(0x4f2e, PERIOD * 22 / 16), gp(0xc5, PERIOD * 6)];
 
 /// A plan for `samples` NMIs of `events`.
-pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> PayloadPlan {
+pub(crate) fn plan(behind: CounterSource, events: &[EventSpec], samples: u64) -> PayloadPlan {
     let mut slots = [EventSpec::default(); MAX_EVENTS];
     slots[..events.len()].copy_from_slice(events);
     PayloadPlan {
@@ -66,8 +66,8 @@ pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> Payloa
 }
 
 /// A preset over the CPU clock.
-pub(crate) fn clock(preset: &str) -> Behind {
-    Behind::Events { backend: BackendKey::CpuClock, strategy: Strategy::preset(preset).expect("a preset") }
+pub(crate) fn clock(preset: &str) -> CounterSource {
+    CounterSource::Events { backend: BackendKey::CpuClock, strategy: Strategy::preset(preset).expect("a preset") }
 }
 
 /// Runs a plan that nobody interrupts.

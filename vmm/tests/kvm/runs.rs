@@ -7,7 +7,7 @@ use guest::abi::{FLAG_PMI_FIXED, LOG_NMI, LOG_ROTATION, WORKLOAD_IDLE, WORKLOAD_
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::{PRESETS, Strategy};
-use vmm::machine::{Behind, Cpu, MachineError};
+use vmm::machine::{CounterSource, Cpu, MachineError};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
 use crate::guests::{JULY_2021, PERIOD, SINGLE, clock, fixed, gp, nmis_logged, plan, report, run, run_until};
@@ -47,7 +47,7 @@ const OVERFLOWS_PER_PMI: f64 = 1.01;
 /// counters overflow within one PMI: the floor's clock runs on while the vCPU has no CPU. A counter's accesses are those of an
 /// overflow, and a further acknowledgement within a PMI, with its read of STATUS, is that of a further overflow.
 pub(crate) fn mix_of_exits() {
-    let outcome = run(&plan(Behind::Floor, JULY_2021, 1200));
+    let outcome = run(&plan(CounterSource::Floor, JULY_2021, 1200));
     let vcpu = only(&outcome);
     whole(vcpu);
     // A PMI that meets the driver off, in the middle of a restart, is acknowledged and no more.
@@ -88,14 +88,14 @@ pub(crate) fn mix_of_exits() {
 const TIMER_SPARE: u64 = 12;
 
 pub(crate) fn floor_timer() {
-    let outcome = run(&plan(Behind::Floor, SINGLE, 400));
+    let outcome = run(&plan(CounterSource::Floor, SINGLE, 400));
     let vcpu = only(&outcome);
     whole(vcpu);
     let (calls, pmis) = (vcpu.host.timer_calls, vcpu.pmi.nmis);
     assert!(calls > pmis / 2, "the timer raises them: {calls} calls for {pmis} PMIs");
     assert!(calls <= pmis + TIMER_SPARE, "{calls} calls for {pmis} PMIs");
     // At each tick all counters stop and start.
-    let outcome = run(&plan(Behind::Floor, JULY_2021, 400));
+    let outcome = run(&plan(CounterSource::Floor, JULY_2021, 400));
     let vcpu = only(&outcome);
     whole(vcpu);
     let (calls, pmis, restarts) = (vcpu.host.timer_calls, vcpu.pmi.nmis, report(vcpu).rotations);
@@ -105,15 +105,15 @@ pub(crate) fn floor_timer() {
 /// AMD's drivers, with and without a global control: every overflow is handled, and each NMI that was sent is taken.
 pub(crate) fn nothing_is_lost_on_amd() {
     for (cpu, exits) in [(Cpu::Milan, 2.0), (Cpu::Genoa, 6.0)] {
-        for behind in [Behind::Floor, clock("reuse-lazy"), clock("deferred")] {
+        for behind in [CounterSource::Floor, clock("reuse-lazy"), clock("deferred")] {
             for events in [SINGLE, JULY_2021] {
                 let mut plan = plan(behind.clone(), events, 300);
                 (plan.machine.cpu, plan.machine.pmu) = (cpu, cpu.pmu());
                 let outcome = run(&plan);
                 let vcpu = only(&outcome);
                 whole(vcpu);
-                assert_eq!((vcpu.pmi.held, vcpu.pmi.masked), (0, 0), "a delivery masks nothing");
-                if behind == Behind::Floor && events == SINGLE {
+                assert_eq!((vcpu.pmi.deferred, vcpu.pmi.masked), (0, 0), "a delivery masks nothing");
+                if behind == CounterSource::Floor && events == SINGLE {
                     let (calls, pmis) = (vcpu.host.timer_calls, vcpu.pmi.nmis);
                     // Handlers of this guest end with a write of a running counter, of which some are worth a call.
                     let expected = pmis / 2..=2 * pmis;
@@ -144,7 +144,7 @@ const FEW: u64 = 8;
 
 /// Each overflow's signal has a latency where the time of the overflow is known.
 pub(crate) fn signals_have_latencies() {
-    for behind in [Behind::Floor, clock("recreate"), clock("reuse"), clock("gate")] {
+    for behind in [CounterSource::Floor, clock("recreate"), clock("reuse"), clock("gate")] {
         let outcome = run(&plan(behind.clone(), SINGLE, 300));
         let vcpu = only(&outcome);
         let signals = vcpu.host.signal_ns.histogram();
@@ -191,11 +191,11 @@ pub(crate) fn nothing_is_lost() {
     for preset in PRESETS {
         whole(only(&run(&plan(clock(preset), JULY_2021, 400))));
     }
-    whole(only(&run(&plan(Behind::Floor, JULY_2021, 400))));
+    whole(only(&run(&plan(CounterSource::Floor, JULY_2021, 400))));
 }
 
 pub(crate) fn nothing_is_lost_on_two_vcpus() {
-    for behind in [Behind::Floor, clock("recreate"), clock("reuse-lazy"), clock("deferred")] {
+    for behind in [CounterSource::Floor, clock("recreate"), clock("reuse-lazy"), clock("deferred")] {
         let mut plan = plan(behind, JULY_2021, 300);
         plan.machine.vcpus = 2;
         let outcome = run(&plan);
@@ -224,7 +224,7 @@ pub(crate) fn multiplexing() {
 
 pub(crate) fn tracepoint() {
     let strategy = Strategy::preset("reuse").expect("a preset");
-    let mut plan = plan(Behind::Events { backend: userspace_exit(), strategy }, &[gp(0x3c, 50)], 100);
+    let mut plan = plan(CounterSource::Events { backend: userspace_exit(), strategy }, &[gp(0x3c, 50)], 100);
     plan.boot.workload = WORKLOAD_IO;
     let outcome = run(&plan);
     let vcpu = only(&outcome);
@@ -234,7 +234,7 @@ pub(crate) fn tracepoint() {
 }
 
 pub(crate) fn fixed_mode() {
-    let mut plan = plan(Behind::Floor, SINGLE, 100);
+    let mut plan = plan(CounterSource::Floor, SINGLE, 100);
     plan.boot.flags |= FLAG_PMI_FIXED;
     let outcome = run(&plan);
     let vcpu = only(&outcome);
@@ -244,7 +244,7 @@ pub(crate) fn fixed_mode() {
 
 pub(crate) fn pmi_wakes_a_halted_vcpu() {
     // Ticks are rare, so that hardly anything but the PMI can end the HLT; the floor's clock runs while the vCPU sleeps.
-    let mut plan = plan(Behind::Floor, SINGLE, 50);
+    let mut plan = plan(CounterSource::Floor, SINGLE, 50);
     plan.boot.workload = WORKLOAD_IDLE;
     plan.boot.tick_count = 100_000_000;
     plan.boot.baseline_ticks = 1;
@@ -289,7 +289,7 @@ pub(crate) fn frequency_mode() {
 }
 
 pub(crate) fn full_log() {
-    let mut plan = plan(Behind::Floor, SINGLE, 60);
+    let mut plan = plan(CounterSource::Floor, SINGLE, 60);
     plan.log_entries = 20;
     let outcome = run(&plan);
     let vcpu = only(&outcome);
@@ -300,7 +300,7 @@ pub(crate) fn full_log() {
 }
 
 pub(crate) fn time_limit() {
-    let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
+    let mut plan = plan(CounterSource::Floor, SINGLE, 1_000_000);
     plan.log_entries = 10_000;
     plan.machine.time_limit = Duration::from_secs(2);
     let outcome = run(&plan);
@@ -312,7 +312,7 @@ pub(crate) fn time_limit() {
 
 pub(crate) fn interruption() {
     let interrupted = AtomicBool::new(false);
-    let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
+    let mut plan = plan(CounterSource::Floor, SINGLE, 1_000_000);
     plan.log_entries = 10_000;
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -344,7 +344,7 @@ pub(crate) fn no_allocation() {
 
 pub(crate) fn too_many_vcpus() {
     let host = vmm::kvm::Host::open().expect("the trial is skipped without KVM");
-    let mut plan = plan(Behind::Floor, SINGLE, 1);
+    let mut plan = plan(CounterSource::Floor, SINGLE, 1);
     plan.machine.vcpus = 100_000;
     let error =
         vmm::machine::payload::run(&host, guest::PMU_PAYLOAD, &plan, &AtomicBool::new(false)).expect_err("too many");

@@ -7,7 +7,7 @@ use guest::abi::{
 use host_pmu::stats::OpKind;
 use host_pmu::stats::PhaseTally;
 use host_pmu::strategy::PRESETS;
-use vmm::machine::Behind;
+use vmm::machine::CounterSource;
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{End, VcpuOutcome};
 
@@ -20,7 +20,7 @@ fn events(count: usize) -> Vec<EventSpec> {
     first.into_iter().chain(others).take(count).collect()
 }
 
-fn set_ups(behind: Behind, events: &[EventSpec], cycles: u64) -> PayloadPlan {
+fn set_ups(behind: CounterSource, events: &[EventSpec], cycles: u64) -> PayloadPlan {
     let plan = plan(behind, events, cycles);
     PayloadPlan {
         log_entries: cycles * 4 * events.len() as u64 + 4096,
@@ -67,7 +67,7 @@ pub(crate) fn accesses_of_one_event() {
         // FIXED_CTR_CTRL is read before it is written.
         (vec![fixed(0, 0xc0, 0)], [[1, 2], [1, 4], [1, 0], [2, 3]]),
     ] {
-        let vcpu = one(&set_ups(Behind::Floor, &events, 10));
+        let vcpu = one(&set_ups(CounterSource::Floor, &events, 10));
         assert_eq!(accesses(&vcpu)[1..5], expected);
         assert_eq!(vcpu.phases[PHASE_ROTATE as usize].begun, 0, "one event needs no rotation");
     }
@@ -76,7 +76,7 @@ pub(crate) fn accesses_of_one_event() {
 /// A register is touched for a counter that there is: seven of ten events, and each enable starts what counts again.
 pub(crate) fn accesses_of_ten_events() {
     let accesses_with = |flags| {
-        let mut plan = set_ups(Behind::Floor, &events(10), 6);
+        let mut plan = set_ups(CounterSource::Floor, &events(10), 6);
         plan.boot.flags |= flags;
         accesses(&one(&plan))
     };
@@ -124,7 +124,7 @@ pub(crate) fn opens_by_strategy() {
 
 /// Every call is in the log, and in order; every event had its share, and no count is more than the time it ran.
 pub(crate) fn log_and_counts() {
-    let mut plan = set_ups(Behind::Floor, &events(20), 4);
+    let mut plan = set_ups(CounterSource::Floor, &events(20), 4);
     plan.boot.window_ticks = 24;
     plan.machine.vcpus = 2;
     let outcome = run(&plan);

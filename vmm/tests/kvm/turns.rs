@@ -7,7 +7,7 @@ use std::time::Duration;
 use guest::abi::{FLAG_TURNS, LOG_NMI, LOG_ROTATION};
 use host_pmu::stats::OpKind;
 use vmm::kvm::Host;
-use vmm::machine::Behind;
+use vmm::machine::CounterSource;
 use vmm::machine::live::LiveGuest;
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
@@ -51,7 +51,8 @@ fn balanced(vcpu: &VcpuOutcome) {
 }
 
 pub(crate) fn whole() {
-    for (behind, events) in [(clock("recreate"), SINGLE), (clock("reuse-lazy"), JULY_2021), (Behind::Floor, JULY_2021)]
+    for (behind, events) in
+        [(clock("recreate"), SINGLE), (clock("reuse-lazy"), JULY_2021), (CounterSource::Floor, JULY_2021)]
     {
         let recreates = behind == clock("recreate");
         let (mut guest, opening) = open(plan(behind, events, 40));
@@ -97,7 +98,7 @@ pub(crate) fn two_vcpus() {
 pub(crate) fn late_overflow() {
     let mut short = [SINGLE[0]];
     short[0].period = 20_000;
-    let mut guest = start(plan(Behind::Floor, &short, 20));
+    let mut guest = start(plan(CounterSource::Floor, &short, 20));
     for number in 0..6 {
         let outcome = turn(&mut guest, 3);
         let nmis = report(&outcome.vcpus[0]).nmis;
@@ -106,7 +107,7 @@ pub(crate) fn late_overflow() {
 }
 
 pub(crate) fn time_between() {
-    let mut guest = start(plan(Behind::Floor, JULY_2021, 20));
+    let mut guest = start(plan(CounterSource::Floor, JULY_2021, 20));
     let mut ends = Vec::new();
     for _ in 0..3 {
         let outcome = turn(&mut guest, 20);
@@ -131,7 +132,7 @@ fn vmm_ticks(time: Duration, khz: u64) -> u64 {
 
 pub(crate) fn ticks() {
     // A task switch at each tick.
-    let plan = plan(Behind::Floor, JULY_2021, 40);
+    let plan = plan(CounterSource::Floor, JULY_2021, 40);
     let tick = plan.boot.tick_count;
     let mut guest = start(plan);
     for _ in 0..4 {
@@ -149,7 +150,7 @@ pub(crate) fn ticks() {
 }
 
 pub(crate) fn time_limit() {
-    let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
+    let mut plan = plan(CounterSource::Floor, SINGLE, 1_000_000);
     plan.log_entries = 10_000;
     // Long enough for the first turn on a fraction of a CPU.
     plan.machine.time_limit = Duration::from_secs(5);
@@ -164,7 +165,7 @@ pub(crate) fn time_limit() {
 
 pub(crate) fn interruption() {
     let interrupted = never();
-    let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
+    let mut plan = plan(CounterSource::Floor, SINGLE, 1_000_000);
     plan.log_entries = 10_000;
     let mut guest = start(plan);
     let outcome = std::thread::scope(|scope| {
@@ -178,7 +179,7 @@ pub(crate) fn interruption() {
 }
 
 pub(crate) fn dropped() {
-    let mut guest = start(plan(Behind::Floor, SINGLE, 10));
+    let mut guest = start(plan(CounterSource::Floor, SINGLE, 10));
     turn(&mut guest, 10);
     // Would a resting vCPU not be stopped, this would never return.
     drop(guest);
@@ -186,7 +187,7 @@ pub(crate) fn dropped() {
 
 /// An overflow may be found as the last handler of a turn switches the counters off.
 pub(crate) fn every_turn_samples() {
-    let mut plan = plan(Behind::Floor, &[gp(0x3c, PERIOD / 16)], 1);
+    let mut plan = plan(CounterSource::Floor, &[gp(0x3c, PERIOD / 16)], 1);
     plan.boot.max_ticks = 100;
     let mut guest = start(plan);
     for number in 0..300 {

@@ -17,7 +17,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Whether any number of such events can count at the same time: grouping then does not change counts.
+    /// Returns whether any number of such events can count at the same time: grouping then does not change counts.
     #[must_use]
     pub const fn never_competes(self) -> bool {
         matches!(self, Self::Software | Self::Tracepoint)
@@ -49,7 +49,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whether the event counts on `cpu`.
+    /// Returns whether the event counts on `cpu`.
     #[must_use]
     pub fn counts_on(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
@@ -67,7 +67,7 @@ impl Event {
 pub struct Group {
     /// Indices into [`EventList::events`], the leader first; never empty.
     pub members: Vec<usize>,
-    /// Whether the group may be broken up (`:W`).
+    /// True if the group may be broken up (`:W`).
     pub weak: bool,
 }
 
@@ -81,13 +81,13 @@ pub struct EventList {
 }
 
 impl EventList {
-    /// Whether a group has two events or more.
+    /// Returns whether a group has two events or more.
     #[must_use]
     pub fn has_groups(&self) -> bool {
         self.groups.iter().any(|group| group.members.len() > 1)
     }
 
-    /// The most frequent class; `None` if no event can be opened.
+    /// Returns the most frequent class; `None` if no event can be opened.
     #[must_use]
     pub fn main_class(&self) -> Option<Class> {
         let count = |class| self.events.iter().filter(|event| event.class() == Some(class)).count();
@@ -98,7 +98,7 @@ impl EventList {
             .filter(|&class| count(class) > 0)
     }
 
-    /// The list in perf's syntax, in groups of at most `size`; 1 = ungrouped, `None` = groups as they are.
+    /// Returns the list in perf's syntax, in groups of at most `size`; 1 = ungrouped, `None` = groups as they are.
     #[must_use]
     pub fn to_perf(&self, size: Option<usize>) -> String {
         let name = |&event: &usize| self.events[event].name.clone();

@@ -27,13 +27,13 @@ const QUIET: [&str; 14] = [
     "signal",
 ];
 
-/// A list of `n` software events that cycles through [`MIX`].
+/// Creates a list of `n` software events that cycles through [`MIX`].
 #[must_use]
 pub fn software(n: usize) -> String {
     (0..n).map(|i| MIX[i % MIX.len()]).collect::<Vec<_>>().join(",")
 }
 
-/// A list of `n` trace events, at most [`MOST_TRACEPOINTS`] of them distinct.
+/// Creates a list of `n` trace events, at most [`MOST_TRACEPOINTS`] of them distinct.
 ///
 /// # Errors
 /// tracefs shows no trace events.

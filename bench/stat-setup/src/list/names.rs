@@ -59,7 +59,7 @@ const CACHE_OPS: [(&str, u64, u64); 6] = [
     ("prefetch-misses", 2, 1),
 ];
 
-/// Code of a software, hardware, cache (`LLC-load-misses`) or raw (`r1a8`, hexadecimal) event; `None` if unknown.
+/// Returns the code of a software, hardware, cache (`LLC-load-misses`) or raw (`r1a8`, hexadecimal) event; `None` if unknown.
 #[must_use]
 pub fn symbol(name: &str) -> Option<Code> {
     let find = |table: &[(&str, u32)]| table.iter().find(|(known, _)| *known == name).map(|&(_, config)| config);
@@ -128,13 +128,13 @@ impl Modifiers {
         Ok(found)
     }
 
-    /// Whether all of `letters` are modifiers.
+    /// Returns whether all of `letters` are modifiers.
     #[must_use]
     pub fn are(letters: &str) -> bool {
         Self::parse(letters).is_ok()
     }
 
-    /// Union of both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

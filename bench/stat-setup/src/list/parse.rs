@@ -56,7 +56,7 @@ pub struct Written {
 pub struct WrittenGroup {
     /// Events, the leader first; never empty.
     pub events: Vec<Written>,
-    /// Whether the group may be broken up.
+    /// True if the group may be broken up.
     pub weak: bool,
 }
 
@@ -176,7 +176,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.*?".contains(&b))
 }
 
-/// `name[:modifiers]` or `group:name[:modifiers]`.
+/// Reads `name[:modifiers]` or `group:name[:modifiers]`.
 fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     let parts: Vec<&str> = word.split(':').collect();
     if let Some(bad) = parts.iter().find(|part| !is_name(part)) {
@@ -196,7 +196,7 @@ fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     }
 }
 
-/// `pmu/terms/[modifiers]`, with an optional colon before the modifiers.
+/// Reads `pmu/terms/[modifiers]`, with an optional colon before the modifiers.
 fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     let parts: Vec<&str> = word.split('/').collect();
     let &[pmu, terms, letters] = parts.as_slice() else {

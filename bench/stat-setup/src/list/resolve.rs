@@ -9,7 +9,7 @@ use super::names::{Code, symbol};
 use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup};
 use super::sysfs::{Pmu, Sysfs};
 
-/// An attribute with type, config and size only.
+/// Creates an attribute with type, config and size only.
 #[must_use]
 pub fn attr(code: Code) -> perf_event_attr {
     perf_event_attr {
@@ -105,7 +105,7 @@ fn plain(code: Code, event: &mut Event) -> Openable {
     Openable { attr, class }
 }
 
-/// A decimal or 0x-prefixed number.
+/// Reads a decimal or 0x-prefixed number.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),

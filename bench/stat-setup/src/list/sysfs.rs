@@ -31,7 +31,7 @@ pub struct Pmu {
     pub kind: u32,
     /// CPUs to open its events on; `None` = any.
     pub cpus: Option<Vec<u32>>,
-    /// Whether this is a core PMU.
+    /// True if this is a core PMU.
     pub core: bool,
 }
 
@@ -61,7 +61,7 @@ impl Format {
         Some(Self { word, ranges })
     }
 
-    /// `value` placed in the ranges; `None` if it does not fit.
+    /// Returns `value` placed in the ranges; `None` if it does not fit.
     #[must_use]
     pub fn place(&self, value: u64) -> Option<u64> {
         let (mut left, mut placed) = (value, 0);
@@ -76,24 +76,24 @@ impl Format {
 }
 
 impl Sysfs {
-    /// The tree of this host.
+    /// Returns the tree of this host.
     #[must_use]
     pub fn host() -> Self {
         Self::at("/")
     }
 
-    /// A tree below `root`.
+    /// Returns a tree below `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), files: HashMap::new(), opened: 0, asked: 0 }
     }
 
-    /// Number of files opened and of files requested; the difference is the cache's.
+    /// Returns the numbers of files opened and of files requested; the difference is the cache's.
     #[must_use]
     pub const fn look_ups(&self) -> (u64, u64) {
         (self.opened, self.asked)
     }
 
-    /// Text of a file without trailing white space.
+    /// Returns the text of a file without trailing white space.
     pub fn text(&mut self, path: &str) -> Result<String, std::io::ErrorKind> {
         self.asked += 1;
         let path = self.root.join(path);
@@ -106,7 +106,7 @@ impl Sysfs {
         found
     }
 
-    /// The CPU list in a file; `None` without one.
+    /// Returns the CPU list in a file; `None` without one.
     fn cpus(&mut self, path: &str) -> Option<Vec<u32>> {
         self.text(path).ok()?.parse().ok().map(|CpuList(cpus)| cpus)
     }
@@ -118,17 +118,17 @@ impl Sysfs {
         names
     }
 
-    /// Online CPUs; empty if unknown.
+    /// Returns the online CPUs; empty if unknown.
     pub fn online(&mut self) -> Vec<u32> {
         self.cpus("sys/devices/system/cpu/online").unwrap_or_default()
     }
 
-    /// Possible CPUs; empty if unknown.
+    /// Returns the possible CPUs; empty if unknown.
     pub fn possible(&mut self) -> Vec<u32> {
         self.cpus("sys/devices/system/cpu/possible").unwrap_or_default()
     }
 
-    /// A PMU by name.
+    /// Looks up a PMU by name.
     ///
     /// # Errors
     /// The PMU does not exist or has an invalid type.
@@ -140,7 +140,7 @@ impl Sysfs {
         Ok(Pmu { name: name.to_owned(), kind, cpus, core: matches!(name, "cpu" | "cpu_core" | "cpu_atom") })
     }
 
-    /// Format of a term; `None` if the PMU has no such term.
+    /// Returns the format of a term; `None` if the PMU has no such term.
     pub fn format(&mut self, pmu: &str, term: &str) -> Option<Format> {
         let text = self.text(&format!("{DEVICES}/{pmu}/format/{term}")).ok()?;
         Format::parse(&text)
@@ -151,7 +151,7 @@ impl Sysfs {
         self.text(&format!("{DEVICES}/{pmu}/events/{event}")).ok()
     }
 
-    /// Unit and scale of a named event.
+    /// Returns unit and scale of a named event.
     pub fn unit(&mut self, pmu: &str, event: &str) -> (String, f64) {
         let mut get = |what: &str| self.text(&format!("{DEVICES}/{pmu}/events/{event}.{what}")).ok();
         let unit = get("unit").filter(|unit| unit.len() < 32).unwrap_or_default();
@@ -159,7 +159,7 @@ impl Sysfs {
         (unit, scale.unwrap_or(1.0))
     }
 
-    /// Id of a trace event.
+    /// Returns the id of a trace event.
     ///
     /// # Errors
     /// The event does not exist, or tracefs is not mounted or not readable.
@@ -185,7 +185,7 @@ impl Sysfs {
         TRACING.into_iter().find(|dir| self.root.join(dir).join("events").is_dir())
     }
 
-    /// Trace events whose group and name match, sorted, by group.
+    /// Returns the trace events whose group and name match, sorted, by group.
     #[must_use]
     pub fn tracepoints(&self, group: &str, name: &str) -> BTreeMap<String, Vec<String>> {
         let Some(dir) = self.tracing() else { return BTreeMap::new() };
@@ -209,7 +209,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-/// Whether `text` matches `pattern` with the wildcards `*` and `?`.
+/// Returns whether `text` matches `pattern` with the wildcards `*` and `?`.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
@@ -242,7 +242,7 @@ fn glob(pattern: &str, text: &str) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// A tree of files in a temporary folder.
+    /// Creates a tree of files in a temporary folder.
     pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysfs) {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {

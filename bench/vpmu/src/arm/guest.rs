@@ -55,12 +55,12 @@ pub struct GuestPlan {
     pub gp_counters: u64,
     /// Fixed counters.
     pub fixed_counters: u64,
-    /// Whether vCPU threads run under a seccomp filter.
+    /// True if vCPU threads run under a seccomp filter.
     pub seccomp: bool,
 }
 
 impl GuestPlan {
-    /// Capacity of the guest's log for a run of this many samples.
+    /// Returns the capacity of the guest's log for a run of this many samples.
     #[must_use]
     pub const fn log_entries(&self, samples: u64) -> u64 {
         // A set-up logs each call of its four phases, and the rotations after it.
@@ -68,7 +68,7 @@ impl GuestPlan {
         samples * (if self.window_ticks > 0 { set_up } else { LOG_PER_SAMPLE }) + LOG_SPARE
     }
 
-    /// The boot page, without addresses and frequencies.
+    /// Returns the boot page, without addresses and frequencies.
     #[must_use]
     pub fn boot_page(&self, samples: u64) -> BootPage {
         let mut events = [EventSpec::default(); MAX_EVENTS];
@@ -93,7 +93,7 @@ impl GuestPlan {
         }
     }
 
-    /// The guest's PMU.
+    /// Returns the guest's PMU.
     #[must_use]
     pub fn pmu(&self) -> PmuCaps {
         match self.cpu.vendor() {
@@ -102,7 +102,7 @@ impl GuestPlan {
         }
     }
 
-    /// The PMU of an Intel guest.
+    /// Returns the PMU of an Intel guest.
     #[must_use]
     pub fn intel_pmu(&self) -> IntelCaps {
         IntelCaps {
@@ -114,7 +114,7 @@ impl GuestPlan {
     }
 }
 
-/// LAPIC timer ticks of an interval; KVM's LAPIC timer runs at 1 GHz.
+/// Returns the LAPIC timer ticks of an interval; KVM's LAPIC timer runs at 1 GHz.
 fn lapic_ticks(interval: Duration) -> u64 {
     u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).min(u64::from(u32::MAX))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use host_pmu::backend::{BackendKey, UnknownBackend};
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
-use vmm::machine::Behind;
+use vmm::machine::CounterSource;
 use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
@@ -24,7 +24,7 @@ pub struct HostRunner {
 }
 
 impl HostRunner {
-    /// For guests of this configuration. `period` is that of the strategies' `backend`.
+    /// Creates it for guests of this configuration. `period` is that of the strategies' `backend`.
     #[must_use]
     pub fn new(host: Arc<Host>, guest: GuestPlan, backend: &BackendKey, period: u64) -> Self {
         Self { host, guest, paced: backend.pace(period) }
@@ -56,16 +56,18 @@ impl ArmRunner for HostRunner {
     }
 }
 
-/// What stands behind the counters of an arm.
+/// Returns the source of an arm's counters.
 ///
 /// # Errors
 /// Exit 2 for a strategy that is none.
-pub fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
+pub fn behind(arm: &Arm, paced: Option<u64>) -> Result<CounterSource, Error> {
     let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
     Ok(match arm.kind {
-        ArmKind::Floor => paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms }),
-        ArmKind::Kvm => Behind::Kvm,
-        ArmKind::Strategy => Behind::Events {
+        ArmKind::Floor => {
+            paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
+        }
+        ArmKind::Kvm => CounterSource::Kvm,
+        ArmKind::Strategy => CounterSource::Events {
             backend: arm.backend.parse().map_err(|error: UnknownBackend| wrong(error.to_string()))?,
             strategy: Strategy::named(&arm.strategy, arm.definition.as_deref())
                 .map_err(|error| wrong(error.to_string()))?,
@@ -84,14 +86,14 @@ mod tests {
 
     #[test]
     fn arms_become_what_stands_behind_the_counters() {
-        assert_eq!(behind(&arm("floor", ArmKind::Floor, None), None).unwrap(), Behind::Floor);
-        let paced = Behind::PacedFloor { counts_per_ms: 100 };
+        assert_eq!(behind(&arm("floor", ArmKind::Floor, None), None).unwrap(), CounterSource::Floor);
+        let paced = CounterSource::PacedFloor { counts_per_ms: 100 };
         assert_eq!(behind(&arm("floor", ArmKind::Floor, None), Some(100)).unwrap(), paced);
         let reuse = behind(&arm("reuse", ArmKind::Strategy, None), None).unwrap();
         let strategy = Strategy::preset("reuse").unwrap();
-        assert_eq!(reuse, Behind::Events { backend: BackendKey::CpuClock, strategy });
+        assert_eq!(reuse, CounterSource::Events { backend: BackendKey::CpuClock, strategy });
         let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
-        assert!(matches!(behind(&arm("mine", ArmKind::Strategy, Some(text)), None), Ok(Behind::Events { .. })));
+        assert!(matches!(behind(&arm("mine", ArmKind::Strategy, Some(text)), None), Ok(CounterSource::Events { .. })));
         assert!(behind(&arm("mine", ArmKind::Strategy, Some("reuse = 1")), None).is_err());
     }
 }

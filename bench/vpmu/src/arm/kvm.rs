@@ -6,7 +6,7 @@ use std::time::Duration;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use vmm::kvm::Host;
-use vmm::machine::{Behind, Cpu};
+use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::{End, RunOutcome};
 
 use super::guest::GuestPlan;
@@ -15,7 +15,7 @@ use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use results::error::Error;
 use results::host::KVM_ARMS;
 
-/// Whether KVM's own vPMU can stand behind the counters of a guest with `cpu`.
+/// Checks that KVM's own vPMU can stand behind the counters of a guest with `cpu`.
 ///
 /// # Errors
 /// Why not.
@@ -24,8 +24,8 @@ pub fn available(host: &Host, cpu: Cpu) -> Result<(), String> {
     fits(host.vendor(), host.shows_perfmon_v2(), cpu)
 }
 
-/// KVM shows a guest the PMU of the host's processor, and the guest's events and its driver are those of `cpu`: beside the other arms it has to run the same
-/// handler.
+/// Checks that KVM shows a guest the PMU of the host's processor, and that the guest's events and its driver are those of `cpu`: beside the
+/// other arms it has to run the same handler.
 fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> {
     let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
     let (shown, remedy) = match host {
@@ -52,14 +52,15 @@ pub struct KvmRunner {
 }
 
 impl KvmRunner {
-    /// For guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
+    /// Creates it for guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
     #[must_use]
     pub const fn new(host: Arc<Host>, guest: GuestPlan, beside_hardware: bool) -> Self {
         Self { host, guest, beside_hardware }
     }
 }
 
-/// A mediated vPMU has the whole PMU while its VM lives, and no event that counts in guests opens meanwhile, nor is such a VM made while there is one.
+/// Checks that the guest can share the PMU: a mediated vPMU has the whole PMU while its VM lives, and no event that counts in guests opens
+/// meanwhile, nor is such a VM made while there is one.
 fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
     if arm == KVM_ARMS[1] && beside_hardware {
         return Err("a guest with a mediated vPMU has the whole PMU, and guests of the other arms, which live at the same time, would get no \
@@ -69,7 +70,7 @@ fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// A PMU that others hold now ends the arm's turn, not the other arms'.
+/// Turns a PMU that others hold now into the end of this arm's turn, not of the other arms'.
 fn of_this_arm<T>(done: Result<T, Failure>, instead: impl FnOnce(RunOutcome) -> T) -> Result<T, Error> {
     match done {
         Err(Failure::PmuTaken(why)) => {
@@ -102,11 +103,11 @@ impl ArmRunner for KvmRunner {
     }
 
     fn run(&mut self, _arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
-        of_this_arm(launch(&self.host, &self.guest, Behind::Kvm, turn.samples), |outcome| outcome)
+        of_this_arm(launch(&self.host, &self.guest, CounterSource::Kvm, turn.samples), |outcome| outcome)
     }
 
     fn open(&mut self, _arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
-        of_this_arm(start(&self.host, &self.guest, Behind::Kvm, samples), |outcome| Opened {
+        of_this_arm(start(&self.host, &self.guest, CounterSource::Kvm, samples), |outcome| Opened {
             guest: Box::new(Absent(outcome)),
             opening: None,
         })

@@ -6,7 +6,7 @@ use guest::abi::FLAG_TURNS;
 use vmm::kvm::{Host, KvmError};
 use vmm::machine::live;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{self, Behind, MachineError};
+use vmm::machine::{self, CounterSource, MachineError};
 use vmm::outcome::RunOutcome;
 use vmm::sample::Sampling;
 
@@ -16,7 +16,7 @@ use crate::console::internal;
 use crate::sys;
 use results::error::Error;
 
-/// Why a guest was not run.
+/// Reason why a guest was not run.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Host events hold the PMU that its mediated vPMU would take: they may be gone at the next turn.
@@ -44,15 +44,20 @@ impl From<Failure> for Error {
 }
 
 /// Runs the payload with `behind` its counters.
-pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<RunOutcome, Failure> {
+pub(super) fn launch(
+    host: &Host,
+    guest: &GuestPlan,
+    behind: CounterSource,
+    samples: u64,
+) -> Result<RunOutcome, Failure> {
     Ok(payload::run(host, guest::PMU_PAYLOAD, &plan(guest, behind, samples), sys::interrupted())?)
 }
 
-/// The same, recorded.
+/// Runs the payload with `behind` its counters, recorded.
 pub(crate) fn recorded(
     host: &Host,
     guest: &GuestPlan,
-    behind: Behind,
+    behind: CounterSource,
     samples: u64,
     sampling: Arc<Sampling>,
 ) -> Result<RunOutcome, Error> {
@@ -61,8 +66,8 @@ pub(crate) fn recorded(
     payload::run(host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(refused)
 }
 
-/// A run of `samples` samples.
-fn plan(guest: &GuestPlan, behind: Behind, samples: u64) -> PayloadPlan {
+/// Plans a run of `samples` samples.
+fn plan(guest: &GuestPlan, behind: CounterSource, samples: u64) -> PayloadPlan {
     PayloadPlan {
         machine: machine::Plan {
             behind,
@@ -94,7 +99,12 @@ pub(crate) fn refused(error: MachineError) -> Error {
 struct Live(live::LiveGuest);
 
 /// Starts a guest for turns of at most `samples` samples.
-pub(super) fn start(host: &Arc<Host>, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<Opened, Failure> {
+pub(super) fn start(
+    host: &Arc<Host>,
+    guest: &GuestPlan,
+    behind: CounterSource,
+    samples: u64,
+) -> Result<Opened, Failure> {
     let mut plan = plan(guest, behind, samples);
     plan.boot.flags |= FLAG_TURNS;
     let live = live::LiveGuest::start(host, guest::PMU_PAYLOAD, plan, sys::interrupted());

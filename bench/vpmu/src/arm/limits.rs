@@ -13,13 +13,13 @@ const SIGNALS: u64 = 2;
 /// Both, for the rest of the process.
 const SPARE: u64 = 64;
 
-/// Files that `vcpus` may have open.
+/// Returns the number of files that `vcpus` may have open.
 #[must_use]
 pub const fn files(vcpus: u64) -> u64 {
     SPARE + vcpus * FILES
 }
 
-/// Signals that `vcpus` may have queued.
+/// Returns the number of signals that `vcpus` may have queued.
 #[must_use]
 pub const fn signals(vcpus: u64) -> u64 {
     SPARE + vcpus * SIGNALS
@@ -30,7 +30,7 @@ pub const fn signals(vcpus: u64) -> u64 {
 /// # Errors
 /// Exit 4 where a hard limit is too low.
 pub fn ensure(vcpus: u64) -> Result<(), Error> {
-    // What this user's other processes have queued counts, too. Where the hard limit has no room for that, the run is tried without.
+    // Signals that this user's other processes have queued count, too. If the hard limit has no room for that, the run is tried without.
     let _ = process::ensure_limit(Limit::PendingSignals, signals(vcpus).saturating_add(process::queued_signals()));
     for (limit, wanted, name, flag) in [
         (Limit::OpenFiles, files(vcpus), "RLIMIT_NOFILE", "-n"),

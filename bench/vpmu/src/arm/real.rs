@@ -22,7 +22,8 @@ pub struct RealRunner {
 }
 
 impl RealRunner {
-    /// For such guests behind `backend`, which sample with `period`. `guests_stay`: those of all arms are there at the same time.
+    /// Creates it for such guests behind `backend`, which sample with `period`. `guests_stay`: those of all arms are there at the same
+    /// time.
     ///
     /// # Errors
     /// Exit 4 where this host cannot run guests.

@@ -12,7 +12,7 @@ pub struct Arm {
     pub strategy: String,
     /// Backend key; "none" for the floor, "kvm" for KVM's own vPMU.
     pub backend: String,
-    /// What it compares.
+    /// Kind of the arm.
     pub kind: ArmKind,
     /// The strategy's TOML text, if it came from a file.
     pub definition: Option<String>,
@@ -25,7 +25,7 @@ pub struct Turn {
     pub index: u64,
     /// Position of the arm in this round, from 0.
     pub position: u64,
-    /// Whether the figures are discarded.
+    /// True if the figures are discarded.
     pub warmup: bool,
     /// Samples to take per vCPU.
     pub samples: u64,
@@ -34,15 +34,15 @@ pub struct Turn {
 /// One turn of a guest that is kept alive.
 #[derive(Clone, Debug)]
 pub struct TurnOutcome {
-    /// What it left, as of a run of its own: every figure is of this turn alone.
+    /// Outcome as of a run of its own: every figure is of this turn alone.
     pub run: RunOutcome,
     /// Time of the throughput probe just before the turn, mean over vCPUs; `None` where there is none, as in a simulation.
     pub probe_ns: Option<f64>,
-    /// What only a Linux guest leaves.
+    /// Figures that only a Linux guest leaves.
     pub linux: Option<LinuxTurn>,
 }
 
-/// What a Linux guest leaves beside its outcome.
+/// Figures that a Linux guest leaves beside its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinuxTurn {
     /// Counts.
@@ -55,7 +55,7 @@ pub struct LinuxTurn {
 pub struct Opened {
     /// It waits for its first turn.
     pub guest: Box<dyn LiveGuest>,
-    /// What it left on its way there: its start and its baseline. `None` if it went wrong; its first turn says how.
+    /// Outcome of its start and its baseline. `None` if it went wrong; its first turn says how.
     pub opening: Option<RunOutcome>,
 }
 
@@ -74,7 +74,7 @@ pub trait LiveGuest {
     /// Conditions that make further runs pointless.
     fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error>;
 
-    /// Ends the guest. The outcome has what is left after the last turn: the tail's ticks, and host operations since then.
+    /// Ends the guest. The outcome has the rest after the last turn: the tail's ticks, and host operations since then.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.
@@ -83,7 +83,7 @@ pub trait LiveGuest {
 
 /// Runs guests.
 pub trait ArmRunner {
-    /// Whether an arm can run on this host at all; called once per arm, before anything runs.
+    /// Checks that an arm can run on this host at all; called once per arm, before anything runs.
     ///
     /// # Errors
     /// The reason, e.g. "KVM has no vPMU of its own here".
@@ -96,7 +96,7 @@ pub trait ArmRunner {
     /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
 
-    /// What the last run left beside its outcome, if its guest is Linux.
+    /// Takes what the last run left beside its outcome, if its guest is Linux.
     fn linux(&mut self) -> Option<LinuxTurn> {
         None
     }

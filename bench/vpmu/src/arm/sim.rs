@@ -9,7 +9,7 @@ use guest::abi::FLAG_TURNS;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
-use sim::host::{self, Behind};
+use sim::host::{self, CounterSource};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
@@ -27,7 +27,7 @@ const MAX_MODEL: u64 = 256 << 10;
 /// The default model.
 pub const DEFAULT_MODEL: &str = "development-host";
 
-/// The embedded model `name`, or the one in the .toml file of that path.
+/// Reads the embedded model `name`, or the one in the .toml file of that path.
 ///
 /// # Errors
 /// Exit 2, with the key that is wrong.
@@ -47,7 +47,7 @@ fn is_file(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
 
-/// The model with its text.
+/// Reads the model with its text.
 ///
 /// # Errors
 /// Exit 2, with the key that is wrong.
@@ -98,7 +98,7 @@ pub fn check_strategies<'a>(model: &Model, mut names: impl Iterator<Item = &'a s
     }
 }
 
-/// The backend that a plan for a simulated host is made with: the events of its model.
+/// Returns the backend that a plan for a simulated host is made with: the events of its model.
 #[must_use]
 pub fn chosen(model: &Model, why: &str) -> Chosen {
     let backend = match model.base {
@@ -110,7 +110,7 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
     Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false }
 }
 
-/// The facts of a simulated host; none are this host's.
+/// Returns the facts of a simulated host; none are this host's.
 #[must_use]
 pub fn facts(model: &Model) -> HostFacts {
     HostFacts { class: format!("simulated (model {})", model.name), ..HostFacts::default() }
@@ -127,7 +127,7 @@ pub struct SimRunner {
 }
 
 impl SimRunner {
-    /// For guests of this configuration. `period` is that of the strategies' arms, `seed` that of the simulated hosts.
+    /// Creates it for guests of this configuration. `period` is that of the strategies' arms, `seed` that of the simulated hosts.
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
@@ -178,17 +178,21 @@ impl ArmRunner for SimRunner {
 }
 
 impl SimRunner {
-    /// A host with this arm's guest.
+    /// Plans a host with this arm's guest.
     fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (&arm.definition, arm.kind) {
             (_, ArmKind::Floor | ArmKind::Kvm) => {
-                self.paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms })
+                self.paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
             }
-            (Some(text), _) => Behind::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?),
+            (Some(text), _) => {
+                CounterSource::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?)
+            }
             (None, _) => match Mediated::named(&arm.strategy) {
-                Some(kind) => Behind::Mediated(kind),
-                None => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
+                Some(kind) => CounterSource::Mediated(kind),
+                None => {
+                    CounterSource::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?)
+                }
             },
         };
         let mut boot = self.guest.boot_page(samples);

@@ -86,8 +86,7 @@ fn again(path: &Path, plan: &Plan, elements: &[Element], terms: Terms) -> Result
     }
     let own = std::env::current_exe().ok();
     let is = |file: Option<&Path>, kept: &Binary| {
-        file.and_then(|file| std::fs::read(file).ok())
-            .is_some_and(|bytes| sha256(&bytes) == kept.sha256)
+        file.and_then(|file| std::fs::read(file).ok()).is_some_and(|bytes| sha256(&bytes) == kept.sha256)
     };
     if !terms.keep_binary && !is(own.as_deref(), &campaign.runner) {
         return Err(Error::usage(

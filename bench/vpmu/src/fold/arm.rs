@@ -26,7 +26,7 @@ use crate::arm::runner::{Arm, LinuxTurn, Turn};
 struct Latencies(BTreeMap<&'static str, Histogram<u64>>);
 
 impl Latencies {
-    /// The histogram of `metric`, to record in.
+    /// Returns the histogram of `metric`, to record in.
     fn of(&mut self, metric: &Metric) -> &mut Histogram<u64> {
         self.0.entry(metric.key).or_insert_with(latency_histogram)
     }
@@ -38,13 +38,13 @@ impl Latencies {
         }
     }
 
-    /// The first of `metrics` that has values; else an empty histogram.
+    /// Returns the first of `metrics` that has values; else an empty histogram.
     fn first(&self, metrics: &[&Metric]) -> Histogram<u64> {
         let mut found = metrics.iter().filter_map(|metric| self.0.get(metric.key));
         found.find(|histogram| !histogram.is_empty()).cloned().unwrap_or_else(latency_histogram)
     }
 
-    /// Those that have values, by metric.
+    /// Returns a summary for each metric that has values.
     fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
         let summaries = self.0.iter().filter_map(|(&key, histogram)| Some((key.to_owned(), summary(histogram)?)));
         summaries.collect()
@@ -100,7 +100,7 @@ pub struct Place {
 }
 
 impl ArmFold {
-    /// An arm without rounds. `stand_in`: whether its backend is a stand-in.
+    /// Creates an arm without rounds. `stand_in`: whether its backend is a stand-in.
     #[must_use]
     pub fn new(arm: &Arm, stand_in: bool) -> Self {
         Self {
@@ -120,8 +120,8 @@ impl ArmFold {
         }
     }
 
-    /// Its guests' periods do not change: counts are checked against overflows. Not those of the floor: its counters are the TSC, which
-    /// advances while the vCPU thread has no CPU.
+    /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor: its counters are the
+    /// TSC, which advances while the vCPU thread has no CPU.
     #[must_use]
     pub fn with_fixed_periods(mut self, fixed: bool) -> Self {
         self.periods = (fixed && self.result.kind != ArmKind::Floor).then(Periods::default);
@@ -144,13 +144,13 @@ impl ArmFold {
         &self.intervals
     }
 
-    /// Whether every round so far is complete.
+    /// Returns whether every round so far is complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.result.incomplete.is_empty()
     }
 
-    /// Its guests' log has no times of the host's clock: no delivery is paired with its handler.
+    /// Declares that its guests' log has no times of the host's clock: no delivery is paired with its handler.
     #[must_use]
     pub const fn without_deliveries(mut self) -> Self {
         self.pairs_deliveries = false;
@@ -162,7 +162,7 @@ impl ArmFold {
         self.add_turn(place, outcome, None);
     }
 
-    /// The same with what a Linux guest left.
+    /// Adds a finished turn, with what a Linux guest left.
     pub fn add_turn(&mut self, place: Place, outcome: &RunOutcome, linux: Option<&LinuxTurn>) {
         let mut latencies = Latencies::default();
         if let Some(LinuxTurn { left, set_up_ns }) = linux {
@@ -236,7 +236,7 @@ impl ArmFold {
         }
     }
 
-    /// Adds what guest `number` left after its last turn; the rounds' figures do not change.
+    /// Adds the rest that guest `number` left after its last turn; the rounds' figures do not change.
     pub fn close(&mut self, number: u64, outcome: &RunOutcome) {
         if outcome.end == End::Stopped {
             return;
@@ -301,9 +301,9 @@ impl ArmFold {
             add(sum, vcpu.pmi.nmis);
         }
         add(&mut result.masked, vcpu.pmi.masked);
-        add(&mut result.held, vcpu.pmi.held);
-        add(&mut result.late, vcpu.pmi.late);
-        add(&mut result.settled, vcpu.pmi.settled);
+        add(&mut result.held, vcpu.pmi.deferred);
+        add(&mut result.late, vcpu.pmi.deferred_delivered);
+        add(&mut result.settled, vcpu.pmi.deferred_dropped);
         add(&mut result.merged, vcpu.pmi.merged);
         add(&mut result.undeliverable, vcpu.pmi.undeliverable);
         let host = &vcpu.host;
@@ -388,13 +388,13 @@ impl ArmFold {
         self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
     }
 
-    /// The rounds so far.
+    /// Returns the rounds so far.
     #[must_use]
     pub const fn rounds(&self) -> &Rounds {
         &self.result.rounds
     }
 
-    /// The arm so far.
+    /// Returns the arm so far.
     #[must_use]
     pub fn result(&self) -> document::Arm {
         let mut result = self.result.clone();
@@ -431,7 +431,7 @@ fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
     }
 }
 
-/// Slow-down of the guest's work, if both phases did some.
+/// Returns the slow-down of the guest's work, if both phases did some.
 fn cost(baseline: Work, measured: Work) -> Option<WorkloadCost> {
     let per_unit = |work: Work| (work.units > 0 && work.ns > 0).then(|| work.ns as f64 / work.units as f64);
     let (without, with) = per_unit(baseline).zip(per_unit(measured))?;

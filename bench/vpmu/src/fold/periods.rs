@@ -20,12 +20,12 @@ pub(super) struct Periods {
     /// The guest under way, and its events by vCPU.
     guest: Option<u64>,
     events: Vec<Vec<Event>>,
-    /// Of guests that are over.
+    /// Misses of guests that are over.
     missed: u64,
 }
 
 impl Periods {
-    /// A run of guest `guest` begins; without a number it is a guest of its own.
+    /// Begins a run of guest `guest`; without a number it is a guest of its own.
     pub(super) fn begin(&mut self, guest: Option<u64>) {
         if guest.is_none() || guest != self.guest {
             self.missed = self.missed();
@@ -34,7 +34,7 @@ impl Periods {
         self.guest = guest;
     }
 
-    /// What vCPU `index` left.
+    /// Adds what vCPU `index` left.
     pub(super) fn add(&mut self, index: usize, vcpu: &VcpuOutcome) {
         let Some(report) = vcpu.report.as_deref().filter(|_| vcpu.end.is_complete()) else { return };
         self.events.resize(self.events.len().max(index + 1), Vec::new());
@@ -49,8 +49,8 @@ impl Periods {
 
     /// Periods that passed without an overflow of their own.
     pub(super) fn missed(&self) -> u64 {
-        let of = |event: &Event| event.count.checked_div(event.period).unwrap_or(0).saturating_sub(event.overflows);
-        self.events.iter().flatten().map(of).fold(self.missed, u64::saturating_add)
+        let missed = |event: &Event| event.count.checked_div(event.period).unwrap_or(0).saturating_sub(event.overflows);
+        self.events.iter().flatten().map(missed).fold(self.missed, u64::saturating_add)
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::rounds::mock;
 
-    /// A vCPU with this count and these overflows of an event with period 100.
+    /// Returns a vCPU with this count and these overflows of an event with period 100.
     fn vcpu(count: u64, overflows: u64) -> VcpuOutcome {
         let mut vcpu = mock::vcpu(0, 0);
         let report = vcpu.report.as_mut().unwrap();
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn turns_of_one_guest_are_one_count_and_guests_are_not() {
-        let of = |guests: [Option<u64>; 2]| {
+        let missed = |guests: [Option<u64>; 2]| {
             let mut periods = Periods::default();
             for (guest, (count, overflows)) in guests.into_iter().zip([(199, 2), (250, 2)]) {
                 periods.begin(guest);
@@ -89,8 +89,8 @@ mod tests {
             }
             periods.missed()
         };
-        assert_eq!(of([Some(1), Some(1)]), 0, "449 counts, 4 overflows");
-        assert_eq!(of([None, None]), 0);
+        assert_eq!(missed([Some(1), Some(1)]), 0, "449 counts, 4 overflows");
+        assert_eq!(missed([None, None]), 0);
         let mut periods = Periods::default();
         for (guest, count) in [(0, 300), (0, 300), (1, 200)] {
             periods.begin(Some(guest));

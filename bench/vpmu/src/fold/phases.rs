@@ -43,19 +43,19 @@ impl Default for Times {
     }
 }
 
-/// The phase a line of the log is about.
+/// Returns the phase a line of the log is about.
 fn phase_of(entry: &LogEntry) -> Option<usize> {
     let phase = usize::try_from(entry.kind.checked_sub(LOG_PHASE)?).ok()?;
     (PHASE_NONE as usize + 1..PHASES).contains(&phase).then_some(phase)
 }
 
 impl PhaseFold {
-    /// Whether a line of the log is about a set-up.
+    /// Returns whether a line of the log is about a set-up.
     pub(super) fn takes(entry: &LogEntry) -> bool {
         phase_of(entry).is_some()
     }
 
-    /// Adds one vCPU's part; whole set-ups also go to `set_ups`. How many lines make no sense.
+    /// Adds one vCPU's part; whole set-ups also go to `set_ups`. Returns the number of lines that make no sense.
     pub(super) fn add(&mut self, vcpu: &VcpuOutcome, report: &Report, set_ups: &mut Histogram<u64>) -> u64 {
         if report.cycles == 0 && !vcpu.log.iter().any(Self::takes) {
             return 0;
@@ -63,7 +63,7 @@ impl PhaseFold {
         let khz = vcpu.tsc.khz;
         let times = self.times.get_or_insert_default();
         let mut invalid = 0;
-        // By cycle: TSC ticks of each phase, if it is there.
+        // TSC ticks of each phase, if it is there, by cycle.
         let mut cycles: BTreeMap<u64, [Option<u64>; PHASES]> = BTreeMap::new();
         for entry in &vcpu.log {
             let Some(phase) = phase_of(entry) else { continue };
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::rounds::mock;
 
-    /// A vCPU's log of these calls: phase, cycle, TSC ticks of its begin and end.
+    /// Returns a vCPU's log of these calls: phase, cycle, TSC ticks of its begin and end.
     fn vcpu(calls: &[(u64, u64, u64, u64)]) -> VcpuOutcome {
         let mut vcpu = mock::vcpu(0, 0);
         vcpu.log = calls

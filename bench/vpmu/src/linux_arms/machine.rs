@@ -15,7 +15,7 @@ use results::error::Error;
 use vmm::boot::linux::Kernel;
 use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{LinuxOutcome, LinuxPlan};
-use vmm::machine::{Behind, Plan as Machine};
+use vmm::machine::{CounterSource, Plan as Machine};
 use vmm::outcome::{End, RunOutcome};
 
 use super::runner::{Boots, Left, vcpu};
@@ -84,7 +84,7 @@ impl Boot {
         }
     }
 
-    fn plan(&self, behind: Behind) -> LinuxPlan {
+    fn plan(&self, behind: CounterSource) -> LinuxPlan {
         let guest = &self.guest;
         let machine = Machine {
             behind,
@@ -142,7 +142,7 @@ fn version(perf: &Path) -> Result<String, Error> {
 impl Boots for Boot {
     fn boot(
         &mut self,
-        behind: Behind,
+        behind: CounterSource,
         work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
     ) -> Result<(Left, Result<(), String>), Error> {
         let (end, agent) = channel()?;

@@ -4,7 +4,7 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::backend::BackendKey;
 use results::document::{ArmKind, LinuxArm};
 use results::error::Error;
-use vmm::machine::Behind;
+use vmm::machine::CounterSource;
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 
 use super::session::{Recorded, Settings, Shell, carry_out};
@@ -39,7 +39,7 @@ pub trait Boots {
     /// Conditions that make further guests pointless.
     fn boot(
         &mut self,
-        behind: Behind,
+        behind: CounterSource,
         work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
     ) -> Result<(Left, Result<(), String>), Error>;
 
@@ -190,13 +190,13 @@ mod tests {
     struct FakeBoots {
         fails: &'static str,
         end: End,
-        booted: Vec<Behind>,
+        booted: Vec<CounterSource>,
     }
 
     impl Boots for FakeBoots {
         fn boot(
             &mut self,
-            behind: Behind,
+            behind: CounterSource,
             work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
         ) -> Result<(Left, Result<(), String>), Error> {
             self.booted.push(behind);
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    fn ran(fails: &'static str, end: End) -> (RunOutcome, LinuxTurn, Vec<Behind>) {
+    fn ran(fails: &'static str, end: End) -> (RunOutcome, LinuxTurn, Vec<CounterSource>) {
         let plan = mock::plan(&[]).unwrap();
         let boots = FakeBoots { fails, end, booted: Vec::new() };
         let task = Task::Record { events: Vec::new(), freq_hz: None, limit: Duration::from_secs(1) };
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_guests_trace_is_the_arms_histogram() {
         let (run, left, booted) = ran("", End::Done);
-        assert!(matches!(booted[..], [Behind::Events { .. }]));
+        assert!(matches!(booted[..], [CounterSource::Events { .. }]));
         assert_eq!((left.left.records("SAMPLE"), left.left.rdpmcs, left.left.complaints), (3, 5, 1));
         let plan = mock::plan(&[]).unwrap();
         let mut fold = ArmFold::new(&plan.arms[0], true).without_deliveries();

@@ -1,4 +1,4 @@
-//! How long a plan takes, before it begins.
+//! Estimates the time of a plan before it begins.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::plan::Plan;
 
 /// Counts per second of an event that counts cycles, or stands in for them.
 const RATE: f64 = 2e9;
-/// What handlers and exits add to a turn.
+/// Share of a turn that handlers and exits add.
 const OVERHEAD: f64 = 1.25;
 /// Making a guest, the first tick included, and its end.
 const START: Duration = Duration::from_millis(25);
 
 impl Plan {
-    /// About how long `arms` arms take on a host like those it was tried on, without the boots of Linux guests. The rate of a tracepoint
-    /// is unknown: its time limit counts.
+    /// Estimates how long `arms` arms take on a host like those it was tried on, without the boots of Linux guests. The rate of a
+    /// tracepoint is unknown: its time limit counts.
     #[must_use]
     pub fn estimate(&self, arms: usize) -> Duration {
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -30,7 +30,7 @@ impl Plan {
         self.duration.map_or(all, |bound| all.min(bound))
     }
 
-    /// Rounds that `arms` arms have time for about, warm-ups included.
+    /// Estimates the rounds that `arms` arms have time for, warm-ups included.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "neither time nor rounds are negative")]
     pub fn expected_rounds(&self, arms: usize) -> u64 {
@@ -41,7 +41,7 @@ impl Plan {
         ((share * all as f64) as u64).clamp(1, all.max(1))
     }
 
-    /// Guests of each arm, one after the other.
+    /// Returns the number of guests of each arm, one after the other.
     pub(super) const fn guests(&self) -> u64 {
         if self.keeps_guests() { self.sessions() } else { self.rounds.saturating_add(self.warmups()) }
     }
@@ -50,7 +50,7 @@ impl Plan {
         self.rounds.div_ceil(if self.rounds_per_guest == 0 { 1 } else { self.rounds_per_guest })
     }
 
-    /// Those of the whole run: guests that live on are warmed up once each.
+    /// Returns the number of discarded rounds of the whole run: guests that live on are warmed up once each.
     const fn warmups(&self) -> u64 {
         self.warmup.saturating_mul(if self.keeps_guests() { self.sessions() } else { 1 })
     }
@@ -58,13 +58,13 @@ impl Plan {
     fn turn(&self, samples: u64) -> Duration {
         let limit = Duration::from_nanos(self.parameters.time_limit_ns);
         let rate = if let BackendKey::CpuClockAt { mhz } = self.backend { f64::from(mhz) * 1e6 } else { RATE };
-        let of = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
+        let overflows = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
             (0, _) => 0.0,
             (period, 0) => rate / period as f64,
             (_, hz) => hz as f64,
         };
-        let rate: f64 = self.guest.events.iter().map(of).sum();
-        // Without samples rotations are counted, one a tick.
+        let rate: f64 = self.guest.events.iter().map(overflows).sum();
+        // A workload without samples counts rotations, one a tick.
         let rate = if rate > 0.0 { rate } else { 1.0 / self.guest.mux_interval.as_secs_f64() };
         let turn = Duration::try_from_secs_f64(samples as f64 / rate * OVERHEAD).unwrap_or(limit);
         if matches!(self.backend, BackendKey::Tracepoint { .. }) { limit } else { turn.min(limit) }

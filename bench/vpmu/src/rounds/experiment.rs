@@ -1,7 +1,7 @@
 //! An experiment in steps: guests of a session, turns of a round, whole rounds, the document.
 //!
-//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to several
-//! processes: whoever drives them calls [`Experiment::turn`] for one arm at a time.
+//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to several processes:
+//! their driver calls [`Experiment::turn`] for one arm at a time.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -26,11 +26,11 @@ const GIVE_UP: u32 = 2;
 pub struct Round {
     /// Its index, from 0.
     pub index: u64,
-    /// Whether its figures are discarded.
+    /// True if its figures are discarded.
     pub warmup: bool,
 }
 
-/// How a turn ended.
+/// End of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
     /// It is finished, and kept until its round is.
@@ -77,7 +77,7 @@ pub struct Experiment<'a> {
     guests: Duration,
     /// Sessions begun.
     sessions: u64,
-    /// From the process's `main` to the first instruction of its first guest.
+    /// Time from the process's `main` to the first instruction of its first guest.
     first_instruction: Option<Duration>,
     /// Set by the driver when the user wants it to end.
     pub interrupted: bool,
@@ -140,31 +140,31 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Number of arms, in the order of the plan; some may not run.
+    /// Returns the number of arms, in the order of the plan; some may not run.
     #[must_use]
     pub fn arms(&self) -> usize {
         self.slots.len()
     }
 
-    /// Name of an arm.
+    /// Returns the name of an arm.
     #[must_use]
     pub fn name(&self, arm: usize) -> &str {
         &self.slots[arm].arm.strategy
     }
 
-    /// Whether an arm takes part in the next round: it can run here and was not given up.
+    /// Returns whether an arm takes part in the next round: it can run here and was not given up.
     #[must_use]
     pub fn runs(&self, arm: usize) -> bool {
         self.slots[arm].runs()
     }
 
-    /// Number of arms that take part.
+    /// Returns the number of arms that take part.
     #[must_use]
     pub fn running(&self) -> usize {
         self.slots.iter().filter(|slot| slot.runs()).count()
     }
 
-    /// Whether a session is under way: guests are alive.
+    /// Returns whether a session is under way: guests are alive.
     #[must_use]
     pub fn in_session(&self) -> bool {
         self.slots.iter().any(|slot| slot.guest.is_some())
@@ -174,7 +174,7 @@ impl<'a> Experiment<'a> {
     /// `stopped` says whether the user wants an end.
     ///
     /// # Errors
-    /// Those of the runner.
+    /// Errors of the runner.
     pub fn begin_session(&mut self, stopped: &dyn Fn() -> bool) -> Result<(), Error> {
         if !self.plan.keeps_guests() {
             return Ok(());
@@ -208,7 +208,7 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
-    /// A guest's first instruction ran so long after the process's start.
+    /// Notes that a guest's first instruction ran so long after the process's start.
     fn started(&mut self, at: Duration) {
         if !self.plan.simulated {
             self.first_instruction.get_or_insert(at);
@@ -218,7 +218,7 @@ impl<'a> Experiment<'a> {
     /// Ends the session's guests.
     ///
     /// # Errors
-    /// Those of the runner.
+    /// Errors of the runner.
     pub fn end_session(&mut self) -> Result<(), Error> {
         for slot in &mut self.slots {
             let Some(guest) = slot.guest.take() else { continue };
@@ -232,7 +232,7 @@ impl<'a> Experiment<'a> {
     /// Runs one arm's turn of `round`; `position` is its place in the round. `stopped` says whether the user wants an end.
     ///
     /// # Errors
-    /// Those of the runner.
+    /// Errors of the runner.
     pub fn turn(
         &mut self,
         arm: usize,
@@ -281,7 +281,7 @@ impl<'a> Experiment<'a> {
         Ok(if complete { TurnEnd::Finished } else { TurnEnd::Failed })
     }
 
-    /// The round is over: its turns count.
+    /// Keeps the round, which is over: its turns count.
     pub fn keep_round(&mut self) {
         let now = self.elapsed();
         for slot in &mut self.slots {
@@ -292,25 +292,25 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// The round was cut short: no arm keeps its turn, so that all have the same rounds.
+    /// Drops a round that was cut short: no arm keeps its turn, so that all have the same rounds.
     pub fn drop_round(&mut self) {
         for slot in &mut self.slots {
             slot.pending = None;
         }
     }
 
-    /// Time since the start: the simulated guests' own, or this host's.
+    /// Returns the time since the start: the simulated guests' own, or this host's.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         if self.plan.simulated { self.guests } else { self.began.elapsed() }
     }
 
-    /// The arms' figures so far, in the order of the plan.
+    /// Returns the arms' figures so far, in the order of the plan.
     pub fn folds(&self) -> impl Iterator<Item = &ArmFold> {
         self.slots.iter().map(|slot| &slot.fold)
     }
 
-    /// Whether no round was kept.
+    /// Returns whether no round was kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.folds().all(|fold| fold.intervals().is_empty())
@@ -323,14 +323,14 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// The parameters; where no number of rounds was asked for, it is that of the rounds there are.
+    /// Returns the parameters; without a wanted number of rounds, it is that of the rounds there are.
     fn parameters(&self) -> Parameters {
         let parameters = self.plan.parameters.clone();
         let kept = self.folds().map(|fold| fold.intervals().len() as u64).max().unwrap_or(0);
         Parameters { rounds: if self.plan.is_open_ended() { kept } else { parameters.rounds }, ..parameters }
     }
 
-    /// The document so far; `last`: nothing follows. The host's facts are brought up to date.
+    /// Returns the document so far; `last`: nothing follows. The host's facts are brought up to date.
     #[must_use]
     pub fn document(&self, command_line: &[String], host: &mut HostFacts, fs: &HostFs, last: bool) -> Document {
         host.finish(fs);
@@ -366,7 +366,7 @@ impl<'a> Experiment<'a> {
         document
     }
 
-    /// The arms' figures.
+    /// Returns the arms' figures.
     #[must_use]
     pub fn into_folds(self) -> Vec<ArmFold> {
         self.slots.into_iter().map(|slot| slot.fold).collect()

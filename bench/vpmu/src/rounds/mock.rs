@@ -26,7 +26,7 @@ pub(crate) const KHZ: u64 = 2_000_000;
 /// Guest TSC − host TSC.
 pub(crate) const OFFSET: i64 = -1_000_000;
 
-/// A vCPU that took `nmis` NMIs of `handler_ns` each, 500 ns after delivery, and lost nothing.
+/// Returns a vCPU that took `nmis` NMIs of `handler_ns` each, 500 ns after delivery, and lost nothing.
 pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
     let entry = |k: u64| 10_000_000 + k * 2_000_000;
     let mut report = Report {
@@ -80,7 +80,7 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
     }
 }
 
-/// A run of these vCPUs.
+/// Returns a run of these vCPUs.
 pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
     let end = vcpus.iter().map(|vcpu| vcpu.end.clone()).find(|end| !end.is_complete()).unwrap_or(End::Done);
     RunOutcome { end, vcpus, wall: Duration::from_millis(5), start: Duration::from_millis(2) }
@@ -97,7 +97,7 @@ pub(crate) struct MockRunner<'a> {
     pub(crate) absent: Vec<ArmKind>,
     /// Turns of guests that are kept alive.
     pub(crate) turn: Rc<MakeTurn>,
-    /// What happened to such guests, in order.
+    /// Events in the lives of such guests, in order.
     pub(crate) lives: Rc<RefCell<Vec<String>>>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> MockRunner<'a> {
         }
     }
 
-    /// Every run ends well; `recreate` takes twice as long as the others.
+    /// Creates a runner whose every run ends well; `recreate` takes twice as long as the others.
     pub(crate) fn good() -> Self {
         Self::new(|arm, turn| {
             let ns = if arm.strategy == "recreate" { 2000 } else { 1000 };
@@ -194,7 +194,7 @@ pub(crate) fn experiment(
     )
 }
 
-/// A plan of `nmi-latency`'s options `--rounds`, `--samples`, `--until-ci`, `--seed`, `--strategy` and `--workload`, on cpu-clock.
+/// Returns a plan of `nmi-latency`'s options `--rounds`, `--samples`, `--until-ci`, `--seed`, `--strategy` and `--workload`, on cpu-clock.
 pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     let mut spec = CommonSpec::default();
     let mut workload: crate::workload::Workload = "single".parse().unwrap();
@@ -222,7 +222,7 @@ pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     Plan::new("nmi-latency", &spec, task, &chosen, Some(&[0, 1, 2, 3]))
 }
 
-/// A finished experiment of these options without an error, 40 samples a round unless they say otherwise.
+/// Returns a finished experiment of these options without an error, 40 samples a round unless they say otherwise.
 pub(crate) fn finished(line: &[&str]) -> Finished {
     let plan = plan(&[&["--samples", "40"], line].concat()).unwrap();
     experiment(&plan, &mut MockRunner::good(), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()

@@ -7,11 +7,11 @@ use cpu_list::CpuList;
 use results::error::Error;
 use results::host::HostFacts;
 
-/// What `--pin` says.
+/// Meaning of `--pin`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PinChoice {
-    /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring turns then share more of what
-    /// a CPU's throughput does.
+    /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring turns then share more of the changes of a
+    /// CPU's throughput.
     #[default]
     Auto,
     /// Not pinned.
@@ -43,7 +43,7 @@ impl fmt::Display for PinChoice {
 }
 
 impl PinChoice {
-    /// The CPU of each of `vcpus` vCPUs, or none. `usable` are the CPUs that this process may use; `None`: unknown, as in a
+    /// Returns the CPU of each of `vcpus` vCPUs, or none. `usable` are the CPUs that this process may use; `None`: unknown, as in a
     /// simulation.
     ///
     /// # Errors
@@ -76,8 +76,8 @@ impl PinChoice {
     }
 }
 
-/// The online CPUs that a process may use whose `/proc/self/status` is `status`. The last of each core come last, so that the end of the
-/// list has as many cores as it can.
+/// Parses Cpus_allowed from the text of `/proc/self/status` and keeps the online CPUs. The last of each core come last, so that the end of
+/// the list has as many cores as it can.
 #[must_use]
 pub fn usable_cpus(host: &HostFacts, status: Option<&str>) -> Option<Vec<u32>> {
     let allowed = status.and_then(|status| status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")));
@@ -90,7 +90,7 @@ pub fn usable_cpus(host: &HostFacts, status: Option<&str>) -> Option<Vec<u32>> {
     Some([first, last].concat())
 }
 
-/// The last CPUs: the first ones take most of a host's interrupts.
+/// Chooses the last CPUs: the first ones take most of a host's interrupts.
 fn chosen(vcpus: u64, usable: &[u32]) -> Vec<u32> {
     let vcpus = usize::try_from(vcpus).unwrap_or(usize::MAX);
     if usable.len() < 2 || vcpus > usable.len() { Vec::new() } else { usable[usable.len() - vcpus..].to_vec() }

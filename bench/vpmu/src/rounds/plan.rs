@@ -1,4 +1,4 @@
-//! From a specification to a checked plan of arms and rounds.
+//! Makes a checked plan of arms and rounds from a specification.
 
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
@@ -30,7 +30,7 @@ const MAX_LOG: u64 = 20_000_000;
 /// Most samples of a warm-up run.
 const WARMUP_SAMPLES: u64 = 500;
 
-/// The guest's part in an experiment: what it does, and which events its driver programs.
+/// The guest's part in an experiment: its work, and the events that its driver programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestTask {
     /// Event set and guest work.
@@ -70,16 +70,16 @@ pub struct Plan {
     pub until_ci: Option<f64>,
     /// Bound on the whole experiment.
     pub duration: Option<Duration>,
-    /// Whether time is that of simulated guests, not this host's.
+    /// True if time is that of simulated guests, not this host's.
     pub simulated: bool,
     /// Seed of the order of arms.
     pub seed: u64,
-    /// The same for the result document.
+    /// Parameters for the result document.
     pub parameters: Parameters,
 }
 
 impl Plan {
-    /// The runner of its arms on this host.
+    /// Returns the runner of its arms on this host.
     ///
     /// # Errors
     /// Exit 4 where this host cannot run guests.
@@ -186,13 +186,13 @@ impl Plan {
         })
     }
 
-    /// Whether something else than the number of rounds ends it.
+    /// Returns whether something else than the number of rounds ends it.
     #[must_use]
     pub const fn is_open_ended(&self) -> bool {
         self.rounds >= OPEN_ENDED
     }
 
-    /// Whether guests live over several turns.
+    /// Returns whether guests live over several turns.
     #[must_use]
     pub const fn keeps_guests(&self) -> bool {
         self.rounds_per_guest > 1
@@ -229,7 +229,7 @@ fn check(spec: &CommonSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the processor's PMU has versions to choose from, if another one than the default is asked for.
+/// Checks that the processor's PMU has versions to choose from, if another one than the default is asked for.
 ///
 /// # Errors
 /// Exit 2 if it has none.

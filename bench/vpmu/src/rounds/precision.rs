@@ -1,18 +1,18 @@
-//! When the figures are sure enough for a run to end.
+//! Decides when the figures are sure enough for a run to end.
 
 use results::document::Arm;
 use results::metric::Metric;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, ratio};
 use results::table::layout::percent;
 
-/// Whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the tables, each strategy to
+/// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the tables, each strategy to
 /// others and to the floor.
 pub(super) fn is_reached(arms: &[Arm], metric: &'static Metric, wanted: f64) -> bool {
     let mut all = ratios(arms, metric).peekable();
     all.peek().is_some() && all.all(|(_, found)| found.is_some_and(|found| is_sure(&found, wanted)))
 }
 
-/// What is not known to `wanted` after a run that ended without it; `None` if everything is.
+/// Returns what is not known to `wanted` after a run that ended without it; `None` if everything is.
 pub(super) fn missing(arms: &[Arm], metric: &'static Metric, wanted: f64) -> Option<String> {
     if is_reached(arms, metric, wanted) {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn missing(arms: &[Arm], metric: &'static Metric, wanted: f64) -> Opt
     })
 }
 
-/// The ratios of the plan; `None` where the two arms have no round in common.
+/// Returns the ratios of the plan; `None` where the two arms have no round in common.
 fn ratios(arms: &[Arm], metric: &'static Metric) -> impl Iterator<Item = (String, Option<Ratio>)> {
     in_plan_order(arms, metric.key).into_iter().map(move |(arm, base)| {
         (format!("{} to {}", arm.name, base.name), ratio(arm, base, metric.key, Statistic::P50))

@@ -105,7 +105,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     Ok(Finished { document, arms: experiment.into_folds(), error })
 }
 
-/// What a user should know who waits for the result.
+/// Tells a user who waits for the result what to expect.
 fn expectation(plan: &Plan, arms: usize) -> String {
     let rounds = plan.rounds;
     let (rounds_text, arms_text) =
@@ -133,7 +133,7 @@ fn expectation(plan: &Plan, arms: usize) -> String {
         return format!("this takes {time}: {what}, {pinned}");
     }
     let seconds = seconds(plan.estimate(arms));
-    // Of a tracepoint's rate nothing is known but the time limit.
+    // The rate of a tracepoint is unknown, so only the time limit bounds the run.
     let unknown = plan.until_ci.is_some() || matches!(plan.backend, BackendKey::Tracepoint { .. });
     let most = if unknown { "at most" } else { "about" };
     format!("this takes {most} {seconds} s: {what}, {pinned}")
@@ -178,7 +178,7 @@ impl Rounds<'_, '_> {
         self.experiment.end_session()
     }
 
-    /// In the order of the plan.
+    /// Warms the arms up, in the order of the plan.
     fn warm_up(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let all: Vec<usize> = (0..self.experiment.arms()).collect();
         for index in 0..self.plan.warmup {
@@ -187,7 +187,7 @@ impl Rounds<'_, '_> {
         Ok(())
     }
 
-    /// Every arm once.
+    /// Runs every arm once.
     fn one(&mut self, order: &[usize], context: &mut Context<'_>, round: Round) -> Result<(), Error> {
         let name = if round.warmup { "warm-up".to_owned() } else { format!("round {}", round.index + 1) };
         let (mut position, mut failed) = (0, false);
@@ -235,12 +235,12 @@ impl Rounds<'_, '_> {
         Ok(())
     }
 
-    /// Whether the next round begins with fresh guests.
+    /// Returns whether the next round begins with fresh guests.
     const fn is_between_guests(&self) -> bool {
         !self.plan.keeps_guests() || self.kept_in_session >= self.plan.rounds_per_guest
     }
 
-    /// Whether the intervals are as narrow as wanted; looked at between guests, as guests differ.
+    /// Returns whether the intervals are as narrow as wanted; looked at between guests, because guests differ.
     fn is_sure(&mut self) -> bool {
         let Some(wanted) = self.plan.until_ci.filter(|_| self.is_between_guests()) else { return false };
         let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();

@@ -17,7 +17,7 @@ impl Schedule {
         Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }
 
-    /// A number below `bound`, every one equally likely. `bound` must not be 0.
+    /// Draws a number below `bound`, every one equally likely. `bound` must not be 0.
     fn below(&mut self, bound: u64) -> u64 {
         // The largest multiple of `bound`: what lies above would favour small results.
         let limit = u64::MAX - u64::MAX % bound;
@@ -29,7 +29,7 @@ impl Schedule {
         }
     }
 
-    /// `0..arms` in random order.
+    /// Returns `0..arms` in random order.
     pub fn next_round(&mut self, arms: usize) -> Vec<usize> {
         let mut left: Vec<usize> = (0..arms).collect();
         let mut order = Vec::with_capacity(arms);

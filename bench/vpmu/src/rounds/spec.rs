@@ -1,4 +1,4 @@
-//! What every comparison of arms is given, whatever its guest does.
+//! Options that every comparison of arms takes, whatever its guest does.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub struct CommonSpec {
     pub time_limit: Duration,
     /// Wanted half-width of the 95 % intervals of ratios, a share: the experiment ends when all have it.
     pub until_ci: Option<f64>,
-    /// Whether it is a short run whose figures are indicative only.
+    /// True if it is a short run whose figures are indicative only.
     pub quick: bool,
     /// Bound on the whole experiment: it ends after the round in which this time passes.
     pub duration: Option<Duration>,
@@ -50,7 +50,7 @@ pub struct CommonSpec {
     pub cpu: Cpu,
     /// Architectural PMU version of a guest with an Intel processor: 2 or 4.
     pub pmu_version: u64,
-    /// Whether vCPU threads run under a seccomp filter.
+    /// True if vCPU threads run under a seccomp filter.
     pub seccomp: bool,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
 use vmm::kvm::Host;
-use vmm::machine::Behind;
+use vmm::machine::CounterSource;
 use vmm::outcome::RunOutcome;
 use vmm::sample::{Moment, Sampling};
 
@@ -24,7 +24,7 @@ use crate::sys;
 pub struct ReadyPayload {
     host: Host,
     plan: Plan,
-    behind: Behind,
+    behind: CounterSource,
     /// Its vCPUs.
     pub vcpus: u64,
 }
@@ -49,9 +49,9 @@ impl ReadyPayload {
         let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
         let plan = payload.experiment.plan(&chosen, usable.as_deref())?;
         let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
-            Behind::Floor
+            CounterSource::Floor
         } else {
-            Behind::Events { backend: chosen.backend.clone(), strategy: resolve_one(&payload.strategy)? }
+            CounterSource::Events { backend: chosen.backend.clone(), strategy: resolve_one(&payload.strategy)? }
         };
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
         limits::ensure(common.vcpus)?;

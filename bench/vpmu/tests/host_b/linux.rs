@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use perf_data::reader::Recording;
 use perf_data::record::Record;
-use vmm::devices::complaints::Watch;
+use vmm::devices::oops::Watch;
 
 use super::frames::Finished;
 use super::machine::{Clock, Job};

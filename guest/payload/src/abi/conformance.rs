@@ -1,4 +1,4 @@
-//! What the conformance payload shares with the VMM, beyond what every payload does.
+//! Memory that the conformance payload shares with the VMM, beyond what every payload does.
 
 use super::Words;
 
@@ -7,7 +7,8 @@ shared_constants! {
     FLAG_PMU_V4: u64 = 4;
     /// Flag in [`BootPage::flags`](super::BootPage::flags): the backend counts instructions and branches exactly.
     FLAG_COUNTS_EXACT: u64 = 8;
-    /// Flag in [`BootPage::flags`](super::BootPage::flags): it counts what the guest asked for, with a few counts of slack at the exits.
+    /// Flag in [`BootPage::flags`](super::BootPage::flags): the event is the one that the guest asked for, with a few counts of slack at
+    /// the exits.
     FLAG_COUNTS_EVENTS: u64 = 16;
 
     /// Expected in [`ConformanceReport::magic`]: "vPMUtap1".
@@ -18,7 +19,7 @@ shared_constants! {
     CONFORMANCE_FAIL: u64 = 2;
     /// [`ConformanceResult::outcome`]: it cannot be decided here; `got` is one of `SKIP_*`.
     CONFORMANCE_SKIP: u64 = 3;
-    /// Skipped: what counts is a stand-in.
+    /// Skipped: the event is a stand-in.
     SKIP_STAND_IN: u64 = 1;
     /// Skipped: only counts that are exact to the instruction can show it.
     SKIP_NEEDS_STEP: u64 = 2;
@@ -282,15 +283,15 @@ shared_constants! {
 }
 
 shared_struct! {
-    /// What became of one conformance case.
+    /// Result of one conformance case.
     ConformanceResult {
         /// `CONFORMANCE_*`; 0 = it never ran.
         outcome: u64,
         /// Line of the payload's source that differed.
         line: u64,
-        /// What the architecture asks for.
+        /// Value that the architecture asks for.
         expected: u64,
-        /// What was found; of a skipped case the reason.
+        /// Value that was found; for a skipped case, the reason.
         got: u64,
     }
 }
@@ -312,7 +313,7 @@ shared_struct! {
         fault_rip: u64,
         /// CR2 at that time.
         fault_cr2: u64,
-        /// By case number.
+        /// Results, by case number.
         results: ConformanceResult x CONFORMANCE_CASES,
     }
 }

@@ -138,7 +138,7 @@ mod tests {
         bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
     }
 
-    /// The table at a guest-physical address.
+    /// Returns the table at a guest-physical address.
     fn at(all: &[u8], address: u64) -> &[u8] {
         let start = (address - ACPI) as usize;
         &all[start..start + number(&all[start + 4..start + 8]) as usize]

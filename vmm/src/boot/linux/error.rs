@@ -8,7 +8,7 @@ use crate::boot::segment::LoadError;
 /// Largest unpacked kernel.
 pub const MAX_UNPACKED: usize = 512 << 20;
 
-/// Why a file is no kernel that can be booted.
+/// Reason why a file is no kernel that can be booted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KernelError {
     /// Neither a bzImage nor a vmlinux.
@@ -20,7 +20,7 @@ pub enum KernelError {
     /// A kernel for 32 bits.
     #[error("it is a 32-bit kernel; give an amd64 one")]
     Not64Bit,
-    /// Before Linux 2.6.26.
+    /// The kernel is older than Linux 2.6.26.
     #[error("its boot protocol {}.{:02} does not say where the kernel is; Linux 2.6.26 and later do", .version >> 8, .version & 0xff)]
     OldProtocol {
         /// Version of the protocol.
@@ -67,7 +67,7 @@ pub enum KernelError {
     Load(#[from] LoadError),
 }
 
-/// Why a kernel cannot be started in this guest.
+/// Reason why a kernel cannot be started in this guest.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BootError {
     /// The size of guest memory is out of range.

@@ -2,7 +2,7 @@
 
 use super::error::KernelError;
 
-/// Where the header starts in the file and in the zero page.
+/// Offset of the header in the file and in the zero page.
 pub(super) const START: usize = 0x1f1;
 const MAGIC: usize = 0x202;
 /// Version of the protocol from which a header has the payload's place.
@@ -14,7 +14,7 @@ const KERNEL_64: u16 = 1;
 const END_MAX: usize = 0x290;
 const SECTOR: usize = 512;
 
-/// What is needed of the header.
+/// The fields of the header that a loader needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Setup<'a> {
     /// The header's bytes, for the zero page.
@@ -32,7 +32,7 @@ pub(super) struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// Whether a file has such a header.
+    /// Returns whether a file has such a header.
     pub(super) fn is_present(file: &[u8]) -> bool {
         file.get(MAGIC..MAGIC + 4) == Some(b"HdrS")
     }
@@ -67,7 +67,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// The first word of the version string, which lies 0x200 bytes behind the place that the header names.
+/// Reads the first word of the version string, which lies 0x200 bytes behind the place that the header names.
 fn release(file: &[u8]) -> Option<String> {
     let at = match half(file, 0x20e).ok()? {
         0 => return None,

@@ -72,7 +72,7 @@ impl Kernel {
         kernel.checked(release)
     }
 
-    /// `release` is what the header says.
+    /// Checks the image; `release` is the one of the header.
     fn checked(mut self, release: Option<String>) -> Result<Self, KernelError> {
         let elf = Elf::parse(&self.image)?;
         if !elf.is_64 {
@@ -85,37 +85,37 @@ impl Kernel {
         Ok(self)
     }
 
-    /// Its release, such as `6.1.0-50-amd64`.
+    /// Returns its release, such as `6.1.0-50-amd64`.
     #[must_use]
     pub fn release(&self) -> &str {
         &self.release
     }
 
-    /// Its ELF image.
+    /// Returns its ELF image.
     #[must_use]
     pub fn image(&self) -> &[u8] {
         &self.image
     }
 
-    /// Its setup header, which lies at 0x1f1 of the zero page.
+    /// Returns its setup header, which lies at 0x1f1 of the zero page.
     #[must_use]
     pub fn header(&self) -> &[u8] {
         &self.header
     }
 
-    /// Longest command line, without its terminating zero.
+    /// Returns the longest command line, without its terminating zero.
     #[must_use]
     pub const fn command_line_max(&self) -> usize {
         self.command_line as usize
     }
 
-    /// Highest address that the initrd's last byte may have.
+    /// Returns the highest address that the initrd's last byte may have.
     #[must_use]
     pub const fn initrd_max(&self) -> u32 {
         self.initrd_max
     }
 
-    /// First address that the kernel does not use before it manages memory.
+    /// Returns the first address that the kernel does not use before it manages memory.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.end
@@ -130,7 +130,7 @@ impl Kernel {
     }
 }
 
-/// The release in Linux's own version string: `Linux version RELEASE (`.
+/// Finds the release in Linux's own version string: `Linux version RELEASE (`.
 fn banner(image: &[u8]) -> Option<String> {
     const START: &[u8] = b"Linux version ";
     let mut from = 0;
@@ -167,7 +167,7 @@ mod tests {
         TestElf::new(true, BASE).code(BASE, &code).bytes()
     }
 
-    /// A bzImage with one sector of setup code.
+    /// Creates a bzImage with one sector of setup code.
     fn image(payload: &[u8]) -> Vec<u8> {
         let mut file = vec![0; 1024];
         let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);

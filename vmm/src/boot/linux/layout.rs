@@ -20,7 +20,7 @@ pub const ACPI: u64 = 0xe_0000;
 pub const HIGH_START: u64 = 0x10_0000;
 /// End of memory below 4 GiB: devices' windows and the interrupt controllers follow.
 pub const HOLE_START: u64 = 3 << 30;
-/// Where memory goes on.
+/// Address at which memory continues above the hole.
 pub const HOLE_END: u64 = 4 << 30;
 /// First window of a virtio device, and the distance of the next one.
 pub const VIRTIO: u64 = 0xd000_0000;
@@ -33,7 +33,7 @@ pub const MIN_MEMORY: u64 = 64 << 20;
 /// Most memory: 38 bits of address, which every host with KVM has.
 pub const MAX_MEMORY: u64 = 128 << 30;
 
-/// Bytes of memory below the hole, and above it.
+/// Returns the bytes of memory below the hole, and above it.
 #[must_use]
 pub const fn split(memory: u64) -> (u64, u64) {
     let low = if memory < HOLE_START { memory } else { HOLE_START };

@@ -1,7 +1,7 @@
 //! The packed kernel within a bzImage: the formats that Linux's build makes (scripts/Makefile.lib).
 //!
-//! Every format but gzip is followed by the size of the unpacked kernel, 32 bits, little-endian; gzip has it in its own last
-//! word. What unpacks to another size is refused.
+//! Every format but gzip is followed by the size of the unpacked kernel, 32 bits, little-endian; gzip has it in its own last word. A kernel
+//! that unpacks to another size is refused.
 
 use std::io::{self, Read};
 
@@ -74,7 +74,7 @@ fn zstd(stream: &[u8], size: usize) -> Result<Vec<u8>, KernelError> {
     }
 }
 
-/// LZ4's legacy frame behind its magic: blocks, each after its packed size.
+/// Unpacks LZ4's legacy frame behind its magic: blocks, each after its packed size.
 fn lz4(mut stream: &[u8], size: usize) -> Result<Vec<u8>, KernelError> {
     let cut = || damaged("LZ4", "a block is cut short");
     let mut unpacked = vec![0; size];

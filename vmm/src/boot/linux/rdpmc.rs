@@ -1,8 +1,8 @@
 //! The RDPMCs of a kernel, found by decoding around each byte pair: decoding tens of megabytes takes seconds on an emulated host.
 //!
-//! Decoding x86 code from the middle of an instruction falls into step with the true instructions after a few of them. So code
-//! before a pair is decoded from several neighbouring starts; where all agree on the pair, that is the answer. Where they do not,
-//! the section is decoded as a whole.
+//! Decoding x86 code from the middle of an instruction falls into step with the true instructions after a few of them. Code before a pair
+//! is therefore decoded from several neighbouring starts; if all agree on the pair, that is the answer, else the section is decoded as a
+//! whole.
 
 use iced_x86::{Code as Opcode, Decoder, DecoderOptions, Instruction};
 
@@ -10,7 +10,7 @@ use crate::boot::elf::Code;
 use crate::boot::rdpmc::{self, PAIR, Site};
 use crate::boot::segment::LoadError;
 
-/// How far before a pair decoding begins.
+/// Distance before a pair at which decoding begins.
 const BEFORE: usize = 512;
 /// Neighbouring starts: more than the longest instruction has bytes.
 const STARTS: usize = 16;
@@ -39,7 +39,7 @@ fn pairs(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.windows(2).enumerate().filter(|(_, pair)| *pair == PAIR).map(|(at, _)| at)
 }
 
-/// What a byte pair is.
+/// Meaning of a byte pair.
 enum Answer {
     Rdpmc(Site),
     /// Part of something else.
@@ -47,7 +47,7 @@ enum Answer {
     Unclear,
 }
 
-/// What the byte pair at `pair` is.
+/// Classifies the byte pair at `pair`.
 fn at(code: &Code, bytes: &[u8], bits: u32, pair: usize) -> Answer {
     // At the start of a section only its first byte is sure to begin an instruction.
     let starts = if pair < BEFORE { 0..1 } else { pair - BEFORE..pair - BEFORE + STARTS };

@@ -9,7 +9,7 @@ const RESERVED: u32 = 2;
 const LOADER_UNDEFINED: u8 = 0xff;
 const LOADED_HIGH: u8 = 1;
 
-/// Boot parameters of a kernel with this setup header, in a guest with `memory` bytes and an initrd at `initrd`.
+/// Builds the boot parameters of a kernel with this setup header, in a guest with `memory` bytes and an initrd at `initrd`.
 #[must_use]
 pub fn build(setup_header: &[u8], memory: u64, initrd: Option<(u32, u32)>) -> Vec<u8> {
     let mut page = vec![0; 0x1000];
@@ -35,7 +35,7 @@ pub fn build(setup_header: &[u8], memory: u64, initrd: Option<(u32, u32)>) -> Ve
     page
 }
 
-/// Start, end and kind of each range of physical addresses.
+/// Returns start, end and kind of each range of physical addresses.
 fn memory_map(memory: u64) -> Vec<(u64, u64, u32)> {
     let (low, high) = split(memory);
     let mut map = vec![(0, LOW_END, USABLE), (LOW_END, HIGH_START, RESERVED), (HIGH_START, low, USABLE)];

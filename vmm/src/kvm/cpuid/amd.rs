@@ -30,7 +30,7 @@ const SVM_FEATURES: u32 = 0x8000_000a;
 /// Leaves that this guest has not: Intel's of caches, performance monitoring and trace, those of IBS, extended topology, encrypted memory.
 const ABSENT: [u32; 8] = [2, 4, 0xa, 0x14, 0x8000_001b, 0x8000_001d, 0x8000_001e, 0x8000_001f];
 
-/// Whether KVM offers SVM to a guest.
+/// Returns whether KVM offers SVM to a guest.
 pub(super) fn has_svm(supported: &CpuId) -> bool {
     let leaf = |function| supported.as_slice().iter().find(|entry| entry.function == function);
     leaf(EXTENDED_FEATURES).is_some_and(|entry| entry.ecx & SVM != 0) && leaf(SVM_FEATURES).is_some()

@@ -18,7 +18,7 @@ pub(super) const RTM_HLE: u32 = 1 << 4 | 1 << 11;
 )]
 pub struct CpuidFull;
 
-/// The leaf `function`, made if KVM has none.
+/// Returns the leaf `function`, made if KVM has none.
 pub(super) fn leaf(cpuid: &mut CpuId, function: u32) -> Result<&mut kvm_cpuid_entry2, CpuidFull> {
     let at = match cpuid.as_slice().iter().position(|entry| entry.function == function) {
         Some(at) => at,

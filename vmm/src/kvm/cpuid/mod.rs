@@ -46,7 +46,7 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
 /// which on a host of the other vendor KVM would have to patch in the guest's code, and Linux's code is read-only.
 const BY_HYPERCALL: u32 = 1 << 7 | 1 << 11 | 1 << 13;
 
-/// The host's vendor, if it is one of both.
+/// Returns the host's vendor, if it is one of both.
 pub(crate) fn vendor(supported: &CpuId) -> Option<Vendor> {
     let zero = supported.as_slice().iter().find(|entry| entry.function == 0)?;
     match zero.ebx {
@@ -59,7 +59,7 @@ pub(crate) fn vendor(supported: &CpuId) -> Option<Vendor> {
 /// Leaves that describe the topology.
 const TOPOLOGY: [u32; 2] = [0xb, 0x1f];
 
-/// Leaf 0BH: one package, a core of one thread per vCPU; the last word is the vCPU's own x2APIC id.
+/// Returns leaf 0BH: one package, a core of one thread per vCPU; the last word is the vCPU's own x2APIC id.
 fn topology(cpu: u32, cpus: u32) -> [kvm_cpuid_entry2; 3] {
     // The level, its type (1 = thread, 2 = core), the bits of an x2APIC id below the next level, CPUs at it.
     let cores = cpus.next_power_of_two().trailing_zeros();
@@ -114,12 +114,12 @@ pub(crate) fn hide_misemulated(cpuid: &mut CpuId) {
     }
 }
 
-/// Whether KVM lets a guest have guests of its own with SVM.
+/// Returns whether KVM lets a guest have guests of its own with SVM.
 pub(crate) fn has_svm(supported: &CpuId) -> bool {
     amd::has_svm(supported)
 }
 
-/// The APIC id alone, for a guest that keeps KVM's own PMU.
+/// Sets the APIC id alone, for a guest that keeps KVM's own PMU.
 pub(crate) fn set_apic_id(cpuid: &mut CpuId, cpu: u32) {
     for entry in cpuid.as_mut_slice() {
         match entry.function {
@@ -130,7 +130,7 @@ pub(crate) fn set_apic_id(cpuid: &mut CpuId, cpu: u32) {
     }
 }
 
-/// Whether KVM's own vPMU has counters for a guest, by the leaf it supports.
+/// Returns whether KVM's own vPMU has counters for a guest, by the leaf it supports.
 pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
     supported
         .as_slice()
@@ -138,18 +138,18 @@ pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
         .any(|entry| entry.function == 0xa && entry.eax & 0xff != 0 && entry.eax >> 8 & 0xff != 0)
 }
 
-/// General-purpose and fixed counters of leaf 0AH; `None` without an architectural PMU.
+/// Returns the numbers of general-purpose and fixed counters of leaf 0AH; `None` without an architectural PMU.
 pub(crate) fn kvm_counters(supported: &CpuId) -> Option<(u32, u32)> {
     let leaf = supported.as_slice().iter().find(|entry| entry.function == 0xa && entry.eax & 0xff != 0)?;
     Some((leaf.eax >> 8 & 0xff, leaf.edx & 0x1f))
 }
 
-/// Whether KVM shows a guest an AMD's six counters at indices of their own.
+/// Returns whether KVM shows a guest an AMD's six counters at indices of their own.
 pub(crate) fn kvm_has_perfctr_core(supported: &CpuId) -> bool {
     supported.as_slice().iter().any(|entry| entry.function == 0x8000_0001 && entry.ecx & amd::PERFCTR_CORE != 0)
 }
 
-/// Whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
+/// Returns whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
 pub(crate) fn kvm_has_perfmon_v2(supported: &CpuId) -> bool {
     supported.as_slice().iter().any(|entry| entry.function == 0x8000_0022 && entry.eax & 1 != 0)
 }

@@ -20,7 +20,7 @@ pub enum Cpu {
 }
 
 impl Cpu {
-    /// CPUID.1:EAX: family 6, model 85, stepping 7, or model 255; family 25, model 1 or 17, stepping 1.
+    /// Returns CPUID.1:EAX: family 6, model 85, stepping 7, or model 255; family 25, model 1 or 17, stepping 1.
     pub(super) const fn signature(self) -> u32 {
         match self {
             Self::CascadeLake => 0x0005_0657,
@@ -34,13 +34,13 @@ impl Cpu {
     pub const ALL: [(&str, Self); 4] =
         [("clx", Self::CascadeLake), ("generic", Self::Generic), ("milan", Self::Milan), ("genoa", Self::Genoa)];
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, cpu)| *cpu == self).map_or("", |(name, _)| name)
     }
 
-    /// Who makes it.
+    /// Returns its vendor.
     #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self {
@@ -49,13 +49,13 @@ impl Cpu {
         }
     }
 
-    /// Its PMU, as KVM shows it.
+    /// Returns its PMU, as KVM shows it.
     #[must_use]
     pub fn pmu(self) -> PmuCaps {
         self.pmu_of_version(IntelCaps::default().version)
     }
 
-    /// Its PMU; an Intel's has a `version`.
+    /// Returns its PMU; an Intel's has a `version`.
     #[must_use]
     pub fn pmu_of_version(self, version: u8) -> PmuCaps {
         match self {

@@ -67,25 +67,25 @@ impl Bus for Notes {
 struct World {
     pmu: Vpmu<Floor>,
     bus: Notes,
-    foreign: Option<ForeignMsrs>,
+    other_msrs: Option<OtherMsrs>,
     stats: LoopStats,
     vcpu: Fake,
 }
 
 impl World {
-    fn new(foreign: Option<ForeignMsrs>) -> Self {
+    fn new(other_msrs: Option<OtherMsrs>) -> Self {
         Self {
             pmu: Vpmu::new(PmuCaps::default(), Floor::new(1_000_000).unwrap()),
             bus: Notes::default(),
-            foreign,
+            other_msrs,
             stats: LoopStats::new(1_000_000, 0),
             vcpu: Fake::default(),
         }
     }
 
     fn handle(&mut self, exit: Exit) -> Action {
-        let foreign = self.foreign.as_mut();
-        let mut parts = Parts { pmu: &mut self.pmu, bus: &mut self.bus, foreign, stats: &mut self.stats };
+        let other_msrs = self.other_msrs.as_mut();
+        let mut parts = Parts { pmu: &mut self.pmu, bus: &mut self.bus, other_msrs, stats: &mut self.stats };
         handle(exit, 77, &mut parts, &mut self.vcpu)
     }
 }
@@ -112,7 +112,7 @@ fn msr_accesses_are_answered_by_the_pmu_and_counted() {
 #[test]
 fn an_images_rewritten_rdpmc_is_distinguished_from_rdmsr_by_rip() {
     let site = Site { address: 0x1000, length: 2, offset: 0 };
-    let mut world = World::new(Some(ForeignMsrs::new(&[site])));
+    let mut world = World::new(Some(OtherMsrs::new(&[site])));
     world.handle(Exit::Wrmsr { index: 0xc1, value: 5 });
     world.vcpu.rip = 0x1000;
     assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(5)));
@@ -120,13 +120,13 @@ fn an_images_rewritten_rdpmc_is_distinguished_from_rdmsr_by_rip() {
     assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(None), "no MSR 0 here");
     world.vcpu.msr = Some((0, 9));
     assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(9)));
-    let foreign = world.foreign.unwrap();
-    assert_eq!((foreign.rdpmcs(), foreign.elsewhere()), (1, 1), "KVM's answer to a true RDMSR is none");
+    let other_msrs = world.other_msrs.unwrap();
+    assert_eq!((other_msrs.rdpmcs(), other_msrs.elsewhere()), (1, 1), "KVM's answer to a true RDMSR is none");
 }
 
 #[test]
 fn addresses_that_are_not_canonical_fault_and_others_reach_kvm() {
-    let mut world = World::new(Some(ForeignMsrs::new(&[])));
+    let mut world = World::new(Some(OtherMsrs::new(&[])));
     assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 1 << 47 }), Action::AnswerMsr(None));
     assert_eq!(world.vcpu.msr, None);
     assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 0x7000 }), Action::AnswerMsr(Some(0x7000)));

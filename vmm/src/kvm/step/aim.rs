@@ -1,4 +1,4 @@
-//! Where an instruction leads that loads RFLAGS or has its target in a register, and the TF it is given for its step.
+//! Finds the target of an instruction that loads RFLAGS or has its target in a register, and sets TF for its step.
 
 use kvm_bindings::kvm_regs;
 
@@ -14,7 +14,7 @@ const MSR_CSTAR: u32 = 0xc000_0083;
 const MSR_SYSENTER_ESP: u32 = 0x175;
 const MSR_SYSENTER_EIP: u32 = 0x176;
 
-/// Where an instruction leads, as far as a frame or a register says.
+/// Target of an instruction, as far as a frame or a register shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) rip: Option<u64>,
@@ -22,12 +22,12 @@ pub(super) struct Target {
     rsp: Option<u64>,
     /// Linear address and RIP at which the step needs a trap.
     pub(super) trap: Option<(u64, u64)>,
-    /// Whether ring 3 is there.
+    /// True if the target is in ring 3.
     pub(super) ring3: bool,
 }
 
 impl Target {
-    /// Whether a vCPU at the trap at `rip` came there by the instruction itself: an event would have pushed a frame.
+    /// Returns whether a vCPU at the trap at `rip` came there by the instruction itself: an event would have pushed a frame.
     pub(super) fn is_reached(&self, kind: Kind, rip: u64, mode: Mode, rsp: u64) -> bool {
         matches!(kind, Kind::Iret(_) | Kind::Syscall | Kind::Sysenter)
             && self.rip.is_none_or(|target| target == rip)
@@ -41,7 +41,7 @@ impl Target {
 pub(super) struct Aim {
     /// The frame of an IRET to ring 3, with TF set in it.
     planted: Option<Frame>,
-    /// Where a PUSHF saves it: linear address and size.
+    /// Place where a PUSHF saves it: linear address and size.
     pushed: Option<(u64, u8)>,
 }
 
@@ -104,7 +104,7 @@ impl Aim {
         Ok(target)
     }
 
-    /// The instruction has not begun: takes TF back. `None`: the stack is not in memory.
+    /// Takes TF back from an instruction that has not begun. `None`: the stack is not in memory.
     pub(super) fn withdraw(&mut self, kind: Kind, regs: &mut kvm_regs, view: &View<'_>) -> Option<()> {
         if matches!(kind, Kind::Sysret(_)) {
             regs.r11 &= !TF;
@@ -115,8 +115,8 @@ impl Aim {
         }
     }
 
-    /// An event came after the instruction, the last of which was of kind `last`: clears TF where PUSHF has saved it.
-    /// `None`: that place is not known, or not in memory.
+    /// Clears TF where PUSHF has saved it, after an event that came behind the instruction, the last of which was of kind `last`. `None`:
+    /// that place is not known, or not in memory.
     pub(super) fn clean(&self, last: Kind, view: &View<'_>) -> Option<()> {
         match (last, self.pushed) {
             (Kind::Pushf(_), Some((at, word))) => clear_pushed(at, word, view),
@@ -132,7 +132,7 @@ pub(super) fn clear_pushed(at: u64, word: u8, view: &View<'_>) -> Option<()> {
     view.write(at, &flags.to_le_bytes()[..usize::from(word)]).then_some(())
 }
 
-/// The target of SYSCALL and SYSENTER, where the MSR can be read (SDM vol. 3, 5.8.7, 5.8.8).
+/// Returns the target of SYSCALL and SYSENTER, where the MSR can be read (SDM vol. 3, 5.8.7, 5.8.8).
 fn system_call(kind: Kind, mode: Mode, rsp: u64, mut msr: impl FnMut(u32) -> Option<u64>) -> Target {
     let (index, rsp) = match kind {
         Kind::Sysenter => (MSR_SYSENTER_EIP, msr(MSR_SYSENTER_ESP)),

@@ -12,7 +12,7 @@ use super::view::{View, translation};
 
 const PAGE: u64 = 0x1000;
 
-/// The instruction at `rip`.
+/// Decodes the instruction at `rip`.
 pub(super) fn decode(memory: &GuestMemoryMmap, traps: &Traps, fd: &VcpuFd, mode: Mode, rip: u64) -> Before {
     let translate = translation(fd, mode.paging);
     let view = View::new(memory, &translate);
@@ -39,7 +39,7 @@ pub(super) fn open(memory: &GuestMemoryMmap, traps: &mut Traps, fd: &VcpuFd, mod
     traps.open(&ranges, memory);
 }
 
-/// For each page of `length` bytes from `linear` on: the bytes that lie in it, and the first one's physical address.
+/// Returns for each page of `length` bytes from `linear` on the bytes that lie in it, and the first one's physical address.
 fn pages<'v>(linear: u64, length: usize, view: &'v View<'_>) -> impl Iterator<Item = (Range<usize>, u64)> + use<'v> {
     let second = ((PAGE - linear % PAGE) as usize).min(length);
     let parts = [0..second, second..length];

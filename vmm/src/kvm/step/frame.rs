@@ -16,24 +16,24 @@ pub(super) struct Frame {
     pub(super) flags: u64,
 }
 
-/// Whether the exception `vector` pushes an error code (SDM vol. 3, table 6-1).
+/// Returns whether the exception `vector` pushes an error code (SDM vol. 3, table 6-1).
 pub(super) const fn has_error_code(vector: u8) -> bool {
     matches!(vector, 8 | 10..=14 | 17 | 21 | 29 | 30)
 }
 
 impl Frame {
-    /// The frame of words of `word` bytes whose saved IP is at `at`: an IRET's operand.
+    /// Reads the frame of words of `word` bytes whose saved IP is at `at`: an IRET's operand.
     pub(super) fn read(at: u64, word: u8, view: &View<'_>) -> Option<Self> {
         let get = |n: u64| view.word(at.wrapping_add(n * u64::from(word)), usize::from(word));
         Some(Self { at, word, rip: get(0)?, cs: get(1)? as u16, flags: get(2)? })
     }
 
-    /// The frame at the stack top of a handler, above an error code if there is one.
+    /// Reads the frame at the stack top of a handler, above an error code if there is one.
     pub(super) fn of_event(stack: u64, word: u8, error_code: bool, view: &View<'_>) -> Option<Self> {
         Self::read(stack.wrapping_add(u64::from(error_code) * u64::from(word)), word, view)
     }
 
-    /// The saved SP and SS of an event that changed the ring.
+    /// Returns the saved SP and SS of an event that changed the ring.
     pub(super) fn outer_stack(&self, view: &View<'_>) -> Option<(u64, u16)> {
         let get = |n: u64| view.word(self.at.wrapping_add(n * u64::from(self.word)), usize::from(self.word));
         Some((get(3)?, get(4)? as u16))

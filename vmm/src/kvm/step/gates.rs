@@ -49,7 +49,7 @@ const fn entry_size(vectors: VectorTable) -> usize {
     }
 }
 
-/// The handlers of a table.
+/// Reads the handlers of a table.
 ///
 /// # Errors
 /// The vector of a task gate: its handler has no address, and its delivery saves no frame.
@@ -89,7 +89,7 @@ fn handler(vector: u8, entry: &[u8], sregs: &kvm_sregs, mode: Mode, view: &View<
     Some(Handler { vector, linear: base.wrapping_add(low) & 0xffff_ffff, rip: low, word: if wide { 4 } else { 2 } })
 }
 
-/// The segment that `selector` names in the GDT or the LDT, as a loaded segment register.
+/// Reads the segment that `selector` names in the GDT or the LDT, as a loaded segment register.
 pub(super) fn descriptor(sregs: &kvm_sregs, selector: u16, view: &View<'_>) -> Option<kvm_segment> {
     let (base, limit) = if selector & 4 == 0 {
         (sregs.gdt.base, u32::from(sregs.gdt.limit))

@@ -12,7 +12,7 @@ pub(super) const LONGEST_INSTRUCTION: usize = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,
-    /// Not an instruction, as far as its bytes could be read.
+    /// No instruction, as far as its bytes could be read.
     Invalid,
     Halt,
     /// MOV SS, POP SS, STI: on some processors no trap comes before the next instruction is done (SDM vol. 3, 6.8.3).
@@ -61,7 +61,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// The instruction at `rip` with these first bytes, in code of `bits` bits.
+    /// Decodes the instruction at `rip` with these first bytes, in code of `bits` bits.
     pub(super) fn decode(bits: u32, bytes: &[u8], rip: u64, ring3: bool) -> Self {
         let instruction = Decoder::with_ip(bits, bytes, rip, DecoderOptions::NONE).decode();
         let mask = match bits {
@@ -73,8 +73,7 @@ impl Before {
         Self { rip, next: instruction.next_ip() & mask, kind, ring3, writes: writes(&instruction), ways }
     }
 
-    /// The instruction as retired if it can have led to `after`. An interrupt, a fault or another turn of a REP leads
-    /// elsewhere.
+    /// Returns the instruction as retired if it can have led to `after`. An interrupt, a fault or another turn of a REP leads elsewhere.
     pub(super) fn retired(&self, after: u64) -> Option<Retired> {
         let ring3 = self.ring3;
         let taken = Retired { branch: true, taken: true, ring3 };
@@ -87,13 +86,13 @@ impl Before {
         }
     }
 
-    /// Bytes of the instruction.
+    /// Returns the number of bytes of the instruction.
     pub(super) fn length(&self) -> usize {
         let length = self.next.wrapping_sub(self.rip) & 0xf;
         if self.kind == Kind::Invalid || length == 0 { LONGEST_INSTRUCTION } else { length as usize }
     }
 
-    /// The instruction as retired by its own transfer of control.
+    /// Returns the instruction as retired by its own transfer of control.
     pub(super) const fn transferred(&self) -> Retired {
         Retired { branch: true, taken: true, ring3: self.ring3 }
     }

@@ -25,7 +25,7 @@ pub(super) struct Mode {
     pub(super) bits: u32,
     /// Format of the vector table.
     pub(super) vectors: VectorTable,
-    /// Whether linear addresses are translated.
+    /// True if linear addresses are translated.
     pub(super) paging: bool,
     /// Current privilege level.
     pub(super) ring: u8,
@@ -75,27 +75,27 @@ impl Mode {
         }
     }
 
-    /// Whether the vCPU is in ring 3.
+    /// Returns whether the vCPU is in ring 3.
     pub(super) const fn ring3(&self) -> bool {
         self.ring == 3
     }
 
-    /// The same mode in the ring of interrupted code.
+    /// Returns the mode in the ring of the interrupted code.
     pub(super) const fn in_ring3(self, ring3: bool) -> Self {
         Self { ring: if ring3 { 3 } else { 0 }, ..self }
     }
 
-    /// The linear address of code at `rip`.
+    /// Returns the linear address of code at `rip`.
     pub(super) const fn code(&self, rip: u64) -> u64 {
         if self.bits == 64 { rip } else { self.cs_base.wrapping_add(rip) & 0xffff_ffff }
     }
 
-    /// Whether two values of RSP are the same stack pointer.
+    /// Returns whether two values of RSP are the same stack pointer.
     pub(super) const fn same_stack(&self, one: u64, other: u64) -> bool {
         (one ^ other) & self.sp_mask == 0
     }
 
-    /// The linear address of the stack at `rsp`.
+    /// Returns the linear address of the stack at `rsp`.
     pub(super) const fn stack(&self, rsp: u64) -> u64 {
         let linear = self.ss_base.wrapping_add(rsp & self.sp_mask);
         if self.bits == 64 { linear } else { linear & 0xffff_ffff }

@@ -7,13 +7,13 @@ const IF: u64 = 1 << 9;
 const PPR: usize = 0xa0;
 const IRR: usize = 0x200;
 
-/// Whether the next entry delivers an NMI, an exception or an interrupt.
+/// Returns whether the next entry delivers an NMI, an exception or an interrupt.
 pub(super) fn comes_first(events: &kvm_vcpu_events, lapic: &kvm_lapic_state, rflags: u64) -> bool {
     let injected = events.nmi.injected | events.interrupt.injected | events.exception.injected != 0;
     if injected || events.exception.pending != 0 {
         return true;
     }
-    // Behind STI or MOV SS the instruction comes first.
+    // CounterSource STI or MOV SS the instruction comes first.
     if events.interrupt.shadow != 0 {
         return false;
     }
@@ -21,7 +21,7 @@ pub(super) fn comes_first(events: &kvm_vcpu_events, lapic: &kvm_lapic_state, rfl
     nmi || rflags & IF != 0 && requested(lapic).is_some_and(|vector| vector >> 4 > register(lapic, PPR) >> 4 & 0xf)
 }
 
-/// The highest vector that is requested.
+/// Returns the highest vector that is requested.
 fn requested(lapic: &kvm_lapic_state) -> Option<u32> {
     let word = |n: u32| register(lapic, IRR + 16 * n as usize);
     (0..8).rev().find(|&n| word(n) != 0).map(|n| 32 * n + word(n).ilog2())

@@ -41,26 +41,26 @@ pub(super) fn task_gate(vector: u8) -> End {
     ))
 }
 
-/// The guest single-steps itself.
+/// Returns the error for a guest that single-steps itself.
 pub(super) fn own_steps(at: u64) -> End {
     End::Host(format!(
         "backend step cannot count here: the guest sets RFLAGS.TF itself, at or before {at:#x}; both cannot step at once"
     ))
 }
 
-/// A handler that #DB shares cannot say which event it was given.
+/// Returns the error for a handler that #DB shares, which cannot say which event it was given.
 pub(super) fn ambiguous(at: u64) -> End {
     End::Host(format!(
         "backend step cannot count ring 3 here: vector 1 shares its handler with another vector, and DR6.BS is set already before the step at {at:#x}"
     ))
 }
 
-/// Whether the vCPU waits in HLT.
+/// Returns whether the vCPU waits in HLT.
 pub(super) fn is_halted(fd: &VcpuFd) -> Result<bool, End> {
     Ok(fd.get_mp_state().map_err(failed("KVM_GET_MP_STATE"))?.mp_state == KVM_MP_STATE_HALTED)
 }
 
-/// Whether the next entry delivers an event, before the instruction at RIP.
+/// Returns whether the next entry delivers an event, before the instruction at RIP.
 pub(super) fn event_pending(fd: &VcpuFd, rflags: u64) -> Result<bool, End> {
     let events = fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?;
     let lapic = fd.get_lapic().map_err(failed("KVM_GET_LAPIC"))?;
@@ -86,7 +86,7 @@ pub(super) fn complete(fd: &mut VcpuFd) -> Result<(), End> {
     }
 }
 
-/// HLT: RIP behind it, and the vCPU waits. An interrupt shadow (STI before it) ends with it.
+/// Completes HLT: RIP behind it, and the vCPU waits. An interrupt shadow (STI before it) ends with it.
 pub(super) fn halt(fd: &VcpuFd, next: u64, regs: &kvm_regs) -> Result<(), End> {
     fd.set_regs(&kvm_regs { rip: next, ..*regs }).map_err(failed("KVM_SET_REGS"))?;
     let mut events = fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?;
@@ -97,12 +97,12 @@ pub(super) fn halt(fd: &VcpuFd, next: u64, regs: &kvm_regs) -> Result<(), End> {
     fd.set_mp_state(kvm_mp_state { mp_state: KVM_MP_STATE_HALTED }).map_err(failed("KVM_SET_MP_STATE"))
 }
 
-/// Whether DR6.BS is set.
+/// Returns whether DR6.BS is set.
 pub(super) fn has_single_step(fd: &VcpuFd) -> Result<bool, End> {
     Ok(fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?.dr6 & BS != 0)
 }
 
-/// Whether the guest was given #DB for a single step: DR6.BS, which is cleared as the guest never sees the step.
+/// Returns whether the guest was given #DB for a single step: DR6.BS, which is cleared because the guest must not see the step.
 pub(super) fn take_single_step(fd: &VcpuFd) -> Result<bool, End> {
     let mut debug = fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?;
     let stepped = debug.dr6 & BS != 0;

@@ -1,4 +1,4 @@
-//! The stepping of one vCPU: what comes before each entry and after each exit.
+//! The stepping of one vCPU: its work before each entry and after each exit.
 
 use host_pmu::backend::step::StepCounts;
 use kvm_bindings::{KVM_GUESTDBG_ENABLE, KVM_GUESTDBG_SINGLESTEP, kvm_guest_debug, kvm_regs, kvm_sregs};
@@ -6,7 +6,7 @@ use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::super::exit::Exit;
-use super::super::foreign::OneMsr;
+use super::super::other_msrs::OneMsr;
 use super::aim::{self, Aim, Target};
 use super::code;
 use super::frame::{Frame, TF};
@@ -24,7 +24,7 @@ use crate::outcome::End;
 /// Most entries of one run that are steps, whether their instructions retire or not: minutes, where a step is dear.
 const BUDGET: u64 = 4_000_000;
 
-/// What the loop does next.
+/// Next step of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Go {
     /// Enter the guest.
@@ -223,7 +223,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// The instruction exited in the middle.
+    /// Acts on an instruction that exited in the middle.
     fn within(&mut self, before: Before, fd: &VcpuFd, counts: &mut StepCounts) -> Result<Seen, End> {
         let at = rip(fd)?;
         let before = match before {
@@ -241,7 +241,7 @@ impl<'a> Stepper<'a> {
         Ok(Seen::Guest)
     }
 
-    /// The step ended with RIP at `after`.
+    /// Counts the step, which ended with RIP at `after`.
     fn settle(
         &self,
         before: &Before,
@@ -313,7 +313,7 @@ impl<'a> Stepper<'a> {
         fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))
     }
 
-    /// The vCPU is at the first instruction of a handler, which has not begun.
+    /// Acts on a vCPU at the first instruction of a handler, which has not begun.
     fn arrived(
         &mut self,
         trap: &Trap,
@@ -357,7 +357,7 @@ impl<'a> Stepper<'a> {
             return self.settle_ring3(before, target, frame.rip, fd, counts);
         }
         if frame.rip == before.rip {
-            // The event came before the instruction: TF goes from what it would have loaded, as no step may follow.
+            // The event came before the instruction: TF is cleared in what it would have loaded, because no step may follow.
             self.aim.withdraw(before.kind, &mut regs, &view).ok_or_else(|| lost(before, trap.rip))?;
         }
         if !frame.set_tf(false, &view) {
@@ -382,8 +382,8 @@ impl<'a> Stepper<'a> {
         Ok(count(counts, retired))
     }
 
-    /// A ring-3 step's #DB went to the guest and was undone: the instruction before `after` has retired, and with an IRET
-    /// or SYSRET both it and the instruction at its target.
+    /// Counts a step in ring 3 whose #DB went to the guest and was undone: the instruction before `after` has retired, and with an IRET or
+    /// SYSRET both it and the instruction at its target.
     fn settle_ring3(
         &self,
         before: &Before,
@@ -398,7 +398,7 @@ impl<'a> Stepper<'a> {
         Ok(self.settle(&first, Target::default(), after, fd, counts)? | due)
     }
 
-    /// Where the instruction leads; sets TF in what it loads.
+    /// Returns the instruction's target, and sets TF in what it loads.
     fn aim(&mut self, fd: &VcpuFd, before: &Before, mode: Mode, regs: &kvm_regs) -> Result<Target, End> {
         let translate = translation(fd, mode.paging);
         let view = View::new(self.memory, &translate);
@@ -444,12 +444,12 @@ impl<'a> Stepper<'a> {
         Ok(())
     }
 
-    /// The instruction at `rip`, as the guest wrote it.
+    /// Decodes the instruction at `rip`, as the guest wrote it.
     fn decode(&self, fd: &VcpuFd, mode: Mode, rip: u64) -> Before {
         code::decode(self.memory, &self.traps, fd, mode, rip)
     }
 
-    /// The trap at which the vCPU is: at its OUT, or before it.
+    /// Returns the trap at which the vCPU is: at its OUT, or before it.
     fn reached_trap(&self, exit: Exit, fd: &VcpuFd) -> Result<Option<Trap>, End> {
         let (at, mode) = (rip(fd)?, mode(fd)?);
         let here = self.traps.at(mode.code(at));

@@ -23,11 +23,11 @@ pub(super) struct Trap {
     pub(super) rip: u64,
     /// Bytes of a word of the frame; 0 at the target of an instruction that pushes none: SYSCALL, SYSENTER, IRET.
     pub(super) word: u8,
-    /// Whether the handler serves vector 1 (#DB).
+    /// True if the handler serves vector 1 (#DB).
     pub(super) debug: bool,
-    /// Whether it serves vector 1 and another one.
+    /// True if it serves vector 1 and another one.
     pub(super) debug_shared: bool,
-    /// Whether it serves a vector with an error code, and one without.
+    /// True if it serves a vector with an error code, and one without.
     pub(super) error_code: [bool; 2],
     /// Guest-physical addresses of its two bytes.
     physical: [u64; 2],
@@ -75,19 +75,19 @@ impl Traps {
         Ok(())
     }
 
-    /// Whether each trap is where it was placed: the guest has neither overwritten nor remapped a handler.
+    /// Returns whether each trap is where it was placed: the guest has neither overwritten nor remapped a handler.
     pub(super) fn intact(&self, view: &View<'_>, memory: &GuestMemoryMmap) -> bool {
         let mapped = self.pages.iter().all(|&(linear, physical)| view.physical(linear) == physical);
         mapped && self.traps.iter().all(|trap| !trap.placed || trap.is_whole(memory))
     }
 
-    /// Whether there is a handler of vector 1, and if so, whether it serves another vector, too.
+    /// Returns whether the handler of vector 1 also serves another vector; `None` without such a handler.
     pub(super) fn debug_handler(&self) -> Option<bool> {
         self.traps.iter().find(|trap| trap.debug).map(|trap| trap.debug_shared)
     }
 
-    /// Adds a trap at the target of the next instruction, until [`close`](Self::close). A trap whose second byte is the
-    /// target is removed so long: a handler's first instruction may have one byte.
+    /// Adds a trap at the target of the next instruction, until [`close`](Self::close). A trap whose second byte is the target is removed
+    /// for that time: a handler's first instruction may have one byte.
     ///
     /// # Errors
     /// The address, if it or the byte after it is another handler's first byte.
@@ -165,7 +165,7 @@ impl Traps {
         }
     }
 
-    /// The placed trap at linear address `at`.
+    /// Returns the placed trap at linear address `at`.
     pub(super) fn at(&self, at: u64) -> Option<&Trap> {
         self.traps.iter().find(|trap| trap.placed && trap.linear == at)
     }
@@ -195,7 +195,7 @@ impl Trap {
         self.placed = self.write(OUT, memory);
     }
 
-    /// Whether both of its bytes are in memory.
+    /// Returns whether both of its bytes are in memory.
     fn is_whole(&self, memory: &GuestMemoryMmap) -> bool {
         let mut now = [0; 2];
         let mut bytes = now.iter_mut().zip(self.physical);
@@ -241,7 +241,7 @@ mod tests {
         Handler { vector, linear, rip: linear, word: 8 }
     }
 
-    /// Linear addresses are 0x10_0000 above physical ones.
+    /// Translates linear addresses, which are 0x10_0000 above physical ones.
     fn translate(linear: u64) -> Option<u64> {
         linear.checked_sub(0x10_0000)
     }

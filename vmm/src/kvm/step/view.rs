@@ -11,7 +11,7 @@ pub(super) struct View<'a> {
     translate: &'a dyn Fn(u64) -> Option<u64>,
 }
 
-/// KVM_TRANSLATE, or the identity without paging.
+/// Returns KVM_TRANSLATE, or the identity without paging.
 pub(super) fn translation(fd: &VcpuFd, paging: bool) -> impl Fn(u64) -> Option<u64> + '_ {
     move |linear| {
         if !paging {
@@ -27,12 +27,12 @@ impl<'a> View<'a> {
         Self { memory, translate }
     }
 
-    /// The translation of linear addresses.
+    /// Returns the translation of linear addresses.
     pub(super) const fn translate(&self) -> &'a dyn Fn(u64) -> Option<u64> {
         self.translate
     }
 
-    /// The guest-physical address of `linear`.
+    /// Returns the guest-physical address of `linear`.
     pub(super) fn physical(&self, linear: u64) -> Option<u64> {
         (self.translate)(linear)
     }
@@ -53,7 +53,7 @@ impl<'a> View<'a> {
         done
     }
 
-    /// A little-endian word of 2, 4 or 8 bytes.
+    /// Reads a little-endian word of 2, 4 or 8 bytes.
     pub(super) fn word(&self, linear: u64, size: usize) -> Option<u64> {
         let mut bytes = [0; 8];
         let bytes_read = self.read(linear, &mut bytes[..size]);

@@ -77,17 +77,17 @@ fn a_frame_at_the_end_of_addresses_ends_the_chain() {
 fn a_function_without_its_frame_has_its_caller() {
     let memory = memory();
     put(&memory, 0x10_0000, &[0, 0x5002]);
-    let of = |code: &[u8], stack: &[u64]| {
+    let chain = |code: &[u8], stack: &[u64]| {
         memory.write_slice(code, GuestAddress(0x5000)).unwrap();
         put(&memory, 0x0f_ff00, stack);
         chain(&memory, None, Frame { ip: 0x5000, sp: 0x0f_ff00, bp: 0x10_0000 }, false).0[0].clone()
     };
     let whole = [0x5000, 0x5001, 0x5002];
-    assert_eq!(of(&[0x55, 0, 0, 0], &[0x5001]), whole, "push");
-    assert_eq!(of(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55], &[0x5001]), whole, "endbr64, push");
-    assert_eq!(of(&[0xc3, 0, 0, 0, 0], &[0x5001]), whole, "ret");
-    assert_eq!(of(&[0x48, 0x89, 0xe5], &[0x10_0000, 0x5001]), whole, "mov");
-    assert_eq!(of(&[0x90, 0x90, 0x90], &[0x5001]), [0x5000, 0x5002]);
+    assert_eq!(chain(&[0x55, 0, 0, 0], &[0x5001]), whole, "push");
+    assert_eq!(chain(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55], &[0x5001]), whole, "endbr64, push");
+    assert_eq!(chain(&[0xc3, 0, 0, 0, 0], &[0x5001]), whole, "ret");
+    assert_eq!(chain(&[0x48, 0x89, 0xe5], &[0x10_0000, 0x5001]), whole, "mov");
+    assert_eq!(chain(&[0x90, 0x90, 0x90], &[0x5001]), [0x5000, 0x5002]);
 }
 
 #[test]

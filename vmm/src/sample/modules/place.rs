@@ -1,4 +1,4 @@
-//! Where a module lies, by the guest's word.
+//! Place of a module, as the guest reports it.
 
 use thiserror::Error;
 
@@ -10,11 +10,11 @@ const KERNEL: u64 = 1 << 63;
 pub struct ModulePlace {
     /// Its name.
     pub name: String,
-    /// Names and addresses of its sections, in any order. How long they are is not known.
+    /// Names and addresses of its sections, in any order. Their lengths are unknown.
     pub sections: Vec<(String, u64)>,
 }
 
-/// Why the tables of a module are not used.
+/// Reason why the tables of a module are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// It has none, or the guest hides where they are.
@@ -34,7 +34,7 @@ pub enum Refusal {
     TooMany,
 }
 
-/// What a section is.
+/// Content of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// Code that stays.
@@ -61,7 +61,7 @@ impl Content {
 pub(super) struct Plan {
     /// Ascending.
     sections: Vec<(u64, Content)>,
-    /// Where the addresses of the tables are, and where their rules are: from, to.
+    /// Range of the addresses of the tables; `rules` is that of their rules.
     pub(super) addresses: (u64, u64),
     pub(super) rules: (u64, u64),
 }
@@ -80,7 +80,7 @@ impl Plan {
         Ok(Self { addresses: table(".orc_unwind_ip")?, rules: table(".orc_unwind")?, sections })
     }
 
-    /// What is at an address. An entry at the end of code, which says that there is none any more, belongs to that code.
+    /// Returns the content at an address. An entry at the end of code, which says that there is none any more, belongs to that code.
     pub(super) fn content(&self, address: u64) -> Content {
         let before = |address: u64| {
             let at = self.sections.partition_point(|section| section.0 <= address);

@@ -4,7 +4,8 @@ use super::super::orc::{ENTRY, Layout, Orc};
 use super::super::space::Space;
 use super::place::{Content, ModulePlace, Plan, Refusal};
 
-/// The tables of a module, of code that stays. `left` is how many entries may still be read: a guest can map one page any number of times.
+/// Reads the tables of a module, of code that stays. `left` is how many entries may still be read: a guest can map one page any number of
+/// times.
 ///
 /// The kernel has sorted them. They end where the next section begins, and at the first entry that is not of the module's code or is below
 /// the one before it: behind the last entry there may be anything.

@@ -17,7 +17,7 @@ pub(in crate::sample) struct ModuleTables {
     tables: Vec<(Range<u64>, Orc)>,
 }
 
-/// What came of reading tables.
+/// Outcome of reading tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TablesRead {
     /// Modules with tables.
@@ -63,7 +63,7 @@ impl ModuleTables {
         Some((Self { tables }, done))
     }
 
-    /// The rule at an address of a module.
+    /// Returns the rule at an address of a module.
     pub(in crate::sample) fn rule(&self, address: u64) -> Option<Rule> {
         let at = self.tables.partition_point(|(code, _)| code.start <= address).checked_sub(1)?;
         let (code, orc) = &self.tables[at];

@@ -12,7 +12,7 @@ use super::place::Plan;
 use super::*;
 
 const TEXT: u64 = 0xffff_ffff_c000_0000;
-/// Where the tables of a test begin.
+/// Address at which the tables of a test begin.
 const DATA: u64 = 0xffff_ffff_c001_0000;
 /// Code of initialisation, which is gone.
 const INIT: u64 = 0xffff_ffff_c008_0000;
@@ -76,8 +76,8 @@ fn tables_in_memory_have_rules_for_the_code_that_stays() {
     let (tables, done) = read(&memory, &[module("m", sections)]).unwrap();
     assert_eq!(done, TablesRead { modules: 1, refused: Vec::new() });
     let offset = |address: u64| tables.rule(address).map(|rule| (rule.sp, rule.kind));
-    let of = |offset: i16| Some(((Base::Sp, offset), Kind::Call));
-    assert_eq!([offset(TEXT), offset(TEXT + 0x1f), offset(TEXT + 0x3f)], [of(8), of(8), of(16)]);
+    let rule = |offset: i16| Some(((Base::Sp, offset), Kind::Call));
+    assert_eq!([offset(TEXT), offset(TEXT + 0x1f), offset(TEXT + 0x3f)], [rule(8), rule(8), rule(16)]);
     assert_eq!([TEXT - 1, TEXT + 0x40, INIT, u64::MAX].map(offset), [None; 4]);
 }
 
@@ -210,8 +210,8 @@ fn sections_have_their_kind_by_name() {
     let tables = [(".orc_unwind".to_owned(), DATA), (".orc_unwind_ip".to_owned(), DATA + 8)];
     Vec::extend(&mut sections, tables);
     let plan = Plan::of(&module("m", sections)).unwrap();
-    let of = |n: u64| plan.content(TEXT + 16 * n + 8);
-    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(of), [Code, Code, Code, Code, Initial, Code, Data, Data]);
+    let content = |n: u64| plan.content(TEXT + 16 * n + 8);
+    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(content), [Code, Code, Code, Code, Initial, Code, Data, Data]);
     assert_eq!((plan.content(TEXT - 1), plan.addresses, plan.rules), (Data, (DATA + 8, u64::MAX), (DATA, DATA + 8)));
 }
 

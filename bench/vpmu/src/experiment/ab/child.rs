@@ -27,7 +27,7 @@ impl<R: BufRead, W: Write> Streams<R, W> {
             .map_err(|error| Error::new(Exit::Inconclusive, "cannot answer the parent", error.to_string(), ""))
     }
 
-    /// The next ask; `None` if the parent has gone.
+    /// Reads the next ask; `None` if the parent has gone.
     fn next(&mut self) -> Result<Option<Ask>, Error> {
         let wrong = |why: String| Error::usage("cannot read what the parent asks", why, "vpmu ab runs this command");
         let line = protocol::line(&mut self.input).map_err(|error| wrong(error.to_string()))?;
@@ -38,7 +38,7 @@ impl<R: BufRead, W: Write> Streams<R, W> {
 /// Serves until the parent stops it or goes. `host` is the class of this host.
 ///
 /// # Errors
-/// Those of the runner, and asks that make no sense.
+/// Errors of the runner, and asks that make no sense.
 pub fn serve<R: BufRead, W: Write>(
     plan: &Plan,
     runner: &mut dyn ArmRunner,
@@ -136,7 +136,7 @@ impl Side<'_> {
         self.experiment.folds().map(|fold| fold.rounds().len())
     }
 
-    /// What makes figures doubtful, by arm.
+    /// Lists what makes figures doubtful, by arm.
     fn doubts(&self) -> Vec<String> {
         let mut found = Vec::new();
         for arm in self.experiment.folds().map(crate::fold::arm::ArmFold::result) {

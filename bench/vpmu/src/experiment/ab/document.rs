@@ -13,7 +13,7 @@ use super::verdict::Row;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "vpmu-ab/1";
 
-/// Everything that was measured, and what it says.
+/// Everything that was measured, and the verdicts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AbDocument {
     /// [`SCHEMA`].
@@ -24,9 +24,9 @@ pub struct AbDocument {
     pub command_line: Vec<String>,
     /// Start, seconds since 1970.
     pub started_unix: u64,
-    /// From the start to the last whole round.
+    /// Time from the start to the last whole round.
     pub wall_ns: u64,
-    /// How it ended.
+    /// Outcome of the whole.
     pub status: Status,
     /// Seed of all orders.
     pub seed: u64,
@@ -34,7 +34,7 @@ pub struct AbDocument {
     pub host: HostFacts,
     /// The reference.
     pub base: AbSide,
-    /// What is judged.
+    /// Side that is judged.
     pub new: AbSide,
     /// Both sides are one build with the same options.
     pub same_build: bool,
@@ -46,7 +46,7 @@ pub struct AbDocument {
     pub verdict: Verdict,
     /// The verdict for each arm and metric.
     pub rows: Vec<Row>,
-    /// What may be wrong with the figures.
+    /// Doubts about the figures.
     pub doubts: Vec<String>,
     /// The arms with their rounds.
     pub arms: Vec<AbArm>,
@@ -61,11 +61,11 @@ pub struct AbSide {
     pub tool: Tool,
     /// Options of its own.
     pub args: Vec<String>,
-    /// What its guests sample and do.
+    /// Events and work of its guests.
     pub workload: String,
-    /// What counts behind their counters.
+    /// Backend behind their counters.
     pub backend: String,
-    /// Whether that stands in for hardware events.
+    /// True if that stands in for hardware events.
     pub stand_in: bool,
     /// CPUs that vCPUs are bound to.
     pub pin: Option<String>,
@@ -74,7 +74,7 @@ pub struct AbSide {
 }
 
 impl AbSide {
-    /// A side by its greeting.
+    /// Describes a side by its greeting.
     #[must_use]
     pub fn new(side: &Side, hello: &Hello) -> Self {
         Self {

@@ -18,17 +18,17 @@ use super::spec::Side;
 
 /// Time to the greeting.
 const START: Duration = Duration::from_secs(30);
-/// Time for an answer, beside what a guest may take.
+/// Time for an answer, beside the time that a guest may take.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Longest time that a side may claim for a turn.
 const MOST: Duration = Duration::from_secs(3600);
 /// Time to end by itself.
 const END: Duration = Duration::from_secs(3);
-/// Wait for the rest of what a side said that has ended.
+/// Time to wait for the last output of a side that has ended.
 const WORDS: Duration = Duration::from_millis(500);
-/// How often Ctrl-C is looked at.
+/// Interval at which Ctrl-C is looked for.
 const POLL: Duration = Duration::from_millis(20);
-/// What is kept of a side's stderr.
+/// Part of a side's stderr that is kept, in bytes.
 const LAST: usize = 2000;
 
 /// A side's process. Killed when dropped, if it has not ended.
@@ -46,7 +46,7 @@ pub struct Peer {
     turn: Duration,
     /// Asks without an answer so far.
     owed: usize,
-    /// Whether it speaks [`BEFORE`].
+    /// True if it speaks [`BEFORE`].
     is_before: bool,
 }
 
@@ -75,7 +75,7 @@ impl Peer {
         let failed = |why: String| {
             Error::usage(format!("cannot start {name}, {binary}"), why, "give the path of a vpmu that can be executed")
         };
-        // The same name for both, and a process group of its own: Ctrl-C is the parent's alone.
+        // Both sides run under one name, and in a process group of their own: Ctrl-C is the parent's alone.
         let mut child = Command::new(&side.binary)
             .arg0("vpmu")
             .arg(COMMAND)
@@ -116,7 +116,7 @@ impl Peer {
     pub fn ask(&mut self, ask: &Ask, stop: &AtomicBool) -> Result<Option<Answer>, Error> {
         let within = if matches!(ask, Ask::Turn { .. } | Ask::Open) { self.turn } else { ANSWER };
         let sent = self.input.as_mut().map(|input| protocol::ask(input, ask, self.is_before));
-        // A broken pipe: the reason is in what it said last.
+        // The reason of a broken pipe is in its last output.
         let within = if matches!(sent, Some(Ok(()))) { within } else { END };
         self.owed += 1;
         while self.owed > 0 {
@@ -132,7 +132,7 @@ impl Peer {
         Ok(None)
     }
 
-    /// The error of an answer that fits no ask.
+    /// Returns the error of an answer that fits no ask.
     #[must_use]
     pub fn unexpected(&mut self, answer: &Answer) -> Error {
         self.error(&Broken::Garbled(format!("{}, which answers another question", word(answer))))
@@ -157,7 +157,7 @@ impl Peer {
         }
     }
 
-    /// How it ended; killed if it has not.
+    /// Returns the exit status; kills the process if it has not ended.
     fn ended(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + END;
         self.input = None;
@@ -171,9 +171,9 @@ impl Peer {
         self.child.wait().ok()
     }
 
-    /// The last line of its stderr, once it has ended.
+    /// Returns the last line of its stderr, once it has ended.
     fn last_words(&self) -> String {
-        // What it wrote may still be in the pipe; a process that it left behind may keep the pipe open.
+        // Its last output may still be in the pipe; a process that it left behind may keep the pipe open.
         let until = Instant::now() + WORDS;
         while !self.reader.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -183,7 +183,7 @@ impl Peer {
         one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default())
     }
 
-    /// The error of a side that was under way.
+    /// Returns the error of a side that was under way.
     fn error(&mut self, broken: &Broken) -> Error {
         let Self { name, binary, .. } = self;
         let what = format!("{name} ({binary}) failed");
@@ -198,7 +198,7 @@ impl Peer {
         Error::new(Exit::Inconclusive, what, why, "run it alone: vpmu nmi-latency")
     }
 
-    /// The error of a side that never greeted.
+    /// Returns the error of a side that never greeted.
     fn no_greeting(&mut self, broken: Broken) -> Error {
         let status = if let Broken::Died(status) = broken { status } else { self.ended() };
         let words = self.last_words();
@@ -243,7 +243,7 @@ impl Drop for Peer {
     }
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug)]
 enum Broken {
     Died(Option<ExitStatus>),
@@ -251,13 +251,13 @@ enum Broken {
     Garbled(String),
 }
 
-/// The exit of a process that did not end well.
+/// Returns the exit of a process that did not end well.
 fn exit_of(status: Option<ExitStatus>) -> Exit {
     let code = status.and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
     code.map_or(Exit::Inconclusive, failure)
 }
 
-/// What an exit code says about a failure: 0 and 1 are no failures.
+/// Maps an exit code to the failure that it reports: 0 and 1 are no failures.
 fn failure(code: u8) -> Exit {
     match Exit::from_code(code) {
         Exit::Done | Exit::Regression => Exit::Inconclusive,
@@ -265,7 +265,7 @@ fn failure(code: u8) -> Exit {
     }
 }
 
-/// An answer as its line names it.
+/// Returns an answer as its line names it.
 fn word(answer: &Answer) -> &'static str {
     match answer {
         Answer::Hello(_) => "'hello'",
@@ -311,7 +311,7 @@ fn keep_last(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Checks what a greeting says.
+/// Checks a greeting.
 fn check(hello: Hello) -> Result<Hello, String> {
     if ![PROTOCOL, BEFORE].contains(&hello.protocol.as_str()) {
         return Err(format!("it speaks {}", one_line(&hello.protocol)));
@@ -331,7 +331,7 @@ fn check(hello: Hello) -> Result<Hello, String> {
     Ok(hello)
 }
 
-/// Whether two sides are the same build with the same options.
+/// Returns whether two sides are the same build with the same options.
 #[must_use]
 pub fn same(base: &Side, new: &Side) -> bool {
     base.args == new.args && same_content(&path(base), &path(new)).unwrap_or(false)
@@ -345,7 +345,7 @@ fn same_content(one: &Path, other: &Path) -> std::io::Result<bool> {
     Ok(a.len() == b.len() && std::fs::read(one)? == std::fs::read(other)?)
 }
 
-/// Where the build is; a bare name is looked up as the kernel does for execvp.
+/// Returns the path of the build; a bare name is looked up as the kernel does for execvp.
 fn path(side: &Side) -> PathBuf {
     if side.binary.components().count() > 1 {
         return side.binary.clone();
@@ -363,7 +363,7 @@ mod tests {
 
     const HELLO: &str = r#"{"is":"hello","protocol":"vpmu-turns/2","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},"arms":[{"name":"floor"}],"workload":"w","backend":"b","stand_in":true,"host":"h","samples":1,"turn_limit_ms":100}"#;
 
-    /// A side that is a shell script.
+    /// Returns a side that is a shell script.
     fn script(body: &str) -> (tempfile::TempDir, Side) {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("side");

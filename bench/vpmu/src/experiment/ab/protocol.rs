@@ -1,7 +1,7 @@
 //! Messages between `vpmu ab` and the process of one side: `vpmu-turns/2`, a JSON object a line.
 //!
-//! The parent asks on the child's stdin and reads one answer for each line from its stdout; the first line is the child's
-//! greeting. Both sides bound a line's length and distrust what it holds: the child may be another build.
+//! The parent asks on the child's stdin and reads one answer for each line from its stdout; the first line is the child's greeting. Both
+//! sides bound a line's length and distrust its content: the child may be another build.
 
 use std::io::{self, BufRead, ErrorKind, Read as _, Write};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Name and version of the protocol.
 pub const PROTOCOL: &str = "vpmu-turns/2";
-/// That of earlier builds, one of which BASE may be: the same, with other words for a turn ([`ask`]).
+/// Name of the protocol of earlier builds, one of which BASE may be: it has other words for a turn ([`ask`]).
 pub const BEFORE: &str = "vpmu-turns/1";
 /// The command that speaks it.
 pub const COMMAND: &str = "__turns";
@@ -20,7 +20,7 @@ pub const MAX_LINE: usize = 1 << 20;
 /// Most arms of a side.
 pub const MAX_ARMS: usize = 64;
 
-/// What the parent asks for.
+/// A request of the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
 pub enum Ask {
@@ -34,7 +34,7 @@ pub enum Ask {
         round: u64,
         /// Place of the turn in the round.
         position: u64,
-        /// Whether its figures are discarded.
+        /// True if its figures are discarded.
         warmup: bool,
     },
     /// The round is whole: its figures count. Answer: [`Answer::Kept`].
@@ -45,7 +45,7 @@ pub enum Ask {
     Stop,
 }
 
-/// What the child says.
+/// An answer of the child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Answer {
@@ -56,7 +56,7 @@ pub enum Answer {
     /// The turn is over.
     #[serde(alias = "sliced")]
     TurnOver {
-        /// How it ended.
+        /// End of the turn.
         end: End,
     },
     /// The figures of the round, of each arm that has some.
@@ -66,7 +66,7 @@ pub enum Answer {
     },
     /// The guests have ended.
     Closed {
-        /// What may be wrong with the figures, a sentence each; empty if they are whole.
+        /// Doubts about the figures, a sentence each; empty if they are whole.
         doubts: Vec<String>,
     },
     /// The process ends.
@@ -89,11 +89,11 @@ pub struct Hello {
     pub tool: Tool,
     /// The arms, in order.
     pub arms: Vec<TurnArm>,
-    /// What the guest samples and does.
+    /// Events and work of the guest.
     pub workload: String,
-    /// What counts behind its counters.
+    /// Backend behind its counters.
     pub backend: String,
-    /// Whether that stands in for hardware events.
+    /// True if that stands in for hardware events.
     pub stand_in: bool,
     /// Class of the host.
     pub host: String,
@@ -112,16 +112,16 @@ pub struct Hello {
 pub struct TurnArm {
     /// Its name.
     pub name: String,
-    /// Why it cannot run here; absent if it can.
+    /// Reason why it cannot run here; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_available: Option<String>,
 }
 
-/// How a turn ended.
+/// End of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// As it should.
+    /// It ended as it should.
     Finished,
     /// The guest failed or hung.
     Failed,
@@ -143,10 +143,10 @@ pub struct Figures {
     pub metrics: Metrics,
 }
 
-/// Asks; in the words of [`BEFORE`], if that is what the other side speaks.
+/// Asks; in the words of [`BEFORE`], if the other side speaks that.
 ///
 /// # Errors
-/// Those of the stream.
+/// Errors of the stream.
 pub fn ask(stream: &mut impl Write, ask: &Ask, before: bool) -> io::Result<()> {
     if !before || !matches!(ask, Ask::Turn { .. }) {
         return send(stream, ask);
@@ -159,7 +159,7 @@ pub fn ask(stream: &mut impl Write, ask: &Ask, before: bool) -> io::Result<()> {
 /// Writes one line.
 ///
 /// # Errors
-/// Those of the stream.
+/// Errors of the stream.
 pub fn send<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
@@ -170,7 +170,7 @@ pub fn send<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Result<()
 /// Reads one line; `None` at the end of the stream.
 ///
 /// # Errors
-/// Those of the stream; `InvalidData` for a line that is too long, cut off, or not UTF-8.
+/// Errors of the stream; `InvalidData` for a line that is too long, cut off, or not UTF-8.
 pub fn line(stream: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
     stream.take(MAX_LINE as u64 + 1).read_until(b'\n', &mut bytes)?;

@@ -126,7 +126,7 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
     Ok((document, error))
 }
 
-/// What keeps a run from being whole: each doubt once, in the order of their first appearance.
+/// Doubts that keep a run from being whole, each once, in the order of their first appearance.
 #[derive(Debug, Default)]
 struct Doubts {
     lines: Vec<String>,
@@ -135,7 +135,7 @@ struct Doubts {
 }
 
 impl Doubts {
-    /// The same in every session is one doubt; a side may say anything, and as much as it likes.
+    /// Adds a doubt unless it is known: a side may say anything, and as much as it likes.
     fn add(&mut self, doubt: String) {
         if self.lines.contains(&doubt) {
             return;
@@ -201,20 +201,20 @@ impl Run<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the run is over: asked after a round.
+    /// Returns whether the run is over: asked after a round.
     fn over(&self) -> bool {
         let all = self.spec.rounds.is_some_and(|bound| self.rounds >= bound);
         self.stopped() || all || self.began.elapsed() >= self.spec.duration
     }
 
-    /// Whether every judged ratio is known as wanted: asked after a session with a whole round.
+    /// Returns whether every judged ratio is known as wanted: asked after a session with a whole round.
     fn is_sure(&mut self) -> bool {
         let Some(share) = self.spec.until_ci else { return false };
         let (arms, rules) = (&self.arms, &self.spec.rules);
         self.looks.are_enough(|| verdict::known_to(&verdict::rows(arms, Statistic::P50, rules), share))
     }
 
-    /// Two fresh processes, until the session's time is over.
+    /// Runs two fresh processes, until the session's time is over.
     fn session(&mut self, progress: &mut dyn Progress) -> Result<(), Error> {
         progress.run(&format!("session {}", self.sessions + 1));
         let began = Instant::now();
@@ -306,7 +306,7 @@ impl Run<'_> {
         }
     }
 
-    /// Every arm once on both sides; `None`: a warm-up. False if the session is over.
+    /// Runs every arm once on both sides; `None`: a warm-up. False if the session is over.
     fn round(&mut self, peers: &mut Both<Peer>, arms: &[Both<usize>], index: Option<u64>) -> Result<bool, Error> {
         let (round, warmup) = (index.unwrap_or(0), index.is_none());
         let mut position = 0;
@@ -337,8 +337,10 @@ impl Run<'_> {
             match peer.ask(&Ask::Keep, self.stop)? {
                 Some(Answer::Kept { figures }) => {
                     for one in figures {
-                        let of = |pair: &Both<usize>| pair[side] == one.arm;
-                        let Some(arm) = arms.iter().position(of).filter(|_| one.round == round) else { continue };
+                        let is_its_arm = |pair: &Both<usize>| pair[side] == one.arm;
+                        let Some(arm) = arms.iter().position(is_its_arm).filter(|_| one.round == round) else {
+                            continue;
+                        };
                         turns[side][arm] = checked(one);
                     }
                 }
@@ -367,7 +369,7 @@ impl Run<'_> {
     }
 }
 
-/// Figures that may be calculated with: another build may have sent anything.
+/// Returns the figures that may be calculated with: another build may have sent anything.
 fn checked(figures: Figures) -> Option<AbTurn> {
     let probe_ns = figures.probe_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
     let sound = figures.metrics.values().all(|metric| metric.count > 0 && metric.mean.is_none_or(f64::is_finite));
@@ -398,9 +400,9 @@ mod tests {
                 "{{\"arm\":0,\"round\":0,\"probe_ns\":{probe},\"nmis\":1,\"metrics\":{{\"x_ns\":{{\"count\":{count},\"p50\":5}}}}}}"
             )
         };
-        let of = |text: String| checked(serde_json::from_str(&text).unwrap());
-        assert_eq!(of(text(3, -1.0)).unwrap().probe_ns, None);
-        assert_eq!(of(text(3, 7.0)).unwrap().probe_ns, Some(7.0));
-        assert_eq!(of(text(0, 7.0)), None);
+        let read = |text: String| checked(serde_json::from_str(&text).unwrap());
+        assert_eq!(read(text(3, -1.0)).unwrap().probe_ns, None);
+        assert_eq!(read(text(3, 7.0)).unwrap().probe_ns, Some(7.0));
+        assert_eq!(read(text(0, 7.0)), None);
     }
 }

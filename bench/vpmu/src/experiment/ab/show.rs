@@ -12,7 +12,7 @@ use results::verdict::Verdict;
 use super::document::{AbDocument, AbSide};
 use super::verdict::{ALL, Row};
 
-/// Table, rules, and what was run, for so many columns.
+/// Returns the table, the rules, and what was run, for so many columns.
 #[must_use]
 pub fn text(document: &AbDocument, width: usize) -> String {
     let mut out = String::new();
@@ -96,7 +96,7 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
     lines
 }
 
-/// Metrics that are shown and not judged.
+/// Returns the metrics that are shown and not judged.
 fn other_metrics(document: &AbDocument, width: usize) -> String {
     let others: Vec<&Row> = document.rows.iter().filter(|row| !row.judged).collect();
     if others.is_empty() {
@@ -110,7 +110,7 @@ fn other_metrics(document: &AbDocument, width: usize) -> String {
     format!("\nNot judged\n{}\n", table.text(width))
 }
 
-/// In what the two sides differ beside their builds, a line each.
+/// Lists the differences of the two sides beside their builds, a line each.
 fn differences(base: &AbSide, new: &AbSide) -> Vec<String> {
     let pin = |side: &AbSide| side.pin.clone().unwrap_or_else(|| "none".to_owned());
     let all = [
@@ -129,7 +129,7 @@ fn describe(side: &AbSide) -> String {
     format!("{}{args} ({}, {}, {})", side.binary, tool.version, tool.git_revision, tool.profile)
 }
 
-/// The answer, in a line.
+/// Returns the answer, in a line.
 #[must_use]
 pub fn conclusion(document: &AbDocument) -> String {
     let names = |verdict: Verdict| {

@@ -1,4 +1,4 @@
-//! What the two sides have in common: arms that can be paired.
+//! Pairs the arms that the two sides have in common.
 
 use results::error::Error;
 use results::host::KVM_ARMS;
@@ -11,7 +11,8 @@ const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 /// The sides, BASE first.
 pub(super) type Both<T> = [T; 2];
 
-/// Figures of a simulation and of real guests have nothing in common, and a simulation is judged only where it is `wanted`.
+/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a simulation is judged only
+/// where it is `wanted`.
 pub(super) fn check_sides(hello: &Both<Hello>, wanted: Both<bool>) -> Result<(), Error> {
     let simulated = |side: &Hello| side.backend.starts_with("sim:");
     if hello.iter().zip(wanted).any(|(side, wanted)| simulated(side) && !wanted) {
@@ -31,7 +32,7 @@ pub(super) fn check_sides(hello: &Both<Hello>, wanted: Both<bool>) -> Result<(),
     ))
 }
 
-/// The arms of both sides that can run on both, by their places.
+/// Returns the arms of both sides that can run on both, by their places.
 pub(super) fn paired(hello: &Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
     let [base, new] = hello;
     let names = |hello: &Hello| -> Vec<String> { hello.arms.iter().map(|arm| arm.name.clone()).collect() };
@@ -120,11 +121,11 @@ mod tests {
 
     #[test]
     fn a_simulation_is_compared_with_simulations_only() {
-        let of = |backends: [&str; 2]| {
+        let checked = |backends: [&str; 2]| {
             check_sides(&backends.map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) }), [true; 2])
         };
-        assert_eq!((of(["cpu-clock", "hardware"]), of(["sim:a", "sim:b"])), (Ok(()), Ok(())));
-        let error = of(["cpu-clock", "sim:a"]).unwrap_err();
+        assert_eq!((checked(["cpu-clock", "hardware"]), checked(["sim:a", "sim:b"])), (Ok(()), Ok(())));
+        let error = checked(["cpu-clock", "sim:a"]).unwrap_err();
         assert_eq!((error.exit, error.why.as_str()), (Exit::Usage, "BASE has backend cpu-clock, NEW has sim:a"));
     }
 

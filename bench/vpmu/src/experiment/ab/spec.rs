@@ -19,7 +19,7 @@ pub struct Side {
 pub struct AbSpec {
     /// The reference.
     pub base: Side,
-    /// What is judged.
+    /// Side that is judged.
     pub new: Side,
     /// Options that both sides get.
     pub common: Vec<String>,
@@ -35,7 +35,7 @@ pub struct AbSpec {
     pub rules: Limits,
 }
 
-/// Whether options name a simulated host: by their last `--backend`, which is the one that holds.
+/// Returns whether options name a simulated host: by their last `--backend`, which is the one that holds.
 fn names_a_model<'a>(words: impl Iterator<Item = &'a String>) -> bool {
     let (mut simulated, mut is_backend) = (false, false);
     for word in words {
@@ -51,13 +51,13 @@ fn names_a_model<'a>(words: impl Iterator<Item = &'a String>) -> bool {
 const SESSIONS: u32 = 12;
 
 impl AbSpec {
-    /// Whether each side was asked to simulate: a gate must not pass on a simulation that nobody wanted.
+    /// Returns for each side whether it was asked to simulate: a gate must not pass on a simulation that nobody wanted.
     #[must_use]
     pub fn wants_simulation(&self) -> [bool; 2] {
         [&self.base, &self.new].map(|side| names_a_model(self.common.iter().chain(&side.args)))
     }
 
-    /// How long a session's rounds take; a session then ends with the round in which this passes.
+    /// Returns the time of a session's rounds; a session ends with the round in which this passes.
     #[must_use]
     pub fn session(&self) -> Duration {
         (self.duration / SESSIONS).clamp(Duration::from_millis(500), Duration::from_secs(30))

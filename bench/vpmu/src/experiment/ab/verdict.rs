@@ -1,4 +1,4 @@
-//! What the rounds of two builds say: a ratio with its interval for each arm, and one for all of them.
+//! Judges the rounds of two builds: a ratio with its interval for each arm, and one for all of them.
 
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::{Pair, Ratio, Statistic, fewest, of_turns};
@@ -18,7 +18,7 @@ pub struct Row {
     pub arm: String,
     /// The metric's key.
     pub metric: &'static str,
-    /// Whether it counts for the verdict of the whole.
+    /// True if it counts for the verdict of the whole.
     pub judged: bool,
     /// The ratio, NEW over BASE, of the rounds that both have.
     #[serde(flatten)]
@@ -31,7 +31,7 @@ pub struct Row {
     pub more_rounds: Option<u64>,
 }
 
-/// A row for each arm and metric, and one for all arms together. `statistic` of each round.
+/// Returns a row for each arm and metric, and one for all arms together. `statistic` of each round.
 #[must_use]
 pub fn rows(arms: &[AbArm], statistic: Statistic, rules: &Limits) -> Vec<Row> {
     let headline = headline(arms);
@@ -59,13 +59,13 @@ fn headline(arms: &[AbArm]) -> &'static Metric {
     if sampled { &NMI_HANDLER } else { &ROTATION }
 }
 
-/// The rounds of an arm in which both sides have the metric.
+/// Returns the rounds of an arm in which both sides have the metric.
 fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
     let count = |turn: &AbTurn| turn.metrics.get(metric.key).map(|found| found.count);
     let least = |of: fn(&AbRound) -> &AbTurn| fewest(arm.rounds.iter().filter_map(|round| count(of(round))).collect());
     let (least_base, least_new) = (least(|round| &round.base), least(|round| &round.new));
     let pair = |round: &AbRound| {
-        // As in one run: a turn that was cut short has a median of few samples.
+        // A turn that was cut short has a median of few samples, as in one run.
         if count(&round.base)? < least_base || count(&round.new)? < least_new {
             return None;
         }
@@ -78,7 +78,7 @@ fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
     arm.rounds.iter().filter_map(pair).collect()
 }
 
-/// The mean of the arms' logarithms, of the rounds that all of them have.
+/// Returns the mean of the arms' logarithms, over the rounds that all of them have.
 fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
     let Some((first, others)) = arms.split_first() else { return Vec::new() };
     let all = |pair: &Pair| {
@@ -111,13 +111,13 @@ fn judge(rows: &mut [Row], rules: &Limits) {
     }
 }
 
-/// The verdict of the whole: the worst one. Nothing judged is inconclusive.
+/// Returns the verdict of the whole: the worst one. Nothing judged is inconclusive.
 #[must_use]
 pub fn overall(rows: &[Row]) -> Verdict {
     rows.iter().filter_map(|row| row.verdict).max().unwrap_or(Verdict::Inconclusive)
 }
 
-/// Whether every judged ratio is known to `share`.
+/// Returns whether every judged ratio is known to `share`.
 #[must_use]
 pub fn known_to(rows: &[Row], share: f64) -> bool {
     let mut judged = rows.iter().filter(|row| row.judged).peekable();
@@ -136,7 +136,7 @@ mod tests {
         AbTurn { probe_ns: None, metrics: [(NMI_HANDLER.key.to_owned(), summary)].into() }
     }
 
-    /// Arms whose NEW takes these times as long, with some per cent of spread from round to round; 12 sessions of 8 rounds.
+    /// Returns arms whose NEW takes these times as long, with some per cent of spread from round to round; 12 sessions of 8 rounds.
     fn arms(ratios: &[f64]) -> Vec<AbArm> {
         let noise = |round: u64, arm: usize| 1.0 + 0.04 * ((((round * 37 + arm as u64 * 11) % 41) as f64) / 20.0 - 1.0);
         let arm = |(at, &ratio): (usize, &f64)| AbArm {

@@ -22,10 +22,9 @@ const OPS: [&str; 3] = ["open", "pause", "resume"];
 /// Relative error up to which a simulated latency passes.
 const ALLOWED: f64 = 0.1;
 
-/// A job of the guests of `spec` on a simulated host, of the named arms only.
+/// Plans the guests of `spec` on a simulated host, of the named arms only.
 ///
-/// # Errors
-/// Exit 2 for what a simulated host does not have.
+/// # Errors Exit 2 for an option that a simulated host does not have.
 pub(super) fn job(model: Model, measured: &Measured, arms: &[&str]) -> Result<Job, Error> {
     let mut plan = plan(&measured.spec, &simulated::chosen(&model, "calibration"), None)?;
     plan.simulate(&model.name);
@@ -50,13 +49,13 @@ pub struct Comparison {
     pub workload: &'static str,
     /// Name of the arm.
     pub strategy: String,
-    /// Whether the model was fitted to this figure.
+    /// True if the model was fitted to this figure.
     pub fitted: bool,
     /// Handler latency: median over guests of each guest's median, ns.
     pub measured_ns: u64,
     /// 95 % interval of the measured latency, ns.
     pub interval_ns: [f64; 2],
-    /// The same figure of simulated guests, ns.
+    /// Figure of simulated guests, ns.
     pub simulated_ns: u64,
     /// Opens, pauses and resumes per PMI, measured and simulated.
     pub ops: Vec<OpPair>,
@@ -74,7 +73,7 @@ pub struct OpPair {
 }
 
 impl Comparison {
-    /// Relative error of the simulated latency.
+    /// Returns the relative error of the simulated latency.
     #[must_use]
     pub fn off(&self) -> f64 {
         self.simulated_ns as f64 / self.measured_ns.max(1) as f64 - 1.0
@@ -120,7 +119,7 @@ fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -
     })
 }
 
-/// Table of the comparisons, for so many columns.
+/// Returns a table of the comparisons, for so many columns.
 #[must_use]
 pub fn text(comparisons: &[Comparison], width: usize) -> String {
     let header = ["workload", "strategy", "measured p50 [95 %]", "simulated", "off", "opens", "pauses", "resumes"];

@@ -52,7 +52,7 @@ pub struct Draft {
 const MIN_ROUNDS: u64 = paired::MIN_ROUNDS as u64;
 
 impl Draft {
-    /// A draft without costs.
+    /// Creates a draft without costs.
     #[must_use]
     pub fn new(name: &str, about: &str, tsc_khz: u64) -> Self {
         let (name, about) = (name.to_owned(), about.to_owned());
@@ -119,7 +119,7 @@ impl Draft {
         }
     }
 
-    /// The costs with an interval as a table of so many columns.
+    /// Returns the costs with an interval as a table of so many columns.
     #[must_use]
     pub fn fitted(&self, width: usize) -> String {
         let mut table = Table::new(["constant", "value", "95 % interval", "from"]).left(3);
@@ -145,7 +145,7 @@ impl Draft {
         table.text(width) + "\n"
     }
 
-    /// TOML of the model.
+    /// Returns the TOML of the model.
     #[must_use]
     pub fn toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
@@ -171,7 +171,7 @@ impl Draft {
         out
     }
 
-    /// The model for the simulator.
+    /// Returns the model for the simulator.
     ///
     /// # Errors
     /// Exit 3 if the measurement does not make a valid model.
@@ -187,7 +187,7 @@ impl Draft {
     }
 }
 
-/// To the nearest whole number; 0 for negative ones.
+/// Rounds to the nearest whole number; 0 for negative ones.
 #[expect(clippy::cast_sign_loss, reason = "made positive first")]
 fn rounded(figure: f64) -> u64 {
     figure.max(0.0).round() as u64

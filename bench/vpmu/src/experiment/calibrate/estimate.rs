@@ -12,7 +12,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The median of `values`, one per guest, with the interval of the sign test: from the order statistics that the median lies
+    /// Estimates the median of `values`, one per guest, with the interval of the sign test: from the order statistics that the median lies
     /// between with 95 %, whatever the distribution. `None` without values; below six values the interval is all of them.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "made positive first")]
@@ -25,7 +25,7 @@ impl Estimate {
         Some(Self { value: median(&sorted)?, interval: [sorted[outside], sorted[sorted.len() - 1 - outside]] })
     }
 
-    /// The same figure in another unit: `of` must be increasing.
+    /// Returns the figure in another unit: `of` must be increasing.
     #[must_use]
     pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
         Self { value: of(self.value), interval: self.interval.map(of) }
@@ -38,13 +38,13 @@ mod tests {
 
     #[test]
     fn the_interval_has_the_order_statistics_of_the_sign_test() {
-        let of = |n: u32| Estimate::of((1..=n).map(|value| Some(f64::from(value)))).unwrap();
+        let up_to = |n: u32| Estimate::of((1..=n).map(|value| Some(f64::from(value)))).unwrap();
         // Tables of the sign test: 95 % for the median of 10, 20 and 40 values.
-        assert_eq!(of(10), Estimate { value: 5.5, interval: [2.0, 9.0] });
-        assert_eq!(of(20), Estimate { value: 10.5, interval: [6.0, 15.0] });
-        assert_eq!(of(40), Estimate { value: 20.5, interval: [14.0, 27.0] });
-        assert_eq!(of(3), Estimate { value: 2.0, interval: [1.0, 3.0] });
+        assert_eq!(up_to(10), Estimate { value: 5.5, interval: [2.0, 9.0] });
+        assert_eq!(up_to(20), Estimate { value: 10.5, interval: [6.0, 15.0] });
+        assert_eq!(up_to(40), Estimate { value: 20.5, interval: [14.0, 27.0] });
+        assert_eq!(up_to(3), Estimate { value: 2.0, interval: [1.0, 3.0] });
         assert_eq!(Estimate::of([None, Some(f64::NAN)]), None);
-        assert_eq!(of(3).map(|x| 2.0 * x), Estimate { value: 4.0, interval: [2.0, 6.0] });
+        assert_eq!(up_to(3).map(|x| 2.0 * x), Estimate { value: 4.0, interval: [2.0, 6.0] });
     }
 }

@@ -21,7 +21,7 @@ const NUDGE: f64 = 0.2;
 /// Instructions between the delivery of an NMI and the handler's first TSC.
 const TO_ENTRY: f64 = 2.0;
 
-/// Model of the measured host. `measured` has one event first, then more events than counters.
+/// Fits the model of the measured host. `measured` has one event first, then more events than counters.
 ///
 /// # Errors
 /// Exit 3 if a needed figure is missing.
@@ -66,7 +66,7 @@ fn missing(what: &str) -> Error {
     Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again with more --samples")
 }
 
-/// Of hardware: its counters, and what each event counts a microsecond while it has one.
+/// Describes a hardware PMU: its counters, and what each event counts a microsecond while it has one.
 fn describe_pmu(draft: &mut Draft, pmu: Pmu, single: &Measured, many: &Measured) -> Result<(), Error> {
     let Pmu { counters, taken, outside } = pmu;
     draft.host(format!("counters = {{ value = {counters}, source = \"CPUID: the PMU's counters\" }}"));
@@ -123,7 +123,7 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, man
     Ok(())
 }
 
-/// Other tasks of the vCPU's CPU.
+/// Writes the other tasks of the vCPU's CPU.
 fn others(draft: &mut Draft, single: &Measured) -> Result<(), Error> {
     let reuse = single.arm("reuse-lazy").or_else(|| single.arm("reuse")).ok_or_else(|| missing("reuse"))?;
     let reuse = &reuse.result;
@@ -137,7 +137,7 @@ fn others(draft: &mut Draft, single: &Measured) -> Result<(), Error> {
     Ok(())
 }
 
-/// Costs of host operations, from the arms that use them.
+/// Fits the costs of host operations, from the arms that use them.
 fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
     let (one_recreated, one_reused) = (of(single, "recreate")?, of(single, "reuse")?);
     let many_reused = of(many, "reuse")?;
@@ -191,8 +191,8 @@ fn exactly(value: f64) -> Estimate {
     Estimate { value, interval: [value; 2] }
 }
 
-/// Exit: what the floor's handler takes beyond its instructions. Each guest has its own value, since its loop, its VMM and its handler
-/// met the same mode of the host.
+/// Solves `exit`: the time that the floor's handler takes beyond its instructions. Each guest has its own value, since its loop, its VMM
+/// and its handler met the same mode of the host.
 fn solve_exit(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Result<(), Error> {
     let floor = of(single, "floor")?;
     let handler = Estimate::of(floor.medians(&NMI_HANDLER)).ok_or_else(|| missing("the floor's handler"))?.value;
@@ -223,7 +223,7 @@ fn solve_exit(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Res
     Ok(())
 }
 
-/// Tick-exit: what the floor's rotations take beyond what the handlers of the same guests account for.
+/// Solves `tick-exit`: the time that the floor's rotations take beyond what the handlers of the same guests account for.
 fn solve_tick_exit(draft: &mut Draft, many: &Measured) -> Result<(), Error> {
     let floor = of(many, "floor")?;
     let why = "solved: rotations of the floor, ten events, less what the handlers of the same guests account for";
@@ -253,7 +253,7 @@ fn solve_tick_exit(draft: &mut Draft, many: &Measured) -> Result<(), Error> {
     Ok(())
 }
 
-/// Resume-other: what resumes among many events take beyond those of a single one.
+/// Solves `resume-other`: the time that resumes among many events take beyond those of a single one.
 fn solve_resume_other(draft: &mut Draft, single: &Measured, many: &Measured) -> Result<(), Error> {
     let (one, ten) = (of(single, "reuse")?, of(many, "reuse")?);
     let medians = |arm: &ArmGuests| Estimate::of(arm.op_medians(OpKind::Resume)).ok_or_else(|| missing("resume"));
@@ -270,7 +270,7 @@ fn solve_resume_other(draft: &mut Draft, single: &Measured, many: &Measured) -> 
     Ok(())
 }
 
-/// The median over guests of a metric's medians, in a simulation of an arm of `measured`.
+/// Simulates an arm of `measured`, and returns the median over guests of a metric's medians.
 fn simulated(draft: &Draft, measured: &Measured, arm: &str, metric: &Metric) -> Result<f64, Error> {
     let arms = check::simulate(draft.model()?, measured, &[arm], ROUNDS)?;
     let found = arms.arm(arm).and_then(|arm| Estimate::of(arm.medians(metric)));

@@ -25,9 +25,9 @@ pub struct Job {
     pub workload: &'static str,
     /// Specification of its guests.
     pub spec: NmiLatencySpec,
-    /// Their plan.
+    /// Plan of the guests.
     pub plan: Plan,
-    /// Their runner.
+    /// Runner of the guests.
     pub runner: Box<dyn ArmRunner>,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// What one guest says beside the document's metrics.
+/// Figures of one guest beside the document's metrics.
 #[derive(Clone, Debug, Default)]
 struct Beside {
     /// An instruction of the timed loop, ps; `None` if no loop ran undisturbed.
@@ -45,7 +45,7 @@ struct Beside {
     /// Unit of work without counters, ns.
     unit_ns: Option<f64>,
     ops: OpStats,
-    /// Of each event that was on a counter: umask << 8 | event code, counts, µs.
+    /// For each event that was on a counter: umask << 8 | event code, counts, µs.
     counts: Vec<(u16, u64, f64)>,
 }
 
@@ -72,7 +72,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The arm of `strategy`, if it ran.
+    /// Returns the arm of `strategy`, if it ran.
     #[must_use]
     pub fn arm(&self, strategy: &str) -> Option<&ArmGuests> {
         self.arms.iter().find(|arm| arm.result.name == strategy && !arm.result.rounds.is_empty())
@@ -80,33 +80,33 @@ impl Measured {
 }
 
 impl ArmGuests {
-    /// A metric's median in each guest, ns; `None` for a guest without values.
+    /// Returns a metric's median in each guest, ns; `None` for a guest without values.
     #[must_use]
     pub fn medians(&self, metric: &Metric) -> Vec<Option<f64>> {
         let rounds = &self.result.rounds;
         (0..rounds.len()).map(|at| rounds.metric(metric, at).map(|summary| summary.p50 as f64)).collect()
     }
 
-    /// Median cost of a host operation in each guest, ns.
+    /// Returns the median cost of a host operation in each guest, ns.
     #[must_use]
     pub fn op_medians(&self, kind: OpKind) -> Vec<Option<f64>> {
         let median = |ops: &OpStats| (ops.count(kind) > 0).then(|| ops.histogram(kind).value_at_quantile(0.5) as f64);
         self.beside.iter().map(|guest| median(&guest.ops)).collect()
     }
 
-    /// An instruction of the timed loop in each guest, ps.
+    /// Returns the time of an instruction of the timed loop in each guest, ps.
     #[must_use]
     pub fn instructions_ps(&self) -> Vec<Option<f64>> {
         self.beside.iter().map(|guest| guest.instruction_ps).collect()
     }
 
-    /// A unit of work without counters in each guest, ns.
+    /// Returns the time of a unit of work without counters in each guest, ns.
     #[must_use]
     pub fn units_ns(&self) -> Vec<Option<f64>> {
         self.beside.iter().map(|guest| guest.unit_ns).collect()
     }
 
-    /// Counts a microsecond on a counter of each event, in each guest.
+    /// Returns the counts a microsecond on a counter of each event, in each guest.
     #[must_use]
     pub fn rates(&self) -> BTreeMap<u16, Vec<Option<f64>>> {
         let mut rates: BTreeMap<u16, Vec<Option<f64>>> = BTreeMap::new();
@@ -116,7 +116,7 @@ impl ArmGuests {
         rates
     }
 
-    /// Host operations of all guests.
+    /// Returns the host operations of all guests.
     #[must_use]
     pub const fn ops(&self) -> &OpStats {
         &self.ops

@@ -18,11 +18,11 @@ use results::error::Error;
 pub struct CalibrateSpec {
     /// The backend's key, never `auto`.
     pub backend: String,
-    /// Whether the backend is a tracepoint: a create then takes milliseconds, and events count exits.
+    /// True if the backend is a tracepoint: a create then takes milliseconds, and events count exits.
     pub tracepoint: bool,
     /// The host's PMU, where events are hardware's.
     pub pmu: Option<Pmu>,
-    /// What an expiry of a clock takes from its thread, ns; none where no clock is behind the events.
+    /// Time that an expiry of a clock takes from its thread, ns; none where no clock is behind the events.
     pub expiries: Vec<f64>,
     /// Strategies beside `recreate` and `reuse`.
     pub others: Vec<String>,
@@ -37,9 +37,9 @@ pub struct CalibrateSpec {
 pub struct Pmu {
     /// Its counters.
     pub counters: u32,
-    /// Those that others hold: the NMI watchdog's.
+    /// Counters that others hold: the NMI watchdog's.
     pub taken: u32,
-    /// Counts a microsecond outside of guests, by an event that shall count in guests alone. Not 0 where the PMU knows no guest mode.
+    /// Counts a microsecond outside of guests, by an event that is to count in guests alone; it is not 0 where the PMU knows no guest mode.
     pub outside: f64,
 }
 
@@ -59,7 +59,7 @@ pub fn workloads(calibration: &CalibrateSpec) -> Vec<(&'static str, Vec<String>)
     workloads
 }
 
-/// The specification of one workload.
+/// Returns the specification of one workload.
 ///
 /// # Errors
 /// Exit 2 for an unknown workload or backend.
@@ -79,7 +79,7 @@ pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) 
     })
 }
 
-/// The plan of one workload. Its guests also time a loop in ring 0 that does not exit.
+/// Returns the plan of one workload. Its guests also time a loop in ring 0 that does not exit.
 ///
 /// # Errors
 /// Exit 2 for parameters that contradict each other or the host.

@@ -5,7 +5,7 @@
 pub struct Case {
     /// Its stable name.
     pub key: &'static str,
-    /// What holds if it passes.
+    /// Statement that holds if the case passes.
     pub claim: &'static str,
     /// Source of the rule: a section of the SDM by its heading (editions renumber them; "Version N" is that of
     /// architectural performance monitoring), an instruction's page in volume 2, or a kernel commit.
@@ -139,7 +139,7 @@ pub const CASES: [Case; guest::abi::AMD_CASES_FROM] = [
     case("v4-freeze-lbrs", "DEBUGCTL[11] sets STATUS.LBR_Frz and lets the counters run", "Freezing on PMI", &[]),
     case("v4-frozen-by-software", "STATUS_SET of CTR_Frz freezes, its reset lets run", "Version 4", &[]),
     case("no-pmi-no-freeze", "an overflow without INT freezes nothing", "Freezing on PMI", &[]),
-    // Beside the PMU.
+    // Cases beside the PMU.
     case("misc-enable", "MISC_ENABLE[7] says that there is a PMU, and stays set", "IA32_MISC_ENABLE", &[]),
     case("apic-off", "a local APIC that is off delivers no PMI, and one again when it is on", "Local APIC State", &[]),
     // A handler that restarts its counters before it unmasks LVTPC.
@@ -147,7 +147,7 @@ pub const CASES: [Case; guest::abi::AMD_CASES_FROM] = [
     case("late-unmask-acknowledged", "acknowledged before the unmask it is none", "Linux: late_ack", &[30]),
 ];
 
-/// Why the payload skipped a case.
+/// Returns the reason why the payload skipped a case.
 #[must_use]
 pub fn skip_reason(code: u64) -> &'static str {
     match code {

@@ -10,7 +10,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{Behind, Cpu, Plan};
+use vmm::machine::{CounterSource, Cpu, Plan};
 
 use super::tap::{Checked, Run};
 use crate::arm::launch::refused;
@@ -19,34 +19,34 @@ use results::host::{HostFs, kvm_arm};
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);
-/// The same for backend `step`, where every instruction is an exit.
+/// Time limit with backend `step`, where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
 /// A case waits for an overflow for this part of its run's limit, so that several that wait for one in vain still reach their verdict.
 const PATIENCE: u32 = 16;
-/// And no longer than this: stepping on an emulated host is slow.
+/// Longest time: stepping on an emulated host is slow.
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whose PMU is checked.
+/// PMU that is checked.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// The userspace vPMU.
     Vpmu {
         /// Its strategies, one run each.
         strategies: Vec<Strategy>,
-        /// Hardware events count time in place of what was selected.
+        /// Hardware events count time in place of the selected event.
         counts_time: bool,
         /// Its backend.
         backend: BackendKey,
     },
     /// KVM's own.
     Kvm {
-        /// The host's hardware events count what was selected.
+        /// The host's hardware events count the selected event.
         counts_events: bool,
     },
 }
 
 impl Target {
-    /// Of each run.
+    /// Returns the name of each run.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         match self {
@@ -55,7 +55,7 @@ impl Target {
         }
     }
 
-    /// The backend, or KVM.
+    /// Returns the backend, or KVM.
     #[must_use]
     pub fn backend(&self) -> String {
         match self {
@@ -64,14 +64,16 @@ impl Target {
         }
     }
 
-    /// Of run `n`: what is behind the counters, what these count (`FLAG_COUNTS_*`), and the time it may take.
-    fn run(&self, n: usize) -> (Behind, u64, Duration) {
+    /// Returns the parameters of run `n`: the source of the counters, what these count (`FLAG_COUNTS_*`), and the time it may take.
+    fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
         match self {
-            Self::Kvm { counts_events } => (Behind::Kvm, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT),
-            Self::Vpmu { backend: BackendKey::None, .. } => (Behind::Floor, 0, LIMIT),
+            Self::Kvm { counts_events } => {
+                (CounterSource::Kvm, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT)
+            }
+            Self::Vpmu { backend: BackendKey::None, .. } => (CounterSource::Floor, 0, LIMIT),
             Self::Vpmu { strategies, counts_time, backend } => {
                 let strategy = strategies[n].clone();
-                let behind = Behind::Events { backend: backend.clone(), strategy };
+                let behind = CounterSource::Events { backend: backend.clone(), strategy };
                 match backend {
                     BackendKey::Step => (behind, FLAG_COUNTS_EXACT, STEP_LIMIT),
                     BackendKey::Hardware if !counts_time => (behind, FLAG_COUNTS_EVENTS, LIMIT),
@@ -82,7 +84,7 @@ impl Target {
     }
 }
 
-/// The guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
+/// Returns the guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
 ///
 /// # Errors
 /// Exit 4: this host's KVM has none.
@@ -104,7 +106,7 @@ pub fn of_kvm() -> Result<Checked, Error> {
     Ok(Checked { cpu, version: 2 })
 }
 
-/// The cases for an Intel know one number of counters, general-purpose and fixed; KVM shows those of its host.
+/// Checks that the cases fit: those for an Intel know one number of counters, general-purpose and fixed; KVM shows those of its host.
 fn fits(shown: Option<(u32, u32)>, cpu: Cpu) -> Result<(), Error> {
     match (shown, cpu.pmu()) {
         (Some((gp, fixed)), PmuCaps::Intel(caps)) if (gp, fixed) != (u32::from(caps.gp), u32::from(caps.fixed)) => {
@@ -126,16 +128,16 @@ fn fits(shown: Option<(u32, u32)>, cpu: Cpu) -> Result<(), Error> {
 pub struct Checks {
     /// The guests.
     pub guests: Vec<Checked>,
-    /// What stands behind their counters.
+    /// Source of their counters.
     pub target: Target,
     /// Time after which a run is ended; `None`: as its backend needs.
     pub time_limit: Option<Duration>,
-    /// Whether vCPU threads are confined.
+    /// True if vCPU threads are confined.
     pub seccomp: bool,
 }
 
 impl Checks {
-    fn run(&self, n: usize) -> (Behind, u64, Duration) {
+    fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
         let (behind, counts, limit) = self.target.run(n);
         (behind, counts, self.time_limit.unwrap_or(limit))
     }
@@ -167,7 +169,7 @@ pub fn run(
     Ok(runs)
 }
 
-fn plan(guest: Checked, (behind, counts, time_limit): (Behind, u64, Duration), seccomp: bool) -> PayloadPlan {
+fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Duration), seccomp: bool) -> PayloadPlan {
     let v4 = if guest.version >= 4 { FLAG_PMU_V4 } else { 0 };
     let machine = Plan {
         behind,
@@ -189,7 +191,7 @@ fn plan(guest: Checked, (behind, counts, time_limit): (Behind, u64, Duration), s
 mod tests {
     use super::*;
 
-    /// The payload must not expect of a stand-in what only real counts can show, nor of one version what the other has.
+    /// The payload must not expect real counts of a stand-in, nor the registers of another version.
     #[test]
     fn a_case_that_waits_in_vain_leaves_time_for_those_after_it() {
         let target = Target::Kvm { counts_events: false };
@@ -216,10 +218,10 @@ mod tests {
             let v4 = plan(Checked { cpu: Cpu::default(), version: 4 }, target.run(0), true);
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
             assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
-            assert_eq!(v2.machine.behind == Behind::Floor, backend == BackendKey::None);
+            assert_eq!(v2.machine.behind == CounterSource::Floor, backend == BackendKey::None);
         }
         let clocked = Target::Vpmu { strategies, counts_time: true, backend: BackendKey::Hardware };
         assert_eq!([clocked.run(0).1, Target::Kvm { counts_events: false }.run(0).1], [0, 0], "a PMU that counts time");
-        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, Behind::Kvm);
+        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, CounterSource::Kvm);
     }
 }

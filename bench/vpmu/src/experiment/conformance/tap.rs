@@ -17,7 +17,7 @@ use super::cases::{CASES, Case, skip_reason};
 use results::error::one_line;
 use results::table::layout::plural;
 
-/// What became of a case.
+/// Result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum Verdict {
@@ -25,27 +25,27 @@ pub enum Verdict {
     Pass,
     /// It cannot be checked here.
     Skip {
-        /// Why.
+        /// Reason why it was skipped.
         reason: &'static str,
     },
     /// It does not hold.
     Fail {
-        /// What the architecture asks for.
+        /// Value that the architecture asks for.
         expected: u64,
-        /// What the guest found.
+        /// Value that the guest found.
         got: u64,
         /// Line of the payload's source.
         line: u64,
     },
     /// The guest ended before or in it.
     NotRun {
-        /// How the run ended.
+        /// Reason for which the run ended.
         why: String,
     },
 }
 
 impl Verdict {
-    /// Whether it counts as ok.
+    /// Returns whether it counts as ok.
     #[must_use]
     pub const fn is_ok(&self) -> bool {
         matches!(self, Self::Pass | Self::Skip { .. })
@@ -62,7 +62,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Its cases, and the payload's number of the first.
+    /// Returns its cases, and the payload's number of the first.
     #[must_use]
     pub fn cases(self) -> (&'static [Case], usize) {
         match self.cpu.vendor() {
@@ -71,7 +71,7 @@ impl Checked {
         }
     }
 
-    /// 1 and 2 of an AMD are its PMU without and with PerfMonV2.
+    /// Returns the PMU's version: 1 and 2 of an AMD are its PMU without and with PerfMonV2.
     fn pmu_version(self) -> u8 {
         match self.cpu.pmu_of_version(self.version) {
             PmuCaps::Intel(caps) => caps.version,
@@ -96,11 +96,11 @@ pub struct Run {
     pub guest: Checked,
     /// The strategy's name.
     pub strategy: String,
-    /// By case number.
+    /// Verdicts, by case number.
     pub verdicts: Vec<Verdict>,
 }
 
-/// The last line: how many cases of all runs passed, failed, and were skipped.
+/// Returns the last line: how many cases of all runs passed, failed, and were skipped.
 #[must_use]
 pub fn summary(runs: &[Run]) -> String {
     let all = || runs.iter().flat_map(|run| &run.verdicts);
@@ -111,7 +111,7 @@ pub fn summary(runs: &[Run]) -> String {
 }
 
 impl Run {
-    /// Judges what a run left. The report is the guest's word and may be anything.
+    /// Judges the report of a run, which comes from the guest and may hold anything.
     #[must_use]
     pub fn new(guest: Checked, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
         let ended = one_line(&end.to_string());
@@ -134,7 +134,7 @@ impl Run {
         Self { guest, strategy: strategy.to_owned(), verdicts: (first..first + cases.len()).map(verdict).collect() }
     }
 
-    /// Whether every case is ok.
+    /// Returns whether every case is ok.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.verdicts.iter().all(Verdict::is_ok)
@@ -144,7 +144,7 @@ impl Run {
         format!("{}, {}", self.guest.name(), self.strategy)
     }
 
-    /// The run as a subtest of a TAP 14 stream, number `number` in it.
+    /// Formats the run as a subtest of a TAP 14 stream, number `number` in it.
     #[must_use]
     pub fn tap(&self, number: usize) -> String {
         let mut tap = format!("# Subtest: {}\n    1..{}\n", self.name(), self.verdicts.len());
@@ -185,13 +185,13 @@ impl Run {
     }
 }
 
-/// The first lines of a stream of `runs` runs.
+/// Returns the first lines of a stream of `runs` runs.
 #[must_use]
 pub fn head(runs: usize) -> String {
     format!("TAP version 14\n1..{runs}\n")
 }
 
-/// All runs as one document, `"schema": "vpmu-conformance/1"`.
+/// Formats all runs as one document, `"schema": "vpmu-conformance/1"`.
 pub fn json(backend: &str, runs: &[Run]) -> Result<String, serde_json::Error> {
     #[derive(Serialize)]
     struct CaseJson<'a> {

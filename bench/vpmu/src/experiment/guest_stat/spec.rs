@@ -45,7 +45,7 @@ const NAMED: [&str; 10] = [
     "L1-dcache-load-misses",
 ];
 
-/// How a set-up enables its events.
+/// Way in which a set-up enables its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enable {
     /// Each event by a call of its own, as `perf stat -a`: the counters are re-scheduled each time.
@@ -55,7 +55,7 @@ pub enum Enable {
 }
 
 impl Enable {
-    /// The key in documents and on the command line.
+    /// Returns the key in documents and on the command line.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ pub struct GuestStatSpec {
     pub common: CommonSpec,
     /// Number of events, 1 to [`MAX`].
     pub events: u64,
-    /// How a set-up enables them.
+    /// Way in which a set-up enables them.
     pub enable: Enable,
     /// Ticks from enabling to reading; `None` = two, or a whole turn of the rotation if the events are multiplexed.
     pub window_ticks: Option<u64>,
@@ -97,7 +97,7 @@ impl Default for GuestStatSpec {
 }
 
 impl GuestStatSpec {
-    /// The plan on this backend. `usable` are the CPUs that this process may use, if known.
+    /// Returns the plan on this backend. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
@@ -145,19 +145,19 @@ impl GuestStatSpec {
     }
 }
 
-/// The workload's name in documents.
+/// Returns the workload's name in documents.
 #[must_use]
 pub fn workload(events: u64) -> String {
     format!("{events} counting event{}/ftest", if events == 1 { "" } else { "s" })
 }
 
-/// The first so many events as documents have them; their codes come again after some 260.
+/// Returns the first so many events as documents have them; their codes come again after some 260.
 #[must_use]
 pub fn event_parameters(count: u64, vendor: Vendor) -> Vec<EventParameter> {
     events(count, vendor).into_iter().map(|(_, parameter)| parameter).collect()
 }
 
-/// The first so many events; beyond those with a name, raw ones that differ from each other.
+/// Returns the first so many events; beyond those with a name, raw ones that differ from each other.
 fn events(count: u64, vendor: Vendor) -> Vec<(EventSpec, EventParameter)> {
     let raw = (0..).map(|n| n & 0xff).map(|n| (format!("r{n:02x}d1"), n << 8 | 0xd1, None));
     let named = NAMED.into_iter().filter_map(|name| {

@@ -50,7 +50,7 @@ impl Default for NmiLatencySpec {
 }
 
 impl NmiLatencySpec {
-    /// The plan on this backend. `usable` are the CPUs that this process may use, if known.
+    /// Returns the plan on this backend. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
@@ -161,11 +161,11 @@ mod tests {
     #[test]
     fn a_tracepoint_has_its_own_default_period() {
         let chosen = Chosen::here("tracepoint:kvm/kvm_exit".parse().unwrap(), String::new());
-        let of = |period| {
+        let planned_period = |period| {
             let spec = NmiLatencySpec { workload: "io".parse().unwrap(), period, ..NmiLatencySpec::default() };
             spec.plan(&chosen, None).unwrap().guest.events[0].period
         };
-        assert_eq!((of(None), of(Some(32))), (100, 32));
+        assert_eq!((planned_period(None), planned_period(Some(32))), (100, 32));
     }
 
     fn simulated(model: &str, edit: impl FnOnce(&mut CommonSpec)) -> (Plan, SimRunner) {

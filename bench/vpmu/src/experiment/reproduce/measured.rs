@@ -11,7 +11,7 @@ use results::metric::NMI_HANDLER;
 struct Regime {
     /// Prefix of the workload.
     events: Option<&'static str>,
-    /// Whether creating a host event is expensive there, as with tracepoints without another user.
+    /// True if creating a host event is expensive there, as with tracepoints without another user.
     expensive: bool,
     arms: [&'static str; 2],
     number: fn(&Summary) -> f64,
@@ -42,7 +42,7 @@ const FIGURES: [&str; 5] = [
     "vpmu-paused-flag.mean",
 ];
 
-/// Whether some published figure has a counterpart in this document.
+/// Returns whether some published figure has a counterpart in this document.
 #[must_use]
 pub fn answers(document: &Document) -> bool {
     let numbers = [Number::Before, Number::After];
@@ -51,7 +51,7 @@ pub fn answers(document: &Document) -> bool {
     FIGURES.iter().any(of)
 }
 
-/// The number from the first document in the regime.
+/// Returns the number from the first document in the regime.
 pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
     let regime = regime(figure)?;
     documents.iter().find_map(|document| {

@@ -18,7 +18,7 @@ fn published(figures: &[toml::Value], name: &str) -> Option<(Pair, String)> {
     Some((Pair { before: times("before")?, after: times("after")? }, what))
 }
 
-/// The rows, and the model's fitted constants; `None` if the published figures are not whole.
+/// Returns the rows, and the model's fitted constants; `None` if the published figures are not whole.
 pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
     let known = FIGURES.map(|name| published(figures, name));
     let [Some((small, _)), Some((large, _))] = &known else { return None };
@@ -28,12 +28,12 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
         let model = if name == "94cpu" { &found.cpus94 } else { &found.sockets4 };
         for (part, get) in PARTS {
             for number in [Number::Before, Number::After, Number::Ratio] {
-                let of = |pair: &Pair| match number {
+                let side = |pair: &Pair| match number {
                     Number::Before => get(&pair.before),
                     Number::After => get(&pair.after),
                     _ => get(&pair.before) / get(&pair.after),
                 };
-                let (published, simulated) = (of(pair), of(model));
+                let (published, simulated) = (side(pair), side(model));
                 rows.push(Row {
                     figure: format!("perf-stat-setup.{name}.{part}"),
                     what: what.split(": ").next().unwrap_or(what).to_owned() + ", " + part,
@@ -72,7 +72,7 @@ fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {
     }
 }
 
-/// A number of a TOML value.
+/// Returns a number of a TOML value.
 pub(super) fn float(value: &toml::Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
 }

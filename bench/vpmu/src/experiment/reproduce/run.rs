@@ -14,12 +14,12 @@ const PREFIXES: [&str; 2] = ["vpmu-", MEDIATED];
 /// Prefix of the figures of the mediated vPMU. Their `rows` have a third number: with an event filter.
 const MEDIATED: &str = "mediated.";
 
-/// Whether a figure is one of a simulated vPMU.
+/// Returns whether a figure is one of a simulated vPMU.
 pub(super) fn is_simulated(figure: &str) -> bool {
     PREFIXES.iter().any(|prefix| figure.starts_with(prefix))
 }
 
-/// The numbers of a figure: its id, which of its numbers, and the value.
+/// Returns the numbers of a figure: its id, which of its numbers, and the value.
 fn numbers(id: &str, figure: &toml::Value) -> Vec<(String, Number, f64)> {
     let own = |number: Number| Some((id.to_owned(), number, figure.get(number.key()).and_then(float)?));
     let mut all: Vec<_> = Number::ALL.into_iter().filter_map(own).collect();
@@ -59,7 +59,7 @@ impl Simulated {
         Ok(Self { seed, figures, simulations })
     }
 
-    /// What [`Self::run`] gives with the default seed, without simulating.
+    /// Returns the result of [`Self::run`] with the default seed, without simulating.
     ///
     /// # Errors
     /// Internal error in the embedded figures or models.
@@ -67,7 +67,7 @@ impl Simulated {
         Ok(Self { seed: simulated::SEED, figures: figures()?, simulations: simulated::Simulations::stored()? })
     }
 
-    /// The same with measured counterparts from `documents`.
+    /// Adds measured counterparts from `documents`.
     ///
     /// # Errors
     /// Internal error in the embedded figures or models.
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Simulated {
     }
 }
 
-/// The embedded figures.
+/// Returns the embedded figures.
 fn figures() -> Result<Vec<toml::Value>, Error> {
     let table: toml::Table = PUBLISHED.parse().map_err(|error: toml::de::Error| unreadable(error.to_string()))?;
     Ok(table.get("figure").and_then(toml::Value::as_array).ok_or_else(|| unreadable("none"))?.clone())

@@ -39,7 +39,7 @@ fn origin(row: &Row) -> String {
     }
 }
 
-/// Whether some figure has a measured counterpart; without one there is no column of them.
+/// Returns whether some figure has a measured counterpart; without one there is no column of them.
 fn has_measured(reproduction: &Reproduction) -> bool {
     reproduction.rows.iter().any(|row| row.measured.is_some())
 }
@@ -94,7 +94,7 @@ fn last(reproduction: &Reproduction) -> String {
 
 const FITTED: &str = "Constants fitted for perf-stat-setup:";
 
-/// Table of all rows, followed by a description of the figures, for so many columns.
+/// Returns a table of all rows, followed by a description of the figures, for so many columns.
 #[must_use]
 pub fn text(reproduction: &Reproduction, width: usize) -> String {
     let mut table = Table::new(columns(reproduction)).keys(2).left(5).left(6);
@@ -114,7 +114,7 @@ pub fn text(reproduction: &Reproduction, width: usize) -> String {
     out
 }
 
-/// The same as Markdown.
+/// Renders it as Markdown.
 #[must_use]
 pub fn markdown(reproduction: &Reproduction) -> String {
     let columns = columns(reproduction);

@@ -10,7 +10,7 @@ use host_pmu::strategy::{OnOverflow, Strategy};
 use rayon::prelude::*;
 use results::published::{Number, Origin};
 use sim::guest::Timer;
-use sim::host::{Behind, Plan};
+use sim::host::{CounterSource, Plan};
 use sim::mediated::Mediated;
 use sim::model::Fitted;
 use sim::run::{Totals, run};
@@ -60,7 +60,7 @@ enum Quantity {
     CreatesGp,
     /// Creates behind fixed counters.
     CreatesFixed,
-    /// How much longer the guest's work takes than with its counters off, percent.
+    /// Time by which the guest's work takes longer than with its counters off, percent.
     SlowDown,
 }
 
@@ -81,25 +81,25 @@ impl Quantity {
 struct Question {
     model: &'static str,
     events: EventSet,
-    /// Which of them.
+    /// Range of those events in use.
     of_them: Range<usize>,
     period: u64,
     /// Sampling frequency that the guest adjusts its periods to, Hz; 0 = it does not.
     freq_hz: u64,
     baseline_ticks: u64,
     strategies: [&'static str; 2],
-    /// Whether both run for the same time instead of the same ticks, so that rare events are equally likely.
+    /// True if both run for the same time instead of the same ticks, so that rare events are equally likely.
     same_time: bool,
     number: Quantity,
 }
 
 impl Question {
-    /// What tells its simulations from those of others.
+    /// Returns the key that distinguishes its simulations from others.
     fn key(&self, strategy: &str) -> String {
         format!("{} {:?} {:?} {} {strategy}", self.model, self.events, self.of_them, self.period)
     }
 
-    /// Its number of a strategy.
+    /// Returns its number of a strategy.
     fn of(&self, strategy: &str) -> String {
         format!("{} {:?}", self.key(strategy), self.number)
     }
@@ -154,7 +154,7 @@ fn question(figure: &str) -> Option<Question> {
     })
 }
 
-/// Why the model does not explain a figure.
+/// Returns the reason why the model does not explain a figure.
 pub(super) fn not_explained(figure: &str) -> Option<&'static str> {
     figure.starts_with("mediated.10-events").then_some(
         "in the model ten events on seven counters give fewer PMIs than six on six, and a rotation per 4 ms adds little; the published guest's \
@@ -215,8 +215,8 @@ impl Found {
 /// Seed of the stored figures, the default of `vpmu reproduce`.
 pub(super) const SEED: u64 = 1;
 
-/// What the simulations with [`SEED`] give, which is the same on any machine: they take longer than to read a thousand results. A test
-/// simulates them again.
+/// Stored results of the simulations with [`SEED`], which are the same on any machine: they take longer than to read a thousand results. A
+/// test simulates them again.
 pub(super) const STORED: &str = include_str!("simulated.toml");
 
 /// The simulations behind published figures: their numbers by [`Question::key`] and [`Quantity`].
@@ -245,27 +245,27 @@ impl Simulations {
         Ok(Self { done: done?.into_iter().flatten().collect() })
     }
 
-    /// What [`Self::run`] gives with [`SEED`].
+    /// Returns the result of [`Self::run`] with [`SEED`].
     pub(super) fn stored() -> Result<Self, Error> {
         let done = toml::from_str(STORED).map_err(|error| internal("cannot read the simulated figures", error))?;
         Ok(Self { done })
     }
 
-    /// The text of [`STORED`].
+    /// Returns the text of [`STORED`].
     #[cfg(test)]
     pub(super) fn to_text(&self) -> String {
         let lines = self.done.iter().map(|(name, number)| format!("{name:?} = {number:?}\n"));
         lines.collect()
     }
 
-    /// A published figure; `None` if there is no simulation for it.
+    /// Returns a published figure; `None` if there is no simulation for it.
     pub(super) fn figure(&self, id: &str) -> Result<Option<Found>, Error> {
         let Some(question) = question(id) else { return Ok(None) };
         let [before, after] = question.strategies.map(|name| self.done.get(&question.of(name)).copied());
         Ok(Some(Found { model: question.model.to_owned(), before, after, fitted: model(question.model)?.fitted }))
     }
 
-    fn plan(seed: u64, question: &Question, behind: Behind) -> Plan {
+    fn plan(seed: u64, question: &Question, behind: CounterSource) -> Plan {
         let mut events = [EventSpec::default(); MAX_EVENTS];
         let named = question.events.events(Vendor::Intel, question.period);
         let Range { start, end } = question.of_them;
@@ -298,12 +298,14 @@ impl Simulations {
     }
 }
 
-/// What stands behind the counters under this name.
-fn behind(name: &str) -> Result<Behind, Error> {
+/// Returns the source of counters with this name.
+fn behind(name: &str) -> Result<CounterSource, Error> {
     let preset = |name| Strategy::preset(name).map_err(|error| internal("cannot simulate", error));
     Ok(match Mediated::named(name) {
-        Some(kind) => Behind::Mediated(kind),
-        None if name == KVM => Behind::Events(Strategy { overflow: OnOverflow::Reprogram, ..preset("deferred")? }),
-        None => Behind::Events(preset(name)?),
+        Some(kind) => CounterSource::Mediated(kind),
+        None if name == KVM => {
+            CounterSource::Events(Strategy { overflow: OnOverflow::Reprogram, ..preset("deferred")? })
+        }
+        None => CounterSource::Events(preset(name)?),
     })
 }

@@ -23,7 +23,7 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
     assert_eq!(figures.len(), published);
     assert!(found.rows.iter().all(|row| row.simulated.is_some() && row.measured.is_none()));
 
-    // What a constant was fitted to is met, else the fit is no fit.
+    // A figure to which a constant was fitted is met, else the fit is no fit.
     for row in &found.rows {
         if let (Origin::Fitted(_), Some(error)) = (&row.origin, row.error) {
             assert!(error.abs() < 1.0, "{} {:?}: {error}", row.figure, row.number);
@@ -154,10 +154,10 @@ fn slow_downs_of_the_mediated_vpmu_have_one_fitted_number_and_say_so() {
     for figure in ["mediated.6-events.filter", "mediated.10-events", "mediated.10-events.filter"] {
         assert_eq!(row(&found, figure, Number::After).origin, Origin::Predicted, "{figure}");
     }
-    let of = |figure: &str, number| row(&found, figure, number).simulated.unwrap();
+    let simulated = |figure: &str, number| row(&found, figure, number).simulated.unwrap();
     for figure in ["mediated.6-events", "mediated.10-events"] {
-        let [before, after] = [Number::Before, Number::After].map(|number| of(figure, number));
-        let filtered = of(&format!("{figure}.filter"), Number::After);
+        let [before, after] = [Number::Before, Number::After].map(|number| simulated(figure, number));
+        let filtered = simulated(&format!("{figure}.filter"), Number::After);
         assert!(after < filtered && filtered < before, "{figure}: {after} {filtered} {before}");
     }
     let shown = text(&found, 200);

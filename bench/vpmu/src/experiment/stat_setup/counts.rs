@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use stat_setup::list::{Event, EventList};
 use stat_setup::outcome::Outcome;
 
-/// One line per event as of `perf stat -x,`: value, unit, event, running time, percent.
+/// Formats one line per event as of `perf stat -x,`: value, unit, event, running time, percent.
 pub(super) fn perf_csv(list: &EventList, outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     for (event, outcome) in list.events.iter().zip(outcomes) {
@@ -16,7 +16,7 @@ pub(super) fn perf_csv(list: &EventList, outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Count scaled to the enabled time, running time in ns, and its share in percent.
+/// Returns the count scaled to the enabled time, the running time in ns, and its share in percent.
 pub(crate) fn shown(event: &Event, outcome: &Outcome) -> (String, u64, f64) {
     match *outcome {
         Outcome::Counted { value, enabled_ns, running_ns } => {

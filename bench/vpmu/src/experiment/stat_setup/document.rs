@@ -48,23 +48,23 @@ pub struct PhaseResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostSetUpArm {
-    /// What it did.
+    /// Method that it used.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub method: Method,
-    /// The same in words.
+    /// Description of the method in words.
     pub what: String,
     /// The phases, in order.
     #[serde(rename = "costs")]
     pub phases: Vec<PhaseResult>,
     /// Weak groups broken up.
     pub broken_groups: u64,
-    /// Whether its counts are right.
+    /// Check of its counts.
     #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
     pub check: Option<Check>,
 }
 
 impl HostSetUpArm {
-    /// One of its phases.
+    /// Returns one of its phases.
     #[must_use]
     pub fn phase(&self, name: &str) -> Option<&PhaseResult> {
         self.phases.iter().find(|phase| phase.phase == name)
@@ -75,19 +75,19 @@ impl HostSetUpArm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventResult {
-    /// As written.
+    /// Name as written.
     pub name: String,
-    /// How many of the list.
+    /// Number of them in the list.
     pub copies: u64,
-    /// How it behaves; `None`: unknown here.
+    /// Class of its behaviour; `None`: unknown here.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub class: Option<Class>,
-    /// What became of the first of them.
+    /// Outcome of the first of them.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub outcome: Outcome,
 }
 
-/// How time grows: total ~ x^exponent, fitted over the points by least squares of the logarithms.
+/// Growth of time: total ~ x^exponent, fitted over the points by least squares of the logarithms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Growth {
@@ -111,11 +111,11 @@ pub struct PeerArm {
     pub name: String,
     /// The command, its list shortened.
     pub command: String,
-    /// From its start to its end (of `bench`: what it reports).
+    /// Time from its start to its end (of `bench`: the time it reports).
     pub wall_ns: Summary,
-    /// The same less the median of the start-up alone.
+    /// Wall time less the median of the start-up alone.
     pub less_startup_ns: Option<i64>,
-    /// Of `vpmu`: from its start to the last count on its output.
+    /// Time of `vpmu` from its start to the last count on its output.
     pub to_counts_ns: Option<Summary>,
     /// `wall_ns` of each round.
     pub rounds_ns: Vec<u64>,
@@ -131,7 +131,7 @@ pub struct Peer {
     pub arms: Vec<PeerArm>,
     /// Events perf gave a count for, once, untimed; events that this tool gave a count for.
     pub counted: Option<(u64, u64)>,
-    /// What is compared, and how many times longer the peer took.
+    /// Comparisons, and the factor by which the peer took longer.
     pub ratios: Vec<(String, f64)>,
 }
 
@@ -140,9 +140,9 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BareCalls {
-    /// Which calls.
+    /// Kind of the calls.
     pub what: String,
-    /// From the first to the last.
+    /// Time from the first to the last.
     pub wall_ns: Summary,
     /// `wall_ns` of each round.
     pub rounds_ns: Vec<u64>,
@@ -156,7 +156,7 @@ pub struct LastClose {
     pub way: String,
     /// Distinct tracepoints, each closed for the last time.
     pub tracepoints: u64,
-    /// Until the last was closed.
+    /// Time until the last was closed.
     pub wall_ns: u64,
 }
 
@@ -186,28 +186,28 @@ pub struct Parameters {
     pub duration_ns: Option<u64>,
     /// Between enable and read.
     pub count_ns: u64,
-    /// sysfs and tracefs files read, and asked for: what the cache saves.
+    /// Numbers of sysfs and tracefs files read, and asked for; the cache saves the difference.
     pub look_ups: (u64, u64),
 }
 
-/// Beside the arms.
+/// Figures beside the arms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostSetUpExtra {
     /// Room for descriptors.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub file_limit: FileLimit,
-    /// What calls cost here; none of it is in the arms' times.
+    /// Cost of calls on this host; none of it is in the arms' times.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub calibration: Calibration,
-    /// What `auto` chose, and why.
+    /// Choice of `auto`, and its reasons.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub choice: Choice,
-    /// Whether all strategies opened and counted the same, and each counted right.
+    /// True if all strategies opened and counted the same, and each counted right.
     pub agree: bool,
-    /// Where not.
+    /// Disagreements between strategies.
     pub disagreements: Vec<String>,
-    /// What became of the events.
+    /// Outcome of the events.
     pub events: Vec<EventResult>,
     /// Growth, point by point.
     pub scaling: Vec<ScalePoint>,

@@ -31,7 +31,7 @@ pub(crate) struct TimedRound {
 }
 
 impl TimedRound {
-    /// Sum of the phases up to `last`, ns.
+    /// Returns the sum of the phases up to `last`, ns.
     fn upto(&self, last: Phase) -> u64 {
         ns(self.finished.phases.iter().take_while(|cost| cost.phase <= last).map(|cost| cost.wall).sum())
     }
@@ -77,7 +77,7 @@ pub(crate) struct SetUpArm {
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// Method of a strategy.
+/// Returns the method of a strategy.
 pub(crate) fn method(
     name: &str,
     list: &EventList,
@@ -108,7 +108,7 @@ pub(crate) struct Setting<'a> {
 pub(crate) const RING_PAGES: usize = 128;
 
 impl Setting<'_> {
-    /// The choice of `auto` for this list and these CPUs.
+    /// Returns the choice of `auto` for this list and these CPUs.
     pub(crate) fn choice(&self, costs: &Costs) -> Choice {
         choose(self.list, self.cpus.len(), costs, self.purpose)
     }
@@ -117,7 +117,7 @@ impl Setting<'_> {
         Job { list: self.list, cpus: self.cpus, method, purpose: self.purpose, ring_pages: RING_PAGES }
     }
 
-    /// One timed run.
+    /// Does one timed run.
     pub(crate) fn timed(&self, method: Method) -> Finished {
         run(&self.job(method), &mut |phase, _| {
             if phase == Phase::Enable && !self.count.is_zero() {
@@ -126,14 +126,14 @@ impl Setting<'_> {
         })
     }
 
-    /// The bare calls of `method`'s groups: how long they take with nothing around them. `None` of tracepoints: their closes, in which `auto`
-    /// differs, take seconds.
+    /// Measures the bare calls of `method`'s groups: their time with nothing around them. `None` of tracepoints: their closes, in which
+    /// `auto` differs, take seconds.
     pub(crate) fn bare(&self, method: Method) -> Option<Duration> {
         let no_tracepoint = self.list.events.iter().all(|event| event.class() != Some(Class::Tracepoint));
         if self.purpose == Use::Stat && no_tracepoint { bare::run(self.list, self.cpus, method.pack) } else { None }
     }
 
-    /// One run around a known amount of work.
+    /// Does one run around a known amount of work.
     pub(crate) fn checked(&self, method: Method) -> (Check, Vec<Outcome>) {
         let mut problem = None;
         let finished = run(&self.job(method), &mut |phase, _| {
@@ -148,7 +148,7 @@ impl Setting<'_> {
         (found, finished.outcomes)
     }
 
-    /// One run with the monitor's trace events.
+    /// Does one run with the monitor's trace events.
     pub(crate) fn monitored(&self, method: Method, monitor: &Monitor) -> Vec<(Phase, Traffic)> {
         let mut found = Vec::new();
         let (mut last, _) = monitor.read();
@@ -167,7 +167,7 @@ impl SetUpArm {
         Self { strategy, method, rounds: Vec::new(), traffic: Vec::new(), check: None, outcomes: Vec::new() }
     }
 
-    /// Summary over the rounds.
+    /// Returns the summary over the rounds.
     pub(crate) fn result(&self) -> document::Arm {
         let phases: Vec<Phase> = self
             .rounds
@@ -230,7 +230,7 @@ pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// ns since `began`.
+/// Returns the ns since `began`.
 pub(crate) fn since(began: Instant) -> u64 {
     ns(began.elapsed())
 }

@@ -22,7 +22,7 @@ const CALIBRATION_PAYS: f64 = 20e6;
 /// Result of a single set-up.
 #[derive(Clone, Debug)]
 pub struct Once {
-    /// Whether every event has a count.
+    /// True if every event has a count.
     pub whole: bool,
     /// Events without a count, and limits of the host.
     pub warnings: Vec<String>,

@@ -69,7 +69,7 @@ fn failed(rival: &Rival, why: impl std::fmt::Display) -> Error {
     no_perf(format!("{} {} ...: {why}", rival.program.display(), rival.args.first().map_or("", String::as_str)))
 }
 
-/// `perf version`.
+/// Calls `perf version`.
 fn version() -> Result<String, Error> {
     let output = Command::new("perf").arg("version").stdin(Stdio::null()).output();
     let output = output.map_err(|error| no_perf(format!("perf does not start: {error}")))?;
@@ -190,7 +190,7 @@ impl Rivals {
         Ok(Self { version, commands: rivals, counted })
     }
 
-    /// Summary and comparison.
+    /// Returns summary and comparison.
     pub(crate) fn result(&self, whole: u64, arms: &[Arm], bare: Option<&BareCalls>) -> Peer {
         let p50 = |name: &str| {
             let rival = self.commands.iter().find(|rival| rival.name == name && !rival.walls.is_empty())?;
@@ -218,7 +218,7 @@ impl Rivals {
     }
 }
 
-/// Ratios of perf's figures to the corresponding figures of this tool.
+/// Returns the ratios of perf's figures to the corresponding figures of this tool.
 fn ratios(peer: &[PeerArm], arms: &[Arm], bare: Option<&BareCalls>) -> Vec<(String, f64)> {
     let mut found = Vec::new();
     let median = |arm: &Arm| arm.metric(&TOTAL).map(Summary::median).filter(|&ns| ns > 0.0);
@@ -259,8 +259,8 @@ fn shortened(rival: &Rival) -> String {
     std::iter::once(name).chain(rival.args.iter().map(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// The fastest of [`SIZES`], two runs each. If a run takes more than a second, as with tracepoints, grouping does not matter and
-/// the middle size is used.
+/// Finds the fastest of [`SIZES`], two runs each. If a run takes more than a second, as with tracepoints, grouping does not matter and the
+/// middle size is used.
 fn best_grouping(same: &Same<'_>) -> Result<Rival, Error> {
     let grouped =
         |size: usize| same.rival(&format!("groups of {size}"), What::Stat, Some(&same.list.to_perf(Some(size))));
@@ -280,7 +280,7 @@ fn best_grouping(same: &Same<'_>) -> Result<Rival, Error> {
     Ok(grouped(best.map_or(SIZES[0], |(_, size)| size)))
 }
 
-/// Number of events with a count from perf.
+/// Returns the number of events with a count from perf.
 fn counted(same: &Same<'_>, list: &str) -> Result<u64, Error> {
     let mut command = Command::new("perf");
     command.arg("stat").args(same.which_cpus()).args(["-x,", "-e", list, "--", "true"]).stdin(Stdio::null());
@@ -292,12 +292,12 @@ fn counted(same: &Same<'_>, list: &str) -> Result<u64, Error> {
 }
 
 impl Rival {
-    /// Name in the progress bar.
+    /// Returns the name in the progress bar.
     pub(crate) fn name(&self) -> String {
         format!("perf: {}", self.name)
     }
 
-    /// One round.
+    /// Runs one round.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::null()).stderr(Stdio::null());
@@ -334,7 +334,7 @@ impl Rival {
     }
 }
 
-/// "Average open-close took: 689.200 usec (+- 300.907 usec)" in ns.
+/// Reads "Average open-close took: 689.200 usec (+- 300.907 usec)" in ns.
 fn average(line: &str) -> Option<u64> {
     let (_, after) = line.split_once("open-close took:")?;
     let us = after.split_whitespace().next()?;

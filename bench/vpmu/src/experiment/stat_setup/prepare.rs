@@ -75,7 +75,7 @@ impl EventRequest {
         Ok(resolve(&written, sysfs))
     }
 
-    /// A list of the same kind with `n` events.
+    /// Creates a list of the same kind with `n` events.
     pub(crate) fn sized(&self, n: usize, sysfs: &mut Sysfs) -> Result<EventList, Error> {
         match self {
             Self::Software(_) => Self::Software(n).list(sysfs),
@@ -99,7 +99,7 @@ impl EventRequest {
     }
 }
 
-/// CPUs to count on: the online ones of `asked`, or all online CPUs.
+/// Returns the CPUs to count on: the online ones of `asked`, or all online CPUs.
 pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Vec<Warning>) -> Result<Vec<u32>, Error> {
     let online = sysfs.online();
     if online.is_empty() {
@@ -150,7 +150,7 @@ pub(crate) fn room(events: usize, cpus: usize, warnings: &mut Vec<Warning>) -> R
     Ok(limit)
 }
 
-/// The most frequent class of events, in a word.
+/// Returns the most frequent class of events, in a word.
 pub(crate) fn kind(list: &EventList) -> &'static str {
     match list.main_class() {
         Some(Class::Software) => "software",

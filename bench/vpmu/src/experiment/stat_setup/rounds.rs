@@ -43,7 +43,7 @@ impl Bare {
     }
 }
 
-/// Two untimed runs of each arm: one to check its counts, one under the monitor.
+/// Makes two untimed runs of each arm: one to check its counts, one under the monitor.
 pub(super) fn warm_up(
     setting: &Setting<'_>,
     rounds: &mut Rounds,
@@ -77,7 +77,7 @@ pub(super) fn warm_up(
     Ok(())
 }
 
-/// Rounds of every arm without figures.
+/// Runs rounds of every arm without figures.
 pub(super) fn discarded(
     setting: &Setting<'_>,
     rounds: &Rounds,

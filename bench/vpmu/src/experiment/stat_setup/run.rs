@@ -173,12 +173,12 @@ fn last_closes(list: &EventList) -> Result<Vec<LastClose>, Error> {
     }
     let expedited = HostFs::default().number("sys/kernel/rcu_expedited");
     let suffix = expedited.map_or_else(String::new, |value| format!(" (rcu_expedited={value})"));
-    let of = |way: stat_setup::last_close::Way| LastClose {
+    let last_close = |way: stat_setup::last_close::Way| LastClose {
         way: format!("{}{suffix}", way.way),
         tracepoints: way.tracepoints as u64,
         wall_ns: measure::ns(way.wall),
     };
-    Ok(ways.into_iter().map(of).collect())
+    Ok(ways.into_iter().map(last_close).collect())
 }
 
 fn event_results(list: &EventList, outcomes: &[Outcome]) -> Vec<EventResult> {

@@ -21,7 +21,7 @@ struct SizedArm<'a> {
     setting: Setting<'a>,
     method: stat_setup::method::Method,
     totals: Vec<u64>,
-    /// Whether every supported event was opened on every CPU; otherwise the time is of fewer events.
+    /// True if every supported event was opened on every CPU; otherwise the time is of fewer events.
     whole: bool,
 }
 
@@ -80,23 +80,23 @@ pub(crate) fn measure(
     let events = base.list.events.len() as u64;
     let mut growth = Vec::new();
     for strategy in strategies {
-        let of = |keep: &dyn Fn(&ScalePoint) -> bool, x: fn(&ScalePoint) -> u64| -> Vec<(u64, u64)> {
+        let series = |keep: &dyn Fn(&ScalePoint) -> bool, x: fn(&ScalePoint) -> u64| -> Vec<(u64, u64)> {
             let here = points.iter().filter(|point| point.strategy == *strategy && keep(point));
             here.map(|point| (x(point), point.total_ns.p50)).collect()
         };
-        growth.extend(fit(strategy, "events", &of(&|point| point.cpus == all, |point| point.events)));
-        growth.extend(fit(strategy, "cpus", &of(&|point| point.events == events, |point| point.cpus)));
+        growth.extend(fit(strategy, "events", &series(&|point| point.cpus == all, |point| point.events)));
+        growth.extend(fit(strategy, "cpus", &series(&|point| point.events == events, |point| point.cpus)));
     }
     Ok((points, growth))
 }
 
-/// Number of steps of `measure`.
+/// Returns the number of steps of `measure`.
 pub(crate) fn steps(sizes: usize, cpus: usize, strategies: usize) -> u64 {
     let by_cpus = if cpus > 1 { (cpus as u64).next_power_of_two().ilog2() as usize + 1 } else { 0 };
     if sizes == 0 { 0 } else { (RUNS * strategies * (sizes + by_cpus)) as u64 }
 }
 
-/// Slope of log(time) over log(x); `None` for fewer than two different x.
+/// Returns the slope of log(time) over log(x); `None` for fewer than two different x.
 fn fit(strategy: &str, over: &str, points: &[(u64, u64)]) -> Option<Growth> {
     let logs: Vec<(f64, f64)> =
         points.iter().filter(|&&(x, y)| x > 0 && y > 0).map(|&(x, y)| ((x as f64).ln(), (y as f64).ln())).collect();

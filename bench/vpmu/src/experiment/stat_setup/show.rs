@@ -31,7 +31,7 @@ fn header(first: &str, arms: &[Arm], last: &[&str]) -> (Vec<String>, Vec<String>
     (names, all)
 }
 
-/// One row per arm, one column per phase.
+/// Returns one row per arm, one column per phase.
 fn by_phase(
     arms: &[Arm],
     get: impl Fn(&Arm, &super::document::PhaseResult) -> String,
@@ -86,7 +86,7 @@ fn work(arms: &[Arm], width: usize) -> String {
     table.text(width)
 }
 
-/// The first hundred events without a count, in perf's terms.
+/// Returns the first hundred events without a count, in perf's terms.
 fn not_whole(document: &Document) -> String {
     let mut out = String::new();
     let lost = document.extra.events.iter().filter(|event| !event.outcome.is_whole());
@@ -147,7 +147,7 @@ fn growth(document: &Document, over: &str, width: usize) -> String {
 /// Height of the plot in lines.
 const LINES: usize = 12;
 
-/// Total time over events, both axes logarithmic, a letter a strategy.
+/// Plots total time over events, both axes logarithmic, a letter a strategy.
 fn plot(document: &Document) -> String {
     let all = document.parameters.cpus.len() as u64;
     let mut points: Vec<(u64, u64, char)> = Vec::new();
@@ -191,7 +191,7 @@ fn plot(document: &Document) -> String {
     out
 }
 
-/// A non-negative number as a key that can be compared.
+/// Converts a non-negative number to a key that can be compared.
 fn ordered(value: f64) -> u64 {
     value.to_bits()
 }
@@ -220,7 +220,7 @@ fn peer(document: &Document, width: usize) -> String {
     out
 }
 
-/// The whole result, for so many columns.
+/// Returns the whole result, for so many columns.
 #[must_use]
 pub(crate) fn text(document: &Document, width: usize) -> String {
     let parameters = &document.parameters;

@@ -13,7 +13,7 @@ pub const NAME: &str = "stat-setup";
 /// Names of the strategies.
 pub const STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
 
-/// How the events are used.
+/// Way in which the events are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Open, enable, read, disable, close, as `perf stat`.
@@ -32,7 +32,7 @@ pub struct StatSetupSpec {
     pub strategies: Vec<String>,
     /// CPUs to count on; `None` = all online CPUs.
     pub cpus: Option<CpuList>,
-    /// How the events are used.
+    /// Way in which the events are used.
     pub mode: Mode,
     /// Time between enable and read.
     pub count: Duration,
@@ -44,11 +44,11 @@ pub struct StatSetupSpec {
     pub duration: Option<Duration>,
     /// Seed of the order of strategies within each round.
     pub seed: u64,
-    /// Whether stock perf takes part in the rounds.
+    /// True if stock perf takes part in the rounds.
     pub against_perf: bool,
     /// Numbers of events to measure growth over; `None` = a default, empty = none.
     pub scale: Option<Vec<usize>>,
-    /// Whether ways to shorten the last close of tracepoints are measured.
+    /// True if ways to shorten the last close of tracepoints are measured.
     pub last_close: bool,
 }
 
@@ -72,7 +72,7 @@ impl Default for StatSetupSpec {
 }
 
 impl StatSetupSpec {
-    /// The strategies without duplicates, in the order given.
+    /// Returns the strategies without duplicates, in the order given.
     ///
     /// # Errors
     /// Exit 2 for an unknown name.
@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn strategies_are_known_and_distinct() {
-        let of = |names: &[&str]| {
+        let chosen = |names: &[&str]| {
             let strategies = names.iter().map(|&name| name.to_owned()).collect();
             StatSetupSpec { strategies, ..StatSetupSpec::default() }.strategies()
         };
-        assert_eq!(of(&["auto", "packed", "auto"]).unwrap(), ["auto", "packed"]);
-        let error = of(&["auto", "pool"]).unwrap_err();
+        assert_eq!(chosen(&["auto", "packed", "auto"]).unwrap(), ["auto", "packed"]);
+        let error = chosen(&["auto", "pool"]).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("unknown strategy 'pool'"), "{error}");
     }
 }

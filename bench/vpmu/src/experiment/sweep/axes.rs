@@ -20,7 +20,7 @@ pub(super) const MAX_POINTS: u64 = 100_000;
 const MAX_VCPUS: u64 = 16_384;
 
 impl Grid {
-    /// The points in the order of the axes, and their models by hash.
+    /// Returns the points in the order of the axes, and their models by hash.
     ///
     /// Values without effect on a point are ignored (slice without shared CPUs, release-slices for a strategy that does not
     /// release by slices), and equal points are merged.
@@ -176,7 +176,7 @@ impl Axes {
         Ok(())
     }
 
-    /// All combinations. Seeds vary fastest, then strategies, so that compared points are simulated together.
+    /// Returns all combinations. Seeds vary fastest, then strategies, so that compared points are simulated together.
     fn product<'a>(&'a self, shared: &'a Shared) -> impl Iterator<Item = GridPoint> + 'a {
         let mut sizes = vec![self.models.len(), self.workloads.len()];
         sizes.extend(self.costs.iter().map(|(_, factors)| factors.len()));

@@ -20,7 +20,7 @@ const MAX_VALUES: usize = 1000;
 /// Maximum number of seeds.
 const MAX_SEEDS: u64 = 100_000;
 
-/// Values of an axis: at least one, no duplicates.
+/// Reads the values of an axis: at least one, no duplicates.
 pub(super) fn axis<T, V>(
     name: &str,
     given: Option<&Vec<T>>,
@@ -49,7 +49,7 @@ fn no_values(name: &str) -> Error {
     Error::usage(format!("{name}: the axis has no values"), "", "give one, or leave the axis out")
 }
 
-/// Values of an axis whose absence means a default decided elsewhere.
+/// Reads the values of an axis whose absence means a default decided elsewhere.
 pub(super) fn optional_axis<T, V>(
     name: &str,
     given: Option<&Vec<T>>,
@@ -64,7 +64,7 @@ where
     Ok(axis(name, given, &[], read)?.into_iter().map(Some).collect())
 }
 
-/// What stands behind the counters of a point.
+/// Source of the counters of a point.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
     /// Host events.

@@ -13,7 +13,7 @@ use crate::console::internal;
 /// The table of the fronts as Markdown, beside [`store::FRONT`].
 pub const MARKDOWN: &str = "pareto.md";
 
-/// The comparison as JSON.
+/// Returns the comparison as JSON.
 ///
 /// # Errors
 /// Internal error: a value that JSON cannot represent.

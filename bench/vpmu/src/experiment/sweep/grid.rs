@@ -90,7 +90,7 @@ impl Grid {
         Ok(grid)
     }
 
-    /// This grid, with the values of `other` taking precedence.
+    /// Returns this grid, with the values of `other` taking precedence.
     #[must_use]
     pub fn overridden_by(self, other: Self) -> Self {
         Self {

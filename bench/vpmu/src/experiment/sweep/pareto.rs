@@ -23,7 +23,7 @@ pub enum By {
 }
 
 impl By {
-    /// Name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ pub enum Front {
     WithCreates,
     /// Dominated in all three.
     Beaten,
-    /// Without a latency.
+    /// It has no latency.
     Unknown,
 }
 
@@ -291,10 +291,10 @@ mod tests {
                 .map(|(i, &(p50, held, creates))| arm(&i.to_string(), 1, result(p50, held, creates.into())))
                 .collect();
             let rows = &compare(&points, By::P50).scenarios[0].rows;
-            let of = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
+            let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
             for row in rows {
                 let by = |count: usize, on: &dyn Fn(&StrategySummary) -> bool| {
-                    rows.iter().any(|other| on(other) && dominates(&of(other)[..count], &of(row)[..count]))
+                    rows.iter().any(|other| on(other) && dominates(&objectives(other)[..count], &objectives(row)[..count]))
                 };
                 match row.front {
                     Front::LatencyAndHeld => prop_assert!(!by(2, &|_| true)),

@@ -65,7 +65,7 @@ impl GridPoint {
         hash([SCHEMA.as_bytes(), TOOL.as_bytes(), &json])
     }
 
-    /// Name of the strategy, with the grid's `release_slices`.
+    /// Returns the name of the strategy, with the grid's `release_slices`.
     #[must_use]
     pub fn arm(&self) -> String {
         self.release_slices.map_or_else(|| self.strategy.clone(), |n| format!("{} slices={n}", self.strategy))
@@ -132,11 +132,11 @@ pub struct PointResult {
     pub nmis: u64,
     /// NMIs injected and not taken, or the reverse: the difference of each vCPU, without its sign, summed.
     pub lost: u64,
-    /// The same of overflows of the vPMU and overflows handled by the guests.
+    /// Overflows of the vPMU and overflows handled by the guests: the difference of each vCPU, summed.
     pub overflows_lost: u64,
     /// NMI handler, entry to exit; `None` without NMIs.
     pub nmi_handler_ns: Option<Latency>,
-    /// From the VMM's notice of the overflow to the entry of the handler.
+    /// Time from the VMM's notice of the overflow to the entry of the handler.
     pub pmi_delivery_ns: Option<Latency>,
     /// Rotations and task switches.
     pub rotation_ns: Option<Latency>,
@@ -165,7 +165,7 @@ pub struct PointResult {
 }
 
 impl PointResult {
-    /// Latency that a user of the guest notices: the handler or, without NMIs, the rotation.
+    /// Returns the latency that a user of the guest notices: the handler or, without NMIs, the rotation.
     #[must_use]
     pub fn latency(&self) -> Option<&Latency> {
         self.nmi_handler_ns.as_ref().or(self.rotation_ns.as_ref())
@@ -191,7 +191,7 @@ pub struct StoredResult {
 }
 
 impl StoredResult {
-    /// A line of this tool.
+    /// Creates a line of this tool.
     #[must_use]
     pub fn new(point: GridPoint, result: PointResult) -> Self {
         Self { schema: SCHEMA.to_owned(), key: point.key(), tool: TOOL.to_owned(), point, result }
@@ -203,7 +203,7 @@ impl StoredResult {
         serde_json::from_str(text).ok().filter(|line: &Self| line.schema == SCHEMA)
     }
 
-    /// JSON text without the line feed.
+    /// Returns the JSON text without the line feed.
     ///
     /// # Errors
     /// Internal error: a value that JSON cannot represent.

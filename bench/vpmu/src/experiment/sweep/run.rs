@@ -19,19 +19,19 @@ pub struct Outcome {
     pub points: Vec<Entry>,
     /// Number of points found in the store.
     pub skipped: usize,
-    /// Whether the user interrupted the sweep.
+    /// True if the user interrupted the sweep.
     pub interrupted: bool,
 }
 
 impl Outcome {
-    /// Number of points with a result.
+    /// Returns the number of points with a result.
     #[must_use]
     pub fn done(&self) -> usize {
         self.points.iter().filter(|(_, result)| result.is_some()).count()
     }
 }
 
-/// Stored results of `points`, by index.
+/// Returns the stored results of `points`, by index.
 #[must_use]
 pub fn finished(points: &[GridPoint], found: &Found) -> BTreeMap<usize, StoredResult> {
     let here: BTreeMap<String, usize> = points.iter().enumerate().map(|(at, point)| (point.key(), at)).collect();

@@ -52,7 +52,7 @@ fn notes(pareto: &Pareto) -> String {
     notes
 }
 
-/// The comparison as tables of so many columns.
+/// Returns the comparison as tables of so many columns.
 #[must_use]
 pub fn text(pareto: &Pareto, width: usize) -> String {
     let mut text = String::new();
@@ -66,7 +66,7 @@ pub fn text(pareto: &Pareto, width: usize) -> String {
     notes(pareto).lines().fold(text, |text, line| text + &wrapped(line, width, "  ") + "\n")
 }
 
-/// The comparison as Markdown.
+/// Returns the comparison as Markdown.
 #[must_use]
 pub fn markdown(pareto: &Pareto) -> String {
     let mut text = String::new();
@@ -90,7 +90,7 @@ pub fn markdown(pareto: &Pareto) -> String {
     text
 }
 
-/// One line per point; `+` marks points already in the store.
+/// Returns one line per point; `+` marks points already in the store.
 #[must_use]
 pub fn dry_run(points: &[GridPoint], done: impl Fn(usize) -> bool) -> String {
     let mut text = String::new();

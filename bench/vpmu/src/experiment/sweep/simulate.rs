@@ -12,7 +12,7 @@ use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
 use sim::guest::{Timer, latency};
-use sim::host::{Behind, Plan};
+use sim::host::{CounterSource, Plan};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, Model};
 use sim::run::{self, Totals};
@@ -35,13 +35,13 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// For points whose `model_hash` is a key of `models`.
+    /// Creates it for points whose `model_hash` is a key of `models`.
     #[must_use]
     pub fn new(models: BTreeMap<String, Model>) -> Self {
         Self { models, floors: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Result of `point`; depends on the point and its model only.
+    /// Simulates `point`; the result depends on the point and its model only.
     ///
     /// # Errors
     /// Internal error: a point that no grid produces.
@@ -54,8 +54,10 @@ impl Simulator {
         }
         model.host.slice = point.slice_ns;
         let behind = match Mediated::named(&point.strategy) {
-            Some(kind) => Behind::Mediated(kind),
-            None => Behind::Events(Strategy::from_toml(&point.definition).map_err(|error| wrong(error.to_string()))?),
+            Some(kind) => CounterSource::Mediated(kind),
+            None => {
+                CounterSource::Events(Strategy::from_toml(&point.definition).map_err(|error| wrong(error.to_string()))?)
+            }
         };
         let workload: Workload = point.workload.parse().map_err(wrong)?;
         let totals = simulate(&model, point, workload, behind);
@@ -63,7 +65,7 @@ impl Simulator {
         Ok(result(&totals, floor, point, workload))
     }
 
-    /// Median of the floor, simulated once for all strategies (twice if two threads need it at the same time).
+    /// Returns the median of the floor, simulated once for all strategies (twice if two threads need it at the same time).
     fn floor(&self, model: &Model, point: &GridPoint, workload: Workload) -> Option<u64> {
         let own =
             GridPoint { strategy: String::new(), definition: String::new(), release_slices: None, ..point.clone() };
@@ -73,8 +75,8 @@ impl Simulator {
             return found;
         }
         let behind = match model.base {
-            CountBase::Exits => Behind::PacedFloor { counts_per_ms: point.period },
-            CountBase::GuestTime | CountBase::ThreadTime => Behind::Floor,
+            CountBase::Exits => CounterSource::PacedFloor { counts_per_ms: point.period },
+            CountBase::GuestTime | CountBase::ThreadTime => CounterSource::Floor,
         };
         let totals = simulate(model, point, workload, behind);
         let found = latency_of(&totals, workload).map(|latency| latency.p50);
@@ -83,7 +85,7 @@ impl Simulator {
     }
 }
 
-fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Behind) -> Totals {
+fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: CounterSource) -> Totals {
     let named = workload.events.events(Vendor::Intel, point.period);
     let mut events = [EventSpec::default(); MAX_EVENTS];
     for (slot, event) in events.iter_mut().zip(&named) {

@@ -71,7 +71,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Lines of points not in `points`: of another grid, model or revision.
+    /// Returns the lines of points not in `points`: of another grid, model or revision.
     #[must_use]
     pub fn others(&self, points: &[GridPoint]) -> Vec<String> {
         let here: BTreeSet<String> = points.iter().map(GridPoint::key).collect();
@@ -138,7 +138,7 @@ impl Store {
         Ok(())
     }
 
-    /// fsyncs the file.
+    /// Calls fsync on the file.
     ///
     /// # Errors
     /// Exit 2, with the file system's reason.

@@ -224,10 +224,10 @@ fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
         assert!(arm.own.workload.is_some(), "the baselines are those before the warm-ups");
     }
     let lives = runner.lives.borrow();
-    let of = |what: &str| lives.iter().filter(|line| line.starts_with(what)).cloned().collect::<Vec<_>>();
+    let life = |what: &str| lives.iter().filter(|line| line.starts_with(what)).cloned().collect::<Vec<_>>();
     // The first turn of each guest is its warm-up.
-    assert_eq!(of("reuse 0"), ["reuse 0 opens", "reuse 0.0", "reuse 0.1", "reuse 0.2", "reuse 0 closes"]);
-    assert_eq!(of("floor 2"), ["floor 2 opens", "floor 2.0", "floor 2.1", "floor 2 closes"]);
+    assert_eq!(life("reuse 0"), ["reuse 0 opens", "reuse 0.0", "reuse 0.1", "reuse 0.2", "reuse 0 closes"]);
+    assert_eq!(life("floor 2"), ["floor 2 opens", "floor 2.0", "floor 2.1", "floor 2 closes"]);
     let place = |line: &str| lives.iter().position(|l| l == line).unwrap();
     assert!(place("reuse 0 closes") < place("floor 1 opens") && place("floor 0 closes") < place("reuse 1 opens"));
     assert!(place("floor 1 opens") < place("reuse 1.0") && place("reuse 1 opens") < place("floor 1.0"));
@@ -297,7 +297,7 @@ fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
     assert_eq!(document.status, Status::Complete);
     assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (26, 26));
     assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
-    // Without enough rounds the run says what it does not know.
+    // A run without enough rounds says what it does not know.
     let short = Plan { rounds: 18, ..plan };
     let document = experiment(&short, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
     let why = document.warnings.iter().find(|warning| warning.code == "until-ci");

@@ -1,4 +1,4 @@
-//! The published table of `perf record -z`, and what was found here.
+//! The published table of `perf record -z`, and the findings on this host.
 
 use results::paired::{Pair, of_turns};
 use results::published::PUBLISHED;
@@ -10,7 +10,7 @@ pub const FIGURE: &str = "record-compression";
 /// zstd's levels that were published; 0 is without compression.
 pub const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
 
-/// How a file is written.
+/// Way in which a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -20,7 +20,7 @@ pub enum Mode {
     Aio,
 }
 
-/// Who records.
+/// Recorder in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recorder {
@@ -33,7 +33,7 @@ pub enum Recorder {
 /// One recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Recorded {
-    /// From the start of the command to its end, s.
+    /// Time from the start of the command to its end, s.
     pub(super) elapsed: f64,
     /// Processor time of the recorder and the guest, s.
     pub(super) busy: f64,
@@ -53,7 +53,7 @@ pub struct Quotient {
 }
 
 impl Quotient {
-    /// Of pairs, one for each round.
+    /// Computes the quotient of pairs, one for each round.
     pub(super) fn of(pairs: impl Iterator<Item = (f64, f64)>) -> Option<Self> {
         let pair = |(round, (a, b)): (u64, (f64, f64))| Pair { round, guest: round, log: (a / b).ln(), probe: None };
         let found = of_turns(&(0..).zip(pairs).map(pair).collect::<Vec<_>>())?;
@@ -61,7 +61,7 @@ impl Quotient {
     }
 }
 
-/// What was found for a level and a mode by one recorder.
+/// Findings of one recorder for a level and a mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Found {
     /// Medians over the rounds, s.
@@ -70,7 +70,7 @@ pub struct Found {
     pub overhead: Quotient,
     /// Processor time of the recorder and the guest, the median of all rounds, s.
     pub processor_s: f64,
-    /// The same over that without compression in the same round.
+    /// Processor time over that without compression in the same round.
     pub processor_overhead: Quotient,
     /// Bytes of records for each compressed byte; 1 without compression.
     pub ratio: f64,
@@ -96,13 +96,13 @@ pub struct Published {
 pub struct Row {
     /// zstd's level.
     pub level: u32,
-    /// How it was written.
+    /// Way in which it was written.
     pub mode: Mode,
-    /// As published; level 0 is what the others are measured by.
+    /// Published figures; level 0 is the base of the others.
     pub published: Published,
-    /// By `vpmu record`.
+    /// Findings of `vpmu record`.
     pub vpmu: Found,
-    /// By stock perf, if it was there.
+    /// Findings of stock perf, if it was there.
     pub perf: Option<Found>,
     /// Time, and processor time, of `vpmu record` over stock perf's in the same round.
     pub against_perf: Option<[Quotient; 2]>,
@@ -113,13 +113,13 @@ pub struct Row {
 pub struct Compression {
     /// The published figure.
     pub figure: &'static str,
-    /// What was recorded.
+    /// Guest that was recorded.
     pub guest: String,
     /// The version of stock perf, or why it is not there.
     pub perf: String,
     /// Samples a second.
     pub hertz: u64,
-    /// Whether call chains were recorded.
+    /// True if call chains were recorded.
     pub chains: bool,
     /// Rounds.
     pub rounds: u64,
@@ -130,17 +130,17 @@ pub struct Compression {
 }
 
 impl Found {
-    /// From the recordings of a level, one for each round, and those without compression of the same rounds.
+    /// Compares the recordings of a level, one for each round, with those without compression of the same rounds.
     pub(super) fn of(all: &[Recorded], without: &[Recorded]) -> Option<Self> {
         let over =
             |of: fn(&Recorded) -> f64| Quotient::of(all.iter().zip(without).map(|(one, zero)| (of(one), of(zero))));
-        let of = |of: fn(&Recorded) -> f64| median(&all.iter().map(of).collect::<Vec<_>>());
+        let middle = |figure: fn(&Recorded) -> f64| median(&all.iter().map(figure).collect::<Vec<_>>());
         let sum = |of: fn(&Recorded) -> u64| all.iter().map(of).sum::<u64>();
         let (transferred, compressed) = (sum(|one| one.transferred), sum(|one| one.compressed));
         Some(Self {
-            elapsed_s: of(|one| one.elapsed)?,
+            elapsed_s: middle(|one| one.elapsed)?,
             overhead: over(|one| one.elapsed)?,
-            processor_s: of(|one| one.busy)?,
+            processor_s: middle(|one| one.busy)?,
             processor_overhead: over(|one| one.busy)?,
             ratio: if compressed == 0 { 1.0 } else { transferred as f64 / compressed as f64 },
             transferred,
@@ -150,7 +150,7 @@ impl Found {
     }
 }
 
-/// The published pair of a level and a mode; `None` if the published figures are not whole.
+/// Returns the published pair of a level and a mode; `None` if the published figures are not whole.
 pub(super) fn published(level: u32, mode: Mode) -> Option<Published> {
     if level == 0 {
         return Some(Published { overhead: 1.0, ratio: 1.0 });

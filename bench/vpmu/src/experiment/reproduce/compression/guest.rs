@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use results::error::Error;
 
 const SOURCE: &str = concat!(include_str!("matrix.c"), include_str!("ring_3.c"));
-/// What a compiler needs to be told so that the guest needs no operating system.
+/// Compiler options for a guest that needs no operating system.
 const FREESTANDING: [&str; 13] = [
     "-O2",
     "-mgeneral-regs-only",
@@ -28,7 +28,7 @@ const LINKING: &str = "-Wl,-Ttext-segment=0x200000,--build-id=none,-z,noexecstac
 /// Samples of the payload for each product that was asked for.
 const SAMPLES: u64 = 5;
 
-/// What is recorded.
+/// Guest that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Guest {
     /// The image in the folder that multiplies matrices.
@@ -58,7 +58,7 @@ impl Guest {
         Ok(Self::Payload(products.saturating_mul(SAMPLES), why))
     }
 
-    /// As `vpmu record` takes it.
+    /// Returns the arguments with which `vpmu record` takes it.
     pub(super) fn recorded(&self) -> Vec<OsString> {
         match self {
             Self::Matrices => ["run", "--quiet", IMAGE].map(OsString::from).into(),
@@ -68,7 +68,7 @@ impl Guest {
         }
     }
 
-    /// The command of vpmu that runs it unrecorded, for stock perf. The payload has none.
+    /// Returns the command of vpmu that runs it unrecorded, for stock perf. The payload has none.
     pub(super) fn alone(&self) -> Option<[&'static str; 3]> {
         matches!(self, Self::Matrices).then_some(["run", "--quiet", IMAGE])
     }

@@ -16,7 +16,7 @@ use crate::machine;
 use crate::rounds::schedule::Schedule;
 use crate::sys;
 
-/// What is measured.
+/// Parameters of the measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressionSpec {
     /// Rounds, with each recording once.
@@ -75,8 +75,8 @@ pub fn compression(spec: &CompressionSpec) -> Result<Compression, Error> {
         }
     }
     let found = |recorder, level, mode| {
-        let of = |level| arms.iter().position(|&arm| arm == Arm { recorder, level, mode }).map(|at| &all[at]);
-        Found::of(of(level)?, of(0)?)
+        let recordings = |level| arms.iter().position(|&arm| arm == Arm { recorder, level, mode }).map(|at| &all[at]);
+        Found::of(recordings(level)?, recordings(0)?)
     };
     let mut rows = Vec::new();
     for &level in &levels {
@@ -113,7 +113,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The version of stock perf if it can record, else why not.
+    /// Returns the version of stock perf if it can record, else why not.
     fn perf(&self) -> Result<String, String> {
         let version = Command::new("perf").arg("version").stdin(Stdio::null()).output();
         let version = version.map_err(|error| format!("perf does not start: {error}"))?;
@@ -181,15 +181,15 @@ impl Run<'_> {
     }
 }
 
-/// The overhead of `vpmu record` over that of stock perf in the same round: of time, and of processor time.
+/// Returns the overhead of `vpmu record` over that of stock perf in the same round: of time, and of processor time.
 fn against(arms: &[Arm], all: &[Vec<Recorded>], level: u32, mode: Mode) -> Option<[Quotient; 2]> {
-    let of = |recorder, level| {
+    let recordings = |recorder, level| {
         let at = arms.iter().position(|&arm| arm == Arm { recorder, level, mode })?;
         Some(all[at].iter())
     };
-    let rounds: Vec<_> = of(Recorder::Vpmu, level)?
-        .zip(of(Recorder::Vpmu, 0)?)
-        .zip(of(Recorder::Perf, level)?.zip(of(Recorder::Perf, 0)?))
+    let rounds: Vec<_> = recordings(Recorder::Vpmu, level)?
+        .zip(recordings(Recorder::Vpmu, 0)?)
+        .zip(recordings(Recorder::Perf, level)?.zip(recordings(Recorder::Perf, 0)?))
         .collect();
     let over = |of: fn(&Recorded) -> f64| {
         Quotient::of(

@@ -1,6 +1,7 @@
-//! What compression costs and saves: the published table of `perf record -z`, measured here.
+//! Measures the cost and the savings of compression: the published table of `perf record -z`, measured here.
 //!
-//! `guest` is recorded by [`measure`]; [`document`] has what was found, [`show`] makes a table of it. [`overhead`] records the same guest by frequency.
+//! `guest` is recorded by [`measure`]; [`document`] has the findings, [`show`] makes a table of them. [`overhead`] records the same guest
+//! by frequency.
 
 pub mod document;
 mod guest;

@@ -1,4 +1,4 @@
-//! What sampling costs a guest: the same guest unrecorded and recorded, by frequency, beside stock perf.
+//! Measures the cost of sampling to a guest: the same guest unrecorded and recorded, by frequency, beside stock perf.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::console::{complain, internal};
 use crate::rounds::schedule::Schedule;
 use crate::sys;
 
-/// What is measured.
+/// Parameters of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverheadSpec {
     /// Rounds, with each way once.
@@ -38,7 +38,7 @@ struct Arm {
 }
 
 const UNRECORDED: Arm = Arm { recorder: None, hertz: 0, chains: false };
-/// Of perf the second: it cannot follow a guest's chains.
+/// Arms of the measurement; perf only without chains, because it cannot follow a guest's.
 const ARMS: [Arm; 7] = {
     const fn arm(recorder: Recorder, hertz: u64, chains: bool) -> Arm {
         Arm { recorder: Some(recorder), hertz, chains }
@@ -54,18 +54,18 @@ const ARMS: [Arm; 7] = {
     ]
 };
 
-/// A way, and what it costs.
+/// A way to record, and its cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Who records.
+    /// Recorder in use.
     pub recorder: Recorder,
     /// Samples a second.
     pub hertz: u64,
-    /// Whether call chains are recorded.
+    /// True if call chains are recorded.
     pub chains: bool,
     /// Time over that of the unrecorded guest in the same round.
     pub elapsed: Quotient,
-    /// The same of processor time, the recorder's threads included.
+    /// Quotient of processor time, the recorder's threads included.
     pub processor: Quotient,
 }
 
@@ -168,7 +168,7 @@ impl Run<'_> {
         command
     }
 
-    /// Time and processor time of one run, s.
+    /// Measures time and processor time of one run, s.
     fn once(&self, arm: Arm) -> Result<[f64; 2], Error> {
         let what = || format!("cannot run the guest by {arm:?}").to_lowercase();
         let (began, before) = (Instant::now(), sys::children_s());
@@ -212,7 +212,7 @@ fn lines(found: &Overhead) -> Vec<String> {
     ]
 }
 
-/// The table, for so many columns.
+/// Returns the table, for so many columns.
 #[must_use]
 pub fn text(found: &Overhead, width: usize) -> String {
     let mut table = Table::new(COLUMNS).keys(1);
@@ -227,7 +227,7 @@ pub fn text(found: &Overhead, width: usize) -> String {
     out
 }
 
-/// The same as Markdown.
+/// Renders it as Markdown.
 #[must_use]
 pub fn markdown(found: &Overhead) -> String {
     let mut out = format!("| {} |\n{}|\n", COLUMNS.join(" | "), "|---".repeat(COLUMNS.len()));

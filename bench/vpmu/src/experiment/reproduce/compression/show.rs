@@ -10,7 +10,7 @@ use super::document::{Compression, Found, Mode, Quotient, Row};
 const COLUMNS: [&str; 12] =
     ["level", "writes", "published", "ratio", "vpmu", "cpu", "ratio", "MiB", "perf", "cpu", "ratio", "MiB"];
 
-/// `1.04 [1.01, 1.08]`.
+/// Formats it as `1.04 [1.01, 1.08]`.
 fn quotient(found: &Quotient) -> String {
     let interval = found.interval.map_or(String::new(), |[low, high]| format!(" [{low:.3}, {high:.3}]"));
     format!("{:.3}{interval}", found.ratio)
@@ -70,7 +70,7 @@ fn lines(found: &Compression) -> Vec<String> {
     lines
 }
 
-/// The table, for so many columns.
+/// Returns the table, for so many columns.
 #[must_use]
 pub fn text(found: &Compression, width: usize) -> String {
     let mut table = Table::new(COLUMNS).keys(2);
@@ -85,7 +85,7 @@ pub fn text(found: &Compression, width: usize) -> String {
     out
 }
 
-/// The same as Markdown.
+/// Renders it as Markdown.
 #[must_use]
 pub fn markdown(found: &Compression) -> String {
     let mut out = format!("| {} |\n{}|\n", COLUMNS.join(" | "), "|---".repeat(COLUMNS.len()));

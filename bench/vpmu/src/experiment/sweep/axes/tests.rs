@@ -41,11 +41,14 @@ fn values_that_mean_the_same_give_one_point() {
     let points = points(
         "strategy = ['reuse', 'reuse-lazy']\nvcpus = [1, 4]\ncpus = [1, 8]\nslice = ['1ms', '5ms']\nrelease-slices = [1, 3]",
     );
-    let of = |strategy: &str, vcpus, cpus| {
+    let points_of = |strategy: &str, vcpus, cpus| {
         points.iter().filter(|p| (p.strategy.as_str(), p.vcpus, p.cpus) == (strategy, vcpus, cpus)).count()
     };
-    assert_eq!([of("reuse", 1, 1), of("reuse", 4, 1), of("reuse", 4, 4)], [1, 2, 1]);
-    assert_eq!([of("reuse-lazy", 1, 1), of("reuse-lazy", 4, 1), of("reuse-lazy", 4, 4)], [2, 4, 2]);
+    assert_eq!([points_of("reuse", 1, 1), points_of("reuse", 4, 1), points_of("reuse", 4, 4)], [1, 2, 1]);
+    assert_eq!(
+        [points_of("reuse-lazy", 1, 1), points_of("reuse-lazy", 4, 1), points_of("reuse-lazy", 4, 4)],
+        [2, 4, 2]
+    );
     let lazy = points.iter().find(|p| p.release_slices == Some(3)).unwrap();
     assert_eq!(lazy.arm(), "reuse-lazy slices=3");
     assert!(lazy.definition.contains("slices = 3"));

@@ -1,6 +1,6 @@
-//! A PMI that met LVTPC masked by an earlier delivery: held, and delivered late or dropped (see [`Mask`]).
+//! A PMI that met LVTPC masked by an earlier delivery: deferred, and delivered later or dropped (see [`Mask`]).
 //!
-//! The guest's unmask is no exit, so LVTPC is looked at before entries while a PMI is held, and a timer makes sure that there is an exit.
+//! The guest's unmask is no exit, so LVTPC is looked at before entries while a PMI is deferred, and a timer makes sure that there is an exit.
 //! Neither is done while the guest has all counters off: it is in its handler or in its driver, and its next write of the global
 //! enables is an exit. A handler that unmasks LVTPC before it starts the counters costs nothing by this.
 
@@ -18,7 +18,7 @@ const LVTPC_AT_RESET: Lvtpc = Lvtpc::new().with_masked(true);
 
 /// A kick of the vCPU thread, later.
 pub(crate) trait Alarm {
-    /// One kick after `ns`, in the place of one that is due; 0 for none.
+    /// Sets one kick after `ns`, in the place of one that is due; 0 for none.
     fn set(&mut self, ns: u64);
 }
 
@@ -28,7 +28,7 @@ impl Alarm for kick::Timer {
     }
 }
 
-/// The PMU, as far as a held PMI depends on it.
+/// The PMU, as far as a deferred PMI depends on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pmu {
     /// STATUS has an overflow that asked for a PMI.
@@ -39,56 +39,56 @@ pub(crate) struct Pmu {
     pub(crate) turned_on: u64,
 }
 
-/// What a delivery found.
+/// Outcome of a look at a deferred PMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LateDelivery {
+pub(crate) struct DeferredDelivery {
     pub(crate) delivered: Delivered,
     /// Host TSC at which the overflow was seen.
     pub(crate) seen_at: u64,
 }
 
-/// The held PMI of one vCPU, if there is one.
+/// The deferred PMI of one vCPU, if there is one.
 #[derive(Debug)]
-pub(crate) struct Held<A> {
+pub(crate) struct Deferred<A> {
     mask: Mask,
     /// The delivery that masked LVTPC last.
     by: Delivery,
     alarm: A,
-    /// Whether a kick of the alarm may be due.
+    /// True if a kick of the alarm may be due.
     set: bool,
     /// Time to the next one.
     wait_ns: u64,
     seen_at: u64,
 }
 
-impl<A: Alarm> Held<A> {
+impl<A: Alarm> Deferred<A> {
     pub(crate) const fn new(alarm: A) -> Self {
         Self { mask: Mask::new(), by: Delivery::Masked, alarm, set: false, wait_ns: FIRST_NS, seen_at: 0 }
     }
 
-    /// Whether a PMI is held.
+    /// Returns whether a PMI is deferred.
     #[inline]
-    pub(crate) const fn holds(&self) -> bool {
-        self.mask.holds()
+    pub(crate) const fn has_deferred(&self) -> bool {
+        self.mask.has_deferred()
     }
 
-    /// A delivery masked LVTPC.
+    /// Notes that a delivery masked LVTPC.
     #[inline]
     pub(crate) fn delivered(&mut self, by: Delivery, pmu: Pmu, stats: &mut PmiStats) {
         self.by = by;
         if self.mask.by_delivery(pmu.turned_on) {
-            self.settle(stats);
+            self.drop_deferred(stats);
         }
     }
 
-    /// A PMI, seen at host TSC `seen_at`, meets a masked LVTPC, or a LAPIC that is `off`.
+    /// Notes that a PMI, seen at host TSC `seen_at`, met a masked LVTPC, or a LAPIC that is `off`.
     pub(crate) fn met_mask(&mut self, off: bool, pmu: Pmu, seen_at: u64, stats: &mut PmiStats) {
         if off && self.mask.forget() {
-            self.settle(stats);
+            self.drop_deferred(stats);
         }
         match self.mask.met(pmu.turned_on) {
-            Met::Held => {
-                stats.held += 1;
+            Met::Deferred => {
+                stats.deferred += 1;
                 (self.seen_at, self.wait_ns) = (seen_at, FIRST_NS);
             }
             Met::Joined => {}
@@ -96,7 +96,7 @@ impl<A: Alarm> Held<A> {
         }
     }
 
-    /// Before an entry with a held PMI: whether it is delivered now. `kicked`: the alarm may have rung.
+    /// Looks before an entry with a deferred PMI whether it is delivered now. `kicked`: the alarm may have rung.
     #[cold]
     pub(crate) fn look<P: PmiPort>(
         &mut self,
@@ -105,10 +105,10 @@ impl<A: Alarm> Held<A> {
         pmu: Pmu,
         kicked: bool,
         stats: &mut PmiStats,
-    ) -> Result<Option<LateDelivery>, P::Error> {
+    ) -> Result<Option<DeferredDelivery>, P::Error> {
         if !pmu.unacknowledged {
             self.mask.release();
-            self.settle(stats);
+            self.drop_deferred(stats);
             return Ok(None);
         }
         if std::mem::take(&mut self.set) && !kicked {
@@ -117,22 +117,22 @@ impl<A: Alarm> Held<A> {
         if pmu.all_off {
             return Ok(None);
         }
-        match deliver_late(port, self.by, contended)? {
-            Late::Waits => self.wait(),
-            Late::Dropped => {
+        match deliver_deferred(port, self.by, contended)? {
+            Fate::Waits => self.wait(),
+            Fate::Dropped => {
                 self.mask.forget();
-                self.settle(stats);
+                self.drop_deferred(stats);
             }
-            Late::Undeliverable => {
+            Fate::Undeliverable => {
                 self.mask.forget();
                 stats.undeliverable += 1;
                 self.silence();
             }
-            Late::Delivered(delivered) => {
+            Fate::Delivered(delivered) => {
                 self.mask.by_delivery(pmu.turned_on);
                 self.silence();
-                stats.late += 1;
-                return Ok(Some(LateDelivery { delivered, seen_at: self.seen_at }));
+                stats.deferred_delivered += 1;
+                return Ok(Some(DeferredDelivery { delivered, seen_at: self.seen_at }));
             }
         }
         Ok(None)
@@ -146,8 +146,8 @@ impl<A: Alarm> Held<A> {
         }
     }
 
-    fn settle(&mut self, stats: &mut PmiStats) {
-        stats.settled += 1;
+    fn drop_deferred(&mut self, stats: &mut PmiStats) {
+        stats.deferred_dropped += 1;
         self.silence();
     }
 
@@ -158,9 +158,9 @@ impl<A: Alarm> Held<A> {
     }
 }
 
-/// What became of a held PMI.
+/// Fate of a deferred PMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Late {
+enum Fate {
     /// LVTPC is still masked, or a handler runs that may acknowledge it.
     Waits,
     /// The LAPIC is off, or LVTPC is no longer that of the delivery that masked it.
@@ -171,11 +171,11 @@ enum Late {
     Delivered(Delivered),
 }
 
-/// Delivers a held PMI if LVTPC is unmasked. A handler may unmask it first of all and acknowledge the overflow then: an interrupt at
+/// Delivers a deferred PMI if LVTPC is unmasked. A handler may unmask it first of all and acknowledge the overflow then: an interrupt at
 /// that time would find nothing to handle.
-fn deliver_late<P: PmiPort>(port: &mut P, by: Delivery, contended: bool) -> Result<Late, P::Error> {
+fn deliver_deferred<P: PmiPort>(port: &mut P, by: Delivery, contended: bool) -> Result<Fate, P::Error> {
     let by_msr = match port.mode() {
-        Mode::Off => return Ok(Late::Dropped),
+        Mode::Off => return Ok(Fate::Dropped),
         Mode::XApic => None,
         Mode::X2Apic => port.lvtpc_msr()?,
     };
@@ -185,19 +185,19 @@ fn deliver_late<P: PmiPort>(port: &mut P, by: Delivery, contended: bool) -> Resu
     };
     let delivery = entry.delivery();
     if matches!(delivery, Delivery::Unsupported(_)) {
-        return Ok(Late::Undeliverable);
+        return Ok(Fate::Undeliverable);
     }
     if !is_still(entry, by) {
-        return Ok(Late::Dropped);
+        return Ok(Fate::Dropped);
     }
     if delivery == Delivery::Masked || port.in_handler(delivery)? {
-        return Ok(Late::Waits);
+        return Ok(Fate::Waits);
     }
-    // Only where a delivery masks LVTPC is a PMI held.
-    deliver(port, contended, true).map(Late::Delivered)
+    // Only where a delivery masks LVTPC is a PMI deferred.
+    deliver(port, contended, true).map(Fate::Delivered)
 }
 
-/// Whether LVTPC is that of the delivery `by`, masked or not. An INIT of the CPU or another kernel (kexec) gives it its reset value
+/// Returns whether LVTPC is that of the delivery `by`, masked or not. An INIT of the CPU or another kernel (kexec) gives it its reset value
 /// or a value of its own, and that kernel's handler knows nothing of the PMI.
 fn is_still(entry: Lvtpc, by: Delivery) -> bool {
     entry != LVTPC_AT_RESET && entry.with_masked(false).delivery() == by

@@ -21,11 +21,11 @@ use crate::boot::rdpmc::Site;
 
 /// Registers of the vCPU that these exits need.
 pub(crate) trait Registers {
-    /// RIP, which is at the instruction that exited.
+    /// Returns RIP, which is at the instruction that exited.
     fn rip(&self) -> Option<u64>;
-    /// KVM_GET_MSRS; `None` if KVM has no such register.
+    /// Calls KVM_GET_MSRS; `None` if KVM has no such register.
     fn msr(&mut self, index: u32) -> Option<u64>;
-    /// KVM_SET_MSRS; false if KVM refuses.
+    /// Calls KVM_SET_MSRS; false if KVM refuses.
     fn set_msr(&mut self, index: u32, value: u64) -> bool;
 }
 
@@ -34,7 +34,7 @@ pub(crate) trait Registers {
 pub(crate) struct OneMsr(Option<Msrs>);
 
 impl OneMsr {
-    /// One entry is far below the limit of the type; without it each access would be refused.
+    /// Allocates one entry, which is far below the limit of the type; each access would be refused without it.
     pub(crate) fn new() -> Self {
         Self(Msrs::from_entries(&[kvm_msr_entry::default()]).ok())
     }
@@ -47,7 +47,7 @@ impl OneMsr {
         Some(one)
     }
 
-    /// KVM_GET_MSRS.
+    /// Calls KVM_GET_MSRS.
     pub(crate) fn read(&mut self, fd: &VcpuFd, index: u32) -> Option<u64> {
         let one = self.set(index, 0)?;
         match (fd.get_msrs(one), one.as_slice()) {
@@ -56,7 +56,7 @@ impl OneMsr {
         }
     }
 
-    /// KVM_SET_MSRS.
+    /// Calls KVM_SET_MSRS.
     pub(crate) fn write(&mut self, fd: &VcpuFd, index: u32, value: u64) -> bool {
         self.set(index, value).is_some_and(|one| matches!(fd.set_msrs(one), Ok(1)))
     }
@@ -75,27 +75,27 @@ fn within(ranges: &[(u32, u32)], index: u32) -> bool {
 
 /// The MSR exits of one vCPU of an image.
 #[derive(Debug)]
-pub(crate) struct ForeignMsrs {
+pub(crate) struct OtherMsrs {
     /// Addresses of rewritten RDPMCs, ascending.
     sites: Vec<u64>,
     rdpmcs: u64,
     elsewhere: u64,
 }
 
-impl ForeignMsrs {
-    /// For an image with these rewritten sites.
+impl OtherMsrs {
+    /// Creates it for an image with these rewritten sites.
     pub(crate) fn new(sites: &[Site]) -> Self {
         let mut sites: Vec<u64> = sites.iter().map(|site| site.address).collect();
         sites.sort_unstable();
         Self { sites, rdpmcs: 0, elsewhere: 0 }
     }
 
-    /// Rewritten RDPMCs that were answered.
+    /// Returns the number of rewritten RDPMCs that were answered.
     pub(crate) const fn rdpmcs(&self) -> u64 {
         self.rdpmcs
     }
 
-    /// RDMSRs with an index of RDPMC that were #GP, as they were at no rewritten site.
+    /// Returns the number of RDMSRs with an index of RDPMC that were #GP because they were at no rewritten site.
     pub(crate) const fn elsewhere(&self) -> u64 {
         self.elsewhere
     }
@@ -149,10 +149,10 @@ mod tests {
     #[test]
     fn sites_are_found_by_address() {
         let site = |address| Site { address, length: 2, offset: 0 };
-        let foreign = ForeignMsrs::new(&[site(9), site(5), site(7)]);
-        assert!([5, 7, 9].iter().all(|&rip| foreign.is_site(rip)));
-        assert!(![0, 6, 10].iter().any(|&rip| foreign.is_site(rip)));
-        assert!(!ForeignMsrs::new(&[]).is_site(0));
+        let other_msrs = OtherMsrs::new(&[site(9), site(5), site(7)]);
+        assert!([5, 7, 9].iter().all(|&rip| other_msrs.is_site(rip)));
+        assert!(![0, 6, 10].iter().any(|&rip| other_msrs.is_site(rip)));
+        assert!(!OtherMsrs::new(&[]).is_site(0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A held PMI against a guest with Linux's three ways to acknowledge.
+//! A deferred PMI against a guest with Linux's three ways to acknowledge.
 
 use arch_pmu::pmi::Lvtpc;
 use kvm_bindings::kvm_lapic_state;
@@ -83,87 +83,104 @@ impl Alarm for Alarms {
 
 const BUSY: Pmu = Pmu { unacknowledged: true, all_off: false, turned_on: 0 };
 
-/// A PMI is held behind a delivery whose handler has ended.
-fn held() -> (Held<Alarms>, PmiStats) {
-    let (mut held, mut stats) = (Held::new(Alarms::default()), PmiStats::default());
-    held.delivered(Delivery::Nmi, BUSY, &mut stats);
-    held.met_mask(false, BUSY, 7, &mut stats);
-    assert_eq!((held.holds(), stats.held, stats.masked), (true, 1, 0));
-    (held, stats)
+/// A PMI is deferred behind a delivery whose handler has ended.
+fn with_deferred() -> (Deferred<Alarms>, PmiStats) {
+    let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), PmiStats::default());
+    deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
+    deferred.met_mask(false, BUSY, 7, &mut stats);
+    assert_eq!((deferred.has_deferred(), stats.deferred, stats.masked), (true, 1, 0));
+    (deferred, stats)
 }
 
 #[test]
-fn a_held_pmi_waits_for_the_mask_and_for_the_handler() {
+fn a_deferred_pmi_waits_for_the_mask_and_for_the_handler() {
     for page in [false, true] {
         let mut port = Port { page, in_nmi: true, ..Port::masked() };
-        let late = |port: &mut Port| (deliver_late(port, Delivery::Nmi, false).unwrap(), port.sent);
-        assert_eq!(late(&mut port), (Late::Waits, 0));
+        let look = |port: &mut Port| (deliver_deferred(port, Delivery::Nmi, false).unwrap(), port.sent);
+        assert_eq!(look(&mut port), (Fate::Waits, 0));
         port.lvtpc = OPEN;
-        assert_eq!(late(&mut port), (Late::Waits, 0), "its handler may have unmasked it before it reads STATUS");
+        assert_eq!(look(&mut port), (Fate::Waits, 0), "its handler may have unmasked it before it reads STATUS");
         port.in_nmi = false;
-        let (delivered, sent) = late(&mut port);
-        assert!(matches!(delivered, Late::Delivered(Delivered { delivery: Delivery::Nmi, .. })));
-        assert_eq!((sent, late(&mut port)), (1, (Late::Waits, 1)), "masked again");
+        let (delivered, sent) = look(&mut port);
+        assert!(matches!(delivered, Fate::Delivered(Delivered { delivery: Delivery::Nmi, .. })));
+        assert_eq!((sent, look(&mut port)), (1, (Fate::Waits, 1)), "masked again");
         port.off = true;
-        assert_eq!(late(&mut port), (Late::Dropped, 1));
+        assert_eq!(look(&mut port), (Fate::Dropped, 1));
     }
 }
 
 #[test]
 fn it_is_delivered_once_or_settled() {
     let mut port = Port { lvtpc: OPEN, ..Port::masked() };
-    let (mut late, mut stats) = held();
-    let delivery = late.look(&mut port, false, BUSY, false, &mut stats).unwrap().unwrap();
-    assert_eq!((delivery.seen_at, late.holds(), port.sent, stats.late, stats.settled), (7, false, 1, 1, 0));
+    let (mut deferred, mut stats) = with_deferred();
+    let delivery = deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap().unwrap();
+    assert_eq!(
+        (delivery.seen_at, deferred.has_deferred(), port.sent, stats.deferred_delivered, stats.deferred_dropped),
+        (7, false, 1, 1, 0)
+    );
 
     let acknowledged = Pmu { unacknowledged: false, ..BUSY };
-    let (mut late, mut stats) = held();
-    assert_eq!(late.look(&mut port, false, acknowledged, false, &mut stats), Ok(None));
-    assert_eq!((late.holds(), port.sent, stats.late, stats.settled), (false, 1, 0, 1));
+    let (mut deferred, mut stats) = with_deferred();
+    assert_eq!(deferred.look(&mut port, false, acknowledged, false, &mut stats), Ok(None));
+    assert_eq!(
+        (deferred.has_deferred(), port.sent, stats.deferred_delivered, stats.deferred_dropped),
+        (false, 1, 0, 1)
+    );
 
-    let (mut late, mut stats) = held();
-    late.met_mask(false, BUSY, 9, &mut stats);
-    late.delivered(Delivery::Nmi, BUSY, &mut stats);
-    assert_eq!((late.holds(), stats.held, stats.settled), (false, 1, 1), "another's handler finds both");
+    let (mut deferred, mut stats) = with_deferred();
+    deferred.met_mask(false, BUSY, 9, &mut stats);
+    deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
+    assert_eq!(
+        (deferred.has_deferred(), stats.deferred, stats.deferred_dropped),
+        (false, 1, 1),
+        "another's handler finds both"
+    );
 
-    let (mut late, mut stats) = held();
-    late.met_mask(true, BUSY, 9, &mut stats);
-    assert_eq!((late.holds(), stats.masked, stats.settled), (false, 1, 1), "the LAPIC is off");
+    let (mut deferred, mut stats) = with_deferred();
+    deferred.met_mask(true, BUSY, 9, &mut stats);
+    assert_eq!((deferred.has_deferred(), stats.masked, stats.deferred_dropped), (false, 1, 1), "the LAPIC is off");
 
-    let (mut late, mut stats) = held();
+    let (mut deferred, mut stats) = with_deferred();
     port.off = true;
-    assert_eq!(late.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
-    assert_eq!((late.holds(), stats.late, stats.settled), (false, 0, 1), "switched off meanwhile");
+    assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
+    assert_eq!(
+        (deferred.has_deferred(), stats.deferred_delivered, stats.deferred_dropped),
+        (false, 0, 1),
+        "switched off meanwhile"
+    );
 }
 
 #[test]
 fn a_delivery_mode_that_is_not_known_drops_it_and_counts_it() {
     let mut port = Port { lvtpc: Lvtpc::from_bits(0x200), ..Port::masked() };
-    let (mut late, mut stats) = held();
-    late.look(&mut port, false, Pmu { all_off: true, ..BUSY }, false, &mut stats).unwrap();
-    assert!(late.holds());
-    assert_eq!(late.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
-    assert_eq!((late.holds(), stats.late, stats.settled, stats.undeliverable), (false, 0, 0, 1));
-    late.met_mask(false, BUSY, 9, &mut stats);
-    assert_eq!((late.holds(), stats.masked), (false, 1), "no delivery has masked LVTPC since");
+    let (mut deferred, mut stats) = with_deferred();
+    deferred.look(&mut port, false, Pmu { all_off: true, ..BUSY }, false, &mut stats).unwrap();
+    assert!(deferred.has_deferred());
+    assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
+    assert_eq!(
+        (deferred.has_deferred(), stats.deferred_delivered, stats.deferred_dropped, stats.undeliverable),
+        (false, 0, 0, 1)
+    );
+    deferred.met_mask(false, BUSY, 9, &mut stats);
+    assert_eq!((deferred.has_deferred(), stats.masked), (false, 1), "no delivery has masked LVTPC since");
     assert_eq!((port.lvtpc.into_bits(), port.sent), (0x200, 0));
 }
 
 #[test]
 fn another_kernels_lvtpc_drops_it() {
     let entries = [(0x1_0000, 1), (0x31, 1), (0x1_0031, 1), (0x1_0200, 1), (0x1_0400, 0)];
-    for (entry, settled) in entries {
+    for (entry, dropped) in entries {
         for page in [false, true] {
             let mut port = Port { lvtpc: Lvtpc::from_bits(entry), page, ..Port::masked() };
-            let (mut late, mut stats) = held();
-            assert_eq!(late.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
+            let (mut deferred, mut stats) = with_deferred();
+            assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
             port.lvtpc = OPEN;
-            if late.holds() {
-                late.look(&mut port, false, BUSY, true, &mut stats).unwrap();
+            if deferred.has_deferred() {
+                deferred.look(&mut port, false, BUSY, true, &mut stats).unwrap();
             }
             assert_eq!(
-                (stats.settled, stats.late, port.sent),
-                (settled, 1 - settled, 1 - settled as u32),
+                (stats.deferred_dropped, stats.deferred_delivered, port.sent),
+                (dropped, 1 - dropped, 1 - dropped as u32),
                 "{entry:#x}"
             );
         }
@@ -177,28 +194,28 @@ fn another_kernels_lvtpc_drops_it() {
 
 #[test]
 fn the_alarm_rings_less_and_less_often_and_not_while_all_counters_are_off() {
-    let (mut late, mut stats) = held();
+    let (mut deferred, mut stats) = with_deferred();
     let mut port = Port::masked();
     let off = Pmu { all_off: true, ..BUSY };
-    late.look(&mut port, false, off, false, &mut stats).unwrap();
-    assert_eq!(late.alarm.0, [0; 0]);
-    late.look(&mut port, false, BUSY, false, &mut stats).unwrap();
-    late.look(&mut port, false, BUSY, false, &mut stats).unwrap();
-    assert_eq!(late.alarm.0, [FIRST_NS], "an exit of the guest's own leaves it as it is");
+    deferred.look(&mut port, false, off, false, &mut stats).unwrap();
+    assert_eq!(deferred.alarm.0, [0; 0]);
+    deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap();
+    deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap();
+    assert_eq!(deferred.alarm.0, [FIRST_NS], "an exit of the guest's own leaves it as it is");
     for _ in 0..20 {
-        late.look(&mut port, false, BUSY, true, &mut stats).unwrap();
+        deferred.look(&mut port, false, BUSY, true, &mut stats).unwrap();
     }
-    assert_eq!((late.alarm.0[1], late.alarm.0.last()), (2 * FIRST_NS, Some(&MOST_NS)));
-    late.look(&mut port, false, off, true, &mut stats).unwrap();
-    let rang = late.alarm.0.len();
-    late.look(&mut port, false, BUSY, false, &mut stats).unwrap();
-    assert_eq!(late.alarm.0.len(), rang + 1, "it rang while they were off");
+    assert_eq!((deferred.alarm.0[1], deferred.alarm.0.last()), (2 * FIRST_NS, Some(&MOST_NS)));
+    deferred.look(&mut port, false, off, true, &mut stats).unwrap();
+    let rang = deferred.alarm.0.len();
+    deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap();
+    assert_eq!(deferred.alarm.0.len(), rang + 1, "it rang while they were off");
     port.lvtpc = OPEN;
-    assert!(late.look(&mut port, false, BUSY, true, &mut stats).unwrap().is_some());
-    assert_eq!(late.alarm.0.len(), rang + 1, "nothing to silence after its ring");
+    assert!(deferred.look(&mut port, false, BUSY, true, &mut stats).unwrap().is_some());
+    assert_eq!(deferred.alarm.0.len(), rang + 1, "nothing to silence after its ring");
 }
 
-/// When a driver unmasks LVTPC (Linux: early_ack, mid_ack, late_ack).
+/// Time at which a driver unmasks LVTPC (Linux: early_ack, mid_ack, late_ack).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ack {
     Early,
@@ -206,7 +223,7 @@ enum Ack {
     Late,
 }
 
-/// What a handler does next.
+/// Next access of a handler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum At {
     Guest,
@@ -221,7 +238,7 @@ enum At {
 /// A guest with Linux's handler and two counters, and the VMM around it.
 struct Machine {
     ack: Ack,
-    held: Held<Alarms>,
+    deferred: Deferred<Alarms>,
     stats: PmiStats,
     port: Port,
     at: At,
@@ -236,27 +253,30 @@ struct Machine {
 impl Machine {
     fn new(ack: Ack) -> Self {
         let port = Port { lvtpc: OPEN, ..Port::masked() };
-        let (held, stats) = (Held::new(Alarms::default()), PmiStats::default());
-        Self { ack, held, stats, port, at: At::Guest, on: true, status: 0, handled: 0, swallow: false, unknown: 0 }
+        let (deferred, stats) = (Deferred::new(Alarms::default()), PmiStats::default());
+        Self { ack, deferred, stats, port, at: At::Guest, on: true, status: 0, handled: 0, swallow: false, unknown: 0 }
     }
 
     fn pmu(&self) -> Pmu {
         Pmu { unacknowledged: self.status != 0, all_off: !self.on, turned_on: 0 }
     }
 
-    /// Before an entry. `pmi`: an overflow was found.
+    /// Does the work before an entry. `pmi`: an overflow was found.
     fn entry(&mut self, pmi: bool, kicked: bool) {
         let pmu = self.pmu();
         if pmi {
             match deliver(&mut self.port, false, true).unwrap().delivery {
-                Delivery::Masked => self.held.met_mask(false, pmu, 0, &mut self.stats),
-                by => self.held.delivered(by, pmu, &mut self.stats),
+                Delivery::Masked => self.deferred.met_mask(false, pmu, 0, &mut self.stats),
+                by => self.deferred.delivered(by, pmu, &mut self.stats),
             }
         }
-        if self.held.holds() {
-            let late = self.held.look(&mut self.port, false, pmu, kicked, &mut self.stats).unwrap();
-            assert!(late.is_none() || self.status != 0, "an NMI without a STATUS bit");
-            assert!(late.is_none() || !self.port.in_nmi, "an NMI behind a handler that may acknowledge its overflow");
+        if self.deferred.has_deferred() {
+            let deferred = self.deferred.look(&mut self.port, false, pmu, kicked, &mut self.stats).unwrap();
+            assert!(deferred.is_none() || self.status != 0, "an NMI without a STATUS bit");
+            assert!(
+                deferred.is_none() || !self.port.in_nmi,
+                "an NMI behind a handler that may acknowledge its overflow"
+            );
         }
         self.take_nmi(false);
     }
@@ -341,22 +361,22 @@ proptest! {
         // The guest goes on without overflows; the alarm rings when it was set.
         for _ in 0..40 {
             machine.step(0);
-            if machine.at == At::Guest && machine.held.set {
+            if machine.at == At::Guest && machine.deferred.set {
                 machine.entry(false, true);
             }
         }
-        prop_assert_eq!((machine.at, machine.port.lvtpc.masked(), machine.held.holds()), (At::Guest, false, false));
+        prop_assert_eq!((machine.at, machine.port.lvtpc.masked(), machine.deferred.has_deferred()), (At::Guest, false, false));
         prop_assert_eq!(machine.status, 0, "an overflow without its NMI");
         prop_assert_eq!(machine.unknown, 0, "an NMI for nothing");
-        prop_assert_eq!(machine.stats.held, machine.stats.late + machine.stats.settled);
+        prop_assert_eq!(machine.stats.deferred, machine.stats.deferred_delivered + machine.stats.deferred_dropped);
         prop_assert_eq!(machine.stats.undeliverable, 0);
     }
 
     #[test]
-    fn each_held_pmi_is_counted_once_whatever_the_guest_does(
+    fn each_deferred_pmi_is_counted_once_whatever_the_guest_does(
         steps in prop::collection::vec((0..6_u8, prop::sample::select(vec![0x400, 0x1_0400, 0x1_0000, 0x200, 0x1_0200])), 0..60),
     ) {
-        let (mut held, mut stats) = (Held::new(Alarms::default()), PmiStats::default());
+        let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), PmiStats::default());
         let (mut port, mut pmu) = (Port { lvtpc: OPEN, ..Port::masked() }, BUSY);
         for (what, entry) in steps {
             match what {
@@ -365,18 +385,18 @@ proptest! {
                 2 => pmu.unacknowledged = !pmu.unacknowledged,
                 3 => (port.pending, port.in_nmi) = (0, false),
                 4 => match deliver(&mut port, false, true).unwrap().delivery {
-                    Delivery::Masked => held.met_mask(port.off, pmu, 0, &mut stats),
+                    Delivery::Masked => deferred.met_mask(port.off, pmu, 0, &mut stats),
                     Delivery::Unsupported(_) => {}
-                    by => held.delivered(by, pmu, &mut stats),
+                    by => deferred.delivered(by, pmu, &mut stats),
                 },
-                _ if held.holds() => {
-                    held.look(&mut port, false, pmu, true, &mut stats).unwrap();
+                _ if deferred.has_deferred() => {
+                    deferred.look(&mut port, false, pmu, true, &mut stats).unwrap();
                 }
                 _ => {}
             }
-            let ended = stats.late + stats.settled + stats.undeliverable;
-            prop_assert_eq!(stats.held, ended + u64::from(held.holds()));
-            prop_assert!(held.holds() || !held.set, "an alarm for nothing");
+            let ended = stats.deferred_delivered + stats.deferred_dropped + stats.undeliverable;
+            prop_assert_eq!(stats.deferred, ended + u64::from(deferred.has_deferred()));
+            prop_assert!(deferred.has_deferred() || !deferred.set, "an alarm for nothing");
         }
     }
 }

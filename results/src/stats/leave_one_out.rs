@@ -1,4 +1,4 @@
-//! The biweight's centre without one group of values, for each group in turn: what a jackknife over many runs asks for.
+//! The biweight's centre without one group of values, for each group in turn, as a jackknife over many runs needs it.
 //!
 //! Calculated anew for each of a thousand groups, the centre of ten thousand values takes seconds. Here the values are sorted once.
 //! Median and scale without a group are found by their ranks, and are the same to the bit. A step of the biweight is a sum of polynomials
@@ -26,7 +26,8 @@ struct Sorted {
     above: Vec<Powers>,
 }
 
-/// The centres of `values` without each of `count` groups. `group[i]` is the group of `values[i]`. `None` if nothing is left without one.
+/// Returns the centres of `values` without each of `count` groups. `group[i]` is the group of `values[i]`. `None` if nothing is left
+/// without one.
 #[must_use]
 pub fn centres(values: &[f64], group: &[usize], count: usize) -> Option<Vec<f64>> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -65,7 +66,7 @@ impl Sorted {
         [1.0, x, x * x, x * x * x, x * x * (x * x), x * x * (x * x * x)]
     }
 
-    /// The value of that rank among those that are left; `without` are places, ascending.
+    /// Returns the value of that rank among those that are left; `without` are places, ascending.
     fn ranked(&self, rank: usize, without: &[usize]) -> f64 {
         let mut place = rank;
         for &gone in without {
@@ -77,7 +78,7 @@ impl Sorted {
         self.values[place]
     }
 
-    /// The median of what is left, and the reach of the biweight around it.
+    /// Returns the median of the rest, and the reach of the biweight around it.
     fn place(&self, without: &[usize]) -> Option<(f64, f64)> {
         let left = self.values.len() - without.len();
         let half = left / 2;
@@ -96,7 +97,7 @@ impl Sorted {
         let down = |n: usize| (self.ranked(lower - 1 - n, without) - middle).abs();
         let up = |n: usize| (self.ranked(lower + n, without) - middle).abs();
         let ranked = |rank: usize| {
-            // How many of the `rank + 1` nearest are below.
+            // The search ends at the number of the `rank + 1` nearest that are below.
             let (mut least, mut most) = ((rank + 1).saturating_sub(upper), lower.min(rank + 1));
             while least < most {
                 let n = usize::midpoint(least, most);
@@ -127,7 +128,7 @@ impl Sorted {
         sum
     }
 
-    /// The centre by a look at each value.
+    /// Computes the centre by a look at each value.
     fn plain(&self, without: &[usize], middle: f64, reach: f64) -> f64 {
         let mut gone = without.iter().peekable();
         let left = self.values.iter().enumerate().filter(|(place, _)| gone.next_if_eq(&place).is_none());
@@ -154,7 +155,7 @@ impl Sorted {
             for &gone in without.iter().filter(|gone| (from..to).contains(gone)) {
                 add(&mut m, -1.0, self.powers(self.values[gone]));
             }
-            // The same around `at`, by the binomial theorem.
+            // The sums of powers are moved to `at` by the binomial theorem.
             let a = (at - self.middle) / self.unit;
             let (a2, a3) = (a * a, a * a * a);
             let first = m[1] - a * m[0];
@@ -206,8 +207,8 @@ mod tests {
         ) {
             // Neighbours together, or each group all over the values.
             let count = groups.min(values.len());
-            let of = |i: usize| if whole { i * count / values.len() } else { i % count };
-            let group: Vec<usize> = (0..values.len()).map(of).collect();
+            let group_of = |i: usize| if whole { i * count / values.len() } else { i % count };
+            let group: Vec<usize> = (0..values.len()).map(group_of).collect();
             let plain: Option<Vec<f64>> = (0..count)
                 .map(|out| {
                     let kept = values.iter().zip(&group).filter(|(_, own)| **own != out).map(|(value, _)| *value);
@@ -222,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Without one run what is left may be a million times as close together.
+    /// The values without one run may be a million times as close together.
     #[test]
     fn a_scale_that_shrinks_far_is_found() {
         for spread in [1e-3, 1e-5, 1e-6, 1e-7, 1e-9] {

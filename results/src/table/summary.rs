@@ -10,12 +10,12 @@ use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
 const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
-/// Where two arms seem closer than this, the rounds named are those that this difference needs.
+/// Two arms that seem closer than this are advised the number of rounds that this difference needs.
 const LEAST: f64 = 0.01;
 /// More rounds than this are no advice.
 const MOST: u64 = 20_000;
 
-/// How an arm compares with another one in one document.
+/// Comparison of an arm with another one in one document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Against {
     /// The arm.
@@ -27,7 +27,7 @@ pub struct Against {
 }
 
 impl Against {
-    /// The comparison as a sentence without a full stop.
+    /// Formats the comparison as a sentence without a full stop.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Self { arm, base, ratio } = self;
@@ -56,21 +56,21 @@ impl Against {
     }
 }
 
-/// The pairs of a document that are worth comparing by a metric: strategies with one another, and with the floor those that it does
+/// Returns the pairs of a document that are worth comparing by a metric: strategies with one another, and with the floor those that it does
 /// not lie clearly below.
 #[must_use]
 pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
-    let of = |(arm, base): (&Arm<E>, &Arm<E>)| {
+    let compared = |(arm, base): (&Arm<E>, &Arm<E>)| {
         let ratio = paired::ratio(arm, base, metric.key, Statistic::P50)?;
         Some((base.kind, Against { arm: arm.name.clone(), base: base.name.clone(), ratio }))
     };
     let pairs = paired::in_plan_order(&document.arms, metric.key);
     let near = |ratio: &Ratio| ratio.interval.is_some_and(|interval| interval.low <= 1.0);
-    let found = pairs.into_iter().filter_map(of);
+    let found = pairs.into_iter().filter_map(compared);
     found.filter(|(base, one)| *base != ArmKind::Floor || near(&one.ratio)).map(|(_, one)| one).collect()
 }
 
-/// The first table of a document, its columns explained, and the sentences.
+/// Returns the first table of a document, its columns explained, and the sentences.
 pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String {
     let mut table = Table::new(HEADER);
     let there = document.arms.iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
@@ -130,7 +130,7 @@ mod tests {
     use crate::metric::NMI_HANDLER;
     use crate::synthetic::{Host, Random};
 
-    /// A run of so many rounds with the floor at 1 and these strategies.
+    /// Returns a run of so many rounds with the floor at 1 and these strategies.
     fn run(rounds: u64, truth: [f64; 3]) -> Record {
         let host = Host { rounds: 400, rounds_per_guest: 1, ..Host::default() };
         let [a, b, c] = truth.map(f64::ln);
