@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    vpmu::console::guarded(|| vpmu::cli::app::run(std::env::args_os())).into()
+    vpmu::terminal::console::guarded(|| vpmu::cli::app::run(std::env::args_os())).into()
 }

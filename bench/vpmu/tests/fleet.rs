@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
-use vpmu::hash::sha256;
+use vpmu::setting::hash::sha256;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::row::{Question, Row, SideLevel, judge};
+use super::row::{Question, Row, SideLevel, change, judge};
 use super::sample::{Run, Sample, Sides};
 use super::spec::CompareSpec;
 use super::{change, sample, unlike, whole, within};
@@ -267,7 +267,7 @@ fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
     };
     let row = Row::blank(Question::OneArm, &sample.arm, &sample.metric, request.limits(&sample.metric));
     let cliffs_delta = cliffs_delta(&logs(&sample.base), &logs(&sample.new));
-    Row { base, new, cliffs_delta, whole, why, ..row }.with(found)
+    Row { base, new, cliffs_delta, why, whole, ..row }.with(found)
 }
 
 /// All arms together that both sides have whole; `None` if there is none.
@@ -312,7 +312,7 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     // Of rows that are not judged the only ones that are open are changes of all arms together.
     let all = |row: &&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive && row.whole;
     let moved = comparison.rows().find(all).filter(|row| row.found.is_some() && row.few_runs());
-    let moved = moved.map(|row| format!("all arms moved by {} and were not judged", super::show::change(row)));
+    let moved = moved.map(|row| format!("all arms moved by {} and were not judged", change(row)));
     let doubt = if missing { Some(one_sided.to_owned()) } else { moved };
     let (exit, verdict) = tally.conclude(doubt.as_deref());
     (exit.code(), verdict)

@@ -1,7 +1,6 @@
 //! A comparison as a JUnit report: a regression is a failure, what stays open is skipped with its reason.
 
 use super::judge::Comparison;
-use super::show;
 use crate::junit::{self, Case};
 
 /// The report as XML.
@@ -10,7 +9,7 @@ pub fn junit(comparison: &Comparison) -> String {
     let mut suites = Vec::new();
     for group in &comparison.groups {
         let case = |row: &super::Row| {
-            let change = row.change.map_or_else(String::new, show::percent);
+            let change = row.change.map_or_else(String::new, super::row::percent);
             let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
             Case {
                 name: format!("{} {}", row.arm, row.metric),

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use super::judge::{Comparison, Group};
-use super::row::{Row, SideLevel};
+use super::row::{Row, SideLevel, change};
 use crate::shown;
-use crate::stats::interval::Interval;
 use crate::table::fold::{Table, wrapped};
 use crate::table::layout::{self, dash, plural, time};
 use crate::verdict::Verdict;
@@ -18,19 +17,6 @@ fn level(level: Option<&SideLevel>) -> String {
         Some(ratio) => format!("× {ratio:.3}"),
         None => time(level.median_ns),
     })
-}
-
-/// A relative change in per cent, signed.
-pub fn percent(share: f64) -> String {
-    format!("{} %", layout::signed(share * 100.0, 1))
-}
-
-pub(super) fn change(row: &Row) -> String {
-    let Some(change) = row.change else { return dash() };
-    let interval = row.change_interval.map_or_else(String::new, |Interval { low, high }| {
-        format!(" [{}, {}]", layout::signed(low * 100.0, 1), layout::signed(high * 100.0, 1))
-    });
-    percent(change) + &interval
 }
 
 fn p(row: &Row) -> String {

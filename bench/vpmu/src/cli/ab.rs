@@ -11,15 +11,15 @@ use results::verdict::{Limits, Verdict};
 
 use super::files::write_to;
 use super::measure::Invocation;
-use crate::console::{complain, internal, print};
 use crate::experiment::ab::run::{self, Context};
 use crate::experiment::ab::show;
 use crate::experiment::ab::spec::{AbSpec, Side};
 use crate::experiment::ab::verdict;
 use crate::experiment::nmi_latency::spec::SAMPLES;
-use crate::parse::{duration_in, number_in, share};
-use crate::progress;
+use crate::setting::parse::{duration_in, number_in, share};
 use crate::sys;
+use crate::terminal::console::{complain, internal, print};
+use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

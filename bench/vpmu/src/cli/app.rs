@@ -37,12 +37,12 @@ use super::{
     ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency, record,
     report, reproduce, run, shell, show, stat_setup, sweep, top, triage, turns, usage, workload,
 };
-use crate::arm::sim;
-use crate::backend::BackendChoice;
-use crate::console::print;
-use crate::rounds::spec::CommonSpec;
-use crate::strategy;
-use crate::tool::VERSION;
+use crate::arms::arm::sim;
+use crate::arms::rounds::spec::CommonSpec;
+use crate::setting::backend::BackendChoice;
+use crate::setting::strategy;
+use crate::setting::tool::VERSION;
+use crate::terminal::console::print;
 
 /// What stands behind a guest's performance counters, and what does each choice cost?
 ///

@@ -9,7 +9,7 @@ use results::read;
 use results::write::{OutputFolder, replace};
 
 use super::options::ResultOptions;
-use crate::console::{complain, internal};
+use crate::terminal::console::{complain, internal};
 
 /// A baseline that the result is kept as.
 #[derive(Clone, Debug, Args)]
@@ -89,7 +89,7 @@ impl Baseline {
 mod tests {
 
     use super::*;
-    use crate::rounds::mock;
+    use crate::arms::rounds::mock;
 
     #[test]
     fn a_baseline_is_replaced_only_by_force() {

@@ -9,9 +9,9 @@ use results::error::{Error, Exit};
 use results::read;
 use results::table::layout::plural;
 
-use crate::console::complain;
-use crate::fleet::folder::{Campaign, Folder};
-use crate::fleet::trust::is_own;
+use crate::campaign::folder::{Campaign, Folder};
+use crate::campaign::trust::is_own;
+use crate::terminal::console::complain;
 
 /// Runs, and whether all documents are among them.
 #[derive(Debug)]

@@ -16,16 +16,16 @@ use vmm::kvm::Host;
 
 use super::files::write_to;
 use super::measure::usable;
-use crate::abilities::{EventProbe, ThisHost};
-use crate::backend::{BackendChoice, Chosen, choose};
-use crate::console::{complain, internal, print, print_json};
 use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::fit::fit;
 use crate::experiment::calibrate::measure::{Job, run as measure};
 use crate::experiment::calibrate::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
-use crate::parse::number_in;
-use crate::progress;
+use crate::setting::abilities::{EventProbe, ThisHost};
+use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::parse::number_in;
 use crate::sys;
+use crate::terminal::console::{complain, internal, print, print_json};
+use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -195,7 +195,7 @@ fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abilities::fake::Opens;
+    use crate::setting::abilities::fake::Opens;
 
     #[test]
     fn auto_is_cpu_clock_where_hardware_events_open_too() {

@@ -14,8 +14,8 @@ use results::table::layout::{columns, plural};
 use super::by_host;
 use super::files::write;
 use super::options::SeriesOptions;
-use crate::console::{complain, print, print_json};
-use crate::parse::share;
+use crate::setting::parse::share;
+use crate::terminal::console::{complain, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -224,7 +224,7 @@ fn ratios(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rounds::mock;
+    use crate::arms::rounds::mock;
 
     fn record(started: u64) -> Record {
         let mut document = mock::finished(&[]).document;

@@ -9,14 +9,14 @@ use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 
 use super::linux::CpuArg;
-use crate::abilities::ThisHost;
-use crate::backend::{BackendChoice, Chosen, choose};
-use crate::console::{complain, internal, print};
 use crate::experiment::conformance::run::{self, Checks, Target};
 use crate::experiment::conformance::tap::{self, Checked};
-use crate::parse::{duration_in, pmu_version};
-use crate::strategy::{StrategyChoice, ready};
+use crate::setting::abilities::ThisHost;
+use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::parse::{duration_in, pmu_version};
+use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
+use crate::terminal::console::{complain, internal, print};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -6,11 +6,11 @@ use clap::Args;
 use results::error::{Error, Exit};
 use results::host::HostFs;
 
-use crate::abilities::ThisHost;
-use crate::console::{print, print_json};
-use crate::doctor::diagnose::diagnose;
-use crate::doctor::diagnosis::Limits;
-use crate::doctor::show;
+use crate::inspect::doctor::diagnose::diagnose;
+use crate::inspect::doctor::diagnosis::Limits;
+use crate::inspect::doctor::show;
+use crate::setting::abilities::ThisHost;
+use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -11,7 +11,7 @@ use results::export::{ALL, Format, export, left_out};
 use super::by_host;
 use super::files::{records, write};
 use super::values::one_of;
-use crate::console::{complain, internal, print, print_bytes};
+use crate::terminal::console::{complain, internal, print, print_bytes};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -11,10 +11,10 @@ use super::linux_guest::{self, GuestKind, LinuxGuestOptions};
 use super::measure::{Invocation, Wanted, measure};
 use super::nmi_latency::estimated;
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
-use crate::backend::Chosen;
+use crate::arms::linux::job::Kind;
 use crate::experiment::guest_stat::spec::{self, GuestStatSpec, MAX, MAX_LINUX};
-use crate::linux_arms::job::Kind;
-use crate::parse::number_in;
+use crate::setting::backend::Chosen;
+use crate::setting::parse::number_in;
 use crate::sys::interrupted;
 
 pub(super) const EXAMPLES: &str = "\

@@ -14,8 +14,8 @@ use results::table::layout::columns;
 
 use super::by_host;
 use super::options::SeriesOptions;
-use crate::console::{print, print_json};
-use crate::parse::{number_in, share};
+use crate::setting::parse::{number_in, share};
+use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -5,9 +5,9 @@ use results::error::Error;
 use results::export;
 use results::write::{OutputFolder, now_unix, time_stamp};
 
-use crate::console::{complain, internal};
-use crate::fold::arm::ArmFold;
-use crate::rounds::run::Finished;
+use crate::arms::fold::arm::ArmFold;
+use crate::arms::rounds::run::Finished;
+use crate::terminal::console::{complain, internal};
 
 /// The name of an experiment's files, without extension.
 fn stem(document: &Document, opened_unix: u64) -> String {

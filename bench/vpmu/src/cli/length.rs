@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::options::ArmsOptions;
+use crate::arms::rounds::spec::{CommonSpec, OPEN_ENDED};
 use crate::experiment::nmi_latency::spec::{LONGEST, ROUNDS};
-use crate::parse::{number_in, share};
-use crate::rounds::spec::{CommonSpec, OPEN_ENDED};
+use crate::setting::parse::{number_in, share};
 
 /// Bound on a run that ends when its figures are sure.
 const LONGEST_SURE: Duration = Duration::from_secs(600);

@@ -10,12 +10,12 @@ use vmm::kvm::Cpu;
 
 use super::options::CountersOptions;
 use super::run::environ;
-use crate::linux::job;
-use crate::linux::load::Load;
-use crate::linux::place::Placed;
-use crate::linux::spec::{LinuxSpec, TIME_LIMIT};
-use crate::machine::MachineSpec;
-use crate::parse::{duration_in, folder, number_in, size_in};
+use crate::arms::linux_boot::job;
+use crate::arms::linux_boot::load::Load;
+use crate::arms::linux_boot::place::Placed;
+use crate::arms::linux_boot::spec::{LinuxSpec, TIME_LIMIT};
+use crate::arms::machine::MachineSpec;
+use crate::setting::parse::{duration_in, folder, number_in, size_in};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

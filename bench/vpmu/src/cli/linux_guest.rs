@@ -8,9 +8,9 @@ use results::error::Error;
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 
 use super::linux::CpuArg;
-use crate::linux_arms::job::{Kind, LinuxJob};
-use crate::linux_arms::spec::{MEMORY, PerfGuest};
-use crate::parse::size_in;
+use crate::arms::linux::job::{Kind, LinuxJob};
+use crate::arms::linux::spec::{MEMORY, PerfGuest};
+use crate::setting::parse::size_in;
 
 /// The guest of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

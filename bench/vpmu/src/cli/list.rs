@@ -14,9 +14,9 @@ use results::table::fold::wrapped;
 use results::table::layout::{columns, time};
 use serde::Serialize;
 
-use crate::catalog;
-use crate::console::{print, print_json};
-use crate::parse::{most_like, suggestion};
+use crate::cli::catalog;
+use crate::setting::parse::{most_like, suggestion};
+use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

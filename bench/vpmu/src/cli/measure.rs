@@ -15,19 +15,19 @@ use vmm::kvm::{Host, KvmError};
 use super::baseline::Baseline;
 use super::kept::Kept;
 use super::options::ResultOptions;
-use crate::abilities::ThisHost;
-use crate::arm::runner::ArmRunner;
-use crate::arm::sim::{self as simulated, SimRunner};
-use crate::backend::{BackendChoice, Chosen, choose};
-use crate::claim::{self, Claim, free_last};
-use crate::console::{complain, internal, print};
-use crate::linux_arms::job::LinuxJob;
-use crate::progress;
-use crate::rounds::pin::usable_cpus;
-use crate::rounds::plan::Plan;
-use crate::rounds::run::{self as rounds, Context, Finished};
-use crate::strategy::refuse_modelled;
+use crate::arms::arm::runner::ArmRunner;
+use crate::arms::arm::sim::{self as simulated, SimRunner};
+use crate::arms::linux::job::LinuxJob;
+use crate::arms::rounds::pin::usable_cpus;
+use crate::arms::rounds::plan::Plan;
+use crate::arms::rounds::run::{self as rounds, Context, Finished};
+use crate::setting::abilities::ThisHost;
+use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::claim::{self, Claim, free_last};
+use crate::setting::strategy::refuse_modelled;
 use crate::sys;
+use crate::terminal::console::{complain, internal, print};
+use crate::terminal::progress;
 
 /// How the process was started.
 #[derive(Clone, Debug)]
@@ -288,7 +288,7 @@ fn verdict(document: &Document) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rounds::mock;
+    use crate::arms::rounds::mock;
 
     #[test]
     fn an_option_that_a_simulation_lacks_is_not_at_fault_where_none_was_asked_for() {

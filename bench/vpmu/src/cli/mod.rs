@@ -7,6 +7,7 @@ pub mod app;
 pub mod baseline;
 mod by_host;
 pub mod calibrate;
+pub mod catalog;
 pub mod compare;
 pub mod conformance;
 pub mod described;

@@ -10,14 +10,14 @@ use super::length::LengthOptions;
 use super::linux_guest::{self, GuestKind, LinuxGuestOptions};
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
-use crate::arm::sim::DEFAULT_MODEL;
-use crate::backend::{BackendChoice, Chosen};
+use crate::arms::arm::sim::DEFAULT_MODEL;
+use crate::arms::linux::job::{Kind, LinuxJob};
+use crate::arms::rounds::plan::Plan;
+use crate::arms::rounds::spec::CommonSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::linux_arms::job::{Kind, LinuxJob};
-use crate::parse::number_in;
-use crate::rounds::plan::Plan;
-use crate::rounds::spec::CommonSpec;
-use crate::workload::Workload;
+use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::parse::number_in;
+use crate::setting::workload::Workload;
 use results::error::{Error, Exit};
 
 /// Examples of the main job.

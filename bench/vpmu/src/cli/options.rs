@@ -8,11 +8,11 @@ use host_pmu::backend::BackendKey;
 use results::compare::Statistic;
 
 use super::values::one_of;
-use crate::backend::BackendChoice;
-use crate::parse::{duration_in, folder, number_in, pmu_version};
-use crate::rounds::pin::PinChoice;
-use crate::rounds::spec::CommonSpec;
-use crate::strategy::StrategyChoice;
+use crate::arms::rounds::pin::PinChoice;
+use crate::arms::rounds::spec::CommonSpec;
+use crate::setting::backend::BackendChoice;
+use crate::setting::parse::{duration_in, folder, number_in, pmu_version};
+use crate::setting::strategy::StrategyChoice;
 
 /// Most vCPUs a payload has room for; KVM's own limit is checked when the VM is made.
 const MAX_VCPUS: u64 = guest::abi::MAX_VCPUS as u64;

@@ -14,14 +14,14 @@ use super::measure::Invocation;
 use super::options::CountersOptions;
 use super::run::RunArgs;
 use super::sampling::SamplingOptions;
+use crate::arms::rounds::spec::CommonSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::parse::{bytes_in, duration_in, number_in};
-use crate::record::guests;
-use crate::record::layout::As;
-use crate::record::spec::RecordSpec;
-use crate::rounds::spec::CommonSpec;
-use crate::sampled::guest::{GuestSpec, PayloadSpec};
-use crate::workload::Workload;
+use crate::inspect::record::guests;
+use crate::inspect::record::layout::As;
+use crate::inspect::record::spec::RecordSpec;
+use crate::inspect::sampled::guest::{GuestSpec, PayloadSpec};
+use crate::setting::parse::{bytes_in, duration_in, number_in};
+use crate::setting::workload::Workload;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

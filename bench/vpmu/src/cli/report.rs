@@ -16,14 +16,14 @@ use results::table::layout::plural;
 
 use super::by_host;
 use super::files::{records, write};
-use crate::console::{complain, print};
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
-use crate::record::nmis::Nmis;
-use crate::record::profile::{FEWER, MOST_MADE};
-use crate::record::spec::PIPED;
-use crate::record::{firefox, flame, profile};
-use crate::tool;
+use crate::inspect::record::nmis::Nmis;
+use crate::inspect::record::profile::{FEWER, MOST_MADE};
+use crate::inspect::record::spec::PIPED;
+use crate::inspect::record::{firefox, flame, profile};
+use crate::setting::tool;
+use crate::terminal::console::{complain, print};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -13,7 +13,6 @@ use triage::practice::document::Figure;
 
 use super::triage::place;
 use super::workload::cpus;
-use crate::console::{complain, internal, print, print_json};
 use crate::experiment::reproduce::compression;
 use crate::experiment::reproduce::compression::document::LEVELS;
 use crate::experiment::reproduce::compression::measure::{self, CompressionSpec, HERTZ, MOST_DEPTH};
@@ -21,8 +20,10 @@ use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
 use crate::experiment::reproduce::measured;
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::show;
-use crate::parse::number_in;
-use crate::{progress, sys};
+use crate::setting::parse::number_in;
+use crate::sys;
+use crate::terminal::console::{complain, internal, print, print_json};
+use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

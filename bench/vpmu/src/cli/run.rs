@@ -10,12 +10,12 @@ use vmm::machine::Cpu;
 use vmm::machine::image::Rdpmc;
 
 use super::options::CountersOptions;
-use crate::abilities::ThisHost;
-use crate::backend::choose;
-use crate::machine::MachineSpec;
-use crate::parse::{duration_in, number_in, size_in};
-use crate::run;
-use crate::run::spec::RunSpec;
+use crate::arms::machine::MachineSpec;
+use crate::inspect::run;
+use crate::inspect::run::spec::RunSpec;
+use crate::setting::abilities::ThisHost;
+use crate::setting::backend::choose;
+use crate::setting::parse::{duration_in, number_in, size_in};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

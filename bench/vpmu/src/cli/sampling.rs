@@ -5,7 +5,7 @@ use host_pmu::sampler::{Rate, SampledEvent};
 use results::error::Error;
 use vmm::sample::Event;
 
-use crate::parse::{number_in, suggestion};
+use crate::setting::parse::{number_in, suggestion};
 
 /// By what, and how often, a guest is sampled.
 #[derive(Clone, Debug, Args)]

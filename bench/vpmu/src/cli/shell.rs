@@ -6,8 +6,8 @@ use clap::{Args, Command};
 use results::error::{Error, Exit};
 use results::write::replace;
 
-use crate::console::{complain, internal, print};
-use crate::parse::folder;
+use crate::setting::parse::folder;
+use crate::terminal::console::{complain, internal, print};
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

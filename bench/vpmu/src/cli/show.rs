@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use results::error::{Error, Exit};
 use serde_json::json;
 
-use crate::catalog::{self, Item};
-use crate::console::{internal, print, print_json};
+use crate::cli::catalog::{self, Item};
+use crate::terminal::console::{internal, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

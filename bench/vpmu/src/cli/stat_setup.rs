@@ -14,13 +14,13 @@ use stat_setup::outcome::Outcome;
 use super::baseline::{Baseline, BaselineOptions};
 use super::measure::Invocation;
 use super::options::ResultOptions;
-use crate::console::{complain, internal, print};
 use crate::experiment::stat_setup::document::{Document, EventResult};
 use crate::experiment::stat_setup::spec::{self, NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{once, run as experiment, show};
-use crate::parse::{duration_in, number_in};
-use crate::progress;
+use crate::setting::parse::{duration_in, number_in};
 use crate::sys;
+use crate::terminal::console::{complain, internal, print};
+use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -8,7 +8,6 @@ use clap::Args;
 use results::error::{Error, Exit};
 use results::table::layout::columns;
 
-use crate::console::{complain, internal, print};
 use crate::experiment::sweep::front;
 use crate::experiment::sweep::grid::{Grid, Seeds};
 use crate::experiment::sweep::pareto::{self, By};
@@ -16,9 +15,10 @@ use crate::experiment::sweep::point::GridPoint;
 use crate::experiment::sweep::simulate::Simulator;
 use crate::experiment::sweep::store::{self, Found, Store};
 use crate::experiment::sweep::{run as sweep, show};
-use crate::parse::{folder, number_in};
-use crate::progress;
+use crate::setting::parse::{folder, number_in};
 use crate::sys;
+use crate::terminal::console::{complain, internal, print};
+use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -8,9 +8,9 @@ use results::error::{Error, Exit};
 
 use super::record::RecordedGuest;
 use super::sampling::SamplingOptions;
-use crate::parse::{duration_in, number_in};
-use crate::top::guests;
-use crate::top::spec::TopSpec;
+use crate::inspect::top::guests;
+use crate::inspect::top::spec::TopSpec;
+use crate::setting::parse::{duration_in, number_in};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

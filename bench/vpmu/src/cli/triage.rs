@@ -17,10 +17,11 @@ use triage::workloads::{WITH_BOTTLENECK, Workload};
 use super::files::write_to;
 use super::values::one_of;
 use super::workload::{cpus, threads};
-use crate::console::{internal, print};
-use crate::parse::{duration_in, number_in};
-use crate::tool::VERSION;
-use crate::{progress, sys};
+use crate::setting::parse::{duration_in, number_in};
+use crate::setting::tool::VERSION;
+use crate::sys;
+use crate::terminal::console::{internal, print};
+use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -83,7 +84,7 @@ pub struct TriageArgs {
 
 fn event(name: &str) -> Result<&'static Event, String> {
     let names: Vec<&str> = ALL.iter().map(|event| event.name).collect();
-    Event::named(name).ok_or_else(|| crate::parse::suggestion(name, &names, ""))
+    Event::named(name).ok_or_else(|| crate::setting::parse::suggestion(name, &names, ""))
 }
 
 /// Where workloads run.

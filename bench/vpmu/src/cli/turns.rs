@@ -7,11 +7,11 @@ use results::host::{HostFacts, HostFs};
 use super::measure::{Claiming, Ready, named_model, ready};
 use super::nmi_latency::{SamplingOptions, with_samples};
 use super::options::{ArmsOptions, HostOptions};
-use crate::backend::Chosen;
-use crate::console::internal;
 use crate::experiment::ab::child::{Streams, serve};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::setting::backend::Chosen;
 use crate::sys;
+use crate::terminal::console::internal;
 
 /// Rounds of a session at most; the parent ends it.
 const ENDLESS: u64 = u64::MAX;

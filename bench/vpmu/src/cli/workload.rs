@@ -11,8 +11,8 @@ use triage::workloads::{ALL, Workload};
 
 use super::measure::usable;
 use super::values::one_of;
-use crate::console::{print, print_json};
-use crate::parse::{duration_in, number_in};
+use crate::setting::parse::{duration_in, number_in};
+use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::fleet::trust::Trust;
-use crate::parse;
+use crate::campaign::trust::Trust;
+use crate::setting::parse;
 
 pub(in crate::cli) const EXAMPLES: &str = "\
 Examples:

@@ -8,7 +8,7 @@ mod submit;
 
 use results::error::{Error, Exit};
 
-use crate::console::print;
+use crate::terminal::console::print;
 
 pub(super) use self::args::EXAMPLES;
 pub use self::args::FleetArgs;

@@ -11,14 +11,16 @@ use results::write::{append, now_unix};
 
 use super::args::{ElementArgs, On, SubmitArgs};
 use super::planned::{Check, planned};
-use crate::console::{complain, internal, print};
-use crate::fleet::element::Element;
-use crate::fleet::folder::Folder;
-use crate::fleet::plan::{Plan, Target, refused};
-use crate::fleet::standing::{Standing, State};
-use crate::fleet::submission::{self, Terms};
-use crate::fleet::{attempt, local, on_slurm};
-use crate::{parse, process, progress, sys};
+use crate::campaign::element::Element;
+use crate::campaign::folder::Folder;
+use crate::campaign::plan::{Plan, Target, refused};
+use crate::campaign::standing::{Standing, State};
+use crate::campaign::submission::{self, Terms};
+use crate::campaign::{attempt, local, on_slurm};
+use crate::setting::{parse, process};
+use crate::sys;
+use crate::terminal::console::{complain, internal, print};
+use crate::terminal::progress;
 
 /// Submits what is due. The campaign's folder, and false if it was interrupted.
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {

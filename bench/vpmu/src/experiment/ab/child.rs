@@ -7,10 +7,10 @@ use std::time::Instant;
 use results::error::{Error, Exit};
 
 use super::protocol::{self, Answer, Ask, End, Figures, Hello, PROTOCOL, TurnArm};
-use crate::arm::runner::ArmRunner;
-use crate::rounds::experiment::{Experiment, Round, TurnEnd};
-use crate::rounds::plan::Plan;
-use crate::tool;
+use crate::arms::arm::runner::ArmRunner;
+use crate::arms::rounds::experiment::{Experiment, Round, TurnEnd};
+use crate::arms::rounds::plan::Plan;
+use crate::setting::tool;
 
 /// The streams to the parent.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Side<'_> {
     /// Lists what makes figures doubtful, by arm.
     fn doubts(&self) -> Vec<String> {
         let mut found = Vec::new();
-        for arm in self.experiment.folds().map(crate::fold::arm::ArmFold::result) {
+        for arm in self.experiment.folds().map(crate::arms::fold::arm::ArmFold::result) {
             found.extend(arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}", arm.name)));
             found.extend(arm.incomplete.iter().map(|why| format!("{}: {why}", arm.name)));
         }
@@ -150,9 +150,9 @@ impl Side<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arm::sim::{self, SimRunner};
+    use crate::arms::arm::sim::{self, SimRunner};
+    use crate::arms::rounds::spec::CommonSpec;
     use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-    use crate::rounds::spec::CommonSpec;
 
     /// Answers of a simulated side to these lines, and how it ended.
     fn served(lines: &str) -> (Vec<Answer>, Result<Exit, Error>) {

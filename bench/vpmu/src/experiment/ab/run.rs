@@ -18,11 +18,11 @@ use super::sides::{Both, check_sides, paired};
 use super::spec::AbSpec;
 use super::turns::{AbArm, AbRound, AbTurn};
 use super::verdict;
-use crate::claim::{self, Claim};
-use crate::console::complain;
-use crate::progress::Progress;
-use crate::rounds::schedule::Schedule;
-use crate::tool;
+use crate::arms::rounds::schedule::Schedule;
+use crate::setting::claim::{self, Claim};
+use crate::setting::tool;
+use crate::terminal::console::complain;
+use crate::terminal::progress::Progress;
 
 /// Fewest rounds of a session.
 const LEAST: u64 = 2;

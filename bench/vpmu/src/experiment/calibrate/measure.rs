@@ -9,12 +9,12 @@ use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
 use host_pmu::stats::{OpKind, OpStats};
 use vmm::outcome::RunOutcome;
 
-use crate::arm::runner::{Arm, ArmRunner, Turn};
+use crate::arms::arm::runner::{Arm, ArmRunner, Turn};
+use crate::arms::fold::arm::{ArmFold, Place};
+use crate::arms::rounds::plan::Plan;
+use crate::arms::rounds::schedule::Schedule;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::fold::arm::{ArmFold, Place};
-use crate::progress::Progress;
-use crate::rounds::plan::Plan;
-use crate::rounds::schedule::Schedule;
+use crate::terminal::progress::Progress;
 use results::document::{self, ArmKind};
 use results::error::{Error, Exit};
 use results::metric::Metric;

@@ -6,11 +6,11 @@ use host_pmu::backend::UnknownBackend;
 
 use guest::abi::FLAG_TIME_LOOP;
 
-use crate::backend::Chosen;
+use crate::arms::rounds::plan::Plan;
+use crate::arms::rounds::spec::CommonSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::rounds::plan::Plan;
-use crate::rounds::spec::CommonSpec;
-use crate::strategy::StrategyChoice;
+use crate::setting::backend::Chosen;
+use crate::setting::strategy::StrategyChoice;
 use results::error::Error;
 
 /// Parameters of a calibration.

@@ -5,8 +5,8 @@ use sim::model::Model;
 use super::fit::fit;
 use super::measure::{Job, Measured, run};
 use super::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
-use crate::arm::sim::{self as simulated, SimRunner, model_text};
-use crate::progress::Silent;
+use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
+use crate::terminal::progress::Silent;
 
 /// Guests on a simulated host with these constants, measured as real ones are.
 fn measured(model: &Model) -> (CalibrateSpec, Vec<Measured>) {

@@ -13,7 +13,7 @@ use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{CounterSource, Cpu, Plan};
 
 use super::tap::{Checked, Run};
-use crate::arm::launch::refused;
+use crate::arms::arm::launch::refused;
 use results::error::{Error, Exit};
 use results::host::{HostFs, kvm_arm};
 

@@ -6,11 +6,11 @@ use arch_pmu::spec::Vendor;
 use guest::abi::{EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
 use vmm::boot::layout::MAX_LOG;
 
-use crate::backend::Chosen;
-use crate::rounds::plan::{GuestTask, Plan};
-use crate::rounds::spec::CommonSpec;
-use crate::strategy::StrategyChoice;
-use crate::workload::{EventSet, GuestWork, Workload, hardware_event};
+use crate::arms::rounds::plan::{GuestTask, Plan};
+use crate::arms::rounds::spec::CommonSpec;
+use crate::setting::backend::Chosen;
+use crate::setting::strategy::StrategyChoice;
+use crate::setting::workload::{EventSet, GuestWork, Workload, hardware_event};
 use results::document::{EventParameter, GUEST_STAT, SetUpParameters};
 use results::error::Error;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::backend::{Chosen, default_period};
-use crate::rounds::plan::{GuestTask, Plan};
-use crate::rounds::spec::CommonSpec;
-use crate::workload::{EventSet, GuestWork, Workload};
+use crate::arms::rounds::plan::{GuestTask, Plan};
+use crate::arms::rounds::spec::CommonSpec;
+use crate::setting::backend::{Chosen, default_period};
+use crate::setting::workload::{EventSet, GuestWork, Workload};
 use results::document::EventParameter;
 use results::error::Error;
 
@@ -87,9 +87,9 @@ mod tests {
     use host_pmu::backend::BackendKey;
 
     use super::*;
-    use crate::arm::runner::{ArmRunner as _, Turn};
-    use crate::arm::sim::{self, SimRunner};
-    use crate::strategy::StrategyChoice;
+    use crate::arms::arm::runner::{ArmRunner as _, Turn};
+    use crate::arms::arm::sim::{self, SimRunner};
+    use crate::setting::strategy::StrategyChoice;
     use results::document::ArmKind;
 
     fn plan(edit: impl FnOnce(&mut NmiLatencySpec)) -> Result<Plan, Error> {
@@ -135,8 +135,8 @@ mod tests {
             assert_eq!([rounds_per_guest(backend, None), rounds_per_guest(backend, Some(3))], [1, 3], "{backend}");
         }
         // A simulated arm has its host to itself.
-        let model = crate::arm::sim::model("clx-ap-watchdog-off").unwrap();
-        let plan = NmiLatencySpec::default().plan(&crate::arm::sim::chosen(&model, ""), None).unwrap();
+        let model = crate::arms::arm::sim::model("clx-ap-watchdog-off").unwrap();
+        let plan = NmiLatencySpec::default().plan(&crate::arms::arm::sim::chosen(&model, ""), None).unwrap();
         assert_eq!(plan.rounds_per_guest, 20);
     }
 

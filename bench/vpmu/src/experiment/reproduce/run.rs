@@ -5,7 +5,7 @@ use results::published::{Number, PUBLISHED, Reproduction, Row};
 use super::perf_stat::float;
 use super::simulated::FILTER;
 use super::{measured, perf_stat, simulated};
-use crate::console::internal;
+use crate::terminal::console::internal;
 use results::document::Document;
 use results::error::Error;
 

@@ -15,9 +15,9 @@ use sim::mediated::Mediated;
 use sim::model::Fitted;
 use sim::run::{Totals, run};
 
-use crate::arm::sim::model;
-use crate::console::internal;
-use crate::workload::EventSet;
+use crate::arms::arm::sim::model;
+use crate::setting::workload::EventSet;
+use crate::terminal::console::internal;
 use results::error::Error;
 
 /// perf's default multiplex interval.

@@ -4,7 +4,7 @@ use super::measured;
 use super::run::{Simulated, is_simulated, reproduce};
 use super::show::{markdown, text};
 use super::simulated::SEED;
-use crate::rounds::mock;
+use crate::arms::rounds::mock;
 use results::document::Document;
 
 fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
@@ -49,7 +49,7 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
 
 /// Published numbers that constants of a model were fitted to, from the model's own text.
 fn fitted_from(model: &str) -> Vec<(String, String)> {
-    let (text, _) = crate::arm::sim::model_text(model).unwrap();
+    let (text, _) = crate::arms::arm::sim::model_text(model).unwrap();
     let table: toml::Table = text.parse().unwrap();
     let text = |entry: &toml::Value, key: &str| entry[key].as_str().unwrap().to_owned();
     table["fitted"].as_array().unwrap().iter().map(|entry| (text(entry, "constant"), text(entry, "figure"))).collect()

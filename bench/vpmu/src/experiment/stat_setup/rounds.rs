@@ -13,7 +13,7 @@ use super::measure::{SetUpArm, Setting, TimedRound, ns, since};
 use super::peer::Rivals;
 use super::spec::StatSetupSpec;
 use super::steps::Steps;
-use crate::rounds::schedule::Schedule;
+use crate::arms::rounds::schedule::Schedule;
 use results::document::{Summary, Warning};
 use results::error::Error;
 

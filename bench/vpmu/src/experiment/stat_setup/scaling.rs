@@ -8,7 +8,7 @@ use super::document::Growth;
 use super::measure::{Setting, method, ns};
 use super::prepare::EventRequest;
 use super::steps::Steps;
-use crate::rounds::schedule::Schedule;
+use crate::arms::rounds::schedule::Schedule;
 use results::document::{ScalePoint, Summary};
 use results::error::Error;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cpu_list::CpuList;
 
-use crate::parse::suggestion;
+use crate::setting::parse::suggestion;
 use results::error::Error;
 
 /// The experiment's name in documents.

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::progress::Progress;
 use crate::sys;
+use crate::terminal::progress::Progress;
 use results::error::{Error, Exit};
 
 /// Progress of the experiment; Ctrl-C ends it between two steps.

@@ -9,9 +9,9 @@ use sim::model::Model;
 use super::axis::{Kept, axis, cost_axes, optional_axis, seed_axis, strategy_axis, time, whole};
 use super::grid::Grid;
 use super::point::{GridPoint, hash};
-use crate::arm::sim as simulated;
-use crate::backend::default_period;
-use crate::workload::Workload;
+use crate::arms::arm::sim as simulated;
+use crate::setting::backend::default_period;
+use crate::setting::workload::Workload;
 use results::error::Error;
 
 /// Maximum number of points of a grid.

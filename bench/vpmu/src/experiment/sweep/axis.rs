@@ -10,8 +10,8 @@ use sim::mediated::Mediated;
 use sim::model::Costs;
 
 use super::grid::Seeds;
-use crate::parse;
-use crate::strategy::{StrategyChoice, resolve};
+use crate::setting::parse;
+use crate::setting::strategy::{StrategyChoice, resolve};
 use results::document::StrategyParameter;
 use results::error::Error;
 

@@ -8,7 +8,7 @@ use results::write::replace;
 use super::pareto::Pareto;
 use super::show;
 use super::store;
-use crate::console::internal;
+use crate::terminal::console::internal;
 
 /// The table of the fronts as Markdown, beside [`store::FRONT`].
 pub const MARKDOWN: &str = "pareto.md";

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::console::internal;
-use crate::hash::sha256;
+use crate::setting::hash::sha256;
+use crate::terminal::console::internal;
 use results::error::Error;
 
 /// Schema of a line.

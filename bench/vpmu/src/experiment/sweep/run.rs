@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::point::{Entry, GridPoint, PointResult, StoredResult};
 use super::simulate::Simulator;
 use super::store::{Found, Store};
-use crate::progress::Progress;
+use crate::terminal::progress::Progress;
 use results::error::Error;
 
 /// State of a sweep at its end.

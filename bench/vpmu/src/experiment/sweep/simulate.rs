@@ -18,8 +18,8 @@ use sim::model::{CountBase, Model};
 use sim::run::{self, Totals};
 
 use super::point::{GridPoint, Latency, PerSample, PointResult, hash};
-use crate::console::internal;
-use crate::workload::Workload;
+use crate::setting::workload::Workload;
+use crate::terminal::console::internal;
 use results::error::Error;
 
 /// Hard limit of a guest: this multiple of its time limit, plus a minute.

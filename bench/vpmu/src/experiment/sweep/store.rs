@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::point::GridPoint;
-use crate::process;
+use crate::setting::process;
 use results::error::Error;
 use results::open;
 use results::write::Target;

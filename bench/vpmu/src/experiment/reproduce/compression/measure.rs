@@ -11,10 +11,10 @@ use results::error::{Error, Exit};
 
 use super::document::{Compression, FIGURE, Found, LEVELS, Mode, Quotient, Recorded, Recorder, Row, published};
 use super::guest::Guest;
-use crate::console::{complain, internal};
-use crate::machine;
-use crate::rounds::schedule::Schedule;
+use crate::arms::machine;
+use crate::arms::rounds::schedule::Schedule;
 use crate::sys;
+use crate::terminal::console::{complain, internal};
 
 /// Parameters of the measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use super::document::{Quotient, Recorder};
 use super::guest::Guest;
-use crate::console::{complain, internal};
-use crate::rounds::schedule::Schedule;
+use crate::arms::rounds::schedule::Schedule;
 use crate::sys;
+use crate::terminal::console::{complain, internal};
 
 /// Parameters of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,139 @@
+//! Starting guests on this host's KVM.
+
+use std::sync::Arc;
+
+use guest::abi::FLAG_TURNS;
+use vmm::kvm::{Host, KvmError};
+use vmm::machine::live;
+use vmm::machine::payload::{self, PayloadPlan};
+use vmm::machine::{self, CounterSource, MachineError};
+use vmm::outcome::RunOutcome;
+use vmm::sample::Sampling;
+
+use super::guest::GuestPlan;
+use super::runner::{LiveGuest, Opened, TurnOutcome};
+use crate::sys;
+use crate::terminal::console::internal;
+use results::error::Error;
+
+/// Reason why a guest was not run.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Host events hold the PMU that its mediated vPMU would take: they may be gone at the next turn.
+    PmuTaken(String),
+    /// Further runs are pointless.
+    Other(Error),
+}
+
+impl From<MachineError> for Failure {
+    fn from(error: MachineError) -> Self {
+        match error {
+            MachineError::Kvm(taken @ KvmError::PmuTaken) => Self::PmuTaken(taken.to_string()),
+            other => Self::Other(refused(other)),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::PmuTaken(why) => Self::host("cannot run a guest", why, ""),
+            Failure::Other(error) => error,
+        }
+    }
+}
+
+/// Runs the payload with `behind` its counters.
+pub(super) fn launch(
+    host: &Host,
+    guest: &GuestPlan,
+    behind: CounterSource,
+    samples: u64,
+) -> Result<RunOutcome, Failure> {
+    Ok(payload::run(host, guest::PMU_PAYLOAD, &plan(guest, behind, samples), sys::interrupted())?)
+}
+
+/// Runs the payload with `behind` its counters, recorded.
+pub(crate) fn recorded(
+    host: &Host,
+    guest: &GuestPlan,
+    behind: CounterSource,
+    samples: u64,
+    sampling: Arc<Sampling>,
+) -> Result<RunOutcome, Error> {
+    let mut plan = plan(guest, behind, samples);
+    plan.machine.sampling = Some(sampling);
+    payload::run(host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(refused)
+}
+
+/// Plans a run of `samples` samples.
+fn plan(guest: &GuestPlan, behind: CounterSource, samples: u64) -> PayloadPlan {
+    PayloadPlan {
+        machine: machine::Plan {
+            behind,
+            cpu: guest.cpu,
+            pmu: guest.pmu(),
+            vcpus: guest.vcpus as usize,
+            pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
+            time_limit: guest.hard_limit,
+            seccomp: guest.seccomp,
+            register_cost_ns: None,
+            sampling: None,
+        },
+        log_entries: guest.log_entries(samples),
+        boot: guest.boot_page(samples),
+    }
+}
+
+/// The error of a guest that has no result.
+pub(crate) fn refused(error: MachineError) -> Error {
+    match error {
+        MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
+        MachineError::Panicked(_) => internal(&error.to_string(), ""),
+        other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
+    }
+}
+
+/// A guest on this host's KVM that lives over several turns.
+#[derive(Debug)]
+struct Live(live::LiveGuest);
+
+/// Starts a guest for turns of at most `samples` samples.
+pub(super) fn start(
+    host: &Arc<Host>,
+    guest: &GuestPlan,
+    behind: CounterSource,
+    samples: u64,
+) -> Result<Opened, Failure> {
+    let mut plan = plan(guest, behind, samples);
+    plan.boot.flags |= FLAG_TURNS;
+    let live = live::LiveGuest::start(host, guest::PMU_PAYLOAD, plan, sys::interrupted());
+    let (guest, opening) = live?;
+    Ok(Opened { guest: Box::new(Live(guest)), opening })
+}
+
+impl LiveGuest for Live {
+    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
+        let run = self.0.turn(samples, sys::interrupted()).map_err(refused)?;
+        let probes = run.vcpus.iter().filter_map(|vcpu| vcpu.probe_ns);
+        let (sum, count) = probes.fold((0.0, 0.0), |(sum, count), ns| (sum + ns as f64, count + 1.0));
+        let probe_ns = (count > 0.0).then(|| sum / count);
+        Ok(TurnOutcome { run, probe_ns, linux: None })
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        self.0.finish(sys::interrupted()).map_err(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_bug_and_no_fault_of_the_host() {
+        let code = |error| refused(error).exit.code();
+        assert_eq!(code(MachineError::Panicked("a vCPU's thread")), 70);
+        assert_eq!(code(MachineError::Host("no memory".to_owned())), 4);
+    }
+}

@@ -1,0 +1,294 @@
+//! Arms on a simulated host: the same vPMU, strategies and result document as on KVM, without KVM.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use arch_pmu::spec::Vendor;
+use guest::abi::FLAG_TURNS;
+use host_pmu::backend::BackendKey;
+use host_pmu::strategy::Strategy;
+use sim::guest::{GuestOutcome, Timer};
+use sim::host::{self, CounterSource};
+use sim::mediated::Mediated;
+use sim::model::{CountBase, EMBEDDED, Model};
+use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+
+use super::guest::GuestPlan;
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use crate::setting::backend::Chosen;
+use crate::setting::parse::suggestion;
+use results::document::ArmKind;
+use results::error::Error;
+use results::host::HostFacts;
+
+/// Largest model file.
+const MAX_MODEL: u64 = 256 << 10;
+/// The default model.
+pub const DEFAULT_MODEL: &str = "development-host";
+
+/// Reads the embedded model `name`, or the one in the .toml file of that path.
+///
+/// # Errors
+/// Exit 2, with the key that is wrong.
+pub fn model(name: &str) -> Result<Model, Error> {
+    model_text(name).map(|(_, model)| model)
+}
+
+/// Checks the name of an embedded model, and leaves a file to where it is.
+///
+/// # Errors
+/// Exit 2 for a name that is none.
+pub fn check_name(name: &str) -> Result<(), Error> {
+    if is_file(name) { Ok(()) } else { model(name).map(drop) }
+}
+
+fn is_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "toml")
+}
+
+/// Reads the model with its text.
+///
+/// # Errors
+/// Exit 2, with the key that is wrong.
+pub fn model_text(name: &str) -> Result<(String, Model), Error> {
+    let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
+    if !is_file(name) {
+        let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
+            let known = EMBEDDED.map(|(known, _)| known);
+            return Err(Error::usage(
+                format!("no model '{name}'"),
+                "",
+                suggestion(name, &known, ", and files ending in .toml"),
+            ));
+        };
+        let model = Model::embedded(name).map_err(|error| refuse(error.to_string()))?;
+        return Ok(((*text).to_owned(), model));
+    }
+    let mut text = String::new();
+    std::fs::File::open(name)
+        .and_then(|file| file.take(MAX_MODEL + 1).read_to_string(&mut text))
+        .map_err(|error| refuse(format!("{name}: {error}")))?;
+    if text.len() as u64 > MAX_MODEL {
+        return Err(refuse(format!("{name}: larger than {MAX_MODEL} bytes")));
+    }
+    let model = Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))?;
+    Ok((text, model))
+}
+
+/// Checks that the model's host can have each of these strategies.
+///
+/// # Errors
+/// Exit 2 for a mediated PMU on a host that has none to give away.
+pub fn check_strategies<'a>(model: &Model, mut names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    let why = match (model.base, &model.costs.mediated) {
+        (CountBase::Exits, _) => "its events count exits, and no counter of a PMU does",
+        (_, None) => {
+            "it has neither cost.pmu-switch nor cost.register: its host has no PMU, or what it costs is not known"
+        }
+        (_, Some(_)) => return Ok(()),
+    };
+    match names.find_map(Mediated::named) {
+        Some(kind) => Err(Error::usage(
+            format!("model {} cannot have strategy {}", model.name, kind.name),
+            why,
+            "take model spr-2026, or one of your own with both costs",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Returns the backend that a plan for a simulated host is made with: the events of its model.
+#[must_use]
+pub fn chosen(model: &Model, why: &str) -> Chosen {
+    let backend = match model.base {
+        CountBase::GuestTime => BackendKey::Hardware,
+        CountBase::ThreadTime => BackendKey::CpuClock,
+        CountBase::Exits => BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() },
+    };
+    // Each simulated arm has a host to itself.
+    Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false }
+}
+
+/// Returns the facts of a simulated host; none are this host's.
+#[must_use]
+pub fn facts(model: &Model) -> HostFacts {
+    HostFacts { class: format!("simulated (model {})", model.name), ..HostFacts::default() }
+}
+
+/// Simulates arms.
+#[derive(Clone, Debug)]
+pub struct SimRunner {
+    model: Model,
+    guest: GuestPlan,
+    /// Counts per millisecond of the floor, where the arms beside it count no clock.
+    paced: Option<u64>,
+    seed: u64,
+}
+
+impl SimRunner {
+    /// Creates it for guests of this configuration. `period` is that of the strategies' arms, `seed` that of the simulated hosts.
+    ///
+    /// # Errors
+    /// Exit 2 for parameters that a simulated host does not have.
+    pub fn new(model: Model, guest: &GuestPlan, period: u64, seed: u64) -> Result<Self, Error> {
+        if !guest.pin.is_empty() {
+            return Err(Error::usage(
+                "--pin is not supported by a simulated host",
+                "each vCPU has its own CPU",
+                "leave it out",
+            ));
+        }
+        if guest.cpu.vendor() != Vendor::Intel {
+            return Err(Error::usage(
+                format!("--cpu {} is not supported by a simulated host", guest.cpu.name()),
+                "the simulated guest's driver is Intel's",
+                "use --cpu clx, or a backend of this host",
+            ));
+        }
+        let paced = (model.base == CountBase::Exits).then_some(period);
+        Ok(Self { model, guest: guest.clone(), paced, seed })
+    }
+}
+
+impl ArmRunner for SimRunner {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        match arm.kind {
+            ArmKind::Kvm => Err("a simulated host has no KVM of its own".to_owned()),
+            ArmKind::Strategy | ArmKind::Floor => Ok(()),
+        }
+    }
+
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
+        let number = turn.index << 1 | u64::from(turn.warmup);
+        let left = host::run(&self.model, &self.plan(arm, turn.samples)?, number);
+        Ok(outcome(left, self.model.tsc_khz))
+    }
+
+    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Opened, Error> {
+        let mut plan = self.plan(arm, samples)?;
+        plan.boot.flags |= FLAG_TURNS;
+        // The guests of one number meet the same random numbers.
+        let (host, opening) = host::start(&self.model, &plan, number << 1);
+        let tsc_khz = self.model.tsc_khz;
+        let opening = Some(outcome(opening, tsc_khz)).filter(|opening| opening.end.is_complete());
+        Ok(Opened { guest: Box::new(Live { host, tsc_khz, failed: opening.is_none() }), opening })
+    }
+}
+
+impl SimRunner {
+    /// Plans a host with this arm's guest.
+    fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
+        let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
+        let behind = match (&arm.definition, arm.kind) {
+            (_, ArmKind::Floor | ArmKind::Kvm) => {
+                self.paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
+            }
+            (Some(text), _) => {
+                CounterSource::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?)
+            }
+            (None, _) => match Mediated::named(&arm.strategy) {
+                Some(kind) => CounterSource::Mediated(kind),
+                None => {
+                    CounterSource::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?)
+                }
+            },
+        };
+        let mut boot = self.guest.boot_page(samples);
+        boot.log_capacity = self.guest.log_entries(samples);
+        Ok(host::Plan {
+            behind,
+            pmu: self.guest.intel_pmu(),
+            vcpus: self.guest.vcpus,
+            cpus: self.guest.vcpus,
+            boot,
+            timer: Timer::Periodic,
+            limit_ns: u64::try_from(self.guest.hard_limit.as_nanos()).unwrap_or(u64::MAX),
+            seed: self.seed,
+        })
+    }
+}
+
+/// A simulated guest that takes its samples turn by turn.
+struct Live {
+    host: Box<dyn host::Live>,
+    tsc_khz: u64,
+    /// A guest that timed out is gone.
+    failed: bool,
+}
+
+impl LiveGuest for Live {
+    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
+        if self.failed {
+            return Ok(TurnOutcome { run: nothing(End::TimedOut), probe_ns: None, linux: None });
+        }
+        let run = outcome(self.host.turn(samples), self.tsc_khz);
+        self.failed = !run.end.is_complete();
+        Ok(TurnOutcome { run, probe_ns: None, linux: None })
+    }
+
+    fn close(mut self: Box<Self>) -> Result<RunOutcome, Error> {
+        Ok(if self.failed { nothing(End::Stopped) } else { outcome(self.host.finish(), self.tsc_khz) })
+    }
+}
+
+fn nothing(end: End) -> RunOutcome {
+    RunOutcome { end, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO }
+}
+
+fn outcome(left: Vec<GuestOutcome>, tsc_khz: u64) -> RunOutcome {
+    let virtual_ns = left.iter().map(|guest| guest.ns).max().unwrap_or(0);
+    let vcpus: Vec<_> = left.into_iter().map(|guest| vcpu(guest, tsc_khz)).collect();
+    let end = vcpus.iter().map(|vcpu| vcpu.end.clone()).find(|end| !end.is_complete()).unwrap_or(End::Done);
+    RunOutcome { end, vcpus, wall: Duration::from_nanos(virtual_ns), start: Duration::ZERO }
+}
+
+fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
+    VcpuOutcome {
+        end: if guest.timed_out { End::TimedOut } else { End::Done },
+        report: Some(guest.report),
+        log: guest.log,
+        // The guest's TSC and the host's are the same here.
+        tsc: TscMap { khz: tsc_khz, offset: 0, uncertainty: 0 },
+        deliveries: guest.deliveries,
+        pmi: guest.side.pmi,
+        msr_exits: guest.side.msrs,
+        exit_path_ns: guest.side.exit_path_ns.into_histogram(),
+        host: guest.side.host,
+        held_at_tail_tick: guest.held_at_tail_tick,
+        phases: guest.side.phases,
+        probe_ns: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_models_are_bad_input_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("m.toml");
+        std::fs::write(&file, "name = 'x'").unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path.into_os_string().into_string().unwrap()
+        };
+        let (binary, huge) = (write("b.toml", b"name = '\xff'"), write("h.toml", &vec![b'#'; 300_000]));
+        for (name, needle) in [
+            (binary.as_str(), "UTF-8"),
+            (&huge, "larger than 262144"),
+            (dir.path().with_extension("toml").to_str().unwrap(), "No such file"),
+            ("no-such", "there are development-host"),
+            ("development-hots", "did you mean development-host?"),
+            ("/nonexistent/m.toml", "No such file"),
+            (file.to_str().unwrap(), "about: missing"),
+        ] {
+            let error = model(name).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle), "{error}");
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! One arm of the result, made from the outcomes of its runs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
+use hdrhistogram::Histogram;
+use host_pmu::stats::{OpKind, OpStats};
+use vmm::outcome::{End, MsrExits, RunOutcome, VcpuOutcome};
+
+use results::document::{
+    self, ArmKind, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost, encode, latency_histogram, merge,
+};
+use results::error::one_line;
+use results::export::hlog::Interval;
+use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL};
+
+use super::delivery::deliveries;
+use super::periods::Periods;
+use super::phases::PhaseFold;
+use super::units::{difference, ns, ticks_to_ns};
+use crate::arms::arm::runner::{Arm, LinuxTurn, Turn};
+
+/// Latencies of one round, or of all, by the metric's key.
+#[derive(Clone, Debug, Default)]
+struct Latencies(BTreeMap<&'static str, Histogram<u64>>);
+
+impl Latencies {
+    /// Returns the histogram of `metric`, to record in.
+    fn of(&mut self, metric: &Metric) -> &mut Histogram<u64> {
+        self.0.entry(metric.key).or_insert_with(latency_histogram)
+    }
+
+    /// Adds those of another round.
+    fn merge(&mut self, other: &Self) {
+        for (key, histogram) in &other.0 {
+            merge(self.0.entry(key).or_insert_with(latency_histogram), histogram);
+        }
+    }
+
+    /// Returns the first of `metrics` that has values; else an empty histogram.
+    fn first(&self, metrics: &[&Metric]) -> Histogram<u64> {
+        let mut found = metrics.iter().filter_map(|metric| self.0.get(metric.key));
+        found.find(|histogram| !histogram.is_empty()).cloned().unwrap_or_else(latency_histogram)
+    }
+
+    /// Returns a summary for each metric that has values.
+    fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
+        let summaries = self.0.iter().filter_map(|(&key, histogram)| Some((key.to_owned(), summary(histogram)?)));
+        summaries.collect()
+    }
+}
+
+/// Units of work and the time they took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    ns: u64,
+    units: u64,
+}
+
+impl Work {
+    /// Adds a guest's, from TSC `begin` to `end`.
+    fn add(&mut self, begin: u64, end: u64, units: u64, khz: u64) {
+        self.ns = self.ns.saturating_add(ticks_to_ns(end.saturating_sub(begin), khz));
+        self.units = self.units.saturating_add(units);
+    }
+}
+
+/// Collects one arm's rounds.
+#[derive(Debug)]
+pub struct ArmFold {
+    result: document::Arm,
+    all: Latencies,
+    ops: OpStats,
+    msrs: BTreeMap<u32, MsrCount>,
+    phases: PhaseFold,
+    held_ns: u64,
+    time_ns: u64,
+    baseline: Work,
+    measured: Work,
+    /// Start of a guest that lives over several rounds, until the first of them.
+    guest_start_ns: Option<u64>,
+    intervals: Vec<Interval>,
+    /// `None` if the guest moves its periods.
+    periods: Option<Periods>,
+    pairs_deliveries: bool,
+}
+
+/// Position of a run in the experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The run.
+    pub turn: Turn,
+    /// Its start after the experiment's.
+    pub started: Duration,
+    /// Number of the arm's guest, if guests live over several runs.
+    pub guest: Option<u64>,
+    /// Time of the throughput probe just before it.
+    pub probe_ns: Option<f64>,
+}
+
+impl ArmFold {
+    /// Creates an arm without rounds. `stand_in`: whether its backend is a stand-in.
+    #[must_use]
+    pub fn new(arm: &Arm, stand_in: bool) -> Self {
+        Self {
+            result: empty(arm, stand_in),
+            all: Latencies::default(),
+            ops: OpStats::default(),
+            msrs: BTreeMap::new(),
+            phases: PhaseFold::default(),
+            held_ns: 0,
+            time_ns: 0,
+            baseline: Work::default(),
+            measured: Work::default(),
+            guest_start_ns: None,
+            intervals: Vec::new(),
+            periods: None,
+            pairs_deliveries: true,
+        }
+    }
+
+    /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor: its counters are the
+    /// TSC, which advances while the vCPU thread has no CPU.
+    #[must_use]
+    pub fn with_fixed_periods(mut self, fixed: bool) -> Self {
+        self.periods = (fixed && self.result.kind != ArmKind::Floor).then(Periods::default);
+        self
+    }
+
+    /// Records that the arm cannot run here.
+    pub fn not_available(&mut self, why: &str) {
+        self.result.not_available = Some(one_line(why));
+    }
+
+    /// Records a reason for incomplete figures beyond those of the rounds.
+    pub fn incomplete(&mut self, why: &str) {
+        self.result.incomplete.push(one_line(why));
+    }
+
+    /// Latencies of finished rounds, in order of time.
+    #[must_use]
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals
+    }
+
+    /// Returns whether every round so far is complete.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.result.incomplete.is_empty()
+    }
+
+    /// Declares that its guests' log has no times of the host's clock: no delivery is paired with its handler.
+    #[must_use]
+    pub const fn without_deliveries(mut self) -> Self {
+        self.pairs_deliveries = false;
+        self
+    }
+
+    /// Adds a finished round.
+    pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
+        self.add_turn(place, outcome, None);
+    }
+
+    /// Adds a finished turn, with what a Linux guest left.
+    pub fn add_turn(&mut self, place: Place, outcome: &RunOutcome, linux: Option<&LinuxTurn>) {
+        let mut latencies = Latencies::default();
+        if let Some(LinuxTurn { left, set_up_ns }) = linux {
+            self.result.own.linux.get_or_insert_default().add(left);
+            for &ns in set_up_ns {
+                latencies.of(&SET_UP).saturating_record(ns.max(1));
+            }
+        }
+        let before = (self.result.own.overflows, self.result.own.nmis, self.ops.count(OpKind::Open));
+        let mut lost = Some(0_u64);
+        let mut held_at_end = 0_u64;
+        let mut tail: Vec<u64> = Vec::new();
+        if let Some(periods) = &mut self.periods {
+            periods.begin(place.guest);
+            outcome.vcpus.iter().enumerate().for_each(|(index, vcpu)| periods.add(index, vcpu));
+        }
+        for (index, vcpu) in outcome.vcpus.iter().enumerate() {
+            let who = format!("round {}, vCPU {index}", place.turn.index);
+            let vcpu_lost = self.add_vcpu(&who, vcpu, &mut latencies);
+            lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b.unsigned_abs()));
+            held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
+            add_each(&mut tail, &vcpu.held_at_tail_tick);
+        }
+        if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
+            self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
+        }
+        if place.guest.is_none() {
+            self.note_held(held_at_end, &tail);
+        }
+        let start = place.guest.is_none().then(|| ns(outcome.start)).or_else(|| self.guest_start_ns.take());
+        self.result.own.lost = match (self.result.rounds.is_empty(), self.result.own.lost, lost) {
+            (true, _, now) => now,
+            (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
+            (false, _, _) => None,
+        };
+        let (overflows, nmis) = (self.result.own.overflows - before.0, self.result.own.nmis - before.1);
+        let rounds = &mut self.result.rounds;
+        rounds.index.push(place.turn.index);
+        rounds.position.push(place.turn.position);
+        rounds.complete.push(outcome.end.is_complete());
+        rounds.started_us.push(ns(place.started) / 1000);
+        rounds.guest.push(place.guest);
+        rounds.probe_ns.push(place.probe_ns);
+        rounds.end.push(one_line(&outcome.end.to_string()));
+        rounds.wall_us.push(ns(outcome.wall) / 1000);
+        // A guest that starts at once has started: 0 says that it was there before.
+        rounds.guest_start_us.push(start.map_or(0, |ns| ns.div_ceil(1000).max(1)));
+        rounds.overflows.push(overflows);
+        rounds.nmis.push(nmis);
+        rounds.lost.push(lost);
+        rounds.opens.push(self.ops.count(OpKind::Open) - before.2);
+        rounds.held_at_end.push(held_at_end);
+        let mut metrics = latencies.metrics(Summary::brief);
+        if let Some(signal) = metrics.get_mut(SIGNAL.key) {
+            // No comparison judges it: what tables show is enough, and a default document stays small.
+            *signal = Summary { count: signal.count, p50: signal.p50, max: signal.max, ..Summary::default() };
+        }
+        rounds.push_metrics(&metrics);
+        let shown = latencies.first(&[&NMI_HANDLER, &ROTATION, &SET_UP]);
+        self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(&shown) });
+        self.all.merge(&latencies);
+    }
+
+    /// Adds the start and the baseline of a guest that is kept alive.
+    pub fn open(&mut self, opening: &RunOutcome) {
+        self.guest_start_ns = Some(ns(opening.start));
+        for vcpu in &opening.vcpus {
+            if let Some(report) = vcpu.report.as_ref().filter(|_| vcpu.tsc.khz > 0) {
+                self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, vcpu.tsc.khz);
+            }
+        }
+    }
+
+    /// Adds the rest that guest `number` left after its last turn; the rounds' figures do not change.
+    pub fn close(&mut self, number: u64, outcome: &RunOutcome) {
+        if outcome.end == End::Stopped {
+            return;
+        }
+        let (mut tail, mut held_at_end): (Vec<u64>, u64) = (Vec::new(), 0);
+        for (index, vcpu) in outcome.vcpus.iter().enumerate() {
+            self.add_vcpu(&format!("end of guest {number}, vCPU {index}"), vcpu, &mut Latencies::default());
+            held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
+            add_each(&mut tail, &vcpu.held_at_tail_tick);
+        }
+        self.note_held(held_at_end, &tail);
+    }
+
+    fn note_held(&mut self, at_end: u64, tail: &[u64]) {
+        let held = &mut self.result.own.events_held;
+        held.at_end = held.at_end.max(at_end);
+        held.tail.resize(held.tail.len().max(tail.len()), 0);
+        for (most, now) in held.tail.iter_mut().zip(tail) {
+            *most = (*most).max(*now);
+        }
+    }
+
+    /// Adds one vCPU; returns NMIs delivered minus NMIs taken, if both are known.
+    fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, into: &mut Latencies) -> Option<i64> {
+        if !vcpu.end.is_complete() {
+            self.incomplete(&format!("{who}: {}", vcpu.end));
+        }
+        self.add_host_side(vcpu);
+        merge(into.of(&EXIT_PATH), &vcpu.exit_path_ns);
+        merge(into.of(&SIGNAL), &vcpu.host.signal_ns.histogram());
+        let Some(report) = &vcpu.report else {
+            self.incomplete(&format!("{who}: the guest left no report"));
+            return None;
+        };
+        self.add_report(report);
+        if vcpu.end.is_complete()
+            && let Some(lost) = &mut self.result.own.overflows_lost
+        {
+            let seen = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
+            *lost = lost.saturating_add(vcpu.pmi.overflows_lost(seen));
+        }
+        if vcpu.tsc.khz == 0 {
+            self.incomplete(&format!("{who}: the guest's TSC frequency is unknown"));
+        } else {
+            self.add_times(vcpu, report, into);
+        }
+        if self.result.kind == ArmKind::Kvm {
+            return None;
+        }
+        self.result.own.surplus = self.result.own.surplus.saturating_add(report.nmis.saturating_sub(vcpu.pmi.nmis));
+        Some(difference(vcpu.pmi.nmis, report.nmis))
+    }
+
+    fn add_host_side(&mut self, vcpu: &VcpuOutcome) {
+        let result = &mut self.result.own;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut result.overflows, vcpu.pmi.overflows);
+        add(&mut result.pmi_requests, vcpu.pmi.pmi_requests);
+        add(&mut result.status_shared, vcpu.pmi.status_shared);
+        add(&mut result.pmis, vcpu.pmi.nmis.saturating_add(vcpu.pmi.fixed));
+        if let Some(sum) = &mut result.nmis_delivered {
+            add(sum, vcpu.pmi.nmis);
+        }
+        add(&mut result.masked, vcpu.pmi.masked);
+        add(&mut result.held, vcpu.pmi.deferred);
+        add(&mut result.late, vcpu.pmi.deferred_delivered);
+        add(&mut result.settled, vcpu.pmi.deferred_dropped);
+        add(&mut result.merged, vcpu.pmi.merged);
+        add(&mut result.undeliverable, vcpu.pmi.undeliverable);
+        let host = &vcpu.host;
+        add(&mut result.entries, host.entries);
+        add(&mut result.timer_calls, host.timer_calls);
+        add(&mut result.sched_ins, host.sched_ins);
+        add(&mut result.signals, host.signals);
+        add(&mut result.empty_kicks, host.empty_kicks);
+        add(&mut result.reused, host.reused);
+        add(&mut result.refused_periods, host.refused_periods);
+        add(&mut result.failed_opens, host.failed_opens);
+        add(&mut result.pinned_errors, host.pinned_errors);
+        add(&mut result.throttled, host.throttled);
+        add(&mut result.blind, u64::from(host.blind));
+        result.events_held.max = result.events_held.max.max(host.held_max);
+        if let Some(error) = &host.last_error {
+            result.last_error = Some(one_line(error));
+        }
+        add(&mut self.held_ns, host.held_ns);
+        add(&mut self.time_ns, host.time_ns);
+        self.ops.merge(&host.ops);
+        for &MsrExits { msr, reads, writes, faults } in &vcpu.msr_exits {
+            let count = self.msrs.entry(msr).or_default();
+            add(&mut count.reads, reads);
+            add(&mut count.writes, writes);
+            add(&mut count.faults, faults);
+        }
+    }
+
+    fn add_report(&mut self, report: &Report) {
+        let result = &mut self.result.own;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut result.nmis, report.nmis);
+        add(&mut result.nmis_without_status, report.nmis_without_status);
+        add(&mut result.log_dropped, report.dropped);
+        for &n in &report.overflows {
+            add(&mut result.guest_overflows, n);
+        }
+    }
+
+    fn add_times(&mut self, vcpu: &VcpuOutcome, report: &Report, into: &mut Latencies) {
+        let khz = vcpu.tsc.khz;
+        let uncertainty = ticks_to_ns(vcpu.tsc.uncertainty, khz);
+        let result = &mut self.result.own;
+        result.tsc_uncertainty_ns = result.tsc_uncertainty_ns.max(uncertainty);
+        result.log_invalid += self.phases.add(vcpu, report, into.of(&SET_UP));
+        for entry in vcpu.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
+            let histogram = match entry.kind {
+                LOG_NMI if entry.rearmed == 0 => {
+                    result.nmis_driver_off += 1;
+                    continue;
+                }
+                LOG_NMI => into.of(&NMI_HANDLER),
+                LOG_ROTATION => into.of(&ROTATION),
+                _ => {
+                    result.log_invalid += 1;
+                    continue;
+                }
+            };
+            match entry.tsc_exit.checked_sub(entry.tsc_entry) {
+                Some(ticks) => histogram.saturating_record(ticks_to_ns(ticks, khz).max(1)),
+                None => result.log_invalid += 1,
+            }
+        }
+        match deliveries(vcpu, report) {
+            _ if !self.pairs_deliveries => {}
+            Some(delays) => {
+                let allowed = i64::try_from(vcpu.tsc.uncertainty).unwrap_or(i64::MAX);
+                for ticks in delays {
+                    match u64::try_from(ticks) {
+                        Ok(ticks) => {
+                            into.of(&PMI_DELIVERY).saturating_record(ticks_to_ns(ticks, khz).max(1));
+                        }
+                        Err(_) if ticks >= -allowed => into.of(&PMI_DELIVERY).saturating_record(1),
+                        Err(_) => result.delivery_negative += 1,
+                    }
+                }
+            }
+            None => result.delivery_unmatched += 1,
+        }
+        self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, khz);
+        self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
+    }
+
+    /// Returns the rounds so far.
+    #[must_use]
+    pub const fn rounds(&self) -> &Rounds {
+        &self.result.rounds
+    }
+
+    /// Returns the arm so far.
+    #[must_use]
+    pub fn result(&self) -> document::Arm {
+        let mut result = self.result.clone();
+        result.metrics = self.all.metrics(Summary::of);
+        let own = &mut result.own;
+        own.host_ops = OpKind::ALL
+            .into_iter()
+            .map(|kind| {
+                let count = self.ops.count(kind);
+                let p50_ns = if count == 0 { 0 } else { self.ops.histogram(kind).value_at_quantile(0.5) };
+                let op = HostOp { count, p50_ns, total_ns: self.ops.total_ns(kind) };
+                (kind.key().to_owned(), op)
+            })
+            .collect();
+        own.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
+        own.events_held.time_mean = match result.kind {
+            ArmKind::Floor => Some(0.0),
+            _ => (self.time_ns > 0).then(|| self.held_ns as f64 / self.time_ns as f64),
+        };
+        (own.cycles, own.phases, own.counts) = self.phases.result();
+        result.metrics.extend(self.phases.metrics());
+        own.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
+        own.workload_ns = self.measured.ns;
+        own.workload = cost(self.baseline, self.measured);
+        result
+    }
+}
+
+/// Adds the second to the first, item by item.
+fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
+    sums.resize(sums.len().max(more.len()), 0);
+    for (sum, n) in sums.iter_mut().zip(more) {
+        *sum = sum.saturating_add(*n);
+    }
+}
+
+/// Returns the slow-down of the guest's work, if both phases did some.
+fn cost(baseline: Work, measured: Work) -> Option<WorkloadCost> {
+    let per_unit = |work: Work| (work.units > 0 && work.ns > 0).then(|| work.ns as f64 / work.units as f64);
+    let (without, with) = per_unit(baseline).zip(per_unit(measured))?;
+    Some(WorkloadCost { unit_ns_without: without, unit_ns_with: with, slowdown: with / without })
+}
+
+fn empty(arm: &Arm, stand_in: bool) -> document::Arm {
+    let counted = (arm.kind != ArmKind::Kvm).then_some(0);
+    document::Arm {
+        name: arm.strategy.clone(),
+        kind: arm.kind,
+        backend: arm.backend.clone(),
+        stand_in,
+        not_available: None,
+        incomplete: Vec::new(),
+        metrics: Metrics::new(),
+        own: GuestArm { nmis_delivered: counted, overflows_lost: counted, ..GuestArm::default() },
+        rounds: Rounds::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Set-ups in a guest's log, added up phase by phase.
+//!
+//! The guest logs every call. Calls that end before they begin are counted and left out, and a set-up counts only if all its
+//! phases are present.
+
+use std::collections::BTreeMap;
+
+use guest::abi::{CALLS, LOG_PHASE, LogEntry, PHASE_NONE, PHASE_ROTATE, PHASES, Report};
+use hdrhistogram::Histogram;
+use host_pmu::stats::{OpKind, PhaseTally};
+use results::document::{EventCount, Metrics, PhaseResult, SET_UP, Summary, latency_histogram};
+use vmm::outcome::VcpuOutcome;
+
+use super::units::ticks_to_ns;
+
+/// The keys, by `PHASE_*`.
+const KEYS: [&str; PHASES] = ["none", "program", "enable", "read", "disable", "rotate"];
+
+/// Collects one arm's set-ups.
+#[derive(Debug, Default)]
+pub(super) struct PhaseFold {
+    /// 3 MB, of arms with set-ups only: a first guest does not wait for those of all arms.
+    times: Option<Box<Times>>,
+    tallies: [PhaseTally; PHASES],
+    counts: Vec<EventCount>,
+    cycles: u64,
+}
+
+#[derive(Debug)]
+struct Times {
+    calls: [Histogram<u64>; PHASES],
+    totals: [Histogram<u64>; PHASES],
+    set_ups: Histogram<u64>,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            calls: std::array::from_fn(|_| latency_histogram()),
+            totals: std::array::from_fn(|_| latency_histogram()),
+            set_ups: latency_histogram(),
+        }
+    }
+}
+
+/// Returns the phase a line of the log is about.
+fn phase_of(entry: &LogEntry) -> Option<usize> {
+    let phase = usize::try_from(entry.kind.checked_sub(LOG_PHASE)?).ok()?;
+    (PHASE_NONE as usize + 1..PHASES).contains(&phase).then_some(phase)
+}
+
+impl PhaseFold {
+    /// Returns whether a line of the log is about a set-up.
+    pub(super) fn takes(entry: &LogEntry) -> bool {
+        phase_of(entry).is_some()
+    }
+
+    /// Adds one vCPU's part; whole set-ups also go to `set_ups`. Returns the number of lines that make no sense.
+    pub(super) fn add(&mut self, vcpu: &VcpuOutcome, report: &Report, set_ups: &mut Histogram<u64>) -> u64 {
+        if report.cycles == 0 && !vcpu.log.iter().any(Self::takes) {
+            return 0;
+        }
+        let khz = vcpu.tsc.khz;
+        let times = self.times.get_or_insert_default();
+        let mut invalid = 0;
+        // TSC ticks of each phase, if it is there, by cycle.
+        let mut cycles: BTreeMap<u64, [Option<u64>; PHASES]> = BTreeMap::new();
+        for entry in &vcpu.log {
+            let Some(phase) = phase_of(entry) else { continue };
+            let Some(ticks) = entry.tsc_exit.checked_sub(entry.tsc_entry) else {
+                invalid += 1;
+                continue;
+            };
+            times.calls[phase].saturating_record(ticks_to_ns(ticks, khz).max(1));
+            if phase as u64 == PHASE_ROTATE {
+                times.totals[phase].saturating_record(ticks_to_ns(ticks, khz).max(1));
+            } else {
+                let sum = cycles.entry(entry.status / CALLS).or_default()[phase].get_or_insert(0);
+                *sum = sum.saturating_add(ticks);
+            }
+        }
+        // A cycle that was not finished has no last phase.
+        for phases in cycles.into_values() {
+            let parts: Option<Vec<u64>> = phases[1..PHASE_ROTATE as usize].iter().copied().collect();
+            let Some(parts) = parts else { continue };
+            for (total, &ticks) in times.totals[1..].iter_mut().zip(&parts) {
+                total.saturating_record(ticks_to_ns(ticks, khz).max(1));
+            }
+            let whole = parts.iter().fold(0_u64, |sum, &ticks| sum.saturating_add(ticks));
+            let whole = ticks_to_ns(whole, khz).max(1);
+            times.set_ups.saturating_record(whole);
+            set_ups.saturating_record(whole);
+        }
+        self.cycles = self.cycles.saturating_add(report.cycles);
+        self.add_tallies(vcpu);
+        self.add_counts(report, khz);
+        invalid
+    }
+
+    fn add_tallies(&mut self, vcpu: &VcpuOutcome) {
+        for (mine, theirs) in self.tallies.iter_mut().zip(&vcpu.phases) {
+            mine.begun += theirs.begun;
+            mine.msr_reads += theirs.msr_reads;
+            mine.msr_writes += theirs.msr_writes;
+            mine.ops_ns += theirs.ops_ns;
+            for (sum, n) in mine.ops.iter_mut().zip(&theirs.ops) {
+                *sum += n;
+            }
+        }
+    }
+
+    fn add_counts(&mut self, report: &Report, khz: u64) {
+        let wanted = report.enabled.iter().rposition(|&ticks| ticks > 0).map_or(0, |last| last + 1);
+        self.counts.resize(self.counts.len().max(wanted), EventCount::default());
+        for (event, sum) in self.counts.iter_mut().enumerate() {
+            sum.count = sum.count.saturating_add(report.counts[event]);
+            sum.enabled_ns = sum.enabled_ns.saturating_add(ticks_to_ns(report.enabled[event], khz));
+            sum.running_ns = sum.running_ns.saturating_add(ticks_to_ns(report.running[event], khz));
+        }
+    }
+
+    /// The times, once there are set-ups.
+    fn times(&self) -> Option<&Times> {
+        self.times.as_deref().filter(|times| self.cycles > 0 || !times.set_ups.is_empty())
+    }
+
+    /// The times of each phase: of a call, and of all calls of one set-up.
+    pub(super) fn metrics(&self) -> Metrics {
+        let of = |times: &Times, phase: usize| {
+            let found =
+                [("call_ns", Summary::of(&times.calls[phase])), ("total_ns", Summary::of(&times.totals[phase]))];
+            found.map(|(time, summary)| Some((format!("phases/{}/{time}", KEYS[phase]), summary?)))
+        };
+        self.times()
+            .into_iter()
+            .flat_map(|times| (1..PHASES).flat_map(move |phase| of(times, phase)))
+            .flatten()
+            .collect()
+    }
+
+    /// Cycles, phases by key, and counts, as they stand now.
+    pub(super) fn result(&self) -> (u64, BTreeMap<String, PhaseResult>, Vec<EventCount>) {
+        if self.times().is_none() {
+            return (0, BTreeMap::new(), Vec::new());
+        }
+        let mut phases: BTreeMap<String, PhaseResult> =
+            (1..PHASES).map(|phase| (KEYS[phase].to_owned(), tally(&self.tallies[phase]))).collect();
+        let all = self.tallies[1..PHASE_ROTATE as usize].iter().fold(PhaseTally::default(), |mut sum, part| {
+            sum.begun = sum.begun.max(part.begun);
+            sum.msr_reads += part.msr_reads;
+            sum.msr_writes += part.msr_writes;
+            sum.ops_ns += part.ops_ns;
+            sum.ops = std::array::from_fn(|kind| sum.ops[kind] + part.ops[kind]);
+            sum
+        });
+        phases.insert(SET_UP.to_owned(), tally(&all));
+        let scaled = |event: &EventCount| EventCount {
+            scaled: (event.running_ns > 0).then(|| {
+                let wide = u128::from(event.count) * u128::from(event.enabled_ns) / u128::from(event.running_ns);
+                u64::try_from(wide).unwrap_or(u64::MAX)
+            }),
+            ..event.clone()
+        };
+        (self.cycles, phases, self.counts.iter().map(scaled).collect())
+    }
+}
+
+fn tally(line: &PhaseTally) -> PhaseResult {
+    let ops = OpKind::ALL.into_iter().zip(line.ops).map(|(kind, n)| (kind.key().to_owned(), n));
+    PhaseResult {
+        begun: line.begun,
+        msr_reads: line.msr_reads,
+        msr_writes: line.msr_writes,
+        host_ops: ops.collect(),
+        host_ops_ns: line.ops_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::rounds::mock;
+
+    /// Returns a vCPU's log of these calls: phase, cycle, TSC ticks of its begin and end.
+    fn vcpu(calls: &[(u64, u64, u64, u64)]) -> VcpuOutcome {
+        let mut vcpu = mock::vcpu(0, 0);
+        vcpu.log = calls
+            .iter()
+            .map(|&(phase, cycle, tsc_entry, tsc_exit)| LogEntry {
+                kind: LOG_PHASE + phase,
+                tsc_entry,
+                tsc_exit,
+                status: cycle * CALLS,
+                rip: 1,
+                rearmed: 0,
+            })
+            .collect();
+        let report = vcpu.report.as_mut().unwrap();
+        report.cycles = 1;
+        (report.counts[1], report.enabled[1], report.running[1]) = (30, 1000, 500);
+        (report.enabled[0], report.enabled[2]) = (400, 400);
+        vcpu
+    }
+
+    fn folded(vcpu: &VcpuOutcome) -> (u64, PhaseFold, Histogram<u64>) {
+        let (mut fold, mut set_ups) = (PhaseFold::default(), latency_histogram());
+        let invalid = fold.add(vcpu, vcpu.report.as_deref().unwrap(), &mut set_ups);
+        (invalid, fold, set_ups)
+    }
+
+    #[test]
+    fn calls_add_up_to_phases_and_phases_to_set_ups() {
+        // 2 ticks are a ns.
+        let (invalid, fold, set_ups) = folded(&vcpu(&[
+            (1, 0, 0, 20),
+            (1, 0, 20, 60),
+            (2, 0, 100, 300),
+            (PHASE_ROTATE, 0, 400, 440),
+            (3, 0, 500, 510),
+            (4, 0, 510, 530),
+            // A cycle that was cut short.
+            (1, 1, 600, 610),
+        ]));
+        assert_eq!((invalid, set_ups.len(), set_ups.max()), (0, 1, 30 + 100 + 5 + 10));
+        let (cycles, phases, counts) = fold.result();
+        let metrics = fold.metrics();
+        let total = |key: &str| metrics.get(&format!("phases/{key}/total_ns")).map(|s| (s.count, s.max));
+        assert_eq!((cycles, total("program"), total("enable")), (1, Some((1, Some(30))), Some((1, Some(100)))));
+        assert_eq!((total("rotate"), phases.contains_key(SET_UP)), (Some((1, Some(20))), true));
+        assert_eq!(metrics.get("phases/program/call_ns").map(|s| (s.count, s.max)), Some((3, Some(20))));
+        assert_eq!(counts.len(), 3);
+        assert_eq!((counts[0].scaled, counts[1].scaled), (None, Some(60)), "never on a counter; half of the time");
+    }
+
+    #[test]
+    fn a_log_that_makes_no_sense_is_counted_and_left_out() {
+        let (invalid, fold, set_ups) = folded(&vcpu(&[
+            (1, 0, 9, 3),
+            (2, u64::MAX / CALLS, 0, u64::MAX),
+            (3, 0, 0, u64::MAX),
+            (4, 0, 0, u64::MAX),
+            (2, 0, 0, u64::MAX),
+            (77, 0, 1, 2),
+        ]));
+        assert_eq!((invalid, set_ups.len()), (1, 0), "a set-up without its first phase is none");
+        assert!(!fold.metrics().contains_key("phases/enable/total_ns"));
+    }
+
+    #[test]
+    fn nothing_is_said_of_set_ups_where_there_are_none() {
+        let vcpu = mock::vcpu(3, 100);
+        let (_, fold, _) = folded(&vcpu);
+        assert_eq!(fold.result(), (0, BTreeMap::new(), Vec::new()));
+    }
+}

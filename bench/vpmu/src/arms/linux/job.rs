@@ -1,0 +1,143 @@
+//! From an experiment's plan to its Linux guests.
+
+use std::time::Duration;
+
+use results::document::SetUpParameters;
+use results::error::Error;
+
+use super::machine::Boot;
+use super::runner::LinuxRunner;
+use super::spec::PerfGuest;
+use super::task::Task;
+use crate::arms::arm::limits;
+use crate::arms::arm::runner::ArmRunner;
+use crate::arms::rounds::plan::Plan;
+use crate::setting::workload::{EventSet, GuestWork, Workload};
+
+/// What guests of an experiment do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `perf record` of the plan's events.
+    Record,
+    /// `perf stat` of them.
+    SetUp,
+}
+
+/// An experiment's Linux guests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinuxJob {
+    /// The guest.
+    pub guest: PerfGuest,
+    /// What it does.
+    pub kind: Kind,
+}
+
+impl LinuxJob {
+    /// Makes a plan for the payload one for Linux, but for what the kernel's file says.
+    ///
+    /// # Errors
+    /// Exit 2 for what a Linux guest does not do.
+    pub fn adapt(&self, plan: &mut Plan, workload: Workload) -> Result<(), Error> {
+        if self.kind == Kind::Record {
+            check(workload)?;
+        }
+        let interval = plan.guest.mux_interval;
+        if !interval.as_nanos().is_multiple_of(1_000_000) {
+            return Err(Error::usage(
+                format!("--mux-interval {interval:?} is no whole number of milliseconds"),
+                "Linux takes it so (perf_event_mux_interval_ms)",
+                "give e.g. 4ms",
+            ));
+        }
+        (plan.rounds_per_guest, plan.parameters.rounds_per_guest) = (1, None);
+        plan.parameters.workload = format!("linux:{}", plan.parameters.workload);
+        (plan.parameters.baseline_ticks, plan.parameters.tail_ticks) = (0, 0);
+        if self.kind == Kind::SetUp {
+            let once = SetUpParameters { enable: "once".to_owned(), window_ticks: 0, gap_ticks: 0 };
+            plan.parameters.set_up = Some(once);
+        }
+        Ok(())
+    }
+
+    fn task(&self, plan: &Plan) -> Task {
+        let events = plan.parameters.events.clone();
+        let limit = Duration::from_nanos(plan.parameters.time_limit_ns);
+        match self.kind {
+            Kind::Record => Task::Record { events, freq_hz: plan.parameters.freq_hz, limit },
+            Kind::SetUp => Task::SetUp { events, limit },
+        }
+    }
+
+    /// The runner of a plan, to which it adds what the document says of the guest.
+    ///
+    /// # Errors
+    /// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
+    pub fn runner(&self, plan: &mut Plan) -> Result<Box<dyn ArmRunner>, Error> {
+        limits::ensure(plan.guest.vcpus)?;
+        let boot = Boot::new(&self.guest, &plan.guest)?;
+        let task = self.task(plan);
+        plan.parameters.linux = Some(boot.parameters(&task.command(plan.samples, plan.guest.vcpus)));
+        Ok(Box::new(LinuxRunner::new(boot, &plan.guest, task, &plan.backend, plan.parameters.period)))
+    }
+}
+
+fn check(workload: Workload) -> Result<(), Error> {
+    if workload.events == EventSet::Counting1 {
+        return Err(Error::usage(
+            "a counting event takes no NMIs in a Linux guest",
+            "perf gives it a period of half its counter's width, which no run reaches",
+            "take sampling10, sampling4 or single; `vpmu guest-stat --guest linux` times perf stat",
+        ));
+    }
+    if workload.work != GuestWork::Ftest {
+        return Err(Error::usage(
+            format!("a Linux guest does not do the work {}", workload.work.key()),
+            "",
+            "its work is ftest",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::rounds::mock;
+    use vmm::machine::Cpu;
+
+    fn job(kind: Kind) -> LinuxJob {
+        let guest = PerfGuest {
+            kernel: "vmlinuz".into(),
+            modules: None,
+            perf: "perf".into(),
+            memory: 1 << 29,
+            cpu: Cpu::CascadeLake,
+            append: String::new(),
+        };
+        LinuxJob { guest, kind }
+    }
+
+    fn adapted(kind: Kind, workload: &str) -> Result<Plan, Error> {
+        let mut plan = mock::plan(&["--workload", workload])?;
+        job(kind).adapt(&mut plan, workload.parse().unwrap())?;
+        Ok(plan)
+    }
+
+    #[test]
+    fn a_plan_for_linux_has_its_own_name_and_fresh_guests() {
+        let plan = adapted(Kind::Record, "sampling10").unwrap();
+        assert_eq!((plan.parameters.workload.as_str(), plan.keeps_guests()), ("linux:sampling10/ftest", false));
+        assert!(matches!(job(Kind::Record).task(&plan), Task::Record { events, .. } if events.len() == 10));
+        let plan = adapted(Kind::SetUp, "single").unwrap();
+        assert_eq!(plan.parameters.set_up.as_ref().unwrap().enable, "once");
+        assert!(matches!(job(Kind::SetUp).task(&plan), Task::SetUp { .. }));
+    }
+
+    #[test]
+    fn what_linux_does_not_do_is_refused_with_a_remedy() {
+        for (workload, needle) in [("counting1", "no NMIs"), ("single/io", "work io"), ("idle", "work idle")] {
+            let error = adapted(Kind::Record, workload).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Runs arms whose guest is Linux: a fresh one for each turn.
+
+use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
+use host_pmu::backend::BackendKey;
+use results::document::{ArmKind, LinuxArm};
+use results::error::Error;
+use vmm::machine::CounterSource;
+use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+
+use super::session::{Recorded, Settings, Shell, carry_out};
+use super::task::Task;
+use super::trace::Handler;
+use crate::arms::arm::guest::GuestPlan;
+use crate::arms::arm::host::behind;
+use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, Turn};
+
+/// Guest times are in ns: a TSC of 1 GHz.
+const KHZ: u64 = 1_000_000;
+
+/// What a guest left when it was over.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// Its run, without reports and logs.
+    pub run: RunOutcome,
+    /// RDPMCs that were answered.
+    pub rdpmcs: u64,
+    /// Complaints on its console: their number, and a line for each kind.
+    pub complaints: u64,
+    /// The lines.
+    pub complained: Vec<String>,
+}
+
+/// Boots guests.
+pub trait Boots {
+    /// Boots a guest with `behind` its counters, hands its agent to `work` once it is up, and waits for its end. The answer of `work`
+    /// is part of the result: the guest is ended in any case.
+    ///
+    /// # Errors
+    /// Conditions that make further guests pointless.
+    fn boot(
+        &mut self,
+        behind: CounterSource,
+        work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
+    ) -> Result<(Left, Result<(), String>), Error>;
+
+    /// Whether this host has a vPMU of KVM's own.
+    ///
+    /// # Errors
+    /// Why not.
+    fn kvm_pmu(&mut self) -> Result<(), String>;
+}
+
+/// Runs Linux guests.
+#[derive(Debug)]
+pub struct LinuxRunner<B> {
+    boots: B,
+    guest: GuestPlan,
+    task: Task,
+    /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
+    paced: Option<u64>,
+    left: Option<LinuxTurn>,
+}
+
+impl<B: Boots> LinuxRunner<B> {
+    /// For guests of this configuration that do `task`. `period` is that of the strategies' `backend`.
+    pub fn new(boots: B, guest: &GuestPlan, task: Task, backend: &BackendKey, period: u64) -> Self {
+        let paced = backend.pace(period);
+        Self { boots, guest: guest.clone(), task, paced, left: None }
+    }
+}
+
+impl<B: Boots> ArmRunner for LinuxRunner<B> {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        match arm.kind {
+            ArmKind::Kvm => self.boots.kvm_pmu(),
+            ArmKind::Strategy if arm.backend == BackendKey::None.to_string() => {
+                Err("backend none has no host events that a strategy could keep".to_owned())
+            }
+            ArmKind::Strategy | ArmKind::Floor => Ok(()),
+        }
+    }
+
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        self.left = None;
+        let GuestPlan { vcpus, mux_interval, .. } = self.guest;
+        let settings = Settings { samples: turn.samples, vcpus, mux_interval };
+        let mut recorded = None;
+        let mut work = |shell: &mut dyn Shell| {
+            recorded = Some(carry_out(shell, &self.task, &settings)?);
+            Ok(())
+        };
+        let (left, worked) = self.boots.boot(behind(arm, self.paced)?, &mut work)?;
+        let Left { mut run, rdpmcs, complaints, complained } = left;
+        if let Err(why) = worked
+            && run.end != End::Stopped
+        {
+            let ended = if run.end.is_complete() { String::new() } else { format!(" ({})", run.end) };
+            run.end = End::Host(format!("{why}{ended}"));
+        }
+        let recorded = recorded.unwrap_or_default();
+        if run.end.is_complete() {
+            report(&mut run, &recorded);
+        }
+        let Recorded { trace, records, event_samples, set_up_ns, .. } = recorded;
+        let left =
+            LinuxArm { perf_records: records, event_samples, trace_lost: trace.lost, rdpmcs, complaints, complained };
+        self.left = Some(LinuxTurn { left, set_up_ns });
+        Ok(run)
+    }
+
+    fn linux(&mut self) -> Option<LinuxTurn> {
+        self.left.take()
+    }
+
+    fn open(&mut self, _arm: &Arm, _number: u64, _samples: u64) -> Result<Opened, Error> {
+        Err(Error::usage("a Linux guest does not live over several rounds", "", "leave --guest-rounds out"))
+    }
+}
+
+/// Puts what the guest recorded where a payload's report and log are.
+fn report(run: &mut RunOutcome, recorded: &Recorded) {
+    let last = run.vcpus.len().saturating_sub(1);
+    for (cpu, vcpu) in run.vcpus.iter_mut().enumerate() {
+        // A guest with a CPU that the machine has not would be wrong in all its figures.
+        let handlers: Vec<_> = recorded.trace.handlers.iter().filter(|handler| handler.cpu.min(last) == cpu).collect();
+        let work = |of: &[(u64, u64)]| of.get(cpu).copied().unwrap_or_default();
+        let ((units_without, ns_without), (units_with, ns_with)) = (work(&recorded.without), work(&recorded.with));
+        // Whose CPU the lost entries were is not known.
+        let dropped = if cpu == 0 { recorded.trace.lost } else { 0 };
+        let mut report = Report {
+            magic: MAGIC,
+            nmis: handlers.len() as u64,
+            nmis_without_status: handlers.iter().filter(|handler| handler.handled == 0).count() as u64,
+            logged: handlers.len() as u64,
+            dropped,
+            baseline_end: ns_without,
+            baseline_units: units_without,
+            measure_end: ns_with,
+            measure_units: units_with,
+            ..Report::default()
+        };
+        report.overflows[0] = handlers.iter().map(|handler| handler.handled).sum();
+        vcpu.log = handlers.into_iter().map(entry).collect();
+        vcpu.report = Some(Box::new(report));
+        vcpu.tsc = TscMap { khz: KHZ, offset: 0, uncertainty: 0 };
+    }
+}
+
+fn entry(handler: &Handler) -> LogEntry {
+    LogEntry {
+        kind: LOG_NMI,
+        tsc_entry: handler.end_ns.saturating_sub(handler.took_ns),
+        tsc_exit: handler.end_ns.max(handler.took_ns),
+        status: u64::from(handler.handled > 0),
+        rip: 0,
+        rearmed: handler.handled,
+    }
+}
+
+/// A vCPU's part without what its guest recorded.
+#[must_use]
+pub fn vcpu<L>(run: vmm::machine::left::VcpuRun<L>, end: End) -> VcpuOutcome {
+    VcpuOutcome {
+        end,
+        report: None,
+        log: Vec::new(),
+        tsc: TscMap::default(),
+        deliveries: Vec::new(),
+        pmi: run.pmi,
+        msr_exits: run.msr_exits,
+        exit_path_ns: run.exit_path_ns,
+        host: run.host,
+        held_at_tail_tick: Vec::new(),
+        phases: run.phases,
+        probe_ns: run.probe_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::session::tests::Fake;
+    use super::*;
+    use crate::arms::fold::arm::{ArmFold, Place};
+    use crate::arms::rounds::mock;
+    use results::metric::NMI_HANDLER;
+
+    /// Guests whose agent is a fake; their vCPU took three NMIs.
+    struct FakeBoots {
+        fails: &'static str,
+        end: End,
+        booted: Vec<CounterSource>,
+    }
+
+    impl Boots for FakeBoots {
+        fn boot(
+            &mut self,
+            behind: CounterSource,
+            work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
+        ) -> Result<(Left, Result<(), String>), Error> {
+            self.booted.push(behind);
+            let worked = work(&mut Fake { fails: self.fails, ..Fake::default() });
+            let mut run = mock::outcome(vec![mock::vcpu(3, 100)]);
+            run.end = self.end.clone();
+            run.vcpus[0].report = None;
+            Ok((Left { run, rdpmcs: 5, complaints: 1, complained: vec!["Uhhuh: 1".to_owned()] }, worked))
+        }
+
+        fn kvm_pmu(&mut self) -> Result<(), String> {
+            Err("none here".to_owned())
+        }
+    }
+
+    fn ran(fails: &'static str, end: End) -> (RunOutcome, LinuxTurn, Vec<CounterSource>) {
+        let plan = mock::plan(&[]).unwrap();
+        let boots = FakeBoots { fails, end, booted: Vec::new() };
+        let task = Task::Record { events: Vec::new(), freq_hz: None, limit: Duration::from_secs(1) };
+        let mut runner = LinuxRunner::new(boots, &plan.guest, task, &plan.backend, 100);
+        let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
+        let run = runner.run(&plan.arms[0], turn).unwrap();
+        let left = runner.linux().unwrap();
+        assert_eq!(runner.linux(), None, "of the last run alone");
+        (run, left, runner.boots.booted)
+    }
+
+    #[test]
+    fn a_guests_trace_is_the_arms_histogram() {
+        let (run, left, booted) = ran("", End::Done);
+        assert!(matches!(booted[..], [CounterSource::Events { .. }]));
+        assert_eq!((left.left.records("SAMPLE"), left.left.rdpmcs, left.left.complaints), (3, 5, 1));
+        let plan = mock::plan(&[]).unwrap();
+        let mut fold = ArmFold::new(&plan.arms[0], true).without_deliveries();
+        let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
+        let place = Place { turn, started: Duration::ZERO, guest: None, probe_ns: None };
+        fold.add_turn(place, &run, Some(&left));
+        let arm = fold.result();
+        let handler = arm.metric(&NMI_HANDLER).unwrap();
+        assert_eq!((handler.count, handler.min), (2, Some(4000)), "the third handled nothing");
+        assert_eq!((arm.own.nmis, arm.own.nmis_without_status, arm.own.guest_overflows), (3, 1, 3));
+        assert_eq!((arm.own.lost, arm.own.overflows_lost, arm.own.delivery_unmatched), (Some(0), Some(0), 0));
+        assert!((arm.own.workload.unwrap().slowdown - 1.0).abs() < 1e-9);
+        assert_eq!(arm.own.linux.unwrap().complained, ["Uhhuh: 1"]);
+        assert!(arm.incomplete.is_empty());
+    }
+
+    #[test]
+    fn a_guest_that_fails_says_why() {
+        let (run, ..) = ran("record", End::Done);
+        assert!(run.end.to_string().contains("no such event"), "{}", run.end);
+        let (run, ..) = ran("record", End::TimedOut);
+        assert!(run.end.to_string().ends_with("no such event (the time limit passed)"), "{}", run.end);
+        let (run, ..) = ran("record", End::Stopped);
+        assert_eq!(run.end, End::Stopped, "the user's interruption");
+    }
+
+    #[test]
+    fn arms_that_cannot_run_say_why() {
+        let plan = mock::plan(&[]).unwrap();
+        let boots = FakeBoots { fails: "", end: End::Done, booted: Vec::new() };
+        let mut runner = LinuxRunner::new(
+            boots,
+            &plan.guest,
+            Task::SetUp { events: Vec::new(), limit: Duration::ZERO },
+            &plan.backend,
+            1,
+        );
+        let kvm = plan.arms.iter().find(|arm| arm.kind == ArmKind::Kvm).unwrap();
+        assert_eq!(runner.available(kvm), Err("none here".to_owned()));
+        assert!(runner.open(kvm, 0, 1).is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! A Linux guest that runs on a thread of its own, and the agent of its init.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linux_guest::agent::Agent;
+use results::error::{Error, Exit};
+use vmm::kvm::Host;
+use vmm::machine::MachineError;
+use vmm::machine::linux::{self, Ends, Kernel, LinuxOutcome, LinuxPlan, Log};
+
+use super::tail::{Both, Tail};
+use crate::arms::machine;
+use crate::sys;
+
+/// How often an interruption is looked for.
+const POLL: Duration = Duration::from_millis(50);
+/// How long a guest takes to power off once it was asked to.
+const POWER_OFF: Duration = Duration::from_secs(60);
+/// How often the end of a guest is looked for that was asked to power off.
+const END_POLL: Duration = Duration::from_millis(5);
+/// Lines of the console in the error of a guest that failed.
+const LINES: usize = 12;
+
+/// A guest on its way, or running.
+#[derive(Debug)]
+pub struct LinuxGuest {
+    thread: Option<JoinHandle<Result<LinuxOutcome, MachineError>>>,
+    stop: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    tail: Tail,
+}
+
+/// What Ctrl-C does to a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnInterrupt {
+    /// It ends as if its power was cut.
+    PowerCut,
+    /// Nothing: another ends it.
+    Leave,
+}
+
+/// Says that a guest's thread has ended, also when it panics.
+struct Ending(Arc<AtomicBool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl LinuxGuest {
+    /// Boots `kernel` by `plan` on a thread of its own. Its console goes to `console`, and takes `input`; `channel` is the agent's port.
+    ///
+    /// # Errors
+    /// The host gives no thread.
+    pub fn start(
+        host: &Arc<Host>,
+        kernel: Kernel,
+        plan: LinuxPlan,
+        console: impl Write + Send + 'static,
+        input: Option<OwnedFd>,
+        channel: Option<UnixStream>,
+    ) -> Result<Self, Error> {
+        Self::start_with(host, kernel, plan, console, input, channel, OnInterrupt::PowerCut)
+    }
+
+    /// The same, with a choice of what Ctrl-C does.
+    ///
+    /// # Errors
+    /// The host gives no thread.
+    pub fn start_with(
+        host: &Arc<Host>,
+        kernel: Kernel,
+        plan: LinuxPlan,
+        console: impl Write + Send + 'static,
+        input: Option<OwnedFd>,
+        channel: Option<UnixStream>,
+        on_interrupt: OnInterrupt,
+    ) -> Result<Self, Error> {
+        let (stop, over, tail) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Tail::default());
+        let thread = {
+            let (host, stop, over, tail) = (Arc::clone(host), Arc::clone(&stop), Arc::clone(&over), tail.clone());
+            std::thread::Builder::new().name("linux".to_owned()).spawn(move || {
+                let _ending = Ending(over);
+                let mut console = Both(tail, console);
+                let ends = Ends { console: &mut console as &mut (dyn Write + Send), input, channel };
+                linux::run(&host, kernel, plan, ends, &stop)
+            })
+        };
+        let thread = thread.map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        let guest = Self { thread: Some(thread), stop, over, tail };
+        if on_interrupt == OnInterrupt::PowerCut {
+            guest.pass_on_interruptions();
+        }
+        Ok(guest)
+    }
+
+    /// Ctrl-C stops the guest.
+    fn pass_on_interruptions(&self) {
+        let (stop, over) = (Arc::clone(&self.stop), Arc::clone(&self.over));
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                if sys::interrupted().load(Ordering::Relaxed) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(POLL);
+            }
+        });
+    }
+
+    /// Set once the guest has ended.
+    #[must_use]
+    pub fn over(&self) -> &Arc<AtomicBool> {
+        &self.over
+    }
+
+    /// Ends the guest as if its power was cut.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a guest with an agent and waits for it; one that was asked to power off has time for it. `log` is its kernel's, if the agent
+    /// gave it, and decides on complaints.
+    ///
+    /// # Errors
+    /// It could not begin.
+    pub fn end(self, powers_off: bool, log: Option<Log>) -> Result<LinuxOutcome, Error> {
+        let since = Instant::now();
+        while powers_off && !self.over.load(Ordering::Relaxed) && since.elapsed() < POWER_OFF {
+            std::thread::sleep(END_POLL);
+        }
+        // A guest that is slow to power off has done its work.
+        self.stop();
+        let outcome = self.join()?;
+        Ok(LinuxOutcome { complaints: outcome.complaints.decided_by(log), ..outcome })
+    }
+
+    /// Waits for the guest's end.
+    ///
+    /// # Errors
+    /// It could not begin.
+    pub fn join(mut self) -> Result<LinuxOutcome, Error> {
+        let Some(thread) = self.thread.take() else { return Err(panicked()) };
+        thread.join().map_err(|_| panicked())?.map_err(|error| machine::not_begun("cannot boot the kernel", &error))
+    }
+
+    /// The error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console;
+    /// and what the guest left.
+    #[must_use]
+    pub fn failed(self, what: &str, why: &str) -> (Error, Option<LinuxOutcome>) {
+        let tail = self.tail.clone();
+        // The agent's port closes a moment before the guest ends.
+        for _ in 0..40 {
+            if self.over.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::sleep(POLL);
+        }
+        let ended = self.over.load(Ordering::Relaxed);
+        self.stop();
+        let outcome = match self.join() {
+            Err(error) => return (error, None),
+            Ok(outcome) => outcome,
+        };
+        let why = if ended { outcome.end.to_string() } else { why.to_owned() };
+        let lines = tail.lines(LINES);
+        let console = if lines.is_empty() { "it said nothing".to_owned() } else { lines.join(" | ") };
+        let error = Error::new(Exit::Inconclusive, what, format!("{why}; the end of its console: {console}"), "");
+        (error, Some(outcome))
+    }
+
+    /// The last lines of its console.
+    #[must_use]
+    pub fn console(&self) -> Vec<String> {
+        self.tail.lines(LINES)
+    }
+}
+
+impl Drop for LinuxGuest {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.stop();
+            // What it left is of no interest any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn panicked() -> Error {
+    Error::new(Exit::Internal, "this is a bug of vpmu: the guest's thread panicked", "", "")
+}
+
+/// Most bytes of a kernel's log: the largest that Linux has unless its command line says otherwise is smaller.
+const MOST_OF_LOG: u64 = 16 << 20;
+/// Time for it. A guest can give its log another end, or none.
+const LOG_TIME: Duration = Duration::from_secs(10);
+
+/// The log of a guest's kernel, if its agent gives it.
+pub fn kernel_log(agent: &mut Agent<'_>) -> Option<Log> {
+    agent.ends_by(Instant::now().checked_add(LOG_TIME));
+    // A kernel that drops a record while it is read refuses the rest.
+    let log = (0..3).find_map(|_| {
+        let mut log = Log::default();
+        match agent.get("/dev/kmsg", MOST_OF_LOG, &mut log) {
+            Ok(_) => Some(Some(log)),
+            Err(error) if error.is_refusal() => None,
+            Err(_) => Some(None),
+        }
+    });
+    agent.ends_by(None);
+    log.flatten()
+}
+
+/// A pair of ends for the agent: the guest's, and the agent.
+///
+/// # Errors
+/// The host has no more file descriptors.
+pub fn channel() -> Result<(UnixStream, Agent<'static>), Error> {
+    pair().map(|(guest, agent)| (guest, agent.stopped_by(sys::interrupted())))
+}
+
+/// The same, without an agent that Ctrl-C stops.
+pub(super) fn pair<'a>() -> Result<(UnixStream, Agent<'a>), Error> {
+    let connected = UnixStream::pair().and_then(|(guest, host)| Ok((guest, Agent::new(host)?)));
+    connected.map_err(|error| Error::host("cannot connect a guest", error.to_string(), ""))
+}

@@ -1,0 +1,154 @@
+//! `vpmu linux`: a shell, or one command, in a Linux guest.
+
+use std::io::{self, IsTerminal as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use host_pmu::backend::BackendKey;
+use results::error::{Error, Exit};
+use results::host::REGISTER_COST_WORD;
+use vmm::kvm::Host;
+use vmm::kvm::linux_refusal;
+use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan};
+use vmm::outcome::End;
+
+use super::bring::Places;
+use super::command::{self, Ran};
+use super::guest::LinuxGuest;
+use super::report;
+use super::spec::LinuxSpec;
+use super::terminal::{self, Raw};
+use super::userland::{self, Wanted};
+use crate::arms::machine;
+use crate::setting::abilities::ThisHost;
+use crate::setting::backend::choose;
+use crate::sys;
+use crate::terminal::console::complain;
+use crate::terminal::output::{Diverted, Limits, Output};
+
+/// Boots the kernel, and does what was asked for.
+///
+/// # Errors
+/// Conditions that keep it from starting, and a guest that ends before its command.
+pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
+    let machine = spec.machine.plan(backend)?;
+    let (places, kernel, initrd) = contents(spec)?;
+    linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
+    let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    if spec.machine.nested {
+        host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
+    }
+    let interactive = spec.run.is_none() && spec.initrd.is_none();
+    let append = if interactive { format!("{} {}", linux_guest::SHELL_WORD, spec.append) } else { spec.append.clone() };
+    let append = match spec.machine.register_cost_ns {
+        Some(ns) => format!("{append} {}", with_register_cost(&host, ns)?),
+        None => append,
+    };
+    let plan = LinuxPlan { machine, memory: spec.machine.memory, initrd, command_line: append };
+    sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+    let host = Arc::new(host);
+    let ran = match &spec.run {
+        None => match &spec.machine.diverted {
+            Some(to) => on_its_own(&host, kernel, plan, to)?,
+            None => on_terminal(&host, kernel, plan)?,
+        },
+        Some(command) => command::run(&host, kernel, plan, spec, &places, command)?,
+    };
+    if let Some(outcome) = &ran.outcome {
+        machine::say(&report::of(outcome, backend, !ran.errors.is_empty()), spec.quiet);
+    }
+    for error in &ran.errors {
+        complain(&format!("error: {error}"));
+    }
+    Ok(ran.exit)
+}
+
+/// Chooses the backend. Where the host has none, what is wrong with the line is said first.
+///
+/// # Errors
+/// Exit 2 for what is wrong, exit 4 for the host's refusal.
+pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
+    match choose(&spec.machine.backend, &ThisHost) {
+        Ok(chosen) => Ok(chosen.backend),
+        Err(refused) => {
+            spec.machine.plan(&BackendKey::CpuClock)?;
+            contents(spec)?;
+            Err(refused)
+        }
+    }
+}
+
+/// The kernel and the initial RAM disk, once the files that the guest leaves can be written.
+fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
+    let places = Places::open(spec)?;
+    let kernel = kernel(&spec.kernel)?;
+    let initrd = match &spec.initrd {
+        Some(path) => machine::read(path, "the initial RAM disk")?,
+        None => userland::make(&Wanted {
+            kernel: &spec.kernel,
+            release: kernel.release(),
+            modules: spec.modules.as_deref(),
+            load: &spec.load,
+            with: &spec.with,
+            shell: true,
+        })?,
+    };
+    Ok((places, kernel, initrd))
+}
+
+/// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel also loses what says the
+/// TSC's frequency. What runs in the guest can say of its figures that the cost is a modelled one.
+fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
+    let khz = host.tsc_khz().map_err(|error| Error::host("--msr-cost", error.to_string(), ""))?;
+    Ok(format!("no-kvmclock tsc_early_khz={khz} clocksource=tsc tsc=reliable {REGISTER_COST_WORD}{ns}"))
+}
+
+/// Reads and unpacks the kernel.
+///
+/// # Errors
+/// Exit 2: it cannot be read, or is none.
+pub fn kernel(path: &Path) -> Result<Kernel, Error> {
+    let file = machine::read(path, "the kernel")?;
+    Kernel::parse(&file).map_err(|error| Error::usage(format!("cannot boot {}", path.display()), error.to_string(), ""))
+}
+
+/// A shell, or the user's own RAM disk, with the terminal as the serial console.
+fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran, Error> {
+    let limits = Limits { began: Instant::now(), time_limit: plan.machine.time_limit };
+    let cannot = |error: io::Error| Error::host("cannot connect the console", error.to_string(), "");
+    let (reader, writer) = io::pipe().map_err(cannot)?;
+    rustix::io::ioctl_fionbio(&writer, true).map_err(|error| cannot(error.into()))?;
+    let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
+    if io::stdin().is_terminal() {
+        complain("Ctrl-] ends the guest");
+    }
+    let output = Output::raw_stdout(limits);
+    let raw = Raw::stdin();
+    let guest = LinuxGuest::start(host, kernel, plan, output.clone(), Some(reader), None)?;
+    if terminal::copy_input(&writer, guest.over()) {
+        guest.stop();
+    }
+    let outcome = guest.join();
+    let unsent = output.finish_soon();
+    drop(raw);
+    Ok(ended(outcome?, unsent))
+}
+
+/// The user's own RAM disk without a terminal: its console gets no input.
+fn on_its_own(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan, to: &Diverted) -> Result<Ran, Error> {
+    let limits = Limits { began: Instant::now(), time_limit: plan.machine.time_limit };
+    let output = Output::diverted(to.clone(), limits);
+    let outcome = LinuxGuest::start(host, kernel, plan, output.clone(), None, None)?.join();
+    let unsent = output.finish_soon();
+    Ok(ended(outcome?, unsent))
+}
+
+fn ended(outcome: LinuxOutcome, unsent: io::Result<()>) -> Ran {
+    if let Err(error) = unsent {
+        complain(&format!("warning: console output was lost: {error}"));
+    }
+    let exit = if outcome.end == End::PowerOff { Exit::Done } else { Exit::Inconclusive };
+    Ran { outcome: Some(outcome), errors: Vec::new(), exit }
+}

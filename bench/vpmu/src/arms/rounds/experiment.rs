@@ -1,0 +1,378 @@
+//! An experiment in steps: guests of a session, turns of a round, whole rounds, the document.
+//!
+//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to several processes:
+//! their driver calls [`Experiment::turn`] for one arm at a time.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::plan::Plan;
+use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use crate::arms::fold::arm::{ArmFold, Place};
+use crate::setting::tool;
+use results::answers;
+use results::document::ArmKind;
+use results::document::{Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
+use results::error::Error;
+use results::host::{HostFacts, HostFs};
+use results::write::now_unix;
+
+/// Number of failed turns in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
+/// every round.
+const GIVE_UP: u32 = 2;
+
+/// A round, counted within the warm-ups or within the rounds that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Its index, from 0.
+    pub index: u64,
+    /// True if its figures are discarded.
+    pub warmup: bool,
+}
+
+/// End of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// It is finished, and kept until its round is.
+    Finished,
+    /// Its guest failed or hung; the arm is marked incomplete.
+    Failed,
+    /// It was interrupted.
+    Interrupted,
+}
+
+struct Slot<'a> {
+    arm: &'a Arm,
+    fold: ArmFold,
+    available: bool,
+    failures: u32,
+    guest: Option<Box<dyn LiveGuest>>,
+    /// Its turn of the current round.
+    pending: Option<(Place, TurnOutcome)>,
+}
+
+impl Slot<'_> {
+    fn runs(&self) -> bool {
+        self.available && self.failures < GIVE_UP
+    }
+
+    fn note_giving_up(&mut self) {
+        if self.failures == GIVE_UP {
+            self.fold.incomplete(&format!("given up after {GIVE_UP} turns in a row that did not end as they should"));
+        }
+    }
+}
+
+/// The arms of a plan, their guests and their figures.
+pub struct Experiment<'a> {
+    plan: &'a Plan,
+    runner: &'a mut dyn ArmRunner,
+    process_began: Instant,
+    slots: Vec<Slot<'a>>,
+    began: Instant,
+    began_unix: u64,
+    /// End of the last whole round.
+    wall: Duration,
+    /// Sum of the guests' run times.
+    guests: Duration,
+    /// Sessions begun.
+    sessions: u64,
+    /// Time from the process's `main` to the first instruction of its first guest.
+    first_instruction: Option<Duration>,
+    /// Set by the driver when the user wants it to end.
+    pub interrupted: bool,
+}
+
+impl std::fmt::Debug for Experiment<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Experiment").field("plan", &self.plan).field("sessions", &self.sessions).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Experiment<'a> {
+    /// Asks for each arm whether it can run.
+    ///
+    /// # Errors
+    /// Exit 4 if no arm can run on this host.
+    pub fn new(plan: &'a Plan, runner: &'a mut dyn ArmRunner, process_began: Instant) -> Result<Self, Error> {
+        let mut reasons = Vec::new();
+        let slots: Vec<Slot<'a>> = plan
+            .arms
+            .iter()
+            .map(|arm| {
+                let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
+                let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(plan.guest.freq_hz == 0);
+                if plan.parameters.linux.is_some() {
+                    fold = fold.without_deliveries();
+                }
+                let available = match runner.available(arm) {
+                    Ok(()) => true,
+                    Err(why) => {
+                        fold.not_available(&why);
+                        reasons.push(format!("{}: {why}", arm.strategy));
+                        false
+                    }
+                };
+                Slot { arm, fold, available, failures: 0, guest: None, pending: None }
+            })
+            .collect();
+        if !slots.iter().any(|slot| slot.available) {
+            return Err(Error::host(
+                "no arm can run on this host",
+                reasons.join("; "),
+                "`vpmu doctor` says what is missing",
+            ));
+        }
+        // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
+        let began_unix = if plan.simulated { 0 } else { now_unix() };
+        Ok(Self {
+            plan,
+            runner,
+            process_began,
+            slots,
+            began: Instant::now(),
+            began_unix,
+            wall: Duration::ZERO,
+            guests: Duration::ZERO,
+            sessions: 0,
+            first_instruction: None,
+            interrupted: false,
+        })
+    }
+
+    /// Returns the number of arms, in the order of the plan; some may not run.
+    #[must_use]
+    pub fn arms(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the name of an arm.
+    #[must_use]
+    pub fn name(&self, arm: usize) -> &str {
+        &self.slots[arm].arm.strategy
+    }
+
+    /// Returns whether an arm takes part in the next round: it can run here and was not given up.
+    #[must_use]
+    pub fn runs(&self, arm: usize) -> bool {
+        self.slots[arm].runs()
+    }
+
+    /// Returns the number of arms that take part.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.runs()).count()
+    }
+
+    /// Returns whether a session is under way: guests are alive.
+    #[must_use]
+    pub fn in_session(&self) -> bool {
+        self.slots.iter().any(|slot| slot.guest.is_some())
+    }
+
+    /// Starts a session: a fresh guest for each arm that takes part. Nothing is to be done where each turn has a guest of its own.
+    /// `stopped` says whether the user wants an end.
+    ///
+    /// # Errors
+    /// Errors of the runner.
+    pub fn begin_session(&mut self, stopped: &dyn Fn() -> bool) -> Result<(), Error> {
+        if !self.plan.keeps_guests() {
+            return Ok(());
+        }
+        for arm in 0..self.slots.len() {
+            self.interrupted |= stopped();
+            if self.interrupted {
+                break;
+            }
+            self.open(arm)?;
+        }
+        self.sessions += 1;
+        Ok(())
+    }
+
+    /// Starts the guest of one arm for the session that begins, if the arm takes part.
+    fn open(&mut self, arm: usize) -> Result<(), Error> {
+        let slot = &mut self.slots[arm];
+        let samples = self.plan.samples.max(self.plan.warmup_samples);
+        if !slot.runs() {
+            return Ok(());
+        }
+        let began = self.process_began.elapsed();
+        let Opened { guest, opening } = self.runner.open(slot.arm, self.sessions, samples)?;
+        slot.guest = Some(guest);
+        if let Some(opening) = opening {
+            self.guests += opening.wall;
+            slot.fold.open(&opening);
+            self.started(began + opening.start);
+        }
+        Ok(())
+    }
+
+    /// Notes that a guest's first instruction ran so long after the process's start.
+    fn started(&mut self, at: Duration) {
+        if !self.plan.simulated {
+            self.first_instruction.get_or_insert(at);
+        }
+    }
+
+    /// Ends the session's guests.
+    ///
+    /// # Errors
+    /// Errors of the runner.
+    pub fn end_session(&mut self) -> Result<(), Error> {
+        for slot in &mut self.slots {
+            let Some(guest) = slot.guest.take() else { continue };
+            let outcome = guest.close()?;
+            self.guests += outcome.wall;
+            slot.fold.close(self.sessions.saturating_sub(1), &outcome);
+        }
+        Ok(())
+    }
+
+    /// Runs one arm's turn of `round`; `position` is its place in the round. `stopped` says whether the user wants an end.
+    ///
+    /// # Errors
+    /// Errors of the runner.
+    pub fn turn(
+        &mut self,
+        arm: usize,
+        round: Round,
+        position: u64,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<TurnEnd, Error> {
+        let (started, began) = (self.elapsed(), self.process_began.elapsed());
+        let slot = &mut self.slots[arm];
+        let Round { index, warmup } = round;
+        let samples = if warmup { self.plan.warmup_samples } else { self.plan.samples };
+        let turn = Turn { index, position, warmup, samples };
+        let alive = self.plan.keeps_guests();
+        let guest = alive.then(|| self.sessions.saturating_sub(1));
+        let mut place = Place { turn, started, guest, probe_ns: None };
+        let outcome = if alive {
+            let Some(guest) = &mut slot.guest else { return Ok(TurnEnd::Failed) };
+            guest.turn(samples)?
+        } else {
+            let run = self.runner.run(slot.arm, turn)?;
+            TurnOutcome { run, probe_ns: None, linux: self.runner.linux() }
+        };
+        place.probe_ns = outcome.probe_ns;
+        self.guests += outcome.run.wall;
+        let start = outcome.run.start;
+        let complete = outcome.run.end.is_complete();
+        if !complete {
+            slot.guest = None;
+            if stopped() {
+                return Ok(TurnEnd::Interrupted);
+            }
+        }
+        if !warmup {
+            slot.pending = Some((place, outcome));
+        } else if !complete {
+            slot.fold.incomplete(&format!("warm-up: {}", outcome.run.end));
+        }
+        // A guest that hangs in each round may well end its warm-up.
+        slot.failures = if complete { slot.failures * u32::from(warmup) } else { slot.failures + 1 };
+        if warmup {
+            slot.note_giving_up();
+        }
+        if !alive {
+            self.started(began + start);
+        }
+        Ok(if complete { TurnEnd::Finished } else { TurnEnd::Failed })
+    }
+
+    /// Keeps the round, which is over: its turns count.
+    pub fn keep_round(&mut self) {
+        let now = self.elapsed();
+        for slot in &mut self.slots {
+            let Some((place, outcome)) = slot.pending.take() else { continue };
+            slot.fold.add_turn(place, &outcome.run, outcome.linux.as_ref());
+            slot.note_giving_up();
+            self.wall = now;
+        }
+    }
+
+    /// Drops a round that was cut short: no arm keeps its turn, so that all have the same rounds.
+    pub fn drop_round(&mut self) {
+        for slot in &mut self.slots {
+            slot.pending = None;
+        }
+    }
+
+    /// Returns the time since the start: the simulated guests' own, or this host's.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        if self.plan.simulated { self.guests } else { self.began.elapsed() }
+    }
+
+    /// Returns the arms' figures so far, in the order of the plan.
+    pub fn folds(&self) -> impl Iterator<Item = &ArmFold> {
+        self.slots.iter().map(|slot| &slot.fold)
+    }
+
+    /// Returns whether no round was kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.folds().all(|fold| fold.intervals().is_empty())
+    }
+
+    /// Marks every available arm as incomplete.
+    pub fn incomplete(&mut self, why: &str) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.available) {
+            slot.fold.incomplete(why);
+        }
+    }
+
+    /// Returns the parameters; without a wanted number of rounds, it is that of the rounds there are.
+    fn parameters(&self) -> Parameters {
+        let parameters = self.plan.parameters.clone();
+        let kept = self.folds().map(|fold| fold.intervals().len() as u64).max().unwrap_or(0);
+        Parameters { rounds: if self.plan.is_open_ended() { kept } else { parameters.rounds }, ..parameters }
+    }
+
+    /// Returns the document so far; `last`: nothing follows. The host's facts are brought up to date.
+    #[must_use]
+    pub fn document(&self, command_line: &[String], host: &mut HostFacts, fs: &HostFs, last: bool) -> Document {
+        host.finish(fs);
+        let whole = self.folds().all(ArmFold::is_complete);
+        let status = match (last, self.interrupted, whole) {
+            (false, _, _) => Status::Running,
+            (true, true, _) => Status::Interrupted,
+            (true, false, true) => Status::Complete,
+            (true, false, false) => Status::Incomplete,
+        };
+        let plan = self.plan;
+        let mut document = Document {
+            path: PathBuf::new(),
+            schema: SCHEMA.to_owned(),
+            experiment: plan.experiment.to_owned(),
+            place: plan.parameters.set_up.is_some().then(|| "guest".to_owned()),
+            tool: tool::this(),
+            command_line: command_line.to_vec(),
+            started_unix: self.began_unix,
+            wall_ns: nanos(self.wall),
+            status,
+            seed: plan.seed,
+            parameters: self.parameters(),
+            host: host.clone(),
+            arms: self.folds().map(ArmFold::result).collect(),
+            warnings: Vec::new(),
+            extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(nanos), answers: Vec::new() },
+        };
+        if last {
+            document.extra.answers = answers::of(&document);
+        }
+        document.warnings = warnings::collect(&document);
+        document
+    }
+
+    /// Returns the arms' figures.
+    #[must_use]
+    pub fn into_folds(self) -> Vec<ArmFold> {
+        self.slots.into_iter().map(|slot| slot.fold).collect()
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,229 @@
+//! A runner without guests, for tests: outcomes made by a function of arm and round.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use arch_pmu::spec::Vendor;
+use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
+use host_pmu::stats::{OpKind, OpStats, ns_histogram};
+use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOutcome};
+
+use super::plan::{GuestTask, Plan};
+use super::run::{Context, Finished, run};
+use super::spec::CommonSpec;
+use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use crate::setting::backend::Chosen;
+use crate::terminal::progress::Silent;
+use results::document::ArmKind;
+use results::document::{Document, EventParameter};
+use results::error::Error;
+use results::host::{HostFacts, fixture};
+
+/// 2 GHz: two ticks per ns.
+pub(crate) const KHZ: u64 = 2_000_000;
+/// Guest TSC − host TSC.
+pub(crate) const OFFSET: i64 = -1_000_000;
+
+/// Returns a vCPU that took `nmis` NMIs of `handler_ns` each, 500 ns after delivery, and lost nothing.
+pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
+    let entry = |k: u64| 10_000_000 + k * 2_000_000;
+    let mut report = Report {
+        magic: MAGIC,
+        nmis,
+        logged: nmis,
+        baseline_begin: 0,
+        baseline_end: 80_000_000,
+        baseline_units: 40_000,
+        measure_begin: 80_000_000,
+        measure_end: 280_000_000,
+        measure_units: 50_000,
+        ..Report::default()
+    };
+    report.overflows[0] = nmis;
+    let mut ops = OpStats::default();
+    ops.record(OpKind::Open, 30_000);
+    let mut exit_path_ns = ns_histogram();
+    exit_path_ns.saturating_record(250);
+    VcpuOutcome {
+        end: End::Done,
+        report: Some(Box::new(report)),
+        log: (0..nmis)
+            .map(|k| LogEntry {
+                kind: LOG_NMI,
+                tsc_entry: entry(k),
+                tsc_exit: entry(k) + handler_ns * 2,
+                status: 1,
+                rip: 0x40_0000,
+                rearmed: 1,
+            })
+            .collect(),
+        tsc: TscMap { khz: KHZ, offset: OFFSET, uncertainty: 100 },
+        deliveries: (0..nmis).map(|k| entry(k) - 1000 + OFFSET.unsigned_abs()).collect(),
+        pmi: PmiStats { overflows: nmis, pmi_requests: nmis, nmis, ..PmiStats::default() },
+        msr_exits: vec![MsrExits { msr: 0x38f, reads: 0, writes: 2 * nmis, faults: 0 }],
+        exit_path_ns,
+        host: HostSide {
+            ops,
+            signals: nmis,
+            held_max: 7,
+            held_ns: 300,
+            time_ns: 100,
+            entries: 10,
+            held_at_end: 1,
+            ..HostSide::default()
+        },
+        held_at_tail_tick: vec![3, 0],
+        phases: <_>::default(),
+        probe_ns: None,
+    }
+}
+
+/// Returns a run of these vCPUs.
+pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
+    let end = vcpus.iter().map(|vcpu| vcpu.end.clone()).find(|end| !end.is_complete()).unwrap_or(End::Done);
+    RunOutcome { end, vcpus, wall: Duration::from_millis(5), start: Duration::from_millis(2) }
+}
+
+/// Makes a turn of a guest that is kept alive: of this arm, guest number and turn number, with so many samples.
+type MakeTurn = dyn Fn(&str, u64, u64, u64) -> VcpuOutcome;
+type Make<'a> = Box<dyn FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a>;
+
+/// Calls `make` for each run and keeps the order.
+pub(crate) struct MockRunner<'a> {
+    pub(crate) make: Make<'a>,
+    pub(crate) runs: Vec<(String, Turn)>,
+    pub(crate) absent: Vec<ArmKind>,
+    /// Turns of guests that are kept alive.
+    pub(crate) turn: Rc<MakeTurn>,
+    /// Events in the lives of such guests, in order.
+    pub(crate) lives: Rc<RefCell<Vec<String>>>,
+}
+
+impl<'a> MockRunner<'a> {
+    pub(crate) fn new(make: impl FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a) -> Self {
+        Self {
+            make: Box::new(make),
+            runs: Vec::new(),
+            absent: vec![ArmKind::Kvm],
+            turn: Rc::new(|name, _, _, samples| vcpu(samples, if name == "recreate" { 2000 } else { 1000 })),
+            lives: Rc::default(),
+        }
+    }
+
+    /// Creates a runner whose every run ends well; `recreate` takes twice as long as the others.
+    pub(crate) fn good() -> Self {
+        Self::new(|arm, turn| {
+            let ns = if arm.strategy == "recreate" { 2000 } else { 1000 };
+            Ok(outcome(vec![vcpu(turn.samples, ns)]))
+        })
+    }
+}
+
+impl ArmRunner for MockRunner<'_> {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        if self.absent.contains(&arm.kind) {
+            return Err("the mock has no vPMU of its own".to_owned());
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        self.runs.push((arm.strategy.clone(), turn));
+        (self.make)(arm, turn)
+    }
+
+    fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Opened, Error> {
+        let name = &arm.strategy;
+        self.lives.borrow_mut().push(format!("{name} {number} opens"));
+        let (turn, lives) = (Rc::clone(&self.turn), Rc::clone(&self.lives));
+        let guest = Box::new(MockGuest { name: name.clone(), number, turns: 0, turn, lives });
+        Ok(Opened { guest, opening: Some(outcome(vec![vcpu(0, 0)])) })
+    }
+}
+
+/// A guest of [`MockRunner`].
+struct MockGuest {
+    name: String,
+    number: u64,
+    turns: u64,
+    turn: Rc<MakeTurn>,
+    lives: Rc<RefCell<Vec<String>>>,
+}
+
+impl LiveGuest for MockGuest {
+    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
+        let (name, number, turns) = (&self.name, self.number, self.turns);
+        self.lives.borrow_mut().push(format!("{name} {number}.{turns}"));
+        self.turns += 1;
+        Ok(TurnOutcome {
+            run: outcome(vec![(self.turn)(name, number, turns, samples)]),
+            probe_ns: Some(7.5),
+            linux: None,
+        })
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        self.lives.borrow_mut().push(format!("{} {} closes", self.name, self.number));
+        let vcpu = VcpuOutcome { held_at_tail_tick: vec![2, 1], ..vcpu(0, 0) };
+        Ok(outcome(vec![vcpu]))
+    }
+}
+
+/// Runs a plan on the development-host fixture, calling `saved` for each document.
+pub(crate) fn experiment(
+    plan: &Plan,
+    runner: &mut MockRunner<'_>,
+    stop: &AtomicBool,
+    saved: &mut dyn FnMut(&Document) -> Result<(), Error>,
+) -> Result<Finished, Error> {
+    let (_dir, fs) = fixture::tree(fixture::PVM);
+    run(
+        plan,
+        runner,
+        Context {
+            process_began: std::time::Instant::now(),
+            stop,
+            fs: &fs,
+            host: HostFacts::read(&fs),
+            command_line: vec!["vpmu".to_owned()],
+            progress: &mut Silent,
+            save: saved,
+        },
+    )
+}
+
+/// Returns a plan of `nmi-latency`'s options `--rounds`, `--samples`, `--until-ci`, `--seed`, `--strategy` and `--workload`, on cpu-clock.
+pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
+    let mut spec = CommonSpec::default();
+    let mut workload: crate::setting::workload::Workload = "single".parse().unwrap();
+    for pair in line.chunks(2) {
+        let number = || pair[1].parse::<u64>().unwrap();
+        match pair[0] {
+            "--rounds" => spec.rounds = number(),
+            "--samples" => spec.samples = number(),
+            "--until-ci" => spec.until_ci = Some(crate::setting::parse::share(pair[1]).unwrap()),
+            "--seed" => spec.seed = number(),
+            "--strategy" => spec.strategies = pair[1].split(',').map(|name| name.parse().unwrap()).collect(),
+            "--workload" => workload = pair[1].parse().unwrap(),
+            other => panic!("{other}"),
+        }
+    }
+    let events = workload.events.events(Vendor::Intel, 2_000_000).into_iter().map(|event| {
+        let name = event.name.to_owned();
+        let selector = format!("{:#x}", event.spec.selector);
+        let fixed_counter = event.spec.fixed.checked_sub(1);
+        (event.spec, EventParameter { name, selector, fixed_counter, period: event.spec.period })
+    });
+    let (flags, period) = (workload.events.flags(), 2_000_000);
+    let task = GuestTask { workload, events: events.collect(), flags, period, freq_hz: None };
+    let chosen = Chosen::here(host_pmu::backend::BackendKey::CpuClock, "test".into());
+    Plan::new("nmi-latency", &spec, task, &chosen, Some(&[0, 1, 2, 3]))
+}
+
+/// Returns a finished experiment of these options without an error, 40 samples a round unless they say otherwise.
+pub(crate) fn finished(line: &[&str]) -> Finished {
+    let plan = plan(&[&["--samples", "40"], line].concat()).unwrap();
+    experiment(&plan, &mut MockRunner::good(), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()
+}

@@ -1,0 +1,421 @@
+//! One attempt at an element: on the host, in Slurm's job or outside of it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use results::document::Any;
+use results::error::{Error, Exit, one_line};
+use results::host::HostFs;
+use results::host::finding::Status;
+use results::write::{now_unix, replace};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::element::Element;
+use super::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
+use crate::inspect::doctor::diagnose::diagnose;
+use crate::inspect::doctor::diagnosis::Limits;
+use crate::setting::abilities::ThisHost;
+use crate::terminal::console::complain;
+
+/// Time in which a command that was interrupted saves its document.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Whoever stops the job may signal its processes, too: the command is interrupted a little later, by another signal.
+const LATER: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(50);
+/// Most of a command's complaints that is kept, bytes.
+const MAX_ERROR: u64 = 2000;
+/// Observation time of CPU use by others.
+const WATCH: Duration = Duration::from_millis(250);
+/// What a command prints.
+const STDOUT: &str = "stdout.txt";
+/// Its progress and complaints.
+const STDERR: &str = "stderr.txt";
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It came to an end of its own; or an earlier one had, and nothing ran.
+    Done(Box<Done>),
+    /// It was stopped, and the element is to run again.
+    Stopped(String),
+}
+
+impl Ended {
+    /// The exit code of the attempt.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Done(done) => done.exit.map_or(Exit::Inconclusive, Exit::from_code),
+            Self::Stopped(_) => Exit::Inconclusive,
+        }
+    }
+}
+
+/// The Slurm job of this process, and the node's name.
+#[must_use]
+pub fn slurm_job(variable: impl Fn(&str) -> Option<String>) -> (Option<Job>, Option<String>) {
+    let Some(id) = variable("SLURM_JOB_ID") else { return (None, None) };
+    let task = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
+    let job = Job {
+        id,
+        task: task.map(|(array, task)| format!("{array}_{task}")),
+        restarts: variable("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0),
+    };
+    (Some(job), variable("SLURMD_NODENAME"))
+}
+
+/// Runs an element, unless it has an outcome. `binaries`: a folder of this host with copies of the campaign's.
+///
+/// # Errors
+/// Exit 2 for files that cannot be read or written, exit 4 if the binary does not start here.
+pub fn run(
+    folder: &Folder,
+    campaign: &Campaign,
+    element: &Element,
+    binaries: Option<&Path>,
+    stop: &AtomicBool,
+) -> Result<Ended, Error> {
+    if let Some(done) = folder.done(element.number)? {
+        return Ok(Ended::Done(Box::new(done)));
+    }
+    let (number, path) = folder.next_attempt(element.number)?;
+    let attempt = begin(element, number);
+    folder.write_new(&path.join(ATTEMPT), &attempt)?;
+    let began = Instant::now();
+    let mut child = start(folder, campaign, element, binaries, &path)?;
+    let limit = Duration::from_secs(element.limit_s);
+    let (status, stopped) = wait(&mut child, || {
+        if stop.load(Ordering::Relaxed) {
+            Some("it was interrupted".to_owned())
+        } else {
+            (began.elapsed() >= limit).then(|| format!("it took longer than its limit of {} s", element.limit_s))
+        }
+    })
+    .map_err(|error| Error::host(format!("cannot wait for element {}", element.name), error.to_string(), ""))?;
+    let killed = status.signal().filter(|&signal| signal == libc::SIGKILL || signal == libc::SIGTERM);
+    let why = stopped.or_else(|| killed.map(|signal| format!("signal {signal} ended it")));
+    // A command that ended well just before it noticed has an outcome.
+    if let (Some(why), false) = (why, status.success()) {
+        return Ok(stopped_by(&path, why));
+    }
+    let documents = documents(folder, &path)?;
+    let mut exit = status.code().and_then(|code| u8::try_from(code).ok());
+    let mut error = (!status.success()).then(|| last_line(&path.join(STDERR)));
+    match judged(folder, element, &documents) {
+        // Whoever stopped the job signalled the command itself.
+        Found::Interrupted if !status.success() => return Ok(stopped_by(&path, "it was interrupted".to_owned())),
+        Found::Simulated if status.success() => {
+            exit = Some(Exit::Host.code());
+            error =
+                Some("this host cannot measure: the result is a simulation, which the plan did not ask for".to_owned());
+        }
+        Found::Nothing if status.success() => {
+            exit = Some(Exit::Inconclusive.code());
+            error = Some("it left no document".to_owned());
+        }
+        _ => {}
+    }
+    let done = Done {
+        name: element.name.clone(),
+        ended_unix: now_unix(),
+        exit,
+        signal: status.signal(),
+        documents,
+        error,
+        attempt,
+    };
+    if folder.finish(&done)? {
+        return Ok(Ended::Done(Box::new(done)));
+    }
+    complain(&format!("notice: another attempt at {} came to its end first, and counts", element.name));
+    folder.done(element.number)?.map(|done| Ended::Done(Box::new(done))).ok_or_else(|| {
+        Error::usage(format!("the outcome of {} has gone", element.name), "it was there a moment ago", "run it again")
+    })
+}
+
+fn begin(element: &Element, attempt: u32) -> Attempt {
+    let (job, node) = slurm_job(|name| std::env::var(name).ok());
+    let diagnosis = diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
+    let findings = diagnosis.findings.iter().filter(|finding| finding.status != Status::Ok).map(|finding| {
+        let status = if finding.status == Status::Missing { "missing" } else { "warn" };
+        one_line(&format!("{status}: {}: {}", finding.check, finding.found))
+    });
+    Attempt {
+        schema: ELEMENT_SCHEMA.to_owned(),
+        element: element.number,
+        attempt,
+        host: node.or(diagnosis.host.name),
+        boot: diagnosis.host.boot,
+        job,
+        began_unix: now_unix(),
+        findings: findings.collect(),
+    }
+}
+
+fn start(
+    folder: &Folder,
+    campaign: &Campaign,
+    element: &Element,
+    binaries: Option<&Path>,
+    attempt: &Path,
+) -> Result<Child, Error> {
+    let missing = |what: &str| {
+        Error::usage(format!("cannot run element {}", element.name), what, "submit the plan to another folder")
+    };
+    let binary = campaign.binaries.get(&element.variant).ok_or_else(|| missing("its variant has no binary"))?;
+    let copy = binaries.map(|copies| copies.join(&binary.file)).filter(|copy| copy.is_file());
+    let program = if let Some(copy) = copy {
+        let bytes = std::fs::read(&copy).map_err(|error| missing(&format!("{}: {error}", copy.display())))?;
+        if Binary::of(&bytes) != *binary {
+            return Err(missing(&format!("{} is not the binary that was submitted", copy.display())));
+        }
+        copy
+    } else {
+        folder.checked(binary)?;
+        folder.binary(binary)
+    };
+    let file = |name: &str| {
+        let path = attempt.join(name);
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&path)
+            .map_err(|error| Error::usage(format!("cannot write {}", path.display()), error.to_string(), ""))
+    };
+    let mut command = Command::new(&program);
+    command.args(&element.words).current_dir(&campaign.folder);
+    // Conformance prints its result.
+    if element.words.first().is_some_and(|word| word != "conformance") {
+        command.arg("--output").arg(attempt).arg("--quiet");
+    }
+    // Of a group of its own: an interrupt from the terminal reaches it once, from here.
+    command.stdin(Stdio::null()).stdout(file(STDOUT)?).stderr(file(STDERR)?).process_group(0);
+    command.spawn().map_err(|error| {
+        let what = format!("cannot run {} in {}", program.display(), campaign.folder.display());
+        Error::host(what, error.to_string(), "is it for this machine, and are both folders there?")
+    })
+}
+
+/// Waits for the command; interrupts it once `over` has a reason, and ends it if that does not help.
+fn wait(child: &mut Child, over: impl Fn() -> Option<String>) -> std::io::Result<(ExitStatus, Option<String>)> {
+    let signal = |child: &Child, signal| {
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, signal);
+        }
+    };
+    let mut stopped: Option<(String, Instant)> = None;
+    let mut interrupted = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((status, stopped.map(|(why, _)| why)));
+        }
+        match &stopped {
+            None => stopped = over().map(|why| (why, Instant::now())),
+            Some((_, since)) if since.elapsed() > PATIENCE => signal(child, Signal::KILL),
+            Some((_, since)) if !interrupted && since.elapsed() > LATER => {
+                interrupted = true;
+                signal(child, Signal::INT);
+            }
+            Some(_) => {}
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// The result documents of an attempt, relative to the campaign's folder.
+fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
+    let unreadable =
+        |error: std::io::Error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), "");
+    let mut documents = Vec::new();
+    for entry in std::fs::read_dir(attempt).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let path: PathBuf = entry.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let own = [ATTEMPT, results::sweep::FRONT].contains(&name.as_str()) || name.starts_with('.');
+        let kind = path.extension().unwrap_or_default();
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && !own && (kind == "json" || kind == "jsonl") {
+            documents.push(path.strip_prefix(&folder.path).unwrap_or(&path).to_string_lossy().into_owned());
+        }
+    }
+    documents.sort();
+    Ok(documents)
+}
+
+/// Notes why an attempt was stopped. A full disk leaves no note, which changes nothing else.
+fn stopped_by(attempt: &Path, why: String) -> Ended {
+    let _ = replace(&attempt.join(STOPPED), why.as_bytes());
+    Ended::Stopped(why)
+}
+
+/// What the documents of an attempt are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// There is none, of a command that leaves one.
+    Nothing,
+    /// One was written by a command that was interrupted.
+    Interrupted,
+    /// One is a simulation of a command that measures.
+    Simulated,
+    /// Nothing of these.
+    Fine,
+}
+
+fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
+    let command = element.words.first().map_or("", String::as_str);
+    if command == "conformance" {
+        return Found::Fine;
+    }
+    if documents.is_empty() {
+        return Found::Nothing;
+    }
+    let asked = command == "sim" || command == "sweep" || element.words.iter().any(|word| word.starts_with("sim:"));
+    // A document that cannot be read is found by whoever collects it.
+    let records = documents.iter().filter(|file| Path::new(file).extension().is_some_and(|kind| kind == "json"));
+    for record in records.filter_map(|file| results::read::found::<Any>(&folder.path.join(file)).ok()) {
+        if matches!(record.status, results::document::Status::Interrupted | results::document::Status::Running) {
+            return Found::Interrupted;
+        }
+        if record.is_simulated() && !asked {
+            return Found::Simulated;
+        }
+    }
+    Found::Fine
+}
+
+/// The last line of a file, as one line.
+fn last_line(path: &Path) -> String {
+    let text = File::open(path).and_then(|mut file| {
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(MAX_ERROR)))?;
+        let mut bytes = Vec::new();
+        file.take(MAX_ERROR).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    });
+    let text = text.unwrap_or_default();
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    one_line(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folder::tests::submitted;
+    use super::*;
+
+    /// A campaign whose binary is a shell script.
+    fn script(dir: &Path, text: &str, plan: &str) -> (Folder, Campaign) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let binary = dir.join("tool");
+        std::fs::write(&binary, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let plan = format!("name = 'x'\nvariant = [{{ name = 'v', binary = '{}' }}]\n{plan}", binary.display());
+        submitted(&dir.join("campaign"), &plan)
+    }
+
+    const ONE: &str = "experiment = [{ run = 'sim', options = { rounds = 2 } }]";
+
+    fn attempt(folder: &Folder, campaign: &Campaign) -> Ended {
+        run(folder, campaign, &campaign.elements[0], None, &AtomicBool::new(false)).unwrap()
+    }
+
+    #[test]
+    fn an_element_that_ran_is_not_run_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, campaign) =
+            script(dir.path(), "echo \"$@\"; echo 0 >\"$5/a.json\"; echo x >>\"$0.runs\"; exit 0", ONE);
+        let Ended::Done(done) = attempt(&folder, &campaign) else { panic!() };
+        assert_eq!((done.exit, done.attempt.attempt, done.error.clone()), (Some(0), 1, None));
+        assert_eq!(done.documents, ["elements/000000/attempt-1/a.json"]);
+        let said = std::fs::read_to_string(folder.element(0).join("attempt-1/stdout.txt")).unwrap();
+        assert!(said.starts_with("sim --rounds 2 --output /"), "{said}");
+        assert_eq!(attempt(&folder, &campaign), Ended::Done(done));
+        let runs = folder.binary(&campaign.binaries["v"]).display().to_string() + ".runs";
+        assert_eq!(std::fs::read_to_string(runs).unwrap(), "x\n");
+    }
+
+    #[test]
+    fn a_failure_is_an_outcome_with_the_last_complaint() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, campaign) = script(dir.path(), "echo first >&2; echo 'vpmu: error: no KVM' >&2; exit 4", ONE);
+        let ended = attempt(&folder, &campaign);
+        assert_eq!(ended.exit(), Exit::Host);
+        let Ended::Done(done) = ended else { panic!() };
+        assert_eq!((done.exit, done.error.as_deref(), done.is_ok()), (Some(4), Some("vpmu: error: no KVM"), false));
+        assert_eq!(done.how(), "exit 4");
+    }
+
+    #[test]
+    fn a_measurement_without_a_document_or_with_a_simulation_is_no_success() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, campaign) = script(dir.path(), "exit 0", ONE);
+        let ended = attempt(&folder, &campaign);
+        assert_eq!(ended.exit(), Exit::Inconclusive, "{ended:?}");
+
+        let measured =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/baselines/development-host/nmi-latency.json");
+        let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(measured).unwrap()).unwrap();
+        let exit_with = |value: &serde_json::Value, code: u8, run: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let document = dir.path().join("document");
+            std::fs::write(&document, value.to_string()).unwrap();
+            let text = format!("cp '{}' \"$3/a.json\"; exit {code}", document.display());
+            let (folder, campaign) = script(dir.path(), &text, &format!("experiment = [{{ run = '{run}' }}]"));
+            attempt(&folder, &campaign)
+        };
+        assert_eq!(exit_with(&value, 0, "nmi-latency").exit(), Exit::Done);
+        value["status"] = "interrupted".into();
+        let stopped = exit_with(&value, 3, "nmi-latency");
+        assert_eq!(stopped, Ended::Stopped("it was interrupted".to_owned()));
+        value["status"] = "complete".into();
+        value["host"]["class"] = "simulated host".into();
+        assert_eq!(exit_with(&value, 0, "nmi-latency").exit(), Exit::Host);
+        assert_eq!(exit_with(&value, 0, "sim").exit(), Exit::Done);
+    }
+
+    #[test]
+    fn a_stopped_attempt_leaves_its_document_and_no_outcome() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "trap 'echo 1 >\"$3/late.json\"; exit 3' INT; while :; do sleep 0.05; done";
+        let (folder, campaign) = script(dir.path(), text, "experiment = [{ run = 'sim', time = '1s' }]");
+        let Ended::Stopped(why) = attempt(&folder, &campaign) else { panic!() };
+        assert!(why.contains("limit of 1 s"), "{why}");
+        assert!(folder.element(0).join("attempt-1/late.json").exists());
+        assert_eq!(folder.done(0).unwrap(), None);
+        let stop = AtomicBool::new(true);
+        let ended = run(&folder, &campaign, &campaign.elements[0], None, &stop).unwrap();
+        assert_eq!(ended, Ended::Stopped("it was interrupted".to_owned()));
+        assert_eq!(folder.attempts(0).len(), 2);
+    }
+
+    #[test]
+    fn another_binary_than_the_submitted_one_does_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, campaign) = script(dir.path(), "exit 0", ONE);
+        std::fs::write(folder.binary(&campaign.binaries["v"]), "#!/bin/sh\nexit 0 # changed\n").unwrap();
+        let error = run(&folder, &campaign, &campaign.elements[0], None, &AtomicBool::new(false)).unwrap_err();
+        assert!(error.to_string().contains("not the binary that was submitted"), "{error}");
+    }
+
+    #[test]
+    fn the_job_is_read_from_slurms_variables() {
+        let variables = [
+            ("SLURM_JOB_ID", "42"),
+            ("SLURM_ARRAY_JOB_ID", "40"),
+            ("SLURM_ARRAY_TASK_ID", "3"),
+            ("SLURMD_NODENAME", "n1"),
+        ];
+        let of = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let (job, node) = slurm_job(of);
+        assert_eq!(job, Some(Job { id: "42".to_owned(), task: Some("40_3".to_owned()), restarts: 0 }));
+        assert_eq!(node.as_deref(), Some("n1"));
+        assert_eq!(slurm_job(|_| None), (None, None));
+    }
+}

@@ -1,0 +1,388 @@
+//! The folder of a campaign: what was submitted, and what each element left.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use results::document::Tool;
+use results::error::Error;
+use results::open::{self, below};
+use results::write::place;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::element::Element;
+use super::plan::{SlurmOptions, check_name};
+use super::trust::{self, Trust, make, make_new};
+use crate::setting::hash::sha256;
+
+/// Schema of the campaign's own file.
+pub const SCHEMA: &str = "vpmu-campaign/1";
+/// Schema of an element's outcome.
+pub const ELEMENT_SCHEMA: &str = SCHEMA;
+/// The campaign's own file.
+pub const CAMPAIGN: &str = "campaign.json";
+/// Folder of the binaries.
+pub(super) const BIN: &str = "bin";
+/// An element's outcome.
+const DONE: &str = "done.json";
+/// What is known of an attempt at its start.
+pub const ATTEMPT: &str = "attempt.json";
+/// Most attempts at an element.
+const MAX_ATTEMPTS: u32 = 1000;
+/// Why an attempt was stopped, as text.
+pub const STOPPED: &str = "stopped.txt";
+/// Most bytes of it.
+const MAX_REASON: usize = 1000;
+/// Largest of these files, bytes: 100 000 elements are some 50 MB.
+const MAX_FILE: u64 = 256 << 20;
+/// Largest binary, bytes: one with all its debugging information.
+const MAX_BINARY: u64 = 4 << 30;
+
+/// A binary of a campaign.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binary {
+    /// Name of the file in the campaign's `bin/`, after its contents.
+    pub file: String,
+    /// SHA-256 of its bytes, hex.
+    pub sha256: String,
+}
+
+impl Binary {
+    /// That of these bytes.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let sha256 = sha256(bytes);
+        Self { file: format!("vpmu-{}", &sha256[..12]), sha256 }
+    }
+
+    fn is_named_by_its_hash(&self) -> bool {
+        let hex = self.sha256.len() == 64 && self.sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+        hex && self.file == format!("vpmu-{}", &self.sha256[..12])
+    }
+}
+
+/// What was submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Campaign {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// The program that submitted it.
+    pub tool: Tool,
+    /// First submission, seconds since 1970.
+    pub submitted_unix: u64,
+    /// The folder that relative paths in options start from.
+    pub folder: PathBuf,
+    /// The binary that runs elements: that of the submission.
+    pub runner: Binary,
+    /// Binary of each variant, by the variant's name.
+    pub binaries: BTreeMap<String, Binary>,
+    /// Options for Slurm.
+    #[serde(default)]
+    pub slurm: SlurmOptions,
+    /// Text of the plan.
+    pub plan: String,
+    /// The elements, in order.
+    pub elements: Vec<Element>,
+}
+
+/// The Slurm job that an element ran in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Job id.
+    pub id: String,
+    /// Array, as `JOB_TASK`.
+    pub task: Option<String>,
+    /// How often Slurm started it anew.
+    pub restarts: u64,
+}
+
+/// What is known of an attempt at its start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// [`ELEMENT_SCHEMA`].
+    pub schema: String,
+    /// Number of the element.
+    pub element: u64,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// The host: Slurm's node name, else the host's own.
+    pub host: Option<String>,
+    /// Identity of its boot.
+    pub boot: Option<String>,
+    /// The job.
+    pub job: Option<Job>,
+    /// Start, seconds since 1970 by the host's clock.
+    pub began_unix: u64,
+    /// What `vpmu doctor` finds missing or doubtful there, a line each.
+    pub findings: Vec<String>,
+}
+
+/// How an element ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// The attempt that came to an end.
+    #[serde(flatten)]
+    pub attempt: Attempt,
+    /// Name of the element.
+    pub name: String,
+    /// End, seconds since 1970 by the host's clock.
+    pub ended_unix: u64,
+    /// Exit code; `None` if a signal ended it.
+    pub exit: Option<u8>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Result documents, relative to the campaign's folder.
+    pub documents: Vec<String>,
+    /// What it said last, if it failed.
+    pub error: Option<String>,
+}
+
+impl Done {
+    /// Whether it did what it was to do.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.exit == Some(0)
+    }
+
+    /// How it ended, in words.
+    #[must_use]
+    pub fn how(&self) -> String {
+        match (self.exit, self.signal) {
+            (Some(code), _) => format!("exit {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => "unknown".to_owned(),
+        }
+    }
+}
+
+/// A campaign's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Who may have changed it; `None` if that was not checked, of a folder that is only read.
+    pub trust: Option<Trust>,
+}
+
+impl Folder {
+    /// Whether `path` is the folder of a campaign.
+    #[must_use]
+    pub fn is_one(path: &Path) -> bool {
+        path.join(CAMPAIGN).is_file()
+    }
+
+    /// The folder of a campaign that was submitted, whoever did that: to read from.
+    ///
+    /// # Errors
+    /// Exit 2 if there is none.
+    pub fn open(path: &Path) -> Result<(Self, Campaign), Error> {
+        Self::with_trust(path, None)
+    }
+
+    /// The same, to act on: to run what is in it, to write to it, to cancel its jobs.
+    ///
+    /// # Errors
+    /// Exit 2 if there is none, or if others could have changed it.
+    pub fn own(path: &Path, trust: Trust) -> Result<(Self, Campaign), Error> {
+        Self::with_trust(path, Some(trust))
+    }
+
+    fn with_trust(path: &Path, trust: Option<Trust>) -> Result<(Self, Campaign), Error> {
+        if !Self::is_one(path) {
+            return Err(Error::usage(
+                format!("{} is no campaign", path.display()),
+                format!("there is no {CAMPAIGN} in it"),
+                "`vpmu fleet submit PLAN.toml -o DIR` makes one",
+            ));
+        }
+        let path = match trust {
+            None => path.canonicalize().map_err(|error| cannot(path, &error))?,
+            Some(trust) => trust::folder(path, trust)?,
+        };
+        let folder = Self { path, trust };
+        let file = folder.path.join(CAMPAIGN);
+        let text = match trust {
+            None => folder.text(&file),
+            Some(trust) => open::text(trust::file(&file, trust, MAX_FILE)?, MAX_FILE),
+        };
+        let campaign: Campaign = parsed(&file, &text.map_err(|error| refuse(&file, error.to_string()))?)?;
+        if campaign.schema != SCHEMA {
+            return Err(Error::usage(
+                format!("cannot use {}", file.display()),
+                format!("its schema is {}, not {SCHEMA}", campaign.schema),
+                "use the version of vpmu that wrote it",
+            ));
+        }
+        campaign.check().map_err(|why| refuse(&file, why))?;
+        Ok((folder, campaign))
+    }
+
+    /// The path of a binary.
+    #[must_use]
+    pub fn binary(&self, binary: &Binary) -> PathBuf {
+        self.path.join(BIN).join(&binary.file)
+    }
+
+    /// Its bytes, if they are those that were submitted, and nobody else could have changed them.
+    ///
+    /// # Errors
+    /// Exit 2 for another file.
+    pub(super) fn checked(&self, binary: &Binary) -> Result<Vec<u8>, Error> {
+        let path = self.binary(binary);
+        let file = trust::file(&path, self.trust.unwrap_or_default(), MAX_BINARY)?;
+        let bytes = open::bytes(file, MAX_BINARY).map_err(|error| refuse(&path, error.to_string()))?;
+        if Binary::of(&bytes) == *binary {
+            return Ok(bytes);
+        }
+        let what = format!("{} is not the binary that was submitted", path.display());
+        Err(Error::usage(what, "its hash is another", "submit the plan to another folder"))
+    }
+
+    /// The folder of an element.
+    #[must_use]
+    pub fn element(&self, number: u64) -> PathBuf {
+        self.path.join("elements").join(format!("{number:06}"))
+    }
+
+    /// The outcome of an element; `None` as long as no attempt came to an end.
+    ///
+    /// # Errors
+    /// Exit 2 if the file is damaged.
+    pub fn done(&self, number: u64) -> Result<Option<Done>, Error> {
+        let path = self.element(number).join(DONE);
+        let text = match self.text(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| refuse(&path, error.to_string()))?,
+        };
+        let done: Done = parsed(&path, &text)?;
+        if done.attempt.schema != ELEMENT_SCHEMA || done.attempt.element != number {
+            let why = format!("it is no outcome of element {number} ({})", done.attempt.schema);
+            return Err(refuse(&path, why));
+        }
+        let attempt = Path::new("elements").join(format!("{number:06}/attempt-{}", done.attempt.attempt));
+        let foreign = done.documents.iter().find(|document| !is_directly_in(&attempt, document));
+        if let Some(document) = foreign {
+            return Err(refuse(&path, format!("document {document} is not of its attempt")));
+        }
+        Ok(Some(done))
+    }
+
+    /// Writes the outcome of an element, unless there is one: the first counts. Gives back whether this one counts.
+    ///
+    /// # Errors
+    /// Exit 2 if it cannot be written.
+    pub fn finish(&self, done: &Done) -> Result<bool, Error> {
+        self.write_new(&self.element(done.attempt.element).join(DONE), done)
+    }
+
+    /// Takes the outcome of an element away, so that it runs again. Its attempts stay.
+    ///
+    /// # Errors
+    /// Exit 2 if the file cannot be moved.
+    pub fn forget(&self, done: &Done) -> Result<(), Error> {
+        let folder = self.element(done.attempt.element);
+        let to = folder.join(format!("attempt-{}", done.attempt.attempt)).join(DONE);
+        std::fs::rename(folder.join(DONE), &to).map_err(|error| cannot(&to, &error))
+    }
+
+    /// Makes the folder of the next attempt at an element.
+    ///
+    /// # Errors
+    /// Exit 2 if it cannot be made.
+    pub fn next_attempt(&self, number: u64) -> Result<(u32, PathBuf), Error> {
+        let folder = self.element(number);
+        let trust = self.trust.unwrap_or_default();
+        make(&folder, trust).map_err(|error| cannot(&folder, &error))?;
+        for attempt in 1..=MAX_ATTEMPTS {
+            let path = folder.join(format!("attempt-{attempt}"));
+            match make_new(&path, trust) {
+                Ok(()) => return Ok((attempt, path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(cannot(&path, &error)),
+            }
+        }
+        Err(cannot(&folder, &io::Error::other(format!("{MAX_ATTEMPTS} attempts are there already"))))
+    }
+
+    /// Attempts at an element.
+    #[must_use]
+    pub fn attempts(&self, number: u64) -> Vec<Attempt> {
+        let folder = self.element(number);
+        (1..=MAX_ATTEMPTS)
+            .map(|attempt| folder.join(format!("attempt-{attempt}")))
+            .take_while(|path| path.is_dir())
+            .filter_map(|path| serde_json::from_str(&self.text(&path.join(ATTEMPT)).ok()?).ok())
+            .collect()
+    }
+
+    /// Why the last attempt at an element was stopped, if it noted that.
+    #[must_use]
+    pub fn stopped(&self, number: u64, attempt: u32) -> Option<String> {
+        let path = self.element(number).join(format!("attempt-{attempt}")).join(STOPPED);
+        let text = self.text(&path).ok().filter(|text| text.len() <= MAX_REASON)?;
+        Some(results::error::one_line(&text)).filter(|text| !text.is_empty())
+    }
+
+    /// Writes a file of the campaign, unless there is one; false if there is.
+    ///
+    /// # Errors
+    /// Exit 2 with the file system's reason.
+    pub fn write_new<T: Serialize>(&self, path: &Path, value: &T) -> Result<bool, Error> {
+        let path = self.path.join(path);
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|error| crate::terminal::console::internal("cannot write JSON", error))?;
+        place(&path, (text + "\n").as_bytes()).map_err(|error| cannot(&path, &error))
+    }
+
+    /// The text of a file in the folder, which has no links.
+    fn text(&self, path: &Path) -> io::Result<String> {
+        let relative = path.strip_prefix(&self.path).unwrap_or(path);
+        open::text(below(&self.path, relative, MAX_FILE)?, MAX_FILE)
+    }
+}
+
+impl Campaign {
+    /// Checks what becomes part of paths.
+    fn check(&self) -> Result<(), String> {
+        check_name("name", &self.name)?;
+        for (at, element) in self.elements.iter().enumerate() {
+            if element.number != at as u64 {
+                return Err("its elements are not numbered from 0".to_owned());
+            }
+            check_name("experiment", &element.experiment)?;
+            check_name("variant", &element.variant)?;
+        }
+        match self.binaries.values().chain([&self.runner]).find(|binary| !binary.is_named_by_its_hash()) {
+            Some(binary) => Err(format!("binary '{}' is not named by its hash", binary.file)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a path is relative, and of a file directly in a folder.
+fn is_directly_in(folder: &Path, path: &str) -> bool {
+    let name = Path::new(path).strip_prefix(folder).ok().map(Path::components);
+    name.is_some_and(|mut name| matches!((name.next(), name.next()), (Some(Component::Normal(_)), None)))
+}
+
+fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| refuse(path, error.to_string()))
+}
+
+pub(super) fn cannot(path: &Path, error: &io::Error) -> Error {
+    let remedy = "what finished is kept; make room or choose another folder, then run the same command again";
+    Error::usage(format!("cannot write {}", path.display()), error.to_string(), remedy)
+}
+
+fn refuse(path: &Path, why: String) -> Error {
+    Error::usage(
+        format!("cannot use {}", path.display()),
+        why,
+        "restore it; or, of an element, remove it: the element runs again with the next submission",
+    )
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,7 @@
+//! What looks into a guest or at this host: running an image, recordings, the live view, and the doctor.
+
+pub mod doctor;
+pub mod record;
+pub mod run;
+pub mod sampled;
+pub mod top;

@@ -1,0 +1,236 @@
+//! Runs a guest and records it.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use perf_data::feature::{Facts, HostFacts};
+use results::error::{Error, Exit};
+use results::host::{self, HostFs};
+use results::write::{Pending, Target};
+use vmm::sample::Sampling;
+
+use super::beside::{Companion, Place, named};
+use super::code::KernelCode;
+use super::layout::{Kind, of_elf, of_kernel};
+use super::nmis::Nmis;
+use super::recorder::{Recorder, Subject, output};
+use super::spec::RecordSpec;
+use super::summary;
+use crate::arms::linux_boot::job;
+use crate::arms::linux_boot::spec::LinuxSpec;
+use crate::arms::linux_boot::symbols::{CodeReports, Symbols};
+use crate::arms::machine;
+use crate::inspect::run;
+use crate::inspect::run::spec::RunSpec;
+use crate::inspect::sampled::events;
+use crate::inspect::sampled::guest::{GuestSpec, PayloadSpec};
+use crate::inspect::sampled::kernel::{refuse_nested, unwind_tables};
+use crate::inspect::sampled::payload::ReadyPayload;
+use crate::setting::abilities::ThisHost;
+use crate::setting::backend::choose;
+use crate::sys;
+use crate::terminal::console::complain;
+
+/// Runs the guest and records it.
+///
+/// # Errors
+/// Conditions that keep it from starting, and a recording that ended early.
+pub fn record(spec: &RecordSpec, guest: GuestSpec) -> Result<Exit, Error> {
+    check(spec)?;
+    match guest {
+        GuestSpec::Payload(payload) => of_payload(spec, &payload),
+        GuestSpec::Image(image) => of_image(spec, *image),
+        GuestSpec::Linux(linux) => of_linux(spec, *linux),
+    }
+}
+
+fn check(spec: &RecordSpec) -> Result<(), Error> {
+    if spec.writing.aio.is_some() && spec.is_pipe() {
+        return Err(Error::usage(
+            "cannot write to a pipe by --aio",
+            "writes that are done at once need places of their own, which a pipe does not have",
+            "give a file with --output, or leave --aio out",
+        ));
+    }
+    if spec.writing.threads > 1 && spec.writing.level == 0 {
+        return Err(Error::usage(
+            "--compress-threads has nothing to do",
+            "the recording is not compressed",
+            "give --compression-level as well, e.g. -z",
+        ));
+    }
+    events::check(&spec.events, spec.rate)
+}
+
+fn sampling(spec: &RecordSpec, vcpus: u64) -> Sampling {
+    Sampling::new(spec.events.clone(), spec.rate, spec.chains, vcpus as usize)
+}
+
+fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
+    let backend = choose(&image.machine.backend, &ThisHost)?.backend;
+    let bytes = machine::read(&image.image, "the image")?;
+    let path = fs::canonicalize(&image.image).unwrap_or_else(|_| image.image.clone());
+    let subject = Subject { kind: Kind::Task, mappings: of_elf(&bytes, &path, std::process::id()), code: None };
+    if subject.mappings.is_empty() {
+        complain("warning: the image is no ELF file: its functions have no names");
+    }
+    image.quiet |= spec.quiet;
+    let sampling = Arc::new(sampling(spec, image.machine.vcpus));
+    image.machine.sampling = Some(Arc::clone(&sampling));
+    recorded(spec, sampling, subject, None, || Ok((run::run(&image, &backend)?, None)))
+}
+
+fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
+    refuse_nested(&linux)?;
+    let backend = job::backend(&linux)?;
+    let kernel = job::kernel(&linux.kernel)?;
+    let mut sampling = sampling(spec, linux.machine.vcpus);
+    sampling.orc = spec.chains.then(|| unwind_tables(&kernel)).flatten();
+    let kind = Kind::of_linux(spec.guest_as, spec.chains);
+    let text = perf_data::symbols::text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
+    let build_id = perf_data::symbols::build_id(kernel.image());
+    drop(kernel);
+    let (reports, pid) = (Arc::new(CodeReports::default()), std::process::id());
+    let mappings = vec![of_kernel(kind, text, pid, build_id.clone())];
+    let subject = Subject { kind, mappings, code: Some(KernelCode::new(Arc::clone(&reports), kind, pid, build_id)) };
+    if linux.run.is_some() {
+        linux.symbols = Some(Symbols {
+            kallsyms: spec.companion(Companion::Kallsyms)?,
+            modules: spec.companion(Companion::Modules)?,
+            reports,
+        });
+    } else {
+        complain(
+            "warning: without --run the guest's symbols are not fetched: functions of its kernel have no names, and chains through its modules are broken",
+        );
+    }
+    linux.quiet |= spec.quiet;
+    let sampling = Arc::new(sampling);
+    linux.machine.sampling = Some(Arc::clone(&sampling));
+    recorded(spec, sampling, subject, None, || Ok((job::run(&linux, &backend)?, None)))
+}
+
+/// `_text` of a kernel whose image does not say it.
+const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
+
+fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
+    let ready = ReadyPayload::new(payload, spec.chains)?;
+    if spec.output.is_dir() {
+        let what = format!("cannot write the recording to {}", spec.output.display());
+        return Err(Error::usage(what, "it is a folder", "give the path of a file with --output"));
+    }
+    // perf reads the functions' names from a file.
+    let file = spec.companion(Companion::Payload)?;
+    let written = || {
+        let (folder, name) = named(&file)?;
+        let mut pending = file.begin()?;
+        pending.write_all(guest::PMU_PAYLOAD)?;
+        Ok((fs::canonicalize(folder.path())?.join(name), pending))
+    };
+    let (elf, pending) = written().map_err(|error| cannot_keep(&file, &error))?;
+    let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
+    let subject = Subject { kind: Kind::Task, mappings, code: None };
+    let sampling = Arc::new(sampling(spec, ready.vcpus));
+    let sampled = Arc::clone(&sampling);
+    recorded(spec, sampling, subject, Some((file, pending)), || {
+        let ran = ready.run(sampled, spec.quiet)?;
+        Ok((ran.exit, Some(Nmis::of(&ran.outcome, ran.first, ran.last))))
+    })
+}
+
+fn cannot_keep(payload: &Target, error: &io::Error) -> Error {
+    let what = format!("cannot write the payload to {}", payload.path().display());
+    Error::usage(what, error.to_string(), "make room, or give another --output")
+}
+
+/// Records while `guest` runs, and says what came of it.
+fn recorded(
+    spec: &RecordSpec,
+    sampling: Arc<Sampling>,
+    subject: Subject,
+    payload: Option<(Target, Pending)>,
+    guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
+) -> Result<Exit, Error> {
+    let (kind, vcpus) = (subject.kind, sampling.channels.len());
+    events::described(&sampling, kind == Kind::Task)?;
+    let facts = facts(spec, vcpus);
+    let (output, mut place) = output(spec)?;
+    match (payload, &mut place) {
+        (Some((target, payload)), Some(place)) => place.with_payload(target, payload),
+        (Some((target, payload)), None) => {
+            payload.finish_at_once().map_err(|error| cannot_keep(&target, &error))?;
+        }
+        (None, _) => {}
+    }
+    let nmis = spec.companion(Companion::Nmis)?;
+    let writing = Recorder::start(sampling, (output, place), subject, spec, facts)?;
+    let ended = guest();
+    let mut recorded = writing.finish()?;
+    // A guest that did not begin leaves no recording, and earlier ones where they were.
+    let (exit, found) = ended?;
+    if let Some(Err(failed)) = recorded.place.as_mut().map(Place::settle) {
+        recorded.not_kept = Some(failed);
+    }
+    let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
+    let commands = summary::commands(spec, kind).filter(|_| recorded.file.samples > 0);
+    for line in lines.iter().chain(&commands).filter(|_| !spec.quiet) {
+        complain(line);
+    }
+    for warning in warnings {
+        complain(&format!("warning: {warning}"));
+    }
+    let kept = keep_nmis(spec, &nmis, found);
+    if let Some(error) = summary::error(&recorded, Path::new(&spec.output)) {
+        return Err(error);
+    }
+    kept.map(|()| summary::exit(&recorded, exit))
+}
+
+/// Puts the guest's NMIs beside its recording.
+fn keep_nmis(spec: &RecordSpec, target: &Target, found: Option<Nmis>) -> Result<(), Error> {
+    let Some(found) = found.filter(|found| !found.nmis.is_empty() && !spec.is_pipe()) else { return Ok(()) };
+    let path = target.path();
+    let cannot = |error: std::io::Error| {
+        let what = format!("cannot write the guest's NMIs to {}", path.display());
+        Error::new(
+            Exit::Inconclusive,
+            what,
+            error.to_string(),
+            "make room, and record again; the recording itself is whole",
+        )
+    };
+    let left_out = found.write(target).map_err(cannot)?;
+    if left_out > 0 {
+        complain(&format!("warning: {left_out} NMIs, those with the shortest handlers, are not in {}", path.display()));
+    }
+    Ok(())
+}
+
+fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
+    let fs_of_host = HostFs::default();
+    let facts = host::HostFacts::read(&fs_of_host);
+    let memory = fs_of_host.text("proc/meminfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    });
+    let hostname = fs_of_host.text("proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
+    let os_release = fs_of_host.text("proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
+    let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, ns);
+    Facts {
+        host: HostFacts {
+            hostname: hostname.unwrap_or_default(),
+            os_release: os_release.unwrap_or_default(),
+            version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
+            cpu: facts.cpu_model.unwrap_or_default(),
+            memory_kib: memory.unwrap_or(0),
+            command_line: spec.command_line.clone(),
+        },
+        cpus: vcpus as u32,
+        clocks: (wall, sys::monotonic_ns()),
+        ..Facts::default()
+    }
+}

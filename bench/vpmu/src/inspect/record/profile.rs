@@ -1,0 +1,162 @@
+//! A recording with names, for pictures.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use perf_data::attr::Event;
+use perf_data::calls::TooMuch;
+use perf_data::history::{Gathered, MOST_KEPT, Named};
+use perf_data::names::Names;
+use perf_data::reader::{Damage, Recording};
+use perf_data::writer::MAGIC;
+use results::error::{Error, one_line};
+
+use super::beside::{Beside, Companion, companion};
+use super::spec::PIPED;
+use crate::arms::machine;
+use crate::setting::parse::suggestion;
+
+/// Largest recording that is read from a pipe.
+const LARGEST_PIPED: u64 = 1 << 30;
+/// Largest text that is made of a recording.
+pub const MOST_MADE: u64 = 512 << 20;
+/// What helps where a recording is too much.
+pub const FEWER: &str = "record for a shorter time, at a lower frequency, or without -g";
+
+/// A recording, and the names of its addresses.
+#[derive(Debug)]
+pub struct Contents {
+    /// Samples of the event that is shown.
+    pub named: Named,
+    /// The event that is shown.
+    pub event: Event,
+    /// The names of other events, and their samples.
+    pub others: Vec<(String, usize)>,
+    /// CLOCK_REALTIME, and the time of the samples' clock at the same moment, ns, if it says them.
+    pub clocks: Option<(u64, u64)>,
+    /// Samples of that event that were lost when it was recorded.
+    pub lost: u64,
+    /// What could not be read.
+    pub damage: Damage,
+    /// The command that recorded it.
+    pub command_line: Vec<String>,
+    /// The file beside it with the NMIs of its guest.
+    pub nmis: Option<PathBuf>,
+    /// Files beside it that are older than it and were left out: they are of an earlier recording.
+    pub older: Vec<PathBuf>,
+}
+
+/// Whether a file begins as a recording.
+#[must_use]
+pub fn is_recording(path: &Path) -> bool {
+    let mut start = [0; 8];
+    // The kernel's own files have no size, and reading one may wait.
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() >= start.len() as u64)
+        && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && start == *MAGIC
+}
+
+/// Reads a recording, and of its events the one called `event`, or else the first that has samples.
+///
+/// # Errors
+/// Exit 2: it cannot be read, is none, or has no such event.
+pub fn read(path: &Path, event: Option<&str>) -> Result<Contents, Error> {
+    of_bytes(&machine::read(path, "the recording")?, path, event)
+}
+
+/// Reads a recording from stdin, where [`PIPED`] stands for its name.
+///
+/// # Errors
+/// As [`read`].
+pub fn from_stdin(event: Option<&str>) -> Result<Contents, Error> {
+    let cannot = |why: String| Error::usage("cannot read the recording from stdin", why, "");
+    let mut bytes = Vec::new();
+    io::stdin().lock().take(LARGEST_PIPED + 1).read_to_end(&mut bytes).map_err(|error| cannot(error.to_string()))?;
+    if bytes.len() as u64 > LARGEST_PIPED {
+        return Err(cannot(format!("it is larger than {} MiB", LARGEST_PIPED >> 20)));
+    }
+    of_bytes(&bytes, Path::new(PIPED), event)
+}
+
+fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents, Error> {
+    let cannot = |why: String| {
+        let what = if path == Path::new(PIPED) { "from stdin".to_owned() } else { path.display().to_string() };
+        Error::usage(format!("cannot read the recording {what}"), why, "")
+    };
+    let mut recording = Recording::open(bytes).map_err(|error| cannot(error.to_string()))?;
+    let too_much = |bound: TooMuch| {
+        let why = format!("its samples, their stacks and names take {bound} of memory");
+        Error { remedy: FEWER.to_owned(), ..cannot(why) }
+    };
+    let gathered = Gathered::read(&mut recording, MOST_KEPT).map_err(too_much)?;
+    let mut older = Vec::new();
+    let [kallsyms, nmis] =
+        [Companion::Kallsyms, Companion::Nmis].map(|which| match companion(which, path, &recording)? {
+            Beside::Its(file) => Some(file),
+            Beside::Older(file) => {
+                older.push(file);
+                None
+            }
+        });
+    let Recording { mut events, clocks, command_line, .. } = recording;
+    let counts = gathered.counts();
+    let shown = match wanted {
+        Some(wanted) => named(&events, wanted)?,
+        None => counts.keys().next().copied().unwrap_or(0),
+    };
+    let others = events.iter().enumerate().filter(|&(at, _)| at != shown);
+    let others = others.map(|(at, event)| (event.name.clone(), counts.get(&at).copied().unwrap_or(0))).collect();
+    let event = if shown < events.len() { events.swap_remove(shown) } else { Event::default() };
+    let (lost, damage) = (gathered.lost(shown), gathered.damage);
+    let named = gathered.name(shown, Names::of(kallsyms.as_deref())).map_err(too_much)?;
+    Ok(Contents { named, event, others, clocks, lost, damage, command_line, nmis, older })
+}
+
+/// The number of the event of this name.
+fn named(events: &[Event], wanted: &str) -> Result<usize, Error> {
+    events.iter().position(|event| event.name == wanted).ok_or_else(|| {
+        let names: Vec<_> = events.iter().map(|event| event.name.as_str()).filter(|name| !name.is_empty()).collect();
+        let what = format!("the recording has no event '{}'", one_line(wanted));
+        match names[..] {
+            [] => Error::usage(what, "it names none", "leave --event out"),
+            _ => Error::usage(what, "", suggestion(wanted, &names, "")),
+        }
+    })
+}
+
+/// What is wrong with a recording, for a warning.
+#[must_use]
+pub fn said(damage: &Damage) -> String {
+    let mut parts = Vec::new();
+    if damage.unfinished {
+        parts.push("its recorder was killed before it had ended it".to_owned());
+    }
+    if damage.missing > 0 {
+        parts.push(format!("it was cut: {} bytes of records are missing", damage.missing));
+    }
+    if damage.records + damage.frames + damage.rest > 0 {
+        parts.push(format!(
+            "{} records, {} frames and {} bytes could not be used",
+            damage.records, damage.frames, damage.rest
+        ));
+    }
+    if damage.too_much {
+        parts.push("more is compressed in it than is read of so many bytes".to_owned());
+    }
+    format!("the recording is damaged: {}", parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_is_known_by_its_begin() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.data");
+        assert!(!is_recording(&path) && !is_recording(folder.path()));
+        fs::write(&path, b"PERFILE2").unwrap();
+        assert!(is_recording(&path) && read(&path, None).is_err());
+    }
+}

@@ -1,0 +1,389 @@
+//! The thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits for it.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use host_pmu::sampler::Rate;
+use perf_data::feature::Facts;
+use perf_data::record::{Mapping, Record, Stamp};
+use perf_data::writer::{self, Output, Writer};
+use results::error::{Error, Exit};
+use results::write::Target;
+use vmm::sample::{Channel, Event, NoTable, Sample, Sampling};
+
+use super::beside::{Place, forget};
+use super::code::{KernelCode, Unwinding};
+use super::layout::Kind;
+use super::spec::{PIPED, RecordSpec};
+use crate::inspect::sampled::events;
+use crate::inspect::sampled::turn::take_turn;
+use crate::sys;
+
+/// How often queues are emptied: each time costs CPU time that the guest may want.
+const OFTEN: Duration = Duration::from_millis(10);
+/// The same where no more than so many samples come meanwhile, a tenth of what a queue has room for at least.
+const SELDOM: (Duration, u64) = (Duration::from_millis(50), 100);
+/// How often a file is brought up to date.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// What a recording counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Samples.
+    pub samples: u64,
+    /// Samples of each event, in the order of the specification; none beyond the last that had one.
+    pub by_event: Vec<u64>,
+    /// Samples for which there was no room: in a queue of this program's, in the kernel's ring.
+    pub lost: [u64; 2],
+    /// Times the kernel throttled an event.
+    pub throttled: u64,
+    /// Samples that were taken while the host handled an exit.
+    pub at_exit: u64,
+    /// Samples with a part of the chain at level 0, and at level 3.
+    pub parts: [u64; 2],
+    /// How many of them were followed to their end.
+    pub complete: [u64; 2],
+    /// Samples whose chain broke at code of the kernel without an unwind table: before tables of modules were known, and after that.
+    pub no_table: [u64; 2],
+    /// Samples of a Linux guest before its command began, and after it had ended; none if it never began.
+    pub around: [u64; 2],
+    /// Samples after `--duration`, which are left out.
+    pub too_late: u64,
+}
+
+/// What came of a recording.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Counts.
+    pub counts: Counts,
+    /// The file.
+    pub file: writer::Summary,
+    /// Why writing ended early.
+    pub failed: Option<io::Error>,
+    /// It ended by its duration.
+    pub by_duration: bool,
+    /// Unwind tables of the kernel's modules.
+    pub unwinding: Unwinding,
+    /// Lines of the guest's list of modules that could not be used.
+    pub left_out: usize,
+    /// The place of the file.
+    pub place: Option<Place>,
+    /// A sentence about what could not be put in its place.
+    pub not_kept: Option<String>,
+}
+
+/// The guest in the recording.
+#[derive(Debug)]
+pub struct Subject {
+    /// What it is.
+    pub kind: Kind,
+    /// Its code.
+    pub mappings: Vec<Mapping>,
+    /// The code of its kernel, which it says as it runs.
+    pub code: Option<KernelCode>,
+}
+
+/// A recording on its way.
+#[derive(Debug)]
+pub struct Recorder {
+    thread: Option<JoinHandle<Recorded>>,
+    done: Arc<AtomicBool>,
+}
+
+/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name, once there is a sample.
+///
+/// # Errors
+/// Exit 2: it cannot be written. What was there is there again.
+pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error> {
+    let cannot = |error: io::Error| {
+        let what = format!("cannot write the recording to {}", spec.output.display());
+        Error::usage(what, error.to_string(), "give another --output")
+    };
+    if spec.is_pipe() {
+        Target::of(Path::new(PIPED)).and_then(|piped| forget(&piped)).map_err(cannot)?;
+        // Whatever the guest writes to stdout goes to stderr from here on.
+        return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
+    }
+    let place = Place::clear(&spec.output).map_err(cannot)?;
+    let file = place.create().map_err(cannot)?;
+    Ok((Output::File(file), Some(place)))
+}
+
+impl Recorder {
+    /// Begins to write the samples of `sampling`. At the end of `duration`, and when nothing more can be written, the guest is
+    /// interrupted.
+    ///
+    /// # Errors
+    /// The output's, or the host gives no thread.
+    pub fn start(
+        sampling: Arc<Sampling>,
+        (output, place): (Output<File>, Option<Place>),
+        subject: Subject,
+        spec: &RecordSpec,
+        facts: Facts,
+    ) -> Result<Self, Error> {
+        let cannot = |error: io::Error| {
+            let what = format!("cannot begin the recording in {}", spec.output.display());
+            Error::usage(what, error.to_string(), "make room, or give another --output")
+        };
+        let events = events::described(&sampling, subject.kind == Kind::Task)?;
+        let writer = Writer::begin(output, &events, spec.chains, spec.writing, &facts).map_err(cannot)?;
+        let done = Arc::new(AtomicBool::new(false));
+        let work = Work {
+            known: vec![false; sampling.channels.len()],
+            sampling,
+            writer,
+            subject,
+            facts,
+            chains: spec.chains,
+            counts: Counts::default(),
+            failed: None,
+            until: u64::MAX,
+            place,
+            not_kept: None,
+            pid: std::process::id(),
+        };
+        let (until, duration) = (Arc::clone(&done), spec.duration);
+        let thread = std::thread::Builder::new().name("recorder".to_owned());
+        let thread = thread.spawn(move || work.run(&until, duration)).map_err(cannot)?;
+        Ok(Self { thread: Some(thread), done })
+    }
+
+    /// Takes the last samples out and completes the file.
+    ///
+    /// # Errors
+    /// Exit 70 for a panic of its thread.
+    pub fn finish(mut self) -> Result<Recorded, Error> {
+        self.end();
+        let joined = self.thread.take().and_then(|thread| thread.join().ok());
+        joined.ok_or_else(|| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", ""))
+    }
+
+    fn end(&self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.end();
+        if let Some(thread) = self.thread.take() {
+            // A guest that could not begin left nothing.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How often queues are emptied, by how many samples a vCPU has at the most.
+fn poll(events: &[Event], rate: Rate) -> Duration {
+    let hertz = |event: &Event| match (event.host().filter(|host| host.is_clock()), event.rate(rate)) {
+        (Some(_), (ns, _)) => Some(1_000_000_000 / ns.max(1)),
+        // Nobody knows how often the others happen.
+        (None, _) => None,
+    };
+    let Some(all) = events.iter().map(hertz).sum::<Option<u64>>() else { return OFTEN };
+    Duration::from_millis(1000 * SELDOM.1 / all.max(1)).clamp(OFTEN, SELDOM.0)
+}
+
+struct Work {
+    sampling: Arc<Sampling>,
+    writer: Writer<File>,
+    subject: Subject,
+    facts: Facts,
+    chains: bool,
+    /// vCPUs whose thread has its name in the file.
+    known: Vec<bool>,
+    counts: Counts,
+    failed: Option<io::Error>,
+    /// Samples after this time are left out.
+    until: u64,
+    place: Option<Place>,
+    not_kept: Option<String>,
+    pid: u32,
+}
+
+impl Work {
+    fn run(mut self, done: &AtomicBool, duration: Option<Duration>) -> Recorded {
+        let mut by_duration = false;
+        let poll = if self.subject.code.is_some() { OFTEN } else { poll(&self.sampling.events, self.sampling.rate) };
+        self.begin();
+        let (began, mut flushed) = (Instant::now(), Instant::now());
+        loop {
+            // Looked at before the queues: what is in them at the end is taken out.
+            let last = done.load(Ordering::Relaxed);
+            self.code();
+            let more = self.drain();
+            if duration.is_some_and(|duration| began.elapsed() >= duration) && !by_duration && !last {
+                by_duration = true;
+                // What the guest does on its way out is not what was to be recorded.
+                self.until = sys::monotonic_ns();
+                sys::interrupted().store(true, Ordering::Relaxed);
+            }
+            // The guest has ended by then: the queues do not grow.
+            if last && !more {
+                break;
+            }
+            let written = if flushed.elapsed() > FLUSH {
+                flushed = Instant::now();
+                self.writer.flush()
+            } else {
+                self.writer.turn()
+            };
+            self.keep(written);
+            if !more && !done.load(Ordering::Relaxed) {
+                let left = duration.filter(|_| !by_duration).map(|duration| duration.saturating_sub(began.elapsed()));
+                std::thread::park_timeout(left.map_or(poll, |left| left.min(poll)));
+            }
+        }
+        self.lost();
+        // Without a command nothing is before it.
+        if self.subject.code.as_ref().is_some_and(|code| code.command()[0].is_none()) {
+            self.counts.around = [0, 0];
+        }
+        let Self { writer, mut facts, counts, mut failed, subject, place, not_kept, .. } = self;
+        let (build_ids, unwinding, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
+        facts.build_ids.extend(build_ids);
+        let (file, ended) = writer.finish(&facts);
+        failed = failed.or(ended.err());
+        Recorded { counts, file, failed, by_duration, unwinding, left_out, place, not_kept }
+    }
+
+    /// The process and its code, ahead of all samples.
+    fn begin(&mut self) {
+        let pid = self.pid;
+        self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned(), exec: false }, Stamp::default());
+        for mapping in self.subject.mappings.clone() {
+            self.add(&Record::Mapping(mapping), Stamp::default());
+        }
+    }
+
+    /// What the guest says of its kernel's code.
+    fn code(&mut self) {
+        let Some(code) = &mut self.subject.code else { return };
+        for mapping in code.poll(&self.sampling) {
+            self.add(&Record::Mapping(mapping), Stamp::default());
+        }
+    }
+
+    /// Takes samples out; returns whether there may be more.
+    fn drain(&mut self) -> bool {
+        let sampling = Arc::clone(&self.sampling);
+        let mut more = false;
+        for (cpu, channel) in sampling.channels.iter().enumerate() {
+            more |= take_turn(|| channel.queue.pop(), |taken| self.write(cpu, channel, &taken));
+        }
+        more
+    }
+
+    fn write(&mut self, cpu: usize, channel: &Channel, taken: &Sample) {
+        if taken.time > self.until {
+            self.counts.too_late += 1;
+            return;
+        }
+        if let Some(Err(failed)) = self.place.as_mut().map(Place::settle) {
+            self.not_kept = Some(failed);
+        }
+        let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
+        if !std::mem::replace(&mut self.known[cpu], true) {
+            let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM"), exec: false };
+            self.add(&comm, Stamp { pid: self.pid, tid, cpu: cpu as u32, ..Stamp::default() });
+        }
+        self.count(taken);
+        let sample = self.subject.kind.sample(taken, cpu as u32, self.pid, tid, self.chains);
+        self.add(&Record::Sample(sample), Stamp::default());
+    }
+
+    fn count(&mut self, taken: &Sample) {
+        self.counts.samples += 1;
+        let by_event = &mut self.counts.by_event;
+        if by_event.len() <= taken.event {
+            by_event.resize(taken.event + 1, 0);
+        }
+        by_event[taken.event] += 1;
+        self.counts.at_exit += u64::from(taken.at_exit);
+        if let Some(code) = &self.subject.code {
+            let [began, ended] = code.command();
+            let before = began.is_none_or(|began| taken.time < began);
+            self.counts.around[0] += u64::from(before);
+            self.counts.around[1] += u64::from(!before && ended.is_some_and(|ended| taken.time > ended));
+        }
+        if self.chains {
+            match taken.no_table {
+                Some(NoTable::BeforeModules) => self.counts.no_table[0] += 1,
+                Some(NoTable::Other) => self.counts.no_table[1] += 1,
+                None => {}
+            }
+            for part in 0..2 {
+                let (any, complete) = (!taken.chain[part].is_empty(), taken.complete[part]);
+                self.counts.parts[part] += u64::from(any || !complete);
+                self.counts.complete[part] += u64::from(any && complete);
+            }
+        }
+    }
+
+    /// What was lost, as perf says it.
+    fn lost(&mut self) {
+        let sampling = Arc::clone(&self.sampling);
+        for (cpu, channel) in sampling.channels.iter().enumerate() {
+            let (ours, kernels, throttled) = channel.queue.lost();
+            self.counts.lost[0] += ours;
+            self.counts.lost[1] += kernels;
+            self.counts.throttled += throttled;
+            for event in 0..sampling.events.len() {
+                let (id, count) = (event as u64 + 1, channel.queue.lost_of(event).iter().sum());
+                if count > 0 {
+                    let stamp = Stamp { pid: self.pid, cpu: cpu as u32, id, ..Stamp::default() };
+                    self.add(&Record::Lost { id, count }, stamp);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, record: &Record, stamp: Stamp) {
+        let stamp = Stamp { id: stamp.id.max(1), ..stamp };
+        let added = self.writer.add(record, stamp);
+        self.keep(added);
+    }
+
+    /// Keeps the first error, and ends the guest: nothing more is recorded.
+    fn keep(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+            sys::interrupted().store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether the reader of a pipe went away, which is no error.
+#[must_use]
+pub fn reader_left(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_emptied_as_often_as_they_fill() {
+        let poll = |events: &[&str], rate| {
+            let events: Vec<Event> = events.iter().map(|event| event.parse().unwrap()).collect();
+            poll(&events, rate).as_millis()
+        };
+        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(999)), 50);
+        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(4000)), 25);
+        assert_eq!(poll(&["cpu-clock", "task-clock"], Rate::Period(250_000)), 12);
+        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(100_000)), 10);
+        for unknown in [&["exit"][..], &["cpu-clock", "kvm:kvm_exit"], &["cycles"]] {
+            assert_eq!(poll(unknown, Rate::Hertz(10)), 10);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Values as users write them: durations, sizes, bounded numbers.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Reads a duration like `4ms`, `250us`, `1.5s`, `1h 30m`: decimal numbers with their units. Exact to the nanosecond.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    // The Greek letter, too, stands for micro.
+    humantime::parse_duration(&text.replace('μ', "µ")).map_err(|error| match error {
+        humantime::DurationError::NumberOverflow => "too long, or finer than 1 ns".to_owned(),
+        humantime::DurationError::UnknownUnit { .. } => {
+            "a duration needs its unit: ns, us, ms, s, m or h, e.g. 4ms".to_owned()
+        }
+        _ => "not a duration; give e.g. 4ms or 1.5s".to_owned(),
+    })
+}
+
+/// A folder that a command writes several files to. `-` is stdout for commands that write one.
+pub fn folder(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("an empty name; give a folder".to_owned()),
+        "-" => {
+            Err("several files do not go to stdout; give a folder (./- for one of that name), or take --json"
+                .to_owned())
+        }
+        path => Ok(PathBuf::from(path)),
+    }
+}
+
+/// The remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what else may be given.
+#[must_use]
+pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
+    let all = format!("{}{or}", known.join(", "));
+    match most_like(name, known.iter().copied()) {
+        Some(like) => format!("did you mean {like}? There are {all}"),
+        None => format!("there are {all}"),
+    }
+}
+
+/// The one of `known` that is most like `name`, if any is.
+pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let by_likeness = known.map(|known| (strsim::jaro(name, known), known));
+    // clap's own bound for options and commands.
+    by_likeness.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(likeness, _)| *likeness > 0.7).map(|(_, like)| like)
+}
+
+/// A share above 0 and up to 1: `3%` or `0.03`.
+pub fn share(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
+    let share = number.parse::<f64>().map_err(|_| "not a share; give e.g. 3% or 0.03".to_owned())? / whole;
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
+    } else {
+        Err("out of range; give more than 0% and up to 100%".to_owned())
+    }
+}
+
+/// A duration within `range`.
+pub fn duration_in(
+    range: RangeInclusive<Duration>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value = duration(text)?;
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(format!("{value:?} is out of range; give {:?} to {:?}", range.start(), range.end()))
+        }
+    }
+}
+
+/// A whole number within `range`; `_` may group digits.
+pub fn number_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value: u64 = text
+            .replace('_', "")
+            .parse()
+            .map_err(|_| format!("not a whole number; give {} to {}", range.start(), range.end()))?;
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(format!("{value} is out of range; give {} to {}", range.start(), range.end()))
+        }
+    }
+}
+
+/// A size in bytes like `256M` within `range`: a whole number and K, M or G; a multiple of 4K.
+pub fn size_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let text = text.trim();
+        let (number, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
+            Some(b'K') => (&text[..text.len() - 1], 10),
+            Some(b'M') => (&text[..text.len() - 1], 20),
+            Some(b'G') => (&text[..text.len() - 1], 30),
+            _ => return Err("a size needs its unit: K, M or G, e.g. 256M".to_owned()),
+        };
+        let bad = || "not a size; give e.g. 256M".to_owned();
+        if !number.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(bad());
+        }
+        let bytes = number.parse::<u64>().map_err(|_| bad())?.checked_mul(1 << shift).filter(|b| range.contains(b));
+        let bytes =
+            bytes.ok_or_else(|| format!("out of range; give {}M to {}G", range.start() >> 20, range.end() >> 30))?;
+        if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("not a multiple of 4K".to_owned()) }
+    }
+}
+
+/// A number of bytes like `4096`, `64K` or `1M` within `range`: a whole number and, as perf has it, B, K or M.
+pub fn bytes_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let shift = match text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_') {
+            "" | "B" => 0,
+            "K" => 10,
+            "M" => 20,
+            _ => return Err("not a number of bytes; give e.g. 4096, 64K or 1M".to_owned()),
+        };
+        let number = text.trim_end_matches(['B', 'K', 'M']).replace('_', "").parse::<u64>().ok();
+        let bytes = number.and_then(|number| number.checked_mul(1 << shift)).filter(|bytes| range.contains(bytes));
+        bytes.ok_or_else(|| format!("out of range; give {} to {} bytes", range.start(), range.end()))
+    }
+}
+
+/// An architectural PMU version that a guest may see.
+pub fn pmu_version(text: &str) -> Result<u64, String> {
+    match text {
+        "2" => Ok(2),
+        "4" => Ok(4),
+        _ => Err("possible values: 2, 4".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn durations_of_every_unit() {
+        for (text, ns) in [
+            ("1ns", 1),
+            ("250us", 250_000),
+            ("250µs", 250_000),
+            ("4ms", 4_000_000),
+            ("4 ms", 4_000_000),
+            ("1.5s", 1_500_000_000),
+            ("0.1s", 100_000_000),
+            ("2m", 120_000_000_000),
+            ("0.0005ms", 500),
+            ("250μs", 250_000),
+            ("2h", 7_200_000_000_000),
+            ("1m 30s", 90_000_000_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for bad in [
+            "",
+            "4",
+            "ms",
+            "-4ms",
+            "4x",
+            "0.1ns",
+            "1.2.3s",
+            ".5s",
+            "1.s",
+            "4ms4",
+            "1e3s",
+            "99999999999999999999999999s",
+            "99999999999999999999999999999999999999999999s",
+        ] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shares_are_percentages_or_fractions() {
+        assert_eq!(["3%", "0.03", " 3 %", "100%", "1"].map(share), [Ok(0.03), Ok(0.03), Ok(0.03), Ok(1.0), Ok(1.0)]);
+        for bad in ["0", "0%", "-1%", "3", "101%", "NaN", "inf"] {
+            assert!(share(bad).unwrap_err().starts_with("out of range"), "{bad}");
+        }
+        assert!(["", "%", "x"].into_iter().all(|bad| share(bad).unwrap_err().contains("3% or 0.03")));
+    }
+
+    #[test]
+    fn a_dash_is_no_folder() {
+        assert!(folder("-").unwrap_err().contains("--json"));
+        assert!(folder("").is_err());
+        assert_eq!(folder("./-"), Ok(PathBuf::from("./-")));
+    }
+
+    #[test]
+    fn numbers_keep_to_their_range() {
+        let parse = number_in(1..=100_000);
+        assert_eq!(parse("10_000"), Ok(10_000));
+        assert!(parse("0").unwrap_err().contains("1 to 100000"));
+        assert!(parse("-1").is_err());
+        assert!(parse("99999999999999999999").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_a_panic(text in ".{0,40}") {
+            let _ = duration(&text);
+            let _ = number_in(1..=9)(&text);
+            let _ = text.parse::<crate::setting::strategy::StrategyChoice>();
+        }
+
+        #[test]
+        fn a_duration_in_ns_is_exact(ns in 0_u64..=u64::MAX) {
+            prop_assert_eq!(duration(&format!("{ns}ns")), Ok(Duration::from_nanos(ns)));
+        }
+    }
+}

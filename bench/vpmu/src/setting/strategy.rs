@@ -1,0 +1,255 @@
+//! Strategies of a comparison: preset names and TOML files, checked and read once.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use host_pmu::strategy::{PRESETS, Strategy};
+use sim::mediated::{MEDIATED, Mediated};
+
+use results::document::StrategyParameter;
+use results::error::Error;
+use results::host::KVM_ARMS;
+
+use crate::setting::parse::suggestion;
+use crate::terminal::console::internal;
+
+/// Largest strategy file.
+const MAX_DEFINITION: u64 = 64 << 10;
+/// Keys that a strategy file cannot leave out.
+const REQUIRED: [&str; 3] = ["reuse", "release", "apply"];
+
+/// One entry of a list of strategies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StrategyChoice {
+    /// A preset's name. Whether it exists is checked by [`resolve`].
+    Preset(String),
+    /// A TOML file.
+    File(PathBuf),
+}
+
+impl StrategyChoice {
+    /// Preset names as a list.
+    #[must_use]
+    pub fn presets(names: &[&str]) -> Vec<Self> {
+        names.iter().map(|&name| Self::Preset(name.to_owned())).collect()
+    }
+}
+
+impl std::str::FromStr for StrategyChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err("an empty name; give e.g. recreate,reuse".to_owned());
+        }
+        let path = PathBuf::from(text);
+        Ok(if path.extension().is_some_and(|e| e == "toml") { Self::File(path) } else { Self::Preset(text.to_owned()) })
+    }
+}
+
+/// Whether a name is fit for file-format tags and table cells.
+fn is_name(name: &str) -> bool {
+    (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
+}
+
+/// The strategies of a list, each with its definition in TOML. Those that only a simulated guest can have are among them:
+/// [`refuse_modelled`] is for real ones.
+///
+/// # Errors
+/// Exit 2 for an unknown preset, a bad file, or two entries of the same name.
+pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error> {
+    let own = |name: &str| name == "floor" || KVM_ARMS.contains(&name);
+    let mut seen = BTreeSet::from(["floor", KVM_ARMS[0], KVM_ARMS[1]].map(str::to_owned));
+    let mut found = Vec::new();
+    for arg in list {
+        let strategy = match arg {
+            StrategyChoice::Preset(name) if own(name) => {
+                return Err(Error::usage(
+                    format!("{name} is not a strategy"),
+                    "that arm is always part of a comparison",
+                    format!("leave it out; strategies are {}, or a .toml file", PRESETS.join(", ")),
+                ));
+            }
+            StrategyChoice::Preset(name) => {
+                if !PRESETS.contains(&name.as_str()) && Mediated::named(name).is_none() {
+                    return Err(Error::usage(
+                        format!("unknown strategy '{name}'"),
+                        "",
+                        suggestion(
+                            name,
+                            &PRESETS.into_iter().chain(MEDIATED.map(|kind| kind.name)).collect::<Vec<_>>(),
+                            " (the latter two: simulated guests only), and files ending in .toml",
+                        ),
+                    ));
+                }
+                let definition = Strategy::preset(name).ok().map(|preset| toml::to_string(&preset));
+                let definition = definition.transpose().map_err(|error| internal("a strategy has no TOML", error))?;
+                StrategyParameter { name: name.clone(), definition }
+            }
+            StrategyChoice::File(path) => definition(path)?,
+        };
+        if !seen.insert(strategy.name.clone()) {
+            return Err(Error::usage(
+                format!("two arms are called '{}'", strategy.name),
+                "",
+                "leave one out, or give the file's strategy another `name`",
+            ));
+        }
+        found.push(strategy);
+    }
+    Ok(found)
+}
+
+/// Refuses what only a simulated guest can have.
+///
+/// # Errors
+/// Exit 2 with the command that simulates it.
+pub fn refuse_modelled(strategies: &[StrategyParameter]) -> Result<(), Error> {
+    match strategies.iter().find(|strategy| Mediated::named(&strategy.name).is_some()) {
+        Some(StrategyParameter { name, .. }) => Err(Error::usage(
+            format!("strategy {name} is a model: no guest of vpmu's own VMM can have it"),
+            "the host's kernel would have to give its PMU to the guest",
+            format!("simulate it: vpmu sim spr-2026 --strategy {name}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks the names in a list, and leaves files to where they are.
+///
+/// # Errors
+/// Exit 2 for an unknown preset, or one that is there twice.
+pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
+    let names: Vec<_> = list.iter().filter(|choice| matches!(choice, StrategyChoice::Preset(_))).cloned().collect();
+    resolve(&names).map(drop)
+}
+
+/// Reads a definition: its text, named by its `name` key or else by its file.
+fn definition(path: &Path) -> Result<StrategyParameter, Error> {
+    let cannot =
+        |why: String, remedy: &str| Error::usage(format!("cannot use strategy file {}", path.display()), why, remedy);
+    let refuse = |why: String| cannot(why, "`vpmu show strategies deferred` prints a file to start from");
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_DEFINITION + 1).read_to_string(&mut text))
+        .map_err(|error| cannot(error.to_string(), "give an existing file"))?;
+    if text.len() as u64 > MAX_DEFINITION {
+        return Err(refuse(format!("it is larger than {MAX_DEFINITION} bytes")));
+    }
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        refuse(format!("line {line}: {}", error.message()))
+    })?;
+    let name = match table.get("name") {
+        Some(toml::Value::String(name)) => name.clone(),
+        Some(_) => return Err(refuse("`name` is not a string".to_owned())),
+        None => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+    };
+    let mut whole = table;
+    whole.insert("name".to_owned(), toml::Value::String(name.clone()));
+    let text = toml::to_string(&whole).map_err(|error| refuse(error.to_string()))?;
+    if !is_name(&name) {
+        return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
+    }
+    if Mediated::named(&name).is_some() {
+        return Err(refuse(format!("its name '{name}' is that of a model, which is no strategy of host events")));
+    }
+    let missing: Vec<&str> = REQUIRED.into_iter().filter(|key| !whole.contains_key(*key)).collect();
+    if !missing.is_empty() {
+        return Err(refuse(format!("it lacks {}", missing.join(", "))));
+    }
+    if let Some(toml::Value::Integer(n)) = whole.get("hold-max")
+        && *n < 0
+    {
+        return Err(refuse(format!("hold-max is {n}: a number of events, or 0 for no bound")));
+    }
+    Strategy::from_toml(&text).map_err(|error| refuse(error.to_string()))?;
+    Ok(StrategyParameter { name, definition: Some(text) })
+}
+
+/// The one strategy of a command that compares none, ready for use.
+///
+/// # Errors
+/// As [`ready`].
+pub fn resolve_one(choice: &StrategyChoice) -> Result<Strategy, Error> {
+    let mut found = ready(std::slice::from_ref(choice))?;
+    found.pop().ok_or_else(|| Error::usage("no strategy", "", ""))
+}
+
+/// The strategies of a list, ready for use.
+///
+/// # Errors
+/// As [`resolve`] and [`refuse_modelled`].
+pub fn ready(list: &[StrategyChoice]) -> Result<Vec<Strategy>, Error> {
+    let strategies = resolve(list)?;
+    refuse_modelled(&strategies)?;
+    let ready = |StrategyParameter { name, definition }: StrategyParameter| {
+        Strategy::named(&name, definition.as_deref())
+            .map_err(|error| Error::usage(format!("strategy {name}"), error.to_string(), ""))
+    };
+    strategies.into_iter().map(ready).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(list: &str) -> Result<Vec<StrategyParameter>, Error> {
+        resolve(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn unknown_and_repeated_names_are_refused_with_a_remedy() {
+        for (list, needle) in [
+            ("reues", "did you mean reuse? There are recreate, reuse"),
+            ("reuse,reuse", "two arms"),
+            ("floor", "not a strategy"),
+            ("/nonexistent.toml", "No such file or directory (os error 2); give an existing file"),
+        ] {
+            let error = resolved(list).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle), "{error}");
+        }
+        for name in ["mediated", "mediated-filter"] {
+            let choice = StrategyChoice::Preset(name.to_owned());
+            assert_eq!(resolve(std::slice::from_ref(&choice)).unwrap()[0].name, name);
+            let error = resolve_one(&choice).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(&format!("vpmu sim spr-2026 --strategy {name}")), "{error}");
+        }
+        assert!(" ".parse::<StrategyChoice>().is_err());
+        assert_eq!(ready(&StrategyChoice::presets(&["pool", "gate"])).unwrap().len(), 2);
+        assert_eq!(resolve_one(&StrategyChoice::Preset("pool".to_owned())).unwrap().name, "pool");
+    }
+
+    #[test]
+    fn a_strategy_file_is_named_by_itself_and_kept_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.into_os_string().into_string().unwrap()
+        };
+        let named = file("a.toml", "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'");
+        let by_file = file("other.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
+        let found = resolved(&format!("{named},{by_file}")).unwrap();
+        assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("mine", "other"));
+        assert!(found[0].definition.as_ref().unwrap().contains("last"));
+        for (name, text, needle) in [
+            ("b.toml", "name = \n", "line 1"),
+            ("c.toml", "name = \"a b\"\n", "letters"),
+            ("d.toml", "name = 3\n", "not a string"),
+            ("e.toml", &"#".repeat(70_000), "larger"),
+            ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
+            ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
+            ("g.toml", "reuse = 'none'", "it lacks release, apply; `vpmu show strategies deferred`"),
+            ("i.toml", "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = -1", "hold-max is -1"),
+            ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
+        ] {
+            let error = resolved(&file(name, text)).unwrap_err().to_string();
+            assert!(error.contains(needle), "{error}");
+        }
+    }
+}

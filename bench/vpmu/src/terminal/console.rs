@@ -1,0 +1,266 @@
+//! The two streams a command writes to, and the way a bug of this program ends it.
+
+use std::any::Any;
+use std::io::{self, ErrorKind, IsTerminal, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use results::error::{Error, Exit, one_line};
+use results::shown;
+use rustix::event::{PollFd, PollFlags, Timespec, poll as poll_fds};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::sys;
+use crate::terminal::filter::Filter;
+
+/// What a user should do about a bug.
+const REPORT: &str = "please report it with the command line";
+
+/// How long a blocked stdout is waited for after Ctrl-C.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a blocked stdout is tried again.
+pub(crate) const POLL: Duration = Duration::from_millis(100);
+/// Most bytes of one write: a pipe that is ready takes them without blocking (PIPE_BUF).
+pub(crate) const CHUNK: usize = 4096;
+
+/// Writes text to stdout, in which nothing of others [steers](shown::steers) a terminal. A reader that went away (`vpmu | head`) is no
+/// error. A reader that does not read is waited for, after Ctrl-C for [`PATIENCE`] only.
+pub(crate) fn print(text: &str) -> Result<(), Error> {
+    offer(text).map(drop)
+}
+
+/// The same, for one who goes on as long as there is a reader: says whether there is.
+pub(crate) fn offer(text: &str) -> Result<bool, Error> {
+    offer_bytes(shown::text(text).as_bytes())
+}
+
+/// Writes bytes that are no text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    offer_bytes(bytes).map(drop)
+}
+
+fn offer_bytes(bytes: &[u8]) -> Result<bool, Error> {
+    match send(io::stdout().as_fd(), bytes, sys::interrupted()) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
+        }
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
+        }
+        sent => Ok(sent.is_ok()),
+    }
+}
+
+/// Stdout or stderr as a stream of a guest's bytes that fails no writer: its first error is kept. A reader that went away is no error.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    name: &'static str,
+    fd: io::Result<OwnedFd>,
+    /// For a terminal; a file or a pipe has the bytes as they are.
+    filter: Option<Filter>,
+    /// Once this is set, a reader that does not read is waited for no more.
+    over: Arc<AtomicBool>,
+}
+
+impl Stream {
+    /// Stdout; `over` ends the patience with its reader.
+    pub(crate) fn stdout(over: &Arc<AtomicBool>) -> Self {
+        Self::to("stdout", io::stdout().as_fd().try_clone_to_owned(), over)
+    }
+
+    /// Stderr.
+    pub(crate) fn stderr(over: &Arc<AtomicBool>) -> Self {
+        Self::to("stderr", io::stderr().as_fd().try_clone_to_owned(), over)
+    }
+
+    fn to(name: &'static str, fd: io::Result<OwnedFd>, over: &Arc<AtomicBool>) -> Self {
+        let terminal = fd.as_ref().is_ok_and(IsTerminal::is_terminal);
+        Self { name, fd, filter: terminal.then(Filter::default), over: Arc::clone(over) }
+    }
+
+    /// Ends the stream: its first error.
+    pub(crate) fn result(mut self) -> Result<(), Error> {
+        self.pass_on(&[], true);
+        match self.fd {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::usage(
+                format!("cannot write to {}", self.name),
+                error.to_string(),
+                "look where it is redirected to",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn pass_on(&mut self, bytes: &[u8], last: bool) {
+        let filtered = self.filter.as_mut().map(|filter| filter.shown(bytes, last));
+        if let Ok(fd) = &self.fd
+            && let Err(error) = send(fd.as_fd(), filtered.as_deref().unwrap_or(bytes), &self.over)
+        {
+            self.fd = Err(error);
+        }
+    }
+}
+
+impl io::Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pass_on(bytes, false);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Past the standard library's stream: that begins a write anew after each signal.
+fn send(out: BorrowedFd<'_>, mut bytes: &[u8], interrupted: &AtomicBool) -> io::Result<()> {
+    let mut since = Instant::now();
+    while !bytes.is_empty() {
+        let mut ready = [PollFd::from_borrowed_fd(out, PollFlags::OUT)];
+        let poll = Timespec::try_from(POLL).unwrap_or_default();
+        let writable = matches!(poll_fds(&mut ready, Some(&poll)), Ok(n) if n > 0);
+        match if writable { rustix::io::write(out, &bytes[..bytes.len().min(CHUNK)]) } else { Ok(0) } {
+            Ok(0) | Err(Errno::INTR | Errno::AGAIN) => {
+                if !interrupted.load(Ordering::Relaxed) {
+                    since = Instant::now();
+                } else if since.elapsed() > PATIENCE {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+            }
+            Ok(written) => {
+                bytes = &bytes[written..];
+                since = Instant::now();
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Writes a value to stdout as JSON.
+pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> {
+    let json = serde_json::to_string_pretty(value).map_err(|error| internal("a value has no JSON", error))?;
+    print(&(json + "\n"))
+}
+
+/// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
+pub fn complain(line: &str) {
+    let _ = io::stderr().write_all(said(line).as_bytes());
+}
+
+fn said(line: &str) -> String {
+    format!("vpmu: {}\n", shown::line(line))
+}
+
+/// The error of a condition that only a bug of this program can cause: exit 70.
+pub(crate) fn internal(what: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(Exit::Internal, format!("this is a bug of vpmu: {what}"), why.to_string(), REPORT)
+}
+
+/// Runs a command to its exit code. An error is one line on stderr; so is a panic, which is a bug of this program and exit 70.
+pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        complain(&format!("error: {}", of_panic(info)));
+        // Whoever asks for a backtrace gets the usual text, too.
+        if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
+            default(info);
+        }
+    }));
+    let ended = catch_unwind(AssertUnwindSafe(command));
+    // The hook is this process's; tests of this function have their own.
+    drop(std::panic::take_hook());
+    match ended {
+        Ok(Ok(exit)) => exit,
+        Ok(Err(error)) => {
+            complain(&format!("error: {error}"));
+            error.exit
+        }
+        Err(_) => Exit::Internal,
+    }
+}
+
+fn of_panic(info: &PanicHookInfo<'_>) -> Error {
+    let place = info.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
+    internal(&format!("panic{place}"), one_line(message(info.payload())))
+}
+
+fn message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_keep_their_exit_code_and_bugs_have_their_own() {
+        assert_eq!(guarded(|| Ok(Exit::Regression)), Exit::Regression);
+        assert_eq!(guarded(|| Err(Error::usage("a", "b", "c"))), Exit::Usage);
+        assert_eq!(guarded(|| Err(internal("cannot show the result", "key must be a string"))).code(), 70);
+        assert_eq!(guarded(|| panic!("index out of bounds\nhere")).code(), 70);
+    }
+
+    #[test]
+    fn a_stream_keeps_its_first_error_and_takes_everything() {
+        for (error, reported) in [(ErrorKind::StorageFull, true), (ErrorKind::BrokenPipe, false)] {
+            let mut stream = Stream::to("stdout", Err(error.into()), &Arc::default());
+            stream.write_all(b"x").unwrap();
+            assert_eq!(stream.result().is_err(), reported);
+        }
+        let (reader, writer) = io::pipe().unwrap();
+        let mut stream = Stream::to("stdout", Ok(writer.into()), &Arc::default());
+        stream.write_all(b"abc\x1b\xff").unwrap();
+        stream.result().unwrap();
+        let mut read = Vec::new();
+        io::Read::read_to_end(&mut { reader }, &mut read).unwrap();
+        assert_eq!(read, b"abc\x1b\xff", "a pipe has the guest's bytes");
+    }
+
+    #[test]
+    fn a_terminal_sees_what_a_guest_writes_and_does_not_obey() {
+        let terminal = std::fs::File::open("/dev/ptmx").unwrap();
+        assert!(Stream::to("stdout", Ok(terminal.into()), &Arc::default()).filter.is_some());
+        let (reader, writer) = io::pipe().unwrap();
+        let mut stream = Stream::to("stdout", Ok(writer.into()), &Arc::default());
+        stream.filter = Some(Filter::default());
+        stream.write_all(b"a\x1b[2Jb\tc\n\xe2").unwrap();
+        stream.write_all(b"\x80\xaed\xc2").unwrap();
+        stream.result().unwrap();
+        assert_eq!(io::read_to_string(reader).unwrap(), "a^[[2Jb\tc\n\\u202ed\\xc2");
+    }
+
+    #[test]
+    fn a_message_is_one_line_whatever_is_in_it() {
+        assert_eq!(said("a\nvpmu: error: b\x1b]0;t\x07\u{202e}"), "vpmu: a vpmu: error: b\\u001b]0;t\\u0007\\u202e\n");
+    }
+
+    #[test]
+    fn a_blocked_reader_is_given_up_after_an_interruption_only() {
+        let (reader, writer) = io::pipe().unwrap();
+        let blocked = vec![b'x'; 1 << 20];
+        let error = send(writer.as_fd(), &blocked, &AtomicBool::new(true)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let late = std::thread::spawn(move || io::copy(&mut { reader }, &mut io::sink()).unwrap());
+        send(writer.as_fd(), &blocked, &AtomicBool::new(true)).unwrap();
+        drop(writer);
+        assert!(late.join().unwrap() > blocked.len() as u64);
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(send(writer.as_fd(), b"x", &AtomicBool::new(false)).unwrap_err().kind(), ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_bug_asks_for_a_report_in_one_line() {
+        let line = internal("cannot show the result", "a\nb").to_string();
+        assert_eq!(line, format!("this is a bug of vpmu: cannot show the result: a b; {REPORT}"));
+        assert_eq!(message(&"text"), "text");
+        assert_eq!(message(&String::from("text")), "text");
+        assert_eq!(message(&7_u8), "no message");
+    }
+}

@@ -1,0 +1,297 @@
+//! Serial output on its way to stdout.
+//!
+//! A thread of its own writes, so that a reader that stops reading blocks no vCPU: time limit and Ctrl-C end the run as usual.
+//! What waits is bounded by the device (`vmm::devices::board::OUTPUT_LIMIT`). A terminal gets it through a [`Filter`].
+
+use std::fs::File;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::sys;
+use crate::terminal::console::{CHUNK, PATIENCE, POLL};
+use crate::terminal::filter::Filter;
+
+/// The time limit of the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) began: Instant,
+    pub(crate) time_limit: Duration,
+}
+
+impl Limits {
+    fn over(&self) -> bool {
+        self.began.elapsed() > self.time_limit || sys::interrupted().load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// Bytes handed to the stream so far.
+    written: u64,
+    /// No more bytes follow.
+    closed: bool,
+    /// The writer has ended.
+    done: bool,
+    error: Option<io::Error>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Whatever its holder did, the bytes are there or not.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Output of a guest that goes to a file, or nowhere, and is counted.
+#[derive(Clone, Debug, Default)]
+pub struct Diverted(Arc<Elsewhere>);
+
+#[derive(Debug, Default)]
+struct Elsewhere {
+    file: Option<File>,
+    bytes: AtomicU64,
+    error: Mutex<Option<io::Error>>,
+}
+
+impl Diverted {
+    /// To a file.
+    #[must_use]
+    pub fn to(file: File) -> Self {
+        Self(Arc::new(Elsewhere { file: Some(file), ..Elsewhere::default() }))
+    }
+
+    /// Bytes that went nowhere; `None`: there is a file.
+    #[must_use]
+    pub fn dropped(&self) -> Option<u64> {
+        self.0.file.is_none().then(|| self.0.bytes.load(Ordering::Relaxed))
+    }
+
+    /// The first error of the file, once.
+    #[must_use]
+    pub fn error(&self) -> Option<io::Error> {
+        self.0.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Write for Diverted {
+    /// Fails no writer: the first error is kept.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if let Some(mut file) = self.0.file.as_ref()
+            && let Err(error) = file.write_all(bytes)
+        {
+            self.0.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A stream that never blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    shared: Arc<Shared>,
+    limits: Limits,
+}
+
+impl Output {
+    /// To stdout.
+    pub(crate) fn to_stdout(limits: Limits) -> Self {
+        Self::stdout(limits, io::stdout().is_terminal())
+    }
+
+    /// Elsewhere.
+    pub(crate) fn diverted(to: Diverted, limits: Limits) -> Self {
+        Self::to(to, false, limits)
+    }
+
+    /// To stdout as it comes, for a terminal that is the guest's.
+    pub(crate) fn raw_stdout(limits: Limits) -> Self {
+        Self::stdout(limits, false)
+    }
+
+    fn stdout(limits: Limits, terminal: bool) -> Self {
+        match io::stdout().as_fd().try_clone_to_owned() {
+            Ok(fd) => Self::to(File::from(fd), terminal, limits),
+            Err(error) => Self::to(Broken(error.kind()), terminal, limits),
+        }
+    }
+
+    fn to(stream: impl Write + Send + 'static, terminal: bool, limits: Limits) -> Self {
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        std::thread::spawn(move || send(&of_thread, stream, terminal.then(Filter::default)));
+        Self { shared, limits }
+    }
+
+    /// Waits until everything is written, only as long as the reader reads.
+    ///
+    /// # Errors
+    /// As of [`Output::finish`].
+    pub(crate) fn finish_soon(mut self) -> io::Result<()> {
+        self.limits.time_limit = Duration::ZERO;
+        self.finish()
+    }
+
+    /// Waits until everything is written; once the run's time is over, only as long as the reader reads.
+    ///
+    /// # Errors
+    /// The stream's, or how many bytes a blocked reader left.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        let mut waiting = self.shared.lock();
+        waiting.closed = true;
+        self.shared.changed.notify_all();
+        let (mut seen, mut since) = (waiting.written, Instant::now());
+        while !waiting.done {
+            let woken = self.shared.changed.wait_timeout(waiting, POLL);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if waiting.written != seen || !self.limits.over() {
+                (seen, since) = (waiting.written, Instant::now());
+            } else if !waiting.done && since.elapsed() > PATIENCE {
+                return Err(io::Error::new(ErrorKind::TimedOut, "nothing reads stdout"));
+            }
+        }
+        waiting.error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut waiting = self.shared.lock();
+        if let Some(error) = &waiting.error {
+            return Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        waiting.bytes.extend_from_slice(bytes);
+        self.shared.changed.notify_all();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The thread that may block.
+fn send(shared: &Shared, mut stream: impl Write, mut filter: Option<Filter>) {
+    loop {
+        let mut waiting = shared.lock();
+        while waiting.bytes.is_empty() && !waiting.closed {
+            waiting = shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let bytes = std::mem::take(&mut waiting.bytes);
+        let last = waiting.closed;
+        drop(waiting);
+        let bytes = match &mut filter {
+            Some(filter) => filter.shown(&bytes, last),
+            None => bytes,
+        };
+        let mut sent = Ok(());
+        for chunk in bytes.chunks(CHUNK) {
+            sent = stream.write_all(chunk);
+            if sent.is_err() {
+                break;
+            }
+            shared.lock().written += chunk.len() as u64;
+        }
+        let sent = sent.and_then(|()| stream.flush());
+        let mut waiting = shared.lock();
+        if sent.is_err() || (waiting.closed && waiting.bytes.is_empty()) {
+            waiting.error = sent.err();
+            waiting.done = true;
+            shared.changed.notify_all();
+            return;
+        }
+    }
+}
+
+/// A stream that could not be had.
+#[derive(Debug)]
+struct Broken(ErrorKind);
+
+impl Write for Broken {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(self.0.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(time_limit: Duration) -> Limits {
+        Limits { began: Instant::now(), time_limit }
+    }
+
+    #[derive(Clone, Default)]
+    struct Into(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Into {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn everything_arrives_in_order() {
+        let into = Into::default();
+        let mut output = Output::to(into.clone(), false, limits(Duration::from_secs(600)));
+        let expected: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        for part in expected.chunks(777) {
+            output.write_all(part).unwrap();
+        }
+        output.finish().unwrap();
+        assert_eq!(*into.0.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn diverted_output_is_counted_or_kept() {
+        let (mut nowhere, mut elsewhere) = (Diverted::default(), Diverted::to(tempfile::tempfile().unwrap()));
+        nowhere.clone().write_all(b"abc").unwrap();
+        nowhere.write_all(b"de").unwrap();
+        elsewhere.write_all(b"abc").unwrap();
+        assert_eq!((nowhere.dropped(), elsewhere.dropped()), (Some(5), None));
+        assert!(elsewhere.error().is_none());
+        let mut read_only = Diverted::to(File::open("/dev/null").unwrap());
+        read_only.write_all(b"abc").unwrap();
+        assert!(read_only.error().is_some() && read_only.error().is_none());
+    }
+
+    #[test]
+    fn a_reader_that_stops_reading_blocks_neither_the_guest_nor_the_end() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut output = Output::to(writer, false, limits(Duration::ZERO));
+        output.write_all(&vec![b'x'; 1 << 20]).unwrap();
+        assert_eq!(output.finish().unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(reader);
+    }
+
+    #[test]
+    fn an_error_of_the_stream_is_reported_at_the_end() {
+        let output = Output::to(Broken(ErrorKind::StorageFull), false, limits(Duration::from_secs(600)));
+        let mut writer = output;
+        let _ = writer.write(b"x");
+        assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::StorageFull);
+    }
+}
