@@ -349,6 +349,7 @@ pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Rec
 /// # Panics
 /// If it is refused.
 #[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "callers make the value for it")]
 pub fn changed(value: Value) -> Record {
     read::of_text(Path::new("x.json"), &value.to_string()).unwrap()
 }

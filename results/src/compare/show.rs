@@ -19,6 +19,7 @@ fn level(level: Option<&SideLevel>) -> String {
 }
 
 /// A relative change in per cent, signed.
+#[must_use]
 pub fn percent(share: f64) -> String {
     format!("{} %", layout::signed(share * 100.0, 1))
 }

@@ -117,6 +117,7 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
 }
 
 /// The refusal of a document that is there twice.
+#[must_use]
 pub fn copied(path: &Path, first: &Path) -> Error {
     refuse(path, format!("it is a copy of {}", first.display()), "remove one: rounds must not count twice")
 }

@@ -74,7 +74,9 @@ pub(super) fn load(path: &Path, names: &mut Names) -> Found {
     let lines: Vec<&[u8]> = lines.collect();
     let whole = lines.par_iter().filter_map(|line| entry(std::str::from_utf8(line).ok()?));
     let mut entries: Vec<Entry> = whole.collect();
-    entries.iter_mut().for_each(|entry| names.share(entry));
+    for entry in &mut entries {
+        names.share(entry);
+    }
     Found::Entries(entries.into_iter().map(|entry| (entry.run.file.clone(), entry)).collect())
 }
 
