@@ -121,7 +121,9 @@ fn a_simulation_repeats() {
         let line = ["--backend", "sim:clx-ap-watchdog-off", "--events", "20", "--rounds", "2", "--vcpus", "2"];
         let mut arms = document(&[&line[..], &["--samples", "5", "--seed", "7"]].concat()).arms;
         // When a round began is this machine's time.
-        arms.iter_mut().for_each(|arm| arm.rounds.started_us.fill(0));
+        for arm in &mut arms {
+            arm.rounds.started_us.fill(0);
+        }
         serde_json::to_string(&arms).expect("JSON")
     };
     assert_eq!(arms(), arms());
