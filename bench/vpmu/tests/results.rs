@@ -161,7 +161,7 @@ fn bad_input_is_one_line_and_exit_2() {
         ("duplicate arm", |d| d["arms"][1]["strategy"] = d["arms"][0]["strategy"].clone()),
         ("does not say why", |d| {
             d["arms"][0]["rounds"] =
-                json!({"round": [], "position": [], "complete": [], "started_us": [], "metrics": {}})
+                json!({"round": [], "position": [], "complete": [], "started_us": [], "metrics": {}});
         }),
         ("arms[0].metrics.nmi_handler_ns.p50: invalid type", |d| {
             d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = Value::Null;

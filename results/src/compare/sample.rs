@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::spec::CompareSpec;
 use super::whole;
-use crate::document::{Any, Arm, ArmKind, Record, Round, Summary};
+use crate::document::{Any, Arm, ArmKind, Record, Round};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -203,7 +203,7 @@ pub(crate) fn value(arm: &Arm<Any>, metric: &str, statistic: Statistic) -> Optio
 }
 
 fn rounds<'a>(arm: &'a Arm<Any>, metric: &str, statistic: Statistic) -> impl Iterator<Item = f64> + use<'a> {
-    paired::counting(arm, metric).filter_map(move |(_, summary)| statistic.of(&summary))
+    paired::counting(arm, metric, statistic).map(|(_, value)| value)
 }
 
 /// Every arm and metric of a pair, in the documents' order.
@@ -271,14 +271,11 @@ pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Ve
 /// A run of an arm; `None` without rounds that count of the metric.
 fn run(of: &Beside<'_>, metric: &str, statistic: Statistic) -> Option<Run> {
     let Beside { document, started, arm, reference } = of;
-    let counting: Vec<(Round, Summary)> = paired::counting(arm, metric).collect();
-    let values: Vec<f64> = counting.iter().filter_map(|(_, summary)| statistic.of(summary)).collect();
-    let log = |(round, summary): &(Round, Summary)| {
-        let ns = statistic.of(summary).filter(|ns| *ns > 0.0)?;
-        Some((round.index, (round.guest, ns.ln())))
-    };
+    let counting: Vec<(Round, f64)> = paired::counting(arm, metric, statistic).collect();
+    let values: Vec<f64> = counting.iter().map(|(_, value)| *value).collect();
+    let log = |(round, ns): &(Round, f64)| (*ns > 0.0).then(|| (round.index, (round.guest, ns.ln())));
     let logs = counting.iter().filter_map(log).collect();
-    let beside = |base| paired::of_counting(counting.iter().cloned(), paired::counting(base, metric), statistic);
+    let beside = |base| paired::of_counting(counting.iter().copied(), paired::counting(base, metric, statistic));
     let pairs = reference.map_or_else(Vec::new, beside);
     (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
 }

@@ -17,9 +17,8 @@ pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str
         let level = paired::level(arm, metric, request.statistic)?;
         Some(SideLevel { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
     };
-    let times = |arm: &Arm<Any>| {
-        paired::counting(arm, metric).filter_map(|(_, summary)| request.statistic.of(&summary)).collect::<Vec<f64>>()
-    };
+    let times =
+        |arm: &Arm<Any>| paired::counting(arm, metric, request.statistic).map(|(_, value)| value).collect::<Vec<f64>>();
     // Arms differ in which accesses exit: the median of their exits is no reason to prefer one.
     let asked = request.metrics.iter().any(|asked| asked == metric);
     let mut limits = request.limits(metric);

@@ -1,6 +1,7 @@
 //! Selects the rounds that count: those that ended as they should, with about as many samples as the arm's others.
 
-use crate::document::{Arm, Experiment, Round, Summary};
+use super::statistic::Statistic;
+use crate::document::{Arm, Experiment, Round};
 
 /// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.
 ///
@@ -12,17 +13,19 @@ pub fn fewest(mut counts: Vec<u64>) -> u64 {
     counts.get(counts.len() / 2).map_or(0, |middle| middle.div_ceil(2))
 }
 
-/// Returns the rounds of an arm that count, with their metric, in order.
+/// Returns the rounds of an arm that count and have the statistic of the metric, with it, in order.
 pub fn counting<'a, E: Experiment>(
     arm: &'a Arm<E>,
     metric: &str,
-) -> impl Iterator<Item = (Round, Summary)> + use<'a, E> {
+    statistic: Statistic,
+) -> impl Iterator<Item = (Round, f64)> + use<'a, E> {
     let column = arm.rounds.metrics.get(metric);
     let least = fewest(counts(arm, metric).collect());
-    let complete = arm.rounds.iter().filter(move |round| {
-        round.complete && column.is_some_and(|column| column.count.get(round.at).is_some_and(|count| *count >= least))
-    });
-    complete.filter_map(move |round| Some((round, column?.get(round.at)?)))
+    let complete = arm.rounds.iter().filter(|round| round.complete);
+    complete.filter_map(move |round| {
+        let column = column.filter(|column| column.count.get(round.at).is_some_and(|count| *count >= least.max(1)))?;
+        Some((round, statistic.of_round(column, round.at)?))
+    })
 }
 
 /// Returns the number of rounds of an arm that do not count because they have few samples.
@@ -52,12 +55,12 @@ mod tests {
         for (round, count) in [(4, 19), (5, 20)] {
             arm.rounds.metrics.get_mut("nmi_handler_ns").unwrap().count[round] = count;
         }
-        let found: Vec<u64> = counting(arm, "nmi_handler_ns").map(|(round, _)| round.index).collect();
+        let found: Vec<u64> = counting(arm, "nmi_handler_ns", Statistic::P50).map(|(round, _)| round.index).collect();
         assert_eq!(found, [0, 1, 3, 5, 6, 7, 8]);
         assert_eq!((short(arm, "nmi_handler_ns"), short(arm, "pmi_delivery_ns")), (1, 0));
         // All rounds are short: they count.
         arm.rounds.metrics.get_mut("nmi_handler_ns").unwrap().count.fill(3);
-        assert_eq!((counting(arm, "nmi_handler_ns").count(), short(arm, "nmi_handler_ns")), (8, 0));
+        assert_eq!((counting(arm, "nmi_handler_ns", Statistic::P50).count(), short(arm, "nmi_handler_ns")), (8, 0));
         assert_eq!((fewest(Vec::new()), fewest(vec![1]), fewest(vec![7, 9, 2])), (0, 1, 4));
     }
 }

@@ -49,7 +49,7 @@ pub fn p50<E: Experiment>(arm: &Arm<E>, metric: &str) -> Option<f64> {
 
 /// Returns guests and values of the rounds that count and have the metric.
 fn counting_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> (Vec<u64>, Vec<f64>) {
-    counting(arm, metric).filter_map(|(round, summary)| Some((round.guest, statistic.of(&summary)?))).unzip()
+    counting(arm, metric, statistic).map(|(round, value)| (round.guest, value)).unzip()
 }
 
 /// Returns the interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].

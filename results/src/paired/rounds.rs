@@ -2,7 +2,7 @@
 
 use super::counting::counting;
 use super::statistic::Statistic;
-use crate::document::{Arm, Experiment, Round, Summary};
+use crate::document::{Arm, Experiment, Round};
 
 /// A round of two arms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,22 +30,22 @@ impl Pair {
 /// Returns the rounds that count in both arms and have the metric, in order.
 #[must_use]
 pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Vec<Pair> {
-    of_counting(counting(arm, metric), counting(base, metric), statistic)
+    of_counting(counting(arm, metric, statistic), counting(base, metric, statistic))
 }
 
 /// The same of rounds that are known to count.
 pub(crate) fn of_counting(
-    arm: impl Iterator<Item = (Round, Summary)>,
-    base: impl Iterator<Item = (Round, Summary)>,
-    statistic: Statistic,
+    arm: impl Iterator<Item = (Round, f64)>,
+    base: impl Iterator<Item = (Round, f64)>,
 ) -> Vec<Pair> {
     let mut others = base.peekable();
     let mut found = Vec::new();
-    for (own, summary) in arm {
+    for (own, a) in arm {
         while others.next_if(|(other, _)| other.index < own.index).is_some() {}
-        let Some((other, base)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
-        let value = |summary: &Summary| statistic.of(summary).filter(|ns| *ns > 0.0);
-        let Some((a, b)) = value(&summary).zip(value(base)) else { continue };
+        let Some((other, b)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
+        if !(a > 0.0 && *b > 0.0) {
+            continue;
+        }
         let probe = own.probe_ns.zip(other.probe_ns).map(|(a, b)| (a / b).ln());
         found.push(Pair { round: own.index, guest: own.guest, log: (a / b).ln(), probe });
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::document::Summary;
+use crate::document::{Column, Summary};
 
 /// Number of a round that is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,6 +43,21 @@ impl Statistic {
         }
     }
 
+    /// Returns the value of a round at a place of a column that has the metric there.
+    #[must_use]
+    pub fn of_round(self, column: &Column, at: usize) -> Option<f64> {
+        let ns = |column: &[Option<u64>]| column.get(at).copied().flatten().map(|ns| ns as f64);
+        match self {
+            Self::Min => ns(&column.min),
+            Self::P10 => ns(&column.p10),
+            Self::P50 => column.p50.get(at).map(|ns| *ns as f64),
+            Self::P90 => ns(&column.p90),
+            Self::P99 => ns(&column.p99),
+            Self::Max => ns(&column.max),
+            Self::Mean => column.mean.get(at).copied().flatten(),
+        }
+    }
+
     /// Describes it.
     #[must_use]
     pub const fn about(self) -> &'static str {
@@ -80,6 +95,10 @@ mod tests {
     fn a_round_without_it_has_none() {
         let brief = Summary { count: 1, p50: 7, ..Summary::default() };
         assert_eq!((Statistic::P50.of(&brief), Statistic::P99.of(&brief)), (Some(7.0), None));
+        let mut column = Column::default();
+        let summary = Summary { p10: Some(5), mean: Some(9.0), max: Some(12), ..brief };
+        column.push(Some(&summary));
+        assert!(Statistic::ALL.iter().all(|one| one.of_round(&column, 0) == one.of(&summary)));
         assert!(Statistic::ALL.iter().all(|one| !one.name().is_empty() && !one.about().is_empty()));
     }
 }

@@ -25,8 +25,7 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
     let mut strips = Vec::new();
     let mut most = 0;
     for (arm, ..) in subject::measured(record) {
-        let values: Vec<f64> =
-            paired::counting(arm, key).filter_map(|(_, summary)| Statistic::P50.of(&summary)).collect();
+        let values: Vec<f64> = paired::counting(arm, key, Statistic::P50).map(|(_, value)| value).collect();
         let Some(found) = paired::level(arm, key, Statistic::P50).filter(|found| found.rounds > 1) else { continue };
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);

@@ -197,7 +197,7 @@ mod tests {
             if let Some(delivery) = arm.metrics.get("pmi_delivery_ns").cloned() {
                 arm.metrics.insert("signal_ns".to_owned(), delivery);
             }
-            for (metric, summary) in arm.metrics.iter_mut() {
+            for (metric, summary) in &mut arm.metrics {
                 summary.max = Some(43_163_000);
                 if metric != "nmi_handler_ns" {
                     summary.p50 = 43_163;

@@ -73,9 +73,9 @@ fn pipe(path: &Path) {
 
 #[test]
 fn a_link_is_replaced_and_never_followed() {
+    type Writer = fn(&Target) -> io::Result<()>;
     let dir = tempfile::tempdir().unwrap();
     let (victim, path) = (dir.path().join("victim"), dir.path().join("x"));
-    type Writer = fn(&Target) -> io::Result<()>;
     let writers: [(&str, Writer); 3] = [
         ("replace", |target| target.replace(b"new")),
         ("create", |target| target.create()?.write_all(b"new")),

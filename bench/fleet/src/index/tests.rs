@@ -251,6 +251,7 @@ fn two_collectors_at_once_lose_nothing() {
     });
     assert_eq!(refreshed(dir.path()).0.runs(), directly(dir.path()));
     let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let others: Vec<String> = names.filter(|name| !name.ends_with(".json")).collect();
+    let others: Vec<String> =
+        names.filter(|name| Path::new(name).extension().is_none_or(|extension| extension != "json")).collect();
     assert_eq!(others, [INDEX]);
 }
