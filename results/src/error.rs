@@ -59,6 +59,9 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// The remedy of a bug of this program.
+pub const REPORT: &str = "please report it with the command line";
+
 /// An error with its exit code. `Display` is one line without the `vpmu: error:` prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Error {
@@ -81,6 +84,12 @@ impl Error {
     /// The host cannot do it.
     pub fn host(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(Exit::Host, what, why, remedy)
+    }
+
+    /// A condition that only a bug of this program can cause.
+    pub fn internal(what: &str, why: impl fmt::Display) -> Self {
+        let what = format!("this is a bug of vpmu: {what}");
+        Self::new(Exit::Internal, what, why.to_string(), REPORT)
     }
 
     /// Any exit code.

@@ -42,6 +42,7 @@ pub mod junit;
 pub mod metric;
 pub mod open;
 pub mod paired;
+pub mod parse;
 pub mod published;
 pub mod read;
 pub mod report;

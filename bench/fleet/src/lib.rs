@@ -2,11 +2,13 @@
 //! them: a document is reduced to a [`Run`], with one [`Figure`] for each arm and metric.
 
 //!
-//! [`slurm`] runs the elements of a campaign on a cluster, [`index`] keeps runs beside their documents, and [`analyse`] and [`compare`]
+//! [`campaign`] is a plan and the folder of its outcomes, [`slurm`] runs its elements on a cluster, [`index`] keeps runs beside their documents, and [`analyse`] and [`compare`]
 //! judge them.
 
 mod before_after;
+pub mod campaign;
 mod gather;
+pub mod hash;
 pub mod index;
 pub mod parquet;
 mod run;

@@ -1,9 +1,9 @@
 //! Campaigns and folders of strangers: nothing of theirs runs, nothing in them makes a command wait for ever.
 
+use fleet::hash::sha256;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
-use vpmu::setting::hash::sha256;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};

@@ -16,12 +16,12 @@ use results::host::finding::Status;
 use results::write::{now_unix, replace};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::element::Element;
-use super::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
 use crate::inspect::doctor::diagnose::diagnose;
 use crate::inspect::doctor::diagnosis::Limits;
 use crate::setting::abilities::ThisHost;
 use crate::terminal::console::complain;
+use fleet::campaign::element::Element;
+use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
 
 /// Time in which a command that was interrupted saves its document.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -307,8 +307,8 @@ fn last_line(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::folder::tests::submitted;
     use super::*;
+    use fleet::campaign::fixture::submitted;
 
     /// A campaign whose binary is a shell script.
     fn script(dir: &Path, text: &str, plan: &str) -> (Folder, Campaign) {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use results::error::Error;
 
 use super::attempt::{self, Ended};
-use super::folder::{Campaign, Folder};
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
+use fleet::campaign::folder::{Campaign, Folder};
 
 /// Runs the elements of these numbers in order. False if it was interrupted.
 ///

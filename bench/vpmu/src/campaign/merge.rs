@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use results::error::Error;
 use results::write::replace;
 
-use super::element::Element;
-use super::folder::{Campaign, Folder};
-use super::standing::{Line, Standing, State};
-use super::trust::make;
 use crate::experiment::sweep::front;
 use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::StoredResult;
 use crate::experiment::sweep::store::{FILE, Found};
+use fleet::campaign::element::Element;
+use fleet::campaign::folder::{Campaign, Folder};
+use fleet::campaign::standing::{Line, Standing, State};
+use fleet::campaign::trust::make;
 
 /// Folder of merged sweeps in a campaign's.
 const SWEEPS: &str = "sweeps";

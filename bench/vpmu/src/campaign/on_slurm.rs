@@ -10,10 +10,10 @@ use crate::terminal::console::complain;
 use results::error::Error;
 use results::open::{self, below};
 
-use super::element::Element;
-use super::folder::{Campaign, Folder};
-use super::plan::{SlurmOptions, Target};
-use super::trust::Trust;
+use fleet::campaign::element::Element;
+use fleet::campaign::folder::{Campaign, Folder};
+use fleet::campaign::plan::{SlurmOptions, Target};
+use fleet::campaign::trust::Trust;
 use fleet::slurm::command::Slurm;
 use fleet::slurm::config::Config;
 use fleet::slurm::query::States;

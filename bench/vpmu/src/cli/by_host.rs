@@ -9,9 +9,9 @@ use results::error::{Error, Exit};
 use results::read;
 use results::table::layout::plural;
 
-use crate::campaign::folder::{Campaign, Folder};
-use crate::campaign::trust::is_own;
 use crate::terminal::console::complain;
+use fleet::campaign::folder::{Campaign, Folder};
+use fleet::campaign::trust::is_own;
 
 /// Runs, and whether all documents are among them.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::setting::parse;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use results::error::{Error, one_line};
@@ -94,7 +95,7 @@ fn no_guest(name: &str, word: &str, words: &[String]) -> Option<Error> {
         _ => {}
     }
     let what = format!("'{}' is no guest", one_line(word));
-    let like = GUESTS.into_iter().find(|guest| strsim::jaro(guest, word) > 0.7);
+    let like = parse::most_like(word, GUESTS.into_iter());
     Some(match like {
         _ if Path::new(word).is_file() => Error::usage(
             what,

@@ -3,7 +3,6 @@
 pub mod abilities;
 pub mod backend;
 pub mod claim;
-pub mod hash;
 pub mod parse;
 pub mod process;
 pub mod strategy;

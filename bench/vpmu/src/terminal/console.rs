@@ -17,9 +17,6 @@ use serde::Serialize;
 use crate::sys;
 use crate::terminal::filter::Filter;
 
-/// What a user should do about a bug.
-const REPORT: &str = "please report it with the command line";
-
 /// How long a blocked stdout is waited for after Ctrl-C.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How often a blocked stdout is tried again.
@@ -158,7 +155,7 @@ fn said(line: &str) -> String {
 
 /// The error of a condition that only a bug of this program can cause: exit 70.
 pub(crate) fn internal(what: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(Exit::Internal, format!("this is a bug of vpmu: {what}"), why.to_string(), REPORT)
+    Error::internal(what, why)
 }
 
 /// Runs a command to its exit code. An error is one line on stderr; so is a panic, which is a bug of this program and exit 70.
@@ -196,6 +193,8 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use results::error::REPORT;
+
     use super::*;
 
     #[test]

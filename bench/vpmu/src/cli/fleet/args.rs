@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::campaign::trust::Trust;
 use crate::setting::parse;
+use fleet::campaign::trust::Trust;
 
 pub(in crate::cli) const EXAMPLES: &str = "\
 Examples:

@@ -11,9 +11,9 @@ use results::table::fold::Table;
 use results::table::layout::{columns, dash, plural};
 
 use super::args::PlanArgs;
-use crate::campaign::element::{Element, elements};
-use crate::campaign::plan::{Plan, PlannedVariant, refused};
 use crate::terminal::console::{print, print_json};
+use fleet::campaign::element::{Element, elements};
+use fleet::campaign::plan::{Plan, PlannedVariant, refused};
 
 /// Checks a command line, program name first, and says how long it takes about; `None`: unknown.
 pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<Option<Duration>, Error>;

@@ -14,10 +14,10 @@ use super::super::files::write;
 use super::args::{DirArgs, ReportArgs, TrustArgs};
 use super::status::{self, standing};
 use super::submit::lock;
-use crate::campaign::folder::{Campaign, Folder};
 use crate::campaign::merge;
-use crate::campaign::standing::{Line, Standing, State};
 use crate::terminal::console::{complain, print, print_json};
+use fleet::campaign::folder::{Campaign, Folder};
+use fleet::campaign::standing::{Line, Standing, State};
 
 /// A campaign whose sweeps are put together and whose index is up to date.
 pub(super) struct Collected {

@@ -11,12 +11,12 @@ use results::table::fold::{Table, wrapped};
 use results::table::layout::{columns, dash, plural};
 
 use super::args::{DirArgs, StatusArgs, WaitArgs};
-use crate::campaign::folder::{Campaign, Folder};
 use crate::campaign::on_slurm;
-use crate::campaign::standing::{Line, Standing, State};
-use crate::campaign::trust::Trust;
 use crate::sys;
 use crate::terminal::console::{complain, internal, print, print_json};
+use fleet::campaign::folder::{Campaign, Folder};
+use fleet::campaign::standing::{Line, Standing, State};
+use fleet::campaign::trust::Trust;
 
 /// What is there, with Slurm's answer. `trust`: of a command that acts on it.
 pub(super) fn standing(dir: &Path, trust: Option<Trust>) -> Result<(Folder, Campaign, Standing), Error> {

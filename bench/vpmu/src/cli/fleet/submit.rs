@@ -11,16 +11,16 @@ use results::write::{append, now_unix};
 
 use super::args::{ElementArgs, On, SubmitArgs};
 use super::planned::{Check, planned};
-use crate::campaign::element::Element;
-use crate::campaign::folder::Folder;
-use crate::campaign::plan::{Plan, Target, refused};
-use crate::campaign::standing::{Standing, State};
-use crate::campaign::submission::{self, Terms};
 use crate::campaign::{attempt, local, on_slurm};
-use crate::setting::{parse, process};
+use crate::setting::{parse, process, tool};
 use crate::sys;
 use crate::terminal::console::{complain, internal, print};
 use crate::terminal::progress;
+use fleet::campaign::element::Element;
+use fleet::campaign::folder::Folder;
+use fleet::campaign::plan::{Plan, Target, refused};
+use fleet::campaign::standing::{Standing, State};
+use fleet::campaign::submission::{self, Terms};
 
 /// Submits what is due. The campaign's folder, and false if it was interrupted.
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
@@ -34,7 +34,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     }
     let now = now_unix();
     let terms = Terms { trust: args.trust.trust(), keep_binary: args.keep_binary };
-    let (folder, campaign) = submission::submit(&dir, &plan, elements, now, terms)?;
+    let (folder, campaign) = submission::submit(&dir, &plan, elements, tool::this(), now, terms)?;
     let _lock = lock(&folder, "submission")?;
     let states = on_slurm::states(&slurm, &folder)?;
     if let Some(why) = &states.unanswered {

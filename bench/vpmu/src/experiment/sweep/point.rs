@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::setting::hash::sha256;
 use crate::terminal::console::internal;
+use fleet::hash::sha256;
 use results::error::Error;
 
 /// Schema of a line.

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use results::document::Tool;
 use results::error::Error;
 use results::write::Target;
 
@@ -11,8 +12,7 @@ use super::element::Element;
 use super::folder::{BIN, Binary, CAMPAIGN, Campaign, Folder, SCHEMA, cannot};
 use super::plan::{Plan, PlannedVariant};
 use super::trust::{self, Trust, make};
-use crate::setting::hash::sha256;
-use crate::setting::tool;
+use crate::hash::sha256;
 
 /// What the user allows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +31,7 @@ pub fn submit(
     path: &Path,
     plan: &Plan,
     elements: Vec<Element>,
+    tool: Tool,
     now: u64,
     terms: Terms,
 ) -> Result<(Folder, Campaign), Error> {
@@ -55,7 +56,7 @@ pub fn submit(
     let campaign = Campaign {
         schema: SCHEMA.to_owned(),
         name: plan.name.clone(),
-        tool: tool::this(),
+        tool,
         submitted_unix: now,
         folder: plan.folder.clone(),
         runner,

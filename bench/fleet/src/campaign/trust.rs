@@ -94,7 +94,7 @@ pub fn file(path: &Path, trust: Trust, most: u64) -> Result<File, Error> {
 ///
 /// # Errors
 /// Those of the file system.
-pub(super) fn make(path: &Path, trust: Trust) -> io::Result<()> {
+pub fn make(path: &Path, trust: Trust) -> io::Result<()> {
     builder(trust).recursive(true).create(path)
 }
 
@@ -102,7 +102,7 @@ pub(super) fn make(path: &Path, trust: Trust) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of the file system.
-pub(super) fn make_new(path: &Path, trust: Trust) -> io::Result<()> {
+pub fn make_new(path: &Path, trust: Trust) -> io::Result<()> {
     builder(trust).create(path)
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::element::Element;
 use super::folder::{Campaign, Done, Folder};
-use fleet::slurm::state::{State as Slurm, Task};
+use crate::slurm::state::{State as Slurm, Task};
 
 /// Exit code of an attempt that was stopped.
 const INTERRUPTED: i32 = Exit::Inconclusive.code() as i32;
@@ -215,8 +215,8 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
 
 #[cfg(test)]
 mod tests {
-    use super::super::folder::tests::{done, submitted};
     use super::*;
+    use crate::campaign::fixture::{done, submitted};
 
     #[test]
     fn outcomes_come_before_what_slurm_says() {

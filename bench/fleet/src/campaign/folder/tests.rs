@@ -1,38 +1,7 @@
 use super::*;
 use crate::campaign::element::elements;
-use crate::campaign::plan::Plan;
+use crate::campaign::fixture::{done, plan, submitted, tool};
 use crate::campaign::submission::{Terms, submit};
-
-pub(in crate::campaign) fn plan(text: &str) -> Plan {
-    Plan::parse(text, "/".into()).unwrap()
-}
-
-pub(in crate::campaign) fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
-    let plan = plan(text);
-    let elements = elements(&plan, &|_| None);
-    submit(dir, &plan, elements, 7, Terms::default()).unwrap()
-}
-
-pub(in crate::campaign) fn done(number: u64, attempt: u32, exit: u8) -> Done {
-    Done {
-        attempt: Attempt {
-            schema: ELEMENT_SCHEMA.to_owned(),
-            element: number,
-            attempt,
-            host: Some("n1".to_owned()),
-            boot: None,
-            job: None,
-            began_unix: 5,
-            findings: Vec::new(),
-        },
-        name: "x".to_owned(),
-        ended_unix: 6,
-        exit: Some(exit),
-        signal: None,
-        documents: Vec::new(),
-        error: None,
-    }
-}
 
 const PLAN: &str = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ names = 'a,b' }]";
 
@@ -48,7 +17,7 @@ fn a_campaign_is_found_again_and_another_plan_is_refused() {
     assert_eq!(submitted(&path, PLAN), (folder.clone(), campaign.clone()));
     assert_eq!(Folder::own(&path, Trust::Own).unwrap(), (folder, campaign));
     let other = plan(&PLAN.replace("a,b", "a,c"));
-    let error = submit(&path, &other, elements(&other, &|_| None), 9, Terms::default()).unwrap_err();
+    let error = submit(&path, &other, elements(&other, &|_| None), tool(), 9, Terms::default()).unwrap_err();
     assert!(error.to_string().contains("holds another campaign"), "{error}");
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::element::Element;
 use super::plan::{SlurmOptions, check_name};
 use super::trust::{self, Trust, make, make_new};
-use crate::setting::hash::sha256;
+use crate::hash::sha256;
 
 /// Schema of the campaign's own file.
 pub const SCHEMA: &str = "vpmu-campaign/1";
@@ -50,7 +50,8 @@ pub struct Binary {
 
 impl Binary {
     /// That of these bytes.
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
         let sha256 = sha256(bytes);
         Self { file: format!("vpmu-{}", &sha256[..12]), sha256 }
     }
@@ -229,7 +230,7 @@ impl Folder {
     ///
     /// # Errors
     /// Exit 2 for another file.
-    pub(super) fn checked(&self, binary: &Binary) -> Result<Vec<u8>, Error> {
+    pub fn checked(&self, binary: &Binary) -> Result<Vec<u8>, Error> {
         let path = self.binary(binary);
         let file = trust::file(&path, self.trust.unwrap_or_default(), MAX_BINARY)?;
         let bytes = open::bytes(file, MAX_BINARY).map_err(|error| refuse(&path, error.to_string()))?;
@@ -331,8 +332,7 @@ impl Folder {
     /// Exit 2 with the file system's reason.
     pub fn write_new<T: Serialize>(&self, path: &Path, value: &T) -> Result<bool, Error> {
         let path = self.path.join(path);
-        let text = serde_json::to_string_pretty(value)
-            .map_err(|error| crate::terminal::console::internal("cannot write JSON", error))?;
+        let text = serde_json::to_string_pretty(value).map_err(|error| Error::internal("cannot write JSON", error))?;
         place(&path, (text + "\n").as_bytes()).map_err(|error| cannot(&path, &error))
     }
 
@@ -385,4 +385,4 @@ fn refuse(path: &Path, why: String) -> Error {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

@@ -9,8 +9,8 @@ use results::error::Error;
 use serde::Deserialize;
 
 use super::options::Options;
-use crate::setting::parse;
-use fleet::slurm::hostlist;
+use crate::slurm::hostlist;
+use results::parse;
 
 /// Largest plan, bytes.
 const MAX_PLAN: u64 = 1 << 20;

@@ -1,0 +1,60 @@
+//! Campaigns for tests.
+#![allow(clippy::unwrap_used, reason = "a test that cannot make its campaign has failed")]
+
+use std::path::Path;
+
+use results::document::Tool;
+
+use super::element::elements;
+use super::folder::{Attempt, Campaign, Done, ELEMENT_SCHEMA, Folder};
+use super::plan::Plan;
+use super::submission::{Terms, submit};
+
+/// The plan of a text.
+///
+/// # Panics
+/// If it is refused.
+#[must_use]
+pub fn plan(text: &str) -> Plan {
+    Plan::parse(text, "/".into()).unwrap()
+}
+
+/// The tool that submits.
+#[must_use]
+pub fn tool() -> Tool {
+    results::fixture::document(1).tool
+}
+
+/// The campaign of a plan, submitted to `dir`.
+///
+/// # Panics
+/// If it is refused.
+#[must_use]
+pub fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
+    let plan = plan(text);
+    let elements = elements(&plan, &|_| None);
+    submit(dir, &plan, elements, tool(), 7, Terms::default()).unwrap()
+}
+
+/// An outcome.
+#[must_use]
+pub fn done(number: u64, attempt: u32, exit: u8) -> Done {
+    Done {
+        attempt: Attempt {
+            schema: ELEMENT_SCHEMA.to_owned(),
+            element: number,
+            attempt,
+            host: Some("n1".to_owned()),
+            boot: None,
+            job: None,
+            began_unix: 5,
+            findings: Vec::new(),
+        },
+        name: "x".to_owned(),
+        ended_unix: 6,
+        exit: Some(exit),
+        signal: None,
+        documents: Vec::new(),
+        error: None,
+    }
+}

@@ -1,0 +1,32 @@
+//! Values as people write them, and names that they may have meant.
+
+use std::time::Duration;
+
+/// Reads a duration like `4ms`, `250us`, `1.5s`, `1h 30m`: decimal numbers with their units. Exact to the nanosecond.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    // The Greek letter, too, stands for micro.
+    humantime::parse_duration(&text.replace('μ', "µ")).map_err(|error| match error {
+        humantime::DurationError::NumberOverflow => "too long, or finer than 1 ns".to_owned(),
+        humantime::DurationError::UnknownUnit { .. } => {
+            "a duration needs its unit: ns, us, ms, s, m or h, e.g. 4ms".to_owned()
+        }
+        _ => "not a duration; give e.g. 4ms or 1.5s".to_owned(),
+    })
+}
+
+/// The remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what else may be given.
+#[must_use]
+pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
+    let all = format!("{}{or}", known.join(", "));
+    match most_like(name, known.iter().copied()) {
+        Some(like) => format!("did you mean {like}? There are {all}"),
+        None => format!("there are {all}"),
+    }
+}
+
+/// The one of `known` that is most like `name`, if any is.
+pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let by_likeness = known.map(|known| (strsim::jaro(name, known), known));
+    // clap's own bound for options and commands.
+    by_likeness.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(likeness, _)| *likeness > 0.7).map(|(_, like)| like)
+}
