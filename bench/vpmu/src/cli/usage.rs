@@ -1,7 +1,6 @@
-//! Usage errors in one line, with the new name of an option that was renamed.
+//! Usage errors in one line, with the command that has an option.
 
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -9,29 +8,16 @@ use results::error::{Error, one_line};
 
 use super::sides;
 
-/// Options that a command no longer has: the command, the option, the remedy.
-const RENAMED: &[(&str, &str, &str)] = &[
-    ("compare", "--p", "it is --alpha"),
-    ("compare", "--strength", "it is --threshold"),
-    ("compare", "--statistic", "it is --quantile"),
-    ("compare", "--allow-unlike-hosts", "it is --ignore-host-differences"),
-    ("compare", "--thresholds", "it is --rules, with keys alpha and threshold in place of p and strength"),
-    ("history", "--p", "it is --alpha"),
-    ("history", "--strength", "it is --threshold"),
-    ("history", "--statistic", "it is --quantile"),
-    ("stat-setup", "--in", "inside a guest it is vpmu guest-stat"),
+/// Options of another command: the command, the option, the remedy.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("stat-setup", "--backend", "vpmu guest-stat has it"),
     ("stat-setup", "--vcpus", "vpmu guest-stat has it"),
     ("stat-setup", "--samples", "vpmu guest-stat has it"),
     ("guest-stat", "--cpus", "it is --vcpus and --pin"),
-    ("guest-stat", "--count", "it is --window"),
     ("sim", "--backend", "the model is the backend: vpmu sim MODEL, or vpmu nmi-latency --backend KEY"),
     ("sim", "--pin", "each simulated vCPU has a CPU of its own"),
     ("sim", "--no-seccomp", "a simulation confines no threads"),
 ];
-
-/// Commands with a `--json` that took a file.
-const TOOK_A_FILE: [&str; 4] = ["nmi-latency", "sim", "stat-setup", "guest-stat"];
 
 /// One line of clap's several: what is wrong, with which value, and where help is. `args` has the program's name first.
 pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -> Error {
@@ -46,20 +32,13 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
     };
     let words: Vec<String> = args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let name = words.iter().find(|word| command.get_subcommands().any(|sub| sub.get_name() == word.as_str()));
-    if let Some(renamed) = renamed(name.map_or("", String::as_str), get(ContextKind::InvalidArg).as_deref()) {
-        return renamed;
+    if let Some(elsewhere) = elsewhere(name.map_or("", String::as_str), get(ContextKind::InvalidArg).as_deref()) {
+        return elsewhere;
     }
     if matches!(words.first().map(String::as_str), Some("record" | "top"))
         && let Some(said) = sides::error(error, command, &words)
     {
         return said;
-    }
-    if let Some(value) = value_of_json(&words, name) {
-        return Error::usage(
-            format!("--json takes no file ('{}')", one_line(value)),
-            "it puts the document on stdout",
-            format!("--json > {}, or -o for the command's own output", if value == "-" { "FILE" } else { value }),
-        );
     }
     if error.kind() == ErrorKind::ValueValidation
         && let Some(arg) = get(ContextKind::InvalidArg)
@@ -101,26 +80,10 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
     Error::usage(first, "", remedy)
 }
 
-fn renamed(command: &str, option: Option<&str>) -> Option<Error> {
+fn elsewhere(command: &str, option: Option<&str>) -> Option<Error> {
     let option = option?.split(['=', ' ']).next()?;
-    let (_, _, remedy) = RENAMED.iter().find(|(of, old, _)| *of == command && *old == option)?;
+    let (_, _, remedy) = ELSEWHERE.iter().find(|(of, other, _)| *of == command && *other == option)?;
     Some(Error::usage(format!("vpmu {command} has no option {option}"), "", *remedy))
-}
-
-/// The file after `--json`, which was no flag once.
-fn value_of_json<'a>(words: &'a [String], command: Option<&String>) -> Option<&'a str> {
-    if command.is_some_and(|name| !TOOK_A_FILE.contains(&name.as_str())) {
-        return None;
-    }
-    let at = words.iter().position(|word| word == "--json" || word.starts_with("--json="))?;
-    match words[at].strip_prefix("--json=") {
-        Some(value) => Some(value),
-        None => {
-            let next = words.get(at + 1)?;
-            let file = next == "-" || Path::new(next).extension() == Some(OsStr::new("json"));
-            file.then_some(next)
-        }
-    }
 }
 
 /// Where help is.
@@ -151,28 +114,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_name_names_the_new_one() {
-        let error = renamed("compare", Some("--p")).unwrap().to_string();
-        assert_eq!(error, "vpmu compare has no option --p; it is --alpha");
-        assert!(renamed("compare", Some("--statistic=p10")).unwrap().to_string().contains("--quantile"));
-        assert_eq!(renamed("report", Some("--p")), None);
-        assert_eq!(renamed("compare", None), None);
-    }
-
-    #[test]
-    fn a_file_after_json_is_found() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        for (line, file) in [
-            ("--json x.json", Some("x.json")),
-            ("--json=x", Some("x")),
-            ("--rounds 3 --json -", Some("-")),
-            ("--json --rounds", None),
-            ("--json", None),
-            ("--json doctor", None),
-        ] {
-            assert_eq!(value_of_json(&words(line), None), file, "{line}");
-        }
-        let compare = "compare".to_owned();
-        assert_eq!(value_of_json(&words("compare --json a.json"), Some(&compare)), None);
+    fn an_option_of_another_command_is_named_with_it() {
+        let error = elsewhere("stat-setup", Some("--samples=3")).unwrap().to_string();
+        assert_eq!(error, "vpmu stat-setup has no option --samples; vpmu guest-stat has it");
+        assert_eq!((elsewhere("report", Some("--samples")), elsewhere("sim", None)), (None, None));
     }
 }
