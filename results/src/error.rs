@@ -111,7 +111,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Folds white space and drops what [steers](crate::shown::steers): user input and kernel text must not break the line
+/// Folds white space and drops what steers (`shown::steers`): user input and kernel text must not break the line
 /// or steer the terminal.
 #[must_use]
 pub fn one_line(text: &str) -> String {

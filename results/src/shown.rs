@@ -15,7 +15,7 @@ pub fn steers(character: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// What is printed, of any number of lines: line ends and tabs as they are, any other character that [steers](steers) as `\u001b`. The
+/// What is printed, of any number of lines: line ends and tabs as they are, any other character that [`steers`] as `\u001b`. The
 /// notation is that of JSON, in which such characters are in strings only: the value stays the same.
 #[must_use]
 pub fn text(text: &str) -> Cow<'_, str> {

@@ -147,9 +147,9 @@ impl EventState {
 /// Number of created events by kind of counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Creates {
-    /// CounterSource general-purpose counters.
+    /// Behind general-purpose counters.
     pub gp: u64,
-    /// CounterSource fixed counters.
+    /// Behind fixed counters.
     pub fixed: u64,
 }
 

@@ -108,7 +108,7 @@ fn counts_are_those_of_the_time_in_guest_mode() {
     // per-us = 2000 is two counts a nanosecond of work; a unit of work is 4000 ns, and the last one may be cut short at both ends.
     let units = report.counts[0] / 8000;
     assert!(units.abs_diff(report.measure_units) <= 1, "{} counts, {} units", report.counts[0], report.measure_units);
-    // CounterSource host events that also count guest time alone the same guest gets the same number for the same work.
+    // Behind host events that also count guest time alone the same guest gets the same number for the same work.
     let events = host::run(&model, &Plan { timer: Timer::Forwarded, ..plan("reuse", &boot) }, 0);
     let other = &events[0].report;
     assert!(

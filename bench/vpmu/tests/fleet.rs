@@ -255,7 +255,7 @@ fn nightly() -> Result<()> {
     let date = String::from_utf8(date.stdout)?;
     std::fs::rename(rig.path("run"), rig.path(date.trim()))?;
     let vpmu = Path::new(env!("CARGO_BIN_EXE_vpmu")).parent().context("a folder")?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/nightly");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/packaging/nightly");
     let path = format!("{}:/usr/bin:/bin", vpmu.display());
     let mut command = Command::new("sh");
     command.arg(script).env("PATH", path).env("PLAN", rig.path("plan.toml")).env("BASELINE", rig.path("none"));

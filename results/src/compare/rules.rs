@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::metric;
 use crate::verdict::Limits;
 
-/// Largest thresholds file.
+/// Largest file of rules.
 const MAX_FILE: u64 = 64 << 10;
 
 /// Limits by metric.
@@ -86,7 +86,7 @@ impl Rules {
     /// Exit 2: unreadable, or a key or value that makes no sense.
     pub fn read(path: &Path, alpha: Option<f64>, threshold: Option<f64>) -> Result<Self, Error> {
         let wrong = |why: String| {
-            Error::usage(format!("cannot use thresholds {}", path.display()), why, "docs/comparing.md has an example")
+            Error::usage(format!("cannot use rules {}", path.display()), why, "docs/comparing.md has an example")
         };
         let mut text = String::new();
         std::fs::File::open(path)

@@ -1,4 +1,4 @@
-//! The JSON Schemas of result documents, in `results/schemas/`: made from the types, kept by a test. `stat-setup --in host` has a type
+//! The JSON Schemas of result documents, in `results/schemas/`: made from the types, kept by a test. `stat-setup` has a type
 //! and a schema of its own, all else shares one.
 //!
 //! `VPMU_WRITE_SCHEMAS=1 cargo test -p results --lib schema` writes it anew after a change of the types.

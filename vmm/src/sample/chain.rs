@@ -173,7 +173,7 @@ enum Edge {
 fn edge(space: &mut Space<'_>, ip: u64, width: Width) -> Edge {
     let mut code = [0; 5];
     for (at, byte) in code.iter_mut().enumerate() {
-        // CounterSource the last page there is no code.
+        // After the last page there is no code.
         *byte = space.u8(ip.wrapping_add(at as u64)).unwrap_or(0);
     }
     match (code, width) {

@@ -144,7 +144,7 @@ impl Orc {
     /// Returns the rule at an address; `None` where there is no code of the kernel's image.
     pub(super) fn rule(&self, address: u64) -> Option<Rule> {
         let at = self.addresses.partition_point(|&start| start <= address).checked_sub(1)?;
-        // CounterSource the last rule there are modules, which have tables of their own.
+        // After the last rule there are modules, which have tables of their own.
         if at + 1 == self.addresses.len() && address - self.addresses[at] > 0x1_0000 {
             return None;
         }

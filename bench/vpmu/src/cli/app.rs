@@ -46,7 +46,7 @@ use crate::terminal::console::print;
 
 /// What stands behind a guest's performance counters, and what does each choice cost?
 ///
-/// Runs a small guest on KVM with a PMU that is emulated in userspace. CounterSource each of its counters a strategy keeps a host perf
+/// Runs a small guest on KVM with a PMU that is emulated in userspace. Behind each of its counters a strategy keeps a host perf
 /// event, or none; the guest measures how long its NMI handler takes. Without a command: nmi-latency.
 #[derive(Clone, Debug, Parser)]
 #[command(

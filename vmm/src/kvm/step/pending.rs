@@ -13,7 +13,7 @@ pub(super) fn comes_first(events: &kvm_vcpu_events, lapic: &kvm_lapic_state, rfl
     if injected || events.exception.pending != 0 {
         return true;
     }
-    // CounterSource STI or MOV SS the instruction comes first.
+    // After STI or MOV SS the instruction comes first.
     if events.interrupt.shadow != 0 {
         return false;
     }

@@ -83,6 +83,13 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
+impl SubmitArgs {
+    // Not flattened: clap leaves the arguments of a struct that is optional (`FleetArgs::submit`) unseen once it flattens another.
+    pub(super) fn trust(&self) -> TrustArgs {
+        TrustArgs { trust_group: self.trust_group }
+    }
+}
+
 /// Where elements run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum On {
@@ -116,9 +123,9 @@ pub struct SubmitArgs {
     #[arg(long)]
     pub keep_binary: bool,
 
-    /// Its folder
-    #[command(flatten)]
-    pub trust: TrustArgs,
+    /// Act on a folder that a group of yours can change: whatever its members put there runs as you
+    #[arg(long)]
+    pub trust_group: bool,
 
     /// No progress
     #[arg(short, long)]
@@ -204,4 +211,21 @@ pub struct WaitArgs {
     /// Give up after this time: exit 3
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     pub timeout: Option<Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::usage::parsed;
+
+    #[test]
+    fn a_plan_needs_no_subcommand() {
+        let args: FleetArgs = parsed(&["plan.toml", "--trust-group", "-o", "out"]).unwrap();
+        let submit = args.submit.expect("the plan");
+        assert_eq!(
+            (submit.plan.to_str(), submit.trust().trust(), args.command.is_none()),
+            (Some("plan.toml"), Trust::Group, true)
+        );
+        assert!(parsed::<FleetArgs>(&["status", "out"]).unwrap().submit.is_none());
+    }
 }

@@ -27,7 +27,7 @@ pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
                 (_, false) => Ok(Exit::Inconclusive),
                 (On::Slurm, true) => Ok(Exit::Done),
                 (On::Local, true) => {
-                    report::report(&ReportArgs { dir, json: false, markdown: false, trust: submit_args.trust })
+                    report::report(&ReportArgs { dir, json: false, markdown: false, trust: submit_args.trust() })
                 }
             }
         }

@@ -33,7 +33,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         known_hosts(&slurm, &plan)?;
     }
     let now = now_unix();
-    let terms = Terms { trust: args.trust.trust(), keep_binary: args.keep_binary };
+    let terms = Terms { trust: args.trust().trust(), keep_binary: args.keep_binary };
     let (folder, campaign) = submission::submit(&dir, &plan, elements, tool::this(), now, terms)?;
     let _lock = lock(&folder, "submission")?;
     let states = on_slurm::states(&slurm, &folder)?;

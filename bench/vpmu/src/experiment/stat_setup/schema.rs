@@ -13,7 +13,7 @@ use results::document::SCHEMA;
 #[test]
 fn the_schema_in_results_is_that_of_the_types() {
     let mut schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Document>();
-    schema.insert("title".to_owned(), json!("vpmu result, version 1, of stat-setup --in host"));
+    schema.insert("title".to_owned(), json!("vpmu result, version 1, of stat-setup"));
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut).unwrap();
     properties["schema"]["const"] = json!(SCHEMA);
     properties["arms"]["minItems"] = json!(1);
