@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use results::error::{Error, one_line};
+use results::error::Error;
 
 use super::sides;
 
