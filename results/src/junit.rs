@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
+use crate::shown;
 use crate::verdict::Verdict;
 
 /// One case: a row of a comparison, a host, an element.
@@ -80,7 +81,7 @@ impl Display for Escaped<'_> {
             '"' => f.write_str("&quot;"),
             // XML 1.0 has no way to write these.
             '\u{fffe}' | '\u{ffff}' => Ok(()),
-            _ if character.is_control() => f.write_char(' '),
+            _ if shown::steers(character) => f.write_char(' '),
             _ => f.write_char(character),
         })
     }

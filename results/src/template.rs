@@ -1,9 +1,10 @@
 //! Templates of HTML pages: what is put in is escaped.
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{AutoEscape, Environment, Value};
+use minijinja::{AutoEscape, Environment, Value, escape_formatter};
 
 use crate::error::{Error, Exit};
+use crate::shown;
 
 /// The page that `source` gives with `values`.
 ///
@@ -22,6 +23,10 @@ pub fn page(source: &str, values: Value) -> Result<String, Error> {
 fn environment<'a>() -> Result<Environment<'a>, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_formatter(|out, state, value| match value.as_str().filter(|_| !value.is_safe()) {
+        Some(text) => escape_formatter(out, state, &Value::from(shown::text(text).into_owned())),
+        None => escape_formatter(out, state, value),
+    });
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()?;
     environment.set_syntax(syntax);
     Ok(environment)
@@ -37,6 +42,7 @@ mod tests {
     fn what_is_put_in_is_escaped_and_lines_of_the_template_leave_none() {
         let source = "{% if true %}\n<p>{{ text }}</p>\n{% endif %}\n";
         assert_eq!(page(source, context! { text => "a < b" }).unwrap(), "<p>a &lt; b</p>\n");
+        assert_eq!(page("{{ text }}", context! { text => "\u{1b}[2J\u{202e}" }).unwrap(), "\\u001b[2J\\u202e");
         assert!(page("{% if %}", context! {}).unwrap_err().to_string().contains("cannot make the page"));
     }
 }

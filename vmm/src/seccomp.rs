@@ -120,7 +120,12 @@ const ON_SOCKET: [i64; 3] = [libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_shu
 
 /// Calls that no thread of a process with a guest makes: to become another program, to act on other processes, to change the kernel, the
 /// clock or what is mounted, to open files by what is no name.
-const NEVER: [i64; 48] = [
+const NEVER: [i64; 53] = [
+    libc::SYS_connect,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_syslog,
+    libc::SYS_quotactl,
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_ptrace,
@@ -324,6 +329,10 @@ fn of_vcpu(own: Own, owner: usize, answer: Answer) -> Vec<sock_filter> {
 
 /// PERF_FLAG_FD_CLOEXEC of <linux/perf_event.h>.
 const FD_CLOEXEC: u32 = 8;
+/// F_SETSIG of <linux/fcntl.h>, FIOSETOWN and SIOCSPGRP of <asm/sockios.h>.
+const F_SETSIG: u32 = 10;
+const FIOSETOWN: u32 = 0x8901;
+const SIOCSPGRP: u32 = 0x8902;
 const STDOUT: u32 = 1;
 const STDERR: u32 = 2;
 
@@ -343,9 +352,19 @@ fn of_device(own_descriptors: Descriptors, own: Own, answer: Answer) -> Vec<sock
 /// The filter of all threads.
 fn of_process(own: Own, answer: Answer) -> Vec<sock_filter> {
     let forbid = |call, any, otherwise| Rule { call, any, then: answer.into(), otherwise };
-    // Both put keys into a terminal as if they had been typed there.
-    let typing = vec![vec![one_of(1, &[libc::TIOCSTI as u32, libc::TIOCLINUX as u32])]];
-    let mut rules = vec![forbid(libc::SYS_ioctl, typing, Verdict::Allow)];
+    // Two put keys into a terminal as if they had been typed there, two name the owner of a socket's signals. None has this bit, which
+    // KVM_RUN has.
+    let typing = vec![vec![
+        Test::Lacks(1, 0x2000),
+        one_of(1, &[libc::TIOCSTI as u32, libc::TIOCLINUX as u32, FIOSETOWN, SIOCSPGRP]),
+    ]];
+    // The owner of a pipe's or terminal's signals may be any process, and F_SETSIG makes the signal any.
+    let owning = vec![
+        vec![one_of(1, &[int(libc::F_SETOWN), F_SETSIG])],
+        vec![one_of(1, &[int(Owner::COMMAND)]), Test::From(2, Owner::END as u32)],
+    ];
+    let mut rules =
+        vec![forbid(libc::SYS_ioctl, typing, Verdict::Allow), forbid(libc::SYS_fcntl, owning, Verdict::Allow)];
     rules.extend(
         [libc::SYS_kill, libc::SYS_tgkill].map(|call| allow(call, vec![vec![one_of(0, &[own.process])]], answer)),
     );
@@ -407,6 +426,21 @@ mod tests {
         for filter in [of_vcpu(OWN, OWNER, kill), of_device(device, OWN, kill), of_process(OWN, kill)] {
             assert!(filter.len() < 200, "{} instructions", filter.len());
         }
+    }
+
+    #[test]
+    fn no_thread_makes_another_process_the_owner_of_a_signal() {
+        let filter = of_process(OWN, Answer::Kill);
+        let allows = |call, arguments| program::tests::decide(&filter, call, arguments).0 == libc::SECCOMP_RET_ALLOW;
+        let owner = int(Owner::COMMAND).into();
+        assert!(allows(libc::SYS_fcntl, [9, owner, OWNER as u64, 0, 0, 0]), "an owner's page");
+        assert!(!allows(libc::SYS_fcntl, [9, owner, Owner::END as u64, 0, 0, 0]));
+        assert!(!allows(libc::SYS_fcntl, [9, owner, 1 << 32, 0, 0, 0]));
+        for command in [libc::F_SETOWN, 10] {
+            assert!(!allows(libc::SYS_fcntl, [9, int(command).into(), 1, 0, 0, 0]));
+        }
+        assert!(allows(libc::SYS_fcntl, [9, int(libc::F_SETFL).into(), int(libc::O_NONBLOCK).into(), 0, 0, 0]));
+        assert!(!allows(libc::SYS_ioctl, [9, 0x8901, 0, 0, 0, 0]) && !allows(libc::SYS_connect, [9, 0, 0, 0, 0, 0]));
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn a_baseline_is_replaced_only_by_force() {
 fn ctrl_c_ends_a_run_whose_stdout_is_blocked() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_vpmu"))
-        .args(["sim", "--rounds", "300", "--samples", "5", "-q", "--no-save", "--json"])
+        .args(["sim", "--rounds", "1000", "--samples", "5", "-q", "--no-save", "--json"])
         .current_dir(dir.path())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())

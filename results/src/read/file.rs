@@ -109,6 +109,18 @@ struct FirefoxMeta {
     preprocessed_profile_version: Option<IgnoredAny>,
 }
 
+/// A document whose rounds are a list, as earlier builds wrote them.
+#[derive(Deserialize)]
+struct Older {
+    arms: Vec<OlderArm>,
+}
+
+#[derive(Deserialize)]
+struct OlderArm {
+    #[serde(default)]
+    rounds: serde_json::Value,
+}
+
 /// Says why a text is no document of the experiment.
 fn wrong<E: Experiment>(path: &Path, text: &str) -> Error {
     if text.trim().is_empty() {
@@ -131,6 +143,11 @@ fn wrong<E: Experiment>(path: &Path, text: &str) -> Error {
         return refuse(path, why, remedy);
     }
     let found = serde_path_to_error::deserialize::<_, Document<E>>(&mut serde_json::Deserializer::from_str(text));
+    let older =
+        serde_json::from_str::<Older>(text).is_ok_and(|older| older.arms.iter().any(|arm| arm.rounds.is_array()));
+    if older {
+        return refuse(path, "its rounds are a list: an earlier build wrote it", "measure again, or use that build");
+    }
     let why = found.err().map_or_else(String::new, |error| match error.path().to_string().as_str() {
         "." => error.inner().to_string(),
         key => format!("{key}: {}", error.inner()),

@@ -12,6 +12,8 @@ use crate::{open, sweep};
 
 /// The folder of baselines within a results folder.
 pub const BASELINES: &str = "baselines";
+/// Most bytes of all documents of a folder, which are in memory together: those of 20 000 default runs.
+const MAX_FOLDER: u64 = 4 << 30;
 /// Most documents of one folder.
 pub const MAX_DOCUMENTS: usize = 20_000;
 /// Longest name of a baseline.
@@ -97,6 +99,11 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
     if paths.len() > MAX_DOCUMENTS {
         let count = paths.len();
         return Err(refuse(dir, format!("{count} documents are more than {MAX_DOCUMENTS}"), "split the folder"));
+    }
+    let size = |path: &PathBuf| path.metadata().map_or(0, |meta| meta.len());
+    if paths.iter().map(size).sum::<u64>() > MAX_FOLDER {
+        let why = format!("its documents are larger than {} GiB together", MAX_FOLDER >> 30);
+        return Err(refuse(dir, why, "split the folder"));
     }
     let mut records = paths
         .par_iter()

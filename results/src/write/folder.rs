@@ -22,12 +22,20 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder that the user named: links in that path are the user's own.
+    /// Opens a folder that the user named: links in that path are the user's own. One at its end that another user made is refused, as that
+    /// may wait where a default or a part of a name leads.
     ///
     /// # Errors
-    /// The folder's.
+    /// The folder's, and that of such a link.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let fd = openat(CWD, path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
+        if is_link && ![0, rustix::process::geteuid().as_raw()].contains(&found.st_uid) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is a link that another user made"));
+        }
+        let follow = if is_link { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = openat(CWD, path, flags | follow, Mode::empty())?;
         Ok(Self { fd, path: path.to_owned() })
     }
 
@@ -136,7 +144,11 @@ impl Folder {
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fsync(&self.fd)?)
+        match rustix::fs::fsync(&self.fd) {
+            // Some file systems of other hosts have no way to do that for a folder.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+            done => Ok(done?),
+        }
     }
 }
 

@@ -109,6 +109,8 @@ impl Target {
     /// Whether what has the name is written to, instead of being replaced.
     fn is_through(&self, folder: &Folder, name: &OsStr) -> io::Result<bool> {
         match folder.kind(name)? {
+            // The links there are the system's.
+            Some(kind @ FileType::Symlink) if self.path.starts_with("/dev") => Err(refusal(kind)),
             None | Some(FileType::RegularFile | FileType::Symlink) => Ok(false),
             Some(FileType::Fifo | FileType::CharacterDevice) => Ok(self.through),
             Some(_) if !self.through => Ok(false),
@@ -242,9 +244,12 @@ impl Write for Pending {
 fn descriptor(path: &Path) -> Option<u32> {
     let path = path.to_str()?;
     let number = match path {
+        "/dev/stdin" => return Some(0),
         "/dev/stdout" => return Some(1),
         "/dev/stderr" => return Some(2),
-        _ => path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?,
+        _ => ["/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/"]
+            .iter()
+            .find_map(|folder| path.strip_prefix(folder))?,
     };
     number.parse().ok().filter(|_| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -268,6 +273,7 @@ fn refusal(kind: FileType) -> io::Error {
         FileType::Directory => "it is a folder",
         FileType::BlockDevice => "it is a block device",
         FileType::Socket => "it is a socket",
+        FileType::Symlink => "it is a link of the system's",
         _ => "it is no regular file",
     })
 }

@@ -250,3 +250,25 @@ fn a_folder_knows_what_it_is_within() {
     }
     assert!(open("share").is_within(&Folder::open(Path::new("/")).unwrap()).unwrap());
 }
+
+#[test]
+fn a_link_of_another_user_is_no_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("real")).unwrap();
+    let planted = dir.path().join("vpmu-results");
+    link(&dir.path().join("real"), &planted);
+    assert!(Folder::open(&planted).is_ok(), "one's own");
+    // Only root may give a link away.
+    if std::os::unix::fs::lchown(&planted, Some(65_534), None).is_ok() {
+        assert!(Folder::open(&planted).unwrap_err().to_string().contains("another user"));
+        assert!(OutputFolder::open(&planted).is_err());
+    }
+}
+
+#[test]
+fn links_of_the_system_stay() {
+    assert!(Target::of(Path::new("/dev/stdin")).unwrap().named().is_none());
+    let fd = Target::of(Path::new("/dev/fd")).unwrap();
+    assert!(fd.replace(b"x").unwrap_err().to_string().contains("link"));
+    assert!(Path::new("/dev/fd").is_symlink());
+}

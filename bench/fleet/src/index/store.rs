@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -53,7 +54,15 @@ fn entry(line: &str) -> Option<Entry> {
 
 /// Loads the index at `path`.
 pub(super) fn load(path: &Path, names: &mut Names) -> Found {
-    let bytes = match open::found(path, MAX_INDEX).and_then(|file| open::bytes(file, MAX_INDEX)) {
+    // A checksum is against accidents: what others wrote, or may write to, is not believed.
+    let own = |file: std::fs::File| {
+        let meta = file.metadata()?;
+        let ours = [0, rustix::process::geteuid().as_raw()].contains(&meta.uid()) && meta.mode() & 0o022 == 0;
+        let refusal = || io::Error::new(io::ErrorKind::PermissionDenied, "others wrote it or may write to it");
+        if ours { Ok(file) } else { Err(refusal()) }
+    };
+    let file = open::found(path, MAX_INDEX).and_then(own);
+    let bytes = match file.and_then(|file| open::bytes(file, MAX_INDEX)) {
         Ok(bytes) if bytes.is_empty() => return Found::Useless("it is empty".to_owned()),
         Ok(bytes) => bytes,
         Err(error) => {

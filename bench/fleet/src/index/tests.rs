@@ -185,6 +185,17 @@ fn an_index_that_says_something_else_is_not_believed() {
 }
 
 #[test]
+fn an_index_that_others_may_write_to_is_not_believed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = folder(2);
+    refreshed(dir.path());
+    let index = dir.path().join(INDEX);
+    assert_eq!(refreshed(dir.path()).1.read, 0);
+    fs::set_permissions(&index, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(refreshed(dir.path()).1.read, 2, "documents are read again");
+}
+
+#[test]
 fn another_programs_file_stays_as_it_is() {
     let dir = folder(3);
     let path = dir.path().join(INDEX);

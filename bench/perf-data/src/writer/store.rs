@@ -182,7 +182,7 @@ impl Store {
         // A full disk takes no more than the last ones.
         let old = self.ends.partition_point(|before| before.at + ROOM < end).saturating_sub(1);
         self.ends.drain(..old);
-        self.file.set_len(at)
+        self.cut(at)
     }
 
     /// Makes room for the features at the end of a full disk, by giving up the last data.
@@ -204,6 +204,11 @@ impl Store {
         })
     }
 
+    /// Sets the length; a device such as /dev/null has none.
+    fn cut(&self, length: u64) -> io::Result<()> {
+        if self.file.metadata()?.is_file() { self.file.set_len(length) } else { Ok(()) }
+    }
+
     /// Cuts the file at the end of its data.
     fn truncate(&mut self) -> io::Result<()> {
         if self.data.1 > self.known {
@@ -214,7 +219,7 @@ impl Store {
         self.known = self.data.1;
         self.tail = 0;
         self.head(0)?;
-        self.file.set_len(self.data.1)
+        self.cut(self.data.1)
     }
 
     /// Writes the header.

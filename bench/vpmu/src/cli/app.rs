@@ -54,6 +54,7 @@ use crate::terminal::console::print;
     version = VERSION,
     after_help = nmi_latency::EXAMPLES,
     args_conflicts_with_subcommands = true,
+    args_override_self = true,
     disable_help_subcommand = true,
     max_term_width = 80
 )]

@@ -1,12 +1,12 @@
 //! Keeping a result as a baseline.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::document::{Document, Experiment, Status};
 use results::error::{Error, Exit};
 use results::read;
-use results::write::{OutputFolder, replace};
+use results::write::{Folder, OutputFolder, replace};
 
 use super::options::ResultOptions;
 use crate::terminal::console::{complain, internal};
@@ -73,7 +73,13 @@ impl Baseline {
         }
         let path = self.document(&document.experiment);
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        std::fs::create_dir_all(dir).and_then(|()| replace(&path, json.as_bytes())).map_err(|error| {
+        // `baselines` is this tool's part of the path: no link that waits there is followed for another user.
+        let within = |dir: &Path| {
+            dir.parent().filter(|parent| parent.exists()).map_or(Ok(()), |parent| Folder::open(parent).map(drop))
+        };
+        let made =
+            within(dir).and_then(|()| std::fs::create_dir_all(dir)).and_then(|()| replace(&path, json.as_bytes()));
+        made.map_err(|error| {
             Error::usage(
                 format!("cannot write {}", path.display()),
                 error.to_string(),

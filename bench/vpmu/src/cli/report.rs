@@ -268,7 +268,9 @@ fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>), Error> {
             sweeps.push(source.clone());
             continue;
         }
-        let here = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
+        let mut here = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
+        // The index that `--by-host` keeps there is no sweep.
+        here.retain(|path| path.file_name() != Some(OsStr::new(fleet::index::INDEX)));
         if here.is_empty() {
             all.extend(records(std::slice::from_ref(source))?);
         } else {

@@ -93,13 +93,11 @@ impl<W: Write> Progress for Lines<W> {
         if self.last.elapsed() >= self.between {
             self.last = Instant::now();
             let what = if self.what.is_empty() { String::new() } else { format!(", {}", self.what) };
-            let percent = 100 * self.done / self.total.max(1);
-            let text = format!(
-                "{} s: {percent} % ({} of {} steps){what}",
-                self.began.elapsed().as_secs(),
-                self.done,
-                self.total
-            );
+            // A duration may have room for more rounds than were expected.
+            let total = self.total.max(self.done);
+            let percent = 100 * self.done / total.max(1);
+            let text =
+                format!("{} s: {percent} % ({} of {} steps){what}", self.began.elapsed().as_secs(), self.done, total);
             self.line(&text);
         }
     }
