@@ -126,12 +126,12 @@ fn folder_of_another_user() -> Result<()> {
     set_mode(&rig.path(""), 0o1777)?;
     let documents = rig.run(&["compare", "--by-host", "run", "run"])?;
     give_away(&rig.path("run"))?;
-    std::fs::remove_file(rig.path("run/index.sqlite"))?;
+    std::fs::remove_file(rig.path("run/index.jsonl"))?;
     // It may be read, and is left as it is.
     ensure!(rig.run(&["fleet", "status", "run"])?.status.code() == Some(0));
     let again = rig.run(&["compare", "--by-host", "run", "run"])?;
     ensure!((again.status, &again.stdout) == (documents.status, &documents.stdout), "{}", said(&again));
-    ensure!(!rig.path("run/index.sqlite").exists(), "a file in another user's folder");
+    ensure!(!rig.path("run/index.jsonl").exists(), "a file in another user's folder");
     rig.forge()?;
     give_away(&rig.path("run"))?;
     for more in [&[][..], &["--trust-group"], &["--keep-binary"]] {
