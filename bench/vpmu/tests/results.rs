@@ -93,7 +93,7 @@ fn a_baseline_by_name_a_regression_and_every_output() {
         rows[0]
     );
     let row = rows.iter().find(|row| row["arm"] == "all arms" && row["metric"] == "nmi_handler_ns").unwrap();
-    assert_eq!(row["verdict"], "regression");
+    assert_eq!(row["verdict"], "slower");
     assert!(
         row["p_value_adjusted"].as_f64() < Some(0.01) && row["change_interval"]["low"].as_f64() > Some(0.4),
         "{row}"

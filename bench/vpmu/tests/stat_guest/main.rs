@@ -141,7 +141,6 @@ fn refusals() {
         (&["--in", "host"], "--in"),
         (&["--against", "perf"], "--against"),
         (&["--scale", "100,200"], "--scale"),
-        (&["--count", "1s"], "--window"),
         (&["--mode", "mmap"], "--mode"),
     ] {
         let output = vpmu(dir.path(), line);
