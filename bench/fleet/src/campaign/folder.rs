@@ -26,7 +26,7 @@ pub const CAMPAIGN: &str = "campaign.json";
 pub(super) const BIN: &str = "bin";
 /// An element's outcome.
 const DONE: &str = "done.json";
-/// What is known of an attempt at its start.
+/// The facts of an attempt that are known at its start.
 pub const ATTEMPT: &str = "attempt.json";
 /// Most attempts at an element.
 const MAX_ATTEMPTS: u32 = 1000;
@@ -62,7 +62,7 @@ impl Binary {
     }
 }
 
-/// What was submitted.
+/// The submitted campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Campaign {
     /// [`SCHEMA`].
@@ -99,7 +99,7 @@ pub struct Job {
     pub restarts: u64,
 }
 
-/// What is known of an attempt at its start.
+/// The facts of an attempt that are known at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// [`ELEMENT_SCHEMA`].
@@ -116,7 +116,7 @@ pub struct Attempt {
     pub job: Option<Job>,
     /// Start, seconds since 1970 by the host's clock.
     pub began_unix: u64,
-    /// What `vpmu doctor` finds missing or doubtful there, a line each.
+    /// Findings of `vpmu doctor` there that are missing or doubtful, a line each.
     pub findings: Vec<String>,
 }
 
@@ -136,12 +136,12 @@ pub struct Done {
     pub signal: Option<i32>,
     /// Result documents, relative to the campaign's folder.
     pub documents: Vec<String>,
-    /// What it said last, if it failed.
+    /// Its last words, if it failed.
     pub error: Option<String>,
 }
 
 impl Done {
-    /// Whether it did what it was to do.
+    /// The end of the element: done, failed or open.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.exit == Some(0)
@@ -168,7 +168,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Whether `path` is the folder of a campaign.
+    /// Returns true if `path` is the folder of a campaign.
     #[must_use]
     pub fn is_one(path: &Path) -> bool {
         path.join(CAMPAIGN).is_file()
@@ -361,7 +361,7 @@ impl Campaign {
     }
 }
 
-/// Whether a path is relative, and of a file directly in a folder.
+/// Returns true for a relative path of a file directly in a folder.
 fn is_directly_in(folder: &Path, path: &str) -> bool {
     let name = Path::new(path).strip_prefix(folder).ok().map(Path::components);
     name.is_some_and(|mut name| matches!((name.next(), name.next()), (Some(Component::Normal(_)), None)))

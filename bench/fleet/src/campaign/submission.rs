@@ -14,12 +14,12 @@ use super::plan::{Plan, PlannedVariant};
 use super::trust::{self, Trust, make};
 use crate::hash::sha256;
 
-/// What the user allows.
+/// Permissions that the user gives.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms {
     /// Who may have changed the folder.
     pub trust: Trust,
-    /// Whether the campaign goes on with the program that first submitted it, although this one is another.
+    /// True to go on with the program that first submitted the campaign, although this one is another.
     pub keep_binary: bool,
 }
 

@@ -67,7 +67,7 @@ pub fn folder(path: &Path, trust: Trust) -> Result<PathBuf, Error> {
 /// Checks the folder in which one is to be made, which may be one that everybody can write to as /tmp.
 ///
 /// # Errors
-/// Those of [`folder`].
+/// Errors of [`folder`].
 pub fn place(path: &Path, trust: Trust) -> Result<(), Error> {
     walked(path, trust, true).map(drop)
 }
@@ -75,7 +75,7 @@ pub fn place(path: &Path, trust: Trust) -> Result<(), Error> {
 /// Opens a file of a folder that was checked, if nobody else could have changed it.
 ///
 /// # Errors
-/// Those of [`folder`], and those of a file that is not regular, or larger than `most` bytes.
+/// Errors of [`folder`], and those of a file that is not regular, or larger than `most` bytes.
 pub fn file(path: &Path, trust: Trust, most: u64) -> Result<File, Error> {
     let failed = |error: io::Error| unusable(path, error.to_string());
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

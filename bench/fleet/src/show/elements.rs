@@ -24,7 +24,7 @@ pub struct ElementLine {
     pub name: String,
     /// Host; empty where it never had one.
     pub host: String,
-    /// Whether it did what it was to do.
+    /// The end of the element: done, failed or open.
     pub end: ElementEnd,
     /// State in a word.
     pub state: String,
