@@ -35,7 +35,7 @@ pub(super) fn event(selector: u64) -> u64 {
     selector & 0xffff | (selector >> 32 & 0xf) << 16
 }
 
-/// What a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while EFER.SVME is 1, which it never is.
+/// Returns the events that a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while EFER.SVME is 1, which it never is.
 pub(super) fn selection(selector: u64) -> Option<Selection> {
     let counts = selector >> 22 & 1 != 0 && selector & 3 << 40 == 0;
     counts.then_some((event(selector), selector >> 17 & 1 != 0, selector >> 16 & 1 != 0))

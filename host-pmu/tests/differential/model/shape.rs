@@ -18,7 +18,7 @@ pub(crate) enum Amd {
 pub(crate) struct Shape {
     /// An AMD's; an Intel's otherwise.
     pub(crate) amd: Option<Amd>,
-    /// Of an AMD 2 with a global control, else 1.
+    /// Version of Intel's PMU; an AMD has 2 with a global control, else 1.
     pub(crate) version: u8,
     pub(crate) gp: u8,
     pub(crate) fixed: u8,
@@ -74,7 +74,7 @@ impl Shape {
     }
 }
 
-/// What the guest executed: a count for each event and privilege.
+/// Instructions that the guest executed: a count for each event and privilege.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst {
     pub(crate) seed: u64,
@@ -89,7 +89,7 @@ impl Burst {
         Self { seed, bits, part: (1, 1) }
     }
 
-    /// How often `event` (umask << 8 | select) came, in ring 0 and in ring 3.
+    /// Counts the occurrences of `event` (umask << 8 | select), in ring 0 and in ring 3.
     pub(crate) fn count(self, event: u64, os: bool, usr: bool) -> u64 {
         let ring = |ring: u64| {
             let x = (self.seed ^ event << 3 ^ ring).wrapping_mul(0x9e37_79b9_7f4a_7c15);
