@@ -22,10 +22,15 @@ pub(crate) struct Curve {
 /// Draws curves over `x`, each with its name at its right end. A screen reader says `label`.
 pub(crate) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
     let names: Vec<String> = curves.iter().map(|curve| short(&curve.name, NAME)).collect();
+    // A name beside its line is bold, and wider than other texts.
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
     let mut svg = Svg::new(label, WIDTH, HEIGHT);
-    let area =
-        Area { left: LEFT, right: WIDTH - (longest * CHARACTER + 16.0).max(RIGHT), top: TOP, bottom: HEIGHT - BELOW };
+    let area = Area {
+        left: LEFT,
+        right: WIDTH - (longest * (CHARACTER + 2.0) + 16.0).max(RIGHT),
+        top: TOP,
+        bottom: HEIGHT - BELOW,
+    };
     area.x_axis(&mut svg, x);
     area.y_axis(&mut svg, y);
     svg.axes(x, y, area);

@@ -59,10 +59,11 @@ pub(crate) fn estimates(label: &str, title: &str, x: &Axis, mut rows: Vec<Estima
     rows.sort_by(|a, b| a.value.total_cmp(&b.value));
     let texts: Vec<(&str, &str)> = rows.iter().map(|row| (row.name.as_str(), row.text.as_str())).collect();
     // The base's name stands above its line, and the title above that.
-    let above = if title.is_empty() { LINE } else { 2.0 * LINE + HALF_LINE };
-    drawn(label, x, &texts, above, |svg, area, place| {
+    // Only texts of a page, which has no title in its plots, are larger on a phone.
+    let (above, character) = if title.is_empty() { (LINE, CHARACTER) } else { (2.0 * LINE + HALF_LINE, 14.0) };
+    drawn(label, x, area(&texts, above, character), |svg, area, place| {
         if !title.is_empty() {
-            svg.text("title", (0.0, LINE - 8.0), Anchor::Start, &short(title, 60));
+            svg.text("title", (4.0, LINE - 8.0), Anchor::Start, &short(title, 60));
         }
         let (at, name) = (place(base.0), short(base.1, NAME));
         let room = name.chars().count() as f64 * CHARACTER / 2.0;
@@ -70,14 +71,15 @@ pub(crate) fn estimates(label: &str, title: &str, x: &Axis, mut rows: Vec<Estima
         svg.line("l c-floor whole", 3.0, &[(at, area.top), (at, area.bottom)]);
         for_rows(svg, area, &texts, |svg, row, middle| {
             let (row, class) = (&rows[row], rows[row].ink.class());
-            if let Some(Interval { low, high }) = row.interval {
-                let (low, high) = (place(low), place(high));
-                svg.line(&format!("l {class} whole"), 5.0, &[(low, middle), (high, middle)]);
+            let ends = row.interval.map(|Interval { low, high }| (place(low), place(high)));
+            // An interval that is no wider than its ends is not seen.
+            if let Some((low, high)) = ends.filter(|(low, high)| high - low > 4.0) {
+                svg.line(&format!("l {class} whole"), 4.0, &[(low, middle), (high, middle)]);
                 for end in [low, high] {
-                    svg.line(&format!("l {class} whole"), 5.0, &[(end, middle - 12.0), (end, middle + 12.0)]);
+                    svg.line(&format!("l {class} whole"), 4.0, &[(end, middle - 13.0), (end, middle + 13.0)]);
                 }
             }
-            svg.circle(row.ink, (place(row.value), middle), 11.0);
+            svg.circle(row.ink, (place(row.value), middle), 8.0);
         });
     })
 }
@@ -85,7 +87,7 @@ pub(crate) fn estimates(label: &str, title: &str, x: &Axis, mut rows: Vec<Estima
 /// Draws values of rounds as dots, the first round uppermost in its row, with quartiles and median.
 pub(crate) fn strips(label: &str, x: &Axis, strips: &[Strip]) -> String {
     let texts: Vec<(&str, &str)> = strips.iter().map(|row| (row.name.as_str(), row.text.as_str())).collect();
-    drawn(label, x, &texts, 0.0, |svg, area, place| {
+    drawn(label, x, area(&texts, 0.0, CHARACTER), |svg, area, place| {
         for_rows(svg, area, &texts, |svg, row, middle| {
             let (row, class) = (&strips[row], strips[row].ink.class());
             let (from, to) = (middle - HALF_BAND, middle + HALF_BAND);
@@ -107,7 +109,7 @@ pub(crate) fn strips(label: &str, x: &Axis, strips: &[Strip]) -> String {
 /// row.
 pub(crate) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> (String, Vec<(String, Ink)>) {
     let texts: Vec<(&str, &str)> = bars.iter().map(|bar| (bar.name.as_str(), bar.total.as_str())).collect();
-    let area = area(&texts, 0.0);
+    let area = area(&texts, 0.0, CHARACTER);
     let wide = |value: f64| x.place(value, area.left, area.right) - x.place(0.0, area.left, area.right);
     let fits = |part: &Part| wide(part.value) >= (part.name.chars().count() as f64 + 0.6) * CHARACTER;
     let all = || bars.iter().flat_map(|bar| &bar.parts);
@@ -118,7 +120,7 @@ pub(crate) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> (String, Vec<(String,
             unnamed.push((part.name.clone(), part.ink));
         }
     }
-    let text = drawn(label, x, &texts, 0.0, |svg, area, place| {
+    let text = drawn(label, x, area, |svg, area, place| {
         for_rows(svg, area, &texts, |svg, row, middle| {
             let mut from = 0.0;
             for part in &bars[row].parts {
@@ -138,10 +140,10 @@ pub(crate) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> (String, Vec<(String,
     (text, unnamed)
 }
 
-/// Returns the room that rows with these names and texts leave between them.
-fn area(texts: &[(&str, &str)], above: f64) -> Area {
+/// Returns the room that rows with these names and texts, of this width, leave between them.
+fn area(texts: &[(&str, &str)], above: f64, character: f64) -> Area {
     let longest = |length: &dyn Fn(&(&str, &str)) -> usize, most: usize| {
-        texts.iter().map(length).max().unwrap_or(0).min(most) as f64 * CHARACTER + HALF_LINE
+        texts.iter().map(length).max().unwrap_or(0).min(most) as f64 * character + HALF_LINE
     };
     let left = longest(&|(name, _)| name.chars().count(), NAME);
     let right = longest(&|(_, text)| text.chars().count(), TEXT).max(RIGHT);
@@ -150,14 +152,7 @@ fn area(texts: &[(&str, &str)], above: f64) -> Area {
 }
 
 /// Draws the axis, and `draw` what is above it.
-fn drawn(
-    label: &str,
-    x: &Axis,
-    texts: &[(&str, &str)],
-    above: f64,
-    draw: impl Fn(&mut Svg, Area, &dyn Fn(f64) -> f64),
-) -> String {
-    let area = area(texts, above);
+fn drawn(label: &str, x: &Axis, area: Area, draw: impl Fn(&mut Svg, Area, &dyn Fn(f64) -> f64)) -> String {
     let mut svg = Svg::new(label, WIDTH, area.bottom + BELOW);
     area.x_axis(&mut svg, x);
     draw(&mut svg, area, &|value| x.place(value, area.left, area.right));
@@ -178,7 +173,7 @@ fn for_rows(svg: &mut Svg, area: Area, texts: &[(&str, &str)], draw: impl Fn(&mu
 
 /// Upper ends of a heat map's colours, in per cent; beyond the last is one more. Their classes are `k0`, `k1` and so on.
 pub const HEAT: [f64; 8] = [-6.0, -4.0, -2.5, -1.0, 1.0, 2.5, 4.0, 6.0];
-/// Height of a row of a heat map with names, and of one without.
+/// Heights of a row of a heat map with names, and of one without.
 const HEAT_ROW: f64 = 34.0;
 const THIN_ROW: f64 = 3.0;
 
