@@ -1,6 +1,6 @@
 //! What a vCPU leaves, whatever its guest.
 
-use arch_pmu::exits::MsrExits;
+use arch_pmu::msr::MsrExits;
 use arch_pmu::pmi::PmiStats;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
