@@ -239,13 +239,13 @@ pub(crate) fn disable_all() -> io::Result<usize> {
     Ok(events)
 }
 
-/// How often the calling thread was switched out, by its own will or not.
+/// Counts the switches of the calling thread, by its own will or not.
 pub(crate) fn context_switches() -> u64 {
     let usage = thread_usage();
     (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
 }
 
-/// How often the calling thread slept: was switched out by its own will.
+/// Counts the sleeps of the calling thread: switches by its own will.
 pub(crate) fn sleeps() -> u64 {
     thread_usage().ru_nvcsw.cast_unsigned()
 }
@@ -429,7 +429,7 @@ impl Ring {
         data_head.load(Ordering::Relaxed) - before
     }
 
-    /// Whether there are new records.
+    /// Returns whether there are new records.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
         let page = self.page.as_ptr();
@@ -440,7 +440,7 @@ impl Ring {
         }
     }
 
-    /// Whether there is a new record of a type that is `wanted`.
+    /// Returns whether there is a new record of a type that is `wanted`.
     pub(crate) fn any(&self, wanted: impl Fn(u32) -> bool) -> bool {
         let page = self.page.as_ptr();
         // SAFETY: mapped, aligned, and written by the kernel, hence the atomics; both are only read.

@@ -60,7 +60,7 @@ impl Calls {
     /// The tree by names alone, with how many of `samples` are in each function.
     #[must_use]
     pub fn tree(&self, names: &[String], samples: impl Iterator<Item = u32>) -> Tree {
-        // The same function in two modes is one.
+        // A function in two modes is one node.
         let (mut merged, mut of) = (Self::default(), Vec::with_capacity(self.nodes.len()));
         for &(caller, place) in &self.nodes {
             let caller = of.get(caller as usize).copied();

@@ -41,7 +41,7 @@ struct Raw {
     misc: u16,
 }
 
-/// What a recording says, in the order of its records.
+/// Contents of a recording, in the order of its records.
 #[derive(Debug, Default)]
 pub struct Gathered {
     samples: Vec<Raw>,
@@ -51,7 +51,7 @@ pub struct Gathered {
     lost: BTreeMap<usize, u64>,
     bytes: u64,
     most: u64,
-    /// What could not be read.
+    /// Parts that could not be read.
     pub damage: Damage,
 }
 
@@ -137,7 +137,7 @@ impl Gathered {
         self.changes.push((moment, record));
     }
 
-    /// How many samples each event has.
+    /// Returns the number of samples of each event.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<usize, usize> {
         let mut counts = BTreeMap::new();
@@ -182,7 +182,7 @@ impl Gathered {
     }
 }
 
-/// What a recording says of threads and mappings, in the order of time.
+/// Threads and mappings of a recording, in the order of time.
 #[derive(Debug)]
 struct History {
     spaces: Spaces,
@@ -289,7 +289,7 @@ mod tests {
         named.samples.iter().map(one).collect()
     }
 
-    /// Of that time, as the `record`th in the file.
+    /// Builds the moment of that time, as the `record`th in the file.
     fn at(time: u64, record: u64) -> Moment {
         Moment { time, record }
     }
@@ -354,7 +354,7 @@ mod tests {
         let before = all.bytes;
         all.change(at(0, 0), Record::Comm { pid: 1, tid: 1, name: "x".repeat(60_000), exec: false });
         assert!(all.bytes > before + 120_000);
-        // What is read has room, its names have not.
+        // Names find no room; the bytes that are read do.
         all.most = all.bytes + 300;
         let most = all.most;
         assert_eq!(all.name(0, Names::default()).err(), Some(TooMuch(most)));

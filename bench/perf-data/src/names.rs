@@ -28,7 +28,7 @@ pub struct Names {
     modules: BTreeMap<u64, (u64, String)>,
     /// Files of user code that were looked for, by their numbers in [`Spaces`].
     files: HashMap<usize, Option<Rc<Image>>>,
-    /// The same by device and inode: any number of paths may lead to one file.
+    /// Images by device and inode: any number of paths may lead to one file.
     images: HashMap<(u64, u64), Option<Rc<Image>>>,
     /// Bytes of files that may still be read, and the files that were left out as they are larger.
     room: u64,
@@ -68,7 +68,7 @@ impl Names {
         Self { kernel: kernel.filter(|symbols| !symbols.is_empty()), ..Self::default() }
     }
 
-    /// The same, with so many bytes of files of code read at the most.
+    /// Limits the bytes of files of code that are read.
     #[must_use]
     pub fn reading(self, room: u64) -> Self {
         Self { room, ..self }
@@ -180,7 +180,7 @@ impl Names {
     }
 }
 
-/// Whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or `[guest.kernel.kallsyms.PID]` of several, with
+/// Returns whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or `[guest.kernel.kallsyms.PID]` of several, with
 /// the first symbol behind it.
 fn is_kernel(file: &str) -> bool {
     ["[kernel.kallsyms", "[guest.kernel.kallsyms"].iter().any(|name| {

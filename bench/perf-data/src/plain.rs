@@ -11,7 +11,7 @@ use std::path::Path;
 const LARGEST: u64 = 512 << 20;
 /// Folders of the kernel's, whose files a mapping never is of.
 const KERNELS: [&str; 3] = ["/proc", "/sys", "/dev"];
-/// How an ELF file begins.
+/// First bytes of an ELF file.
 const ELF: &[u8; 4] = b"\x7fELF";
 
 /// Opens a regular file of at most `largest` bytes; gives its size, and the device and inode that it is.

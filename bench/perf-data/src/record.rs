@@ -142,7 +142,7 @@ pub enum Record {
         tid: u32,
         /// Its name.
         name: String,
-        /// Whether it executes another program from here on: what was mapped is gone.
+        /// It executes another program from here on: earlier mappings are gone.
         exec: bool,
     },
     /// A process or thread that begins.
@@ -164,14 +164,14 @@ pub enum Record {
     Lost {
         /// Id of the event.
         id: u64,
-        /// How many.
+        /// Number of samples.
         count: u64,
     },
     /// Anything else, of this type.
     Other(u32),
 }
 
-/// What identifies a record other than a sample.
+/// Fields that identify a record other than a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Process.

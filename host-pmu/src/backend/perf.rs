@@ -18,7 +18,7 @@ use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
 use crate::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 use crate::sys;
 
-/// Where tracefs may be mounted.
+/// Mount points of tracefs.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Cycles in both rings, sampled: of the kernel's part, too, as the guests' drivers ask for. A user without CAP_PERFMON may have less where
@@ -27,7 +27,7 @@ pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
 
 /// Bounds of the shortest period asked of a clock, ns.
 const MIN_CLOCK_PERIOD: RangeInclusive<u64> = 50_000..=2_000_000;
-/// The same in system calls of this host: a timer interrupt and a signal cost as much as some tens of them.
+/// Shortest period of a clock in system calls of this host: a timer interrupt and a signal cost as much as some tens of them.
 const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 
 /// Shortest period asked of a clock on this host, ns.
@@ -45,7 +45,7 @@ pub fn shortest_clock_period() -> u64 {
 #[derive(Debug)]
 pub struct PerfBackend {
     kind: EventKind,
-    /// What hardware events it may ask for.
+    /// Hardware events that it may ask for.
     offers: Offers,
     /// The host's.
     vendor: Option<Vendor>,
@@ -180,7 +180,7 @@ fn os(call: &'static str, error: &io::Error) -> HostError {
         ("perf_event_open", libc::ENOENT | libc::ENODEV) => {
             "; this host has no PMU for that event: use --backend cpu-clock"
         }
-        // Of a sampling event of a PMU without an interrupt, and of one that counts in guests while a VM has a mediated vPMU.
+        // A sampling event of a PMU without an interrupt, or one that counts in guests while a VM has a mediated vPMU.
         ("perf_event_open", libc::EOPNOTSUPP) => {
             "; a guest with a mediated vPMU has the PMU (Linux 7.0: end it, or load kvm_amd or kvm_intel with \
              enable_mediated_pmu=0), or the PMU has no interrupt: use --backend cpu-clock"
@@ -205,7 +205,7 @@ pub struct PerfEvent {
 const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
 
 impl PerfBackend {
-    /// What the host is asked for, and the attribute of its event, which is disabled at first.
+    /// Returns the spec to ask the host for, and the attribute of its event, which is disabled at first.
     fn attr(&self, mut spec: Spec, period: u64) -> Result<(Spec, perf_event_attr), HostError> {
         if self.kind == EventKind::Hardware {
             self.offers.check(spec)?;
@@ -352,7 +352,7 @@ impl Backend for PerfBackend {
         if let Some(known) = &mut anchors
             && (self.monitor.switched() || self.monitor.throttles())
         {
-            // That may have been before or after an overflow that is reported now. The kernel stops what it throttles.
+            // The throttling may have been before or after an overflow that is reported now. The kernel stops throttled events.
             known.forget_all();
             anchors = None;
         }

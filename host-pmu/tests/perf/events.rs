@@ -71,7 +71,7 @@ pub(crate) fn one_shot() {
     backend.release(event);
 }
 
-/// What is asked of throttling takes no record from whoever is told of overflows.
+/// A look at throttling takes no record of an overflow.
 pub(crate) fn throttling_is_asked_for() {
     let mut backend = clock("reuse");
     let event = backend.open(CYCLES, MS).unwrap();
@@ -92,7 +92,7 @@ pub(crate) fn silence() {
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
 }
 
-/// What a thread does for another that its events keep busy.
+/// A thread silences another one that its events keep busy.
 pub(crate) fn all_are_silenced() {
     let mut backend = clock("reuse");
     let mut events = [backend.open(CYCLES, 1).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
@@ -142,7 +142,7 @@ pub(crate) fn full_ring() {
     backend.release(event);
 }
 
-/// What is found without a call lies between two reads; a switch, a pause or a resume of any event ends that.
+/// A count that is found without a call lies between two reads; a switch, a pause or a resume of any event ends that.
 pub(crate) fn peek() {
     let mut backend = clock("virtual");
     assert!(backend.pauses_virtually() && !backend.has_gate());

@@ -20,7 +20,7 @@ pub fn junit(comparison: &Comparison) -> String {
         };
         suites.push((group.label.clone(), group.rows.iter().map(case).collect()));
     }
-    // What is not a row and yet keeps the comparison from a verdict.
+    // Findings that are no row and yet keep the comparison from a verdict.
     if comparison.exit == 3 {
         suites.push(junit::open("comparison", &comparison.verdict));
     }

@@ -1,10 +1,10 @@
-//! Whether the counts of a guest's set-ups agree: what it was for, besides its cost.
+//! Agreement of the counts of a guest's set-ups: the purpose of a set-up, besides its cost.
 
 use super::arm::{Arm, ArmKind};
 use super::envelope::Document;
 use super::phases::EventCount;
 
-/// How far scaled counts (count × enabled / running, per time enabled) lie apart: (largest − smallest) / largest.
+/// Spread of scaled counts (count × enabled / running, per time enabled): (largest − smallest) / largest.
 ///
 /// Host work takes time from the guest, which hardware does not count and a clock of the host does. So where a clock stands in, the
 /// counts themselves are compared between arms, and elsewhere an event's share of all that its arm counted.
@@ -34,7 +34,7 @@ fn largest(shares: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 }
 
 impl Agreement {
-    /// That of a document's arms; nothing is known where there are no set-ups.
+    /// Computes the agreement of a document's arms; empty where there are no set-ups.
     #[must_use]
     pub fn of(document: &Document) -> Self {
         let arms: Vec<&Arm> = document.arms.iter().filter(|arm| !arm.own.counts.is_empty()).collect();

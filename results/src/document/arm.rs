@@ -9,7 +9,7 @@ use super::summary::Summary;
 use crate::metric::{self, Metric};
 use crate::unique;
 
-/// What an arm compares.
+/// Role of an arm in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -43,11 +43,11 @@ pub struct Arm<E: Experiment = GuestRun> {
     /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`host::KVM_ARMS`).
     #[serde(rename = "strategy")]
     pub name: String,
-    /// What it compares.
+    /// Role of the arm.
     pub kind: ArmKind,
     /// Backend key; "none" for the floor, its name for an arm with KVM's own vPMU.
     pub backend: String,
-    /// Whether the backend only stands in for hardware events.
+    /// The backend only stands in for hardware events.
     pub stand_in: bool,
     /// Why there are no figures, if this arm cannot run here.
     pub not_available: Option<String>,

@@ -34,7 +34,7 @@ pub struct Tool {
     pub profile: String,
 }
 
-/// Whether the experiment is over, and how.
+/// Progress of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -67,7 +67,7 @@ pub struct Document<E: Experiment = GuestRun> {
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
-    /// Where it was carried out, if the experiment has places: "guest" or "host".
+    /// Place, if the experiment has several: "guest" or "host".
     #[serde(rename = "in", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// The program that made it.
@@ -79,7 +79,7 @@ pub struct Document<E: Experiment = GuestRun> {
     pub started_unix: u64,
     /// From the start to the last finished round; of a simulation, the virtual time of its guests, one after another.
     pub wall_ns: u64,
-    /// How it ended.
+    /// Progress of the run.
     pub status: Status,
     /// Seed of the order of arms.
     pub seed: u64,
@@ -108,7 +108,7 @@ impl<E: Experiment> Document<E> {
         serde_json::to_string(self).map(|text| text + "\n")
     }
 
-    /// Whether nothing in it was measured.
+    /// Returns whether nothing in it was measured.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.host.class.starts_with("simulated")

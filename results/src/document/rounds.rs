@@ -28,7 +28,7 @@ fn column<T: Serialize + PartialEq, S: Serializer>(column: &[T], serializer: S) 
     }
 }
 
-/// The same of means: of ns, a whole number is written as one.
+/// Writes a column of means, in ns; a whole number is written as one.
 fn means<S: Serializer>(means: &[Option<f64>], serializer: S) -> Result<S::Ok, S::Error> {
     #[expect(clippy::cast_sign_loss, reason = "the guard says that it fits")]
     let number = |mean: &Option<f64>| match mean {
@@ -68,7 +68,7 @@ fn stretch<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(
     if found == rounds { Ok(()) } else { Err(format!("{name} has {found} values for {rounds} rounds")) }
 }
 
-/// The same of a column that may be absent.
+/// Stretches a column that may be absent.
 fn stretch_any<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(), String> {
     if column.is_empty() { Ok(()) } else { stretch(name, column, rounds) }
 }
@@ -83,7 +83,7 @@ pub struct Rounds {
     /// Which run of its round each was, from 0.
     #[serde(serialize_with = "column")]
     pub position: Vec<u64>,
-    /// Whether what it measured is whole.
+    /// The round was measured whole.
     #[serde(serialize_with = "column")]
     pub complete: Vec<bool>,
     /// Start, µs after the experiment's; virtual time in a simulation.
@@ -99,7 +99,7 @@ pub struct Rounds {
     /// Metrics by key.
     #[serde(serialize_with = "columns", deserialize_with = "unique::map")]
     pub metrics: BTreeMap<String, Column>,
-    /// How each run of a guest ended.
+    /// End of each run of a guest.
     #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
     pub end: Vec<String>,
     /// From creating the VM to the last vCPU's end, µs.
@@ -164,7 +164,7 @@ pub struct Round {
     pub index: u64,
     /// The guest in which it ran: its own number where each round had one of its own.
     pub guest: u64,
-    /// Whether what it measured is whole.
+    /// The round was measured whole.
     pub complete: bool,
     /// The throughput probe beside it.
     pub probe_ns: Option<f64>,
@@ -239,13 +239,13 @@ impl Column {
 }
 
 impl Rounds {
-    /// How many there are.
+    /// Returns the number of rounds.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no rounds.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.index.is_empty()

@@ -13,7 +13,7 @@ pub struct Warning {
     pub code: String,
     /// The arm it is about; `None`: the whole experiment.
     pub arm: Option<String>,
-    /// What, and what it means.
+    /// Text of the warning, with its meaning.
     pub message: String,
     /// The command that mends it, for a setting of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]

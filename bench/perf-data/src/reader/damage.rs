@@ -1,4 +1,4 @@
-//! What is wrong with a recording.
+//! Damage of a recording.
 
 use thiserror::Error;
 
@@ -26,7 +26,7 @@ pub enum ReadError {
     Header(&'static str),
 }
 
-/// What reading met that it could not use.
+/// Parts of a recording that the reader could not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Records that were cut short or made no sense.
@@ -44,7 +44,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether there was any.
+    /// Returns whether there was any.
     #[must_use]
     pub fn any(&self) -> bool {
         *self != Self::default()

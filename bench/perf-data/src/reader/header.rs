@@ -13,9 +13,9 @@ pub const MOST_EVENTS: usize = 4096;
 /// Bytes of an entry of a section table.
 const ENTRY: usize = 16;
 
-/// What a header says.
+/// Contents of a header.
 pub(super) struct Head<'a> {
-    /// Where the records are.
+    /// Place of the records.
     pub(super) data: Range<usize>,
     /// Bytes of records that the file lacks.
     pub(super) missing: u64,

@@ -39,7 +39,7 @@ impl Inflate {
         }
         let mut input = InBuffer::around(frame);
         let before = self.total;
-        // Whether the frame has records so far.
+        // The frame has records so far.
         let mut sound = true;
         loop {
             if self.decoder.is_none() {
@@ -94,7 +94,7 @@ impl Inflate {
         self.total
     }
 
-    /// How many bytes are decompressed and not used.
+    /// Returns the number of bytes that are decompressed and not used.
     pub(super) fn unused(&self) -> usize {
         self.out.len()
     }

@@ -25,7 +25,7 @@ pub struct Symbols {
 struct Entry {
     start: u64,
     end: u64,
-    /// Where its name is.
+    /// Place of its name.
     name: Range<u32>,
 }
 
@@ -80,7 +80,7 @@ impl Symbols {
 
     /// From (start, size, name); a size of 0 reaches to the next symbol. Names have `room` bytes: those beyond are left out.
     fn new(mut found: Vec<(u64, u64, Cow<'_, str>)>, room: usize) -> Self {
-        // Of several names of one address the first is kept, and one with a size.
+        // Several names of one address leave the first that has a size.
         found.sort_by(|a, b| (a.0, a.1 == 0, &a.2).cmp(&(b.0, b.1 == 0, &b.2)));
         found.dedup_by_key(|entry| entry.0);
         let mut symbols = Self { entries: Vec::with_capacity(found.len()), names: String::new() };
@@ -119,13 +119,13 @@ impl Symbols {
         self.entries.iter().find(|entry| self.name(entry) == name).map(|entry| entry.start)
     }
 
-    /// How many there are.
+    /// Returns the number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

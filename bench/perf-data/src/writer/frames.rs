@@ -112,7 +112,7 @@ impl Press {
     }
 }
 
-/// How many of these whole records are samples.
+/// Counts the samples among these whole records.
 fn samples(records: &[u8]) -> u64 {
     let (mut at, mut samples) = (0, 0);
     while let Some(&[a, b, c, d, _, _, low, high]) = records[at..].first_chunk::<HEADER>() {

@@ -31,7 +31,7 @@ pub const CHUNK: usize = 128 << 10;
 /// Largest [`Options::least`].
 pub const MOST_OF_CHUNK: usize = 1 << 20;
 
-/// Where a recording goes.
+/// Destination of a recording.
 #[derive(Debug)]
 pub enum Output<W> {
     /// A file: its header is completed at the end.
@@ -40,7 +40,7 @@ pub enum Output<W> {
     Pipe(W),
 }
 
-/// What a recording has in the end.
+/// Figures of a recording at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Bytes of the output.
@@ -57,7 +57,7 @@ pub struct Summary {
     pub streaming: Streaming,
 }
 
-/// Where records go.
+/// Destination of the records.
 #[derive(Debug)]
 enum Sink<W> {
     File(Box<Store>),
@@ -65,7 +65,7 @@ enum Sink<W> {
     Pipe(W, Piped),
 }
 
-/// What a pipe has taken.
+/// Bytes and samples that a pipe has taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Piped {
     /// Bytes of all.
@@ -97,7 +97,7 @@ pub struct Writer<W: Write> {
     sink: Sink<W>,
     packer: Packer,
     events: Vec<Event>,
-    /// Whether samples have call chains.
+    /// Samples have call chains.
     chains: bool,
     options: Options,
     /// Records that are not taken yet.

@@ -30,9 +30,9 @@ pub(super) struct Store {
     engine: Engine,
     /// Ids and events, for the header.
     counts: (u64, u64),
-    /// Where the data begins, and ends so far.
+    /// Begin of the data, and its end so far.
     data: (u64, u64),
-    /// Where the data ends that the header knows, and the bytes of the features behind it.
+    /// End of the data that the header knows, and the bytes of the features behind it.
     known: u64,
     tail: u64,
     /// The first bytes behind `known`, as many as the features have.

@@ -32,12 +32,12 @@ const POLL: Duration = Duration::from_millis(50);
 const MAX_ERROR: u64 = 2000;
 /// Observation time of CPU use by others.
 const WATCH: Duration = Duration::from_millis(250);
-/// What a command prints.
+/// File that takes a command's stdout.
 const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
 const STDERR: &str = "stderr.txt";
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It came to an end of its own; or an earlier one had, and nothing ran.
@@ -195,7 +195,7 @@ fn start(
     if element.words.first().is_some_and(|word| word != "conformance") {
         command.arg("--output").arg(attempt).arg("--quiet");
     }
-    // Of a group of its own: an interrupt from the terminal reaches it once, from here.
+    // A process group of its own, so that an interrupt from the terminal reaches it once, from here.
     command.stdin(Stdio::null()).stdout(file(STDOUT)?).stderr(file(STDERR)?).process_group(0);
     command.spawn().map_err(|error| {
         let what = format!("cannot run {} in {}", program.display(), campaign.folder.display());
@@ -256,7 +256,7 @@ fn stopped_by(attempt: &Path, why: String) -> Ended {
     Ended::Stopped(why)
 }
 
-/// What the documents of an attempt are.
+/// State of an attempt's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// There is none, of a command that leaves one.

@@ -37,7 +37,7 @@ impl BaselineOptions {
 pub(super) struct Baseline {
     /// Its folder, with a document for each experiment.
     dir: PathBuf,
-    /// Whether the experiment's document that is there is replaced.
+    /// An existing document of the experiment is replaced.
     force: bool,
 }
 

@@ -28,7 +28,7 @@ impl Gathered {
     }
 }
 
-/// Whether a source is judged by host: a campaign, or more documents than fit in memory with their rounds; or it was asked for.
+/// Returns whether a source is judged by host: asked for, a campaign, or more documents than fit in memory with their rounds.
 pub(super) fn is_wanted(source: &Path, asked: bool) -> bool {
     asked || Folder::is_one(source) || is_large(source)
 }
@@ -67,7 +67,7 @@ pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign, quiet: bool) -> 
     let mut documents = Vec::new();
     for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
         let Some(done) = folder.done(element.number)? else { continue };
-        // What failed has no figures; an inconclusive one says which of its figures are not whole.
+        // A failed element has no figures; an inconclusive one says which of its figures are not whole.
         if !matches!(done.exit, Some(0 | 3)) {
             continue;
         }

@@ -151,7 +151,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// What an expiry of a clock takes here.
+/// Measures the time that an expiry of a clock takes here.
 fn expiries() -> Result<Vec<f64>, Error> {
     clock_expiry_ns(EXPIRIES).map_err(|error| {
         let what = "cannot measure what an expiry of a clock costs";

@@ -1,4 +1,4 @@
-//! What a user can choose by name: strategies, models, workloads; and the metrics that results hold.
+//! Names that a user can choose: strategies, models, workloads; and the metrics that results hold.
 
 use arch_pmu::spec::Vendor;
 use host_pmu::strategy::{self, PRESETS, Strategy};

@@ -12,7 +12,7 @@ pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace(file, bytes).map_err(|error| cannot(file, &error))
 }
 
-/// The same of one that was checked before.
+/// Writes to a path that was checked before.
 pub(super) fn write_to(target: &Target, bytes: &[u8]) -> Result<(), Error> {
     target.replace(bytes).map_err(|error| cannot(target.path(), &error))
 }

@@ -1,4 +1,4 @@
-//! How long a comparison of arms goes on.
+//! Options that end a comparison of arms.
 
 use std::time::Duration;
 

@@ -157,7 +157,7 @@ pub struct LinuxArgs {
     #[arg(long, value_name = "NS", value_parser = number_in(0..=1_000_000))]
     pub msr_cost: Option<u64>,
 
-    /// What is behind its counters.
+    /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
 

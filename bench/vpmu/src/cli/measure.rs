@@ -29,7 +29,7 @@ use crate::sys;
 use crate::terminal::console::{complain, internal, print};
 use crate::terminal::progress;
 
-/// How the process was started.
+/// Time and words with which the process was started.
 #[derive(Clone, Debug)]
 pub(super) struct Invocation {
     /// The command line, program name first.
@@ -38,16 +38,16 @@ pub(super) struct Invocation {
     pub(super) began: Instant,
 }
 
-/// What every experiment with arms and rounds is given, whatever its guest does.
+/// Options of every experiment with arms and rounds, for any guest.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted<'a> {
     /// `--backend`.
     pub(super) backend: &'a BackendChoice,
     /// Linux in place of the payload.
     pub(super) linux: Option<&'a LinuxJob>,
-    /// Where the result goes.
+    /// Place of the result.
     pub(super) result: &'a ResultOptions,
-    /// Where the result is kept as a baseline, too.
+    /// Baseline to keep the result as, too.
     pub(super) baseline: Option<Baseline>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Ready {
     pub(super) claims: Vec<Claim>,
 }
 
-/// Whether a run claims its CPUs, so that another run takes others.
+/// Decision of a run to claim its CPUs, so that another run takes others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claiming {
     /// It takes unclaimed CPUs first, and claims them.
@@ -163,8 +163,8 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     error.map_or_else(|| Ok(verdict(&finished.document)), Err)
 }
 
-/// Whether the guests, of this model or of this host, can have the plan's strategies. With `auto` that does not depend on what the host
-/// lacks: a model is then not asked for.
+/// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not depend on what the
+/// host lacks: no model is asked then.
 fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     let strategies = &plan.parameters.strategies;
     match model {
@@ -244,7 +244,7 @@ fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
         .map_err(|refused| unasked(refused, error))
 }
 
-/// What a simulation refuses that nobody asked for: the host is at fault, not the option.
+/// Blames the host when the simulation that nobody asked for refuses an option.
 fn unasked(refused: Error, host: &Error) -> Error {
     if refused.exit != Exit::Usage {
         return refused;
@@ -277,7 +277,7 @@ fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error>
     Ok(table::text(document, columns()) + &kept.line())
 }
 
-/// Whether the document answers its question.
+/// Judges whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
     let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some() || warnings::mostly_missed(arm));
     let no_answer = [warnings::UNSURE, warnings::NO_OVERFLOWS];

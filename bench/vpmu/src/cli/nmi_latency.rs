@@ -58,7 +58,7 @@ Examples:
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 70 a bug of vpmu.";
 
-/// What the guest samples and does.
+/// Events and work of the guest.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Guest")]
 pub struct SamplingOptions {
@@ -101,7 +101,7 @@ pub struct NmiLatencyArgs {
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
     /// The result as a baseline.
@@ -124,7 +124,7 @@ pub struct SimArgs {
     /// The guest's events and work.
     #[command(flatten)]
     pub sampling: SamplingOptions,
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
     /// The result as a baseline.
@@ -147,7 +147,7 @@ pub(super) fn with_samples(common: CommonSpec, sampling: &SamplingOptions) -> Nm
     NmiLatencySpec { common, workload: sampling.workload, period: sampling.period, freq_hz: sampling.freq }
 }
 
-/// How long these options take about, if events cost what they cost on the development host.
+/// Estimates the time that these options take, at the costs of the development host.
 pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     let spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
     // A boot of Linux takes two seconds or twenty.
@@ -157,7 +157,7 @@ pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     estimated(&spec.common, |chosen| spec.plan(chosen, None))
 }
 
-/// How long a plan for this host takes about; `None`: unknown, as of a simulation.
+/// Estimates the time that a plan takes on this host; `None`: unknown, as for a simulation.
 pub(super) fn estimated(common: &CommonSpec, plan: impl Fn(&Chosen) -> Result<Plan, Error>) -> Option<Duration> {
     let key = match &common.backend {
         BackendChoice::Key(key) => key.clone(),

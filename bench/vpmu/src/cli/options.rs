@@ -103,7 +103,7 @@ pub struct HostOptions {
     pub no_seccomp: bool,
 }
 
-/// What is behind the counters of one guest: an image, a Linux guest, or the payload that is recorded.
+/// Counters of one guest: an image, a Linux guest, or the payload that is recorded.
 #[derive(Clone, Debug, Args)]
 pub struct CountersOptions {
     /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
@@ -126,7 +126,7 @@ pub struct CountersOptions {
     pub pmu_version: u64,
 }
 
-/// What of the results is compared or followed.
+/// Arms, metrics and statistic to compare or follow.
 #[derive(Clone, Debug, Args)]
 pub struct SeriesOptions {
     /// Per-round statistic
@@ -142,7 +142,7 @@ pub struct SeriesOptions {
     pub metric: Vec<String>,
 }
 
-/// Where an experiment's result goes.
+/// Place and form of an experiment's result.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
 pub struct ResultOptions {

@@ -136,7 +136,7 @@ pub struct PayloadArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=guest::abi::MAX_VCPUS as u64))]
     pub vcpus: u64,
 
-    /// What is behind its counters.
+    /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
 

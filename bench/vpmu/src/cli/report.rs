@@ -81,7 +81,7 @@ pub struct ReportArgs {
     pub event: Option<String>,
 }
 
-/// What is made of a recording.
+/// Forms in which a recording is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RecordingFormat {
     /// A flame graph to click through, as HTML
@@ -101,7 +101,7 @@ impl ReportArgs {
         self.output.as_deref().unwrap_or(Path::new("report.html"))
     }
 
-    /// Where what is made of recording `source` goes.
+    /// Returns the path for a view of recording `source`.
     fn output_of(&self, source: &Path) -> PathBuf {
         let default = || match self.format {
             RecordingFormat::Page => {
@@ -116,13 +116,13 @@ impl ReportArgs {
     }
 }
 
-/// What `vpmu sweep` writes to a folder.
+/// Extension of the file that `vpmu sweep` writes to a folder.
 const SWEEP: &str = "jsonl";
 
 /// Most samples whose times are in a page: some megabytes.
 const MOST_TIMED: usize = 200_000;
 
-/// What is made of a recording.
+/// Shows a recording in one of the forms.
 fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     if args.title.is_some() && args.format == RecordingFormat::Folded {
         return Err(Error::usage("--title has nothing to do", "folded stacks have no title", "leave it out"));
@@ -235,7 +235,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// By host.
+/// Reports per host.
 fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     let gathered = by_host::gather(source, false)?;
     let page = fleet::page(&fleet::analyse(&gathered.runs, &FleetSpec::default()), &[], args.title())?;

@@ -21,7 +21,7 @@ Examples:
 
 Exit codes: 0 done, 2 no such name, 70 a bug of vpmu.";
 
-/// What is listed.
+/// Kinds of names to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Preset strategies, for --strategy

@@ -192,7 +192,7 @@ fn cost(text: &str) -> Result<(String, Factors), String> {
 }
 
 impl SweepArgs {
-    /// What the command line says of the grid.
+    /// Returns the grid that the command line gives.
     ///
     /// # Errors
     /// Exit 2 for a cost that is given twice.

@@ -86,7 +86,7 @@ fn elsewhere(command: &str, option: Option<&str>) -> Option<Error> {
     Some(Error::usage(format!("vpmu {command} has no option {option}"), "", *remedy))
 }
 
-/// Where help is.
+/// Names the command that prints help.
 fn help(command: Option<&String>) -> String {
     match command {
         Some(name) => format!("`vpmu {name} --help` lists its options"),

@@ -3,7 +3,7 @@
 //! It shares nothing with `arch_pmu`: registers lie in one map under rules found by address, a counter is a total that
 //! never wraps, and an overflow is the total passing a multiple of 2^width.
 //!
-//! What a host signals late is seen late, which no guest can tell from an overflow that came late. So the model is a set
+//! An overflow that a host signals late is seen late, which no guest can tell from an overflow that came late. So the model is a set
 //! of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step, must be seen where
 //! the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree with it.
 
@@ -31,7 +31,7 @@ pub(crate) enum Amd {
 pub(crate) struct Shape {
     /// An AMD's; an Intel's otherwise.
     pub(crate) amd: Option<Amd>,
-    /// Of an AMD 2 with a global control, else 1.
+    /// Version of Intel's PMU; an AMD has 2 with a global control, else 1.
     pub(crate) version: u8,
     pub(crate) gp: u8,
     pub(crate) fixed: u8,
@@ -87,7 +87,7 @@ impl Shape {
     }
 }
 
-/// What the guest executed: a count for each event and privilege.
+/// Instructions that the guest executed: a count for each event and privilege.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst {
     pub(crate) seed: u64,
@@ -102,7 +102,7 @@ impl Burst {
         Self { seed, bits, part: (1, 1) }
     }
 
-    /// How often `event` (umask << 8 | select) came, in ring 0 and in ring 3.
+    /// Counts the occurrences of `event` (umask << 8 | select), in ring 0 and in ring 3.
     pub(crate) fn count(self, event: u64, os: bool, usr: bool) -> u64 {
         let ring = |ring: u64| {
             let x = (self.seed ^ event << 3 ^ ring).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -125,7 +125,7 @@ enum Rule {
     Bits(u64),
     /// Keeps any of the first; the second always read as 1, and a write to them is ignored.
     BitsBeside(u64, u64),
-    /// Of any value keeps these bits, in the register at this address.
+    /// Any value keeps these bits, in the register at this address.
     Kept(u32, u64),
     Counter {
         line: Line,
@@ -150,10 +150,10 @@ struct World {
     pmi: bool,
 }
 
-/// What a counter counts: (event, OS, USR).
+/// Selection of a counter: (event, OS, USR).
 type Selection = (u64, bool, bool);
 
-/// What should stand armed on the host: the event's whole configuration, OS, USR, counts to the overflow or 0.
+/// Arming that the host should have: the event's whole configuration, OS, USR, counts to the overflow or 0.
 pub(crate) type Armed = (u64, bool, bool, u64);
 
 #[derive(Clone, Debug)]
@@ -262,7 +262,7 @@ impl Model {
         }
     }
 
-    /// What `line` selects and whether its own enable is on, whatever GLOBAL_CTRL says.
+    /// Returns the selection of `line` if its own enable is on, whatever GLOBAL_CTRL says.
     fn selection(&self, line: Line) -> Option<Selection> {
         if line >= 32 {
             let nibble = self.get(0x38d) >> (4 * (line - 32)) & 0xf;
@@ -301,7 +301,7 @@ impl Model {
         self.filter = (known, denied, others, fixed);
     }
 
-    /// What `line` counts now.
+    /// Returns the selection that `line` counts now.
     fn counts(&self, line: Line) -> Option<Selection> {
         let gated = self.shape.version >= 2 && self.get(0x38f) >> line & 1 == 0;
         let frozen = self.shape.version >= 4 && self.flags & CTR_FRZ != 0;
@@ -529,7 +529,7 @@ impl Model {
         self.gained.remove(&line);
     }
 
-    /// Whether `changed` bits of `msr` change what `line` selects or whether it interrupts.
+    /// Returns whether `changed` bits of `msr` change what `line` selects or whether it interrupts.
     fn selected_by(line: Line, msr: u32, changed: u64) -> bool {
         match line.checked_sub(32) {
             None => msr == 0x186 + line && changed != 0,
@@ -548,24 +548,24 @@ impl Model {
         self.worlds = self.worlds.iter().map(|w| World { unseen: 0, ..*w }).collect();
     }
 
-    /// Whether anything is left that depends on the host's future.
+    /// Returns whether nothing is left that depends on the host's future.
     pub(crate) fn settled(&self) -> bool {
         !self.doubted && self.worlds.iter().all(|w| w.unseen == 0)
     }
 
-    /// Whether an overflow may have been missed so far.
+    /// Returns whether an overflow may have been missed so far.
     pub(crate) fn overflow_unseen(&self) -> bool {
         !self.doubted && self.worlds.iter().all(|w| w.unseen != 0)
     }
 
-    /// What should stand armed on the host at an entry, sorted.
+    /// Lists the armings that the host should have at an entry, sorted.
     pub(crate) fn armed(&self) -> Vec<Armed> {
         let mut armed: Vec<_> = self.lines().filter_map(|line| self.armed_for(line)).collect();
         armed.sort_unstable();
         armed
     }
 
-    /// What should stand armed for `line`.
+    /// Returns the arming that the host should have for `line`.
     pub(crate) fn armed_for(&self, line: Line) -> Option<Armed> {
         let (_, os, usr) = self.counts(line)?;
         // An event that never comes need not be armed.
@@ -619,7 +619,7 @@ mod amd {
         selector & 0xffff | (selector >> 32 & 0xf) << 16
     }
 
-    /// What a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while EFER.SVME is 1, which it never is.
+    /// Returns the events that a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while EFER.SVME is 1, which it never is.
     pub(super) fn selection(selector: u64) -> Option<Selection> {
         let counts = selector >> 22 & 1 != 0 && selector & 3 << 40 == 0;
         counts.then_some((event(selector), selector >> 17 & 1 != 0, selector >> 16 & 1 != 0))

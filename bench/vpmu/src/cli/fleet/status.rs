@@ -18,7 +18,7 @@ use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::standing::{Line, Standing, State};
 use fleet::campaign::trust::Trust;
 
-/// What is there, with Slurm's answer. `trust`: of a command that acts on it.
+/// Reads a campaign with Slurm's answer. `trust` is given by commands that act on the folder.
 pub(super) fn standing(dir: &Path, trust: Option<Trust>) -> Result<(Folder, Campaign, Standing), Error> {
     let (folder, campaign) = trust.map_or_else(|| Folder::open(dir), |trust| Folder::own(dir, trust))?;
     let states = on_slurm::states(&Slurm::default(), &folder)?;

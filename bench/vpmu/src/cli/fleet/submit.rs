@@ -26,7 +26,7 @@ use fleet::campaign::submission::{self, Terms};
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
     let (plan, elements) = planned(&args.plan, check)?;
     let dir = args.output.clone().unwrap_or_else(|| Path::new("vpmu-campaigns").join(&plan.name));
-    // Whether Slurm is there is known before anything is written.
+    // A missing Slurm is noticed before anything is written.
     let slurm = Slurm::default();
     if args.on == On::Slurm {
         slurm.config()?;
