@@ -243,19 +243,19 @@ fn unnamed(tid: u32) -> String {
 }
 
 impl Named {
-    /// A name by its number.
+    /// Returns a name by its number.
     #[must_use]
     pub fn name(&self, number: u32) -> &str {
         self.names.get(number as usize).map_or("", String::as_str)
     }
 
-    /// The last name of a thread.
+    /// Returns the last name of a thread.
     #[must_use]
     pub fn thread(&self, tid: u32) -> String {
         self.threads.get(&tid).map_or_else(|| unnamed(tid), |&number| self.name(number).to_owned())
     }
 
-    /// The stacks as a tree, with how many samples are in each function.
+    /// Returns the stacks as a tree, with how many samples are in each function.
     #[must_use]
     pub fn tree(&self) -> Tree {
         self.calls.tree(&self.names, self.samples.iter().map(|sample| sample.innermost))
@@ -278,7 +278,7 @@ mod tests {
         all
     }
 
-    /// Time, thread and function of each sample.
+    /// Returns time, thread and function of each sample.
     fn shown(all: Gathered) -> Vec<(u64, String, String)> {
         let named = all.name(0, Names::default()).unwrap();
         let one = |sample: &Shown| {

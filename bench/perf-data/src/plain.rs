@@ -35,7 +35,7 @@ fn open(path: &Path, largest: u64, own: impl Fn(&Path) -> bool) -> io::Result<(F
     Ok((file, found.len(), (found.dev(), found.ino())))
 }
 
-/// The bytes of a regular file. No more are read than its size says: that of the kernel's own files is 0.
+/// Reads a regular file, up to the size that it states: that of the kernel's own files is 0.
 ///
 /// # Errors
 /// It is no regular file, larger, or cannot be read.

@@ -22,7 +22,7 @@ pub struct Agreement {
 /// CPU, the guest's does not.
 pub const DOUBTFUL: f64 = 0.2;
 
-/// (largest − smallest) / largest.
+/// Computes (largest − smallest) / largest.
 fn spread(rates: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (least, most) =
         rates.into_iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(rate), most.max(rate)));
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    /// A document whose arms' events count so much in 100 ns.
+    /// Builds a document whose arms' events count so much in 100 ns.
     fn document(counts: [&[u64]; 3]) -> Document {
         let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
         let event = |&count: &u64| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };

@@ -65,13 +65,13 @@ pub struct Arm<E: Experiment = GuestRun> {
 }
 
 impl<E: Experiment> Arm<E> {
-    /// One of its metrics.
+    /// Returns one of its metrics.
     #[must_use]
     pub fn metric(&self, metric: &Metric) -> Option<&Summary> {
         self.metrics.get(metric.key)
     }
 
-    /// The metric that stands for the arm, by key: the first headline metric it has, else the first of all.
+    /// Returns the metric that stands for the arm, by key: the first headline metric it has, else the first of all.
     #[must_use]
     pub fn headline(&self) -> Option<(&str, &Summary)> {
         let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);

@@ -100,7 +100,7 @@ pub struct Document<E: Experiment = GuestRun> {
 pub type Record = Document<Any>;
 
 impl<E: Experiment> Document<E> {
-    /// The document as a line of JSON.
+    /// Formats the document as a line of JSON.
     ///
     /// # Errors
     /// Those of serde_json; none is expected for this type.
@@ -114,7 +114,7 @@ impl<E: Experiment> Document<E> {
         self.host.class.starts_with("simulated")
     }
 
-    /// The arm of that name.
+    /// Returns the arm of that name.
     #[must_use]
     pub fn arm(&self, name: &str) -> Option<&Arm<E>> {
         self.arms.iter().find(|arm| arm.name == name)
@@ -122,19 +122,19 @@ impl<E: Experiment> Document<E> {
 }
 
 impl Record {
-    /// A parameter as text; `None` if the experiment has none of that name.
+    /// Returns a parameter as text; `None` if the experiment has none of that name.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.parameters.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
-    /// The guest's processor, if it is not the usual one.
+    /// Returns the guest's processor, if it is not the usual one.
     #[must_use]
     pub fn other_cpu(&self) -> Option<String> {
         self.parameter("cpu").filter(|cpu| super::parameters::other_cpu(cpu).is_some())
     }
 
-    /// A parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
+    /// Returns a parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
     #[must_use]
     pub fn size(&self, name: &str) -> Option<u64> {
         match self.parameters.get(name)? {

@@ -29,7 +29,7 @@ pub struct StrategyParameter {
 }
 
 impl Parameters {
-    /// The guest's processor, if it is not the usual one.
+    /// Returns the guest's processor, if it is not the usual one.
     #[must_use]
     pub fn other_cpu(&self) -> Option<&str> {
         other_cpu(&self.cpu)
@@ -45,7 +45,7 @@ impl Parameters {
 /// The processor of guests unless another is chosen.
 const USUAL_CPU: &str = "clx";
 
-/// A guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its name says so.
+/// Returns a guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its name says so.
 pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
     Some(cpu).filter(|cpu| !cpu.is_empty() && *cpu != USUAL_CPU)
 }

@@ -39,7 +39,7 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// Scaled counts per ns enabled.
+    /// Computes the scaled counts per ns enabled.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         (self.running_ns > 0).then(|| self.count as f64 / self.running_ns as f64)

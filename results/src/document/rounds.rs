@@ -59,7 +59,7 @@ pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rounds
     Ok(rounds)
 }
 
-/// A column of one value stands for all rounds.
+/// Stretches a column of one value to all rounds.
 fn stretch<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(), String> {
     if let [value] = column.as_slice() {
         *column = vec![value.clone(); rounds];
@@ -190,7 +190,7 @@ impl Column {
         self.mean.push(mean.map(f64::round));
     }
 
-    /// The summary of the round at a place; `None` where the round lacks the metric.
+    /// Returns the summary of the round at a place; `None` where the round lacks the metric.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<Summary> {
         Some(Summary {
@@ -207,7 +207,7 @@ impl Column {
         })
     }
 
-    /// The medians of the rounds that have the metric.
+    /// Returns the medians of the rounds that have the metric.
     pub fn medians(&self) -> impl Iterator<Item = f64> {
         self.count.iter().zip(&self.p50).filter(|(count, _)| **count > 0).map(|(_, p50)| *p50 as f64)
     }
@@ -251,7 +251,7 @@ impl Rounds {
         self.index.is_empty()
     }
 
-    /// All of them, in order.
+    /// Iterates over all of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = Round> {
         self.index.iter().zip(&self.complete).enumerate().map(|(at, (&index, &complete))| Round {
             at,
@@ -262,13 +262,13 @@ impl Rounds {
         })
     }
 
-    /// One of its metrics at a place.
+    /// Returns one of its metrics at a place.
     #[must_use]
     pub fn metric(&self, metric: &Metric, at: usize) -> Option<Summary> {
         self.metrics.get(metric.key)?.get(at)
     }
 
-    /// The metrics of the round at a place.
+    /// Returns the metrics of the round at a place.
     #[must_use]
     pub fn metrics_at(&self, at: usize) -> Metrics {
         self.metrics.iter().filter_map(|(key, column)| Some((key.clone(), column.get(at)?))).collect()

@@ -18,7 +18,7 @@ pub const UNSURE: &str = "until-ci";
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
 
-/// All caveats of a document.
+/// Collects all caveats of a document.
 #[must_use]
 pub fn collect(document: &Document) -> Vec<Warning> {
     let mut found = of_run(&document.tool, &document.host);

@@ -9,7 +9,7 @@ pub const MOST_INFLATED: u64 = 4 << 30;
 const FREE: u64 = 64 << 20;
 const RATIO: u64 = 2048;
 
-/// Most bytes that so many compressed ones are decompressed to.
+/// Returns the most bytes that so many compressed ones are decompressed to.
 #[must_use]
 pub fn allowed(compressed: u64) -> u64 {
     FREE.saturating_add(compressed.saturating_mul(RATIO)).min(MOST_INFLATED)

@@ -99,7 +99,7 @@ impl Inflate {
         self.out.len()
     }
 
-    /// The first `length` bytes were used. `false`: what is behind them cannot be the begin of a record, and is dropped.
+    /// Drops the first `length` bytes, which were used. `false`: what is behind them cannot be the begin of a record, and is dropped.
     fn used(&mut self, length: usize) -> bool {
         self.out.drain(..length);
         let size = self.out.get(6..).and_then(|size| Take(size).u16());

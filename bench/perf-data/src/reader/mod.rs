@@ -209,7 +209,7 @@ impl<'a> Recording<'a> {
         said.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX))
     }
 
-    /// The whole records of `bytes`; returns how long they are.
+    /// Visits the whole records of `bytes`; returns how long they are.
     fn plain(
         &mut self,
         bytes: &[u8],
@@ -224,7 +224,7 @@ impl<'a> Recording<'a> {
         at
     }
 
-    /// A record that is not compressed: among them are those that take the place of a header.
+    /// Handles a record that is not compressed: among them are those that take the place of a header.
     fn outer(
         &mut self,
         type_: u32,
@@ -302,7 +302,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// The event of a record. With several events of different fields the id says it.
+    /// Returns the event of a record. With several events of different fields the id says it.
     fn event_of(&self, type_: u32, body: &[u8]) -> Option<usize> {
         if self.events.len() <= 1 {
             return Some(0).filter(|_| type_ != kind::SAMPLE || !self.events.is_empty());
@@ -326,7 +326,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// The first record of `bytes`: type, misc, body, size.
+/// Splits off the first record of `bytes`: type, misc, body, size.
 fn split(bytes: &[u8]) -> Option<(u32, u16, &[u8], usize)> {
     let mut from = Take(bytes);
     let (type_, misc, size) = (from.u32()?, from.u16()?, usize::from(from.u16()?));
@@ -334,7 +334,7 @@ fn split(bytes: &[u8]) -> Option<(u32, u16, &[u8], usize)> {
     Some((type_, misc, body, size))
 }
 
-/// The frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for the longest records,
+/// Returns the frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for the longest records,
 /// and counted in `data_size` all records of a write in the first of them.
 fn compressed2(record: &[u8], size: usize) -> (Option<&[u8]>, usize) {
     let Some(length) = Take(record.get(HEADER..).unwrap_or_default()).u64().and_then(|n| usize::try_from(n).ok())

@@ -55,7 +55,7 @@ struct End {
 }
 
 impl Store {
-    /// A file with everything ahead of its data in `start`.
+    /// Begins a file with everything ahead of its data in `start`.
     pub(super) fn begin(
         file: File,
         start: &[u8],
@@ -85,7 +85,7 @@ impl Store {
         self.engine.streaming()
     }
 
-    /// The bytes of the file, as the header knows it.
+    /// Returns the bytes of the file, as the header knows it.
     pub(super) const fn bytes(&self) -> u64 {
         self.known + self.tail
     }
@@ -134,7 +134,7 @@ impl Store {
         }
     }
 
-    /// After a failure the data ends with what is whole.
+    /// Ends the data with what is whole, after a failure.
     fn roll_back(&mut self, failure: Failure) -> io::Error {
         let Failure { at, error } = match self.engine.settle() {
             Ok(()) => failure,

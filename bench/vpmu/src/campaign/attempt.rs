@@ -47,7 +47,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// The exit code of the attempt.
+    /// Returns the exit code of the attempt.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -57,7 +57,7 @@ impl Ended {
     }
 }
 
-/// The Slurm job of this process, and the node's name.
+/// Returns the Slurm job of this process, and the node's name.
 #[must_use]
 pub fn slurm_job(variable: impl Fn(&str) -> Option<String>) -> (Option<Job>, Option<String>) {
     let Some(id) = variable("SLURM_JOB_ID") else { return (None, None) };
@@ -230,7 +230,7 @@ fn wait(child: &mut Child, over: impl Fn() -> Option<String>) -> std::io::Result
     }
 }
 
-/// The result documents of an attempt, relative to the campaign's folder.
+/// Returns the result documents of an attempt, relative to the campaign's folder.
 fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
     let unreadable =
         |error: std::io::Error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), "");
@@ -291,7 +291,7 @@ fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
     Found::Fine
 }
 
-/// The last line of a file, as one line.
+/// Returns the last line of a file, as one line.
 fn last_line(path: &Path) -> String {
     let text = File::open(path).and_then(|mut file| {
         let size = file.metadata()?.len();
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use fleet::campaign::fixture::submitted;
 
-    /// A campaign whose binary is a shell script.
+    /// Makes a campaign whose binary is a shell script.
     fn script(dir: &Path, text: &str, plan: &str) -> (Folder, Campaign) {
         use std::os::unix::fs::PermissionsExt as _;
         let binary = dir.join("tool");

@@ -37,7 +37,7 @@ struct Alike {
     limit_s: u64,
 }
 
-/// The jobs that were submitted, in order.
+/// Returns the jobs that were submitted, in order.
 ///
 /// # Errors
 /// Exit 2 if the file is damaged.

@@ -21,7 +21,7 @@ fn cannot(file: &Path, error: &std::io::Error) -> Error {
     Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give -o another file")
 }
 
-/// The documents of files and folders, in the order given.
+/// Reads the documents of files and folders, in the order given.
 pub(super) fn records(sources: &[PathBuf]) -> Result<Vec<Record>, Error> {
     let mut records = Vec::new();
     for source in sources {

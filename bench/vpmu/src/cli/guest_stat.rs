@@ -105,7 +105,7 @@ pub(super) fn defaults(command: Command) -> Command {
     )
 }
 
-/// With so many events.
+/// Builds the specification with so many events.
 fn spec(args: &GuestStatArgs, events: u64) -> GuestStatSpec {
     GuestStatSpec {
         common: args.arms.spec(Some(&args.host)),

@@ -73,7 +73,7 @@ pub(super) enum Claiming {
     Ignore,
 }
 
-/// The model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
+/// Reads the model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
 pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
     match backend {
         BackendChoice::Sim(name) => simulated::model(name).map(Some),
@@ -173,7 +173,7 @@ fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     }
 }
 
-/// The strategies that were asked for, if none of them could run.
+/// Returns the strategies that were asked for, if none of them could run.
 fn no_strategy(document: &Document) -> Option<Error> {
     let strategies = || document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
     let why: Option<Vec<&str>> = strategies().map(|arm| arm.not_available.as_deref()).collect();
@@ -183,7 +183,7 @@ fn no_strategy(document: &Document) -> Option<Error> {
     Some(Error::new(Exit::Inconclusive, what, why, "take another --backend"))
 }
 
-/// A run that took much longer than `--duration`: a round that was begun is finished.
+/// Describes a run that took much longer than `--duration`: a round that was begun is finished.
 fn overrun(document: &Document) -> Option<String> {
     // A simulation's bound is its guests' time.
     let bound = document.parameters.duration_ns.filter(|_| !document.parameters.backend.starts_with("sim:"))?;
@@ -198,12 +198,12 @@ fn overrun(document: &Document) -> Option<String> {
     })
 }
 
-/// The CPUs of this host that this process may use, if they are known.
+/// Returns the CPUs of this host that this process may use, if they are known.
 pub(super) fn usable(host: &HostFacts) -> Option<Vec<u32>> {
     usable_cpus(host, HostFs::default().text("proc/self/status").as_deref())
 }
 
-/// On this host. Exit 4 if it cannot run guests, or no host event opens.
+/// Prepares a run on this host. Exit 4 if it cannot run guests, or no host event opens.
 fn real(
     (backend, linux): (&BackendChoice, Option<&LinuxJob>),
     plan: MakePlan<'_>,
@@ -226,7 +226,7 @@ fn real(
     Ok(Ready { plan, runner, host, fs, claims })
 }
 
-/// On a simulated host, from which nothing of this machine enters the result.
+/// Prepares a run on a simulated host, from which nothing of this machine enters the result.
 fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Error> {
     let mut plan = plan(&simulated::chosen(&model, why), None)?;
     can_have(Some(&model), &plan)?;
@@ -236,7 +236,7 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent"), claims: Vec::new() })
 }
 
-/// The main job always runs: with `--backend auto` on a host that cannot measure it simulates, with a notice.
+/// Simulates, with a notice, where `--backend auto` finds a host that cannot measure.
 fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
     let model = simulated::model(simulated::DEFAULT_MODEL)?;
     complain(&format!("notice: {}", nothing_measured(&model.name, error, Host::open().err().as_ref())));
@@ -253,7 +253,7 @@ fn unasked(refused: Error, host: &Error) -> Error {
     Error::host("nothing can be measured here", why, "`vpmu doctor` says what is missing")
 }
 
-/// All that is missing, each thing once, and one remedy. Events are tried before KVM; a user who mends one should know of
+/// Lists all that is missing, each thing once, and one remedy. Events are tried before KVM; a user who mends one should know of
 /// the other.
 fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> String {
     let cause = match kvm {
@@ -268,7 +268,7 @@ fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> Strin
     format!("nothing is measured: this is a simulation (model {model}): {missing}; `vpmu doctor` says what helps")
 }
 
-/// The text for stdout: the table, or JSON.
+/// Formats the text for stdout: the table, or JSON.
 fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error> {
     let document = &finished.document;
     if json {

@@ -132,7 +132,7 @@ pub struct SimArgs {
     pub baseline: BaselineOptions,
 }
 
-/// The specification of these options.
+/// Returns the specification of these options.
 fn spec(
     arms: &ArmsOptions,
     length: &LengthOptions,
@@ -142,7 +142,7 @@ fn spec(
     with_samples(length.of(arms, arms.spec(host)), sampling)
 }
 
-/// The specification with this guest.
+/// Returns the specification with this guest.
 pub(super) fn with_samples(common: CommonSpec, sampling: &SamplingOptions) -> NmiLatencySpec {
     NmiLatencySpec { common, workload: sampling.workload, period: sampling.period, freq_hz: sampling.freq }
 }
@@ -179,7 +179,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit,
     carry_out(&spec, linux.as_ref(), &args.result, args.baseline.baseline(&args.result), invocation)
 }
 
-/// A Linux guest is measured from its boot to its end.
+/// Refuses options of living guests: a Linux guest is measured from its boot to its end.
 fn fresh_guests(length: &LengthOptions) -> Result<(), Error> {
     match length.guest_rounds {
         None | Some(1) => Ok(()),
@@ -191,7 +191,7 @@ fn fresh_guests(length: &LengthOptions) -> Result<(), Error> {
     }
 }
 
-/// Other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
+/// Sets other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
 pub(super) fn defaults(command: Command) -> Command {
     linux_guest::defaults(
         command,

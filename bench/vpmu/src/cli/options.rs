@@ -75,7 +75,7 @@ pub struct ArmsOptions {
     pub seed: u64,
 }
 
-/// The help of `--backend`.
+/// Returns the help of `--backend`.
 fn backends() -> String {
     format!(
         "Event source behind the guest's counters\n\nauto, {}, cpu-clock:RATE (as 20MHz), tracepoint:GROUP/NAME or sim:MODEL (`vpmu show models`). auto takes \
@@ -164,7 +164,7 @@ pub struct ResultOptions {
 }
 
 impl ArmsOptions {
-    /// The specification, on a host of these options; without them on a simulated one.
+    /// Returns the specification, on a host of these options; without them on a simulated one.
     #[must_use]
     pub fn spec(&self, host: Option<&HostOptions>) -> CommonSpec {
         let common = CommonSpec::default();

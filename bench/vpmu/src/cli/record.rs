@@ -207,7 +207,7 @@ pub(super) fn run(args: RecordArgs, invocation: Invocation) -> Result<Exit, Erro
 /// The names of guests on a command line.
 pub(super) const GUESTS: [&str; 3] = ["payload", "run", "linux"];
 
-/// perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
+/// Accepts perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
 pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
     let of = |name: &str| args.get(1).is_some_and(|command| command == name);
     let record = of("record");

@@ -253,14 +253,14 @@ fn is_sweep(path: &Path) -> bool {
     path.extension() == Some(OsStr::new(SWEEP))
 }
 
-/// The results and sweeps of files and folders, beside the published figures.
+/// Reads the results and sweeps of files and folders, beside the published figures.
 fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
     let (records, sweeps) = read(given)?;
     let published = Simulated::stored()?.beside(&published::documents(&records)?)?;
     Ok(Sources { records, sweeps, published, tool: tool::this() })
 }
 
-/// The results and sweeps of files and folders. A folder may have either.
+/// Reads the results and sweeps of files and folders. A folder may have either.
 fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>), Error> {
     let (mut all, mut sweeps) = (Vec::new(), Vec::new());
     for source in given {
@@ -292,7 +292,7 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(unreadable)).collect()
 }
 
-/// The folder's files with that extension, in order of their names.
+/// Lists the folder's files with that extension, in order of their names.
 fn of_kind(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Error> {
     let mut paths: Vec<PathBuf> =
         entries(dir)?.into_iter().filter(|path| path.extension() == Some(OsStr::new(extension))).collect();

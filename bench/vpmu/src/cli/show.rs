@@ -100,7 +100,7 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
     }
 }
 
-/// The TOML text, or its keys as JSON.
+/// Prints the TOML text, or its keys as JSON.
 fn definition(name: &str, text: &str, json: bool) -> Result<(), Error> {
     if !json {
         return print(text);

@@ -161,7 +161,7 @@ impl FromStr for Scale {
     }
 }
 
-/// The experiment that the options specify.
+/// Returns the experiment that the options specify.
 fn spec_of(args: &StatSetupArgs) -> StatSetupSpec {
     StatSetupSpec {
         events: args.events.clone(),

@@ -112,7 +112,7 @@ fn known_hosts(slurm: &Slurm, plan: &Plan) -> Result<(), Error> {
     Err(refused(&plan.name, format!("Slurm has no node {unknown}; {remedy}")))
 }
 
-/// The lock that submissions and collectors of a campaign share.
+/// Takes the lock that submissions and collectors of a campaign share.
 pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> {
     let failed =
         |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");
