@@ -71,7 +71,7 @@ fn agree(shapes: impl proptest::strategy::Strategy<Value = Shape>, amd: bool) {
     }
     let (done, seen) = (done.get(), activity.get());
     println!("{done} operations in {cases} sequences: {seen:?}");
-    // That the sequences do what they are for.
+    // The sequences must do what they are for.
     // The lengths of sequences are random; their mean over a hundred varies by 6 %.
     assert!(done >= wanted * 4 / 5, "{done} operations");
     let often = [seen.overflows, seen.pmis, seen.reused, seen.slices, seen.failures];

@@ -25,7 +25,7 @@ const INSTRUCTIONS: u64 = 0xc0;
 const ENABLED: u64 = 1 << 22 | 1 << 20 | 3 << 16;
 const WIDTH: u32 = 48;
 
-/// What the guest does about a PMI.
+/// Answer of the guest to a PMI.
 #[derive(Clone, Copy, Debug)]
 enum Handler {
     /// Turns the counters off, reads, acknowledges, re-arms, turns them on.

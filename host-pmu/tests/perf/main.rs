@@ -3,7 +3,6 @@
 
 mod events;
 mod hardware;
-mod slices;
 mod sys;
 
 use std::path::Path;
@@ -62,13 +61,13 @@ fn main() -> ExitCode {
         ("a_full_ring_is_noticed_without_a_later_record", events::full_ring),
         ("a_clocks_count_is_known_without_a_call", events::peek),
         ("an_account_takes_no_record_of_an_overflow", events::throttling_is_asked_for),
-        ("a_resume_is_no_slice", slices::a_resume_is_no_slice),
-        ("the_ring_of_switches_notices_that_the_thread_slept", slices::ring_notices_a_sleep),
+        ("a_resume_is_no_slice", events::a_resume_is_no_slice),
+        ("the_ring_of_switches_notices_that_the_thread_slept", events::ring_notices_a_sleep),
     ];
     let rings = no_rings();
     let mut cases: Vec<Case> = on_clock.map(|(name, run)| Case::new(name, clock.clone(), run)).into();
     cases.extend(on_rings.map(|(name, run)| Case::new(name, rings.clone(), run)));
-    cases.push(Case::new("switch_counts_notice_that_the_thread_slept", None, slices::counts_notice_a_sleep));
+    cases.push(Case::new("switch_counts_notice_that_the_thread_slept", None, events::counts_notice_a_sleep));
     let tracepoint = Case::new(
         "a_tracepoint_is_not_relied_on_to_stop",
         no_tracepoint(&events::userspace_exit()),

@@ -16,18 +16,18 @@ use crate::stats::{cliffs_delta, median};
 use crate::table::layout::{self, dash};
 use crate::verdict::{Tally, Verdict};
 
-/// How the note begins that both sides hold one run.
+/// Begin of the note that both sides hold one run.
 const SAME: &str = "the same run";
 
 /// The schema of a comparison's JSON.
 pub const SCHEMA: &str = "vpmu-compare/1";
 
-/// What is compared with what: documents of one experiment with the same parameters.
+/// Documents that are compared: of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
     /// Experiment and parameters, for people.
     pub label: String,
-    /// What a value stands for: "round" or "run".
+    /// Unit of a value: "round" or "run".
     pub unit: &'static str,
     /// Documents of BASE and NEW.
     pub documents: [usize; 2],
@@ -61,13 +61,13 @@ pub struct Comparison {
     pub new: Side,
     /// The quantile of a round that is compared.
     pub statistic: Statistic,
-    /// How hosts or builds differ.
+    /// Differences of hosts or builds.
     pub unlike: Vec<String>,
-    /// Whether they may.
+    /// Differences of hosts are allowed.
     pub unlike_hosts_allowed: bool,
-    /// What is missing or partial.
+    /// Missing or partial figures.
     pub notes: Vec<String>,
-    /// What was compared.
+    /// Groups that were compared.
     pub groups: Vec<Group>,
     /// The exit code.
     pub exit: u8,
@@ -306,7 +306,7 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
         };
         return (3, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"));
     }
-    // Of rows that are not judged the only ones that are open are changes of all arms together.
+    // Rows that are not judged are open only if all arms changed together.
     let all = |row: &&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive && row.whole;
     let moved = comparison.rows().find(all).filter(|row| row.found.is_some() && row.few_runs());
     let shown = |row: &Row| row.change.map_or_else(dash, |share| layout::change(share, row.change_interval));

@@ -27,7 +27,7 @@ pub struct Ratio {
     pub base: f64,
     /// NEW's ratio.
     pub new: f64,
-    /// Whether NEW's is at most `factor` times BASE's.
+    /// NEW's is at most `factor` times BASE's.
     pub within: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Ratios {
     pub factor: f64,
     /// The ratios.
     pub rows: Vec<Ratio>,
-    /// What is missing.
+    /// Missing arms and figures.
     pub notes: Vec<String>,
 }
 

@@ -119,18 +119,18 @@ impl Report {
         let mut in_list = false;
         for part in &self.parts {
             let is_item = matches!(part, Part::Note(_) | Part::Line(_));
-            if !out.is_empty() && !(is_item && in_list) && *part != Part::Gap {
-                out.push('\n');
-            }
+            let text = match part {
+                Part::Heading(text) => format!("### {}\n", shown::markdown(text)),
+                Part::Table(table) => table.markdown(),
+                Part::Note(text) | Part::Line(text) => format!("- {}\n", shown::markdown(text)),
+                Part::Drawing(text) => format!("```\n{}\n```\n", text.trim_end_matches('\n')),
+                Part::Sources(text) => shown::markdown(text) + "\n",
+                Part::Gap => String::new(),
+            };
+            let is_apart = !(text.is_empty() || out.is_empty() || is_item && in_list);
+            out += if is_apart { "\n" } else { "" };
+            out += &text;
             in_list = is_item;
-            match part {
-                Part::Heading(text) => out.push_str(&format!("### {}\n", shown::markdown(text))),
-                Part::Table(table) => out.push_str(&table.markdown()),
-                Part::Note(text) | Part::Line(text) => out.push_str(&format!("- {}\n", shown::markdown(text))),
-                Part::Drawing(text) => out.push_str(&format!("```\n{}\n```\n", text.trim_end_matches('\n'))),
-                Part::Sources(text) => out.push_str(&(shown::markdown(text) + "\n")),
-                Part::Gap => {}
-            }
         }
         out
     }

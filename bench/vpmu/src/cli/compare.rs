@@ -69,7 +69,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
 
-    /// What of the results.
+    /// Arms, metrics and statistic to compare.
     #[command(flatten)]
     pub series: SeriesOptions,
 
@@ -129,7 +129,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         };
         return show(args, &compare::arms(&args.base, record, &args.arms, &request)?);
     };
-    // What is named twice is read once.
+    // A side that is named twice is read once.
     let mut other = if *name == args.base { None } else { Some(ManuallyDrop::new(read::gather(name, &args.results)?)) };
     if let Some(new) = other.as_deref_mut()
         && !Path::new(&args.base).exists()
@@ -159,7 +159,7 @@ fn leave_out_older(base: &[Record], new: &mut Vec<Record>) -> Option<String> {
     Some(plural(old, "result"))
 }
 
-/// By host.
+/// Compares per host.
 fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Exit, Error> {
     let of_results = [
         ("--arm", !args.series.arm.is_empty()),

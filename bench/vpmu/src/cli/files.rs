@@ -12,7 +12,7 @@ pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace(file, bytes).map_err(|error| cannot(file, &error))
 }
 
-/// The same of one that was checked before.
+/// Writes to a path that was checked before.
 pub(super) fn write_to(target: &Target, bytes: &[u8]) -> Result<(), Error> {
     target.replace(bytes).map_err(|error| cannot(target.path(), &error))
 }
@@ -27,7 +27,7 @@ pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
     write(file, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
 }
 
-/// The documents of files and folders, in the order given.
+/// Reads the documents of files and folders, in the order given.
 pub(super) fn records(sources: &[PathBuf]) -> Result<Vec<Record>, Error> {
     let mut records = Vec::new();
     for source in sources {

@@ -50,7 +50,7 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "N", default_value = "50", value_parser = number_in(6..=1000))]
     pub window: u64,
 
-    /// What of the results.
+    /// Arms, metrics and statistic to follow.
     #[command(flatten)]
     pub series: SeriesOptions,
 
@@ -93,7 +93,7 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     Ok(found.exit())
 }
 
-/// By host.
+/// Reports changes per host.
 fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
     let of_series = [
         ("--alpha", (args.alpha - 0.001).abs() > f64::EPSILON),

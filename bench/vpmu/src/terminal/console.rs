@@ -19,9 +19,9 @@ use serde::Serialize;
 use crate::sys;
 use crate::terminal::filter::Filter;
 
-/// How long a blocked stdout is waited for after Ctrl-C.
+/// Time that a blocked stdout is waited for after Ctrl-C.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a blocked stdout is tried again.
+/// Interval at which a blocked stdout is tried again.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// Most bytes of one write: a pipe that is ready takes them without blocking (PIPE_BUF).
 pub(crate) const CHUNK: usize = 4096;
@@ -32,7 +32,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     offer(text).map(drop)
 }
 
-/// The same, for one who goes on as long as there is a reader: says whether there is.
+/// Prints for a caller that goes on as long as there is a reader; returns whether there is.
 pub(crate) fn offer(text: &str) -> Result<bool, Error> {
     offer_bytes(shown::text(text).as_bytes())
 }

@@ -27,7 +27,7 @@ struct Event {
     lost: bool,
 }
 
-/// How the host misbehaves.
+/// Misbehaviour of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failing {
     pub(crate) open: bool,
@@ -45,26 +45,26 @@ struct State {
     failures: [u64; 3],
     /// Overflows nobody asked for yet: id and count.
     overflowed: Vec<(u64, u64)>,
-    /// Whether it records overflows.
+    /// It records overflows.
     records: bool,
-    /// Whether its events stop at an overflow.
+    /// Its events stop at an overflow.
     stops: bool,
-    /// Whether an event may stop and signal a few counts before its period is over, as a clock may.
+    /// An event may stop and signal a few counts before its period is over, as a clock may.
     early: bool,
     /// Records are lost until they are next asked for.
     losing: bool,
     /// Events that stopped themselves, and times records were lost.
     stopped: u64,
     lost_records: u64,
-    /// Whether events may go on while their counters are off.
+    /// Events may go on while their counters are off.
     goes_on: bool,
-    /// Whether the gate is open, if it has one.
+    /// State of the gate, if it has one: open or not.
     gate: Option<bool>,
     opened: u64,
 }
 
 impl Event {
-    /// What it counts of `burst`.
+    /// Returns its counts of `burst`.
     fn counts(&self, burst: Burst) -> u64 {
         let select = match self.spec.0 {
             Source::Selector(selection) => u64::from(selection.code()) | u64::from(selection.select() >> 8) << 16,
@@ -105,7 +105,7 @@ impl ScriptedHost {
         host
     }
 
-    /// The same with events that stop a little early, if they stop.
+    /// Builds a host whose events stop a little early, if they stop.
     pub(crate) fn one_shot_clock(strategy: &Strategy) -> Self {
         let host = Self::one_shot(strategy);
         host.0.borrow_mut().early = true;
@@ -160,7 +160,7 @@ impl ScriptedHost {
             } else {
                 event.total += n;
             }
-            // What an event that goes on counts after its overflow is not in the record. Several of them before a kick are recorded
+            // Counts that an event gains after its overflow are not in the record. Several overflows before a kick are recorded
             // at their end: the model has one overflow of a counter for them.
             let several = event.signalled || n - left >= event.period;
             let since = if is_last || several { 0 } else { n - left };

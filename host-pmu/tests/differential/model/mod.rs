@@ -3,19 +3,116 @@
 //! It shares nothing with `arch_pmu`: registers lie in one map under rules found by address, a counter is a total that
 //! never wraps, and an overflow is the total passing a multiple of 2^width.
 //!
-//! What a host signals late is seen late, which no guest can tell from an overflow that came late. So the model is a set
+//! An overflow that a host signals late is seen late, which no guest can tell from an overflow that came late. So the model is a set
 //! of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step, must be seen where
 //! the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree with it.
 
-mod amd;
 pub(crate) mod bytes;
 pub(crate) mod host;
 pub(crate) mod pair;
-mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use shape::{Amd, Burst, Shape};
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
+
+/// Which PMU of an AMD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amd {
+    /// PERFCTR_CORE.
+    Core,
+    /// PerfMonV2.
+    V2,
+}
+
+/// The guest's PMU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// An AMD's; an Intel's otherwise.
+    pub(crate) amd: Option<Amd>,
+    /// Version of Intel's PMU; an AMD has 2 with a global control, else 1.
+    pub(crate) version: u8,
+    pub(crate) gp: u8,
+    pub(crate) fixed: u8,
+    pub(crate) width: u8,
+    pub(crate) full_width: bool,
+    pub(crate) transactions: bool,
+    pub(crate) debug_store: bool,
+}
+
+impl Shape {
+    pub(crate) fn caps(self) -> PmuCaps {
+        if let Some(kind) = self.amd {
+            return AmdCaps { perfmon_v2: kind == Amd::V2, counters: self.gp, svm: false }.into();
+        }
+        PmuCaps::Intel(IntelCaps {
+            version: self.version,
+            gp: self.gp,
+            fixed: self.fixed,
+            width: self.width,
+            full_width_writes: self.full_width,
+            transactions: self.transactions,
+            debug_store: self.debug_store,
+        })
+    }
+
+    /// The counter, the selector and the global control of general-purpose counter `n`, and what clears STATUS.
+    pub(crate) const fn counter(self, n: u32) -> u32 {
+        if self.amd.is_some() { 0xc001_0201 + 2 * n } else { 0xc1 + n }
+    }
+
+    pub(crate) const fn selector(self, n: u32) -> u32 {
+        if self.amd.is_some() { 0xc001_0200 + 2 * n } else { 0x186 + n }
+    }
+
+    pub(crate) const fn global(self) -> u32 {
+        if self.amd.is_some() { 0xc000_0301 } else { 0x38f }
+    }
+
+    pub(crate) const fn clear(self) -> u32 {
+        if self.amd.is_some() { 0xc000_0302 } else { 0x390 }
+    }
+
+    /// The counter that `msr` is.
+    pub(crate) fn line(self, msr: u32) -> Option<u32> {
+        match (self.amd, msr) {
+            (None, 0xc1..=0xc8) => Some(msr - 0xc1),
+            (None, 0x4c1..=0x4c8) => Some(msr - 0x4c1),
+            (None, 0x309..=0x30c) => Some(msr - 0x309 + 32),
+            (Some(_), 0xc001_0004..=0xc001_0007) => Some(msr - 0xc001_0004),
+            (Some(_), 0xc001_0201..=0xc001_020b) if msr % 2 == 1 => Some((msr - 0xc001_0201) / 2),
+            _ => None,
+        }
+    }
+}
+
+/// Instructions that the guest executed: a count for each event and privilege.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Burst {
+    pub(crate) seed: u64,
+    /// Each count is below 2^bits.
+    pub(crate) bits: u32,
+    /// The part of it that was executed before an exit, as numerator and denominator.
+    pub(crate) part: (u64, u64),
+}
+
+impl Burst {
+    pub(crate) const fn new(seed: u64, bits: u32) -> Self {
+        Self { seed, bits, part: (1, 1) }
+    }
+
+    /// Counts the occurrences of `event` (umask << 8 | select), in ring 0 and in ring 3.
+    pub(crate) fn count(self, event: u64, os: bool, usr: bool) -> u64 {
+        let ring = |ring: u64| {
+            let x = (self.seed ^ event << 3 ^ ring).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let x = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (x ^ x >> 32) & ((1 << self.bits) - 1)
+        };
+        let whole = u128::from(os) * u128::from(ring(0)) + u128::from(usr) * u128::from(ring(3));
+        (whole * u128::from(self.part.0) / u128::from(self.part.1)) as u64
+    }
+}
 
 /// A counter by its bit in GLOBAL_CTRL.
 pub(crate) type Line = u32;
@@ -28,7 +125,7 @@ enum Rule {
     Bits(u64),
     /// Keeps any of the first; the second always read as 1, and a write to them is ignored.
     BitsBeside(u64, u64),
-    /// Of any value keeps these bits, in the register at this address.
+    /// Any value keeps these bits, in the register at this address.
     Kept(u32, u64),
     Counter {
         line: Line,
@@ -53,10 +150,10 @@ struct World {
     pmi: bool,
 }
 
-/// What a counter counts: (event, OS, USR).
+/// Selection of a counter: (event, OS, USR).
 type Selection = (u64, bool, bool);
 
-/// What should stand armed on the host: the event's whole configuration, OS, USR, counts to the overflow or 0.
+/// Arming that the host should have: the event's whole configuration, OS, USR, counts to the overflow or 0.
 pub(crate) type Armed = (u64, bool, bool, u64);
 
 #[derive(Clone, Debug)]
@@ -165,7 +262,7 @@ impl Model {
         }
     }
 
-    /// What `line` selects and whether its own enable is on, whatever GLOBAL_CTRL says.
+    /// Returns the selection of `line` if its own enable is on, whatever GLOBAL_CTRL says.
     fn selection(&self, line: Line) -> Option<Selection> {
         if line >= 32 {
             let nibble = self.get(0x38d) >> (4 * (line - 32)) & 0xf;
@@ -204,7 +301,7 @@ impl Model {
         self.filter = (known, denied, others, fixed);
     }
 
-    /// What `line` counts now.
+    /// Returns the selection that `line` counts now.
     fn counts(&self, line: Line) -> Option<Selection> {
         let gated = self.shape.version >= 2 && self.get(0x38f) >> line & 1 == 0;
         let frozen = self.shape.version >= 4 && self.flags & CTR_FRZ != 0;
@@ -432,7 +529,7 @@ impl Model {
         self.gained.remove(&line);
     }
 
-    /// Whether `changed` bits of `msr` change what `line` selects or whether it interrupts.
+    /// Returns whether `changed` bits of `msr` change what `line` selects or whether it interrupts.
     fn selected_by(line: Line, msr: u32, changed: u64) -> bool {
         match line.checked_sub(32) {
             None => msr == 0x186 + line && changed != 0,
@@ -451,24 +548,24 @@ impl Model {
         self.worlds = self.worlds.iter().map(|w| World { unseen: 0, ..*w }).collect();
     }
 
-    /// Whether anything is left that depends on the host's future.
+    /// Returns whether nothing is left that depends on the host's future.
     pub(crate) fn settled(&self) -> bool {
         !self.doubted && self.worlds.iter().all(|w| w.unseen == 0)
     }
 
-    /// Whether an overflow may have been missed so far.
+    /// Returns whether an overflow may have been missed so far.
     pub(crate) fn overflow_unseen(&self) -> bool {
         !self.doubted && self.worlds.iter().all(|w| w.unseen != 0)
     }
 
-    /// What should stand armed on the host at an entry, sorted.
+    /// Lists the armings that the host should have at an entry, sorted.
     pub(crate) fn armed(&self) -> Vec<Armed> {
         let mut armed: Vec<_> = self.lines().filter_map(|line| self.armed_for(line)).collect();
         armed.sort_unstable();
         armed
     }
 
-    /// What should stand armed for `line`.
+    /// Returns the arming that the host should have for `line`.
     pub(crate) fn armed_for(&self, line: Line) -> Option<Armed> {
         let (_, os, usr) = self.counts(line)?;
         // An event that never comes need not be armed.
@@ -482,5 +579,49 @@ impl Model {
         let signals = line >= 32 || self.shape.amd.is_some() || config >> 33 & 1 == 0;
         let left = (self.modulus() - u128::from(self.value(line))) as u64;
         Some((event, os, usr, if signals { left } else { 0 }))
+    }
+}
+
+/// AMD's registers, from the APM (volume 2, 13.2) and the PPR of family 19h alone. A selector is kept at 0x186 + n and the global control
+/// at 0x38f, as the model keeps an Intel's.
+mod amd {
+    use super::{Amd, Line, Rule, Selection};
+
+    /// Bits of a selector that make the event: select in 7:0 and 35:32, unit mask, edge, invert, counter mask.
+    pub(super) const EVENT: u64 = 0xf << 32 | 0xff << 24 | 1 << 23 | 1 << 18 | 0xffff;
+    /// And those beside it: USR, OS, INT, EN, GuestOnly, HostOnly.
+    const BESIDE: u64 = 1 << 16 | 1 << 17 | 1 << 20 | 1 << 22 | 3 << 40;
+
+    /// The rule of one address, of a PMU with `counters`.
+    pub(super) fn rule(kind: Amd, counters: u8, msr: u32) -> Rule {
+        let counters = Line::from(counters);
+        let all = (1 << counters) - 1;
+        let one = |line: Line, selector: bool| match (line < counters, selector) {
+            (false, _) => Rule::Absent,
+            (true, true) => Rule::Kept(0x186 + line, EVENT | BESIDE),
+            (true, false) => Rule::WideCounter(line),
+        };
+        match msr {
+            // The old indices of the first four.
+            0xc001_0000..=0xc001_0003 => one(msr & 3, true),
+            0xc001_0004..=0xc001_0007 => one(msr & 3, false),
+            0xc001_0200..=0xc001_020b => one((msr - 0xc001_0200) / 2, msr.is_multiple_of(2)),
+            0xc000_0300 if kind == Amd::V2 => Rule::Status,
+            0xc000_0301 if kind == Amd::V2 => Rule::Kept(0x38f, all),
+            0xc000_0302 if kind == Amd::V2 => Rule::ClearStatus,
+            0xc000_0303 if kind == Amd::V2 => Rule::SetStatus,
+            _ => Rule::Absent,
+        }
+    }
+
+    /// The event by which a host counts: unit mask and select, its upper four bits above both.
+    pub(super) fn event(selector: u64) -> u64 {
+        selector & 0xffff | (selector >> 32 & 0xf) << 16
+    }
+
+    /// Returns the events that a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while EFER.SVME is 1, which it never is.
+    pub(super) fn selection(selector: u64) -> Option<Selection> {
+        let counts = selector >> 22 & 1 != 0 && selector & 3 << 40 == 0;
+        counts.then_some((event(selector), selector >> 17 & 1 != 0, selector >> 16 & 1 != 0))
     }
 }

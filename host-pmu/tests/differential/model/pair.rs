@@ -11,17 +11,17 @@ use super::{Armed, Burst, Line, Model, Shape};
 
 /// Events that the sequences select.
 pub(crate) const EVENTS: [u64; 4] = [0xc0, 0x3c, 0x13c, 0xc4];
-/// The same of an AMD; bits 11:8 of the select are 19:16 here. Two differ in those alone.
+/// Events of an AMD; bits 11:8 of the select are 19:16 here. Two differ in those alone.
 pub(crate) const AMD_EVENTS: [u64; 4] = [0xc0, 0x76, 0x1_00c0, 0x02c2];
 
-/// What the host records of overflows.
+/// Records of overflows that the host makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Records {
     /// Nothing: every event must be read. No event stops itself.
     None,
     /// Each overflow.
     Exact,
-    /// The same; an event that stops itself does so a little before the counter overflows, as a clock may.
+    /// Exact counts; an event that stops itself does so a little before the counter overflows, as a clock may.
     Early,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Pair {
     pmis: u64,
 }
 
-/// What came about in a sequence.
+/// Activity in a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Activity {
     pub(crate) overflows: u64,
@@ -296,7 +296,7 @@ impl Pair {
             real == pair.model.armed().into_iter().map(what).collect::<Vec<_>>()
         };
         let mut entries = 0;
-        // What was lost is found at the next look.
+        // The lost signal's overflow is found at the next look.
         self.kick();
         self.enter()?;
         while !came_back(self) {
@@ -331,7 +331,7 @@ impl Pair {
         let events = if self.shape.amd.is_some() { AMD_EVENTS } else { EVENTS };
         let mut listed = Vec::new();
         let of_events = events.iter().enumerate().filter(|(i, _)| denied >> i & 1 != 0).map(|(_, event)| *event);
-        // What is not on a list of what is allowed is denied.
+        // Events that are not on a list of allowed ones are denied.
         self.model.filter(events.iter().copied().collect(), of_events.collect(), allow, fixed);
         for (i, event) in events.iter().enumerate() {
             if (denied >> i & 1 != 0) != allow {
