@@ -382,7 +382,7 @@ mod tests {
         Vpmu::new(IntelCaps { version: 4, ..IntelCaps::default() }, Fake::default())
     }
 
-    /// PMC0 counts with INT from `value`.
+    /// Lets PMC0 count with INT from `value`.
     fn sampling(value: u64) -> Vpmu<Fake> {
         let mut vpmu = vpmu();
         vpmu.wrmsr(IA32_A_PMC0, value).unwrap();

@@ -30,7 +30,7 @@ const MIN_CLOCK_PERIOD: RangeInclusive<u64> = 50_000..=2_000_000;
 /// Shortest period of a clock in system calls of this host: a timer interrupt and a signal cost as much as some tens of them.
 const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 
-/// Shortest period asked of a clock on this host, ns.
+/// Returns the shortest period asked of a clock on this host, ns.
 ///
 /// With the kernel's own limit of 10 µs, a counter restarted just before its overflow takes a timer interrupt and a signal every
 /// 10 µs until the vCPU thread reads it. Where these cost as much (nested hosts; emulated ones far more), the thread makes no
@@ -71,7 +71,7 @@ pub struct PerfBackend {
 }
 
 impl PerfBackend {
-    /// A backend for `key` with events as `strategy` needs them: one-shot, behind a gate. `tsc_khz` scales clocks to cycles.
+    /// Creates a backend for `key` with events as `strategy` needs them: one-shot, behind a gate. `tsc_khz` scales clocks to cycles.
     pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
         let mut backend = Self::new(key, tsc_khz)?;
         // A tracepoint event stopped by IOC_REFRESH gives no more records after its next overflow (seen on Linux 6.18).
@@ -88,7 +88,7 @@ impl PerfBackend {
         Ok(backend)
     }
 
-    /// A backend for `key`. `tsc_khz` scales clocks to cycles.
+    /// Creates a backend for `key`. `tsc_khz` scales clocks to cycles.
     pub fn new(key: &BackendKey, tsc_khz: u64) -> Result<Self, HostError> {
         let clock = Scale::ns_to_tsc(tsc_khz);
         let (kind, scale) = match key {
@@ -144,14 +144,14 @@ impl PerfBackend {
         Self { counts_host: true, ..self }
     }
 
-    /// The monitor of this thread.
+    /// Returns the monitor of this thread.
     pub fn monitor(&mut self) -> &mut Monitor {
         self.attend();
         &mut self.monitor
     }
 }
 
-/// The id of a tracepoint, from tracefs.
+/// Reads the id of a tracepoint from tracefs.
 pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
     let roots = TRACEFS.map(Path::new);
     let Some(root) = roots.iter().find(|root| root.join("events").is_dir()) else {
@@ -228,7 +228,7 @@ impl PerfBackend {
         self.scale.to_host(period).max(self.shortest_period)
     }
 
-    /// In host counts.
+    /// Reads the count of an event, in host counts.
     fn count(event: &PerfEvent) -> Result<u64, HostError> {
         match sys::read_count(&event.fd) {
             Ok(Some(count)) => Ok(count),

@@ -4,7 +4,7 @@
 //! counters. The first pause shuts the gate and reads every count; an event that runs again before the next entry needs no call of its
 //! own, except for a new period. The gate opens once, before the entry, if any counter runs.
 //!
-//! By a **virtual pause** the event of a counter that goes off runs on, and its counts until the counter is on again are subtracted. A
+//! In a **virtual pause** the event of a counter that goes off runs on, and its counts until the counter is on again are subtracted. A
 //! guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and the
 //! difference is subtracted. That moves the overflow of the counter away from the event's own signal by as much, so the signal comes early:
 //! the event is aimed anew then, or at once if it would come much too early. No count is lost and none made up, however late or early a

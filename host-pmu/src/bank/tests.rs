@@ -339,7 +339,7 @@ fn the_pool_gives_back_the_least_recently_parked() {
     assert_eq!(host.log().last().map(String::as_str), Some("release 0"));
 }
 
-/// Counter 0 rotates between two events, one for each sched slice.
+/// Rotates counter 0 between two events, one for each sched slice.
 fn rotate(bank: &mut Bank<Host>, host: &Host, slices: usize) {
     for spec in [A, B].into_iter().cycle().take(slices) {
         bank.touch(pmc(0), Touch::Write);
@@ -577,7 +577,7 @@ fn pitfall_22_a_lost_pinned_event_is_reported_and_opened_again() {
     assert!(bank.take_retries().contains(pmc(0)), "and the counter is looked at again");
 }
 
-/// A guest turns all its counters off and on again.
+/// Turns all counters off and on again, as a guest's handler does.
 fn off_and_on(bank: &mut Bank<Host>, counters: &[(usize, Spec, u64)]) {
     for &(n, ..) in counters {
         bank.pause(pmc(n));
@@ -634,7 +634,7 @@ fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
     assert_eq!((bank.held(), bank.stats().held_max), (2, 2));
 }
 
-/// A bank with events that stop themselves, two of them running.
+/// Builds a bank with events that stop themselves, two of them running.
 fn one_shot() -> (Bank<Host>, Host) {
     let (mut bank, host) = bank("deferred");
     host.0.borrow_mut().records = Some(Vec::new());

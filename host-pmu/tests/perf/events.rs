@@ -15,7 +15,7 @@ use crate::{clock, for_preset};
 pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x51_003c).spec();
 const MS: u64 = 1_000_000;
 
-/// The tracepoint of exits to userspace.
+/// Returns the tracepoint of exits to userspace.
 pub(crate) fn userspace_exit() -> BackendKey {
     BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() }
 }
@@ -86,7 +86,7 @@ pub(crate) fn throttling_is_asked_for() {
 /// First argument of a child whose events are disabled, all of them.
 pub(crate) const SILENCED: &str = "silence-all-events";
 
-/// In a process of its own: other tests have events, too.
+/// Runs in a process of its own: other tests have events, too.
 pub(crate) fn silence() {
     let child = std::process::Command::new(std::env::current_exe().unwrap()).arg(SILENCED).output().unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));

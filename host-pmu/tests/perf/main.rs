@@ -17,29 +17,29 @@ use trials::Case;
 /// TSC frequency given to the backends: one guest cycle per ns.
 const TSC_KHZ: u64 = 1_000_000;
 
-/// A backend whose events do as `preset` asks.
+/// Opens a backend whose events do as `preset` asks.
 fn for_preset(key: &BackendKey, preset: &str) -> Result<PerfBackend, HostError> {
     PerfBackend::with(key, TSC_KHZ, &Strategy::preset(preset).expect("a preset"))
 }
 
-/// A clock backend for `preset`, where perf events open.
+/// Opens a clock backend for `preset`, where perf events open.
 fn clock(preset: &str) -> PerfBackend {
     for_preset(&BackendKey::CpuClock, preset).expect("the prerequisite is a clock event that opens")
 }
 
-/// Why no clock event opens.
+/// Returns why no clock event opens.
 fn no_clock() -> Option<String> {
     let probe = PerfBackend::new(&BackendKey::CpuClock, TSC_KHZ).and_then(|mut backend| backend.probe());
     probe.err().map(|error| error.to_string())
 }
 
-/// Why the monitor has no rings: events do not open, or the limit of locked memory is reached.
+/// Returns why the monitor has no rings: events do not open, or the limit of locked memory is reached.
 fn no_rings() -> Option<String> {
     no_clock()
         .or_else(|| (!Monitor::new().sees_records()).then(|| "perf rings exceed the locked-memory limit".to_owned()))
 }
 
-/// Why a tracepoint has no backend.
+/// Returns why a tracepoint has no backend.
 fn no_tracepoint(key: &BackendKey) -> Option<String> {
     for_preset(key, "deferred").err().map(|error| error.to_string())
 }

@@ -17,7 +17,7 @@ use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::intel::IntelCaps;
 
-/// Which PMU of an AMD.
+/// The PMU of an AMD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Amd {
     /// PERFCTR_CORE.
@@ -57,7 +57,7 @@ impl Shape {
         })
     }
 
-    /// The counter, the selector and the global control of general-purpose counter `n`, and what clears STATUS.
+    /// Returns the MSR of general-purpose counter `n`; below are those of its selector, of the global control and for clearing STATUS.
     pub(crate) const fn counter(self, n: u32) -> u32 {
         if self.amd.is_some() { 0xc001_0201 + 2 * n } else { 0xc1 + n }
     }
@@ -74,7 +74,7 @@ impl Shape {
         if self.amd.is_some() { 0xc000_0302 } else { 0x390 }
     }
 
-    /// The counter that `msr` is.
+    /// Returns the counter that `msr` is.
     pub(crate) fn line(self, msr: u32) -> Option<u32> {
         match (self.amd, msr) {
             (None, 0xc1..=0xc8) => Some(msr - 0xc1),
@@ -295,7 +295,7 @@ impl Model {
         }
     }
 
-    /// The VMM changed its filter; what was counted so far was allowed.
+    /// Changes the VMM's filter; counts so far were allowed.
     pub(crate) fn filter(&mut self, known: BTreeSet<u64>, denied: BTreeSet<u64>, others: bool, fixed: u32) {
         self.must_see(u64::MAX);
         self.filter = (known, denied, others, fixed);
@@ -308,7 +308,7 @@ impl Model {
         if gated || frozen || self.denied(line) { None } else { self.selection(line) }
     }
 
-    /// The guest executes `burst`; counters in `off` miss it, as they may. Counters that overflow.
+    /// Counts a `burst` that the guest executes, which counters in `off` may miss. Returns the counters that overflow.
     pub(crate) fn run(&mut self, burst: Burst, off: u64) -> u64 {
         let mut overflows = 0;
         for line in self.lines().filter(|line| off >> line & 1 == 0) {
@@ -334,7 +334,7 @@ impl Model {
         World { status: world.status | 1 << line, unseen, pmi: world.pmi || self.interrupts(line) }
     }
 
-    /// An overflow nobody looked at may be seen now.
+    /// Allows that an overflow nobody looked at is seen now.
     fn may_see(&mut self) {
         if self.worlds.iter().all(|w| w.unseen == 0) {
             return;
@@ -358,12 +358,12 @@ impl Model {
         }
     }
 
-    /// A signal was taken.
+    /// Takes a signal.
     pub(crate) fn kick(&mut self) {
         self.must_see(u64::MAX);
     }
 
-    /// The guest is about to be entered.
+    /// Prepares an entry of the guest.
     pub(crate) fn enter(&mut self) {
         self.may_see();
         let off = self.lines().filter(|&line| self.counts(line).is_none()).fold(0, |bits, line| bits | 1 << line);
@@ -376,7 +376,7 @@ impl Model {
         if self.worlds.is_empty() { Err(format!("{what}; possible were {before:x?}")) } else { Ok(()) }
     }
 
-    /// A PMI was, or was not, due at an entry.
+    /// Notes that a PMI was, or was not, due at an entry.
     pub(crate) fn pmi(&mut self, due: bool) -> Result<(), String> {
         self.may_see();
         self.keep(|w| w.pmi == due, &format!("PMI due: {due}"))?;
@@ -399,7 +399,7 @@ impl Model {
         Ok(())
     }
 
-    /// The guest read `observed`, or #GP.
+    /// Checks that the guest read `observed`, or #GP.
     pub(crate) fn read(&mut self, msr: u32, observed: Option<u64>) -> Result<(), String> {
         self.may_see();
         let expected = match self.rule(msr) {
@@ -445,7 +445,7 @@ impl Model {
         gp | fixed | u64::from(self.lines().any(|line| self.interrupts(line))) << 63
     }
 
-    /// The guest wrote `value`; whether it is #GP.
+    /// Writes `value` for the guest; returns whether it is #GP.
     pub(crate) fn write(&mut self, msr: u32, value: u64) -> bool {
         self.may_see();
         // An AMD ignores what an Intel refuses.
@@ -537,12 +537,12 @@ impl Model {
         }
     }
 
-    /// The host began to fail: from here counts may be missing, none may be made up.
+    /// Notes that the host began to fail: from here counts may be missing, none may be made up.
     pub(crate) fn doubt(&mut self) {
         self.doubted = true;
     }
 
-    /// The host is sound and every counter was written.
+    /// Notes that the host is sound and every counter was written.
     pub(crate) fn trust(&mut self) {
         self.doubted = false;
         self.worlds = self.worlds.iter().map(|w| World { unseen: 0, ..*w }).collect();
@@ -592,7 +592,7 @@ mod amd {
     /// And those beside it: USR, OS, INT, EN, GuestOnly, HostOnly.
     const BESIDE: u64 = 1 << 16 | 1 << 17 | 1 << 20 | 1 << 22 | 3 << 40;
 
-    /// The rule of one address, of a PMU with `counters`.
+    /// Returns the rule of one address, of a PMU with `counters`.
     pub(super) fn rule(kind: Amd, counters: u8, msr: u32) -> Rule {
         let counters = Line::from(counters);
         let all = (1 << counters) - 1;
@@ -614,7 +614,7 @@ mod amd {
         }
     }
 
-    /// The event by which a host counts: unit mask and select, its upper four bits above both.
+    /// Returns the event by which a host counts: unit mask and select, its upper four bits above both.
     pub(super) fn event(selector: u64) -> u64 {
         selector & 0xffff | (selector >> 32 & 0xf) << 16
     }
