@@ -22,5 +22,4 @@ pub mod record;
 pub mod spaces;
 pub mod stacks;
 pub mod symbols;
-mod sys;
 pub mod writer;
