@@ -160,9 +160,9 @@ mod tests {
     use std::fs::{self, File};
 
     use perf_data::attr::Event;
+    use perf_data::calls;
     use perf_data::feature::{Facts, HostFacts};
     use perf_data::record::{Record, Sample, Stamp};
-    use perf_data::stacks;
     use perf_data::writer::{Options, Output, Writer};
     use serde_json::Value;
 
