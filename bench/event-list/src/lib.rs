@@ -141,7 +141,7 @@ pub fn recording_names() -> impl Iterator<Item = &'static str> {
 
 /// Describes a tracepoint, with its cost.
 #[must_use]
-pub fn tracepoint(name: &str) -> RecordingEvent {
+pub fn recording_tracepoint(name: &str) -> RecordingEvent {
     of_host(name, "occurrences on the vCPU's thread", TRACEPOINT_TRIES)
 }
 
@@ -201,7 +201,7 @@ mod tests {
             assert!(event.name == RAW || event.name.parse::<Event>().is_ok(), "{event:?}");
             assert!(!event.about.is_empty() && (event.refused.is_none() || event.price.is_none()), "{event:?}");
         }
-        let missing = tracepoint("kvm:no_such_event");
+        let missing = recording_tracepoint("kvm:no_such_event");
         assert!(missing.refused.is_some() && missing.price.is_none());
     }
 }

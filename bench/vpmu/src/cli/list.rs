@@ -6,7 +6,7 @@ use clap::Args;
 use event_list::guest::{self, GuestEvent};
 use event_list::tracepoints::{Tracepoints, fits};
 use event_list::{
-    Backend, Price, RecordingEvent, backend_names, backends, recording_events, recording_names, tracepoint,
+    Backend, Price, RecordingEvent, backend_names, backends, recording_events, recording_names, recording_tracepoint,
 };
 use results::error::{Error, Exit, one_line};
 use results::table::fold::wrapped;
@@ -165,7 +165,7 @@ fn listed(sections: &[&String], words: &[&String], found: Tracepoints) -> Result
 
 fn tracepoint(name: String, priced: bool) -> RecordingEvent {
     if priced {
-        return tracepoint(&name);
+        return recording_tracepoint(&name);
     }
     RecordingEvent { name, about: String::new(), refused: None, price: None }
 }
