@@ -5,7 +5,7 @@ use std::time::Duration;
 use guest::abi::{LogEntry, PHASES, Report};
 use hdrhistogram::Histogram;
 
-pub use arch_pmu::exits::MsrExits;
+pub use arch_pmu::msr::MsrExits;
 pub use arch_pmu::pmi::PmiStats;
 pub use host_pmu::stats::HostSide;
 pub use host_pmu::stats::PhaseTally;

@@ -75,7 +75,7 @@ impl Guest {
         self.last = value;
     }
 
-    /// One entry with `burst`; whether it delivered a PMI.
+    /// Runs one entry with `burst`; returns whether it delivered a PMI.
     fn run(&mut self, burst: Burst, counting: bool) -> Result<bool, TestCaseError> {
         self.vpmu.enter();
         let pmi = self.vpmu.take_pmi();

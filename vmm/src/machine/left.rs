@@ -1,6 +1,6 @@
 //! Results of a vCPU, whatever its guest.
 
-use arch_pmu::exits::MsrExits;
+use arch_pmu::msr::MsrExits;
 use arch_pmu::pmi::PmiStats;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;

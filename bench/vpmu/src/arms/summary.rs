@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use arch_pmu::amd::{PERF_CTL0, PERF_LEGACY_CTL0};
-use arch_pmu::exits::MsrExits;
 use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0};
-use arch_pmu::msr::PmuMsr;
+use arch_pmu::msr::{MsrExits, PmuMsr};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use vmm::devices::board::Output;

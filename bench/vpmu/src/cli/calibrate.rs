@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
-use host_pmu::expiry::clock_expiry_ns;
+use host_pmu::open::clock_expiry_ns;
 use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};

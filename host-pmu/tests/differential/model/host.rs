@@ -92,13 +92,13 @@ pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
 const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
 
 impl ScriptedHost {
-    /// A host with events as `strategy` wants them, with records of overflows or without any. No event stops at its overflow.
+    /// Builds a host with events as `strategy` wants them, with records of overflows or without any. No event stops at its overflow.
     pub(crate) fn for_strategy(strategy: &Strategy, records: bool) -> Self {
         let (gate, goes_on) = (strategy.gate.then_some(false), strategy.pause == Pause::Virtual);
         Self(Rc::new(RefCell::new(State { records, goes_on, gate, ..State::default() })))
     }
 
-    /// A host with events that stop at an overflow if `strategy` says so.
+    /// Builds a host with events that stop at an overflow if `strategy` says so.
     pub(crate) fn one_shot(strategy: &Strategy) -> Self {
         let host = Self::for_strategy(strategy, true);
         host.0.borrow_mut().stops = strategy.overflow == OnOverflow::Stop;
@@ -112,7 +112,7 @@ impl ScriptedHost {
         host
     }
 
-    /// The part of `burst` until the first overflow: where events stop themselves, their signal ends the guest's run there.
+    /// Returns the part of `burst` until the first overflow: where events stop themselves, their signal ends the guest's run there.
     pub(crate) fn until_exit(&self, burst: Burst) -> Burst {
         let state = self.0.borrow();
         if !state.stops || state.gate == Some(false) {
@@ -127,7 +127,7 @@ impl ScriptedHost {
         Burst { part: first.unwrap_or((1, 1)), ..burst }
     }
 
-    /// The guest executes `burst`; whether any event signalled.
+    /// Counts a `burst` that the guest executes; returns whether any event signalled.
     pub(crate) fn run(&self, burst: Burst) -> bool {
         let mut signalled = false;
         let state = &mut *self.0.borrow_mut();
@@ -188,7 +188,7 @@ impl ScriptedHost {
         self.0.borrow_mut().failing = failing;
     }
 
-    /// Every pinned event that runs loses its counter.
+    /// Takes their counters from all events that run.
     pub(crate) fn lose(&self) {
         let mut state = self.0.borrow_mut();
         if state.gate != Some(false) {
@@ -347,12 +347,12 @@ impl Backend for ScriptedHost {
         self.0.borrow().goes_on
     }
 
-    /// It is wrong about that, half of the time.
+    /// Returns an answer that is wrong half of the time.
     fn counts_at_one_pace(&self) -> bool {
         self.0.borrow().opened.is_multiple_of(2)
     }
 
-    /// Some events show their counts, others must be read.
+    /// Returns the counts of some events; others must be read.
     fn peek(&mut self, event: &usize) -> Option<u64> {
         let goes_on = self.pauses_virtually();
         self.with(*event, |e| (goes_on && !e.lost && e.id % 2 == 1).then_some(e.total))
@@ -386,7 +386,7 @@ impl Backend for ScriptedHost {
         std::mem::take(&mut self.0.borrow_mut().sched_in)
     }
 
-    /// Every switch is a guest's halt here.
+    /// Takes every switch for a guest's halt.
     fn slept(&mut self) -> bool {
         self.sched_in()
     }

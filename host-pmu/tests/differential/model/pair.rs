@@ -133,7 +133,7 @@ impl Activity {
     }
 }
 
-/// The counters of `bits`.
+/// Lists the counters of `bits`.
 fn lines(bits: u64) -> impl Iterator<Item = Line> {
     (0..64).filter(move |line| bits >> line & 1 != 0)
 }
@@ -207,7 +207,7 @@ impl Pair {
         self.aimed()
     }
 
-    /// Each counter that counts has an event that signals at its overflow, and nothing else runs.
+    /// Checks that each counter that counts has an event that signals at its overflow, and nothing else runs.
     fn aimed(&mut self) -> Result<(), String> {
         // An event that goes on with its old period is aimed anew when its signal is taken.
         let goes_on = self.early && self.signal_held;
@@ -244,7 +244,7 @@ impl Pair {
                 spare.iter().position(|armed| *armed == wanted).map(|at| spare.remove(at)).is_some()
             })
         };
-        // Those that must be armed come first.
+        // Counters that must be armed come first.
         let all = self.model.lines().fold(0, |bits, line| bits | 1 << line);
         lines(all & !self.left_stopped).for_each(|line| {
             take(line);
@@ -273,7 +273,7 @@ impl Pair {
         Ok(())
     }
 
-    /// IN_TXCP never signals: with it an overflow may stay unseen.
+    /// Returns whether every event signals. IN_TXCP never does: with it an overflow may stay unseen.
     fn shape_signals(&self) -> bool {
         !self.shape.transactions
     }
@@ -284,7 +284,7 @@ impl Pair {
         self.model.doubt();
     }
 
-    /// The host is sound again: the PMU must come back by itself, then it is set up anew and exact again.
+    /// Makes the host sound again: the PMU must come back by itself, then it is set up anew and exact again.
     fn heal(&mut self) -> Result<(), String> {
         if !self.failing {
             return Ok(());
@@ -414,7 +414,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Every register once, and nothing left open afterwards.
+    /// Reads every register once, and checks that nothing is left open afterwards.
     pub(crate) fn finish(mut self) -> Result<Activity, String> {
         self.heal()?;
         self.kick();
