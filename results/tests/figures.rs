@@ -1,9 +1,10 @@
 //! Figures of the book: each stands in the pages as the tool prints it for a document in `results/baselines`.
 //!
 //! A page has them between two comments, `figure:` with the place and `end`. Places are `BASELINE/ARM/COLUMN` (a cell of the tables),
-//! `BASELINE/ARM/ARM` (the ratio of two arms), `BASELINE/run` (rounds and day), `BASELINE/terminal` and `BASELINE/table` (the tables as
+//! `BASELINE/ARM/ARM` (the ratio of two arms), `BASELINE/run` (rounds, day, load), `BASELINE/terminal` and `BASELINE/table` (the tables as
 //! text and as Markdown). `VPMU_WRITE_FIGURES=1 cargo test -p results --test figures` fills them in, and draws README's picture.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,19 +41,27 @@ fn cells(text: &str) -> Vec<Vec<&str>> {
     rows.map(|row| row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect()
 }
 
+/// Documents that were read, each with its tables.
+type Known = BTreeMap<String, (Document, String)>;
+
 /// Returns the figure at a place.
-fn figure(place: &str) -> Result<String, String> {
+fn figure(known: &mut Known, place: &str) -> Result<String, String> {
     let unknown = || format!("there is no figure {place}");
     let (baseline, wanted) = place.split_once('/').ok_or_else(unknown)?;
-    let document: Document = read::document(&file(baseline)).map_err(|error| error.to_string())?;
-    let text = table::text(&document, if wanted == "terminal" { 80 } else { 1000 });
+    if !known.contains_key(baseline) {
+        let document: Document = read::document(&file(baseline)).map_err(|error| error.to_string())?;
+        let text = table::text(&document, 80);
+        known.insert(baseline.to_owned(), (document, text));
+    }
+    let (document, text) = &known[baseline];
     let first = text.split("\nAll samples").next().unwrap_or_default();
     let work = &text[text.find(WORK).ok_or_else(unknown)?..];
     match wanted {
         "run" => {
             let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-            let day = write::utc(document.started_unix);
-            return Ok(format!("{rounds} rounds, {}-{}-{}", &day[..4], &day[4..6], &day[6..8]));
+            let busy = document.warnings.iter().any(|warning| warning.code == "load");
+            let host = if busy { "busy" } else { "otherwise idle" };
+            return Ok(format!("{rounds} rounds, {}, {host}", &write::utc(document.started_unix)[..10]));
         }
         "terminal" => {
             let end = work.rfind("\n─").ok_or_else(unknown)?;
@@ -67,7 +76,10 @@ fn figure(place: &str) -> Result<String, String> {
     let at = |column| rows[0].iter().position(|heading| heading.split(' ').next() == Some(column));
     if wanted == "table" {
         let columns: Vec<usize> = COLUMNS.iter().filter_map(|column| at(column)).collect();
-        let line = |row: &Vec<&str>| columns.iter().map(|at| format!("| {} ", row[*at])).collect::<String>() + "|\n";
+        let line = |row: &Vec<&str>| {
+            let cells: Vec<&str> = columns.iter().map(|at| row[*at]).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
         let rule = format!("|{}\n", "---|".repeat(columns.len()));
         return Ok(format!("\n\n{}{rule}{}\n", line(&rows[0]), rows[1..].iter().map(line).collect::<String>()));
     }
@@ -82,13 +94,13 @@ fn figure(place: &str) -> Result<String, String> {
 }
 
 /// Returns a page with every figure that it marks filled in.
-fn filled(page: &str) -> Result<String, String> {
+fn filled(known: &mut Known, page: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = page;
     while let Some((before, marked)) = rest.split_once(BEGIN) {
         let (place, old) = marked.split_once("-->").ok_or("a comment has no end")?;
         let (_, behind) = old.split_once(END).ok_or_else(|| format!("figure {place} has no end"))?;
-        out += &format!("{before}{BEGIN}{place}-->{}{END}", figure(place)?);
+        out.extend([before, BEGIN, place, "-->", &figure(known, place)?, END]);
         rest = behind;
     }
     Ok(out + rest)
@@ -96,11 +108,12 @@ fn filled(page: &str) -> Result<String, String> {
 
 #[test]
 fn pages_and_picture_are_those_of_the_documents() {
+    let mut known = Known::new();
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let pages = pages.chain([root().join("README.md")]).map(|path| {
         let old = fs::read_to_string(&path).unwrap();
-        let new = filled(&old).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        let new = filled(&mut known, &old).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         (path, old, new)
     });
     let record = read::record(&file(PICTURE.1)).unwrap();
@@ -121,14 +134,15 @@ fn pages_and_picture_are_those_of_the_documents() {
 
 #[test]
 fn a_wrong_figure_is_replaced_and_an_unknown_one_refused() {
+    let known = &mut Known::new();
     let page = |place: &str| format!("It takes {BEGIN}{place}-->0.1{END} µs.");
-    let right = filled(&page("development-host/floor/lost")).unwrap();
+    let right = filled(known, &page("development-host/floor/lost")).unwrap();
     assert_eq!(right, page("development-host/floor/lost").replace("0.1", "0"));
-    let ratio = figure("development-host/reuse/recreate").unwrap();
+    let ratio = figure(known, "development-host/reuse/recreate").unwrap();
     assert!(ratio.starts_with("0.") && ratio.ends_with(']'), "{ratio}");
-    assert_ne!(figure("development-host/recreate/opens"), figure("development-host/reuse/opens"));
+    assert_ne!(figure(known, "development-host/recreate/opens"), figure(known, "development-host/reuse/opens"));
     for place in ["development-host/reuse/colour", "development-host/none/opens", "none/reuse/opens", "run"] {
-        assert!(filled(&page(place)).is_err(), "{place}");
+        assert!(filled(known, &page(place)).is_err(), "{place}");
     }
-    assert!(filled("<!--figure:development-host/run-->").is_err());
+    assert!(filled(known, "<!--figure:development-host/run-->").is_err());
 }
