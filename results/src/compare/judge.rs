@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::row::{Question, Row, SideLevel, change, judge};
+use super::row::{Question, Row, SideLevel, judge};
 use super::sample::{Run, Sample, Sides};
 use super::spec::CompareSpec;
 use super::{change, sample, unlike, whole, within};
@@ -13,6 +13,7 @@ use crate::document::Record;
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
 use crate::stats::{cliffs_delta, median};
+use crate::table::layout::{self, dash};
 use crate::verdict::{Tally, Verdict};
 
 /// Begin of the note that both sides hold one run.
@@ -78,11 +79,7 @@ impl Comparison {
     /// The exit code.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        match self.exit {
-            0 => Exit::Done,
-            1 => Exit::Regression,
-            _ => Exit::Inconclusive,
-        }
+        Exit::from_code(self.exit)
     }
 
     /// All rows.
@@ -312,7 +309,8 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     // Rows that are not judged are open only if all arms changed together.
     let all = |row: &&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive && row.whole;
     let moved = comparison.rows().find(all).filter(|row| row.found.is_some() && row.few_runs());
-    let moved = moved.map(|row| format!("all arms moved by {} and were not judged", change(row)));
+    let shown = |row: &Row| row.change.map_or_else(dash, |share| layout::change(share, row.change_interval));
+    let moved = moved.map(|row| format!("all arms moved by {} and were not judged", shown(row)));
     let doubt = if missing { Some(one_sided.to_owned()) } else { moved };
     let (exit, verdict) = tally.conclude(doubt.as_deref());
     (exit.code(), verdict)

@@ -7,7 +7,6 @@ use super::sample::MIN_RUNS;
 use crate::metric;
 use crate::stats::holm;
 use crate::stats::interval::Interval;
-use crate::table::layout::{self, dash};
 use crate::verdict::{Limits, SURE, Verdict};
 
 /// Question of a row.
@@ -116,20 +115,6 @@ impl Row {
     pub(super) fn few_runs(&self) -> bool {
         [&self.base, &self.new].into_iter().flatten().any(|level| level.runs < MIN_RUNS)
     }
-}
-
-/// A relative change in per cent, signed.
-#[must_use]
-pub fn percent(share: f64) -> String {
-    format!("{} %", layout::signed(share * 100.0, 1))
-}
-
-pub(super) fn change(row: &Row) -> String {
-    let Some(change) = row.change else { return dash() };
-    let interval = row.change_interval.map_or_else(String::new, |Interval { low, high }| {
-        format!(" [{}, {}]", layout::signed(low * 100.0, 1), layout::signed(high * 100.0, 1))
-    });
-    percent(change) + &interval
 }
 
 /// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another.

@@ -1,9 +1,9 @@
 //! The rows that every format shows.
 
 use crate::statistics::{Analysis, Change, ChangeRow, Components, Kind, LevelRow, OddHost, Spread};
-use results::table::layout::{dash, p, percent, plural};
+use results::table::layout::{change, dash, p, percent, plural};
 
-use super::words::{change, level, over};
+use super::words::{level, over};
 
 /// A table of texts.
 pub(super) struct Cells {

@@ -21,6 +21,12 @@ fn cannot(file: &Path, error: &std::io::Error) -> Error {
     Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give -o another file")
 }
 
+/// Writes the cases of a report for `--junit`.
+pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
+    let Some(file) = file else { return Ok(()) };
+    write(file, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
+}
+
 /// Reads the documents of files and folders, in the order given.
 pub(super) fn records(sources: &[PathBuf]) -> Result<Vec<Record>, Error> {
     let mut records = Vec::new();

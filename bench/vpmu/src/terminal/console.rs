@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use results::error::{Error, Exit, one_line};
 use results::shown;
+use results::table::Report;
+use results::table::layout::columns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll as poll_fds};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -142,6 +144,37 @@ fn send(out: BorrowedFd<'_>, mut bytes: &[u8], interrupted: &AtomicBool) -> io::
 pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> {
     let json = serde_json::to_string_pretty(value).map_err(|error| internal("a value has no JSON", error))?;
     print(&(json + "\n"))
+}
+
+/// The form in which a command prints its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Tables for a terminal.
+    Text,
+    /// `--markdown`.
+    Markdown,
+    /// `--json`.
+    Json,
+}
+
+impl Form {
+    /// Returns the form that a command line asks for; the options exclude each other.
+    pub(crate) const fn of(json: bool, markdown: bool) -> Self {
+        match (json, markdown) {
+            (true, _) => Self::Json,
+            (false, true) => Self::Markdown,
+            (false, false) => Self::Text,
+        }
+    }
+}
+
+/// Prints a report for people, or the document behind it for programs.
+pub(crate) fn show<T: Serialize + ?Sized>(form: Form, report: &Report, document: &T) -> Result<(), Error> {
+    match form {
+        Form::Text => print(&report.text(columns())),
+        Form::Markdown => print(&report.markdown()),
+        Form::Json => print_json(document),
+    }
 }
 
 /// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
