@@ -2,7 +2,7 @@ use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 
 use super::measured;
 use super::run::{Simulated, is_simulated, reproduce};
-use super::show::{markdown, text};
+use super::show::report;
 use super::simulated::SEED;
 use crate::arms::rounds::mock;
 use results::document::Document;
@@ -35,13 +35,13 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
     assert_eq!(fixed.origin, Origin::Predicted);
     assert!(fixed.error.unwrap().abs() <= 0.1, "{fixed:?}");
 
-    let shown = markdown(&found);
+    let shown = report(&found).markdown();
     assert!(shown.contains("fitted (cost.open-more)") && !shown.contains("| measured"), "{shown}");
     assert_eq!(
         shown.lines().filter(|line| line.starts_with("| ") && is_simulated(&line[2..])).count(),
         found.rows.iter().filter(|row| is_simulated(&row.figure)).count()
     );
-    let shown = text(&found, 100);
+    let shown = report(&found).text(100);
     assert!(shown.contains("fitted (cost.open-more)") && !shown.contains('|') && !shown.contains("-0.0 %"), "{shown}");
     let wide = shown.lines().find(|line| line.chars().count() > 100);
     assert_eq!(wide, None, "{shown}");
@@ -140,7 +140,7 @@ fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
     let rows = found.rows.iter().filter(|row| row.figure.starts_with("perf-stat-setup.")).count();
     // Real, user and sys, before, after and their ratio, of two machines.
     assert_eq!(rows, 18);
-    let text = markdown(&found);
+    let text = report(&found).markdown();
     assert!(text.contains("8.607 s") && text.contains("an interrupt to another CPU"), "{text}");
 }
 
@@ -160,6 +160,6 @@ fn slow_downs_of_the_mediated_vpmu_have_one_fitted_number_and_say_so() {
         let filtered = simulated(&format!("{figure}.filter"), Number::After);
         assert!(after < filtered && filtered < before, "{figure}: {after} {filtered} {before}");
     }
-    let shown = text(&found, 200);
+    let shown = report(&found).text(200);
     assert!(shown.contains("33.62 %") && shown.contains("points") && shown.contains("not explained: "), "{shown}");
 }

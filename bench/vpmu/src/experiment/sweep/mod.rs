@@ -6,7 +6,6 @@
 
 mod axes;
 mod axis;
-pub mod front;
 pub mod grid;
 pub mod pareto;
 pub mod point;

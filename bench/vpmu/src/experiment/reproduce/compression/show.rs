@@ -1,9 +1,7 @@
-//! The table for a terminal and as Markdown.
+//! The findings as a report.
 
-use std::fmt::Write as _;
-
-use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, plural};
+use results::table::{Report, Table};
 
 use super::document::{Compression, Found, Mode, Quotient, Row};
 
@@ -70,33 +68,16 @@ fn lines(found: &Compression) -> Vec<String> {
     lines
 }
 
-/// Returns the table, for so many columns.
+/// Returns the findings as they are shown.
 #[must_use]
-pub fn text(found: &Compression, width: usize) -> String {
+pub fn report(found: &Compression) -> Report {
     let mut table = Table::new(COLUMNS).keys(2);
-    for row in &found.rows {
-        table.add_row(cells(row));
-    }
-    let mut out = table.text(width) + "\n\n";
-    for line in lines(found) {
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
-    }
-    out
-}
-
-/// Renders it as Markdown.
-#[must_use]
-pub fn markdown(found: &Compression) -> String {
-    let mut out = format!("| {} |\n{}|\n", COLUMNS.join(" | "), "|---".repeat(COLUMNS.len()));
-    for row in &found.rows {
-        let _ = writeln!(out, "| {} |", cells(row).join(" | "));
-    }
-    out.push('\n');
-    for line in lines(found) {
-        let _ = writeln!(out, "- {line}");
-    }
-    out
+    found.rows.iter().for_each(|row| table.add_row(cells(row)));
+    let mut report = Report::new("vpmu reproduce");
+    report.table(table);
+    report.gap();
+    report.notes(lines(found));
+    report
 }
 
 #[cfg(test)]
@@ -126,13 +107,13 @@ mod tests {
             seed: 1,
             rows: vec![row(perf)],
         };
-        let alone = markdown(&document(None, "not measured: perf does not start"));
+        let alone = report(&document(None, "not measured: perf does not start")).markdown();
         assert!(
             alone.contains("| 1 | serial | 1.04 | 8.427 | 1.250 | 1.500 | 6.000 | 3.00 | – | – | – | – |"),
             "{alone}"
         );
         assert!(alone.contains("same guest: not measured: perf does not start.") && !alone.contains("× perf's"));
-        let both = text(&document(Found::of(&[without], &[recorded]), "perf version 6.1"), 80);
+        let both = report(&document(Found::of(&[without], &[recorded]), "perf version 6.1")).text(80);
         assert!(both.contains("overhead 1.500 [1.250, 1.750]"), "{both}");
     }
 }
