@@ -1,5 +1,6 @@
 //! The result as a table for people.
 
+pub mod column;
 pub mod fold;
 mod latency;
 pub mod layout;
@@ -8,6 +9,6 @@ mod stat;
 mod summary;
 
 pub use fold::{Table, wrapped};
-pub use latency::{text, warnings};
+pub use latency::{report, warnings};
 pub use report::{Part, Report};
 pub use summary::{Against, against};

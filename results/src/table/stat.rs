@@ -1,120 +1,56 @@
 //! A guest's `perf stat` set-ups as tables.
 
-use std::fmt::Write;
-
-use super::fold::{Table, wrapped};
-use super::layout::{dash, name, ns, plural, ratio, time};
-use super::summary;
+use super::column::{self, Place};
+use super::layout::{dash, plural};
+use super::report::Report;
+use super::{latency, summary};
+use crate::document::Document;
 use crate::document::agreement::Agreement;
-use crate::document::{Arm, Document, PhaseResult, SET_UP, Summary};
 use crate::metric;
 
-/// Columns of the time for which the guest's `perf stat` waits: medians of a phase's calls together.
-const TIMES: [&str; 7] = ["arm", "set-up", "p99", "program", "enable", "read", "disable"];
-/// Columns of the cost per set-up, and of one call.
-const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "held max", "call", "call p99", "rotation"];
-
-const TIMES_LEGEND: [&str; 2] = [
-    "set-up, p99: median and 99th percentile of a whole set-up, program, enable, read and disable together",
-    "others: median of the phase's calls together",
-];
-const COST_LEGEND: [&str; 3] = [
-    "opens, perf ops, exits: host events opened, calls on them and MSR exits per set-up; held max: most events at once",
-    "call, call p99: enabling one event",
-    "rotation: median of a tick that rotates the events",
-];
-
-fn legend(lines: &[&str], width: usize) -> String {
-    lines.iter().map(|line| wrapped(line, width, "  ") + "\n").collect()
-}
-
-fn total<'a>(arm: &'a Arm, phase: &str) -> Option<&'a Summary> {
-    arm.metrics.get(&format!("phases/{phase}/total_ns"))
-}
-
-fn times_row(arm: &Arm) -> [String; 7] {
-    let p50 = |phase| total(arm, phase).map_or_else(dash, |s| time(s.p50 as f64));
-    let set_up = arm.metric(&metric::SET_UP);
-    [
-        name(arm),
-        set_up.map_or_else(dash, |s| time(s.p50 as f64)),
-        set_up.map_or_else(dash, |s| ns(s.p99)),
-        p50("program"),
-        p50("enable"),
-        p50("read"),
-        p50("disable"),
-    ]
-}
-
-fn cost_row(arm: &Arm) -> [String; 8] {
-    let set_up = arm.own.phases.get(SET_UP);
-    let per = |of: fn(&PhaseResult) -> u64| match set_up {
-        Some(phase) if phase.begun > 0 => ratio(of(phase) as f64 / phase.begun as f64),
-        _ => dash(),
-    };
-    let call = arm.metrics.get("phases/enable/call_ns");
-    [
-        name(arm),
-        per(|phase| phase.host_ops.get("open").copied().unwrap_or(0)),
-        per(|phase| phase.host_ops.values().sum()),
-        per(|phase| phase.msr_reads + phase.msr_writes),
-        arm.own.events_held.max.to_string(),
-        call.map_or_else(dash, |s| time(s.p50 as f64)),
-        call.map_or_else(dash, |s| ns(s.p99)),
-        total(arm, "rotate").map_or_else(dash, |s| time(s.p50 as f64)),
-    ]
-}
-
 /// Describes how well scaled counts agree, where they can.
-fn counts(document: &Document, width: usize) -> String {
+fn counts(document: &Document, report: &mut Report) {
     let found = Agreement::of(document);
     let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
-    let mut out = String::new();
     if found.between_arms.is_some() {
         let mut line =
             format!("scaled counts: an event's differ by {} at most between arms", percent(found.between_arms));
         if found.between_events.is_some() {
-            let _ =
-                write!(line, ", events that count the same by {} at most within one", percent(found.between_events));
+            line += &format!(", events that count the same by {} at most within one", percent(found.between_events));
         }
-        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
+        report.note(line);
     }
     let never = found.never_counted;
     if never > 0 {
-        let _ = writeln!(out, "{} never had a counter: raise --window", plural(never, "event"));
+        report.line(format!("{} never had a counter: raise --window", plural(never, "event")));
     }
-    out
 }
 
-/// Returns the tables, and how the counts agree.
-pub(super) fn text(document: &Document, width: usize) -> String {
+/// Adds the tables, and how the counts agree.
+pub(super) fn report(document: &Document, report: &mut Report) {
     let parameters = &document.parameters;
-    let (mut times, mut costs, mut absent) = (Table::new(TIMES), Table::new(COST), String::new());
-    for arm in &document.arms {
-        if let Some(why) = &arm.not_available {
-            // Writing to a String cannot fail, here and below.
-            let line = format!("{}: not available because {why}", arm.name);
-            let _ = writeln!(absent, "{}", wrapped(&line, width, "  "));
-            continue;
-        }
-        times.add_row(times_row(arm));
-        costs.add_row(cost_row(arm));
-    }
-    let mut out = String::new();
     let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
-    let _ = writeln!(out, "perf stat in the guest, {}", parameters.workload);
+    report.line(format!("perf stat in the guest, {}", parameters.workload));
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
-    let _ = writeln!(out, "enabled {how}, {} vCPU{cpu}", parameters.vcpus);
-    out.push_str(&summary::text(document, &metric::SET_UP, width));
-    let _ = writeln!(out, "\nAll set-ups of all rounds together");
-    let _ = writeln!(out, "{}\n{}", times.text(width), legend(&TIMES_LEGEND, width));
-    let _ = writeln!(out, "Host work\n{}\n{}", costs.text(width), legend(&COST_LEGEND, width));
-    out + &absent + &counts(document, width)
+    report.line(format!("enabled {how}, {} vCPU{cpu}", parameters.vcpus));
+    summary::report(document, &metric::SET_UP, report);
+    let arms = latency::figures(document, &metric::SET_UP);
+    report.gap();
+    report.heading("All set-ups of all rounds together");
+    column::table(report, Place::SetUp, &arms);
+    report.notes(column::legend(Place::SetUp));
+    report.gap();
+    report.heading("Host work");
+    column::table(report, Place::SetUpWork, &arms);
+    report.notes(column::legend(Place::SetUpWork));
+    report.gap();
+    latency::absent(document, report);
+    counts(document, report);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::text;
+    use super::super::report;
     use crate::document::{
         Column, Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Summary, latency_histogram,
     };
@@ -156,7 +92,7 @@ mod tests {
 
     #[test]
     fn phases_and_costs_stand_in_their_columns_and_fit_60() {
-        let text = text(&document(), 60);
+        let text = report(&document()).text(60);
         let rows: Vec<_> = text.lines().filter(|line| line.starts_with("reuse")).collect();
         let columns: Vec<Vec<&str>> = rows.iter().map(|row| row.split_whitespace().collect()).collect();
         let found =
@@ -173,7 +109,7 @@ mod tests {
 
     #[test]
     fn how_well_counts_agree_is_said() {
-        let text = text(&document(), 60);
+        let text = report(&document()).text(60);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("an event's differ by 0.0 % at most between arms"), "{text}");
         assert!(text.contains("by 10.0 % at most within one"), "{text}");

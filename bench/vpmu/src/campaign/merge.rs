@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use results::error::Error;
 use results::write::replace;
 
-use crate::experiment::sweep::show;
 use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::StoredResult;
+use crate::experiment::sweep::show;
 use crate::experiment::sweep::store::{FILE, Found};
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::{Campaign, Folder};

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use results::error::{Error, Exit};
 
-
 use crate::experiment::sweep::grid::{Grid, Seeds};
 use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::GridPoint;
