@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::crew::{Set, Worked, over, together};
-use crate::job::Job;
+use super::{Set, Worked, over, together};
+use crate::child::Job;
 
 /// Disks behind each adapter.
 pub const DISKS: usize = 3;
