@@ -19,7 +19,7 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::record::guests;
 use crate::inspect::record::layout::As;
 use crate::inspect::record::spec::RecordSpec;
-use crate::inspect::sampled::guest::{GuestSpec, PayloadSpec};
+use crate::inspect::sampled::{GuestSpec, PayloadSpec};
 use crate::setting::parse::{bytes_in, duration_in, number_in};
 use crate::setting::workload::Workload;
 
