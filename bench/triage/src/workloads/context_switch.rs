@@ -3,7 +3,7 @@
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
 use std::sync::Mutex;
 
-use super::{Set, Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::child::Job;
 
 /// Ends of a thread's pipes: the one it writes to and the one it reads from.

@@ -1,6 +1,6 @@
 //! Threads that map pages, touch each and unmap them: in one address space, or each in a process of its own.
 
-use super::{Set, Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::child::{Child, Job};
 use crate::sys::Pages;
 

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use super::{Set, Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::child::Job;
 use crate::sys;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Set, Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::child::Job;
 
 /// Disks behind each adapter.

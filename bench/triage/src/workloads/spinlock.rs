@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Set, Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::child::Job;
 
 /// Sections between two looks at the clock.
