@@ -12,7 +12,7 @@ use crate::terminal::console::complain;
 /// # Errors
 /// Exit 2: it is one.
 pub fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
-    if linux.machine.nested {
+    if linux.nested {
         return Err(Error::usage(
             "cannot sample a guest with --nested",
             "while a guest of its own runs, the registers are that one's",

@@ -40,23 +40,25 @@ impl ReadyPayload {
                 "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
             );
         }
-        let common = &payload.experiment.common;
-        if let BackendChoice::Sim(_) = common.backend {
+        if let BackendChoice::Sim(_) = payload.counters.backend {
             return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
         }
-        let chosen = choose(&common.backend, &ThisHost)?;
+        let chosen = choose(&payload.counters.backend, &ThisHost)?;
         let fs_of_host = HostFs::default();
         let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
-        let plan = payload.experiment.plan(&chosen, usable.as_deref())?;
+        let plan = payload.plan(&chosen, usable.as_deref())?;
         let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
             CounterSource::Floor
         } else {
-            CounterSource::Events { backend: chosen.backend.clone(), strategy: resolve_one(&payload.strategy)? }
+            CounterSource::Events {
+                backend: chosen.backend.clone(),
+                strategy: resolve_one(&payload.counters.strategy)?,
+            }
         };
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-        limits::ensure(common.vcpus)?;
+        limits::ensure(payload.vcpus)?;
         sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-        Ok(Self { host, plan, behind, vcpus: common.vcpus })
+        Ok(Self { host, plan, behind, vcpus: payload.vcpus })
     }
 
     /// Runs it, and says on stderr what it did unless `quiet`.
@@ -65,7 +67,8 @@ impl ReadyPayload {
     /// It could not begin.
     pub fn run(self, sampling: Arc<Sampling>, quiet: bool) -> Result<Ran, Error> {
         let first = Moment::now();
-        let outcome = launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.samples, sampling)?;
+        let outcome =
+            launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling)?;
         let last = Moment::now();
         let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.pmi.nmis).sum();
         if !quiet {
