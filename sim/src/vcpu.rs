@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use arch_pmu::exits::{MsrExits, MsrStats};
+use arch_pmu::msr::{MsrExits, MsrStats};
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met, PmiStats};
 use arch_pmu::{Vpmu, VpmuStats};
 use guest::abi::PHASES;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use guest::abi::{LogEntry, PHASES, Report};
 use hdrhistogram::Histogram;
 
-pub use arch_pmu::exits::MsrExits;
+pub use arch_pmu::msr::MsrExits;
 pub use arch_pmu::pmi::PmiStats;
 pub use host_pmu::stats::HostSide;
 pub use host_pmu::stats::PhaseTally;
@@ -43,7 +43,7 @@ pub enum End {
     UnassignedAccess {
         /// Guest-physical address.
         address: u64,
-        /// Whether it was a write.
+        /// It was a write.
         write: bool,
     },
     /// KVM could not go on: its suberror and the instruction bytes it gave.
@@ -71,7 +71,7 @@ pub enum End {
 }
 
 impl End {
-    /// Whether what was measured is whole.
+    /// Returns whether the measurement is whole.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         matches!(self, Self::Done)
@@ -112,7 +112,7 @@ impl std::fmt::Display for End {
     }
 }
 
-/// How the guest's TSC maps to the host's.
+/// Map of the guest's TSC to the host's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TscMap {
     /// The vCPU's TSC frequency.
@@ -146,7 +146,7 @@ pub struct VcpuOutcome {
     pub host: HostSide,
     /// Sum of host events held at each tail tick: the last one is what lazy release left.
     pub held_at_tail_tick: Vec<u64>,
-    /// What the phases of its set-ups took, by `PHASE_*`; all in the first if it made none.
+    /// Times of the phases of its set-ups, by `PHASE_*`; all in the first if it made none.
     pub phases: [PhaseTally; PHASES],
     /// Time of the throughput probe on its CPU before this turn; `None` if there was none.
     pub probe_ns: Option<u64>,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use crate::record::Mode;
+use crate::record::{CONTEXTS, Mode};
 
 /// More than a bound that is not the format's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -35,7 +35,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The number of a function below its caller.
+    /// Numbers a function below its caller.
     pub fn below(&mut self, caller: Option<u32>, place: Place) -> u32 {
         let key = (caller.unwrap_or(NOBODY), place);
         *self.known.entry(key).or_insert_with(|| {
@@ -44,7 +44,7 @@ impl Calls {
         })
     }
 
-    /// The caller of a function, and the function.
+    /// Returns the caller of a function, and the function.
     #[must_use]
     pub fn get(&self, number: u32) -> (Option<u32>, Place) {
         let (caller, place) = self.nodes[number as usize];
@@ -57,10 +57,10 @@ impl Calls {
         self.nodes.len() as u64 * OF_NODE
     }
 
-    /// The tree by names alone, with how many of `samples` are in each function.
+    /// Returns the tree by names alone, with how many of `samples` are in each function.
     #[must_use]
     pub fn tree(&self, names: &[String], samples: impl Iterator<Item = u32>) -> Tree {
-        // The same function in two modes is one.
+        // A function in two modes is one node.
         let (mut merged, mut of) = (Self::default(), Vec::with_capacity(self.nodes.len()));
         for &(caller, place) in &self.nodes {
             let caller = of.get(caller as usize).copied();
@@ -120,7 +120,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The number of its caller in the tree.
+    /// Returns the number of its caller in the tree.
     #[must_use]
     pub fn caller(&self) -> Option<u32> {
         Some(self.caller).filter(|&caller| caller != NOBODY)
@@ -137,7 +137,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// As FlameGraph, inferno and speedscope read stacks: a line for each, frames apart by semicolons.
+    /// Formats the stacks as FlameGraph, inferno and speedscope read them: a line for each, frames apart by semicolons.
     ///
     /// # Errors
     /// The text would have more bytes than `most`.
@@ -165,6 +165,56 @@ impl Tree {
     }
 }
 
+// The frames of samples, from the outermost to the innermost.
+
+/// Name of the frame outside of which a call chain could not be followed.
+pub const BROKEN: &str = "[broken]";
+
+/// Name of the frame outside of which a call chain has more frames than are read.
+pub const CUT: &str = "[cut]";
+
+/// The entry at the outer end of a call chain that could not be followed to its end. No code lies there, and perf shows it as unknown.
+pub const BROKEN_END: u64 = 0;
+
+/// A frame of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// An address within the function, and its mode. Of a return address it is that of the call.
+    At(Mode, u64),
+    /// Outside of it the chain could not be followed.
+    Broken,
+    /// Outside of it the chain has more frames than are read.
+    Cut,
+}
+
+/// Returns the frames of a sample, its root first: by `misc` and instruction pointer of its record, and its call chain, which may be the inner part of
+/// a longer one.
+#[must_use]
+pub fn frames_of(misc: u16, ip: u64, chain: &[u64], cut: bool) -> Vec<Frame> {
+    let mut mode = Mode::of(misc);
+    let mut frames = Vec::new();
+    for &entry in chain {
+        if entry >= CONTEXTS {
+            let modes = [Mode::Kernel, Mode::User, Mode::GuestKernel, Mode::GuestUser];
+            mode = modes.into_iter().find(|mode| mode.context() == entry).unwrap_or(mode);
+            continue;
+        }
+        frames.push(match entry {
+            BROKEN_END => Frame::Broken,
+            // A return address is behind the call, maybe behind its function.
+            entry => Frame::At(mode, if frames.is_empty() { entry } else { entry - 1 }),
+        });
+    }
+    if frames.is_empty() {
+        frames.push(Frame::At(mode, ip));
+    }
+    if cut {
+        frames.push(Frame::Cut);
+    }
+    frames.reverse();
+    frames
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,7 +223,7 @@ mod tests {
         all.iter().map(|&name| name.to_owned()).collect()
     }
 
-    /// The number of a stack, the root first.
+    /// Numbers a stack, the root first.
     fn stack(calls: &mut Calls, frames: &[(u32, Option<Mode>)]) -> u32 {
         let below = |caller, &(name, mode): &_| Some(calls.below(caller, Place { mode, name }));
         frames.iter().fold(None, below).unwrap()
@@ -208,5 +258,16 @@ mod tests {
         let work = move || calls.tree(&names, deepest.into_iter()).folded(&names, 1 << 20);
         let text = thread.spawn(work).unwrap().join().unwrap().unwrap();
         assert_eq!(text, format!("{} 1\n", vec!["f"; 100_000].join(";")));
+    }
+
+    #[test]
+    fn a_chain_begins_at_its_root() {
+        let chain = vec![Mode::GuestKernel.context(), 10, 21, Mode::GuestUser.context(), 31, BROKEN_END];
+        let [kernel, user] = [Mode::GuestKernel, Mode::GuestUser].map(|mode| move |at| Frame::At(mode, at));
+        let expected = [Frame::Broken, user(30), kernel(20), kernel(10)];
+        assert_eq!(frames_of(4, 10, &chain, false), expected);
+        let cut = frames_of(4, 10, &chain, true);
+        assert_eq!((cut[0], &cut[1..]), (Frame::Cut, &expected[..]));
+        assert_eq!(frames_of(2, 9, &[], false), [Frame::At(Mode::User, 9)], "without a chain the instruction pointer");
     }
 }

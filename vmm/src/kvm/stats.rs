@@ -1,6 +1,6 @@
 //! The vCPU loop's own accounts.
 
-use arch_pmu::exits::{MsrExits, MsrStats};
+use arch_pmu::msr::{MsrExits, MsrStats};
 use arch_pmu::pmi::PmiStats;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;

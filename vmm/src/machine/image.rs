@@ -63,7 +63,7 @@ pub struct ImagePlan {
     pub rdpmc: Rdpmc,
 }
 
-/// What one vCPU of an image leaves.
+/// Results of one vCPU of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageLeft {
     /// Accesses to absent ports and memory.
@@ -79,7 +79,7 @@ pub struct ImageOutcome {
     pub vcpus: Vec<VcpuRun<ImageLeft>>,
     /// RDPMCs that were rewritten.
     pub rewritten: usize,
-    /// Whether the VMM checked addresses written to MSRs, since the host's processor is emulated without that check.
+    /// The VMM checked addresses written to MSRs, since the host's processor is emulated without that check.
     pub checked_addresses: bool,
     /// The state of the serial output.
     pub output: Output,
@@ -96,7 +96,7 @@ pub fn run(
     host: &Host,
     image: &[u8],
     plan: &ImagePlan,
-    // Of one type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
+    // One type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
     out: &mut (dyn Write + Send),
     interrupted: &AtomicBool,
 ) -> Result<ImageOutcome, MachineError> {

@@ -1,6 +1,6 @@
-//! What a vCPU leaves, whatever its guest.
+//! Results of a vCPU, whatever its guest.
 
-use arch_pmu::exits::MsrExits;
+use arch_pmu::msr::MsrExits;
 use arch_pmu::pmi::PmiStats;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
@@ -10,7 +10,7 @@ use crate::kvm::HeldBack;
 use crate::kvm::stats::Account;
 use crate::outcome::End;
 
-/// What single-stepping counted.
+/// Counts of the single-stepper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     /// Instructions that retired while a counter ran.
@@ -24,7 +24,7 @@ pub struct Steps {
 pub struct VcpuRun<L> {
     /// Why it ended.
     pub end: End,
-    /// What only this kind of guest leaves.
+    /// Results of this kind of guest alone.
     pub left: L,
     /// Host TSC at which each NMI's overflow was seen, in the order of delivery.
     pub deliveries: Vec<u64>,
@@ -51,7 +51,7 @@ pub struct VcpuRun<L> {
 }
 
 impl<L> VcpuRun<L> {
-    /// Of this account.
+    /// Builds the results from an account.
     pub(super) fn new(end: End, left: L, account: Account, steps: Option<Steps>, probe_ns: Option<u64>) -> Self {
         let Account { rdpmcs, rdpmcs_elsewhere, pmi, msr_exits, deliveries, exit_path_ns, host, phases, held_back } =
             account;

@@ -49,7 +49,7 @@ pub fn run(
     run_in_turns(host, image, plan, None, interrupted)
 }
 
-/// The same; with `turns`, the guest takes its samples in turns, and the outcome is what it left after the last one.
+/// Runs it as `run` does; with `turns`, the guest takes its samples in turns, and the outcome is that of the last one.
 pub(super) fn run_in_turns(
     host: &Host,
     image: &[u8],
@@ -107,7 +107,7 @@ pub fn run_conformance(
     Ok(ConformanceOutcome { end, report })
 }
 
-/// What a payload's vCPU leaves.
+/// Results of a payload's vCPU.
 #[derive(Debug)]
 struct PayloadLeft {
     booted: Option<Instant>,

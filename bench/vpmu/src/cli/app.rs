@@ -228,7 +228,7 @@ where
     }
 }
 
-/// `vpmu help [COMMAND ...]` as `vpmu [COMMAND ...] --help`.
+/// Turns `vpmu help [COMMAND ...]` into `vpmu [COMMAND ...] --help`.
 fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_some_and(|word| word == "help") {
         args.remove(1);

@@ -45,7 +45,7 @@ pub struct GuestStatArgs {
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
 
@@ -54,7 +54,7 @@ pub struct GuestStatArgs {
     pub baseline: BaselineOptions,
 }
 
-/// How long these options take about; `None`: unknown.
+/// Estimates the time that these options take; `None`: unknown.
 pub(super) fn estimate(args: &GuestStatArgs) -> Option<Duration> {
     if args.linux.guest == GuestKind::Linux {
         return None;

@@ -68,7 +68,7 @@ pub struct NmiLatencyArgs {
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
     /// The result as a baseline.
@@ -85,7 +85,7 @@ pub struct SimArgs {
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub spec: NmiLatencySpec,
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
     /// The result as a baseline.
@@ -93,7 +93,7 @@ pub struct SimArgs {
     pub baseline: BaselineOptions,
 }
 
-/// How long these options take about, if events cost what they cost on the development host.
+/// Estimates the time that these options take, at the costs of the development host.
 pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     // A boot of Linux takes two seconds or twenty.
     if args.linux.guest == GuestKind::Linux {
@@ -102,7 +102,7 @@ pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     estimated(&args.host.backend, |chosen| args.spec.plan(&args.host, chosen, None))
 }
 
-/// How long a plan for this host takes about; `None`: unknown, as of a simulation.
+/// Estimates the time that a plan takes on this host; `None`: unknown, as for a simulation.
 pub(super) fn estimated(backend: &BackendChoice, plan: impl Fn(&Chosen) -> Result<Plan, Error>) -> Option<Duration> {
     let key = match backend {
         BackendChoice::Key(key) => key.clone(),
@@ -138,7 +138,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit,
     measure(&wanted, &plan, invocation)
 }
 
-/// Other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
+/// Sets other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
 pub(super) fn with_defaults(command: Command) -> Command {
     other_defaults(
         command,

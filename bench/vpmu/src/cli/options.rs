@@ -23,7 +23,7 @@ pub struct SeriesOptions {
     pub metric: Vec<String>,
 }
 
-/// Where an experiment's result goes.
+/// Place and form of an experiment's result.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
 pub struct ResultOptions {

@@ -20,7 +20,7 @@ Examples:
   # a distribution's kernel, its chains by ORC
   vpmu record -g -- linux vmlinuz --run 'sleep 5'
   perf report --kallsyms perf.data.kallsyms
-  # compressed by two threads, written by io_uring
+  # compressed by two threads, written by another
   vpmu record -z3 --compress-threads 2 --aio=4 -- payload
   # where the guest's own profiler would stand
   vpmu record --at-pmi -g -- run kernel.elf
@@ -45,7 +45,7 @@ pub(super) fn run(spec: &mut RecordSpec, invocation: Invocation) -> Result<Exit,
 /// The names of guests on a command line.
 pub(super) const GUESTS: [&str; 3] = ["payload", "run", "linux"];
 
-/// perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
+/// Accepts perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
 pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
     let of = |name: &str| args.get(1).is_some_and(|command| command == name);
     let record = of("record");
@@ -74,7 +74,7 @@ pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use host_pmu::sampler::Rate;
-    use perf_data::writer::{Aio, Options};
+    use perf_data::writer::Options;
     use vmm::sample::Event;
 
     use super::super::app::{Command, Parsed, parse};
@@ -99,9 +99,8 @@ mod tests {
         assert_eq!((level(&["-z5", "payload"]), level(&["-z=3", "--", "payload"]), level(&["payload"])), (5, 3, 0));
         let writing = |args: &[&str]| record(args).unwrap().writing();
         let ways = writing(&["-z3", "--compress-threads", "4", "--mmap-flush", "64K", "--aio", "payload"]);
-        let aio = |writes| Some(Aio { writes, ring: true });
-        assert_eq!(ways, Options { level: 3, threads: 4, least: Some(64 << 10), aio: aio(1) });
-        assert_eq!((writing(&["--aio=4", "payload"]).aio, writing(&["payload"]).aio), (aio(4), None));
+        assert_eq!(ways, Options { level: 3, threads: 4, least: Some(64 << 10), aio: Some(1) });
+        assert_eq!((writing(&["--aio=4", "payload"]).aio, writing(&["payload"]).aio), (Some(4), None));
         let args =
             record(&["-e", "cpu-clock,kvm:kvm_exit", "-c", "100", "linux", "vmlinuz", "--run", "ls -z9"]).unwrap();
         assert_eq!((args.sampling.event.len(), args.sampling.rate()), (2, Rate::Period(100)));

@@ -29,7 +29,7 @@ pub(super) fn run(args: &RunSpec) -> Result<Exit, Error> {
     run::run(args, &chosen.backend)
 }
 
-/// QEMU's spelling of what comes with an image, `-append` and `-initrd`, after `run`.
+/// Accepts QEMU's spelling of what comes with an image, `-append` and `-initrd`, after `run`.
 pub(super) fn as_qemu_spells(args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_none_or(|command| command != "run") {
         return args;

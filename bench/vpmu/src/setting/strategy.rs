@@ -49,7 +49,7 @@ impl std::str::FromStr for StrategyChoice {
     }
 }
 
-/// Whether a name is fit for file-format tags and table cells.
+/// Returns whether a name is fit for file-format tags and table cells.
 fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
@@ -198,6 +198,11 @@ mod tests {
 
     fn resolved(list: &str) -> Result<Vec<StrategyParameter>, Error> {
         resolve(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn every_preset_has_a_colour_of_its_own_in_plots() {
+        assert_eq!(PRESETS, results::plot::PRESETS);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::arms::arm::runner::ArmRunner;
 use crate::arms::rounds::plan::Plan;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
 
-/// What guests of an experiment do.
+/// Job of the guests of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `perf record` of the plan's events.
@@ -31,7 +31,7 @@ pub struct LinuxJob {
     pub kernel: PathBuf,
     /// The guest.
     pub guest: LinuxGuestOptions,
-    /// What it does.
+    /// Job of the guest.
     pub kind: Kind,
 }
 

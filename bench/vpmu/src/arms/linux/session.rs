@@ -43,7 +43,7 @@ pub trait Shell {
     fn get(&mut self, path: &str) -> Result<String, String>;
 }
 
-/// What a turn left in the guest.
+/// Results of a turn in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recorded {
     pub(super) trace: Trace,

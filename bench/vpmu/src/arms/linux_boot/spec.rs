@@ -114,7 +114,7 @@ pub struct LinuxSpec {
     #[arg(long, value_name = "NS", value_parser = number_in(0..=1_000_000))]
     pub msr_cost: Option<u64>,
 
-    /// What is behind its counters.
+    /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
 
@@ -133,13 +133,13 @@ pub struct LinuxSpec {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Where the kernel's lists of its code go.
+    /// Files for the kernel's lists of its code.
     #[arg(skip)]
     pub symbols: Option<Symbols>,
     /// Samples of the guest, if it is recorded.
     #[arg(skip)]
     pub sampling: Option<Arc<Sampling>>,
-    /// Where the guest's own output goes, if not to this program's.
+    /// Destination of the guest's own output, if not this program's.
     #[arg(skip)]
     pub diverted: Option<Diverted>,
 }

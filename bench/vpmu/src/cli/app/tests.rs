@@ -122,7 +122,7 @@ fn help_fits_narrow_terminals_and_teaches_by_example() {
     }
 }
 
-/// What is broken by hand is measured as it is written: shown, it is wrapped to any width.
+/// Examples are broken by hand, so they are measured as written: the help wraps its text to any width.
 #[test]
 fn examples_of_help_are_at_most_72_columns_as_written() {
     for text in definition().get_subcommands().filter_map(after_help).chain(after_help(&definition())) {

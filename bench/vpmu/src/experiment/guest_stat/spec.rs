@@ -50,7 +50,7 @@ const NAMED: [&str; 10] = [
     "L1-dcache-load-misses",
 ];
 
-/// How a set-up enables its events.
+/// Order in which a set-up enables its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Enable {
     /// Each event by a call of its own, as `perf stat -a`: the counters are re-scheduled each time

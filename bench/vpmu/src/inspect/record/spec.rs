@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use perf_data::writer::{Aio, MOST_OF_CHUNK, Options};
+use perf_data::writer::{MOST_OF_CHUNK, Options};
 use results::error::Error;
 use results::write::Target;
 use vmm::sample::Event;
@@ -54,7 +54,7 @@ pub struct RecordSpec {
 
     /// Write asynchronously, with up to N writes on their way; --aio is 1
     ///
-    /// By io_uring if the kernel allows it, else by a thread; the summary says which. Only for a file.
+    /// A thread writes. Only for a file.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = number_in(1..=64))]
     pub aio: Option<u64>,
@@ -95,7 +95,7 @@ impl RecordSpec {
             level: self.compression_level.unwrap_or(0) as u32,
             threads: self.compress_threads as usize,
             least: self.mmap_flush.map(|bytes| bytes as usize),
-            aio: self.aio.map(|writes| Aio { writes: writes as usize, ring: true }),
+            aio: self.aio.map(|writes| writes as usize),
         }
     }
 

@@ -1,9 +1,8 @@
-//! What a recording says at its end.
+//! Report of a recording at its end.
 
 use std::path::Path;
 
 use linux_guest::loaded::MOST_MODULES;
-use perf_data::writer::Streaming;
 use results::error::{Error, Exit};
 use vmm::sample::Event;
 
@@ -40,7 +39,7 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         } else {
             String::new()
         },
-        streaming(&recorded.file.streaming)
+        spec.aio.map_or_else(String::new, |writes| format!(", written by a thread, {writes} ahead of it"))
     )];
     if counts.at_exit > 0 {
         lines.push(format!(
@@ -88,19 +87,6 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         );
     }
     (lines, warnings)
-}
-
-/// How a file was written, if not serially.
-fn streaming(how: &Streaming) -> String {
-    match how {
-        Streaming::Serial => String::new(),
-        Streaming::Ring(writes) => format!(", written by io_uring, {writes} at once"),
-        Streaming::Thread { writes, why } => {
-            let why =
-                why.as_ref().map_or_else(String::new, |why| format!(" since the kernel allows no io_uring: {why}"));
-            format!(", written by a thread, {writes} ahead of it{why}")
-        }
-    }
 }
 
 fn warnings(recorded: &Recorded) -> Vec<String> {
@@ -158,7 +144,7 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
     warnings
 }
 
-/// How the command ends where nothing failed: with the guest's own end.
+/// Returns the exit code where nothing failed: the guest's own.
 #[must_use]
 pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
     match guest {
@@ -278,16 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn the_way_of_writing_is_said_with_the_reason() {
-        let of = |streaming| {
-            let mut recorded = recorded(Counts::default(), None);
-            recorded.file.streaming = streaming;
-            lines(&recorded, &spec("cpu-clock"), 1).0.remove(0)
+    fn the_first_line_names_the_thread_that_writes() {
+        let first = |aio| {
+            let spec = RecordSpec { aio, ..spec("cpu-clock") };
+            lines(&recorded(Counts::default(), None), &spec, 1).0.remove(0)
         };
-        assert!(of(Streaming::Serial).ends_with("at level 1"));
-        assert!(of(Streaming::Ring(4)).ends_with("written by io_uring, 4 at once"));
-        let thread = Streaming::Thread { writes: 2, why: Some("not permitted".to_owned()) };
-        assert!(of(thread).ends_with("a thread, 2 ahead of it since the kernel allows no io_uring: not permitted"));
+        assert!(first(None).ends_with("at level 1"));
+        assert!(first(Some(2)).ends_with("at level 1, written by a thread, 2 ahead of it"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub struct RunSpec {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
     pub vcpus: u64,
 
-    /// What is behind its counters.
+    /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
 
@@ -86,7 +86,7 @@ pub struct RunSpec {
     /// Samples of the guest, if it is recorded.
     #[arg(skip)]
     pub sampling: Option<Arc<Sampling>>,
-    /// Where the guest's own output goes, if not to this program's.
+    /// Destination of the guest's own output, if not this program's.
     #[arg(skip)]
     pub diverted: Option<Diverted>,
 }

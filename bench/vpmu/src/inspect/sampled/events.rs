@@ -14,7 +14,7 @@ const SHORTEST_NS: u64 = 10_000;
 /// PERF_TYPE_RAW, of events that no perf has a type for. `perf script` shows no address of a dummy event.
 const RAW: u32 = 4;
 
-/// By what, and how often, a guest is sampled.
+/// Event and rate by which a guest is sampled.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct SamplingOptions {
     /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit, exit, pmi ... (`vpmu list`)
@@ -141,7 +141,7 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
     sampling.events.iter().enumerate().map(event).collect()
 }
 
-/// What to do about an event that this host does not have.
+/// Tells how to get an event that this host does not have.
 fn remedy(event: &SampledEvent) -> String {
     let (found, name) = (Tracepoints::of_this_host(), event.to_string());
     // One that is there has another fault.

@@ -47,7 +47,7 @@ pub struct PayloadSpec {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
     pub vcpus: u64,
 
-    /// What is behind its counters.
+    /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
 

@@ -1,0 +1,522 @@
+//! Pauses of counters without a host call for each event: behind a gate, or virtually.
+//!
+//! Behind a **gate** all events of a vCPU are one group, and the guest's GLOBAL_CTRL becomes one host call, whatever the number of
+//! counters. The first pause shuts the gate and reads every count; an event that runs again before the next entry needs no call of its
+//! own, except for a new period. The gate opens once, before the entry, if any counter runs.
+//!
+//! In a **virtual pause** the event of a counter that goes off runs on, and its counts until the counter is on again are subtracted. A
+//! guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and the
+//! difference is subtracted. That moves the overflow of the counter away from the event's own signal by as much, so the signal comes early:
+//! the event is aimed anew then, or at once if it would come much too early. No count is lost and none made up, however late or early a
+//! signal is. Such a pause ends with a real one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or
+//! when the event signals while its counter is off.
+
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
+
+use super::held::{ExpiryRoom, HeldEvent};
+use super::state::{EventState, Transition};
+use super::{Bank, BankStats, NEVER_ENDS, count, counter_at, find_event, host_op};
+use crate::backend::{Backend, HostError};
+use crate::stats::OpKind;
+
+/// Signals after which the event of a counter that is off is stopped. The first may have been meant for the counter's next overflow.
+const MOST_SIGNALS: u32 = 2;
+/// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
+const MOST_ENTRIES: u64 = 32;
+
+/// A signal to come.
+#[derive(Clone, Copy)]
+struct ComingSignal {
+    counter: CounterId,
+    /// Counts until then.
+    left: u64,
+    /// Counts from there to the overflow of its counter.
+    early_by: u64,
+}
+
+impl<B: Backend> Bank<B> {
+    /// Stops a counter by shutting the gate.
+    pub(super) fn pause_behind_gate(&mut self, counter: CounterId) -> u64 {
+        if self.slots[counter.index()].as_ref().is_none_or(|held| !held.state.is_on()) {
+            return 0;
+        }
+        if self.gate_open
+            && let Err(error) = self.shut_gate()
+        {
+            self.give_up(counter, &error);
+            // The counts of all others are unknown as well.
+            for other in (0..MAX_COUNTERS).filter_map(counter_at) {
+                if let Some(held) = self.slots[other.index()].take() {
+                    self.retry(other);
+                    self.release(held);
+                }
+            }
+        }
+        self.note_change();
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        held.note(Transition::Off);
+        held.gather(held.shut_at)
+    }
+
+    fn shut_gate(&mut self) -> Result<(), HostError> {
+        self.gate_open = false;
+        let Self { backend, slots, pool, stats, tracked, .. } = self;
+        host_op(backend, stats, OpKind::Pause, |backend| {
+            backend.shut_gate(&mut |id, count| {
+                if let Some((_, held)) = find_event(slots, pool, *tracked, id) {
+                    held.shut_at = count;
+                }
+            })
+        })
+    }
+
+    /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
+    pub(super) fn finish_at_gate(&mut self) {
+        self.unchanged_since_entry = true;
+        if !self.any_on() {
+            return;
+        }
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = &mut slots[counter.index()] else { continue };
+            // An event in doubt is enabled at each entry until its counter is started again.
+            self.unchanged_since_entry &= !held.state.is_doubtful();
+            let done = match held.state {
+                EventState::Entering | EventState::EnteringSpent | EventState::Doubtful => {
+                    let spent = held.state.is_spent();
+                    let enabled = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent));
+                    enabled.map(|()| held.note(Transition::Enabled))
+                }
+                EventState::Leaving => {
+                    let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
+                    disabled.map(|_| held.note(Transition::Disabled))
+                }
+                EventState::ParkedDoubtful => {
+                    if let Some(held) = slots[counter.index()].take() {
+                        self.release(held);
+                    }
+                    continue;
+                }
+                // A stopped event of a counter that is left stopped waits for its handler.
+                EventState::Running | EventState::Spent | EventState::Parked | EventState::ParkedSpent => continue,
+            };
+            if let Err(error) = done {
+                self.give_up(counter, &error);
+            }
+        }
+        let left_in = |held: &_| matches!(held, EventState::Leaving | EventState::ParkedDoubtful);
+        while let Some(at) = self.pool.iter().position(|held| left_in(&held.state)) {
+            let Self { backend, pool, stats, .. } = self;
+            let held = &mut pool[at];
+            let disabled = held.state == EventState::Leaving && {
+                held.note(Transition::Disabled);
+                let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
+                stats.pinned_errors += u64::from(disabled.is_err());
+                disabled.is_ok()
+            };
+            if !disabled {
+                let lost = self.pool.swap_remove(at);
+                self.release(lost);
+            }
+        }
+        if !self.gate_open {
+            // A refusal is seen again at the next entry.
+            self.gate_open = self.host(OpKind::Resume, Backend::open_gate).is_ok();
+            self.unchanged_since_entry &= self.gate_open;
+        }
+    }
+
+    /// Looks at the event's count, and lets it go on.
+    pub(super) fn pause_virtually(&mut self, counter: CounterId) -> u64 {
+        let Self { backend, stats, slots, recorded, .. } = self;
+        let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { return 0 };
+        match count(backend, stats, &mut held.event) {
+            Ok(total) => {
+                held.note(Transition::Off);
+                // The count contains everything that a record could report.
+                (held.recorded, held.fired_off) = (None, 0);
+                if let Some(recorded) = recorded {
+                    recorded.remove(counter);
+                }
+                let gathered = held.gather(total);
+                self.pauses_until = self.stats.entries.saturating_add(MOST_ENTRIES);
+                self.note_change();
+                gathered
+            }
+            Err(error) => {
+                self.give_up(counter, &error);
+                0
+            }
+        }
+    }
+
+    /// Makes the event in the slot, which has the right spec, count for its counter again.
+    pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
+        // It may have signalled since the last kick.
+        self.drain_records();
+        let room = self.room(counter, period);
+        let Self { backend, stats, slots, strategy, resumed, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        resumed.insert(counter);
+        let goes_on = held.state == EventState::Leaving;
+        if goes_on {
+            match count(backend, stats, &mut held.event) {
+                Ok(total) => held.leave_out(total),
+                Err(error) => {
+                    stats.pinned_errors += u64::from(error == HostError::PinnedLost);
+                    return false;
+                }
+            }
+        }
+        held.aim = held.aim_after(period);
+        // An early signal is left to the entry, at which all counters that are on are known.
+        let kept = strategy.skip_period && held.left().is_some() && room.has(held.period);
+        if held.spec.samples() && !kept && !aim(backend, stats, held, period, room) {
+            return false;
+        }
+        if goes_on {
+            held.note(Transition::On);
+        } else if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)).is_ok() {
+            held.note(Transition::Enabled);
+        } else {
+            return false;
+        }
+        (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
+        stats.reused += 1;
+        true
+    }
+
+    /// Gives up events that count no more, after a signal of no counter that is on.
+    pub(super) fn look_for_lost(&mut self) {
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { continue };
+            if let Err(error) = count(backend, stats, &mut held.event) {
+                self.give_up(counter, &error);
+            }
+        }
+    }
+
+    /// Pauses before an entry the events whose counters stay off.
+    pub(super) fn finish_virtual_pauses(&mut self) {
+        self.unchanged_since_entry = true;
+        let (on, leaving) = self.on_and_leaving();
+        // A counter whose event the host refused is on, too.
+        let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.entries > self.pauses_until;
+        let due =
+            |held: &HeldEvent<B::Event>| held.state == EventState::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
+        let mut goes_on = false;
+        for counter in leaving {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = &mut slots[counter.index()] else { continue };
+            if !due(held) {
+                goes_on = true;
+            } else if let Err(error) = stop(backend, stats, held) {
+                self.give_up(counter, &error);
+            }
+        }
+        while let Some(at) = self.pool.iter().position(due) {
+            if stop(&mut self.backend, &mut self.stats, &mut self.pool[at]).is_err() {
+                self.stats.pinned_errors += 1;
+                let lost = self.pool.swap_remove(at);
+                self.release(lost);
+            }
+        }
+        goes_on |= self.pool.iter().any(|held| held.state == EventState::Leaving);
+        if !goes_on {
+            self.pauses_until = NEVER_ENDS;
+        }
+        self.aim_first(on);
+        self.resumed = CounterSet::EMPTY;
+    }
+
+    /// Returns the counters with an event that are on, and those that are off and whose event runs on.
+    fn on_and_leaving(&self) -> (CounterSet, CounterSet) {
+        let (mut on, mut leaving) = (CounterSet::EMPTY, CounterSet::EMPTY);
+        for counter in self.tracked {
+            let Some(held) = self.slots[counter.index()].as_ref() else { continue };
+            if held.state.is_on() {
+                on.insert(counter);
+            } else if held.state == EventState::Leaving {
+                leaving.insert(counter);
+            }
+        }
+        (on, leaving)
+    }
+
+    /// Restarts the count of entries for a new account.
+    pub(super) fn pauses_began_before_this_account(&mut self) {
+        if self.pauses_until != NEVER_ENDS {
+            self.pauses_until = MOST_ENTRIES;
+        }
+    }
+
+    /// Aims anew those events of counters that are on which would signal early before any other signals in time. Later signals can wait:
+    /// the next handler may move them once more, and one period then does for both.
+    fn aim_first(&mut self, on: CounterSet) {
+        let mut open = if self.backend.counts_at_one_pace() { on } else { self.too_early(on) };
+        while let Some(ComingSignal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
+            open.remove(counter);
+            if early_by == 0 || !self.aim_at_overflow(counter) {
+                return;
+            }
+        }
+    }
+
+    /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of the way to the
+    /// overflow is near enough, but for the last one, after which no signal comes that could move it.
+    fn too_early(&self, on: CounterSet) -> CounterSet {
+        let (mut early, mut last) = (CounterSet::EMPTY, None::<ComingSignal>);
+        for signal in self.signals(on) {
+            if signal.early_by > signal.left {
+                early.insert(signal.counter);
+            }
+            if last.is_none_or(|last| last.left <= signal.left) {
+                last = Some(signal);
+            }
+        }
+        if let Some(last) = last.filter(|last| last.early_by > 0) {
+            early.insert(last.counter);
+        }
+        early
+    }
+
+    /// Returns the signals to come of counters that are on.
+    fn signals(&self, on: CounterSet) -> impl Iterator<Item = ComingSignal> {
+        // The kick that follows looks at an event that signalled.
+        let quiet = self.recorded.map_or(CounterSet::EMPTY, |signalled| on.and(signalled.complement()));
+        quiet.into_iter().filter_map(|counter| {
+            let held = self.slots[counter.index()].as_ref()?;
+            let left = held.left().filter(|_| held.spec.samples())?;
+            Some(ComingSignal { counter, left, early_by: held.early_by() })
+        })
+    }
+
+    /// Makes the event of a counter that is on signal where the counter overflows.
+    fn aim_at_overflow(&mut self, counter: CounterId) -> bool {
+        let Self { backend, stats, slots, resumed, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        let total = match backend.peek(&held.event) {
+            None if resumed.contains(counter) => Ok(held.handed_over()),
+            _ => count(backend, stats, &mut held.event),
+        };
+        let left = match total {
+            // It is about to signal.
+            Ok(total) if total >= held.fires => return true,
+            Ok(total) => held.aim - total,
+            Err(error) => {
+                self.give_up(counter, &error);
+                return false;
+            }
+        };
+        let room = self.room(counter, left);
+        let Self { backend, stats, slots, .. } = self;
+        let aimed = slots[counter.index()].as_mut().is_some_and(|held| aim(backend, stats, held, left, room));
+        if !aimed {
+            self.retry(counter);
+        }
+        aimed
+    }
+}
+
+/// Makes the event signal after `period` more counts, where its counter overflows.
+fn aim<B: Backend>(
+    backend: &mut B,
+    stats: &mut BankStats,
+    held: &mut HeldEvent<B::Event>,
+    period: u64,
+    room: ExpiryRoom,
+) -> bool {
+    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period))).is_ok();
+    if set {
+        // A period that has no room has no aim that could be kept.
+        held.aimed(period, room);
+    } else {
+        stats.refused_periods += 1;
+        held.forget_aim();
+    }
+    set
+}
+
+/// Ends a virtual pause by a real one.
+fn stop<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut HeldEvent<B::Event>) -> Result<(), HostError> {
+    held.note(Transition::Disabled);
+    held.fired_off = 0;
+    let total = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event))?;
+    held.leave_out(total);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::host::HostCounters as _;
+    use arch_pmu::spec::{CounterSet, Spec};
+
+    use super::super::tests::{A, B, Host, bank, pmc};
+    use super::*;
+    use crate::side::HostPmu;
+
+    /// Starts counters with a period of 100, behind events whose counts can be looked at.
+    fn running(specs: &[Spec]) -> (Bank<Host>, Host) {
+        let (mut bank, host) = bank("virtual");
+        {
+            let mut script = host.0.borrow_mut();
+            (script.goes_on, script.peeks, script.one_pace, script.complete) = (true, true, true, true);
+        }
+        for (n, &spec) in specs.iter().enumerate() {
+            bank.start(pmc(n), spec, 100);
+        }
+        bank.on_entry(CounterSet::EMPTY);
+        host.log();
+        (bank, host)
+    }
+
+    fn count(host: &Host, counts: &[u64]) {
+        host.0.borrow_mut().counts.copy_from_slice(counts);
+    }
+
+    /// Has event `id` signal at `count`, and takes the kick.
+    fn signal(bank: &mut Bank<Host>, host: &Host, id: u64, count: u64) -> CounterSet {
+        host.0.borrow_mut().unreliable = vec![(id, count)];
+        bank.signalled().counters
+    }
+
+    fn off(bank: &mut Bank<Host>, n: usize) -> u64 {
+        let gathered = bank.pause(pmc(n));
+        bank.stop(pmc(n), true);
+        gathered
+    }
+
+    #[test]
+    fn a_pmi_of_one_counter_is_one_host_call_and_no_count_is_lost() {
+        let (mut bank, host) = running(&[A]);
+        let mut seen = 0;
+        for pmi in 1..=3u64 {
+            // It overflows; the guest counts 7 more, is in its handler for 40, and starts the counter again.
+            let overflow = 140 * (pmi - 1) + if pmi == 1 { 100 } else { 107 };
+            count(&host, &[overflow]);
+            assert!(signal(&mut bank, &host, 0, overflow).contains(pmc(0)));
+            seen += bank.take(pmc(0));
+            bank.on_entry(CounterSet::EMPTY);
+            count(&host, &[overflow + 7]);
+            seen += off(&mut bank, 0);
+            bank.on_entry(CounterSet::EMPTY);
+            count(&host, &[overflow + 47]);
+            bank.start(pmc(0), A, 93);
+            bank.on_entry(CounterSet::EMPTY);
+            assert_eq!(host.log(), ["period 0 93"], "PMI {pmi}");
+            assert_eq!(seen, overflow + 7 - 40 * (pmi - 1), "the handlers' own counts are left out");
+        }
+        assert_eq!((bank.stats().ops.count(OpKind::Read), bank.stats().pinned_errors), (0, 0));
+    }
+
+    #[test]
+    fn of_many_counters_the_next_to_signal_is_aimed_and_the_others_wait() {
+        let (mut bank, host) = running(&[A, B]);
+        // A handler of 5 begins at 20; counter 1 is written, and overflows first.
+        count(&host, &[20, 20]);
+        assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [20, 20]);
+        count(&host, &[25, 25]);
+        bank.start(pmc(0), A, 80);
+        bank.start(pmc(1), B, 10);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["period 1 10"], "what signals five counts early comes after it");
+        // Its signal; the guest lets counter 1 count on to something far away, and counter 0 is next.
+        count(&host, &[35, 35]);
+        signal(&mut bank, &host, 1, 35);
+        assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [10, 10]);
+        bank.start(pmc(0), A, 70);
+        bank.start(pmc(1), B, 1000);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["period 1 1000", "period 0 70"]);
+    }
+
+    #[test]
+    fn a_pause_that_lasts_becomes_a_real_one_and_what_was_counted_until_then_is_left_out() {
+        let (mut bank, host) = running(&[A]);
+        count(&host, &[20]);
+        assert_eq!(off(&mut bank, 0), 20);
+        count(&host, &[50]);
+        bank.on_entry(CounterSet::EMPTY);
+        let mut entries = 1;
+        while bank.is_quiet(false, false) && entries <= MOST_ENTRIES {
+            bank.count_entry();
+            entries += 1;
+        }
+        assert!(host.log().is_empty());
+        assert_eq!(entries, MOST_ENTRIES, "the next entry ends the pause");
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["pause 0"]);
+        assert!(bank.is_quiet(false, false));
+        bank.start(pmc(0), A, 80);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["resume 0", "period 0 80"]);
+        count(&host, &[60]);
+        assert_eq!(bank.take(pmc(0)), 10);
+    }
+
+    #[test]
+    fn an_event_of_a_counter_that_is_off_is_paused_when_others_go_on_or_it_signals_twice() {
+        let (mut bank, host) = running(&[A, B]);
+        assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
+        bank.on_entry(CounterSet::EMPTY);
+        for (at, log) in [(100, 0), (200, 1)] {
+            assert_eq!(signal(&mut bank, &host, 0, at), CounterSet::EMPTY);
+            bank.on_entry(CounterSet::EMPTY);
+            assert_eq!(host.log().len(), log, "after the signal at {at}");
+        }
+        bank.start(pmc(0), A, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["period 0 100", "resume 0", "pause 1"]);
+        // An event taken from the pool is treated likewise.
+        bank.pause(pmc(0));
+        bank.stop(pmc(0), false);
+        bank.start(pmc(1), B, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["resume 1", "pause 0"], "its period had not begun");
+    }
+
+    #[test]
+    fn without_a_look_events_are_read() {
+        let (mut bank, host) = running(&[A]);
+        host.0.borrow_mut().peeks = false;
+        count(&host, &[30]);
+        assert_eq!(off(&mut bank, 0), 30);
+        count(&host, &[40]);
+        bank.start(pmc(0), A, 70);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["read 0", "read 0", "period 0 70"]);
+    }
+
+    #[test]
+    fn a_retry_ends_the_pauses_of_others() {
+        let (mut bank, host) = running(&[A, B]);
+        assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
+        bank.on_entry(CounterSet::EMPTY);
+        assert!(bank.is_quiet(false, false) && host.log().is_empty());
+        // The host lost an event, which a look at its count shows.
+        bank.retry(pmc(0));
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["pause 0", "pause 1"]);
+    }
+
+    #[test]
+    fn a_pause_ends_in_time_whatever_account_it_began_in() {
+        let (mut bank, host) = running(&[A]);
+        (0..100).for_each(|_| bank.on_entry(CounterSet::EMPTY));
+        off(&mut bank, 0);
+        bank.on_entry(CounterSet::EMPTY);
+        HostPmu::restart_account(&mut bank);
+        host.log();
+        (0..=MOST_ENTRIES).for_each(|_| bank.on_entry(CounterSet::EMPTY));
+        assert_eq!(host.log(), ["pause 0"]);
+    }
+
+    #[test]
+    fn a_lost_event_is_found_by_a_signal_of_none() {
+        let (mut bank, host) = running(&[A]);
+        host.0.borrow_mut().lost = true;
+        assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
+        assert_eq!((bank.stats().pinned_errors, bank.take_retries().contains(pmc(0))), (1, true));
+    }
+}
