@@ -1,8 +1,11 @@
 //! Parts that commands share which sample a guest: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use clap::{Args, Subcommand};
 use event_list::tracepoints::Tracepoints;
+use guest::abi::MAX_VCPUS;
 use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::attr::{Attr, Event};
 use results::error::{Error, Exit};
@@ -15,37 +18,83 @@ use vmm::sample::{self, MOST_EVENTS, Moment, Orc, OrcError, Sampling};
 
 use crate::arms::arm::{launch, limits};
 use crate::arms::linux_boot::spec::LinuxSpec;
+use crate::arms::machine::CountersOptions;
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::pin::usable_cpus;
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::setting::abilities::ThisHost;
-use crate::setting::backend::{BackendChoice, choose};
-use crate::setting::parse::most_like;
-use crate::setting::strategy::{StrategyChoice, resolve_one};
+use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::parse::{defaults, duration_in, most_like, number_in, suggestion};
+use crate::setting::strategy::resolve_one;
+use crate::setting::workload::Workload;
 use crate::sys;
 use crate::terminal::console::complain;
 
 // The guest of a command that samples.
 
-/// The payload as a guest.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PayloadSpec {
-    /// Its work, its vCPUs, its samples.
-    pub experiment: NmiLatencySpec,
-    /// The strategy behind its counters.
-    pub strategy: StrategyChoice,
+/// The guest that is sampled.
+#[derive(Clone, Debug, Subcommand)]
+pub enum GuestSpec {
+    /// The project's own payload, which takes PMIs
+    Payload(Box<PayloadSpec>),
+    /// A third-party image, as `vpmu run`
+    Run(Box<RunSpec>),
+    /// A distribution's kernel, as `vpmu linux`
+    Linux(Box<LinuxSpec>),
 }
 
-/// The guest that is sampled.
-#[derive(Clone, Debug)]
-pub enum GuestSpec {
-    /// The project's own payload.
-    Payload(Box<PayloadSpec>),
-    /// A third-party image.
-    Image(Box<RunSpec>),
-    /// A distribution's kernel.
-    Linux(Box<LinuxSpec>),
+/// Options of the payload as a guest.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct PayloadSpec {
+    /// What the guest samples and does: EVENTS[/WORK] or WORK, as of `vpmu nmi-latency`
+    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single")]
+    pub workload: Workload,
+
+    /// NMIs per vCPU; the guest ends then
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = number_in(1..=1_000_000))]
+    pub samples: u64,
+
+    /// The guest ends after this time, even with fewer NMIs
+    #[arg(long, value_name = "TIME", default_value = "30s",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
+    pub time_limit: Duration,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
+    pub vcpus: u64,
+
+    /// Counters of the guest.
+    #[command(flatten)]
+    pub counters: CountersOptions,
+
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+}
+
+impl PayloadSpec {
+    /// Returns the plan of its one guest on this backend. `usable` are the CPUs that this process may use, if known.
+    ///
+    /// # Errors
+    /// Exit 2 for options that contradict each other or the host.
+    pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
+        let CountersOptions { pin, strategy, backend, pmu_version } = self.counters.clone();
+        let spec: NmiLatencySpec = defaults();
+        let arms = ArmsOptions {
+            strategy: vec![strategy],
+            vcpus: self.vcpus,
+            samples: self.samples,
+            time_limit: self.time_limit,
+            pmu_version,
+            ..spec.arms
+        };
+        let length = LengthOptions { guest_rounds: Some(1), ..spec.length };
+        let spec = NmiLatencySpec { arms, length, workload: self.workload, ..spec };
+        let host = HostOptions { backend, pin, no_seccomp: self.no_seccomp, ..defaults() };
+        spec.plan(&host, chosen, usable)
+    }
 }
 
 // The events that sample, and how often.
@@ -55,11 +104,82 @@ const SHORTEST_NS: u64 = 10_000;
 /// PERF_TYPE_RAW, of events that no perf has a type for. `perf script` shows no address of a dummy event.
 const RAW: u32 = 4;
 
-/// Checks that each event is there once, and that the kernel samples so often.
-///
-/// # Errors
-/// Exit 2: it is not so.
-pub fn check(events: &[sample::Event], rate: Rate) -> Result<(), Error> {
+/// Event and rate by which a guest is sampled.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct SamplingOptions {
+    /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit, exit, pmi ... (`vpmu list`)
+    ///
+    /// cpu-clock and task-clock need no PMU. cycles, instructions, branches, branch-misses, cache-references, cache-misses and rHEX count
+    /// in guest mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread. exit, or
+    /// exit:rdmsr, exit:wrmsr, exit:io, exit:mmio, exit:other, is an exit of the guest to the VMM; pmi a PMI of the guest's own counters,
+    /// where the guest takes it. Without --count each exit and each PMI is a sample.
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "cpu-clock", value_parser = event)]
+    pub event: Vec<sample::Event>,
+
+    /// Samples a second of each vCPU that runs [default: 999]
+    ///
+    /// For host events; what the VMM itself sees has --count.
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = number_in(1..=100_000))]
+    pub freq: Option<u64>,
+
+    /// One sample in N counts, in place of --freq; of a clock they are ns, 10000 and more
+    #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = number_in(1..=1 << 47))]
+    pub count: Option<u64>,
+
+    /// Take call chains: a Linux kernel's by its ORC tables, others by frame pointers
+    #[arg(short = 'g', long = "call-graph")]
+    pub chains: bool,
+}
+
+impl SamplingOptions {
+    /// Returns how often.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
+    }
+
+    /// Returns samples of `events` on so many vCPUs, still none.
+    #[must_use]
+    pub fn sampling(&self, events: &[sample::Event], vcpus: u64) -> Sampling {
+        Sampling::new(events.to_vec(), self.rate(), self.chains, vcpus as usize)
+    }
+
+    /// Checks that each of `events` is there once and can be sampled so often, and that some event has a given frequency.
+    ///
+    /// # Errors
+    /// Exit 2: it is not so.
+    pub fn check(&self, events: &[sample::Event]) -> Result<(), Error> {
+        if self.freq.is_some() && events.iter().all(|event| event.host().is_none()) {
+            return Err(Error::usage(
+                "--freq has nothing to do",
+                "exits and PMIs are counted by the VMM: each is a sample, or with --count one in N",
+                "leave it out, or give --count",
+            ));
+        }
+        check(events, self.rate())
+    }
+}
+
+/// Samples a second without `--freq`.
+const USUAL: u64 = 999;
+
+/// Reads the name of an event.
+fn event(text: &str) -> Result<sample::Event, String> {
+    text.parse().map_err(|_: String| {
+        let known: Vec<_> = SampledEvent::named().chain(sample::Event::of_vmm().map(|(name, _)| name)).collect();
+        match text.split_once('/').or_else(|| text.split_once(':')) {
+            Some((name, _)) if known.contains(&name) && name != "exit" => {
+                format!("events have no modifiers here: those of a PMU count in guest mode, clocks all the thread's time; give {name}")
+            }
+            Some((group, name)) if text.contains('/') && !group.is_empty() && !name.is_empty() => {
+                format!("a tracepoint has a colon in place of the slash: {group}:{}", name.trim_end_matches('/'))
+            }
+            _ => suggestion(text, &known, ", rHEX, and tracepoints as kvm:kvm_exit"),
+        }
+    })
+}
+
+fn check(events: &[sample::Event], rate: Rate) -> Result<(), Error> {
     if let Some((at, event)) = events.iter().enumerate().find(|(at, event)| events[..*at].contains(event)) {
         let first = events[..at].iter().position(|before| before == event).unwrap_or(0);
         return Err(Error::usage(
@@ -129,7 +249,7 @@ fn remedy(event: &SampledEvent) -> String {
 /// # Errors
 /// Exit 2: it is one.
 pub fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
-    if linux.machine.nested {
+    if linux.nested {
         return Err(Error::usage(
             "cannot sample a guest with --nested",
             "while a guest of its own runs, the registers are that one's",
@@ -174,23 +294,25 @@ impl ReadyPayload {
                 "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
             );
         }
-        let common = &payload.experiment.common;
-        if let BackendChoice::Sim(_) = common.backend {
+        if let BackendChoice::Sim(_) = payload.counters.backend {
             return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
         }
-        let chosen = choose(&common.backend, &ThisHost)?;
+        let chosen = choose(&payload.counters.backend, &ThisHost)?;
         let fs_of_host = HostFs::default();
         let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
-        let plan = payload.experiment.plan(&chosen, usable.as_deref())?;
+        let plan = payload.plan(&chosen, usable.as_deref())?;
         let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
             CounterSource::Floor
         } else {
-            CounterSource::Events { backend: chosen.backend.clone(), strategy: resolve_one(&payload.strategy)? }
+            CounterSource::Events {
+                backend: chosen.backend.clone(),
+                strategy: resolve_one(&payload.counters.strategy)?,
+            }
         };
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-        limits::ensure(common.vcpus)?;
+        limits::ensure(payload.vcpus)?;
         sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-        Ok(Self { host, plan, behind, vcpus: common.vcpus })
+        Ok(Self { host, plan, behind, vcpus: payload.vcpus })
     }
 
     /// Runs it, and says on stderr what it did unless `quiet`.
@@ -199,7 +321,8 @@ impl ReadyPayload {
     /// It could not begin.
     pub fn run(self, sampling: Arc<Sampling>, quiet: bool) -> Result<Ran, Error> {
         let first = Moment::now();
-        let outcome = launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.samples, sampling)?;
+        let outcome =
+            launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling)?;
         let last = Moment::now();
         let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.pmi.nmis).sum();
         if !quiet {
@@ -267,6 +390,22 @@ mod tests {
             check(&clock, Rate::Period(SHORTEST_NS - 1)).is_err() && check(&clock, Rate::Period(SHORTEST_NS)).is_ok()
         );
         assert!(check(&["pmi".parse().unwrap()], Rate::Period(1)).is_ok());
+    }
+
+    #[test]
+    fn a_misspelt_event_is_told_the_right_one() {
+        for (text, needle) in [
+            ("cycels", "did you mean cycles?"),
+            ("cpu-cycles", "did you mean"),
+            ("exits", "did you mean exit?"),
+            ("exit:wmsr", "did you mean exit:wrmsr?"),
+            ("kvm/kvm_exit", "kvm:kvm_exit"),
+            ("cycles/", "give cycles"),
+            ("zzz", "there are cpu-clock"),
+        ] {
+            let why = event(text).unwrap_err();
+            assert!(why.contains(needle), "{text}: {why} lacks {needle}");
+        }
     }
 
     #[test]

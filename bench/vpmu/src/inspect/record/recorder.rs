@@ -132,7 +132,7 @@ impl Recorder {
             Error::usage(what, error.to_string(), "make room, or give another --output")
         };
         let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
-        let writer = Writer::begin(output, &events, spec.chains, spec.writing, &facts).map_err(cannot)?;
+        let writer = Writer::begin(output, &events, spec.sampling.chains, spec.writing(), &facts).map_err(cannot)?;
         let done = Arc::new(AtomicBool::new(false));
         let work = Work {
             known: vec![false; sampling.channels.len()],
@@ -140,7 +140,7 @@ impl Recorder {
             writer,
             subject,
             facts,
-            chains: spec.chains,
+            chains: spec.sampling.chains,
             counts: Counts::default(),
             failed: None,
             until: u64::MAX,
