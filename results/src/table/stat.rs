@@ -13,12 +13,11 @@ fn counts(document: &Document, report: &mut Report) {
     let found = Agreement::of(document);
     let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
     if found.between_arms.is_some() {
-        let mut line =
-            format!("scaled counts: an event's differ by {} at most between arms", percent(found.between_arms));
-        if found.between_events.is_some() {
-            line += &format!(", events that count the same by {} at most within one", percent(found.between_events));
-        }
-        report.note(line);
+        let events = found.between_events.map_or_else(String::new, |_| {
+            format!(", events that count the same by {} at most within one", percent(found.between_events))
+        });
+        let arms = percent(found.between_arms);
+        report.note(format!("scaled counts: an event's differ by {arms} at most between arms{events}"));
     }
     let never = found.never_counted;
     if never > 0 {

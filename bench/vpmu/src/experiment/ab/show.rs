@@ -21,7 +21,9 @@ pub fn report(document: &AbDocument) -> Report {
     report.line(format!("NEW against BASE: {name}, {}", document.new.workload));
     if !judged.is_empty() {
         let mut table = Table::new(["arm", "ratio", "95 % interval", "verdict", "p"]);
-        judged.iter().for_each(|row| table.add_row(cells(row)));
+        for row in &judged {
+            table.add_row(cells(row));
+        }
         report.table(table);
         report.suite(document.new.workload.clone(), judged.iter().map(|row| case(row)).collect());
     }
