@@ -5,7 +5,6 @@ pub mod fold;
 mod latency;
 pub mod layout;
 mod report;
-mod stat;
 mod summary;
 
 pub use fold::{Table, wrapped};

@@ -14,7 +14,7 @@ use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
-use results::host::finding::Status;
+use results::host::noise::Status;
 use results::write::{now_unix, replace};
 use rustix::process::{Pid, Signal, kill_process};
 
