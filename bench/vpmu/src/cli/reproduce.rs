@@ -117,7 +117,7 @@ fn measured_compression(args: &ReproduceArgs) -> Result<Exit, Error> {
         hertz: args.frequency.unwrap_or(HERTZ),
         levels: if args.levels.is_empty() { LEVELS.to_vec() } else { args.levels.clone() },
     })?;
-    console::show(Form::of(args.json, args.markdown), &compression::show::report(&found), &found)?;
+    console::show(Form::of(args.json, args.markdown), &compression::document::report(&found), &found)?;
     Ok(Exit::Done)
 }
 

@@ -12,7 +12,7 @@ use results::table::{Report, Table};
 use serde::Serialize;
 
 use super::document::{Quotient, Recorder};
-use super::guest::Guest;
+use super::measure::Guest;
 use crate::arms::rounds::schedule::Schedule;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
