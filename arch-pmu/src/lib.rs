@@ -29,7 +29,6 @@ pub mod spec;
 mod state;
 mod vpmu;
 
-pub use counters::VpmuStats;
 pub use host::HostCounters;
 pub use msr::PmuMsr;
 pub use register::{GeneralProtection, canonical};

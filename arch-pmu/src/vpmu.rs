@@ -4,7 +4,9 @@
 //! ([`Vpmu::take_pmi`]).
 
 use crate::caps::PmuCaps;
-use crate::counters::{Counters, VpmuStats};
+use counts::Counts;
+
+use crate::counters::Counters;
 use crate::filter::EventFilter;
 use crate::host::HostCounters;
 use crate::register::GeneralProtection;
@@ -64,9 +66,9 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.pmi_requested()
     }
 
-    /// Returns the counts of overflows so far.
-    pub fn stats(&self) -> VpmuStats {
-        self.counters.stats()
+    /// Returns the counts of its overflows, which the caller may take.
+    pub const fn counts(&mut self) -> &mut Counts {
+        self.counters.counts()
     }
 
     /// Handles the guest's read of MSR `index`.

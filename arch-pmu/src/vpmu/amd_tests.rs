@@ -124,7 +124,7 @@ fn a_counter_that_is_written_anew_has_no_overflow_left_where_there_is_no_status(
             assert_eq!(vpmu.kick(), 1);
             vpmu.wrmsr(PERF_CTR0, NEAR).unwrap();
         }
-        assert_eq!(vpmu.stats().status_shared, 0, "the counter was written between");
+        assert_eq!(vpmu.counts().status_shared, 0, "the counter was written between");
         assert_eq!(vpmu.rdmsr(PERF_CNTR_GLOBAL_STATUS), status);
     }
 }

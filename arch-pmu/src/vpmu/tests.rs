@@ -109,12 +109,16 @@ fn overflows_that_share_a_status_bit_are_counted_apart() {
         vpmu.host().pending[0] = 10;
         assert_eq!(vpmu.kick(), 1);
         vpmu.wrmsr(IA32_PMC0, (-10i64).cast_unsigned()).unwrap();
-        vpmu.stats().status_shared
+        vpmu.counts().status_shared
     };
     assert_eq!([overflow(), overflow(), overflow()], [0, 1, 2]);
     vpmu.wrmsr(CLEAR, 1).unwrap();
     vpmu.host().pending[0] = 10;
-    assert_eq!((vpmu.kick(), vpmu.stats().status_shared, vpmu.stats().pmi_requests), (1, 2, 4), "acknowledged between");
+    assert_eq!(
+        (vpmu.kick(), vpmu.counts().status_shared, vpmu.counts().pmi_requests),
+        (1, 2, 4),
+        "acknowledged between"
+    );
 }
 
 #[test]
@@ -342,9 +346,9 @@ fn pitfall_07_an_overflow_found_by_a_pause_is_neither_missed_nor_found_again() {
     let mut vpmu = sampling((1 << 48) - 10);
     vpmu.host().pending[0] = 12;
     vpmu.wrmsr(GLOBAL, 0).unwrap();
-    assert_eq!((vpmu.stats().overflows, vpmu.take_pmi()), (1, true));
+    assert_eq!((vpmu.counts().overflows, vpmu.take_pmi()), (1, true));
     // The signal of the same overflow comes after.
-    assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.stats().overflows), (0, false, 1));
+    assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.counts().overflows), (0, false, 1));
     vpmu.wrmsr(GLOBAL, 0xf).unwrap();
     assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.host().period[0]), (Ok(2), Some((1 << 48) - 2)));
 }

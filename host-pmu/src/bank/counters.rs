@@ -2,8 +2,10 @@
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, Spec};
+use counts::Counts;
 
 use super::state::{Event, State};
+use super::stats::BankStats;
 use super::store::{Bank, host_op};
 use crate::backend::Backend;
 use crate::backend::step::StepCounts;
@@ -125,7 +127,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             held.forget_aim();
         }
         if set.is_err() {
-            stats.refused_periods += 1;
+            stats.counts.refused_periods += 1;
         } else if held.state == State::Spent {
             set = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, true));
             if set.is_ok() {
@@ -164,7 +166,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn on_entry(&mut self, enabled: CounterSet) {
-        self.stats.entries += 1;
+        self.stats.counts.entries += 1;
         self.open_wanted();
         if self.held == 0 {
             return;
@@ -206,17 +208,25 @@ impl<B: Backend> HostPmu for Bank<B> {
         self.held
     }
 
-    fn account(&mut self) -> HostSide {
+    fn account(&mut self, counts: &mut Counts) -> HostSide {
         // An overflow belongs to no account: those found here wait for the next kick.
         self.drain_records();
         self.count_lost();
         let now = self.backend.now_ns();
-        HostSide {
+        let BankStats { ops, signals, last_error, .. } = &self.stats;
+        counts.merge(&Counts {
             throttled: self.backend.throttled() - self.stats.throttled_before,
-            blind: self.backend.is_blind(),
+            blind: self.backend.is_blind().into(),
+            opens: ops.count(OpKind::Open),
+            held_at_end: self.held,
             held_ns: self.stats.held_time.until(now),
             time_ns: now.saturating_sub(self.stats.since_ns),
-            ..(&self.stats).into()
+            ..self.stats.counts
+        });
+        HostSide {
+            ops: ops.clone(),
+            signal_ns: signals.latencies().clone(),
+            last_error: last_error.as_ref().map(ToString::to_string),
         }
     }
 
@@ -279,13 +289,13 @@ mod tests {
     fn an_entry_with_something_due_is_not_passed() {
         for preset in ["reuse-lazy", "gate", "deferred"] {
             let (mut bank, host) = parked(preset);
-            let entries = bank.stats().entries;
+            let entries = bank.stats().counts.entries;
             assert!(bank.passes_entry() && bank.passes_entry());
-            assert_eq!(bank.stats().entries, entries + 2, "it is counted");
+            assert_eq!(bank.stats().counts.entries, entries + 2, "it is counted");
             host.slice();
             assert!(!bank.passes_entry() && !bank.passes_entry(), "a slice, which asking takes from nobody");
             bank.on_entry(CounterSet::EMPTY);
-            assert_eq!((bank.stats().sched_ins, bank.passes_entry()), (1, true), "{preset}");
+            assert_eq!((bank.stats().counts.sched_ins, bank.passes_entry()), (1, true), "{preset}");
             bank.start(pmc(0), A, 100);
             assert_eq!(bank.passes_entry(), preset != "gate" && bank.held() > 0, "{preset}: a counter that started");
         }

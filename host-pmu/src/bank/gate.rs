@@ -92,7 +92,7 @@ impl<B: Backend> Bank<B> {
             let disabled = held.state == State::Leaving && {
                 held.note(Event::Disabled);
                 let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
-                stats.pinned_errors += u64::from(disabled.is_err());
+                stats.counts.pinned_errors += u64::from(disabled.is_err());
                 disabled.is_ok()
             };
             if !disabled {

@@ -82,7 +82,7 @@ impl<B: Backend> Bank<B> {
                 self.holds(self.held + 1);
             }
             Err(_) => {
-                self.stats.failed_opens += 1;
+                self.stats.counts.failed_opens += 1;
                 self.retries.insert(counter);
                 self.backoffs[counter.index()].failed(spec);
             }
@@ -112,7 +112,7 @@ impl<B: Backend> Bank<B> {
         if held.spec.samples() && !keeps {
             let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
             if set.is_err() {
-                stats.refused_periods += 1;
+                stats.counts.refused_periods += 1;
                 return false;
             }
             held.aimed(period, room);
@@ -128,7 +128,7 @@ impl<B: Backend> Bank<B> {
         }
         held.recorded = None;
         held.idle_slices = 0;
-        stats.reused += 1;
+        stats.counts.reused += 1;
         true
     }
 }

@@ -136,7 +136,7 @@ impl<B: Backend> Bank<B> {
     #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
-        let unchanged = self.unchanged_since_entry && self.stats.entries < self.pauses_until;
+        let unchanged = self.unchanged_since_entry && self.stats.counts.entries < self.pauses_until;
         starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && unchanged)
     }
 
@@ -153,7 +153,7 @@ impl<B: Backend> Bank<B> {
     /// Counts an entry at which the bank [is quiet](Self::is_quiet).
     #[inline]
     pub const fn count_entry(&mut self) {
-        self.stats.entries += 1;
+        self.stats.counts.entries += 1;
     }
 
     /// Returns the backend, to look at.
@@ -181,7 +181,7 @@ impl<B: Backend> Bank<B> {
     /// Does before an entry what pauses left to do.
     #[inline]
     pub(super) fn finish_pauses(&mut self) {
-        if !self.unchanged_since_entry || self.stats.entries > self.pauses_until {
+        if !self.unchanged_since_entry || self.stats.counts.entries > self.pauses_until {
             self.finish_all_pauses();
         }
     }
@@ -223,7 +223,7 @@ impl<B: Backend> Bank<B> {
     /// Notes that the number of held events is `events` since the last host operation.
     pub(super) fn holds(&mut self, events: u64) {
         self.held = events;
-        self.stats.held_max = self.stats.held_max.max(events);
+        self.stats.counts.held_max = self.stats.counts.held_max.max(events);
         self.stats.held_time.changes(self.stats.last_op_ns, events);
     }
 
@@ -231,7 +231,7 @@ impl<B: Backend> Bank<B> {
     #[cold]
     pub(super) fn give_up(&mut self, counter: CounterId, error: &HostError) {
         if *error == HostError::PinnedLost {
-            self.stats.pinned_errors += 1;
+            self.stats.counts.pinned_errors += 1;
         }
         self.retry(counter);
         if let Some(held) = self.slots[counter.index()].take() {
@@ -244,7 +244,7 @@ impl<B: Backend> Bank<B> {
         let lost = self.slots.iter().flatten().filter(|held| self.backend.is_lost(&held.event)).count() as u64;
         let lost = lost + u64::from(self.backend.is_gate_lost());
         if lost > 0 {
-            self.stats.pinned_errors += lost;
+            self.stats.counts.pinned_errors += lost;
             self.stats.last_error = Some(HostError::PinnedLost);
         }
     }
