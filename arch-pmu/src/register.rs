@@ -1,11 +1,29 @@
-//! The trait that every register's file implements, and the table that a vendor makes of its registers.
+//! The trait that every register's file implements, the state that it acts on, and the table that a vendor makes of its registers.
 
+use crate::counters::Counters;
+use crate::filter::EventFilter;
 use crate::host::HostCounters;
-use crate::state::{State, Vendor};
 
 /// The access is answered by #GP(0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralProtection;
+
+/// A vendor's PMU.
+pub(crate) trait Vendor {
+    /// Description of the guest's PMU.
+    type Caps: Copy;
+    /// Register values as the guest wrote them; 0 by default.
+    type Registers;
+}
+
+/// A PMU of vendor `V`, with `H` behind its counters.
+#[derive(Debug)]
+pub(crate) struct State<'a, V: Vendor, H> {
+    pub(crate) caps: &'a V::Caps,
+    pub(crate) registers: &'a mut V::Registers,
+    pub(crate) counters: &'a mut Counters<H>,
+    pub(crate) filter: &'a EventFilter,
+}
 
 /// A register, or a row of `n` registers of the same kind.
 pub(crate) trait Register<V: Vendor> {

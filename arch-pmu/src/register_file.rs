@@ -7,8 +7,8 @@ use crate::filter::EventFilter;
 use crate::host::HostCounters;
 use crate::intel::{self, IntelCaps};
 use crate::register::GeneralProtection;
+use crate::register::State;
 use crate::spec::CounterId;
-use crate::state::State;
 
 /// The registers of one vendor's PMU.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 //! The order of one guest entry is KVM's: counters that must be reprogrammed ([`Vpmu::enter`]), then the PMI
 //! ([`Vpmu::take_pmi`]).
 
-use crate::caps::PmuCaps;
 use counts::Counts;
 
+use crate::caps::PmuCaps;
 use crate::counters::Counters;
 use crate::filter::EventFilter;
 use crate::host::HostCounters;
@@ -145,6 +145,607 @@ impl<H: HostCounters> Vpmu<H> {
 }
 
 #[cfg(test)]
-mod amd_tests;
+mod amd_tests {
+    //! AMD's register contract (`docs/design.md`), against a host side that counts as scripted.
+
+    use super::*;
+    use crate::amd::{
+        AmdCaps, PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CNTR_GLOBAL_STATUS_CLR,
+        PERF_CNTR_GLOBAL_STATUS_SET, PERF_CTL0, PERF_CTR0, PERF_LEGACY_CTL0, PERF_LEGACY_CTR0,
+    };
+    use crate::fake::Fake;
+    use crate::filter::{Action, Event};
+    use crate::spec::{CounterId, CounterSet};
+
+    const EN_INT_USR: u64 = 1 << 22 | 1 << 20 | 1 << 16;
+    const CYCLES: u64 = EN_INT_USR | 0x76;
+    const NEAR: u64 = (1 << 48) - 10;
+
+    fn milan() -> Vpmu<Fake> {
+        Vpmu::new(AmdCaps::default(), Fake::default())
+    }
+
+    fn genoa() -> Vpmu<Fake> {
+        Vpmu::new(AmdCaps::GENOA, Fake::default())
+    }
+
+    fn both() -> [Vpmu<Fake>; 2] {
+        [milan(), genoa()]
+    }
+
+    /// Returns a PMU whose counter 0 counts with INT from `value`.
+    fn sampling(mut vpmu: Vpmu<Fake>, value: u64) -> Vpmu<Fake> {
+        vpmu.wrmsr(PERF_CTR0, value).unwrap();
+        vpmu.wrmsr(PERF_CTL0, CYCLES).unwrap();
+        vpmu
+    }
+
+    #[test]
+    fn six_counters_are_started_by_their_own_enables() {
+        for mut vpmu in both() {
+            for n in 0..6 {
+                vpmu.wrmsr(PERF_CTL0 + 2 * n, CYCLES).unwrap();
+                assert_eq!(vpmu.host().period[n as usize], Some(1 << 48));
+                vpmu.wrmsr(PERF_CTL0 + 2 * n, CYCLES & !(1 << 22)).unwrap();
+                assert_eq!(vpmu.host().period[n as usize], None);
+            }
+            for beyond in [PERF_CTL0 + 12, PERF_CTR0 + 12, PERF_CTL0 - 1] {
+                assert_eq!(
+                    (vpmu.rdmsr(beyond), vpmu.wrmsr(beyond, 0)),
+                    (Err(GeneralProtection), Err(GeneralProtection))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_old_indices_are_aliases_of_the_first_four() {
+        for mut vpmu in both() {
+            for n in 0..4 {
+                vpmu.wrmsr(PERF_LEGACY_CTR0 + n, 0x1234_0000_0000 + u64::from(n)).unwrap();
+                vpmu.wrmsr(PERF_LEGACY_CTL0 + n, 0x1_0053_02d6).unwrap();
+                assert_eq!(vpmu.rdmsr(PERF_CTR0 + 2 * n), Ok(0x1234_0000_0000 + u64::from(n)));
+                assert_eq!(vpmu.rdmsr(PERF_CTL0 + 2 * n), Ok(0x1_0053_02d6));
+                vpmu.wrmsr(PERF_CTR0 + 2 * n, 77).unwrap();
+                vpmu.wrmsr(PERF_CTL0 + 2 * n, 0).unwrap();
+                assert_eq!((vpmu.rdmsr(PERF_LEGACY_CTR0 + n), vpmu.rdmsr(PERF_LEGACY_CTL0 + n)), (Ok(77), Ok(0)));
+            }
+            assert_eq!(vpmu.rdmsr(PERF_LEGACY_CTR0 + 4), Err(GeneralProtection));
+        }
+    }
+
+    #[test]
+    fn a_select_has_12_bits() {
+        let mut vpmu = milan();
+        let listed = Event { event: 0x1d6, umask: 2 };
+        vpmu.set_filter(EventFilter::new(Action::Deny, vec![listed], 0).unwrap());
+        vpmu.wrmsr(PERF_CTL0, 1 << 32 | EN_INT_USR | 0x02d6).unwrap();
+        vpmu.wrmsr(PERF_CTL0 + 2, EN_INT_USR | 0x02d6).unwrap();
+        assert_eq!((vpmu.host().period[0], vpmu.host().period[1]), (None, Some(1 << 48)), "0x1d6 is not 0x0d6");
+        vpmu.wrmsr(PERF_CTL0 + 4, 0xf << 32 | EN_INT_USR | 0xff).unwrap();
+        assert_eq!(vpmu.host().specs[2].unwrap().raw_config(), Some(0xf_0000_00ff));
+    }
+
+    #[test]
+    fn reserved_bits_of_a_selector_are_neither_refused_nor_kept() {
+        for mut vpmu in both() {
+            assert_eq!((vpmu.wrmsr(PERF_CTL0, u64::MAX), vpmu.rdmsr(PERF_CTL0)), (Ok(()), Ok(0x30f_ffd7_ffff)));
+        }
+    }
+
+    #[test]
+    fn guest_only_and_host_only_count_nothing_without_svme() {
+        for mut vpmu in both() {
+            for only in [1 << 40, 1 << 41, 3 << 40] {
+                vpmu.wrmsr(PERF_CTL0, CYCLES).unwrap();
+                assert!(vpmu.host().period[0].is_some());
+                vpmu.wrmsr(PERF_CTL0, CYCLES | only).unwrap();
+                assert_eq!((vpmu.rdmsr(PERF_CTL0), vpmu.host().period[0]), (Ok(CYCLES | only), None));
+            }
+        }
+    }
+
+    #[test]
+    fn counters_have_48_bits() {
+        for mut vpmu in both() {
+            vpmu.wrmsr(PERF_CTR0, u64::MAX - 4).unwrap();
+            assert_eq!((vpmu.rdmsr(PERF_CTR0), vpmu.kick()), (Ok((1 << 48) - 5), 0));
+            vpmu.wrmsr(PERF_CTR0, 0x8000_0000).unwrap();
+            assert_eq!(vpmu.rdmsr(PERF_CTR0), Ok(0x8000_0000), "no sign is extended");
+        }
+    }
+
+    #[test]
+    fn an_overflow_asks_for_one_pmi_and_nothing_freezes() {
+        for vpmu in both() {
+            let mut vpmu = sampling(vpmu, NEAR);
+            vpmu.host().pending[0] = 12;
+            assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.take_pmi()), (1, true, false));
+            vpmu.enter();
+            assert_eq!((vpmu.rdmsr(PERF_CTR0), vpmu.host().period[0]), (Ok(2), Some((1 << 48) - 2)), "it goes on");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_is_written_anew_has_no_overflow_left_where_there_is_no_status() {
+        for (vpmu, status) in [(milan(), Err(GeneralProtection)), (genoa(), Ok(1))] {
+            let mut vpmu = sampling(vpmu, NEAR);
+            for _ in 0..2 {
+                vpmu.host().pending[0] = 12;
+                assert_eq!(vpmu.kick(), 1);
+                vpmu.wrmsr(PERF_CTR0, NEAR).unwrap();
+            }
+            assert_eq!(vpmu.counts().status_shared, 0, "the counter was written between");
+            assert_eq!(vpmu.rdmsr(PERF_CNTR_GLOBAL_STATUS), status);
+        }
+    }
+
+    #[test]
+    fn without_perfmon_v2_there_is_no_global_register() {
+        let mut vpmu = milan();
+        for msr in PERF_CNTR_GLOBAL_STATUS..=PERF_CNTR_GLOBAL_STATUS_SET {
+            assert_eq!((vpmu.rdmsr(msr), vpmu.wrmsr(msr, 0)), (Err(GeneralProtection), Err(GeneralProtection)));
+        }
+    }
+
+    #[test]
+    fn the_global_control_gates_and_is_on_at_reset() {
+        let mut vpmu = sampling(genoa(), 0);
+        assert_eq!((vpmu.rdmsr(PERF_CNTR_GLOBAL_CTL), vpmu.host().period[0]), (Ok(0x3f), Some(1 << 48)));
+        vpmu.wrmsr(PERF_CNTR_GLOBAL_CTL, !1).unwrap();
+        assert_eq!(
+            (vpmu.rdmsr(PERF_CNTR_GLOBAL_CTL), vpmu.host().period[0]),
+            (Ok(0x3e), None),
+            "reserved bits are ignored"
+        );
+        vpmu.wrmsr(PERF_CNTR_GLOBAL_CTL, 1).unwrap();
+        assert_eq!(vpmu.host().period[0], Some(1 << 48));
+        assert!(!vpmu.guest_has_all_off());
+        vpmu.wrmsr(PERF_CNTR_GLOBAL_CTL, 0).unwrap();
+        assert!(vpmu.guest_has_all_off());
+        vpmu.reset();
+        assert_eq!((vpmu.rdmsr(PERF_CNTR_GLOBAL_CTL), vpmu.rdmsr(PERF_CTL0)), (Ok(0x3f), Ok(0)));
+    }
+
+    #[test]
+    fn the_status_is_set_and_cleared_beside_itself() {
+        let mut vpmu = sampling(genoa(), NEAR);
+        vpmu.host().pending[0] = 10;
+        assert_eq!((vpmu.kick(), vpmu.rdmsr(PERF_CNTR_GLOBAL_STATUS)), (1, Ok(1)));
+        assert!(vpmu.take_pmi());
+        assert_eq!((vpmu.wrmsr(PERF_CNTR_GLOBAL_STATUS, 0), vpmu.rdmsr(PERF_CNTR_GLOBAL_STATUS)), (Ok(()), Ok(1)));
+        vpmu.wrmsr(PERF_CNTR_GLOBAL_STATUS_SET, !0xf).unwrap();
+        assert_eq!((vpmu.rdmsr(PERF_CNTR_GLOBAL_STATUS), vpmu.take_pmi()), (Ok(0x31), false), "no PMI comes of it");
+        vpmu.wrmsr(PERF_CNTR_GLOBAL_STATUS_CLR, !0x10).unwrap();
+        assert_eq!((vpmu.rdmsr(PERF_CNTR_GLOBAL_STATUS), vpmu.pmi_unacknowledged()), (Ok(0x10), false));
+        assert_eq!([PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CNTR_GLOBAL_STATUS_SET].map(|msr| vpmu.rdmsr(msr)), [Ok(0); 2]);
+    }
+
+    #[test]
+    fn rdpmc_has_the_six_counters_and_no_types() {
+        for mut vpmu in both() {
+            vpmu.wrmsr(PERF_CTR0 + 10, 0x1234_5678_9abc).unwrap();
+            assert_eq!(vpmu.rdpmc(5), Ok(0x1234_5678_9abc));
+            for bad in [6, 8, 10, 16, 0x4000_0000, 0x8000_0000, u32::MAX] {
+                assert_eq!(vpmu.rdpmc(bad), Err(GeneralProtection), "{bad:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_vendor_has_no_register_of_the_other() {
+        for (mut vpmu, other) in
+            [(genoa(), 0xc1..=0x600), (Vpmu::new(PmuCaps::default(), Fake::default()), 0xc000_0300..=0xc001_020b)]
+        {
+            assert!(other.into_iter().step_by(1).all(|msr| vpmu.rdmsr(msr).is_err() && vpmu.wrmsr(msr, 0).is_err()));
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_counters_is_announced_by_perfmon_v2() {
+        let mut vpmu = Vpmu::new(AmdCaps { counters: 4, ..AmdCaps::GENOA }, Fake::default());
+        assert_eq!((vpmu.rdmsr(PERF_CTL0 + 6), vpmu.rdmsr(PERF_CTL0 + 8)), (Ok(0), Err(GeneralProtection)));
+        vpmu.wrmsr(PERF_CNTR_GLOBAL_CTL, u64::MAX).unwrap();
+        assert_eq!(vpmu.rdmsr(PERF_CNTR_GLOBAL_CTL), Ok(0xf));
+        assert_eq!(vpmu.caps().counters(), (0..4).filter_map(CounterId::gp).collect::<CounterSet>());
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! The register contract (`docs/design.md`), against a host side that counts as scripted.
+
+    use super::*;
+    use crate::fake::Fake;
+    use crate::host::Touch;
+    use crate::intel::{
+        IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
+        IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE, IA32_PERF_GLOBAL_OVF_CTRL,
+        IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0, IA32_PMC0, IntelCaps,
+    };
+    use crate::spec::{CounterId, MAX_COUNTERS};
+
+    const CTR_FRZ: u64 = 1 << 59;
+    const LBR_FRZ: u64 = 1 << 58;
+    const EN_INT_USR: u64 = 1 << 22 | 1 << 20 | 1 << 16;
+    const GLOBAL: u32 = IA32_PERF_GLOBAL_CTRL;
+    const STATUS: u32 = IA32_PERF_GLOBAL_STATUS;
+    const CLEAR: u32 = IA32_PERF_GLOBAL_OVF_CTRL;
+
+    fn pmc(n: usize) -> CounterId {
+        CounterId::gp(n).unwrap()
+    }
+
+    fn vpmu() -> Vpmu<Fake> {
+        Vpmu::new(PmuCaps::default(), Fake::default())
+    }
+
+    fn v4() -> Vpmu<Fake> {
+        Vpmu::new(IntelCaps { version: 4, ..IntelCaps::default() }, Fake::default())
+    }
+
+    /// Lets PMC0 count with INT from `value`.
+    fn sampling(value: u64) -> Vpmu<Fake> {
+        let mut vpmu = vpmu();
+        vpmu.wrmsr(IA32_A_PMC0, value).unwrap();
+        vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR | 0x3c).unwrap();
+        vpmu
+    }
+
+    #[test]
+    fn pitfall_02_legacy_counter_writes_extend_bit_31_and_are_masked_to_the_width() {
+        let mut vpmu = vpmu();
+        vpmu.wrmsr(IA32_PMC0, 0xffff_ffff_8000_0001).unwrap();
+        assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(0xffff_8000_0001));
+        vpmu.wrmsr(IA32_PMC0, 0x1_7fff_ffff).unwrap();
+        assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(0x7fff_ffff));
+    }
+
+    #[test]
+    fn pitfall_02_full_width_writes_fault_above_the_width_and_exist_only_when_announced() {
+        let mut vpmu = vpmu();
+        vpmu.wrmsr(IA32_A_PMC0, 0xffff_ffff_ffff).unwrap();
+        assert_eq!(vpmu.rdmsr(IA32_A_PMC0), Ok(0xffff_ffff_ffff));
+        assert_eq!(vpmu.wrmsr(IA32_A_PMC0, 1 << 48), Err(GeneralProtection));
+        let caps = IntelCaps { full_width_writes: false, ..IntelCaps::default() };
+        let mut legacy = Vpmu::new(caps, Fake::default());
+        assert_eq!((legacy.rdmsr(IA32_A_PMC0), legacy.rdmsr(IA32_PERF_CAPABILITIES)), (Err(GeneralProtection), Ok(0)));
+    }
+
+    #[test]
+    fn pitfall_01_03_counter_writes_are_masked_so_nothing_overflows_by_them() {
+        let mut vpmu = vpmu();
+        vpmu.wrmsr(IA32_FIXED_CTR0, u64::MAX).unwrap();
+        assert_eq!(vpmu.rdmsr(IA32_FIXED_CTR0), Ok(0xffff_ffff_ffff));
+        vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0xb).unwrap();
+        vpmu.wrmsr(GLOBAL, 1 << 32).unwrap();
+        assert_eq!((vpmu.kick(), vpmu.rdmsr(STATUS)), (0, Ok(0)));
+    }
+
+    #[test]
+    fn pitfall_04_a_counter_at_zero_has_its_whole_width_before_it() {
+        assert_eq!(sampling(0).host().period[0], Some(1 << 48));
+    }
+
+    #[test]
+    fn pitfall_05_writing_a_running_counter_moves_its_overflow() {
+        let mut vpmu = sampling(0);
+        vpmu.host().pending[0] = 77;
+        vpmu.wrmsr(IA32_PMC0, (-1000i64).cast_unsigned()).unwrap();
+        assert_eq!((vpmu.host().period[0], vpmu.host().starts), (Some(1000), 1), "moved, not re-created");
+        vpmu.host().pending[0] = 3;
+        assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok((1 << 48) - 997));
+    }
+
+    #[test]
+    fn pitfall_08_one_overflow_is_one_pmi() {
+        let mut vpmu = sampling((1 << 48) - 10);
+        vpmu.host().pending[0] = 12;
+        assert_eq!(vpmu.kick(), 1);
+        assert!(vpmu.take_pmi());
+        assert!(!vpmu.take_pmi());
+        assert_eq!((vpmu.kick(), vpmu.take_pmi()), (0, false));
+        assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.rdmsr(STATUS)), (Ok(2), Ok(1)));
+    }
+
+    #[test]
+    fn an_overflow_without_int_sets_status_alone() {
+        let mut vpmu = vpmu();
+        vpmu.wrmsr(IA32_PERFEVTSEL0, (EN_INT_USR & !(1 << 20)) | 0x3c).unwrap();
+        vpmu.wrmsr(IA32_PMC0, (-1i64).cast_unsigned()).unwrap();
+        vpmu.host().pending[0] = 1;
+        assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.rdmsr(STATUS)), (1, false, Ok(1)));
+    }
+
+    #[test]
+    fn overflows_that_share_a_status_bit_are_counted_apart() {
+        let mut vpmu = sampling((1 << 48) - 10);
+        let mut overflow = || {
+            vpmu.host().pending[0] = 10;
+            assert_eq!(vpmu.kick(), 1);
+            vpmu.wrmsr(IA32_PMC0, (-10i64).cast_unsigned()).unwrap();
+            vpmu.counts().status_shared
+        };
+        assert_eq!([overflow(), overflow(), overflow()], [0, 1, 2]);
+        vpmu.wrmsr(CLEAR, 1).unwrap();
+        vpmu.host().pending[0] = 10;
+        assert_eq!(
+            (vpmu.kick(), vpmu.counts().status_shared, vpmu.counts().pmi_requests),
+            (1, 2, 4),
+            "acknowledged between"
+        );
+    }
+
+    #[test]
+    fn pitfall_10_an_overflow_before_a_write_is_not_lost_by_it() {
+        let mut vpmu = sampling((1 << 48) - 10);
+        vpmu.host().pending[0] = 10;
+        vpmu.wrmsr(IA32_PMC0, 5).unwrap();
+        assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.rdmsr(STATUS), vpmu.take_pmi()), (Ok(5), Ok(1), true));
+    }
+
+    #[test]
+    fn pitfall_10_an_overflow_found_by_switching_off_still_asks_for_its_pmi() {
+        for (msr, value) in [(GLOBAL, 0), (IA32_PERFEVTSEL0, 0)] {
+            let mut vpmu = sampling((1 << 48) - 10);
+            vpmu.host().pending[0] = 10;
+            vpmu.wrmsr(msr, value).unwrap();
+            assert_eq!((vpmu.rdmsr(STATUS), vpmu.take_pmi(), vpmu.host().period[0]), (Ok(1), true, None), "{msr:#x}");
+        }
+    }
+
+    #[test]
+    fn pitfall_11_a_deferred_change_is_kept_until_the_entry_that_makes_it() {
+        let mut vpmu = Vpmu::new(PmuCaps::default(), Fake { deferred: true, ..Fake::default() });
+        vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
+        vpmu.wrmsr(IA32_PERFEVTSEL0 + 1, EN_INT_USR).unwrap();
+        assert_eq!(vpmu.host().starts, 0);
+        vpmu.enter();
+        assert_eq!(vpmu.host().starts, 2);
+        vpmu.wrmsr(GLOBAL, 0).unwrap();
+        vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+        vpmu.enter();
+        assert_eq!(vpmu.host().starts, 4);
+        vpmu.enter();
+        assert_eq!(vpmu.host().starts, 4, "nothing is left to do");
+    }
+
+    #[test]
+    fn pitfall_15_21_reset_sets_global_ctrl_and_stops_everything() {
+        let mut vpmu = sampling((1 << 48) - 10);
+        vpmu.host().pending[0] = 10;
+        vpmu.reset();
+        assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(STATUS), vpmu.rdmsr(IA32_PERFEVTSEL0)), (Ok(0xf), Ok(0), Ok(0)));
+        vpmu.enter();
+        assert_eq!((vpmu.host().period[0], vpmu.kick(), vpmu.take_pmi()), (None, 0, false));
+    }
+
+    #[test]
+    fn pitfall_16_status_is_read_only_and_ovf_ctrl_reads_zero() {
+        let mut vpmu = sampling((1 << 48) - 1);
+        vpmu.host().pending[0] = 1;
+        vpmu.kick();
+        assert_eq!((vpmu.wrmsr(STATUS, 0), vpmu.rdmsr(CLEAR)), (Err(GeneralProtection), Ok(0)));
+        vpmu.wrmsr(CLEAR, 2).unwrap();
+        assert_eq!(vpmu.rdmsr(STATUS), Ok(1));
+        vpmu.wrmsr(CLEAR, 1 | 3 << 62).unwrap();
+        assert_eq!((vpmu.rdmsr(STATUS), vpmu.rdmsr(CLEAR)), (Ok(0), Ok(0)));
+        assert_eq!(vpmu.wrmsr(CLEAR, 1 << 58), Err(GeneralProtection));
+    }
+
+    #[test]
+    fn pitfall_17_any_thread_and_reserved_bits_fault() {
+        let mut vpmu = vpmu();
+        for bit in [21, 32, 33, 34, 63] {
+            assert_eq!(vpmu.wrmsr(IA32_PERFEVTSEL0, 1 << bit), Err(GeneralProtection), "selector bit {bit}");
+        }
+        for bit in [2, 6, 10, 12, 63] {
+            assert_eq!(vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 1 << bit), Err(GeneralProtection), "nibble bit {bit}");
+        }
+        for bit in [4, 31, 35, 48, 63] {
+            assert_eq!(vpmu.wrmsr(GLOBAL, 1 << bit), Err(GeneralProtection), "GLOBAL_CTRL bit {bit}");
+        }
+        assert_eq!((vpmu.rdmsr(IA32_PERFEVTSEL0), vpmu.rdmsr(GLOBAL)), (Ok(0), Ok(0xf)), "a fault changes nothing");
+    }
+
+    #[test]
+    fn pitfall_18_in_txcp_is_only_on_pmc2_of_a_transactional_guest() {
+        let caps = IntelCaps { transactions: true, ..IntelCaps::default() };
+        let mut vpmu = Vpmu::new(caps, Fake::default());
+        assert_eq!(vpmu.wrmsr(IA32_PERFEVTSEL0, 1 << 33), Err(GeneralProtection));
+        assert_eq!(vpmu.wrmsr(IA32_PERFEVTSEL0 + 2, 1 << 33), Ok(()));
+    }
+
+    #[test]
+    fn counters_the_guest_lacks_fault() {
+        let mut vpmu = vpmu();
+        for msr in [IA32_PMC0 + 4, IA32_PERFEVTSEL0 + 4, IA32_A_PMC0 + 4, IA32_FIXED_CTR0 + 3] {
+            assert_eq!(
+                (vpmu.rdmsr(msr), vpmu.wrmsr(msr, 0)),
+                (Err(GeneralProtection), Err(GeneralProtection)),
+                "{msr:#x}"
+            );
+        }
+        for msr in [IA32_PERF_GLOBAL_STATUS_SET, IA32_PERF_GLOBAL_INUSE, IA32_PEBS_ENABLE, IA32_DS_AREA] {
+            assert_eq!(
+                (vpmu.rdmsr(msr), vpmu.wrmsr(msr, 0)),
+                (Err(GeneralProtection), Err(GeneralProtection)),
+                "{msr:#x}"
+            );
+        }
+        assert_eq!(vpmu.wrmsr(IA32_PERF_CAPABILITIES, 0x2000), Err(GeneralProtection));
+    }
+
+    #[test]
+    fn unchanged_writes_are_elided_but_keep_the_counter_in_use() {
+        let mut vpmu = sampling(0);
+        let starts = vpmu.host().starts;
+        vpmu.host().touched.clear();
+        vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR | 0x3c).unwrap();
+        vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+        assert_eq!((vpmu.host().starts, &vpmu.host().touched[..]), (starts, &[(pmc(0), Touch::Write)][..]));
+        vpmu.host().touched.clear();
+        vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x0b0).unwrap();
+        assert_eq!(vpmu.host().touched, [(CounterId::fixed(1).unwrap(), Touch::Write)], "only the nibble that changed");
+    }
+
+    #[test]
+    fn global_ctrl_gates_and_a_frozen_pmu_does_not_count() {
+        let mut vpmu = vpmu();
+        vpmu.wrmsr(GLOBAL, 0).unwrap();
+        vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
+        vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x8).unwrap();
+        assert_eq!(vpmu.host().period, [None; MAX_COUNTERS]);
+        vpmu.wrmsr(GLOBAL, 1 | 1 << 32).unwrap();
+        assert_eq!(vpmu.host().starts, 1, "a fixed counter with PMI but no ring is off");
+    }
+
+    #[test]
+    fn version_2_freezes_by_clearing_the_enables() {
+        let mut vpmu = sampling((1 << 48) - 1);
+        vpmu.wrmsr(IA32_DEBUGCTL, 0x1801).unwrap();
+        vpmu.host().pending[0] = 1;
+        vpmu.kick();
+        assert!(vpmu.take_pmi());
+        assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(IA32_DEBUGCTL), vpmu.host().period[0]), (Ok(0), Ok(0x1800), None));
+    }
+
+    #[test]
+    fn version_4_freezes_by_status_and_unfreezes_by_its_reset() {
+        let mut vpmu = v4();
+        vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
+        vpmu.wrmsr(IA32_DEBUGCTL, 0x1800).unwrap();
+        vpmu.wrmsr(IA32_PMC0, (-1i64).cast_unsigned()).unwrap();
+        vpmu.host().pending[0] = 1;
+        vpmu.kick();
+        assert!(vpmu.take_pmi());
+        assert_eq!((vpmu.rdmsr(STATUS), vpmu.rdmsr(GLOBAL)), (Ok(CTR_FRZ | LBR_FRZ | 1), Ok(0xf)));
+        assert_eq!(vpmu.host().period[0], None);
+        vpmu.wrmsr(CLEAR, CTR_FRZ | LBR_FRZ | 1).unwrap();
+        assert!(vpmu.host().period[0].is_some());
+        assert_eq!(vpmu.rdmsr(STATUS), Ok(0));
+    }
+
+    #[test]
+    fn version_4_sets_status_and_tells_what_is_in_use() {
+        let mut vpmu = v4();
+        vpmu.wrmsr(IA32_PERF_GLOBAL_STATUS_SET, 1 << 33 | 1).unwrap();
+        assert_eq!((vpmu.rdmsr(STATUS), vpmu.take_pmi()), (Ok(1 << 33 | 1), false));
+        assert_eq!(vpmu.wrmsr(IA32_PERF_GLOBAL_STATUS_SET, 1 << 63), Err(GeneralProtection));
+        vpmu.wrmsr(IA32_PERFEVTSEL0 + 2, 0xc0).unwrap();
+        assert_eq!(vpmu.rdmsr(IA32_PERF_GLOBAL_INUSE), Ok(0b100));
+        vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0xb).unwrap();
+        assert_eq!(vpmu.rdmsr(IA32_PERF_GLOBAL_INUSE), Ok(0b100 | 1 << 32 | 1 << 63));
+        assert_eq!(vpmu.wrmsr(IA32_PERF_GLOBAL_INUSE, 0), Err(GeneralProtection));
+    }
+
+    #[test]
+    fn a_guest_with_debug_store_has_a_canonical_ds_area_and_no_pebs() {
+        let mut vpmu = Vpmu::new(IntelCaps { debug_store: true, ..IntelCaps::default() }, Fake::default());
+        vpmu.wrmsr(IA32_DS_AREA, 0xffff_8000_0000_1000).unwrap();
+        assert_eq!(vpmu.wrmsr(IA32_DS_AREA, 1 << 47), Err(GeneralProtection));
+        assert_eq!(
+            (vpmu.rdmsr(IA32_DS_AREA), vpmu.wrmsr(IA32_PEBS_ENABLE, 1)),
+            (Ok(0xffff_8000_0000_1000), Err(GeneralProtection))
+        );
+    }
+
+    #[test]
+    fn an_early_signal_aims_again_at_what_is_left() {
+        let mut vpmu = sampling((1 << 48) - 1000);
+        vpmu.host().pending[0] = 990;
+        assert_eq!((vpmu.kick(), vpmu.host().period[0]), (0, Some(10)));
+    }
+
+    #[test]
+    fn counts_are_exact_across_pauses() {
+        let mut vpmu = sampling(0);
+        for _ in 0..3 {
+            vpmu.host().pending[0] += 100;
+            vpmu.wrmsr(GLOBAL, 0).unwrap();
+            vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+            vpmu.host().pending[0] += 11;
+            vpmu.enter();
+        }
+        assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(333));
+    }
+
+    #[test]
+    fn pitfall_13_a_filter_change_reprograms_running_counters_and_denies_their_counts() {
+        use crate::filter::{Action, Event, EventFilter};
+        for deferred in [false, true] {
+            let mut vpmu = sampling(100);
+            vpmu.host().deferred = deferred;
+            vpmu.host().pending[0] = 7;
+            let cycles = Event { event: 0x3c, umask: 0 };
+            vpmu.set_filter(EventFilter::new(Action::Deny, vec![cycles], 0).unwrap());
+            vpmu.enter();
+            assert_eq!((vpmu.host().period[0], vpmu.rdmsr(IA32_PMC0)), (None, Ok(107)), "what was allowed is kept");
+            vpmu.host().pending[0] = 5;
+            vpmu.wrmsr(GLOBAL, 0).unwrap();
+            vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+            vpmu.enter();
+            assert_eq!(vpmu.host().period[0], None, "no register starts a denied event");
+            vpmu.set_filter(EventFilter::default());
+            vpmu.host().pending[0] = 0;
+            vpmu.enter();
+            assert!(vpmu.host().period[0].is_some(), "an event that is allowed again counts again");
+        }
+    }
+
+    #[test]
+    fn pitfall_06_a_period_of_1_that_the_host_signals_late_keeps_what_it_counted() {
+        let mut vpmu = sampling((1 << 48) - 1);
+        assert_eq!(vpmu.host().period[0], Some(1), "the host side knows its own minimum");
+        // perf's is 2.
+        vpmu.host().pending[0] = 2;
+        assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.rdmsr(IA32_PMC0)), (1, true, Ok(1)));
+        vpmu.enter();
+        assert_eq!(vpmu.host().period[0], Some((1 << 48) - 1));
+    }
+
+    #[test]
+    fn pitfall_07_an_overflow_found_by_a_pause_is_neither_missed_nor_found_again() {
+        let mut vpmu = sampling((1 << 48) - 10);
+        vpmu.host().pending[0] = 12;
+        vpmu.wrmsr(GLOBAL, 0).unwrap();
+        assert_eq!((vpmu.counts().overflows, vpmu.take_pmi()), (1, true));
+        // The signal of the same overflow comes after.
+        assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.counts().overflows), (0, false, 1));
+        vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+        assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.host().period[0]), (Ok(2), Some((1 << 48) - 2)));
+    }
+
+    #[test]
+    fn pitfall_14_the_counters_are_those_that_cpuid_announces() {
+        for (gp, fixed) in [(1, 0), (2, 4), (4, 3), (8, 1)] {
+            let vpmu_caps = IntelCaps { gp, fixed, ..IntelCaps::default() };
+            let [eax, _, _, edx] = vpmu_caps.cpuid_0a();
+            let mut vpmu = Vpmu::new(vpmu_caps, Fake::default());
+            let mut exist = |base: u32| (base..base + 8).take_while(|&msr| vpmu.rdmsr(msr).is_ok()).count() as u32;
+            let (counters, selectors) = (exist(IA32_PMC0), exist(IA32_PERFEVTSEL0));
+            assert_eq!((counters, selectors), (eax >> 8 & 0xff, eax >> 8 & 0xff));
+            assert_eq!(exist(IA32_FIXED_CTR0), edx & 0x1f);
+            let bits = |n: u32| (1u64 << n) - 1;
+            let all = bits(counters) | bits(edx & 0x1f) << 32;
+            assert_eq!(
+                (vpmu.wrmsr(GLOBAL, all), vpmu.wrmsr(GLOBAL, all + 1 + bits(counters))),
+                (Ok(()), Err(GeneralProtection))
+            );
+        }
+    }
+
+    #[test]
+    fn pitfall_20_fixed_is_a_type_value_and_bit_31_faults() {
+        let mut pmu = vpmu();
+        pmu.wrmsr(IA32_A_PMC0 + 3, 0xffff_8000_0003).unwrap();
+        pmu.wrmsr(IA32_FIXED_CTR0 + 2, 0x1234).unwrap();
+        assert_eq!(pmu.rdpmc(3), Ok(0xffff_8000_0003), "the whole width, not sign-extended");
+        assert_eq!(pmu.rdpmc(0x4000_0002), Ok(0x1234));
+        for bad in
+            [4, 64, 0xffff, 0x4000_0003, 0x8000_0000, 0x8000_0003, 0xc000_0000, 0x2000_0000, 0x0001_0000, u32::MAX]
+        {
+            assert_eq!(pmu.rdpmc(bad), Err(GeneralProtection), "{bad:#x}");
+        }
+    }
+}

@@ -82,7 +82,7 @@ fn build() -> Result<(), String> {
     println!("cargo::rustc-env=PAYLOAD_COMPILER={}", freestanding::compiler()?);
     freestanding::build(&out, "payload", &program(SOURCES, &[], LDFLAGS))?;
     freestanding::build(&out, "conformance", &program(CONFORMANCE_SOURCES, &["CONFORMANCE"], LDFLAGS))?;
-    // By the linker's own script: a program of a Linux guest.
+    // The linker's own script is used: it is a program of a Linux guest.
     freestanding::build(&out, "ftest", &program(&["c/ftest.c"], &[], &[]))
 }
 

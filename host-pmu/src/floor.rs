@@ -10,7 +10,6 @@ use counts::Counts;
 
 use crate::arming::{Arming, Setting};
 use crate::backend::Scale;
-use crate::cost::cheapest_call_ns;
 use crate::kick::{self, TimerError};
 use crate::side::HostPmu;
 use crate::stats::{HostSide, Recorder};
@@ -58,7 +57,7 @@ impl Floor {
     }
 
     fn with_pace(tsc_khz: u64, pace: Scale) -> Result<Self, TimerError> {
-        let least = cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
+        let least = sys::cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
         Ok(Self {
             counters: [Clocked::default(); MAX_COUNTERS],
             running: CounterSet::EMPTY,

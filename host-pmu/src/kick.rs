@@ -55,7 +55,7 @@ impl Owner {
     /// Owners are below this address. Calls that change mappings must stay above.
     pub const END: usize = sys::OWNER_PAGES.end;
 
-    /// For the calling thread, which has none.
+    /// Makes the calling thread, which has no such owner yet, the owner of its events.
     ///
     /// # Errors
     /// No memory at a low address: `vm.mmap_min_addr` is above it, or too many threads have owners.
@@ -63,7 +63,7 @@ impl Owner {
         sys::OwnerPage::new().map(Self)
     }
 
-    /// The address of its `struct f_owner_ex`.
+    /// Returns the address of its `struct f_owner_ex`.
     #[must_use]
     pub fn address(&self) -> usize {
         self.0.address()

@@ -13,8 +13,6 @@
 pub mod arming;
 pub mod backend;
 pub mod bank;
-pub mod cost;
-pub mod expiry;
 pub mod floor;
 pub mod kick;
 pub mod open;
@@ -23,4 +21,3 @@ pub mod side;
 pub mod stats;
 pub mod strategy;
 mod sys;
-mod table;

@@ -1,14 +1,18 @@
-//! The host side for a backend and a strategy, and what its events cost to create.
+//! The host side for a backend and a strategy, and the costs of its events.
 
+use std::io;
 use std::time::{Duration, Instant};
 
-use crate::backend::perf::{CYCLES, PerfBackend};
+use arch_pmu::intel::PerfEvtSel;
+
+use crate::backend::attr::{EventKind, event_attr};
+use crate::backend::perf::{CYCLES, PerfBackend, shortest_clock_period};
 use crate::backend::step::StepBackend;
 use crate::backend::{Backend as _, BackendKey, HostError};
 use crate::bank::Bank;
-use crate::cost::Cost;
 use crate::side::HostPmu;
 use crate::strategy::Strategy;
+use crate::sys;
 
 /// Work that is the same on each host side.
 pub trait Work {
@@ -87,6 +91,84 @@ pub fn counts_outside_guests(span: Duration) -> Result<f64, HostError> {
     Ok(after.saturating_sub(before) as f64 / (took.as_secs_f64() * 1e6))
 }
 
+/// Time it took to create an event and to close it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Time to open it.
+    pub open: Duration,
+    /// Time to close it.
+    pub close: Duration,
+}
+
+impl Cost {
+    /// Measures one event that `open` opens and `close` closes.
+    ///
+    /// # Errors
+    /// The error of `open`.
+    pub fn of<E, F>(open: impl FnOnce() -> Result<E, F>, close: impl FnOnce(E)) -> Result<Self, F> {
+        let begin = Instant::now();
+        let event = open()?;
+        let opened = Instant::now();
+        close(event);
+        Ok(Self { open: opened - begin, close: opened.elapsed() })
+    }
+}
+
+/// Time between two expiries that are measured, at least: others must not be missed by them.
+const EXPIRE_NS: u64 = 100_000;
+/// Expiries of a measurement at least.
+const EXPIRIES: u64 = 40;
+/// Size of the ring for the events' records.
+const RING_PAGES: usize = 4;
+
+/// Measures the time that an expiry of a `cpu-clock` event takes from its thread, ns: the additional time of the same work while such an
+/// event runs, divided by the number of expiries. A value for each of `rounds`; chance may make one negative. The event records and signals
+/// as those of a vCPU do.
+///
+/// # Errors
+/// The host refuses the event.
+pub fn clock_expiry_ns(rounds: usize) -> io::Result<Vec<f64>> {
+    // A signal that is pending at the end goes with its thread.
+    let measured = std::thread::Builder::new().name("expiries".to_owned()).spawn(move || measure_expiries(rounds))?;
+    measured.join().unwrap_or_else(|_| Err(io::Error::other("the measurement panicked")))
+}
+
+fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
+    let period = EXPIRE_NS.max(2 * shortest_clock_period());
+    let spec = PerfEvtSel::from_bits(0x53_003c).spec();
+    sys::block_signal()?;
+    let event = sys::open_on_this_thread(event_attr(EventKind::CpuClock, spec, period), None)?;
+    sys::disable(&event)?;
+    sys::signal_this_thread(&event)?;
+    // A user who may lock no memory has no ring, and the event no records.
+    let mut ring = sys::Ring::map(&event, RING_PAGES).ok();
+    let mut steps = 1 << 16;
+    while work(steps) < EXPIRIES * period {
+        steps *= 2;
+    }
+    let mut found = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let without = work(steps);
+        sys::enable(&event)?;
+        let with = work(steps);
+        sys::disable(&event)?;
+        if let Some(ring) = &mut ring {
+            ring.skip();
+        }
+        found.push((with as f64 - without as f64) / (with as f64 / period as f64));
+    }
+    Ok(found)
+}
+
+/// Measures the thread time of `steps` steps.
+fn work(steps: u64) -> u64 {
+    let begin = sys::thread_ns();
+    for step in 0..steps {
+        std::hint::black_box(step);
+    }
+    sys::thread_ns() - begin
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,5 +190,24 @@ mod tests {
     fn an_event_that_does_not_open_has_a_reason() {
         let missing = "tracepoint:kvm/no_such_event_at_all".parse().unwrap();
         assert!(costs(&missing, 1).is_err());
+    }
+
+    #[test]
+    fn an_event_that_does_not_open_is_not_closed() {
+        assert_eq!(Cost::of(|| Err::<(), _>("no"), |()| panic!("closed")), Err("no"));
+        let mut closed = 0;
+        assert!(Cost::of(|| Ok::<_, ()>(7), |event| closed = event).is_ok());
+        assert_eq!(closed, 7);
+    }
+
+    #[test]
+    fn an_expiry_takes_time_from_its_thread() {
+        match clock_expiry_ns(5) {
+            Ok(mut found) => {
+                found.sort_by(f64::total_cmp);
+                assert!(found.len() == 5 && found[2] > 0.0, "{found:?}");
+            }
+            Err(error) => println!("SKIP: this host refuses a cpu-clock event: {error}"),
+        }
     }
 }

@@ -14,7 +14,7 @@ use perf_event_open_sys::bindings::{
 
 use crate::backend::attr;
 use crate::backend::perf::tracepoint_id;
-use crate::cost::Cost;
+use crate::open::Cost;
 use crate::sys;
 
 /// Pages of each event's ring.

@@ -21,8 +21,8 @@ pub trait HostPmu: HostCounters {
     /// Returns the number of host events held now.
     fn held(&self) -> u64;
 
-    /// Adds to `counts` what the host side counted since the account began, and returns its operations. Signals and kicks are counted by the
-    /// vCPU loop.
+    /// Adds to `counts` what the host side counted since the account began, and returns its operations. Signals and kicks are counted by
+    /// the vCPU loop.
     fn account(&mut self, counts: &mut Counts) -> HostSide;
 
     /// Begins a new account, which contains only later operations. Ends a [rest](Self::rest), if there is one.

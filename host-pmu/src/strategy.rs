@@ -7,7 +7,20 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::table::names;
+/// The array of the `name`s of a table's rows, as a constant.
+macro_rules! names {
+    ($table:ident) => {{
+        let mut names = [""; $table.len()];
+        let mut row = 0;
+        while row < names.len() {
+            names[row] = $table[row].name;
+            row += 1;
+        }
+        names
+    }};
+}
+
+pub(crate) use names;
 
 /// Largest pool of parked events per vCPU.
 pub const MAX_POOL: usize = 64;

@@ -30,12 +30,12 @@ fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }
 
-/// `perf_event_open` on the calling thread, any CPU, in the group of `leader` if there is one.
+/// Opens an event on the calling thread, any CPU, in the group of `leader` if there is one.
 pub(crate) fn open_on_this_thread(attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     open(attr, (0, -1), leader.map_or(-1, AsRawFd::as_raw_fd))
 }
 
-/// `perf_event_open` of whatever runs on the calling thread's CPU.
+/// Opens an event of whatever runs on the calling thread's CPU.
 pub(crate) fn open_on_this_cpu(attr: perf_event_attr) -> io::Result<OwnedFd> {
     // SAFETY: takes and keeps nothing.
     let cpu = checked(unsafe { libc::sched_getcpu() })?;
@@ -50,25 +50,25 @@ fn open(mut attr: perf_event_attr, on: (libc::pid_t, libc::c_int), group: libc::
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// IOC_ENABLE.
+/// Enables an event (IOC_ENABLE); one in error state is scheduled again.
 pub(crate) fn enable(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes no pointer.
     checked(unsafe { perf::ioctls::ENABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// IOC_DISABLE.
+/// Disables an event (IOC_DISABLE).
 pub(crate) fn disable(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes no pointer.
     checked(unsafe { perf::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// IOC_REFRESH by 1: enables the event until its next overflow, at which the kernel disables it.
+/// Refreshes an event by 1 (IOC_REFRESH): enables the event until its next overflow, at which the kernel disables it.
 pub(crate) fn refresh_once(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes a number, not a pointer.
     checked(unsafe { perf::ioctls::REFRESH(fd.as_raw_fd(), 1) }).map(drop)
 }
 
-/// IOC_ID.
+/// Returns the kernel's number of an event (IOC_ID).
 pub(crate) fn event_id(fd: &OwnedFd) -> io::Result<u64> {
     let mut id = 0u64;
     // SAFETY: the kernel writes one u64 to a pointer valid for the call.
@@ -76,19 +76,19 @@ pub(crate) fn event_id(fd: &OwnedFd) -> io::Result<u64> {
     Ok(id)
 }
 
-/// IOC_PERIOD.
+/// Sets the period of an event (IOC_PERIOD).
 pub(crate) fn set_period(fd: &OwnedFd, period: u64) -> io::Result<()> {
     // SAFETY: the kernel reads one u64 from a pointer valid for the call.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_PERIOD, &raw const period) }).map(drop)
 }
 
-/// IOC_SET_OUTPUT: `fd`'s records go to `ring`'s buffer.
+/// Sends the records of `fd` to the buffer of `ring` (IOC_SET_OUTPUT).
 pub(crate) fn set_output(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes a descriptor, not a pointer.
     checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) }).map(drop)
 }
 
-/// The event's count; `None` at end of file, which is how a pinned event in error state reads.
+/// Reads the event's count; `None` at end of file, which is how a pinned event in error state reads.
 pub(crate) fn read_count(fd: &OwnedFd) -> io::Result<Option<u64>> {
     let mut count = 0u64;
     // SAFETY: the buffer is 8 writable bytes.
@@ -149,7 +149,7 @@ static PAGES: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), OWNER_PAGES.s
 pub(crate) struct OwnerPage(usize);
 
 impl OwnerPage {
-    /// For the calling thread, which has none.
+    /// Creates the page of the calling thread, which has none.
     pub(crate) fn new() -> io::Result<Self> {
         let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
         let page = Self(match pages.0.pop() {
@@ -172,7 +172,7 @@ impl OwnerPage {
 }
 
 impl Drop for OwnerPage {
-    /// A filtered thread cannot unmap it: the next thread takes it over.
+    /// Leaves the page to the next thread: a filtered thread cannot unmap it.
     fn drop(&mut self) {
         OWNER.set(0);
         PAGES.lock().unwrap_or_else(PoisonError::into_inner).0.push(self.0);
@@ -215,7 +215,7 @@ pub(crate) fn block_signal() -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// The calling thread's id.
+/// Returns the calling thread's id.
 pub(crate) fn gettid() -> libc::pid_t {
     // SAFETY: takes and keeps nothing.
     unsafe { libc::gettid() }
@@ -239,13 +239,13 @@ pub(crate) fn disable_all() -> io::Result<usize> {
     Ok(events)
 }
 
-/// How often the calling thread was switched out, by its own will or not.
+/// Counts the switches of the calling thread, by its own will or not.
 pub(crate) fn context_switches() -> u64 {
     let usage = thread_usage();
     (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
 }
 
-/// How often the calling thread slept: was switched out by its own will.
+/// Counts the sleeps of the calling thread: switches by its own will.
 pub(crate) fn sleeps() -> u64 {
     thread_usage().ru_nvcsw.cast_unsigned()
 }
@@ -258,7 +258,18 @@ fn thread_usage() -> libc::rusage {
     usage
 }
 
-/// CLOCK_MONOTONIC, ns.
+/// Returns the nanoseconds of a cheap system call on this host, the fastest of eight: the measure of a signal's cost, which is some tens of
+/// it. It grows on nested and emulated hosts, and under a tracer.
+pub(crate) fn cheapest_call_ns() -> u64 {
+    let call = || {
+        let begin = std::time::Instant::now();
+        std::hint::black_box(context_switches());
+        u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    };
+    (0..8).map(|_| call()).min().unwrap_or(0)
+}
+
+/// Returns CLOCK_MONOTONIC, ns.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure outlives the call, which cannot fail for this clock.
@@ -266,7 +277,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Processor time of the calling thread, ns.
+/// Returns the processor time of the calling thread, ns.
 pub(crate) fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure outlives the call, which cannot fail for this clock.
@@ -280,7 +291,7 @@ pub(crate) fn rdtsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The sample period of an attribute.
+/// Returns the sample period of an attribute.
 #[cfg(test)]
 pub(crate) fn sample_period(attr: &perf_event_attr) -> u64 {
     // SAFETY: both members of the union are u64.
@@ -418,7 +429,7 @@ impl Ring {
         data_head.load(Ordering::Relaxed) - before
     }
 
-    /// Whether there are new records.
+    /// Returns whether there are new records.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
         let page = self.page.as_ptr();
@@ -429,7 +440,7 @@ impl Ring {
         }
     }
 
-    /// Whether there is a new record of a type that is `wanted`.
+    /// Returns whether there is a new record of a type that is `wanted`.
     pub(crate) fn any(&self, wanted: impl Fn(u32) -> bool) -> bool {
         let page = self.page.as_ptr();
         // SAFETY: mapped, aligned, and written by the kernel, hence the atomics; both are only read.
@@ -451,7 +462,7 @@ impl Ring {
         false
     }
 
-    /// A ring of no event with one record of `type_` without a body: that of an event is not written by user mode.
+    /// Makes a ring of no event, with one record of `type_` without a body: user mode does not write that of an event.
     #[cfg(test)]
     pub(crate) fn forged(type_: u32) -> Self {
         const PAGE: usize = 4096;

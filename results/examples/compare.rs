@@ -37,7 +37,7 @@ fn run(base: &Path, new: Option<&Path>) -> Result<Exit, Error> {
             compare::arms("base", &record, &arms, &spec)?
         }
     };
-    println!("{}", compare::text(&found, 80));
+    println!("{}", compare::report(&found).text(80));
     Ok(found.exit())
 }
 

@@ -1,4 +1,4 @@
-//! How often the statistics are right: intervals, comparisons and histories of synthetic hosts with a known truth.
+//! Rates at which the statistics are right: intervals, comparisons and histories of synthetic hosts with a known truth.
 //!
 //! `cargo run --release -p results --features testing --example statistics [ratio|level|until|compare] [RUNS] [HOST]`; docs/validation.md has the
 //! tables.

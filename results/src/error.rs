@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::shown::steers;
 
-/// How a command ended, as the shell sees it.
+/// End of a command, as the shell sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
     /// Done.
@@ -14,7 +14,7 @@ pub enum Exit {
     Regression,
     /// Bad usage or bad input.
     Usage,
-    /// What was measured does not answer the question: interrupted, incomplete, or events lost.
+    /// The measurement does not answer the question: interrupted, incomplete, or events lost.
     Inconclusive,
     /// This host cannot do it.
     Host,
@@ -67,11 +67,11 @@ pub const REPORT: &str = "please report it with the command line";
 pub struct Error {
     /// Exit code of the process.
     pub exit: Exit,
-    /// What could not be done.
+    /// Action that failed.
     pub what: String,
     /// Why; empty where `what` says it all.
     pub why: String,
-    /// What the user can do about it.
+    /// Remedy that the user has.
     pub remedy: String,
 }
 

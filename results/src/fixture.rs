@@ -28,7 +28,7 @@ pub fn document(rounds: u64) -> Document {
     of_strategies(rounds, &STRATEGIES)
 }
 
-/// The same of other strategies. The handler of `recreate` takes 2 µs, every other 1 µs.
+/// Builds a document of other strategies. The handler of `recreate` takes 2 µs, every other 1 µs.
 #[must_use]
 pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
     let (_dir, fs) = fixture::tree(fixture::PVM);
@@ -309,7 +309,7 @@ pub fn without_round(columns: &mut Value, at: usize) {
     }
 }
 
-/// The same, read.
+/// Builds a record.
 #[must_use]
 pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> Record {
     changed(value(rounds, started_unix, ns))

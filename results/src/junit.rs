@@ -6,7 +6,7 @@ use crate::shown;
 use crate::verdict::Verdict;
 
 /// One case: a row of a comparison, a host, an element.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     /// The case's name.
     pub name: String,

@@ -55,7 +55,7 @@ pub fn bytes(file: File, most: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > most { Err(too_large(most)) } else { Ok(bytes) }
 }
 
-/// The same as text.
+/// Reads a file as text.
 ///
 /// # Errors
 /// Those of [`bytes`], and that of a file that is not UTF-8.

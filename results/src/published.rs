@@ -35,7 +35,7 @@ impl Number {
     }
 }
 
-/// Where a simulated number comes from.
+/// Origin of a simulated number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -55,7 +55,7 @@ pub enum Origin {
 pub struct Row {
     /// The figure's id in `results/published.toml`.
     pub figure: String,
-    /// What it is.
+    /// Description of the figure.
     pub what: String,
     /// Which of its numbers.
     pub number: Number,
@@ -69,7 +69,7 @@ pub struct Row {
     pub simulated: Option<f64>,
     /// Simulated against published: percent, or points where the number is itself a percentage.
     pub error: Option<f64>,
-    /// Whether it was fitted.
+    /// Origin of the number.
     pub origin: Origin,
     /// As measured on some host, from a result document.
     pub measured: Option<Measured>,
@@ -85,7 +85,7 @@ pub struct Measured {
     pub value: f64,
     /// The backend behind the counters.
     pub backend: String,
-    /// Whether that only stands in for hardware events.
+    /// The backend only stands in for hardware events.
     pub stand_in: bool,
     /// The kind of host.
     pub host: String,
@@ -107,7 +107,7 @@ pub struct Reproduction {
 /// A constant of the set-up model that was chosen so that a published figure comes out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fitted {
-    /// What it is.
+    /// Description of the constant.
     pub constant: String,
     /// Its value.
     pub value: f64,

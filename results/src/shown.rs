@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character does something else than show itself: control characters of both sets, those that turn the direction of the text
+/// Returns whether a character does something else than show itself: control characters of both sets, those that turn the direction of the text
 /// around them, and those without a width or a place of their own.
 #[must_use]
 pub fn steers(character: char) -> bool {
@@ -15,7 +15,7 @@ pub fn steers(character: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// What is printed, of any number of lines: line ends and tabs as they are, any other character that [`steers`] as `\u001b`. The
+/// Escapes text for printing, of any number of lines: line ends and tabs as they are, any other character that [`steers`] as `\u001b`. The
 /// notation is that of JSON, in which such characters are in strings only: the value stays the same.
 #[must_use]
 pub fn text(text: &str) -> Cow<'_, str> {

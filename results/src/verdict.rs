@@ -41,7 +41,7 @@ impl Verdict {
     }
 }
 
-/// What is asked of a change.
+/// Limits for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// Adjusted p values below this are significant.
@@ -64,7 +64,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same with a threshold and a bound that are at least [`least_change_ns`](Self::least_change_ns) of `ns`.
+    /// Returns the limits with a threshold and a bound that are at least [`least_change_ns`](Self::least_change_ns) of `ns`.
     #[must_use]
     pub fn at_level(self, ns: f64) -> Self {
         let least = if ns > 0.0 { self.least_change_ns / ns } else { 0.0 };
@@ -82,7 +82,7 @@ impl Limits {
     }
 }
 
-/// How many rows have which verdict.
+/// Number of rows by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Slower.

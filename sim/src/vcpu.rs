@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
-use arch_pmu::exits::{MsrExits, MsrStats};
+use arch_pmu::msr::{MsrExits, MsrStats};
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
 use guest::abi::PHASES;

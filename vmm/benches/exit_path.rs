@@ -1,4 +1,4 @@
-//! What the vPMU adds to an MSR exit: one guest access and one entry, nanoseconds, no KVM in between.
+//! Time that the vPMU adds to an MSR exit: one guest access and one entry, nanoseconds, no KVM in between.
 //!
 //! `cargo bench -p vmm`. The path through KVM_RUN is measured in every run (`exit_path_ns` of a result document).
 

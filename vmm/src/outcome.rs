@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use guest::abi::{LogEntry, PHASES, Report};
 use hdrhistogram::Histogram;
 
-pub use arch_pmu::exits::MsrExits;
+pub use arch_pmu::msr::MsrExits;
 pub use counts::Counts;
 pub use host_pmu::stats::HostSide;
 pub use host_pmu::stats::PhaseTally;
@@ -43,7 +43,7 @@ pub enum End {
     UnassignedAccess {
         /// Guest-physical address.
         address: u64,
-        /// Whether it was a write.
+        /// It was a write.
         write: bool,
     },
     /// KVM could not go on: its suberror and the instruction bytes it gave.
@@ -71,7 +71,7 @@ pub enum End {
 }
 
 impl End {
-    /// Whether what was measured is whole.
+    /// Returns whether the measurement is whole.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         matches!(self, Self::Done)
@@ -112,7 +112,7 @@ impl std::fmt::Display for End {
     }
 }
 
-/// How the guest's TSC maps to the host's.
+/// Map of the guest's TSC to the host's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TscMap {
     /// The vCPU's TSC frequency.
@@ -134,7 +134,7 @@ pub struct HeldBack {
     pub short: u64,
 }
 
-/// What single-stepping counted.
+/// Counts of the single-stepper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     /// Instructions that retired while a counter ran.
@@ -162,7 +162,7 @@ pub struct Account {
     pub held_back: Option<HeldBack>,
 }
 
-/// What a payload leaves in guest memory and at its doorbell.
+/// Results of a payload's vCPU, from guest memory and its doorbell.
 #[derive(Clone, Debug)]
 pub struct PayloadLeft {
     /// When the payload's first instruction had run; `None` in a simulation.
@@ -177,12 +177,12 @@ pub struct PayloadLeft {
     pub held_at_tail_tick: Vec<u64>,
 }
 
-/// One vCPU's part of a run, or of a turn. `L`: what only this kind of guest leaves.
+/// One vCPU's part of a run, or of a turn. `L`: results of this kind of guest alone.
 #[derive(Clone, Debug)]
 pub struct VcpuOutcome<L = PayloadLeft> {
     /// Why it ended.
     pub end: End,
-    /// What only this kind of guest leaves.
+    /// Results of this kind of guest alone.
     pub left: L,
     /// Its counts and times.
     pub account: Account,

@@ -107,7 +107,7 @@ const PLAIN: [i64; 19] = [
     libc::SYS_getrandom,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Of a vCPU's thread, and harmless to any: a timer signals the thread for which it was made.
+    // Used by a vCPU's thread, and harmless to any: a timer signals the thread for which it was made.
     libc::SYS_timer_settime,
     libc::SYS_timer_delete,
 ];
@@ -186,7 +186,7 @@ pub enum Answer {
 }
 
 impl Default for Answer {
-    /// By the kind of build.
+    /// Answers as the kind of build does.
     fn default() -> Self {
         if cfg!(debug_assertions) { Self::Name } else { Self::Kill }
     }
@@ -233,7 +233,7 @@ pub fn confine_vcpu(answer: Answer) -> Result<Owner, SeccompError> {
     Ok(owner)
 }
 
-/// The same for the thread of a device with these descriptors.
+/// Confines the thread of a device with these descriptors.
 ///
 /// # Errors
 /// The kernel refuses it.
@@ -267,7 +267,7 @@ fn int(value: i32) -> u32 {
     value.cast_unsigned()
 }
 
-/// What allows a call, and forbids it otherwise.
+/// Builds the rule that allows a call, and forbids it otherwise.
 fn allow(call: i64, any: Vec<Vec<Test>>, answer: Answer) -> Rule {
     Rule { call, any, then: Verdict::Allow, otherwise: answer.into() }
 }

@@ -317,7 +317,7 @@ pub(crate) fn memory_data(vcpu: &mut VcpuFd) -> &mut [u8] {
     &mut mmio.data[..length]
 }
 
-/// Whether this host's processor is QEMU's software emulation, by the hypervisor's signature (CPUID leaf 0x40000000).
+/// Returns whether this host's processor is QEMU's software emulation, by the hypervisor's signature (CPUID leaf 0x40000000).
 pub(crate) fn emulated_host() -> bool {
     #[expect(clippy::allow_attributes, reason = "safe only since Rust 1.9x, and older compilers are supported")]
     #[allow(unused_unsafe, reason = "see above")]
@@ -327,7 +327,7 @@ pub(crate) fn emulated_host() -> bool {
     features.ecx >> 31 & 1 != 0 && signature == b"TCGTCGTCGTCG"
 }
 
-/// Whether this host's processor has VMX or SVM (CPUID leaves 1 and 0x80000001).
+/// Returns whether this host's processor has VMX or SVM (CPUID leaves 1 and 0x80000001).
 pub(crate) fn hardware_virtualization() -> bool {
     #[expect(clippy::allow_attributes, reason = "safe only since Rust 1.9x, and older compilers are supported")]
     #[allow(unused_unsafe, reason = "see above")]

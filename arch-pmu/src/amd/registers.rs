@@ -1,8 +1,8 @@
 //! AMD's PMU, and the values of its registers.
 
 use super::caps::AmdCaps;
+use crate::register::{self, Vendor};
 use crate::spec::MAX_GP;
-use crate::state::{self, Vendor};
 
 /// AMD's core PMU.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ impl Vendor for Amd {
 }
 
 /// State that an AMD register acts on.
-pub(super) type State<'a, H> = state::State<'a, Amd, H>;
+pub(super) type State<'a, H> = register::State<'a, Amd, H>;
 
 /// Register values as the guest wrote them. The registers' files give them their layouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

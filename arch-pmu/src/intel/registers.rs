@@ -1,8 +1,8 @@
 //! Intel's PMU, and the values of its registers.
 
 use super::caps::IntelCaps;
+use crate::register::{self, Vendor};
 use crate::spec::MAX_GP;
-use crate::state::{self, Vendor};
 
 /// Intel's architectural PMU.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ impl Vendor for Intel {
 }
 
 /// State that an Intel register acts on.
-pub(super) type State<'a, H> = state::State<'a, Intel, H>;
+pub(super) type State<'a, H> = register::State<'a, Intel, H>;
 
 /// Register values as the guest wrote them. The registers' files give them their layouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

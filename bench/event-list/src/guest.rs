@@ -6,7 +6,7 @@ use arch_pmu::amd::PerfCtl;
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{Source, Spec};
 use host_pmu::backend::BackendKey;
-use host_pmu::backend::answer::{Answer, answer};
+use host_pmu::backend::encoding::{CountedAs, counted_as};
 use serde::Serialize;
 
 /// USR, OS, INT and EN of a selector.
@@ -76,7 +76,7 @@ fn event(row: &Row) -> GuestEvent {
         row.fixed.map(|index| Spec(Source::Fixed { index, control: 0xb })),
     ];
     let behind = [BackendKey::Hardware, BackendKey::Step].into_iter().zip(EXACT).map(|(key, name)| {
-        let answers: Vec<_> = specs.iter().flatten().map(|&spec| answer(&key, spec)).collect();
+        let answers: Vec<_> = specs.iter().flatten().map(|&spec| counted_as(&key, spec)).collect();
         (name, said(&answers))
     });
     let code = |code: u64| format!("{code:#06x}");
@@ -91,13 +91,13 @@ fn event(row: &Row) -> GuestEvent {
 }
 
 /// Returns the answer of several encodings; one that counts suffices, because the guest's processor decides which it uses.
-fn said(answers: &[Answer]) -> String {
-    if answers.contains(&Answer::Itself) {
+fn said(answers: &[CountedAs]) -> String {
+    if answers.contains(&CountedAs::Itself) {
         return "itself".to_owned();
     }
     let why = answers.iter().find_map(|answer| match answer {
-        Answer::Nothing(why) => Some(why.clone()),
-        Answer::Itself | Answer::StandIn => None,
+        CountedAs::Nothing(why) => Some(why.clone()),
+        CountedAs::Itself | CountedAs::StandIn => None,
     });
     why.unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use host_pmu::cost::Cost;
+use host_pmu::open::Cost;
 use serde::Serialize;
 
 /// Medians over a number of events, created and closed one after the other; ns.

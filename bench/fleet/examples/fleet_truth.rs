@@ -1,4 +1,4 @@
-//! How often the statistics of a fleet are right: odd hosts and changes of synthetic fleets with a known truth.
+//! Rates at which the statistics of a fleet are right: odd hosts and changes of synthetic fleets with a known truth.
 //!
 //! `cargo run --release -p fleet --features testing --example fleet_truth [SEEDS | page FILE [HOSTS]]`; docs/validation.md has the table.
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 use fleet::synthetic::{Change, Fleet, name, runs};
 use fleet::{FleetSpec, analyse};
 
-/// What was found over all seeds.
+/// Findings over all seeds.
 #[derive(Default)]
 struct Tally {
     slow: usize,

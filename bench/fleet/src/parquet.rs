@@ -30,7 +30,7 @@ type Row<'a> = (&'a Run, &'a Figure);
 
 type TextOf = Box<dyn for<'a> Fn(Row<'a>) -> Option<&'a str>>;
 
-/// How a column's values are found; `None` is null.
+/// Source of a column's values; `None` is null.
 enum Values {
     Text(TextOf),
     Number(fn(Row<'_>) -> Option<u64>),

@@ -36,7 +36,7 @@ pub(crate) mod shared {
     }
 }
 
-/// The same of a doubt, which may be absent.
+/// Form of a doubt, which may be absent.
 mod doubt {
     use std::sync::Arc;
 
@@ -52,7 +52,7 @@ mod doubt {
     }
 }
 
-/// What a campaign says of a run, beside its document.
+/// Labels that a campaign gives to a run, beside its document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labels {
     /// The host by the name that the campaign has for it, such as Slurm's node name. `None`: by the document's.
@@ -99,7 +99,7 @@ pub struct Figure {
 pub struct Run {
     /// The file, relative to the folder that was read.
     pub file: String,
-    /// What a campaign says of it.
+    /// Labels by the campaign.
     pub labels: Labels,
     /// Start, seconds since 1970, by the host's own clock; 0 of a simulation.
     pub started_unix: u64,
@@ -117,7 +117,7 @@ pub struct Run {
     /// The backend.
     #[serde(with = "shared")]
     pub backend: Arc<str>,
-    /// Whether the backend only stands in for hardware events.
+    /// The backend only stands in for hardware events.
     pub stand_in: bool,
     /// The host: by the campaign's name, else the document's own; empty where neither has one.
     #[serde(with = "shared")]

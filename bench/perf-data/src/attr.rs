@@ -49,17 +49,17 @@ pub struct Attr {
     pub config: u64,
     /// Sampling period, or frequency with `by_frequency`.
     pub period: u64,
-    /// Whether `period` is a frequency, Hz.
+    /// `period` is a frequency in Hz.
     pub by_frequency: bool,
     /// Fields of each sample, PERF_SAMPLE_*.
     pub sample_type: u64,
-    /// Whether records other than samples end with the fields that identify one.
+    /// Records other than samples end with the fields that identify one.
     pub sample_id_all: bool,
     /// PERF_FORMAT_*.
     pub read_format: u64,
-    /// Whether it counts in guest mode only.
+    /// It counts in guest mode only.
     pub exclude_host: bool,
-    /// Whether it counts in user mode only. perf then does not warn that it knows no symbols of the kernel.
+    /// It counts in user mode only. perf then does not warn that it knows no symbols of the kernel.
     pub exclude_kernel: bool,
 }
 

@@ -2,13 +2,13 @@
 
 /// Appends fields.
 pub(crate) trait Put {
-    /// A 16-bit field.
+    /// Appends a 16-bit field.
     fn u16(&mut self, value: u16);
-    /// A 32-bit field.
+    /// Appends a 32-bit field.
     fn u32(&mut self, value: u32);
-    /// A 64-bit field.
+    /// Appends a 64-bit field.
     fn u64(&mut self, value: u64);
-    /// Text with a terminating zero, padded with zeros to a multiple of `align`.
+    /// Appends text with a terminating zero, padded with zeros to a multiple of `align`.
     fn text(&mut self, text: &str, align: usize);
 }
 
@@ -60,7 +60,7 @@ impl<'a> Take<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Text up to its terminating zero or the end of the slice.
+    /// Returns text up to its terminating zero or the end of the slice.
     pub(crate) fn text(&self) -> String {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         String::from_utf8_lossy(&self.0[..end]).into_owned()

@@ -35,7 +35,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The number of a function below its caller.
+    /// Numbers a function below its caller.
     pub fn below(&mut self, caller: Option<u32>, place: Place) -> u32 {
         let key = (caller.unwrap_or(NOBODY), place);
         *self.known.entry(key).or_insert_with(|| {
@@ -44,7 +44,7 @@ impl Calls {
         })
     }
 
-    /// The caller of a function, and the function.
+    /// Returns the caller of a function, and the function.
     #[must_use]
     pub fn get(&self, number: u32) -> (Option<u32>, Place) {
         let (caller, place) = self.nodes[number as usize];
@@ -57,10 +57,10 @@ impl Calls {
         self.nodes.len() as u64 * OF_NODE
     }
 
-    /// The tree by names alone, with how many of `samples` are in each function.
+    /// Returns the tree by names alone, with how many of `samples` are in each function.
     #[must_use]
     pub fn tree(&self, names: &[String], samples: impl Iterator<Item = u32>) -> Tree {
-        // The same function in two modes is one.
+        // A function in two modes is one node.
         let (mut merged, mut of) = (Self::default(), Vec::with_capacity(self.nodes.len()));
         for &(caller, place) in &self.nodes {
             let caller = of.get(caller as usize).copied();
@@ -120,7 +120,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The number of its caller in the tree.
+    /// Returns the number of its caller in the tree.
     #[must_use]
     pub fn caller(&self) -> Option<u32> {
         Some(self.caller).filter(|&caller| caller != NOBODY)
@@ -137,7 +137,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// As FlameGraph, inferno and speedscope read stacks: a line for each, frames apart by semicolons.
+    /// Formats the stacks as FlameGraph, inferno and speedscope read them: a line for each, frames apart by semicolons.
     ///
     /// # Errors
     /// The text would have more bytes than `most`.
@@ -173,7 +173,7 @@ mod tests {
         all.iter().map(|&name| name.to_owned()).collect()
     }
 
-    /// The number of a stack, the root first.
+    /// Numbers a stack, the root first.
     fn stack(calls: &mut Calls, frames: &[(u32, Option<Mode>)]) -> u32 {
         let below = |caller, &(name, mode): &_| Some(calls.below(caller, Place { mode, name }));
         frames.iter().fold(None, below).unwrap()

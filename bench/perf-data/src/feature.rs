@@ -122,7 +122,7 @@ fn string(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The features with their numbers, ascending.
+/// Returns the features with their numbers, ascending.
 pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
     let mut features = Vec::new();
     if !facts.build_ids.is_empty() {
@@ -190,7 +190,7 @@ pub const MOST_OF_NAME: usize = 4096;
 /// Most ids of all events of a recording together.
 pub const MOST_IDS: usize = 1 << 16;
 
-/// The events of HEADER_EVENT_DESC; `None` if it makes no sense.
+/// Reads the events of HEADER_EVENT_DESC; `None` if it makes no sense.
 pub(crate) fn take_description(bytes: &[u8]) -> Option<Vec<Event>> {
     let mut from = Take(bytes);
     let (count, size) = (from.u32()?, from.u32()? as usize);
@@ -216,26 +216,26 @@ fn take_string(from: &mut Take<'_>) -> Option<String> {
     Some(Take(from.bytes(length)?).text())
 }
 
-/// The words of HEADER_CMDLINE.
+/// Reads the words of HEADER_CMDLINE.
 pub(crate) fn take_words(bytes: &[u8]) -> Option<Vec<String>> {
     let mut from = Take(bytes);
     let count = from.u32().filter(|&count| count <= MOST)?;
     (0..count).map(|_| take_string(&mut from)).collect()
 }
 
-/// The text of a feature.
+/// Reads the text of a feature.
 pub(crate) fn take_text(bytes: &[u8]) -> Option<String> {
     take_string(&mut Take(bytes))
 }
 
-/// HEADER_COMPRESSED.
+/// Reads HEADER_COMPRESSED.
 pub(crate) fn take_compression(bytes: &[u8]) -> Option<Compression> {
     let mut from = Take(bytes);
     let (_version, _type) = (from.u32()?, from.u32()?);
     Some(Compression { level: from.u32()?, ratio: from.u32()?, most: from.u32()? })
 }
 
-/// CLOCK_REALTIME, and the time of the recording's clock at the same moment, ns.
+/// Reads CLOCK_REALTIME, and the time of the recording's clock at the same moment, ns.
 pub(crate) fn take_clocks(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut from = Take(bytes);
     let (_version, _clock) = (from.u32()?, from.u32()?);

@@ -41,7 +41,7 @@ struct Raw {
     misc: u16,
 }
 
-/// What a recording says, in the order of its records.
+/// Contents of a recording, in the order of its records.
 #[derive(Debug, Default)]
 pub struct Gathered {
     samples: Vec<Raw>,
@@ -51,7 +51,7 @@ pub struct Gathered {
     lost: BTreeMap<usize, u64>,
     bytes: u64,
     most: u64,
-    /// What could not be read.
+    /// Parts that could not be read.
     pub damage: Damage,
 }
 
@@ -137,7 +137,7 @@ impl Gathered {
         self.changes.push((moment, record));
     }
 
-    /// How many samples each event has.
+    /// Returns the number of samples of each event.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<usize, usize> {
         let mut counts = BTreeMap::new();
@@ -182,7 +182,7 @@ impl Gathered {
     }
 }
 
-/// What a recording says of threads and mappings, in the order of time.
+/// Threads and mappings of a recording, in the order of time.
 #[derive(Debug)]
 struct History {
     spaces: Spaces,
@@ -243,19 +243,19 @@ fn unnamed(tid: u32) -> String {
 }
 
 impl Named {
-    /// A name by its number.
+    /// Returns a name by its number.
     #[must_use]
     pub fn name(&self, number: u32) -> &str {
         self.names.get(number as usize).map_or("", String::as_str)
     }
 
-    /// The last name of a thread.
+    /// Returns the last name of a thread.
     #[must_use]
     pub fn thread(&self, tid: u32) -> String {
         self.threads.get(&tid).map_or_else(|| unnamed(tid), |&number| self.name(number).to_owned())
     }
 
-    /// The stacks as a tree, with how many samples are in each function.
+    /// Returns the stacks as a tree, with how many samples are in each function.
     #[must_use]
     pub fn tree(&self) -> Tree {
         self.calls.tree(&self.names, self.samples.iter().map(|sample| sample.innermost))
@@ -278,7 +278,7 @@ mod tests {
         all
     }
 
-    /// Time, thread and function of each sample.
+    /// Returns time, thread and function of each sample.
     fn shown(all: Gathered) -> Vec<(u64, String, String)> {
         let named = all.name(0, Names::default()).unwrap();
         let one = |sample: &Shown| {
@@ -289,7 +289,7 @@ mod tests {
         named.samples.iter().map(one).collect()
     }
 
-    /// Of that time, as the `record`th in the file.
+    /// Builds the moment of that time, as the `record`th in the file.
     fn at(time: u64, record: u64) -> Moment {
         Moment { time, record }
     }
@@ -354,7 +354,7 @@ mod tests {
         let before = all.bytes;
         all.change(at(0, 0), Record::Comm { pid: 1, tid: 1, name: "x".repeat(60_000), exec: false });
         assert!(all.bytes > before + 120_000);
-        // What is read has room, its names have not.
+        // Names find no room; the bytes that are read do.
         all.most = all.bytes + 300;
         let most = all.most;
         assert_eq!(all.name(0, Names::default()).err(), Some(TooMuch(most)));

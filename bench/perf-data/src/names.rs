@@ -28,7 +28,7 @@ pub struct Names {
     modules: BTreeMap<u64, (u64, String)>,
     /// Files of user code that were looked for, by their numbers in [`Spaces`].
     files: HashMap<usize, Option<Rc<Image>>>,
-    /// The same by device and inode: any number of paths may lead to one file.
+    /// Images by device and inode: any number of paths may lead to one file.
     images: HashMap<(u64, u64), Option<Rc<Image>>>,
     /// Bytes of files that may still be read, and the files that were left out as they are larger.
     room: u64,
@@ -60,7 +60,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// With a kernel's list of symbols.
+    /// Starts with a kernel's list of symbols.
     #[must_use]
     pub fn of(kallsyms: Option<&Path>) -> Self {
         let bytes = kallsyms.and_then(|path| plain::read(path, LARGEST_LIST).ok());
@@ -68,7 +68,7 @@ impl Names {
         Self { kernel: kernel.filter(|symbols| !symbols.is_empty()), ..Self::default() }
     }
 
-    /// The same, with so many bytes of files of code read at the most.
+    /// Limits the bytes of files of code that are read.
     #[must_use]
     pub fn reading(self, room: u64) -> Self {
         Self { room, ..self }
@@ -81,7 +81,7 @@ impl Names {
         }
     }
 
-    /// The number of a name, of which no more than a kilobyte is kept.
+    /// Numbers a name, of which no more than a kilobyte is kept.
     pub fn number(&mut self, name: &str) -> u32 {
         let name = cut(name, LONGEST);
         if let Some(&known) = self.numbers.get(name) {
@@ -100,13 +100,13 @@ impl Names {
         self.bytes
     }
 
-    /// All names by their numbers, and how many files of code were left out as all together are too large.
+    /// Returns all names by their numbers, and how many files of code were left out as all together are too large.
     #[must_use]
     pub fn finish(self) -> (Vec<String>, usize) {
         (self.all, self.left_out)
     }
 
-    /// The number of the name of an address.
+    /// Returns the number of the name of an address.
     pub fn find(&mut self, spaces: &Spaces, mode: Mode, pid: u32, address: u64) -> u32 {
         if matches!(mode, Mode::Kernel | Mode::GuestKernel) {
             if let Some(&known) = self.in_kernel.get(&address) {
@@ -145,7 +145,7 @@ impl Names {
         number
     }
 
-    /// The functions of a file.
+    /// Reads the functions of a file.
     fn image(&mut self, path: &Path) -> Option<Rc<Image>> {
         let code = Code::open(path)?;
         if let Some(known) = self.images.get(&code.identity) {
@@ -166,7 +166,7 @@ impl Names {
         image
     }
 
-    /// A function of the kernel. Behind the last symbol of one module there may be another that has none.
+    /// Finds a function of the kernel. Behind the last symbol of one module there may be another that has none.
     fn of_kernel(&self, address: u64) -> String {
         let found = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
         let before = self.modules.range(..=address).next_back();
@@ -180,7 +180,7 @@ impl Names {
     }
 }
 
-/// Whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or `[guest.kernel.kallsyms.PID]` of several, with
+/// Returns whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or `[guest.kernel.kallsyms.PID]` of several, with
 /// the first symbol behind it.
 fn is_kernel(file: &str) -> bool {
     ["[kernel.kallsyms", "[guest.kernel.kallsyms"].iter().any(|name| {
@@ -189,7 +189,7 @@ fn is_kernel(file: &str) -> bool {
     })
 }
 
-/// The name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the kernel's lists have `_` for `-`.
+/// Returns the name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the kernel's lists have `_` for `-`.
 fn module(file: &str) -> String {
     if file.starts_with('[') {
         return file.to_owned();

@@ -11,7 +11,7 @@ use std::path::Path;
 const LARGEST: u64 = 512 << 20;
 /// Folders of the kernel's, whose files a mapping never is of.
 const KERNELS: [&str; 3] = ["/proc", "/sys", "/dev"];
-/// How an ELF file begins.
+/// First bytes of an ELF file.
 const ELF: &[u8; 4] = b"\x7fELF";
 
 /// Opens a regular file of at most `largest` bytes; gives its size, and the device and inode that it is.
@@ -35,7 +35,7 @@ fn open(path: &Path, largest: u64, own: impl Fn(&Path) -> bool) -> io::Result<(F
     Ok((file, found.len(), (found.dev(), found.ino())))
 }
 
-/// The bytes of a regular file. No more are read than its size says: that of the kernel's own files is 0.
+/// Reads a regular file, up to the size that it states: that of the kernel's own files is 0.
 ///
 /// # Errors
 /// It is no regular file, larger, or cannot be read.

@@ -55,7 +55,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode in a record's `misc`.
+    /// Returns the mode in a record's `misc`.
     #[must_use]
     pub const fn of(misc: u16) -> Self {
         match misc & 7 {
@@ -68,7 +68,7 @@ impl Mode {
         }
     }
 
-    /// The entry of a call chain ahead of entries of this mode (PERF_CONTEXT_*).
+    /// Returns the entry of a call chain ahead of entries of this mode (PERF_CONTEXT_*).
     #[must_use]
     pub const fn context(self) -> u64 {
         let distance: u64 = match self {
@@ -142,7 +142,7 @@ pub enum Record {
         tid: u32,
         /// Its name.
         name: String,
-        /// Whether it executes another program from here on: what was mapped is gone.
+        /// It executes another program from here on: earlier mappings are gone.
         exec: bool,
     },
     /// A process or thread that begins.
@@ -164,14 +164,14 @@ pub enum Record {
     Lost {
         /// Id of the event.
         id: u64,
-        /// How many.
+        /// Number of samples.
         count: u64,
     },
     /// Anything else, of this type.
     Other(u32),
 }
 
-/// What identifies a record other than a sample.
+/// Fields that identify a record other than a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Process.
@@ -280,7 +280,7 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
 /// unless it is told to.
 pub const MOST_ENTRIES: usize = 1024;
 
-/// The first `length` bytes of `text`, or a few less.
+/// Returns the first `length` bytes of `text`, or a few less.
 pub(crate) fn cut(text: &str, length: usize) -> &str {
     let mut end = text.len().min(length);
     while !text.is_char_boundary(end) {
@@ -382,7 +382,7 @@ fn skip_counts(from: &mut Take<'_>, format: u64) -> Option<()> {
     from.bytes(words.checked_mul(8)?).map(drop)
 }
 
-/// The time of a record other than a sample, at its end.
+/// Returns the time of a record other than a sample, at its end.
 pub(crate) fn time(body: &[u8], attr: &Attr) -> Option<u64> {
     if !attr.sample_id_all || attr.sample_type & attr::TIME == 0 {
         return None;
@@ -392,7 +392,7 @@ pub(crate) fn time(body: &[u8], attr: &Attr) -> Option<u64> {
     Take(body.get(at..)?).u64()
 }
 
-/// The id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among them: perf's recordings of
+/// Returns the id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among them: perf's recordings of
 /// several events that are alike.
 pub(crate) fn id(type_: u32, body: &[u8], attr: &Attr) -> Option<u64> {
     let fields = |bits: u64| 8 * (attr.sample_type & bits).count_ones() as usize;
@@ -407,7 +407,7 @@ pub(crate) fn id(type_: u32, body: &[u8], attr: &Attr) -> Option<u64> {
     Take(body.get(at..)?).u64().filter(|_| attr.sample_type & attr::ID != 0)
 }
 
-/// The id of the event that a record belongs to, where all events have [`attr::IDENTIFIER`].
+/// Returns the id of the event that a record belongs to, where all events have [`attr::IDENTIFIER`].
 pub(crate) fn identifier(type_: u32, body: &[u8], sample_id_all: bool) -> Option<u64> {
     let at = match type_ {
         kind::SAMPLE => 0,

@@ -36,7 +36,7 @@ pub struct Spaces {
 }
 
 impl Spaces {
-    /// A file is mapped: what was there is not any more.
+    /// Maps a file; the mappings that were there are gone.
     pub fn map(&mut self, mapping: Mapping) {
         let Mapping { pid, address: start, length, offset, file, .. } = mapping;
         let end = start.saturating_add(length);
@@ -65,7 +65,7 @@ impl Spaces {
         space.insert(start, Piece { end, start, offset, file });
     }
 
-    /// A process begins with what its parent has mapped.
+    /// Gives a process the mappings of its parent.
     pub fn fork(&mut self, parent: u32, child: u32) {
         if parent == child {
             return;
@@ -76,12 +76,12 @@ impl Spaces {
         }
     }
 
-    /// A process executes another program.
+    /// Lets a process execute another program.
     pub fn exec(&mut self, pid: u32) {
         self.by_pid.remove(&pid);
     }
 
-    /// The file at an address, and the place in it.
+    /// Returns the file at an address, and the place in it.
     #[must_use]
     pub fn find(&self, pid: u32, address: u64) -> Option<(usize, u64)> {
         [pid, ALL].iter().find_map(|pid| {
@@ -96,13 +96,13 @@ impl Spaces {
         self.copied as u64 * OF_COPY
     }
 
-    /// The name of a file.
+    /// Returns the name of a file.
     #[must_use]
     pub fn file(&self, number: usize) -> &str {
         self.files.get(number).map_or("", String::as_str)
     }
 
-    /// The pieces of a process, for a change.
+    /// Returns the pieces of a process, for a change.
     fn own(&mut self, pid: u32) -> &mut Space {
         let space = self.by_pid.entry(pid).or_default();
         if Rc::strong_count(space) > 1 {

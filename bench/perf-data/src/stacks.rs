@@ -22,7 +22,7 @@ pub enum Frame {
     Cut,
 }
 
-/// The frames of a sample, its root first: by `misc` and instruction pointer of its record, and its call chain, which may be the inner part of
+/// Returns the frames of a sample, its root first: by `misc` and instruction pointer of its record, and its call chain, which may be the inner part of
 /// a longer one.
 #[must_use]
 pub fn frames_of(misc: u16, ip: u64, chain: &[u64], cut: bool) -> Vec<Frame> {

@@ -174,7 +174,7 @@ fn the_header_means_the_last_flush_whatever_is_written_behind_it() {
                     flushed = at + 1;
                 }
                 if at % 700 == 0 && flushed > 0 {
-                    // What a process that is killed now leaves.
+                    // File that a process leaves if it is killed now.
                     let bytes = std::fs::read(&path).unwrap();
                     let mut recording = Recording::open(&bytes).unwrap();
                     let mut count = 0;
@@ -245,7 +245,7 @@ fn a_recording_of_this_tool_says_whether_it_was_ended() {
             writer.add(&sample, Stamp::default()).unwrap();
             writer.flush().unwrap();
             if !piped {
-                // What a process that is killed now leaves: each record, and no word of an end.
+                // A process that is killed now leaves each record, and no word of an end.
                 assert_eq!(read(&std::fs::read(file.path()).unwrap()), (true, 1), "{level}");
             }
             let summary = writer.finish(&facts).0;

@@ -1,4 +1,4 @@
-//! What triage found: the document, and how it ends.
+//! Document of triage, and its exit code.
 
 use results::error::Exit;
 use results::host::HostFacts;
@@ -11,7 +11,7 @@ use crate::symbols::Frame;
 /// `schema` of an account.
 pub const SCHEMA: &str = "vpmu-triage/1";
 
-/// Whether everything was done.
+/// Progress of a triage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -28,9 +28,9 @@ pub struct Account {
     pub schema: &'static str,
     /// The tool's version.
     pub tool: String,
-    /// Whether everything was done.
+    /// Progress of the triage.
     pub status: Status,
-    /// What ran.
+    /// Subject that ran.
     pub subject: Subject,
     /// The host.
     pub host: HostFacts,
@@ -48,22 +48,22 @@ pub struct Account {
     pub ratio: Option<Speedup>,
     /// Three sentences.
     pub verdict: Vec<String>,
-    /// What is to be known about the host.
+    /// Remarks about the host.
     pub notes: Vec<String>,
     /// Published figures of the same kind, of other hosts.
     pub published: Vec<Published>,
 }
 
-/// What ran.
+/// Subject of a triage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Subject {
     /// The workload.
     pub workload: String,
-    /// What it does.
+    /// Description of the workload.
     pub about: String,
-    /// What its variant without the bottleneck does.
+    /// Description of its variant without the bottleneck.
     pub apart: String,
-    /// What an operation is.
+    /// Description of an operation.
     pub operation: String,
     /// Threads.
     pub threads: usize,
@@ -89,7 +89,7 @@ pub struct Rate {
 pub struct EventRow {
     /// Its name.
     pub event: String,
-    /// What it says.
+    /// Class of its evidence.
     pub class: Class,
     /// Why it is not counted here.
     pub not_counted: Option<String>,
@@ -101,7 +101,7 @@ pub struct EventRow {
     pub workload: Option<Rate>,
     /// The variant without the bottleneck.
     pub apart: Option<Rate>,
-    /// Whether the workload's lowest rate was above the highest idle one, and its mean above that by half.
+    /// The workload's lowest rate was above the highest idle one, and its mean above that by half.
     pub rose: bool,
 }
 
@@ -131,17 +131,17 @@ pub struct Sampling {
     pub throttled: u64,
     /// Chains that reach the beginning of their thread.
     pub complete: usize,
-    /// Where the others end, the most frequent first.
+    /// Ends of the others, the most frequent first.
     pub broken: Vec<Broken>,
     /// The stacks, the heaviest first.
     pub stacks: Vec<Stack>,
     /// The functions that samples are in, the most frequent first.
     pub functions: Vec<Leaf>,
-    /// What the most frequent way into the library or the kernel is.
+    /// Most frequent way into the library or the kernel.
     pub found: Option<Found>,
 }
 
-/// Where chains end too early.
+/// Place at which chains end too early.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Broken {
     /// At which function, or why.
@@ -168,7 +168,7 @@ pub struct Stack {
     pub frames: Vec<Frame>,
 }
 
-/// Where most samples are.
+/// Place of most samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
     /// Samples of this kind.
@@ -188,7 +188,7 @@ pub struct Found {
 pub struct Speedup {
     /// Operations of the workload, without events that count.
     pub workload: Rate,
-    /// Of the variant without the bottleneck.
+    /// Rate of the variant without the bottleneck.
     pub apart: Rate,
     /// Operations per second of the variant over those of the workload, in the same rounds.
     pub ratio: f64,
@@ -199,7 +199,7 @@ pub struct Speedup {
 }
 
 impl Speedup {
-    /// Whether the interval leaves 1 out.
+    /// Returns whether the interval leaves 1 out.
     #[must_use]
     pub fn is_distinguishable(&self) -> bool {
         self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
@@ -213,14 +213,14 @@ pub struct Published {
     pub id: String,
     /// The document it is from.
     pub source: String,
-    /// What it is.
+    /// Description of the number.
     pub what: String,
     /// Its numbers with their unit.
     pub figures: String,
 }
 
 impl Account {
-    /// How the command ends: inconclusive without samples or without a difference that is sure.
+    /// Returns the exit code: inconclusive without samples or without a difference that is sure.
     #[must_use]
     pub fn exit(&self) -> Exit {
         let sampled = self.sampling.as_ref().is_some_and(|sampling| sampling.samples > 0);

@@ -12,13 +12,13 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::job::{Done, Job};
 
-/// What a child says once events can be attached.
+/// Word of a child once events can be attached.
 const READY: &str = "ready";
-/// What it says once everything that works is there.
+/// Word of a child once all its threads and processes are there.
 const SET: &str = "set";
 /// The option that makes `vpmu workload` such a child.
 pub const OPTION: &str = "--gated";
-/// How much longer than its duration a child may take.
+/// Time that a child may take beyond its duration.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks whether it has ended.
 const POLL: Duration = Duration::from_millis(4);
@@ -116,7 +116,7 @@ impl Child {
         serde_json::from_str(&report).map_err(io::Error::other)
     }
 
-    /// What it said on stderr.
+    /// Returns the child's first line on stderr as an error.
     fn complaint(&mut self, or: &str) -> io::Error {
         let mut said = String::new();
         // It has ended or is about to; a part is as good as nothing.

@@ -24,7 +24,7 @@ fn row<'a>(events: &'a [EventRow], name: &str) -> Option<&'a EventRow> {
     events.iter().find(|row| row.event == name && row.not_counted.is_none())
 }
 
-/// Whether the rates of a workload are above those of the baseline: every one above every other, and their middle by half and more.
+/// Returns whether the rates of a workload are above those of the baseline: every one above every other, and their middle by half and more.
 #[must_use]
 pub fn rose(idle: &[f64], busy: &[f64]) -> bool {
     let highest = idle.iter().copied().fold(0.0, f64::max);
@@ -33,8 +33,8 @@ pub fn rose(idle: &[f64], busy: &[f64]) -> bool {
     !busy.is_empty() && lowest > highest && mean(busy) >= 1.5 * mean(idle)
 }
 
-/// Whether something else is counted in the place of hardware events, as behind this VMM's backend `cpu-clock`: no program misses more than
-/// half of its branches. The share that is missed then.
+/// Returns the share of missed branches if a stand-in counts in the place of hardware events, as backend `cpu-clock` does: no
+/// program misses more than half of its branches.
 #[must_use]
 pub fn stand_in(events: &[EventRow]) -> Option<f64> {
     let rate = |name: &str| row(events, name)?.workload.map(|rate| rate.per_second).filter(|rate| *rate > 0.0);

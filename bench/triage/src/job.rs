@@ -1,4 +1,4 @@
-//! What a workload is asked for, and what it did.
+//! Request to a workload, and its answer.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub const MOST_THREADS: usize = 256;
 pub struct Job {
     /// Threads.
     pub threads: usize,
-    /// How long they work.
+    /// Time that they work.
     pub duration: Duration,
     /// The variant without the bottleneck.
     pub apart: bool,
@@ -21,12 +21,12 @@ pub struct Job {
     pub program: PathBuf,
 }
 
-/// What a workload did.
+/// Answer of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// Its name.
     pub workload: String,
-    /// Whether it was the variant without the bottleneck.
+    /// It was the variant without the bottleneck.
     pub apart: bool,
     /// Threads.
     pub threads: usize,

@@ -1,4 +1,4 @@
-//! What is to be known about the host before its figures are believed.
+//! Remarks about the host that its figures need.
 
 use results::host::HostFacts;
 

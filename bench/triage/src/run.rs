@@ -30,7 +30,7 @@ const SHORTEST_CLOCK: u64 = 100_000;
 /// The sampled run is so many turns long.
 const SAMPLED_TURNS: u32 = 5;
 
-/// What is asked for.
+/// Request to a triage.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The workload.
@@ -49,7 +49,7 @@ pub struct Spec {
     pub sample_apart: bool,
 }
 
-/// Where it runs.
+/// Place at which it runs.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// This tool, which has the workloads.
@@ -83,7 +83,7 @@ const TURNS: [Turn; 5] = [Turn::Idle, Turn::Counted, Turn::CountedApart, Turn::P
 /// Rates of the rounds so far.
 #[derive(Debug, Default)]
 struct Rates {
-    /// Of the baseline, the workload and the variant: by round, then by event.
+    /// Counts of the baseline, the workload and the variant: by round, then by event.
     counted: [Vec<Vec<Option<f64>>>; 3],
     /// Operations of the workload and of the variant, by round.
     plain: [Vec<f64>; 2],
@@ -145,7 +145,7 @@ pub fn run(spec: &Spec, place: &Place, interrupted: &AtomicBool, step: &mut dyn 
     Ok(account)
 }
 
-/// How many steps a run has.
+/// Returns the number of steps of a run.
 #[must_use]
 pub fn steps(spec: &Spec) -> u64 {
     (spec.rounds * TURNS.len() + 1) as u64
@@ -187,7 +187,7 @@ fn subject(spec: &Spec, place: &Place) -> Subject {
     }
 }
 
-/// What one round found, in the order of [`TURNS`].
+/// Results of one round, in the order of [`TURNS`].
 type Round = Vec<(Turn, Done, Vec<Option<f64>>)>;
 
 fn one_round(

@@ -31,7 +31,7 @@ const COMMON: [&str; 17] = [
     "ret_from_fork",
 ];
 
-/// What the chains say. `program` is the name of the workload's own file.
+/// Counts the places of the chains. `program` is the name of the workload's own file.
 #[must_use]
 pub fn fold(event: &str, period: u64, chains: &[Chain], losses: Losses, program: &str) -> Sampling {
     let stacks = counted(chains.iter().map(|chain| &chain.frames));
@@ -61,7 +61,7 @@ pub fn fold(event: &str, period: u64, chains: &[Chain], losses: Losses, program:
     }
 }
 
-/// How often each occurs, the most frequent first; of equals the first in their own order.
+/// Counts each item, the most frequent first; equals in their own order.
 fn counted<T: Hash + Eq + Ord>(items: impl Iterator<Item = T>) -> Vec<(T, usize)> {
     let mut counts = HashMap::new();
     for item in items {

@@ -13,9 +13,9 @@ pub type Registers = [Option<u64>; REGISTERS];
 
 /// The sixteen general registers and the return address.
 const REGISTERS: usize = 17;
-/// Where RSP is in [`Registers`].
+/// Place of RSP in [`Registers`].
 pub const STACK_POINTER: usize = X86_64::RSP.0 as usize;
-/// Where the place in the code is in [`Registers`].
+/// Place of the return address in [`Registers`].
 pub const PLACE: usize = X86_64::RA.0 as usize;
 /// Operations of one expression that are carried out; the longest of a C library has about ten.
 const MOST_OPERATIONS: u32 = 1000;
@@ -25,7 +25,7 @@ const MOST_OPERATIONS: u32 = 1000;
 pub struct Table {
     bytes: Vec<u8>,
     bases: BaseAddresses,
-    /// Where each function starts and where its entry is, ascending.
+    /// Begin of each function and place of its entry, ascending.
     functions: Vec<(u64, usize)>,
 }
 
@@ -69,13 +69,13 @@ impl Table {
         Self { bytes, bases, functions }
     }
 
-    /// How many functions have rules.
+    /// Returns the number of functions that have rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.functions.len()
     }
 
-    /// Whether none has.
+    /// Returns whether none has.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()

@@ -1,4 +1,4 @@
-//! What was found, in three sentences: the event, the function, the difference without it.
+//! Conclusion in three sentences: the event, the function, the difference without it.
 
 use std::fmt::Write as _;
 

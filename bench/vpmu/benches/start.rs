@@ -1,4 +1,4 @@
-//! What the tool does before its command begins: `cargo bench -p vpmu --bench start`.
+//! Work of the tool before its command begins: `cargo bench -p vpmu --bench start`.
 //!
 //! Times of the parser alone; `valgrind --tool=callgrind vpmu --version` counts the instructions of the whole start.
 #![allow(missing_docs, reason = "functions of a benchmark")]

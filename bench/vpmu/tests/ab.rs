@@ -175,7 +175,7 @@ fn real_guests() {
     let line = ["--strategy", "reuse", "--samples", "10", "--rounds", "6", "--json", "--duration", "2m"];
     let output = ab(dir.path(), &[&[VPMU, VPMU], &line[..]].concat());
     let error = text(&output.stderr);
-    // What this host's noise says about six rounds is not asserted.
+    // No verdict on six rounds of this noisy host is asserted.
     assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{error}");
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(

@@ -326,7 +326,7 @@ fn show_lists_what_options_take_and_prints_definitions() {
         assert!(!shown(&[kind, name]).is_empty());
         assert!(serde_json::from_str::<serde_json::Value>(&shown(&[kind, name, "--json"])).is_ok());
     }
-    // What is shown is a strategy file.
+    // The output is a strategy file.
     std::fs::write(dir.path().join("mine.toml"), shown(&["strategies", "pool"])).unwrap();
     let line = ["sim", "--strategy", "mine.toml", "--samples", "20", "--rounds", "1", "--no-save", "-q"];
     assert_eq!(vpmu(dir.path(), &line).status.code(), Some(0));

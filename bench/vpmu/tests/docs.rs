@@ -5,7 +5,7 @@ use std::path::Path;
 use checks::docs::{commands, links};
 use host_pmu::strategy::PRESETS;
 
-/// Whether the error is about a file of the command's, which only a reader of the document has.
+/// Returns whether the error is about a file of the command's, which only a reader of the document has.
 fn names_a_missing_file(words: &[String], error: &str) -> bool {
     let is_file = |part: &str| part.contains('/') || Path::new(part).extension().is_some();
     let mut parts = words.iter().skip(1).flat_map(|word| word.split([',', '=']));

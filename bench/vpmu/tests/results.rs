@@ -247,7 +247,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()).collect()
 }
 
-/// How long a run may take to its first document on a busy machine.
+/// Time that a run may take to its first document on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits for a run's first document.

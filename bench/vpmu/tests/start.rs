@@ -1,4 +1,4 @@
-//! How the tool is linked: what its start takes, and what a guest that broke out could write to.
+//! Link of the tool: the work of its start, and the memory that a guest which broke out could write to.
 
 use std::process::Command;
 

@@ -316,7 +316,7 @@ fn main() -> ExitCode {
                 tracepoints_close_after_the_counts,
             ),
         ],
-        // Where CI=true and events open, perf, tracefs and setpriv must be there, too.
+        // A host with CI=true on which events open must have perf, tracefs and setpriv, too.
         events().is_none(),
     )
 }

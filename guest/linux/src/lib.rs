@@ -1,4 +1,4 @@
-//! What a Linux guest is given, and how it is talked to; nothing here knows of VMMs.
+//! Contents of a Linux guest, and the protocol to talk to it; nothing here knows of VMMs.
 //!
 //! - [`initramfs`]: the archive that a kernel unpacks as its first file system: the init, programs with the shared
 //!   libraries they need, files, kernel modules.

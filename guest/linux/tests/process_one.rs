@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use trials::Case;
 
-/// What the kernel ends process 1 of a namespace by: a restart's signal, and that of power-off.
+/// Signals by which the kernel ends process 1 of a namespace: for a restart, and for power-off.
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 

@@ -113,7 +113,7 @@ fn the_first_instructions_ring_the_doorbell() {
     assert_eq!(out, Some(2), "only the port and the code are set before the OUT");
 }
 
-/// What may be executed is never writable, and only the part for ring 3 holds the workloads' code and tables.
+/// Executable segments are never writable, and only the part for ring 3 holds the workloads' code and tables.
 #[test]
 fn segments_have_the_permissions_the_vmm_maps() {
     let elf = payload();

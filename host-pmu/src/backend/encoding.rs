@@ -1,13 +1,49 @@
-//! Events in the encoding of the host's vendor.
+//! Selected events, and what a backend counts for them.
 //!
-//! An encoding of one vendor counts something else on the other's PMU, or nothing. The architectural events have a counterpart, by
-//! which Linux maps its generic events (`intel_perfmon_event_map`, `amd_zen2_perfmon_event_map`); any other is refused.
+//! **Encodings.** An encoding of one vendor counts something else on the other's PMU, or nothing. The architectural events have a
+//! counterpart, by which Linux maps its generic events (`intel_perfmon_event_map`, `amd_zen2_perfmon_event_map`); any other is refused.
+//!
+//! **Offers.** Some events are only on some PMUs, and the kernel opens them on any: they would count something else, or nothing. Without
+//! TSX the kernel drops IN_TX and IN_TXCP from a raw event (`x86_pmu_get_event_config` masks them, `hsw_hw_config` adds them on hosts with
+//! TSX). Event 0, umask 4 is TOPDOWN.SLOTS where there is a fixed counter 3 (since Ice Lake); elsewhere a general-purpose counter takes it
+//! and stays at 0. The kernel lists both in sysfs where it has them. Reference cycles, which it refuses to open where it has no event for
+//! them, are told from a PMU that is not there.
 
 use std::io::Read as _;
+use std::path::Path;
 
 use arch_pmu::spec::{Selection, Source, Spec, Vendor};
 
-use super::HostError;
+use super::{BackendKey, HostError, retired};
+
+/// The event that a backend would count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CountedAs {
+    /// The event itself.
+    Itself,
+    /// Something else counts in its place, whatever the guest selects.
+    StandIn,
+    /// Nothing: the backend refuses it, or it stays at zero.
+    Nothing(String),
+}
+
+/// Returns what `key` would count for `spec` on this host, if its events open at all.
+#[must_use]
+pub fn counted_as(key: &BackendKey, spec: Spec) -> CountedAs {
+    match key {
+        BackendKey::Hardware => hardware(spec, Offers::of_this_host(), host_vendor()),
+        BackendKey::Step if retired::shows(spec) => CountedAs::Itself,
+        BackendKey::Step => CountedAs::Nothing("single steps do not show it; it stays at 0".to_owned()),
+        other if other.is_stand_in() => CountedAs::StandIn,
+        other => CountedAs::Nothing(format!("it is not known which events {other} counts")),
+    }
+}
+
+fn hardware(spec: Spec, offers: Offers, vendor: Option<Vendor>) -> CountedAs {
+    let refused = |error: HostError| CountedAs::Nothing(error.to_string());
+    let checked = on_host(spec, vendor).and_then(|spec| offers.check(spec));
+    checked.map_or_else(refused, |()| CountedAs::Itself)
+}
 
 /// Select and unit mask of the same event on an Intel and on an AMD of family 17h or later: cycles, instructions, branches, branch
 /// misses, references to the last level of cache that is the core's, and its misses.
@@ -69,14 +105,100 @@ fn translated(selection: Selection, host: Vendor) -> Option<Selection> {
     Some(selection.with_vendor(host).with_select(same[to].0).with_umask(same[to].1))
 }
 
+/// Directory in which the kernel lists the PMUs.
+const DEVICES: &str = "/sys/bus/event_source/devices";
+/// The processor's PMU; on hybrid processors that of the cores that have either.
+const CORE_PMUS: [&str; 2] = ["cpu", "cpu_core"];
+
+/// Abilities of the host's PMU that not every PMU has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Offers {
+    /// IN_TX and IN_TXCP.
+    transactions: bool,
+    /// TOPDOWN.SLOTS, what fixed counter 3 counts.
+    slots: bool,
+    /// The kernel lists its events, and reference cycles are not among them (AMD before Zen 4).
+    no_reference: bool,
+}
+
+impl Offers {
+    /// Reads the abilities of this host's PMU.
+    pub(super) fn of_this_host() -> Self {
+        Self::listed_in(Path::new(DEVICES))
+    }
+
+    fn listed_in(devices: &Path) -> Self {
+        let has = |what: &str| CORE_PMUS.iter().any(|pmu| devices.join(pmu).join(what).exists());
+        let no_reference = has("events/cpu-cycles") && !has("events/ref-cycles");
+        Self { transactions: has("format/in_tx_cp"), slots: has("events/slots"), no_reference }
+    }
+
+    /// Checks that a hardware event for `spec` would count what the guest asks for.
+    pub(super) fn check(self, spec: Spec) -> Result<(), HostError> {
+        match spec.0 {
+            Source::Fixed { index: 3, .. } if !self.slots => {
+                Err(HostError::Absent { what: "pipeline slots (fixed counter 3, TOPDOWN.SLOTS)" })
+            }
+            Source::Fixed { index: 2, .. } if self.no_reference => {
+                Err(HostError::Absent { what: "reference cycles (fixed counter 2), which AMD's have since Zen 4" })
+            }
+            Source::Selector(_) if spec.is_transactional() && !self.transactions => {
+                Err(HostError::Absent { what: "events of transactions (IN_TX, IN_TXCP)" })
+            }
+            Source::Fixed { .. } | Source::Selector(_) => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use arch_pmu::amd::PerfCtl;
     use arch_pmu::intel::PerfEvtSel;
+    use arch_pmu::spec::Source;
     use perf_event_open_sys::bindings::{PERF_TYPE_HARDWARE, PERF_TYPE_RAW};
 
     use super::super::attr::{EventKind, event_attr};
     use super::*;
+
+    const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
+    const INSTRUCTIONS: Spec = PerfEvtSel::from_bits(0x53_00c0).spec();
+
+    #[test]
+    fn steps_show_instructions_and_no_cycles() {
+        assert_eq!(counted_as(&BackendKey::Step, INSTRUCTIONS), CountedAs::Itself);
+        assert!(matches!(counted_as(&BackendKey::Step, CYCLES), CountedAs::Nothing(why) if why.contains("stays at 0")));
+    }
+
+    #[test]
+    fn it_is_known_what_each_backend_counts() {
+        for (key, _) in BackendKey::all() {
+            assert!(
+                !matches!(counted_as(&key, INSTRUCTIONS), CountedAs::Nothing(why) if why.contains("not known")),
+                "{key}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_clock_stands_in_for_every_event() {
+        for key in ["cpu-clock", "cpu-clock:20MHz", "task-clock", "tracepoint:kvm/kvm_exit", "none"] {
+            assert_eq!(counted_as(&key.parse().unwrap(), CYCLES), CountedAs::StandIn, "{key}");
+        }
+    }
+
+    #[test]
+    fn hardware_has_what_the_hosts_vendor_has() {
+        let offers = Offers::default();
+        let counted_as_of = |spec, vendor| hardware(spec, offers, Some(vendor));
+        assert_eq!(
+            [counted_as_of(CYCLES, Vendor::Intel), counted_as_of(CYCLES, Vendor::Amd)],
+            [CountedAs::Itself, CountedAs::Itself]
+        );
+        let foreign = PerfCtl::from_bits(0x53_02d6).spec();
+        assert!(matches!(counted_as_of(foreign, Vendor::Intel), CountedAs::Nothing(why) if why.contains("--cpu")));
+        let slots = Spec(Source::Fixed { index: 3, control: 0xb });
+        assert!(matches!(counted_as_of(slots, Vendor::Intel), CountedAs::Nothing(why) if why.contains("slots")));
+    }
 
     /// EN, INT, USR.
     const SAMPLED: u64 = 0x51_0000;
@@ -138,5 +260,48 @@ mod tests {
         let opteron = "vendor_id\t: AuthenticAMD\ncpu family\t: 21\n";
         assert_eq!([vendor_in(opteron), vendor_in("vendor_id\t: AuthenticAMD\n")], [None, None]);
         assert_eq!(vendor_in("vendor_id\t: GenuineIntel\n"), Some(Vendor::Intel));
+    }
+
+    const SLOTS: Spec = Spec(Source::Fixed { index: 3, control: 0xb });
+    const IN_TX: Spec = PerfEvtSel::from_bits(1 << 32 | 0x53_003c).spec();
+    const IN_TXCP: Spec = PerfEvtSel::from_bits(1 << 33 | 0x53_003c).spec();
+    const PLAIN: [Spec; 2] = [PerfEvtSel::from_bits(0x53_003c).spec(), Spec(Source::Fixed { index: 2, control: 0xb })];
+
+    #[test]
+    fn what_a_host_does_not_list_is_refused() {
+        let devices = tempfile::tempdir().unwrap();
+        for (listed, refused) in [
+            ("cpu/type", &[SLOTS, IN_TX, IN_TXCP][..]),
+            ("cpu_core/events/slots", &[IN_TX]),
+            ("cpu/format/in_tx_cp", &[]),
+        ] {
+            let path = devices.path().join(listed);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "event=0x00").unwrap();
+            let offers = Offers::listed_in(devices.path());
+            for spec in PLAIN.into_iter().chain([SLOTS, IN_TX, IN_TXCP]) {
+                let refuses = refused.contains(&spec) || spec == IN_TXCP && refused.contains(&IN_TX);
+                assert_eq!(offers.check(spec).is_err(), refuses, "{spec:?} where {listed} is listed");
+            }
+        }
+    }
+
+    #[test]
+    fn an_amd_without_reference_cycles_says_so() {
+        let reference = Spec(Source::Fixed { index: 2, control: 0xb });
+        let devices = tempfile::tempdir().unwrap();
+        let events = devices.path().join("cpu/events");
+        std::fs::create_dir_all(&events).unwrap();
+        std::fs::write(events.join("cpu-cycles"), "event=0x76").unwrap();
+        let error = Offers::listed_in(devices.path()).check(reference).unwrap_err().to_string();
+        assert!(error.contains("Zen 4"), "{error}");
+        std::fs::write(events.join("ref-cycles"), "event=0x120").unwrap();
+        assert!(Offers::listed_in(devices.path()).check(reference).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_names_the_event() {
+        let error = Offers::default().check(IN_TXCP).unwrap_err().to_string();
+        assert!(error.contains("IN_TXCP"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::table::names;
+use crate::strategy::names;
 
 /// A backend, as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -4,20 +4,21 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use super::anchors::Anchors;
-use super::attr::{EventKind, event_attr, gate_attr, leader_attr};
-use super::monitor::Monitor;
-use super::offers::Offers;
-use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding, trial};
-use crate::cost::cheapest_call_ns;
-use crate::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
-use crate::sys;
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{MAX_COUNTERS, Spec, Vendor};
 use perf_event_open_sys::bindings::perf_event_attr;
 
-/// Where tracefs may be mounted.
+use super::attr::{EventKind, event_attr, gate_attr, leader_attr};
+use super::encoding::Offers;
+use super::monitor::Monitor;
+use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
+use crate::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
+use crate::sys;
+
+/// Mount points of tracefs.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Cycles in both rings, sampled: of the kernel's part, too, as the guests' drivers ask for. A user without CAP_PERFMON may have less where
@@ -26,10 +27,10 @@ pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
 
 /// Bounds of the shortest period asked of a clock, ns.
 const MIN_CLOCK_PERIOD: RangeInclusive<u64> = 50_000..=2_000_000;
-/// The same in system calls of this host: a timer interrupt and a signal cost as much as some tens of them.
+/// Shortest period of a clock in system calls of this host: a timer interrupt and a signal cost as much as some tens of them.
 const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 
-/// Shortest period asked of a clock on this host, ns.
+/// Returns the shortest period asked of a clock on this host, ns.
 ///
 /// With the kernel's own limit of 10 µs, a counter restarted just before its overflow takes a timer interrupt and a signal every
 /// 10 µs until the vCPU thread reads it. Where these cost as much (nested hosts; emulated ones far more), the thread makes no
@@ -37,14 +38,14 @@ const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 #[must_use]
 pub fn shortest_clock_period() -> u64 {
     let (least, most) = MIN_CLOCK_PERIOD.into_inner();
-    cheapest_call_ns().saturating_mul(MIN_CLOCK_PERIOD_CALLS).clamp(least, most)
+    sys::cheapest_call_ns().saturating_mul(MIN_CLOCK_PERIOD_CALLS).clamp(least, most)
 }
 
 /// Opens perf events on the calling thread; overflows raise [`crate::kick::signal`] there.
 #[derive(Debug)]
 pub struct PerfBackend {
     kind: EventKind,
-    /// What hardware events it may ask for.
+    /// Hardware events that it may ask for.
     offers: Offers,
     /// The host's.
     vendor: Option<Vendor>,
@@ -70,7 +71,7 @@ pub struct PerfBackend {
 }
 
 impl PerfBackend {
-    /// A backend for `key` with events as `strategy` needs them: one-shot, behind a gate. `tsc_khz` scales clocks to cycles.
+    /// Creates a backend for `key` with events as `strategy` needs them: one-shot, behind a gate. `tsc_khz` scales clocks to cycles.
     pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
         let mut backend = Self::new(key, tsc_khz)?;
         // A tracepoint event stopped by IOC_REFRESH gives no more records after its next overflow (seen on Linux 6.18).
@@ -87,7 +88,7 @@ impl PerfBackend {
         Ok(backend)
     }
 
-    /// A backend for `key`. `tsc_khz` scales clocks to cycles.
+    /// Creates a backend for `key`. `tsc_khz` scales clocks to cycles.
     pub fn new(key: &BackendKey, tsc_khz: u64) -> Result<Self, HostError> {
         let clock = Scale::ns_to_tsc(tsc_khz);
         let (kind, scale) = match key {
@@ -132,7 +133,7 @@ impl PerfBackend {
         sys::signal_this_thread(&event).map_err(|error| os("fcntl on a perf event", &error))?;
         sys::event_id(&event).map_err(|error| os("IOC_ID", &error))?;
         if let EventKind::Tracepoint(_) = self.kind {
-            trial::keep(event);
+            keep_trial_event(event);
         }
         Ok(())
     }
@@ -143,14 +144,14 @@ impl PerfBackend {
         Self { counts_host: true, ..self }
     }
 
-    /// The monitor of this thread.
+    /// Returns the monitor of this thread.
     pub fn monitor(&mut self) -> &mut Monitor {
         self.attend();
         &mut self.monitor
     }
 }
 
-/// The id of a tracepoint, from tracefs.
+/// Reads the id of a tracepoint from tracefs.
 pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
     let roots = TRACEFS.map(Path::new);
     let Some(root) = roots.iter().find(|root| root.join("events").is_dir()) else {
@@ -179,7 +180,7 @@ fn os(call: &'static str, error: &io::Error) -> HostError {
         ("perf_event_open", libc::ENOENT | libc::ENODEV) => {
             "; this host has no PMU for that event: use --backend cpu-clock"
         }
-        // Of a sampling event of a PMU without an interrupt, and of one that counts in guests while a VM has a mediated vPMU.
+        // A sampling event of a PMU without an interrupt, or one that counts in guests while a VM has a mediated vPMU.
         ("perf_event_open", libc::EOPNOTSUPP) => {
             "; a guest with a mediated vPMU has the PMU (Linux 7.0: end it, or load kvm_amd or kvm_intel with \
              enable_mediated_pmu=0), or the PMU has no interrupt: use --backend cpu-clock"
@@ -204,7 +205,7 @@ pub struct PerfEvent {
 const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
 
 impl PerfBackend {
-    /// What the host is asked for, and the attribute of its event, which is disabled at first.
+    /// Returns the spec to ask the host for, and the attribute of its event, which is disabled at first.
     fn attr(&self, mut spec: Spec, period: u64) -> Result<(Spec, perf_event_attr), HostError> {
         if self.kind == EventKind::Hardware {
             self.offers.check(spec)?;
@@ -227,7 +228,7 @@ impl PerfBackend {
         self.scale.to_host(period).max(self.shortest_period)
     }
 
-    /// In host counts.
+    /// Reads the count of an event, in host counts.
     fn count(event: &PerfEvent) -> Result<u64, HostError> {
         match sys::read_count(&event.fd) {
             Ok(Some(count)) => Ok(count),
@@ -258,7 +259,7 @@ impl Backend for PerfBackend {
         let one_shot = self.stops_at_overflow() && spec.samples();
         self.resume(&mut event, one_shot)?;
         if let EventKind::Tracepoint(_) = self.kind {
-            trial::give_back();
+            release_trial_event();
         }
         Ok(event)
     }
@@ -351,7 +352,7 @@ impl Backend for PerfBackend {
         if let Some(known) = &mut anchors
             && (self.monitor.switched() || self.monitor.throttles())
         {
-            // That may have been before or after an overflow that is reported now. The kernel stops what it throttles.
+            // The throttling may have been before or after an overflow that is reported now. The kernel stops throttled events.
             known.forget_all();
             anchors = None;
         }
@@ -426,8 +427,85 @@ impl Backend for PerfBackend {
     }
 }
 
+/// Age at which an anchor is given up, ns: the event's clock and the one that is read here run apart, by 500 ppm at the very most.
+const MOST_AGE: u64 = 10_000_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    id: u64,
+    count: u64,
+    at: u64,
+}
+
+/// The last known count of each event, in host counts, and its time.
+#[derive(Debug)]
+struct Anchors {
+    anchors: Vec<Anchor>,
+}
+
+impl Anchors {
+    /// Creates an empty table with room for each event a bank may hold, and for the leader.
+    fn new() -> Self {
+        Self { anchors: Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1) }
+    }
+
+    /// Notes that event `id` had counted `count` at `at`.
+    fn set(&mut self, id: u64, count: u64, at: u64) {
+        let anchor = Anchor { id, count, at };
+        if let Some(known) = self.anchors.iter_mut().find(|anchor| anchor.id == id) {
+            *known = anchor;
+        } else if self.anchors.len() < self.anchors.capacity() {
+            self.anchors.push(anchor);
+        }
+    }
+
+    /// Forgets the anchor of an event that stopped.
+    fn forget(&mut self, id: u64) {
+        self.anchors.retain(|anchor| anchor.id != id);
+    }
+
+    /// Forgets all anchors, because every event may have stood still.
+    fn forget_all(&mut self) {
+        self.anchors.clear();
+    }
+
+    /// Returns the event's count at `now`, if it ran since its anchor.
+    fn count(&self, id: u64, now: u64) -> Option<u64> {
+        let anchor = self.anchors.iter().find(|anchor| anchor.id == id)?;
+        let age = now.checked_sub(anchor.at).filter(|&age| age <= MOST_AGE)?;
+        Some(anchor.count + age)
+    }
+}
+
+/// The event of a trial, kept until one for use is open: the last close of a tracepoint waits for grace periods, some 40 ms, and a trial's
+/// close is not the last while another event is open.
+static TRIAL_EVENT: Mutex<Option<OwnedFd>> = Mutex::new(None);
+/// Flag that each opening looks at, so that it takes no lock when there is nothing to release.
+static IS_TRIAL_KEPT: AtomicBool = AtomicBool::new(false);
+
+fn swap_trial_event(event: Option<OwnedFd>) {
+    IS_TRIAL_KEPT.store(event.is_some(), Ordering::Relaxed);
+    let before = std::mem::replace(&mut *TRIAL_EVENT.lock().unwrap_or_else(PoisonError::into_inner), event);
+    drop(before);
+}
+
+/// Keeps the event of a trial, if need be until the end of the process.
+fn keep_trial_event(event: OwnedFd) {
+    swap_trial_event(Some(event));
+}
+
+/// Releases the trial's event once an event for use is open.
+#[inline]
+fn release_trial_event() {
+    if IS_TRIAL_KEPT.load(Ordering::Relaxed) {
+        swap_trial_event(None);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
 
     #[test]
@@ -477,5 +555,41 @@ mod tests {
             let error = os("perf_event_open", &io::Error::from_raw_os_error(errno)).to_string();
             assert!(error.contains(remedy), "{error}");
         }
+    }
+
+    #[test]
+    fn a_count_grows_with_the_time_since_its_anchor() {
+        let mut anchors = Anchors::new();
+        anchors.set(1, 1000, 50);
+        anchors.set(2, 7, 60);
+        assert_eq!([1, 2, 3].map(|id| anchors.count(id, 100)), [Some(1050), Some(47), None]);
+        anchors.set(1, 2000, 100);
+        assert_eq!(anchors.count(1, 100), Some(2000));
+        assert_eq!(anchors.count(1, 99), None, "a record of the future has no count");
+        assert_eq!(anchors.count(2, 61 + MOST_AGE), None, "too old");
+        anchors.forget(1);
+        assert_eq!([1, 2].map(|id| anchors.count(id, 100)), [None, Some(47)]);
+        anchors.forget_all();
+        assert_eq!(anchors.count(2, 100), None);
+    }
+
+    #[test]
+    fn there_is_room_for_every_event_and_nothing_is_allocated_for_more() {
+        let mut anchors = Anchors::new();
+        let room = anchors.anchors.capacity() as u64;
+        (0..room + 9).for_each(|id| anchors.set(id, id, 0));
+        assert_eq!((anchors.anchors.capacity() as u64, anchors.count(room - 1, 0)), (room, Some(room - 1)));
+        assert_eq!(anchors.count(room, 0), None);
+    }
+
+    #[test]
+    fn a_trial_is_closed_with_the_first_event_for_use() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        keep_trial_event(writer.into());
+        assert!(IS_TRIAL_KEPT.load(Ordering::Relaxed));
+        release_trial_event();
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the other end is closed");
+        release_trial_event();
+        assert!(!IS_TRIAL_KEPT.load(Ordering::Relaxed));
     }
 }

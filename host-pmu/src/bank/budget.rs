@@ -3,15 +3,15 @@
 //! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
 //! period, each of which the host would bear, may leave the thread no time at all: it then never reaches the code that lengthens their
 //! periods. The bound is therefore on the thread: all events that run on expire at most twice in the host's shortest period, and beyond
-//! that each of them at most once in 32 such periods ([`Room`]). The host's own limit is on an event.
+//! that each of them at most once in 32 such periods ([`ExpiryRoom`]). The host's own limit is on an event.
 //!
 //! A lengthened period makes a signal late. Counts stay exact.
 
 use arch_pmu::spec::CounterId;
 
-use super::held::Held;
-use super::room::Room;
-use super::store::Bank;
+use super::Bank;
+use super::held::ExpiryRoom;
+use super::held::HeldEvent;
 use crate::backend::Backend;
 
 /// A handler turns its counters off and on within about this many of the host's shortest periods. An event that runs on with a period below
@@ -21,26 +21,26 @@ const SOON: u64 = 4;
 impl<B: Backend> Bank<B> {
     /// Returns the share of the thread's expiries that is left to the event of `counter`, which is to signal after `wanted` counts.
     #[inline]
-    pub(super) fn room(&self, counter: CounterId, wanted: u64) -> Room {
+    pub(super) fn room(&self, counter: CounterId, wanted: u64) -> ExpiryRoom {
         let shortest = self.backend.shortest_period();
         // An event that stops itself expires once.
         if shortest == 1 || self.backend.stops_at_overflow() {
-            return Room::unbounded(shortest);
+            return ExpiryRoom::unbounded(shortest);
         }
         // Most periods are so long that there is room for them beside any others, and a period that is set may then be kept.
         let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
-        if wanted.min(set) >= Room::longest(shortest) {
-            return Room::beside(0, shortest);
+        if wanted.min(set) >= ExpiryRoom::longest(shortest) {
+            return ExpiryRoom::beside(0, shortest);
         }
         self.room_beside_others(counter, shortest)
     }
 
     #[inline(never)]
-    fn room_beside_others(&self, counter: CounterId, shortest: u64) -> Room {
+    fn room_beside_others(&self, counter: CounterId, shortest: u64) -> ExpiryRoom {
         let of_counters = (self.tracked.into_iter().filter(|&other| other != counter))
             .filter_map(|other| self.slots[other.index()].as_ref());
-        let others = of_counters.chain(&self.pool).filter(|held| held.state.may_expire()).map(Held::share).sum();
-        Room::beside(others, shortest)
+        let others = of_counters.chain(&self.pool).filter(|held| held.state.may_expire()).map(HeldEvent::share).sum();
+        ExpiryRoom::beside(others, shortest)
     }
 
     /// Returns whether the event of `counter`, which overflowed and runs on, would signal again before its counter was turned off and on.
@@ -58,9 +58,9 @@ mod tests {
     use arch_pmu::spec::{CounterSet, MAX_COUNTERS, Spec};
     use proptest::prelude::*;
 
-    use super::super::fake::{Host, Script, bank, pmc};
-    use super::super::room::{LEAST, MOST, ONE};
-    use super::super::store::counter_at;
+    use super::super::counter_at;
+    use super::super::held::{LEAST, MOST, ONE};
+    use super::super::tests::{Host, Script, bank, pmc};
     use super::*;
     use crate::strategy::MAX_POOL;
 

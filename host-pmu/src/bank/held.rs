@@ -2,19 +2,18 @@
 
 use arch_pmu::spec::{CounterId, Spec};
 
-use super::room::Room;
-use super::state::{Event, State};
+use super::state::{EventState, Transition};
 
 /// A host event.
 #[derive(Debug)]
-pub(super) struct Held<E> {
+pub(super) struct HeldEvent<E> {
     pub(super) event: E,
     /// The backend's number of it.
     pub(super) id: u64,
     pub(super) spec: Spec,
     /// The counter that it serves, or served last.
     pub(super) counter: CounterId,
-    pub(super) state: State,
+    pub(super) state: EventState,
     /// The part of its count that was handed over.
     taken: u64,
     /// The count at which its counter overflows, by the last period that was set; 0 = unknown.
@@ -38,15 +37,15 @@ pub(super) struct Held<E> {
     pub(super) parked_at: u64,
 }
 
-impl<E> Held<E> {
+impl<E> HeldEvent<E> {
     /// Describes an event that was just opened and counts, to signal after `period`.
-    pub(super) fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64, room: Room) -> Self {
+    pub(super) fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64, room: ExpiryRoom) -> Self {
         let mut held = Self {
             event,
             id,
             spec,
             counter,
-            state: State::Running,
+            state: EventState::Running,
             taken: 0,
             aim: 0,
             fires: 0,
@@ -68,7 +67,7 @@ impl<E> Held<E> {
     }
 
     /// Moves the event to its next state.
-    pub(super) fn note(&mut self, event: Event) {
+    pub(super) fn note(&mut self, event: Transition) {
         let next = self.state.next(event);
         debug_assert!(next.is_some(), "{event:?} in state {:?}", self.state);
         self.state = next.unwrap_or(self.state);
@@ -86,13 +85,13 @@ impl<E> Held<E> {
     }
 
     /// Notes that it signals after `period` more counts, where its counter overflows, or as much later as `room` asks for.
-    pub(super) fn set_aim(&mut self, period: u64, room: Room) {
+    pub(super) fn set_aim(&mut self, period: u64, room: ExpiryRoom) {
         self.aim = self.aim_after(period);
         self.aimed(period, room);
     }
 
     /// Notes that the event was aimed: it got `period`, within its `room`.
-    pub(super) fn aimed(&mut self, period: u64, room: Room) {
+    pub(super) fn aimed(&mut self, period: u64, room: ExpiryRoom) {
         self.period = room.period(period);
         self.fires = self.aim.saturating_add(self.period - period);
         self.share = if self.spec.samples() { room.share(self.period) } else { 0 };
@@ -129,5 +128,55 @@ impl<E> Held<E> {
     /// Returns the count at which the counter overflows after `period` more counts.
     pub(super) const fn aim_after(&self, period: u64) -> u64 {
         self.taken.saturating_add(period)
+    }
+}
+
+/// One expiry in the host's shortest period.
+pub(super) const ONE: u64 = 1 << 10;
+/// Share of all events together.
+pub(super) const MOST: u64 = 2 * ONE;
+/// Share of an event at any rate: its signal is late by 32 of the host's shortest periods at most.
+pub(super) const LEAST: u64 = ONE / 32;
+
+/// The share of its thread's expiries that is left to an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExpiryRoom {
+    /// The host's shortest period; 1: it needs no bound.
+    shortest: u64,
+    /// The shortest period that the other events leave to it.
+    least: u64,
+}
+
+impl ExpiryRoom {
+    /// Returns the room of an event beside which others do not matter.
+    pub(super) const fn unbounded(least: u64) -> Self {
+        Self { shortest: 1, least }
+    }
+
+    /// Returns a period that has room beside any others.
+    pub(super) const fn longest(shortest: u64) -> u64 {
+        shortest.saturating_mul(ONE / LEAST)
+    }
+
+    /// Returns the room beside events that expire `others` times in 1024 of the shortest period. Half of the rest is reserved for later
+    /// events.
+    pub(super) fn beside(others: u64, shortest: u64) -> Self {
+        let left = (MOST.saturating_sub(others) / 2).clamp(LEAST, ONE);
+        Self { shortest, least: shortest.saturating_mul(ONE) / left }
+    }
+
+    /// Returns the period of an event that is to signal after `wanted` counts.
+    pub(super) fn period(self, wanted: u64) -> u64 {
+        wanted.max(self.least)
+    }
+
+    /// Returns whether an event may go on with `period`.
+    pub(super) const fn has(self, period: u64) -> bool {
+        period >= self.least
+    }
+
+    /// Expiries of an event with `period` in 1024 of the shortest one.
+    pub(super) const fn share(self, period: u64) -> u64 {
+        if self.shortest == 1 || period == 0 { 0 } else { self.shortest.saturating_mul(ONE).div_ceil(period) }
     }
 }

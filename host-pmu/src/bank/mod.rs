@@ -7,19 +7,19 @@
 //!
 //! | key | obeyed by | in |
 //! |---|---|---|
-//! | [`reuse`] | `start_counter` takes the counter's own event or a parked one; `stop` and `park` fill the pool | `start.rs`, `counters.rs` |
+//! | [`reuse`] | `start_counter` takes the counter's own event or a parked one; `stop` and `park` fill the pool | `counters.rs` |
 //! | [`release`] | `pause` for `eager`; else `on_entry`, by `release_after_slices`, `release_after_time`, `release_after_halt` | `counters.rs`, `release.rs` |
 //! | [`apply`] | [`HostCounters::changed`] | `counters.rs` |
 //! | [`skip-paused`] | `pause` | `counters.rs` |
-//! | [`skip-period`] | `resume`; `resume_virtually` for virtual pauses | `start.rs`, `virtual_pause.rs` |
-//! | [`overflow`] | `after_overflow`; for `stop`, `Stopped::due` decides when the event is started again | `overflow.rs`, `stopped.rs` |
-//! | [`pause`] | `pause_virtually`, `resume_virtually`, `finish_virtual_pauses` | `virtual_pause.rs` |
-//! | [`gate`] | `pause_behind_gate`, `finish_at_gate`; the backend opens the leader | `gate.rs` |
-//! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room and opens | `start.rs` |
+//! | [`skip-period`] | `resume`; `resume_virtually` for virtual pauses | `counters.rs`, `pause.rs` |
+//! | [`overflow`] | `after_overflow`; for `stop`, `Stopped::due` decides when the event is started again | `overflow.rs`, here |
+//! | [`pause`] | `pause_virtually`, `resume_virtually`, `finish_virtual_pauses` | `pause.rs` |
+//! | [`gate`] | `pause_behind_gate`, `finish_at_gate`; the backend opens the leader | `pause.rs` |
+//! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room and opens | `counters.rs` |
 //! | [`mark`] | `marks`, asked at each touch; `release_after_slices` looks at the result | `release.rs` |
 //!
-//! The other files: `state.rs` has the states of an event and their one transition table, `held.rs` an event and its counts, `budget.rs`
-//! and `room.rs` bound how often the events of a thread may signal, `backoff.rs` spaces retries, `store.rs` has the bank itself.
+//! The other files: `state.rs` has the states of an event and their one transition table, `held.rs` an event with its counts, and
+//! `budget.rs` bounds how often the events of a thread may signal.
 //!
 //! [`Strategy`]: crate::strategy::Strategy
 //! [`HostCounters::changed`]: arch_pmu::host::HostCounters::changed
@@ -34,24 +34,460 @@
 //! [`hold-max`]: crate::strategy::Strategy::hold_max
 //! [`mark`]: crate::strategy::Strategy::mark
 
-mod backoff;
 mod budget;
 mod counters;
-#[cfg(test)]
-mod fake;
-mod gate;
 mod held;
 mod overflow;
+mod pause;
 mod release;
-mod room;
-mod start;
 mod state;
-mod stats;
-mod stopped;
-mod store;
 #[cfg(test)]
 mod tests;
-mod virtual_pause;
 
-pub use stats::BankStats;
-pub use store::Bank;
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
+use counts::Counts;
+use held::HeldEvent;
+
+use crate::backend::{Backend, HostError};
+use crate::stats::{HeldTime, OpKind, OpStats, SignalTimes};
+use crate::strategy::{Release, Reuse, Strategy};
+
+/// Value of `pauses_until` while no event runs on behind a virtual pause.
+const NEVER_ENDS: u64 = u64::MAX;
+
+/// A counter that gets its event before the next entry.
+#[derive(Clone, Copy, Debug)]
+struct WantedEvent {
+    spec: Spec,
+    period: u64,
+}
+
+/// Occasions at which a strategy's release looks at events.
+#[derive(Clone, Copy, Debug)]
+struct ReleaseLooks {
+    at_slices: bool,
+    at_sleeps: bool,
+    at_time: bool,
+}
+
+impl ReleaseLooks {
+    const fn of(release: Release) -> Self {
+        Self {
+            at_slices: matches!(release, Release::Slices(_)),
+            at_sleeps: matches!(release, Release::Hlt),
+            at_time: matches!(release, Release::IdleMs(_)),
+        }
+    }
+}
+
+/// Host events behind the vPMCs of one vCPU.
+#[derive(Debug)]
+pub struct Bank<B: Backend> {
+    backend: B,
+    strategy: Strategy,
+    looks: ReleaseLooks,
+    /// Each counter's own event.
+    slots: [Option<HeldEvent<B::Event>>; MAX_COUNTERS],
+    /// Parked events of no counter; its capacity is reserved up front.
+    pool: Vec<HeldEvent<B::Event>>,
+    pool_cap: usize,
+    /// Counters waiting for an event under `hold_max`; opened last so that reusable parked events are not evicted.
+    wanted: [Option<WantedEvent>; MAX_COUNTERS],
+    /// Counters with a place in `wanted`: a look at each place at every entry would cost as much as the entry.
+    wanting: CounterSet,
+    /// Counters that may have an event, wait for one, or are to be tried again.
+    tracked: CounterSet,
+    /// True if the events behind the gate, if there is one, count.
+    gate_open: bool,
+    /// No gated or virtually paused event changed since the last entry did what was due for them.
+    unchanged_since_entry: bool,
+    /// Counters whose events were looked at for this entry, when the counters went on.
+    resumed: CounterSet,
+    /// The entry of the account up to which events of virtual pauses go on; [`NEVER_ENDS`] where none does.
+    pauses_until: u64,
+    /// Counters with an overflow record that no kick has looked at; `None`: records were lost, any of them may have overflowed.
+    recorded: Option<CounterSet>,
+    stopped: Stopped,
+    in_use: CounterSet,
+    retries: CounterSet,
+    /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by the other's success.
+    backoffs: [Backoff; MAX_COUNTERS],
+    /// Events in slots and pool.
+    held: u64,
+    /// True if events were opened or released since the last entry: the thread may have slept for that.
+    may_have_slept: bool,
+    /// Time at which the vCPU's rest began, if it rests.
+    rests_since: Option<u64>,
+    stats: BankStats,
+}
+
+impl<B: Backend> Bank<B> {
+    /// Creates an empty bank.
+    #[must_use]
+    pub fn new(backend: B, strategy: Strategy) -> Self {
+        let since_ns = backend.now_ns();
+        let pool_cap = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
+        Self {
+            backend,
+            looks: ReleaseLooks::of(strategy.release),
+            strategy,
+            slots: std::array::from_fn(|_| None),
+            pool: Vec::with_capacity(pool_cap),
+            pool_cap,
+            wanted: [None; MAX_COUNTERS],
+            wanting: CounterSet::EMPTY,
+            tracked: CounterSet::EMPTY,
+            gate_open: false,
+            unchanged_since_entry: true,
+            resumed: CounterSet::EMPTY,
+            pauses_until: NEVER_ENDS,
+            recorded: Some(CounterSet::EMPTY),
+            stopped: Stopped::default(),
+            in_use: CounterSet::EMPTY,
+            retries: CounterSet::EMPTY,
+            backoffs: [Backoff::default(); MAX_COUNTERS],
+            held: 0,
+            may_have_slept: false,
+            rests_since: None,
+            stats: BankStats { since_ns, held_time: HeldTime::from(since_ns), ..BankStats::default() },
+        }
+    }
+
+    /// Makes room for every figure of its account: nothing is allocated for them later.
+    #[must_use]
+    pub fn reserved(mut self) -> Self {
+        self.stats.ops.reserve();
+        self.stats.signals.reserve();
+        self
+    }
+
+    /// Returns the counts of its operations so far.
+    #[must_use]
+    pub fn stats(&self) -> &BankStats {
+        &self.stats
+    }
+
+    /// Returns the backend.
+    pub fn backend(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
+    /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or `slept` since that
+    /// was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
+        let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
+        let unchanged = self.unchanged_since_entry && self.stats.counts.entries < self.pauses_until;
+        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && unchanged)
+    }
+
+    #[expect(
+        clippy::needless_bitwise_bool,
+        reason = "what is asked at every entry is quicker without a branch for each"
+    )]
+    #[inline]
+    const fn releases_none(&self, switched_in: bool, slept: bool) -> bool {
+        let ReleaseLooks { at_slices, at_sleeps, at_time } = self.looks;
+        !(at_slices & switched_in | at_sleeps & (slept | self.may_have_slept) | at_time)
+    }
+
+    /// Counts an entry at which the bank [is quiet](Self::is_quiet).
+    #[inline]
+    pub const fn count_entry(&mut self) {
+        self.stats.counts.entries += 1;
+    }
+
+    /// Returns the backend, to look at.
+    #[inline]
+    #[must_use]
+    pub const fn backend_ref(&self) -> &B {
+        &self.backend
+    }
+
+    /// Carries out one host operation, counted and timed.
+    fn host<T>(&mut self, kind: OpKind, op: impl FnOnce(&mut B) -> Result<T, HostError>) -> Result<T, HostError> {
+        host_op(&mut self.backend, &mut self.stats, kind, op)
+    }
+
+    /// Notes that something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
+    #[inline]
+    fn note_change(&mut self) {
+        self.unchanged_since_entry = !(self.backend.has_gate() || self.backend.pauses_virtually());
+    }
+
+    /// Does before an entry what pauses left to do.
+    #[inline]
+    fn finish_pauses(&mut self) {
+        if !self.unchanged_since_entry || self.stats.counts.entries > self.pauses_until {
+            self.finish_all_pauses();
+        }
+    }
+
+    #[inline(never)]
+    fn finish_all_pauses(&mut self) {
+        if self.backend.has_gate() { self.finish_at_gate() } else { self.finish_virtual_pauses() }
+    }
+
+    /// Returns whether any counter with an event is on.
+    fn any_on(&self) -> bool {
+        let on = |counter: CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
+        self.tracked.into_iter().any(on)
+    }
+
+    /// Reads the event of a counter that is on, and hands over its counts.
+    fn read(&mut self, counter: CounterId) -> u64 {
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        match count(&mut self.backend, &mut self.stats, &mut held.event) {
+            Ok(total) => held.gather(total),
+            Err(error) => {
+                self.give_up(counter, &error);
+                0
+            }
+        }
+    }
+
+    /// Releases an event.
+    fn release(&mut self, held: HeldEvent<B::Event>) {
+        // Releasing cannot fail: close frees the descriptor whatever it returns.
+        let _ = self.host(OpKind::Release, |backend| {
+            backend.release(held.event);
+            Ok(())
+        });
+        self.holds(self.held - 1);
+        self.may_have_slept = true;
+    }
+
+    /// Notes that the number of held events is `events` since the last host operation.
+    fn holds(&mut self, events: u64) {
+        self.held = events;
+        self.stats.counts.held_max = self.stats.counts.held_max.max(events);
+        self.stats.held_time.changes(self.stats.last_op_ns, events);
+    }
+
+    /// Gives up an event that failed; its counter is tried again.
+    #[cold]
+    fn give_up(&mut self, counter: CounterId, error: &HostError) {
+        if *error == HostError::PinnedLost {
+            self.stats.counts.pinned_errors += 1;
+        }
+        self.retry(counter);
+        if let Some(held) = self.slots[counter.index()].take() {
+            self.release(held);
+        }
+    }
+
+    /// Counts the pinned events that stopped and were not looked at since: a guest that waits for their overflows looks at none.
+    fn count_lost(&mut self) {
+        let lost = self.slots.iter().flatten().filter(|held| self.backend.is_lost(&held.event)).count() as u64;
+        let lost = lost + u64::from(self.backend.is_gate_lost());
+        if lost > 0 {
+            self.stats.counts.pinned_errors += lost;
+            self.stats.last_error = Some(HostError::PinnedLost);
+        }
+    }
+
+    /// Removes a counter that is paused or stopped from those that wait for an event.
+    #[inline]
+    fn wants_none(&mut self, counter: CounterId) {
+        if !self.wanting.is_empty() {
+            self.wanted[counter.index()] = None;
+        }
+    }
+
+    /// Has `counter` started again before the next entry, because its event failed after it had served.
+    fn retry(&mut self, counter: CounterId) {
+        self.backoffs[counter.index()] = Backoff::default();
+        self.retries.insert(counter);
+        self.note_change();
+    }
+
+    /// Takes the counters to start again after a failure, if this entry is one for a retry.
+    fn take_retries(&mut self) -> CounterSet {
+        let mut due = CounterSet::EMPTY;
+        for counter in self.retries {
+            if self.backoffs[counter.index()].due() {
+                due.insert(counter);
+                self.retries.remove(counter);
+            }
+        }
+        due
+    }
+}
+
+/// Returns the counter with slot `index`.
+#[inline]
+fn counter_at(index: usize) -> Option<CounterId> {
+    CounterId::gp(index).or_else(|| CounterId::fixed(index - MAX_GP))
+}
+
+/// Finds the event with the backend's number `id`, and its counter if it is not in the pool.
+fn find_event<'a, E>(
+    slots: &'a mut [Option<HeldEvent<E>>],
+    pool: &'a mut [HeldEvent<E>],
+    tracked: CounterSet,
+    id: u64,
+) -> Option<(Option<CounterId>, &'a mut HeldEvent<E>)> {
+    let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
+    match tracked.into_iter().find(is_its) {
+        Some(counter) => slots[counter.index()].as_mut().map(|held| (Some(counter), held)),
+        None => pool.iter_mut().find(|held| held.id == id).map(|held| (None, held)),
+    }
+}
+
+/// Carries out one host operation, counted and timed.
+#[expect(clippy::inline_always, reason = "a simulated operation takes no longer than the call")]
+#[inline(always)]
+fn host_op<B: Backend, T>(
+    backend: &mut B,
+    stats: &mut BankStats,
+    kind: OpKind,
+    op: impl FnOnce(&mut B) -> Result<T, HostError>,
+) -> Result<T, HostError> {
+    let begin = backend.now_ns();
+    let result = op(backend);
+    stats.last_op_ns = backend.now_ns();
+    stats.ops.record(kind, stats.last_op_ns.saturating_sub(begin));
+    result.inspect_err(|error| stats.failed(error))
+}
+
+/// Returns the count of an event, without a host operation if that is possible.
+#[inline]
+fn count<B: Backend>(backend: &mut B, stats: &mut BankStats, event: &mut B::Event) -> Result<u64, HostError> {
+    match backend.peek(event) {
+        Some(total) => Ok(total),
+        None => host_op(backend, stats, OpKind::Read, |b| b.read(event)),
+    }
+}
+
+impl<B: Backend> Drop for Bank<B> {
+    fn drop(&mut self) {
+        for index in 0..MAX_COUNTERS {
+            if let Some(held) = self.slots[index].take() {
+                self.backend.release(held.event);
+            }
+        }
+        for held in self.pool.drain(..) {
+            self.backend.release(held.event);
+        }
+    }
+}
+
+/// Counts of a bank's operations and failures.
+#[derive(Clone, Debug, Default)]
+pub struct BankStats {
+    /// Host operations.
+    pub ops: OpStats,
+    /// Latencies of overflows' signals.
+    pub signals: SignalTimes,
+    /// What is counted beside operations and times.
+    pub counts: Counts,
+    /// Events held, over time.
+    pub held_time: HeldTime,
+    /// End of the last host operation.
+    pub last_op_ns: u64,
+    /// Start of the account.
+    pub since_ns: u64,
+    /// Throttle records of earlier accounts.
+    pub throttled_before: u64,
+    /// The last failure.
+    pub last_error: Option<HostError>,
+}
+
+impl BankStats {
+    /// Counts a failure of a host operation.
+    #[cold]
+    fn failed(&mut self, error: &HostError) {
+        self.last_error = Some(error.clone());
+    }
+
+    /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is measured, and touches
+    /// these pages at every operation.
+    fn restart(&mut self, now: u64, held: u64, throttled: u64) {
+        let Self { ops, signals, counts, held_time, last_op_ns, since_ns, throttled_before, last_error } = self;
+        ops.reset();
+        signals.reset();
+        *counts = Counts { held_max: held, ..Counts::default() };
+        (*throttled_before, *last_error) = (throttled, None);
+        (*last_op_ns, *since_ns) = (now, now);
+        *held_time = HeldTime::from(now);
+        held_time.changes(now, held);
+    }
+}
+
+/// Counters with a stopped event. They stay so for one entry with a PMI: its handler is expected to turn the counter off first of
+/// all, which makes a restart a waste.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stopped {
+    /// Counters whose event stopped since the last entry.
+    new: CounterSet,
+    /// Counters left stopped at the last entry.
+    left: CounterSet,
+}
+
+impl Stopped {
+    /// Notes that the counter overflowed and its event stopped.
+    fn insert(&mut self, counter: CounterId) {
+        self.new.insert(counter);
+    }
+
+    /// Has the counter started again before the next entry, with or without a PMI.
+    fn restart(&mut self, counter: CounterId) {
+        self.left.insert(counter);
+    }
+
+    /// Forgets the counter, which is reprogrammed.
+    fn remove(&mut self, counter: CounterId) {
+        self.new.remove(counter);
+        self.left.remove(counter);
+    }
+
+    /// Returns whether there is none.
+    const fn is_empty(self) -> bool {
+        self.new.is_empty() && self.left.is_empty()
+    }
+
+    /// Takes the counters to start again at an entry that delivers a PMI, or none.
+    const fn due(&mut self, pmi: bool) -> CounterSet {
+        let mut due = std::mem::replace(&mut self.left, CounterSet::EMPTY);
+        let new = std::mem::replace(&mut self.new, CounterSet::EMPTY);
+        if pmi {
+            self.left = new;
+        } else {
+            due.extend(new);
+        }
+        due
+    }
+
+    /// Takes the counters to start again after all, because no handler starts at this entry.
+    const fn pmi_not_handled(&mut self) -> CounterSet {
+        std::mem::replace(&mut self.left, CounterSet::EMPTY)
+    }
+}
+
+/// Retries of one counter after 1, 2, 4 … entries, so that a guest is not stalled by a failing host.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backoff {
+    /// The event that failed last.
+    spec: Option<Spec>,
+    failures: u32,
+    entries_left: u32,
+}
+
+impl Backoff {
+    /// Binary logarithm of the longest wait, in entries.
+    const MOST: u32 = 10;
+
+    /// Notes that the host refused an event for `spec`.
+    fn failed(&mut self, spec: Spec) {
+        let failures = if self.spec == Some(spec) { self.failures } else { 0 };
+        let entries_left = 1 << failures.min(Self::MOST);
+        *self = Self { spec: Some(spec), failures: failures + 1, entries_left };
+    }
+
+    /// Returns whether this entry is one for a retry.
+    const fn due(&mut self) -> bool {
+        self.entries_left = self.entries_left.saturating_sub(1);
+        self.entries_left == 0
+    }
+}

@@ -3,9 +3,9 @@
 use arch_pmu::host::{AfterOverflow, Signalled};
 use arch_pmu::spec::{CounterId, CounterSet};
 
-use super::held::Held;
-use super::state::Event;
-use super::store::{Bank, counter_at};
+use super::held::HeldEvent;
+use super::state::Transition;
+use super::{Bank, counter_at, find_event};
 use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
 
@@ -25,15 +25,9 @@ impl<B: Backend> Bank<B> {
             if let Some(at) = at {
                 stats.signals.overflowed(at);
             }
-            let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
-            let at = tracked.into_iter().find(is_its);
-            let held = match at {
-                Some(counter) => slots[counter.index()].as_mut(),
-                None => pool.iter_mut().find(|held| held.id == id),
-            };
-            let Some(held) = held else { return };
+            let Some((at, held)) = find_event(slots, pool, *tracked, id) else { return };
             if stops {
-                held.note(Event::Stopped);
+                held.note(Transition::Stopped);
             }
             held.fired(count);
             if held.state.is_on() {
@@ -51,7 +45,7 @@ impl<B: Backend> Bank<B> {
             return;
         }
         let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.state.is_on());
-        off.for_each(Held::forget_aim);
+        off.for_each(HeldEvent::forget_aim);
         *recorded = None;
         slots.iter_mut().flatten().for_each(|held| held.fires = 0);
         // The last record of an event that runs on may be among the lost: its count is then not that of its last overflow.
@@ -66,13 +60,13 @@ impl<B: Backend> Bank<B> {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let (Some(held), Some(counter)) = (slot, counter_at(index)) else { continue };
             if held.spec.samples() {
-                held.note(Event::RecordsLost);
+                held.note(Transition::RecordsLost);
                 if held.state.is_on() {
                     self.stopped.restart(counter);
                 }
             }
         }
-        self.pool.iter_mut().filter(|held| held.spec.samples()).for_each(|held| held.note(Event::RecordsLost));
+        self.pool.iter_mut().filter(|held| held.spec.samples()).for_each(|held| held.note(Transition::RecordsLost));
     }
 
     /// Returns the counters that a signal may have been for.
@@ -135,7 +129,7 @@ mod tests {
     use arch_pmu::host::HostCounters as _;
     use arch_pmu::spec::CounterSet;
 
-    use super::super::fake::{A, Host, bank, pmc};
+    use super::super::tests::{A, Host, bank, pmc};
     use crate::side::HostPmu as _;
 
     /// Notes that event 0 overflows at a count of 104, and has counted on to `count` by now.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::held::Held;
-use super::store::{Bank, counter_at};
+use super::held::HeldEvent;
+use super::{Bank, counter_at};
 use crate::backend::Backend;
 use arch_pmu::host::Touch;
 use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
@@ -45,7 +45,7 @@ impl<B: Backend> Bank<B> {
         self.stats.counts.sched_ins += 1;
         let mut used = std::mem::take(&mut self.in_use);
         used.extend(enabled);
-        let age = |held: &mut Held<B::Event>| {
+        let age = |held: &mut HeldEvent<B::Event>| {
             held.idle_slices = if used.contains(held.counter) { 0 } else { held.idle_slices + 1 };
             held.idle_slices >= slices
         };
@@ -97,7 +97,7 @@ impl<B: Backend> Bank<B> {
         self.backend.sched_in();
     }
 
-    fn release_from_pool(&mut self, dead: impl Fn(&Held<B::Event>) -> bool) {
+    fn release_from_pool(&mut self, dead: impl Fn(&HeldEvent<B::Event>) -> bool) {
         while let Some(at) = self.pool.iter().position(&dead) {
             let held = self.pool.swap_remove(at);
             self.release(held);

@@ -6,7 +6,7 @@
 
 /// The state of a host event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum EventState {
     /// The counter is on and the event enabled.
     Running,
     /// The counter is on; the event stopped itself at an overflow.
@@ -23,13 +23,13 @@ pub(super) enum State {
     ParkedSpent,
     /// The counter is off; the event is enabled behind the shut gate.
     Leaving,
-    /// The counter is off; the event may have stopped itself, as in [`State::Doubtful`].
+    /// The counter is off; the event may have stopped itself, as in [`EventState::Doubtful`].
     ParkedDoubtful,
 }
 
 /// Events of the transition table: what can happen to a host event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum Transition {
     /// The host enabled it.
     Enabled,
     /// The host disabled it for a counter that is off.
@@ -44,7 +44,7 @@ pub(super) enum Event {
     RecordsLost,
 }
 
-impl State {
+impl EventState {
     /// Returns whether the counter is on.
     pub(super) const fn is_on(self) -> bool {
         matches!(self, Self::Running | Self::Spent | Self::Entering | Self::EnteringSpent | Self::Doubtful)
@@ -66,40 +66,42 @@ impl State {
     }
 
     /// Returns the state after `event`; `None` where the bank never has this event in this state.
-    pub(super) const fn next(self, event: Event) -> Option<Self> {
-        use State::{Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
+    pub(super) const fn next(self, event: Transition) -> Option<Self> {
+        use EventState::{
+            Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent,
+        };
         Some(match event {
-            Event::Enabled => match self {
+            Transition::Enabled => match self {
                 Spent | Entering | EnteringSpent | Parked | ParkedSpent => Running,
                 // Doubt ends with the event.
                 Doubtful => Doubtful,
                 Running | Leaving | ParkedDoubtful => return None,
             },
-            Event::Disabled => match self {
+            Transition::Disabled => match self {
                 Running | Leaving | Parked => Parked,
                 Doubtful | ParkedDoubtful => ParkedDoubtful,
                 Spent | Entering | EnteringSpent | ParkedSpent => return None,
             },
-            Event::Off => match self {
+            Transition::Off => match self {
                 Running => Leaving,
                 Entering => Parked,
                 Spent | EnteringSpent | ParkedSpent => ParkedSpent,
                 Doubtful => ParkedDoubtful,
                 Parked | Leaving | ParkedDoubtful => return None,
             },
-            Event::On => match self {
+            Transition::On => match self {
                 Leaving => Running,
                 Parked => Entering,
                 ParkedSpent => EnteringSpent,
                 Running | Spent | Entering | EnteringSpent | Doubtful | ParkedDoubtful => return None,
             },
-            Event::Stopped => match self {
+            Transition::Stopped => match self {
                 Running | Spent => Spent,
                 Entering | EnteringSpent => EnteringSpent,
                 Leaving | Parked | ParkedSpent => ParkedSpent,
                 Doubtful | ParkedDoubtful => self,
             },
-            Event::RecordsLost => match self {
+            Transition::RecordsLost => match self {
                 Running | Entering | Doubtful => Doubtful,
                 Leaving | Parked | ParkedDoubtful => ParkedDoubtful,
                 // An event that is known to be stopped has nothing left to report.
@@ -111,16 +113,22 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::State::{
+    use super::EventState::{
         Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent,
     };
     use super::*;
 
-    const EVENTS: [Event; 6] =
-        [Event::Enabled, Event::Disabled, Event::On, Event::Off, Event::Stopped, Event::RecordsLost];
+    const EVENTS: [Transition; 6] = [
+        Transition::Enabled,
+        Transition::Disabled,
+        Transition::On,
+        Transition::Off,
+        Transition::Stopped,
+        Transition::RecordsLost,
+    ];
 
     /// Each state and its successor by each of [`EVENTS`]; `None`: the bank has no such event in that state.
-    const TABLE: [(State, [Option<State>; 6]); 9] = [
+    const TABLE: [(EventState, [Option<EventState>; 6]); 9] = [
         // Enabled, Disabled, On, Off, Stopped, RecordsLost
         (Running, [None, Some(Parked), None, Some(Leaving), Some(Spent), Some(Doubtful)]),
         (Spent, [Some(Running), None, None, Some(ParkedSpent), Some(Spent), Some(Spent)]),
@@ -149,12 +157,12 @@ mod tests {
     fn only_on_and_off_move_a_counter() {
         for (state, _) in TABLE {
             for (event, is_on) in [
-                (Event::On, true),
-                (Event::Enabled, true),
-                (Event::Off, false),
-                (Event::Disabled, false),
-                (Event::Stopped, state.is_on()),
-                (Event::RecordsLost, state.is_on()),
+                (Transition::On, true),
+                (Transition::Enabled, true),
+                (Transition::Off, false),
+                (Transition::Disabled, false),
+                (Transition::Stopped, state.is_on()),
+                (Transition::RecordsLost, state.is_on()),
             ] {
                 assert!(state.next(event).is_none_or(|next| next.is_on() == is_on), "{state:?} by {event:?}");
             }
@@ -164,7 +172,10 @@ mod tests {
     #[test]
     fn a_record_comes_in_any_state() {
         for (state, _) in TABLE {
-            assert!(state.next(Event::Stopped).is_some() && state.next(Event::RecordsLost).is_some(), "{state:?}");
+            assert!(
+                state.next(Transition::Stopped).is_some() && state.next(Transition::RecordsLost).is_some(),
+                "{state:?}"
+            );
         }
     }
 
@@ -174,7 +185,7 @@ mod tests {
             for event in EVENTS {
                 let Some(next) = state.next(event) else { continue };
                 assert!(!state.is_doubtful() || next.is_doubtful(), "{state:?} by {event:?}");
-                assert!(!state.is_spent() || next.is_spent() || event == Event::Enabled, "{state:?} by {event:?}");
+                assert!(!state.is_spent() || next.is_spent() || event == Transition::Enabled, "{state:?} by {event:?}");
             }
         }
     }

@@ -1,15 +1,222 @@
+//! The bank over a scripted host, which logs every call.
+
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use arch_pmu::host::{HostCounters, Touch};
 use arch_pmu::intel::PerfEvtSel;
-use arch_pmu::spec::{CounterSet, Spec};
+use arch_pmu::spec::{CounterId, CounterSet, Spec};
 
-use super::Bank;
-use super::fake::{A, B, Host, bank, pmc};
-use crate::backend::HostError;
+use super::{Bank, Stopped};
+use crate::backend::{Backend, HostError, Overflow};
 use crate::side::HostPmu;
 use crate::stats::OpKind;
 use crate::strategy::{Release, Reuse, Strategy};
+
+/// A host without clocks or descriptors: it logs each call and counts as scripted.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    pub(super) log: Vec<String>,
+    pub(super) counts: Vec<u64>,
+    pub(super) open: Vec<usize>,
+    pub(super) now: u64,
+    pub(super) sched_in: bool,
+    pub(super) slept: bool,
+    pub(super) refuse_open: bool,
+    /// An event that is refused, among others that are not.
+    pub(super) refuse: Option<Spec>,
+    pub(super) refuse_period: bool,
+    pub(super) lost: bool,
+    pub(super) gated: bool,
+    /// Its events go on while their counters are off; whether their counts can be looked at without a call.
+    pub(super) goes_on: bool,
+    pub(super) peeks: bool,
+    pub(super) one_pace: bool,
+    /// Its shortest period, if it has one.
+    pub(super) shortest: u64,
+    /// The period of each event, while it is enabled.
+    pub(super) periods: Vec<u64>,
+    pub(super) enabled: Vec<bool>,
+    /// Overflow records, if there are any: its events then stop themselves.
+    pub(super) records: Option<Vec<(u64, u64)>>,
+    pub(super) records_lost: bool,
+    /// Time of those records.
+    pub(super) overflowed_at: Option<u64>,
+    /// Events that stopped themselves, by their records, and were not resumed since.
+    pub(super) spent: Vec<u64>,
+    /// Records of events that go on; some are lost unless they are complete.
+    pub(super) complete: bool,
+    pub(super) unreliable: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Host(pub(super) Rc<RefCell<Script>>);
+
+pub(super) const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
+
+impl Backend for Host {
+    type Event = usize;
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
+        let mut s = self.0.borrow_mut();
+        if s.refuse_open || s.refuse == Some(spec) {
+            return Err(REFUSED);
+        }
+        let id = s.counts.len();
+        s.counts.push(0);
+        s.periods.push(period);
+        s.enabled.push(true);
+        s.open.push(id);
+        s.log.push(format!("open {id} {:#x} {period}", spec.raw_config().unwrap_or(0)));
+        Ok(id)
+    }
+
+    fn release(&mut self, event: usize) {
+        let mut s = self.0.borrow_mut();
+        assert!(s.open.contains(&event), "released twice");
+        s.open.retain(|&id| id != event);
+        s.enabled[event] = false;
+        s.log.push(format!("release {event}"));
+    }
+
+    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("pause {event}"));
+        s.enabled[*event] = false;
+        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
+    }
+
+    fn resume(&mut self, event: &mut usize, spent: bool) -> Result<(), HostError> {
+        let mut s = self.0.borrow_mut();
+        let id = *event as u64;
+        // IOC_REFRESH of an event that has its limit makes it two; IOC_ENABLE of one without leaves it without.
+        assert_eq!(spent, s.spent.contains(&id), "event {id} is resumed as one that stopped itself, or did not");
+        s.spent.retain(|&other| other != id);
+        s.log.push(format!("resume {event}"));
+        s.enabled[*event] = true;
+        Ok(())
+    }
+
+    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("period {event} {period}"));
+        if s.refuse_period {
+            return Err(REFUSED);
+        }
+        s.periods[*event] = period;
+        Ok(())
+    }
+
+    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("read {event}"));
+        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
+    }
+
+    fn is_lost(&self, _event: &usize) -> bool {
+        self.0.borrow().lost && !self.has_gate()
+    }
+
+    fn is_gate_lost(&self) -> bool {
+        self.0.borrow().lost && self.has_gate()
+    }
+
+    fn id(&self, event: &usize) -> u64 {
+        *event as u64
+    }
+
+    fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
+        let mut s = self.0.borrow_mut();
+        s.unreliable.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at: None }));
+        let Script { records, spent, complete, overflowed_at: at, .. } = &mut *s;
+        let Some(records) = records else { return *complete };
+        for (id, count) in records.drain(..) {
+            spent.push(id);
+            visit(Overflow { id, count, at: *at });
+        }
+        !std::mem::take(&mut s.records_lost)
+    }
+
+    fn stops_at_overflow(&self) -> bool {
+        self.0.borrow().records.is_some()
+    }
+
+    fn pauses_virtually(&self) -> bool {
+        self.0.borrow().goes_on
+    }
+
+    fn peek(&mut self, event: &usize) -> Option<u64> {
+        let s = self.0.borrow();
+        (s.peeks && !s.lost).then(|| s.counts[*event])
+    }
+
+    fn counts_at_one_pace(&self) -> bool {
+        self.0.borrow().one_pace
+    }
+
+    fn shortest_period(&self) -> u64 {
+        self.0.borrow().shortest.max(1)
+    }
+
+    fn has_gate(&self) -> bool {
+        self.0.borrow().gated
+    }
+
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        self.0.borrow_mut().log.push("open gate".to_owned());
+        Ok(())
+    }
+
+    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push("shut gate".to_owned());
+        for &id in &s.open {
+            visit(id as u64, s.counts[id]);
+        }
+        Ok(())
+    }
+
+    fn may_have_switched(&self) -> bool {
+        self.0.borrow().sched_in
+    }
+
+    fn sched_in(&mut self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().sched_in)
+    }
+
+    fn slept(&mut self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().slept)
+    }
+
+    fn now_ns(&self) -> u64 {
+        let mut s = self.0.borrow_mut();
+        s.now += 1;
+        s.now
+    }
+}
+
+impl Host {
+    pub(super) fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.borrow_mut().log)
+    }
+
+    pub(super) fn slice(&self) {
+        self.0.borrow_mut().sched_in = true;
+    }
+}
+
+pub(super) fn bank(preset: &str) -> (Bank<Host>, Host) {
+    let host = Host::default();
+    (Bank::new(host.clone(), Strategy::preset(preset).unwrap()), host)
+}
+
+pub(super) fn pmc(n: usize) -> CounterId {
+    CounterId::gp(n).unwrap()
+}
+
+pub(super) const A: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
+pub(super) const B: Spec = PerfEvtSel::from_bits(0x53_00c5).spec();
 
 #[test]
 fn recreate_reads_and_closes_at_each_pause() {
@@ -132,7 +339,7 @@ fn the_pool_gives_back_the_least_recently_parked() {
     assert_eq!(host.log().last().map(String::as_str), Some("release 0"));
 }
 
-/// Counter 0 rotates between two events, one for each sched slice.
+/// Rotates counter 0 between two events, one for each sched slice.
 fn rotate(bank: &mut Bank<Host>, host: &Host, slices: usize) {
     for spec in [A, B].into_iter().cycle().take(slices) {
         bank.touch(pmc(0), Touch::Write);
@@ -375,7 +582,7 @@ fn pitfall_22_a_lost_pinned_event_is_reported_and_opened_again() {
     assert!(bank.take_retries().contains(pmc(0)), "and the counter is looked at again");
 }
 
-/// A guest turns all its counters off and on again.
+/// Turns all counters off and on again, as a guest's handler does.
 fn off_and_on(bank: &mut Bank<Host>, counters: &[(usize, Spec, u64)]) {
     for &(n, ..) in counters {
         bank.pause(pmc(n));
@@ -432,7 +639,7 @@ fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
     assert_eq!((bank.held(), bank.stats().counts.held_max), (2, 2));
 }
 
-/// A bank with events that stop themselves, two of them running.
+/// Builds a bank with events that stop themselves, two of them running.
 fn one_shot() -> (Bank<Host>, Host) {
     let (mut bank, host) = bank("deferred");
     host.0.borrow_mut().records = Some(Vec::new());
@@ -502,4 +709,37 @@ fn after_an_early_signal_of_a_counter_that_is_off_its_period_is_set_anew() {
         bank.start(pmc(0), A, 2);
         assert!(host.log().contains(&"period 0 2".to_owned()), "the same aim is not the same period");
     }
+}
+
+fn counters(of: impl IntoIterator<Item = usize>) -> CounterSet {
+    of.into_iter().map(pmc).collect()
+}
+
+fn stopped(n: usize) -> Stopped {
+    let mut stopped = Stopped::default();
+    stopped.insert(pmc(n));
+    stopped
+}
+
+#[test]
+fn one_entry_with_a_pmi_leaves_a_counter_stopped() {
+    let mut stopped = stopped(1);
+    assert_eq!([(); 3].map(|()| stopped.due(true)), [counters([]), counters([1]), counters([])]);
+}
+
+#[test]
+fn without_a_pmi_or_its_handler_nothing_waits() {
+    assert_eq!(stopped(1).due(false), counters([1]));
+    let mut unhandled = stopped(2);
+    assert_eq!((unhandled.due(true), unhandled.pmi_not_handled()), (counters([]), counters([2])));
+    assert_eq!(unhandled.due(false), counters([]));
+}
+
+#[test]
+fn a_counter_that_was_reprogrammed_is_not_due() {
+    let mut stopped = stopped(3);
+    stopped.restart(pmc(0));
+    stopped.remove(pmc(3));
+    assert_eq!(stopped.due(true), counters([0]), "a restart waits for no handler");
+    assert_eq!(stopped.due(false), counters([]));
 }

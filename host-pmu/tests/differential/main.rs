@@ -71,7 +71,7 @@ fn agree(shapes: impl proptest::strategy::Strategy<Value = Shape>, amd: bool) {
     }
     let (done, seen) = (done.get(), activity.get());
     println!("{done} operations in {cases} sequences: {seen:?}");
-    // That the sequences do what they are for.
+    // The sequences must do what they are for.
     // The lengths of sequences are random; their mean over a hundred varies by 6 %.
     assert!(done >= wanted * 4 / 5, "{done} operations");
     let often = [seen.overflows, seen.pmis, seen.reused, seen.slices, seen.failures];
@@ -79,7 +79,7 @@ fn agree(shapes: impl proptest::strategy::Strategy<Value = Shape>, amd: bool) {
     assert!(seen.stopped.min(seen.lost_records) > done / 5000, "{seen:?}");
 }
 
-/// The fuzzer's way in (`tools/fuzz/`), with what a fuzzer would begin with.
+/// Takes the fuzzer's way in (`tools/fuzz/`), with scripts that a fuzzer would begin with.
 #[test]
 fn scripts_of_random_bytes_agree_too() {
     let config = Config { cases: 200, failure_persistence: None, ..Config::default() };

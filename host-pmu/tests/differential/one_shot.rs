@@ -25,7 +25,7 @@ const INSTRUCTIONS: u64 = 0xc0;
 const ENABLED: u64 = 1 << 22 | 1 << 20 | 3 << 16;
 const WIDTH: u32 = 48;
 
-/// What the guest does about a PMI.
+/// Answer of the guest to a PMI.
 #[derive(Clone, Copy, Debug)]
 enum Handler {
     /// Turns the counters off, reads, acknowledges, re-arms, turns them on.
@@ -75,7 +75,7 @@ impl Guest {
         self.last = value;
     }
 
-    /// One entry with `burst`; whether it delivered a PMI.
+    /// Runs one entry with `burst`; returns whether it delivered a PMI.
     fn run(&mut self, burst: Burst, counting: bool) -> Result<bool, TestCaseError> {
         self.vpmu.enter();
         let pmi = self.vpmu.take_pmi();

@@ -18,7 +18,7 @@ fn msr() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// A selector of a few events, so that counters share them and strategies find them again.
+/// Generates a selector of a few events, so that counters share them and strategies find them again.
 fn selector() -> impl Strategy<Value = u64> {
     let event = prop::sample::select(EVENTS.to_vec());
     (event, prop::sample::select(vec![1u64, 2, 3, 3]), any::<bool>(), prop::bool::weighted(0.85), 0..20u64).prop_map(

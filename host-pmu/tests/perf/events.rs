@@ -1,9 +1,11 @@
-//! Counts, overflows and the gate of real events. The signal of an overflow is blocked throughout.
+//! Counts, overflows and the gate of real events, and sched slices and sleeps of the calling thread. The signal of an overflow is blocked
+//! throughout. The host may preempt a test between two looks: those at slices are repeated.
 
 use std::time::{Duration, Instant};
 
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::Spec;
+use host_pmu::backend::monitor::Monitor;
 use host_pmu::backend::perf::PerfBackend;
 use host_pmu::backend::{Backend as _, BackendKey};
 use rustix::time::{ClockId, clock_gettime};
@@ -13,7 +15,7 @@ use crate::{clock, for_preset};
 pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x51_003c).spec();
 const MS: u64 = 1_000_000;
 
-/// The tracepoint of exits to userspace.
+/// Returns the tracepoint of exits to userspace.
 pub(crate) fn userspace_exit() -> BackendKey {
     BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() }
 }
@@ -69,7 +71,7 @@ pub(crate) fn one_shot() {
     backend.release(event);
 }
 
-/// What is asked of throttling takes no record from whoever is told of overflows.
+/// A look at throttling takes no record of an overflow.
 pub(crate) fn throttling_is_asked_for() {
     let mut backend = clock("reuse");
     let event = backend.open(CYCLES, MS).unwrap();
@@ -84,13 +86,13 @@ pub(crate) fn throttling_is_asked_for() {
 /// First argument of a child whose events are disabled, all of them.
 pub(crate) const SILENCED: &str = "silence-all-events";
 
-/// In a process of its own: other tests have events, too.
+/// Runs in a process of its own: other tests have events, too.
 pub(crate) fn silence() {
     let child = std::process::Command::new(std::env::current_exe().unwrap()).arg(SILENCED).output().unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
 }
 
-/// What a thread does for another that its events keep busy.
+/// A thread silences another one that its events keep busy.
 pub(crate) fn all_are_silenced() {
     let mut backend = clock("reuse");
     let mut events = [backend.open(CYCLES, 1).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
@@ -140,7 +142,7 @@ pub(crate) fn full_ring() {
     backend.release(event);
 }
 
-/// What is found without a call lies between two reads; a switch, a pause or a resume of any event ends that.
+/// A count that is found without a call lies between two reads; a switch, a pause or a resume of any event ends that.
 pub(crate) fn peek() {
     let mut backend = clock("virtual");
     assert!(backend.pauses_virtually() && !backend.has_gate());
@@ -210,4 +212,40 @@ pub(crate) fn gate() {
     for event in events {
         backend.release(event);
     }
+}
+
+fn notices_a_sleep(mut monitor: Monitor) {
+    monitor.sched_in();
+    assert!((0..100).any(|_| !monitor.sched_in()), "every look claims a new slice");
+    std::thread::sleep(Duration::from_millis(2));
+    assert!(monitor.sched_in(), "the thread slept and was switched in again");
+    monitor.slept();
+    assert!((0..100).any(|_| !monitor.slept()), "every look claims a sleep");
+    std::thread::sleep(Duration::from_millis(2));
+    assert!(monitor.slept());
+}
+
+pub(crate) fn counts_notice_a_sleep() {
+    notices_a_sleep(Monitor::without_ring());
+}
+
+pub(crate) fn ring_notices_a_sleep() {
+    let monitor = Monitor::new();
+    assert!(monitor.sees_records());
+    notices_a_sleep(monitor);
+}
+
+/// Each resume adds the event to the CPU anew, which moves the sequence count of the page it shares.
+pub(crate) fn a_resume_is_no_slice() {
+    let mut backend = clock("recreate");
+    assert!(backend.monitor().sees_records());
+    let mut event = backend.open(CYCLES, 1 << 40).unwrap();
+    let mut slices = || {
+        backend.sched_in();
+        backend.pause(&mut event).unwrap();
+        backend.resume(&mut event, false).unwrap();
+        backend.sched_in()
+    };
+    assert!((0..100).any(|_| !slices()), "every resume claims a slice");
+    backend.release(event);
 }

@@ -17,12 +17,12 @@ const INSTRUCTIONS: Spec = PerfEvtSel::from_bits(0x53_00c0).spec();
 const MANY: usize = 40;
 const NEVER: u64 = 1 << 40;
 
-/// A backend of hardware events that count this thread, for `preset`.
+/// Opens a backend of hardware events that count this thread, for `preset`.
 fn hardware(preset: &str) -> PerfBackend {
     for_preset(&BackendKey::Hardware, preset).expect("the prerequisite is a PMU").counting_this_thread()
 }
 
-/// Why there are no hardware events.
+/// Returns why there are no hardware events.
 pub(crate) fn no_pmu() -> Option<String> {
     let opened = for_preset(&BackendKey::Hardware, "recreate").and_then(|backend| {
         let mut backend = backend.counting_this_thread();
@@ -39,7 +39,7 @@ pub(crate) fn no_pmu() -> Option<String> {
     }
 }
 
-/// At least this many instructions.
+/// Executes at least this many instructions.
 fn work(instructions: u64) {
     std::hint::black_box((0..instructions).fold(0, |a, b| a ^ std::hint::black_box(b)));
 }

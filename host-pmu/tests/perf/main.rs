@@ -3,7 +3,6 @@
 
 mod events;
 mod hardware;
-mod slices;
 mod sys;
 
 use std::path::Path;
@@ -18,29 +17,29 @@ use trials::Case;
 /// TSC frequency given to the backends: one guest cycle per ns.
 const TSC_KHZ: u64 = 1_000_000;
 
-/// A backend whose events do as `preset` asks.
+/// Opens a backend whose events do as `preset` asks.
 fn for_preset(key: &BackendKey, preset: &str) -> Result<PerfBackend, HostError> {
     PerfBackend::with(key, TSC_KHZ, &Strategy::preset(preset).expect("a preset"))
 }
 
-/// A clock backend for `preset`, where perf events open.
+/// Opens a clock backend for `preset`, where perf events open.
 fn clock(preset: &str) -> PerfBackend {
     for_preset(&BackendKey::CpuClock, preset).expect("the prerequisite is a clock event that opens")
 }
 
-/// Why no clock event opens.
+/// Returns why no clock event opens.
 fn no_clock() -> Option<String> {
     let probe = PerfBackend::new(&BackendKey::CpuClock, TSC_KHZ).and_then(|mut backend| backend.probe());
     probe.err().map(|error| error.to_string())
 }
 
-/// Why the monitor has no rings: events do not open, or the limit of locked memory is reached.
+/// Returns why the monitor has no rings: events do not open, or the limit of locked memory is reached.
 fn no_rings() -> Option<String> {
     no_clock()
         .or_else(|| (!Monitor::new().sees_records()).then(|| "perf rings exceed the locked-memory limit".to_owned()))
 }
 
-/// Why a tracepoint has no backend.
+/// Returns why a tracepoint has no backend.
 fn no_tracepoint(key: &BackendKey) -> Option<String> {
     for_preset(key, "deferred").err().map(|error| error.to_string())
 }
@@ -62,13 +61,13 @@ fn main() -> ExitCode {
         ("a_full_ring_is_noticed_without_a_later_record", events::full_ring),
         ("a_clocks_count_is_known_without_a_call", events::peek),
         ("an_account_takes_no_record_of_an_overflow", events::throttling_is_asked_for),
-        ("a_resume_is_no_slice", slices::a_resume_is_no_slice),
-        ("the_ring_of_switches_notices_that_the_thread_slept", slices::ring_notices_a_sleep),
+        ("a_resume_is_no_slice", events::a_resume_is_no_slice),
+        ("the_ring_of_switches_notices_that_the_thread_slept", events::ring_notices_a_sleep),
     ];
     let rings = no_rings();
     let mut cases: Vec<Case> = on_clock.map(|(name, run)| Case::new(name, clock.clone(), run)).into();
     cases.extend(on_rings.map(|(name, run)| Case::new(name, rings.clone(), run)));
-    cases.push(Case::new("switch_counts_notice_that_the_thread_slept", None, slices::counts_notice_a_sleep));
+    cases.push(Case::new("switch_counts_notice_that_the_thread_slept", None, events::counts_notice_a_sleep));
     let tracepoint = Case::new(
         "a_tracepoint_is_not_relied_on_to_stop",
         no_tracepoint(&events::userspace_exit()),

@@ -97,7 +97,7 @@ counts! {
     overflows: sum, by round "Host-event overflows seen by the VMM.";
     /// Overflows of counters with INT: each asks for a PMI, several may share one.
     pmi_requests: sum;
-    /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
+    /// Those overflows whose counter had an earlier one that the guest had not acknowledged: a driver sees one.
     #[serde(skip_serializing_if = "none")]
     status_shared: sum;
     /// PMIs delivered, in any delivery mode.
@@ -109,10 +109,10 @@ counts! {
     /// PMIs that met LVTPC masked by the delivery of an earlier one.
     #[serde(rename = "held", skip_serializing_if = "none")]
     deferred: sum;
-    /// Of those, delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
+    /// Held PMIs delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
     #[serde(rename = "late", skip_serializing_if = "none")]
     deferred_delivered: sum;
-    /// Of those, without a delivery of their own: the overflow was acknowledged by then, the next delivery's handler found it, the
+    /// Held PMIs without a delivery of their own: the overflow was acknowledged by then, the next delivery's handler found it, the
     /// local APIC was switched off, or LVTPC was no longer that of the delivery. The rest, besides one that is still deferred, is
     /// among the `undeliverable`.
     #[serde(rename = "settled", skip_serializing_if = "none")]
@@ -170,7 +170,7 @@ counts! {
 
     /// NMIs the guest took.
     nmis: sum, by round "NMIs the guest took.";
-    /// Of those, with no STATUS bit set.
+    /// NMIs among them with no STATUS bit set.
     nmis_without_status: sum;
     /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
     nmis_driver_off: sum;
@@ -183,7 +183,7 @@ counts! {
 
     // Both sides compared.
 
-    /// NMIs taken and not delivered, among the `lost`.
+    /// The part of `lost` that was taken and not delivered.
     #[serde(skip_serializing_if = "none")]
     surplus: sum;
     /// Periods that the guest's events counted without an overflow of their own: count ÷ period less overflows, by event, vCPU and

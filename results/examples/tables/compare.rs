@@ -5,7 +5,7 @@ use results::compare::{CompareSpec, Question, compare};
 use results::fixture;
 use results::synthetic::{Host, Modes, Random};
 
-/// What NEW has that BASE has not.
+/// Change that NEW has and BASE has not.
 #[derive(Clone, Copy)]
 enum Planted {
     Nothing,
@@ -13,7 +13,7 @@ enum Planted {
     AllArms(f64),
 }
 
-/// Of many pairs of sides: exits 1, 0 and 3, and intervals of one arm and of all arms that cover the truth.
+/// Counts over many pairs of sides: exits 1, 0 and 3, and intervals of one arm and of all arms that cover the truth.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     exits: [u64; 3],

@@ -1,4 +1,4 @@
-//! How far NEW is from BASE: one arm against the reference arm, and all arms together.
+//! Distance of NEW from BASE: one arm against the reference arm, and all arms together.
 //!
 //! | runs a side | one arm against the reference | all arms together |
 //! |---|---|---|
@@ -29,7 +29,7 @@ type Rounds = (u64, Vec<(u64, f64)>);
 pub(super) struct Change {
     /// Logarithm of NEW over BASE.
     pub(super) log: Estimate,
-    /// Of its error, the part that more rounds of the same runs do not make smaller.
+    /// The part of its error that more rounds of the same runs do not make smaller.
     pub(super) allowance: f64,
     /// Blocks of neighbouring runs; 0: runs were not taken in turns.
     pub(super) blocks: usize,
@@ -95,7 +95,7 @@ fn by_runs<T: Copy>(
     Some((alone(new)?.less(&alone(base)?), 0))
 }
 
-/// How an arm's ratio to the reference arm changed. `None` with too few rounds for an interval.
+/// Computes the change of an arm's ratio to the reference arm. `None` with too few rounds for an interval.
 pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Change> {
     let runs = |side: &[Run]| -> Vec<(u64, Vec<Pair>)> {
         side.iter().filter(|run| !run.pairs.is_empty()).map(|run| (run.started, run.pairs.clone())).collect()
@@ -139,7 +139,7 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     Some(Change { log: two.less(&one).widened(allowance), allowance, blocks: 0 })
 }
 
-/// How the times of all arms changed together: their mean logarithm over arms, by round, and its trimmed mean over rounds.
+/// Computes the change of the times of all arms together: their mean logarithm over arms, by round, and its trimmed mean over rounds.
 /// `arms` are the runs of each arm, BASE and NEW.
 pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run]| -> Option<Vec<Rounds>> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::row::{Question, Row, SideLevel, change, judge};
+use super::row::{Question, Row, SideLevel, judge};
 use super::sample::{Run, Sample, Sides};
 use super::spec::CompareSpec;
 use super::{change, sample, unlike, whole, within};
@@ -13,20 +13,21 @@ use crate::document::Record;
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
 use crate::stats::{cliffs_delta, median};
+use crate::table::layout::{self, dash};
 use crate::verdict::{Tally, Verdict};
 
-/// How the note begins that both sides hold one run.
+/// Begin of the note that both sides hold one run.
 const SAME: &str = "the same run";
 
 /// The schema of a comparison's JSON.
 pub const SCHEMA: &str = "vpmu-compare/1";
 
-/// What is compared with what: documents of one experiment with the same parameters.
+/// Documents that are compared: of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
     /// Experiment and parameters, for people.
     pub label: String,
-    /// What a value stands for: "round" or "run".
+    /// Unit of a value: "round" or "run".
     pub unit: &'static str,
     /// Documents of BASE and NEW.
     pub documents: [usize; 2],
@@ -60,13 +61,13 @@ pub struct Comparison {
     pub new: Side,
     /// The quantile of a round that is compared.
     pub statistic: Statistic,
-    /// How hosts or builds differ.
+    /// Differences of hosts or builds.
     pub unlike: Vec<String>,
-    /// Whether they may.
+    /// Differences of hosts are allowed.
     pub unlike_hosts_allowed: bool,
-    /// What is missing or partial.
+    /// Missing or partial figures.
     pub notes: Vec<String>,
-    /// What was compared.
+    /// Groups that were compared.
     pub groups: Vec<Group>,
     /// The exit code.
     pub exit: u8,
@@ -78,11 +79,7 @@ impl Comparison {
     /// The exit code.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        match self.exit {
-            0 => Exit::Done,
-            1 => Exit::Regression,
-            _ => Exit::Inconclusive,
-        }
+        Exit::from_code(self.exit)
     }
 
     /// All rows.
@@ -309,10 +306,11 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
         };
         return (3, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"));
     }
-    // Of rows that are not judged the only ones that are open are changes of all arms together.
+    // Rows that are not judged are open only if all arms changed together.
     let all = |row: &&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive && row.whole;
     let moved = comparison.rows().find(all).filter(|row| row.found.is_some() && row.few_runs());
-    let moved = moved.map(|row| format!("all arms moved by {} and were not judged", change(row)));
+    let shown = |row: &Row| row.change.map_or_else(dash, |share| layout::change(share, row.change_interval));
+    let moved = moved.map(|row| format!("all arms moved by {} and were not judged", shown(row)));
     let doubt = if missing { Some(one_sided.to_owned()) } else { moved };
     let (exit, verdict) = tally.conclude(doubt.as_deref());
     (exit.code(), verdict)

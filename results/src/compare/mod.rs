@@ -9,7 +9,6 @@
 
 mod change;
 mod judge;
-mod junit;
 mod ratios;
 mod row;
 mod rules;
@@ -23,14 +22,13 @@ mod within;
 pub use crate::paired::Statistic;
 pub use change::{DRIFT, PROCESS};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};
-pub use junit::junit;
-pub use ratios::{Ratio, Ratios, ratios, ratios_text};
-pub use row::{Question, Row, SideLevel, percent};
+pub use ratios::{Ratio, Ratios, ratios, ratios_report};
+pub use row::{Question, Row, SideLevel};
 pub use rules::Rules;
 pub use sample::MIN_RUNS;
 pub(crate) use sample::value;
 pub use sample::{group_key, group_label};
-pub use show::{markdown, text};
+pub use show::report;
 pub use spec::CompareSpec;
 pub(crate) use unlike::differences;
 pub use unlike::facts;

@@ -3,8 +3,6 @@
 //! A handler's latency belongs to its host, its ratio to the floor's much less. This check takes no statistics: it asks
 //! whether a ratio is off by more than a factor, as a gate for machines whose times mean nothing.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use super::sample;
@@ -12,8 +10,8 @@ use super::spec::CompareSpec;
 use crate::document::Record;
 use crate::error::{Error, Exit};
 use crate::stats::median;
-use crate::table::fold::{Table, wrapped};
 use crate::table::layout::ratio;
+use crate::table::{Report, Table};
 
 /// The arm every other one is divided by.
 const FLOOR: &str = "floor";
@@ -29,7 +27,7 @@ pub struct Ratio {
     pub base: f64,
     /// NEW's ratio.
     pub new: f64,
-    /// Whether NEW's is at most `factor` times BASE's.
+    /// NEW's is at most `factor` times BASE's.
     pub within: bool,
 }
 
@@ -40,7 +38,7 @@ pub struct Ratios {
     pub factor: f64,
     /// The ratios.
     pub rows: Vec<Ratio>,
-    /// What is missing.
+    /// Missing arms and figures.
     pub notes: Vec<String>,
 }
 
@@ -100,20 +98,18 @@ pub fn ratios(
     Ok(Ratios { factor, rows, notes })
 }
 
-/// The ratios as a table of so many columns.
+/// Returns the ratios as they are shown.
 #[must_use]
-pub fn ratios_text(found: &Ratios, width: usize) -> String {
+pub fn ratios_report(found: &Ratios) -> Report {
     let mut table = Table::new(["arm", "metric", "BASE × floor", "NEW × floor", "verdict"]).keys(2).left(4);
     for row in &found.rows {
         let word = if row.within { "within" } else { "TOO HIGH" };
         table.add_row([row.arm.clone(), row.metric.clone(), ratio(row.base), ratio(row.new), word.to_owned()]);
     }
-    let mut out = format!("{}\n", table.text(width));
-    // Writing to a String cannot fail.
-    for note in &found.notes {
-        let _ = writeln!(out, "{}", wrapped(&format!("note: {note}"), width, "  "));
-    }
+    let mut report = Report::new("vpmu compare --ratios");
+    report.table(table);
+    report.notes(found.notes.iter().map(|note| format!("note: {note}")));
     let bad = found.rows.iter().filter(|row| !row.within).count();
-    let _ = writeln!(out, "{bad} of {} ratios above {} × BASE's", found.rows.len(), ratio(found.factor));
-    out
+    report.line(format!("{bad} of {} ratios above {} × BASE's", found.rows.len(), ratio(found.factor)));
+    report
 }

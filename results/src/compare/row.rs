@@ -7,10 +7,9 @@ use super::sample::MIN_RUNS;
 use crate::metric;
 use crate::stats::holm;
 use crate::stats::interval::Interval;
-use crate::table::layout::{self, dash};
 use crate::verdict::{Limits, SURE, Verdict};
 
-/// What a row asks.
+/// Question of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
@@ -38,7 +37,7 @@ pub struct SideLevel {
 /// One arm and metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What is asked.
+    /// Question that the row answers.
     pub question: Question,
     /// The arm; "all arms".
     pub arm: String,
@@ -52,23 +51,23 @@ pub struct Row {
     pub change: Option<f64>,
     /// Its 95 % confidence interval.
     pub change_interval: Option<Interval>,
-    /// What the change is below with 95 % confidence, one-sided.
+    /// Upper bound of the change with 95 % confidence, one-sided.
     pub change_below: Option<f64>,
     /// p value of "no change", two-sided.
     pub p_value: Option<f64>,
-    /// The same, adjusted by Holm's method over the rows that are judged.
+    /// The p value, adjusted by Holm's method over the rows that are judged.
     pub p_value_adjusted: Option<f64>,
     /// Blocks of neighbouring runs; 0: runs were not taken in turns, or are too few.
     pub blocks: usize,
     /// Effect size over rounds: Cliff's delta, −1 to 1; positive: NEW is slower.
     pub cliffs_delta: Option<f64>,
-    /// What was asked of this metric.
+    /// Limits for this metric.
     pub limits: Limits,
-    /// What may be said.
+    /// Verdict on the change.
     pub verdict: Verdict,
     /// Why there is no verdict, and what would do; empty where there is one.
     pub why: String,
-    /// Whether its figures may be judged: both sides have them, and they are whole.
+    /// Its figures may be judged: both sides have them, and they are whole.
     #[serde(skip)]
     pub(super) whole: bool,
     #[serde(skip)]
@@ -116,20 +115,6 @@ impl Row {
     pub(super) fn few_runs(&self) -> bool {
         [&self.base, &self.new].into_iter().flatten().any(|level| level.runs < MIN_RUNS)
     }
-}
-
-/// A relative change in per cent, signed.
-#[must_use]
-pub fn percent(share: f64) -> String {
-    format!("{} %", layout::signed(share * 100.0, 1))
-}
-
-pub(super) fn change(row: &Row) -> String {
-    let Some(change) = row.change else { return dash() };
-    let interval = row.change_interval.map_or_else(String::new, |Interval { low, high }| {
-        format!(" [{}, {}]", layout::signed(low * 100.0, 1), layout::signed(high * 100.0, 1))
-    });
-    percent(change) + &interval
 }
 
 /// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another.
@@ -185,7 +170,7 @@ fn small_change(row: &Row) -> String {
     format!("{low:+.1} to {high:+.1} % is less than {least} ns here, which the placement of code and data moves")
 }
 
-/// How many rounds or runs a side would show that a change is below `bound` where there is none.
+/// Says how many rounds or runs a side would show that a change is below `bound` where there is none.
 fn would_do(found: &Change, bound: f64, row: &Row) -> Option<String> {
     let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
     let wanted = bound.ln_1p() / SURE;

@@ -1,4 +1,4 @@
-//! What counts as a regression, by default and by metric.
+//! Limits of a regression, by default and by metric.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -80,7 +80,7 @@ impl Rules {
         Ok(Self { default: changed(Limits::default(), given).map_err(wrong)?, own: BTreeMap::new() })
     }
 
-    /// The same, with what a TOML file says; the command line goes before the file's defaults.
+    /// Reads the rules of a TOML file; the command line goes before the file's defaults.
     ///
     /// # Errors
     /// Exit 2: unreadable, or a key or value that makes no sense.

@@ -15,7 +15,7 @@ use crate::table::layout::plural;
 
 /// With this many documents on both sides how runs differ is seen, and absolute times are judged.
 pub const MIN_RUNS: usize = 8;
-/// How a note of something that one side lacks begins.
+/// Begin of a note about something that one side lacks.
 pub(super) const ONLY_IN: &str = "only in ";
 
 /// Parameters that say how much is measured or why, not what: they may differ.
@@ -45,7 +45,7 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Whether both sides have enough runs to show how runs differ.
+    /// Returns whether both sides have enough runs to show how runs differ.
     pub(super) fn by_run(&self) -> bool {
         self.base.len().min(self.new.len()) >= MIN_RUNS
     }
@@ -62,7 +62,7 @@ impl Pair<'_> {
         arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| arm.name.clone())
     }
 
-    /// Whether the runs were simulated: no two of them differ by what a host does.
+    /// Returns whether the runs were simulated: no two of them differ by the host's doing.
     pub(super) fn simulated(&self) -> bool {
         let backend = |record: &&Record| record.parameter("backend").is_some_and(|name| name.starts_with("sim:"));
         self.base.iter().chain(&self.new).all(backend)
@@ -80,7 +80,7 @@ pub(super) struct Run {
     pub(super) pairs: Vec<paired::Pair>,
     /// Its rounds' statistic, ns.
     pub(super) values: Vec<f64>,
-    /// By round: guest, and the logarithm of the statistic.
+    /// Guest, and the logarithm of the statistic, of each round.
     pub(super) logs: BTreeMap<u64, (u64, f64)>,
 }
 
@@ -102,13 +102,13 @@ pub(super) struct Sample {
     pub(super) metric: String,
     pub(super) base: Vec<Run>,
     pub(super) new: Vec<Run>,
-    /// Whether it is the arm that the others are divided by.
+    /// It is the arm that the others are divided by.
     pub(super) is_reference: bool,
-    /// What keeps it from being judged as if its figures were whole.
+    /// Reason why its figures are not judged as whole.
     pub(super) not_whole: Option<String>,
 }
 
-/// What must be the same for two documents to be comparable.
+/// Returns the parameters that must be equal for two documents to be comparable.
 #[must_use]
 pub fn group_key(record: &Record) -> BTreeMap<String, Value> {
     let parameters = record.parameters.iter().filter(|(name, _)| !HOW_MUCH.contains(&name.as_str()));
@@ -320,14 +320,14 @@ pub(super) fn note_short(name: &str, which: &str, arms: &[&Arm<Any>], notes: &mu
     }
 }
 
-/// What was asked for by name must be there: a slip of the pen must not pass as "no regression".
+/// Checks that everything asked for by name is there: a slip of the pen must not pass as "no regression".
 ///
 /// # Errors
 /// Exit 2, with what there is.
 pub(super) fn check_asked(samples: &[(usize, Sample)], pairs: &[Pair<'_>], request: &CompareSpec) -> Result<(), Error> {
     let arms: BTreeSet<&String> = samples.iter().map(|(_, sample)| &sample.arm).collect();
     let metrics: BTreeSet<&String> = samples.iter().map(|(_, sample)| &sample.metric).collect();
-    // What there is, asked for or not.
+    // Existing arms and metrics, asked for or not.
     let records = || pairs.iter().flat_map(|pair| pair.base.iter().chain(&pair.new));
     let measured = || records().flat_map(|record| &record.arms).filter(|arm| !arm.rounds.is_empty());
     let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");

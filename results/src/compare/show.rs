@@ -1,26 +1,20 @@
-//! A comparison as a table for a terminal and as Markdown for a pull request.
-
-use std::fmt::Write as _;
+//! A comparison as a report: tables for a terminal or a pull request, with everything that limits them, and a case for each row.
 
 use super::judge::{Comparison, Group};
-use super::row::{Row, SideLevel, change};
-use crate::shown;
-use crate::table::fold::{Table, wrapped};
-use crate::table::layout::{self, dash, plural, time};
-use crate::verdict::Verdict;
+use super::row::{Row, SideLevel};
+use crate::junit::Case;
+use crate::table::layout::{self, change, dash, plural, time};
+use crate::table::{Part, Report, Table};
 
 const HEADER: [&str; 8] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "delta", "verdict"];
+const LEGEND: &str = "delta: Cliff's delta over rounds, -1 to 1; p: t-test over guests or runs, Holm-adjusted";
 
-/// A side of a row: its ratio to the reference arm, or its time.
+/// Formats a side of a row: its ratio to the reference arm, or its time.
 fn level(level: Option<&SideLevel>) -> String {
     level.map_or_else(dash, |level| match level.ratio {
         Some(ratio) => format!("× {ratio:.3}"),
         None => time(level.median_ns),
     })
-}
-
-fn p(row: &Row) -> String {
-    row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p)
 }
 
 fn cells(row: &Row) -> [String; 8] {
@@ -29,11 +23,22 @@ fn cells(row: &Row) -> [String; 8] {
         row.metric.clone(),
         level(row.base.as_ref()),
         level(row.new.as_ref()),
-        change(row),
-        p(row),
+        row.change.map_or_else(dash, |share| change(share, row.change_interval)),
+        row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p),
         row.cliffs_delta.map_or_else(dash, |delta| format!("{delta:+.2}")),
         row.verdict.word().to_owned(),
     ]
+}
+
+fn case(row: &Row) -> Case {
+    let change = row.change.map_or_else(String::new, |share| change(share, None));
+    let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
+    Case {
+        name: format!("{} {}", row.arm, row.metric),
+        class: format!("vpmu.{}", row.arm),
+        verdict: row.verdict,
+        message: format!("{} {change}{why}", row.verdict.word()),
+    }
 }
 
 fn heading(group: &Group, comparison: &Comparison) -> String {
@@ -48,26 +53,32 @@ fn heading(group: &Group, comparison: &Comparison) -> String {
     format!("{label}: {statistic} against {reference}, {a} and {b} rounds{files}{blocks}, 95 % intervals")
 }
 
-/// The comparison as a table of so many columns, with everything that limits it.
+/// Returns the comparison as it is shown.
 #[must_use]
-pub fn text(comparison: &Comparison, width: usize) -> String {
-    let mut out = String::new();
+pub fn report(comparison: &Comparison) -> Report {
+    let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {
-        let mut table = Table::new(HEADER).keys(2).left(7);
-        for row in &group.rows {
-            table.add_row(cells(row));
-        }
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{}\n{}", wrapped(&heading(group, comparison), width, "  "), table.text(width));
+        let mut table = Table::new(HEADER).keys(2).left(7).caption(heading(group, comparison));
+        group.rows.iter().for_each(|row| table.add_row(cells(row)));
+        report.table(table);
+        report.suite(group.label.clone(), group.rows.iter().map(case).collect());
     }
-    let legend = "delta: Cliff's delta over rounds, -1 to 1; p: t-test over guests or runs, Holm-adjusted".to_owned();
-    for line in remarks(comparison).into_iter().chain([legend, comparison.verdict.clone()]) {
-        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
-    }
-    out
+    report.notes(remarks(comparison));
+    report.note(LEGEND);
+    let (base, new) = (&comparison.base, &comparison.new);
+    report.parts.push(Part::Sources(format!(
+        "BASE {} ({}), NEW {} ({}), host: {}.",
+        base.source,
+        base.revisions.join(", "),
+        new.source,
+        new.revisions.join(", "),
+        new.host
+    )));
+    report.verdict = Some((comparison.exit(), comparison.verdict.clone()));
+    report
 }
 
-/// Lines about what is open, differs, or is missing.
+/// Returns lines about rows that are open, sides that differ, and figures that are missing.
 fn remarks(comparison: &Comparison) -> Vec<String> {
     let mut lines = Vec::new();
     // Rows that are open for the same reason, in the order of the first of each.
@@ -85,42 +96,4 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     lines.extend(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
     lines.extend(comparison.notes.iter().map(|line| format!("note: {line}")));
     lines
-}
-
-/// The comparison as Markdown.
-#[must_use]
-pub fn markdown(comparison: &Comparison) -> String {
-    let mut out = String::new();
-    let mark = match comparison.exit {
-        0 => "✅",
-        1 => "❌",
-        _ => "⚠️",
-    };
-    let _ = writeln!(out, "### {mark} vpmu: {}\n", shown::markdown(&comparison.verdict));
-    for group in &comparison.groups {
-        let _ = writeln!(out, "{}\n", shown::markdown(&heading(group, comparison)));
-        let _ = writeln!(out, "| {} |\n|---|---|---:|---:|---:|---:|---:|---|", HEADER.join(" | "));
-        for row in &group.rows {
-            let mut texts = cells(row).map(|text| shown::markdown(&text));
-            if row.verdict == Verdict::Slower {
-                texts[7] = format!("**{}**", texts[7]);
-            }
-            let _ = writeln!(out, "| {} |", texts.join(" | "));
-        }
-        out.push('\n');
-    }
-    for line in remarks(comparison) {
-        let _ = writeln!(out, "- {}", shown::markdown(&line));
-    }
-    let revisions = |side: &super::Side| shown::markdown(&side.revisions.join(", "));
-    let _ = writeln!(
-        out,
-        "\nBASE {} ({}), NEW {} ({}), host: {}. delta is Cliff's delta; p is Holm-adjusted.",
-        shown::markdown(&comparison.base.source),
-        revisions(&comparison.base),
-        shown::markdown(&comparison.new.source),
-        revisions(&comparison.new),
-        shown::markdown(&comparison.new.host),
-    );
-    out
 }

@@ -1,10 +1,10 @@
-//! What is compared, and by which rules.
+//! Request to a comparison.
 
 use super::rules::Rules;
 use crate::paired::Statistic;
 use crate::verdict::Limits;
 
-/// What a caller asks for beside [`Rules`].
+/// Request of a caller beside [`Rules`].
 #[derive(Clone, Debug)]
 pub struct CompareSpec {
     /// Thresholds.
@@ -15,7 +15,7 @@ pub struct CompareSpec {
     pub arms: Vec<String>,
     /// Only these metrics; empty: all.
     pub metrics: Vec<String>,
-    /// Whether hosts may differ.
+    /// Hosts may differ.
     pub unlike_hosts_allowed: bool,
 }
 

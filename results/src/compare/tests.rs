@@ -16,7 +16,7 @@ fn ns(round: u64) -> u64 {
 }
 
 fn text(found: &Comparison) -> String {
-    super::text(found, 200)
+    report(found).text(200)
 }
 
 fn of(base: &Record, new: &Record, request: &CompareSpec) -> Comparison {
@@ -34,7 +34,7 @@ fn the_same_again_is_no_regression() {
     let (arms, all): (Vec<&Row>, Vec<&Row>) = found.rows().partition(|row| row.question == Question::OneArm);
     assert!(arms.iter().all(|row| row.verdict == Verdict::NoChange) && arms.len() == 9, "{}", text(&found));
     assert!(all.iter().all(|row| row.verdict == Verdict::NotJudged) && all.len() == 3, "{}", text(&found));
-    let wide = super::text(&found, 60).lines().find(|line| line.chars().count() > 60).map(str::to_owned);
+    let wide = report(&found).text(60).lines().find(|line| line.chars().count() > 60).map(str::to_owned);
     assert_eq!(wide, None, "{}", text(&found));
     // The arm that could not run is named, not dropped.
     assert!(found.notes.iter().any(|note| note.starts_with("kvm: not compared: ")), "{:?}", found.notes);
@@ -439,7 +439,7 @@ fn names_and_hosts_of_a_document_stay_in_their_place() {
         changed(value)
     };
     let found = of(&hostile(5), &hostile(6), &request());
-    let (text, markdown) = (text(&found), markdown(&found));
+    let (text, markdown) = (text(&found), report(&found).markdown());
     for shown in [&text, &markdown] {
         assert!(!shown.chars().any(|c| crate::shown::steers(c) && c != '\n'), "{shown:?}");
         assert!(!shown.lines().any(|line| line.starts_with("| SLOWER")), "{shown}");
@@ -456,10 +456,10 @@ fn markdown_and_junit_escape_and_carry_the_verdict() {
     let mut slow = value(10, 6, |arm, round| if arm == "floor" { ns(round) } else { ns(round) * 3 });
     slow["arms"][0]["strategy"] = json!("mine|<b>&`x");
     let found = of(&base, &changed(slow), &request());
-    let markdown = markdown(&found);
-    assert!(markdown.starts_with("### ❌ vpmu: regression: 12 slower"), "{markdown}");
+    let markdown = report(&found).markdown();
+    assert!(markdown.starts_with("### ❌ vpmu compare: regression: 12 slower"), "{markdown}");
     assert!(markdown.contains("| mine\\|&lt;b&gt;&amp;\\`x |") && markdown.contains("**SLOWER**"));
-    let xml = junit(&found);
+    let xml = report(&found).junit();
     assert!(xml.contains("failures=\"12\"") && xml.contains("mine|&lt;b&gt;&amp;`x nmi_handler_ns"), "{xml}");
     assert!(!xml.contains("<b>"));
 }
@@ -483,7 +483,8 @@ fn ratios_to_the_floor_are_bounded_whatever_the_host() {
         found.rows.iter().filter(|row| !row.within).map(|row| row.arm.as_str()).collect::<Vec<_>>(),
         ["reuse"; 3]
     );
-    assert!(ratios_text(&found, 80).contains("TOO HIGH") && ratios_text(&found, 80).contains("3 of 9"));
+    let text = ratios_report(&found).text(80);
+    assert!(text.contains("TOO HIGH") && text.contains("3 of 9"), "{text}");
     let mut floorless = value(2, 7, |_, _| 1000);
     floorless["arms"].as_array_mut().unwrap().remove(3);
     let floorless = changed(floorless);

@@ -1,4 +1,4 @@
-//! How the hosts and builds behind documents differ, as far as that moves a latency.
+//! Differences of the hosts and builds behind documents, as far as they move a latency.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn shown<T: std::fmt::Display>(value: Option<&T>) -> String {
     value.map_or_else(|| "unknown".to_owned(), ToString::to_string)
 }
 
-/// What must be alike, and how it is read.
+/// Facts that must be equal, and their places.
 const FACTS: [(&str, Fact); 13] = [
     ("host class", |r| r.host.class.clone()),
     ("CPU", |r| shown(r.host.cpu_model.as_ref())),

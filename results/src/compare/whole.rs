@@ -1,4 +1,4 @@
-//! What keeps figures from being judged as if they were whole.
+//! Reasons why figures are not judged as whole.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
-//! Whether the counts of a guest's set-ups agree: what it was for, besides its cost.
+//! Agreement of the counts of a guest's set-ups: the purpose of a set-up, besides its cost.
 
 use super::arm::{Arm, ArmKind};
 use super::envelope::Document;
 use super::phases::EventCount;
 
-/// How far scaled counts (count × enabled / running, per time enabled) lie apart: (largest − smallest) / largest.
+/// Spread of scaled counts (count × enabled / running, per time enabled): (largest − smallest) / largest.
 ///
 /// Host work takes time from the guest, which hardware does not count and a clock of the host does. So where a clock stands in, the
 /// counts themselves are compared between arms, and elsewhere an event's share of all that its arm counted.
@@ -22,7 +22,7 @@ pub struct Agreement {
 /// CPU, the guest's does not.
 pub const DOUBTFUL: f64 = 0.2;
 
-/// (largest − smallest) / largest.
+/// Computes (largest − smallest) / largest.
 fn spread(rates: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (least, most) =
         rates.into_iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(rate), most.max(rate)));
@@ -34,7 +34,7 @@ fn largest(shares: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 }
 
 impl Agreement {
-    /// That of a document's arms; nothing is known where there are no set-ups.
+    /// Computes the agreement of a document's arms; empty where there are no set-ups.
     #[must_use]
     pub fn of(document: &Document) -> Self {
         let arms: Vec<&Arm> = document.arms.iter().filter(|arm| !arm.own.event_counts.is_empty()).collect();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    /// A document whose arms' events count so much in 100 ns.
+    /// Builds a document whose arms' events count so much in 100 ns.
     fn document(counts: [&[u64]; 3]) -> Document {
         let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
         let event = |&count: &u64| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };

@@ -9,7 +9,7 @@ use super::summary::Summary;
 use crate::metric::{self, Metric};
 use crate::unique;
 
-/// What an arm compares.
+/// Role of an arm in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -43,11 +43,11 @@ pub struct Arm<E: Experiment = GuestRun> {
     /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`host::KVM_ARMS`).
     #[serde(rename = "strategy")]
     pub name: String,
-    /// What it compares.
+    /// Role of the arm.
     pub kind: ArmKind,
     /// Backend key; "none" for the floor, its name for an arm with KVM's own vPMU.
     pub backend: String,
-    /// Whether the backend only stands in for hardware events.
+    /// The backend only stands in for hardware events.
     pub stand_in: bool,
     /// Why there are no figures, if this arm cannot run here.
     pub not_available: Option<String>,
@@ -65,13 +65,13 @@ pub struct Arm<E: Experiment = GuestRun> {
 }
 
 impl<E: Experiment> Arm<E> {
-    /// One of its metrics.
+    /// Returns one of its metrics.
     #[must_use]
     pub fn metric(&self, metric: &Metric) -> Option<&Summary> {
         self.metrics.get(metric.key)
     }
 
-    /// The metric that stands for the arm, by key: the first headline metric it has, else the first of all.
+    /// Returns the metric that stands for the arm, by key: the first headline metric it has, else the first of all.
     #[must_use]
     pub fn headline(&self) -> Option<(&str, &Summary)> {
         let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);

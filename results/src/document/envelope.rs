@@ -34,7 +34,7 @@ pub struct Tool {
     pub profile: String,
 }
 
-/// Whether the experiment is over, and how.
+/// Progress of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -67,7 +67,7 @@ pub struct Document<E: Experiment = GuestRun> {
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
-    /// Where it was carried out, if the experiment has places: "guest" or "host".
+    /// Place, if the experiment has several: "guest" or "host".
     #[serde(rename = "in", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// The program that made it.
@@ -79,7 +79,7 @@ pub struct Document<E: Experiment = GuestRun> {
     pub started_unix: u64,
     /// From the start to the last finished round; of a simulation, the virtual time of its guests, one after another.
     pub wall_ns: u64,
-    /// How it ended.
+    /// Progress of the run.
     pub status: Status,
     /// Seed of the order of arms.
     pub seed: u64,
@@ -100,7 +100,7 @@ pub struct Document<E: Experiment = GuestRun> {
 pub type Record = Document<Any>;
 
 impl<E: Experiment> Document<E> {
-    /// The document as a line of JSON.
+    /// Formats the document as a line of JSON.
     ///
     /// # Errors
     /// Those of serde_json; none is expected for this type.
@@ -108,13 +108,13 @@ impl<E: Experiment> Document<E> {
         serde_json::to_string(self).map(|text| text + "\n")
     }
 
-    /// Whether nothing in it was measured.
+    /// Returns whether nothing in it was measured.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.host.class.starts_with("simulated")
     }
 
-    /// The arm of that name.
+    /// Returns the arm of that name.
     #[must_use]
     pub fn arm(&self, name: &str) -> Option<&Arm<E>> {
         self.arms.iter().find(|arm| arm.name == name)
@@ -122,19 +122,19 @@ impl<E: Experiment> Document<E> {
 }
 
 impl Record {
-    /// A parameter as text; `None` if the experiment has none of that name.
+    /// Returns a parameter as text; `None` if the experiment has none of that name.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.parameters.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
-    /// The guest's processor, if it is not the usual one.
+    /// Returns the guest's processor, if it is not the usual one.
     #[must_use]
     pub fn other_cpu(&self) -> Option<String> {
         self.parameter("cpu").filter(|cpu| super::parameters::other_cpu(cpu).is_some())
     }
 
-    /// A parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
+    /// Returns a parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
     #[must_use]
     pub fn size(&self, name: &str) -> Option<u64> {
         match self.parameters.get(name)? {

@@ -1,4 +1,4 @@
-//! What differs from experiment to experiment in a document.
+//! Parts of a document that differ from experiment to experiment.
 
 use std::fmt::Debug;
 
@@ -17,7 +17,7 @@ pub trait Experiment: Clone + Debug + PartialEq {
     type Parameters: Part;
     /// Beside the arms.
     type Extra: Part;
-    /// Of an arm, beside its metrics.
+    /// Part of an arm beside its metrics.
     type Arm: Part;
 }
 
@@ -25,7 +25,7 @@ pub trait Experiment: Clone + Debug + PartialEq {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AnyExtra {
-    /// How times grow with events and CPUs.
+    /// Growth of times with events and CPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scaling: Vec<ScalePoint>,
 }

@@ -1,4 +1,4 @@
-//! What documents of guest runs have for themselves: experiments `nmi-latency` and `guest-stat`.
+//! Parts of documents of guest runs: experiments `nmi-latency` and `guest-stat`.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const fn none(count: &u64) -> bool {
     *count == 0
 }
 
-/// How long an arm takes, as the first table says: over its rounds that count, paired with the floor's.
+/// Time of an arm as in the first table: over its rounds that count, paired with the floor's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Answer {
@@ -35,7 +35,7 @@ pub struct Answer {
     pub metric: String,
     /// Rounds that count.
     pub rounds: u64,
-    /// Whether the arm ended each of its turns as it should, and none of its counts raises doubts.
+    /// The arm ended each of its turns as it should, and none of its counts raises doubts.
     pub whole: bool,
     /// Median over rounds of each round's median. Those of [`Arm::metrics`](super::Arm::metrics) are of all samples together.
     pub p50_ns: f64,
@@ -65,7 +65,7 @@ pub struct GuestExtra {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct HostOp {
-    /// How often.
+    /// Number of calls.
     pub count: u64,
     /// Median cost; 0 if it never ran.
     pub p50_ns: u64,
@@ -81,7 +81,7 @@ pub struct MsrCount {
     pub reads: u64,
     /// WRMSR exits.
     pub writes: u64,
-    /// Of both, those answered by #GP.
+    /// Accesses of both kinds that were answered by #GP.
     pub faults: u64,
 }
 
@@ -100,7 +100,7 @@ pub struct EventsHeld {
     pub tail: Vec<u64>,
 }
 
-/// What the guest's work cost.
+/// Cost of the guest's work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct WorkloadCost {
@@ -117,7 +117,7 @@ pub struct WorkloadCost {
 pub struct Doubt {
     /// Its key in documents.
     pub key: &'static str,
-    /// What it means, behind a number.
+    /// Explanation that follows the number.
     pub about: &'static str,
     of: fn(&GuestArm) -> u64,
 }
@@ -136,13 +136,13 @@ pub const DOUBTS: [Doubt; 5] = [
 ];
 
 impl GuestArm {
-    /// What makes its figures doubtful, each with its count.
+    /// Lists the counts that make its figures doubtful.
     pub fn doubts(&self) -> impl Iterator<Item = (u64, &'static str)> {
         DOUBTS.into_iter().map(|doubt| ((doubt.of)(self), doubt.about)).filter(|(count, _)| *count > 0)
     }
 }
 
-/// Of an arm, beside its metrics.
+/// Part of an arm beside its metrics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -168,36 +168,36 @@ pub struct GuestArm {
     pub last_error: Option<String>,
     /// Guest time of all measured phases together.
     pub workload_ns: u64,
-    /// What the guest's work cost with and without counters.
+    /// Cost of the guest's work with and without counters.
     pub workload: Option<WorkloadCost>,
     /// Finished set-ups and tear-downs.
     #[serde(skip_serializing_if = "none")]
     pub cycles: u64,
-    /// What each phase of a set-up took; "set-up" are program, enable, read and disable together.
+    /// Time of each phase of a set-up; "set-up" is program, enable, read and disable together.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub phases: BTreeMap<String, PhaseResult>,
-    /// What the events counted while they were set up, in the guest's order.
+    /// Counts of the events while they were set up, in the guest's order.
     #[serde(rename = "counts", skip_serializing_if = "Vec::is_empty")]
     pub event_counts: Vec<EventCount>,
-    /// What only Linux leaves.
+    /// Figures that only a Linux guest has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxArm>,
 }
 
 impl GuestArm {
-    /// How often a host operation ran.
+    /// Returns the number of times that a host operation ran.
     #[must_use]
     pub fn op_count(&self, key: &str) -> u64 {
         self.host_ops.get(key).map_or(0, |op| op.count)
     }
 
-    /// Host operations of every kind.
+    /// Counts the host operations of every kind.
     #[must_use]
     pub fn all_ops(&self) -> u64 {
         self.host_ops.values().fold(0, |sum, op| sum.saturating_add(op.count))
     }
 
-    /// MSR exits of every register, over the whole run.
+    /// Counts the MSR exits of every register, over the whole run.
     #[must_use]
     pub fn all_exits(&self) -> u64 {
         self.msr_exits.values().fold(0, |sum, n| sum.saturating_add(n.reads).saturating_add(n.writes))

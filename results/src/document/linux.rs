@@ -1,4 +1,4 @@
-//! What documents have for themselves whose guest is Linux.
+//! Parts of documents whose guest is Linux.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ pub struct LinuxParameters {
     pub perf: String,
     /// Guest memory, bytes.
     pub memory: u64,
-    /// What perf is run with, as a shell's command.
+    /// Shell command that runs perf.
     pub command: String,
 }
 
-/// What an arm's Linux guests left.
+/// Figures that an arm's Linux guests left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LinuxArm {

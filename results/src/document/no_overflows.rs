@@ -5,7 +5,7 @@ use super::envelope::Document;
 use super::warning::{NO_OVERFLOWS, Warning};
 use crate::metric::ROTATION;
 
-/// A line for each arm that livelocks, else one for all arms if none had an overflow, else one for each that had none.
+/// Warns of each arm that livelocks, else of all arms if none had an overflow, else of each that had none.
 pub(super) fn of(document: &Document) -> Vec<Warning> {
     if document.parameters.events.iter().all(|event| event.period == 0) {
         return Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn of(document: &Document) -> Vec<Warning> {
     found
 }
 
-/// Every tick restarts the periods; where a restart takes longer than a tick no period is ever whole.
+/// Warns of an arm whose every tick restarts the periods: where a restart takes longer than a tick no period is ever whole.
 fn livelock(arm: &Arm, tick: u64) -> Option<Warning> {
     let restart = arm.metric(&ROTATION).map(|rotation| rotation.p50).filter(|&p50| p50 >= tick)?;
     let message = format!(

@@ -29,13 +29,13 @@ pub struct StrategyParameter {
 }
 
 impl Parameters {
-    /// The guest's processor, if it is not the usual one.
+    /// Returns the guest's processor, if it is not the usual one.
     #[must_use]
     pub fn other_cpu(&self) -> Option<&str> {
         other_cpu(&self.cpu)
     }
 
-    /// Whether the guest's processor is an AMD.
+    /// Returns whether the guest's processor is an AMD.
     #[must_use]
     pub fn has_amd(&self) -> bool {
         ["milan", "genoa"].contains(&self.cpu.as_str())
@@ -45,7 +45,7 @@ impl Parameters {
 /// The processor of guests unless another is chosen.
 const USUAL_CPU: &str = "clx";
 
-/// A guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its name says so.
+/// Returns a guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its name says so.
 pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
     Some(cpu).filter(|cpu| !cpu.is_empty() && *cpu != USUAL_CPU)
 }
@@ -84,7 +84,7 @@ pub struct Parameters {
     /// Half-width of the 95 % intervals of ratios, a share, at which the run was to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ci: Option<f64>,
-    /// Whether it was a short run whose figures are indicative only.
+    /// A short run whose figures are indicative only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quick: bool,
     /// Samples per arm, round and vCPU.
@@ -110,7 +110,7 @@ pub struct Parameters {
     pub baseline_ticks: u64,
     /// Guest ticks with all counters off and the vCPU halted, after it.
     pub tail_ticks: u64,
-    /// What a set-up is, where the guest sets events up.
+    /// Description of a set-up, where the guest sets events up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_up: Option<SetUpParameters>,
     /// The guest, where it is Linux.
@@ -118,7 +118,7 @@ pub struct Parameters {
     pub linux: Option<LinuxParameters>,
 }
 
-/// How a guest sets events up, again and again.
+/// Way in which a guest sets events up, again and again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct SetUpParameters {

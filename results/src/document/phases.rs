@@ -1,4 +1,4 @@
-//! What a guest's `perf stat` set-ups took, phase by phase, and what the events counted meanwhile.
+//! Times of a guest's `perf stat` set-ups, phase by phase, and the counts of the events meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub const SET_UP: &str = "set-up";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PhaseResult {
-    /// How often the VMM saw it begin.
+    /// Times that the VMM saw it begin.
     pub begun: u64,
     /// RDMSR exits in it.
     pub msr_reads: u64,
@@ -20,11 +20,11 @@ pub struct PhaseResult {
     pub msr_writes: u64,
     /// Host operations in it, by kind.
     pub host_ops: BTreeMap<String, u64>,
-    /// What they cost together.
+    /// Time that they took together.
     pub host_ops_ns: u64,
 }
 
-/// What an event counted.
+/// Count of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct EventCount {
@@ -32,14 +32,14 @@ pub struct EventCount {
     pub count: u64,
     /// The time it was enabled.
     pub enabled_ns: u64,
-    /// Of that, the time it had a counter.
+    /// The part of that time with a counter.
     pub running_ns: u64,
     /// count × enabled / running, as perf shows it; `None` if it never had a counter.
     pub scaled: Option<u64>,
 }
 
 impl EventCount {
-    /// Scaled counts per ns enabled.
+    /// Computes the scaled counts per ns enabled.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         (self.running_ns > 0).then(|| self.count as f64 / self.running_ns as f64)

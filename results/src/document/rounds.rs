@@ -52,7 +52,7 @@ pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rounds
     Ok(rounds)
 }
 
-/// A column of one value stands for all rounds.
+/// Stretches a column of one value to all rounds.
 fn stretch<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(), String> {
     if let [value] = column.as_slice() {
         *column = vec![value.clone(); rounds];
@@ -61,7 +61,7 @@ fn stretch<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(
     if found == rounds { Ok(()) } else { Err(format!("{name} has {found} values for {rounds} rounds")) }
 }
 
-/// The same of a column that may be absent.
+/// Stretches a column that may be absent.
 fn stretch_any<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(), String> {
     if column.is_empty() { Ok(()) } else { stretch(name, column, rounds) }
 }
@@ -76,7 +76,7 @@ pub struct Rounds {
     /// Which run of its round each was, from 0.
     #[serde(serialize_with = "column")]
     pub position: Vec<u64>,
-    /// Whether what it measured is whole.
+    /// The round was measured whole.
     #[serde(serialize_with = "column")]
     pub complete: Vec<bool>,
     /// Start, µs after the experiment's; virtual time in a simulation.
@@ -92,7 +92,7 @@ pub struct Rounds {
     /// Metrics by key.
     #[serde(serialize_with = "columns", deserialize_with = "unique::map")]
     pub metrics: BTreeMap<String, Column>,
-    /// How each run of a guest ended.
+    /// End of each run of a guest.
     #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
     pub end: Vec<String>,
     /// From creating the VM to the last vCPU's end, µs.
@@ -148,7 +148,7 @@ pub struct Round {
     pub index: u64,
     /// The guest in which it ran: its own number where each round had one of its own.
     pub guest: u64,
-    /// Whether what it measured is whole.
+    /// The round was measured whole.
     pub complete: bool,
     /// The throughput probe beside it.
     pub probe_ns: Option<f64>,
@@ -174,7 +174,7 @@ impl Column {
         self.mean.push(mean.map(f64::round));
     }
 
-    /// The summary of the round at a place; `None` where the round lacks the metric.
+    /// Returns the summary of the round at a place; `None` where the round lacks the metric.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<Summary> {
         Some(Summary {
@@ -191,7 +191,7 @@ impl Column {
         })
     }
 
-    /// The medians of the rounds that have the metric.
+    /// Returns the medians of the rounds that have the metric.
     pub fn medians(&self) -> impl Iterator<Item = f64> {
         self.count.iter().zip(&self.p50).filter(|(count, _)| **count > 0).map(|(_, p50)| *p50 as f64)
     }
@@ -223,19 +223,19 @@ impl Column {
 }
 
 impl Rounds {
-    /// How many there are.
+    /// Returns the number of rounds.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no rounds.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// All of them, in order.
+    /// Iterates over all of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = Round> {
         self.index.iter().zip(&self.complete).enumerate().map(|(at, (&index, &complete))| Round {
             at,
@@ -246,13 +246,13 @@ impl Rounds {
         })
     }
 
-    /// One of its metrics at a place.
+    /// Returns one of its metrics at a place.
     #[must_use]
     pub fn metric(&self, metric: &Metric, at: usize) -> Option<Summary> {
         self.metrics.get(metric.key)?.get(at)
     }
 
-    /// The metrics of the round at a place.
+    /// Returns the metrics of the round at a place.
     #[must_use]
     pub fn metrics_at(&self, at: usize) -> Metrics {
         self.metrics.iter().filter_map(|(key, column)| Some((key.clone(), column.get(at)?))).collect()

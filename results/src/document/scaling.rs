@@ -1,4 +1,4 @@
-//! How times grow with events and CPUs.
+//! Growth of times with events and CPUs.
 
 use serde::{Deserialize, Serialize};
 

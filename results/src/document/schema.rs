@@ -22,7 +22,7 @@ fn results() -> PathBuf {
 const GUESTS: &str = "schemas/result.schema.json";
 const HOSTS: &str = "schemas/stat-setup.schema.json";
 
-/// Draft 2020-12, as documents are written.
+/// Generates the schema of draft 2020-12, as documents are written.
 fn generated<D: JsonSchema>(title: &str) -> String {
     let mut schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<D>();
     schema.insert("title".to_owned(), json!(title));

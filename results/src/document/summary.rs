@@ -42,7 +42,7 @@ pub struct Summary {
     pub histogram: Option<String>,
 }
 
-/// A histogram of latencies: 1 ns to 100 s, three significant digits, fixed size.
+/// Makes a histogram of latencies: 1 ns to 100 s, three significant digits, fixed size.
 ///
 /// # Panics
 /// Never: the bounds are constants that `hdrhistogram` accepts.
@@ -60,7 +60,7 @@ pub fn merge(into: &mut Histogram<u64>, other: &Histogram<u64>) {
     }
 }
 
-/// The histogram's V2 encoding, uncompressed.
+/// Encodes the histogram as V2, uncompressed.
 #[must_use]
 pub fn encode(histogram: &Histogram<u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -89,7 +89,7 @@ pub fn decode_text(text: &str) -> Result<Histogram<u64>, String> {
 }
 
 impl Summary {
-    /// The summary of a histogram, with the histogram; `None` if nothing was recorded.
+    /// Summarizes a histogram, with the histogram; `None` if nothing was recorded.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let brief = Self::brief(histogram)?;
@@ -101,7 +101,7 @@ impl Summary {
         })
     }
 
-    /// The quantiles of a histogram alone; `None` if nothing was recorded.
+    /// Summarizes the quantiles of a histogram alone; `None` if nothing was recorded.
     #[must_use]
     pub fn brief(histogram: &Histogram<u64>) -> Option<Self> {
         let at = |q: f64| histogram.value_at_quantile(q);
@@ -119,7 +119,7 @@ impl Summary {
         })
     }
 
-    /// The quantiles of a few values, ns, by nearest rank; all 0 without values.
+    /// Summarizes a few values, ns, by nearest rank; all 0 without values.
     #[must_use]
     pub fn of_values(values: &[u64]) -> Self {
         let mut sorted = values.to_vec();
@@ -141,7 +141,7 @@ impl Summary {
         if self.count == 0 { Err("it summarizes no values".to_owned()) } else { self.is_ordered() }
     }
 
-    /// The quantiles that are there, in order.
+    /// Returns the quantiles that are there, in order.
     fn quantiles(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("min", self.min),
@@ -175,13 +175,13 @@ impl Summary {
         Ok(())
     }
 
-    /// The median, for arithmetic.
+    /// Returns the median, for arithmetic.
     #[must_use]
     pub fn median(&self) -> f64 {
         self.p50 as f64
     }
 
-    /// The histogram within; `None` if there is none.
+    /// Returns the histogram within; `None` if there is none.
     ///
     /// # Errors
     /// A sentence saying what is wrong with it.

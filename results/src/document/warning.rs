@@ -13,7 +13,7 @@ pub struct Warning {
     pub code: String,
     /// The arm it is about; `None`: the whole experiment.
     pub arm: Option<String>,
-    /// What, and what it means.
+    /// Text of the warning, with its meaning.
     pub message: String,
     /// The command that mends it, for a setting of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -21,7 +21,7 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// About the whole experiment.
+    /// Makes a warning about the whole experiment.
     #[must_use]
     pub fn of_all(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), arm: None, message: message.into(), remedy: None }

@@ -18,7 +18,7 @@ pub const UNSURE: &str = "until-ci";
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
 
-/// All caveats of a document.
+/// Collects all caveats of a document.
 #[must_use]
 pub fn collect(document: &Document) -> Vec<Warning> {
     let mut found = of_run(&document.tool, &document.host);
@@ -71,14 +71,14 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     found
 }
 
-/// Whether events of one arm spared another arm what the first of a host costs.
+/// Returns whether events of one arm spared another arm the cost of a host's first event.
 fn shares_first_event(document: &Document) -> bool {
     let dear = |arm: &&Arm| arm.backend == "hardware" || arm.backend.starts_with("tracepoint:");
     let arms = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy && arm.not_available.is_none());
     document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1) && arms.filter(dear).count() > 1
 }
 
-/// What any experiment's figures suffer from: how the tool was built, and time that the hypervisor or a quota took from the run.
+/// Warns of what affects the figures of any experiment: the tool's build, and time that the hypervisor or a quota took from the run.
 #[must_use]
 pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     let mut found = Vec::new();
@@ -105,7 +105,7 @@ pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     found
 }
 
-/// What `doctor` finds in the host's settings; steal and a quota are judged by the run's own.
+/// Warns of what `doctor` finds in the host's settings; steal and a quota are judged by the run's own.
 pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = Warning> {
     noise::findings(host, pinned)
         .into_iter()
@@ -145,14 +145,14 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     ]
 }
 
-/// Whether nine periods of ten passed without an overflow of their own: what the arm measured is then not what was asked for.
+/// Returns whether nine periods of ten passed without an overflow of their own: the arm then measured something else than was asked for.
 #[must_use]
 pub fn mostly_missed(arm: &Arm) -> bool {
     let missed = arm.own.counts.periods_missed;
     missed > 0 && missed / 9 >= arm.own.counts.guest_overflows
 }
 
-/// So many of something, with its verb.
+/// Formats a count of something, with its verb.
 fn counted(count: u64, one: &str, more: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {more}") }
 }

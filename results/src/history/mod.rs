@@ -5,7 +5,7 @@ mod series;
 mod show;
 
 pub use series::{Change, History, HistorySpec, MIN_DOCUMENTS, Point, Series, history};
-pub use show::text;
+pub use show::report;
 
 #[cfg(test)]
 mod tests;

@@ -51,7 +51,7 @@ fn the_first_changed_revision_is_named_with_what_else_changed() {
     assert_eq!(change.first_changed_revision, format!("{:040x}", 12));
     assert!((change.change.unwrap() - 0.2).abs() < 0.01);
     assert_eq!(change.also_changed, ["kernel: unknown / 7.0"]);
-    let text = text(&found, 60);
+    let text = report(&found).text(60);
     assert!(
         text.contains("+20.0 %") && text.contains("(run 13)") && text.contains("changed at the same time"),
         "{text}"
@@ -63,7 +63,7 @@ fn few_runs_are_inconclusive_and_slips_are_bad_input() {
     let runs = runs();
     let found = history("dir", &runs[..5], &request()).unwrap();
     assert_eq!(found.exit().code(), 3);
-    assert!(text(&found, 60).contains("too few runs"));
+    assert!(report(&found).text(60).contains("too few runs"));
     let wrong = HistorySpec { arms: vec!["reues".to_owned()], ..request() };
     assert_eq!(history("dir", &runs, &wrong).unwrap_err().exit.code(), 2);
 }

@@ -78,7 +78,7 @@ pub struct HostFacts {
     /// The CPU quota of the process's control groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
-    /// How the host is tuned, and who else used its CPUs.
+    /// Tuning of the host, and other users of its CPUs.
     #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,
     /// Only what was read [before](Self::begin) the measurement.

@@ -10,14 +10,14 @@ use super::fs::HostFs;
 pub struct Quota {
     /// CPU time in each second, s, by the tightest limit.
     pub cpus: f64,
-    /// Of all groups with a limit, before the measurement.
+    /// Throttling of all groups with a limit, before the measurement.
     pub before: Throttling,
-    /// The same, after.
+    /// Throttling after the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Throttling>,
 }
 
-/// What limits did since they were set.
+/// Throttling by limits since they were set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Throttling {
@@ -25,7 +25,7 @@ pub struct Throttling {
     pub periods: u64,
     /// Those in which it was stopped.
     pub throttled: u64,
-    /// How long its CPUs were stopped, µs.
+    /// Time that its CPUs were stopped, µs.
     pub throttled_us: u64,
 }
 
@@ -43,7 +43,7 @@ impl Quota {
         Some(Self { cpus, before, after: None })
     }
 
-    /// What it did during the measurement.
+    /// Returns the throttling during the measurement.
     #[must_use]
     pub fn meanwhile(&self) -> Option<Throttling> {
         let after = self.after?;

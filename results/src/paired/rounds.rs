@@ -33,7 +33,7 @@ pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic
     of_counting(counting(arm, metric, statistic), counting(base, metric, statistic))
 }
 
-/// The same of rounds that are known to count.
+/// Pairs rounds that are known to count.
 pub(crate) fn of_counting(
     arm: impl Iterator<Item = (Round, f64)>,
     base: impl Iterator<Item = (Round, f64)>,

@@ -1,4 +1,4 @@
-//! What a document of ours never is: what it says must agree with itself.
+//! Contradictions within a document, which this tool never writes.
 
 use std::collections::BTreeSet;
 

@@ -25,7 +25,7 @@ pub fn record(path: &Path) -> Result<Record, Error> {
     document(path)
 }
 
-/// The same of a file that was [found](open::found) in a folder, with the types of its experiment.
+/// Reads a file that was [found](open::found) in a folder, with the types of its experiment.
 ///
 /// # Errors
 /// Those of [`document`], and a file that is not regular.
@@ -96,7 +96,7 @@ fn text<'a>(path: &Path, file: io::Result<File>, bytes: &'a mut Vec<u8>) -> Resu
         .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")))
 }
 
-/// What tells a result from other files.
+/// Fields that tell a result from other files.
 #[derive(Deserialize)]
 struct Kind {
     schema: Option<serde_json::Value>,

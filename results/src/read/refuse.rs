@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// What to do about a file that vpmu did not write.
+/// Remedy for a file that vpmu did not write.
 pub(super) const NOT_OURS: &str = "give a .json that vpmu wrote";
 
-/// What to do about a profile for the Firefox profiler.
+/// Remedy for a profile for the Firefox profiler.
 pub(super) const OF_FIREFOX: &str = "move it to another folder, or open it at https://profiler.firefox.com";
 
 /// Exit 2 for a file or folder.

@@ -1,4 +1,4 @@
-//! Where results are: a file, a folder, or the name of a baseline.
+//! Sources of results: a file, a folder, or the name of a baseline.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ const MAX_NAME: usize = 64;
 /// Checks a baseline's name: it becomes a folder's.
 ///
 /// # Errors
-/// What a name may hold.
+/// A name that may not be used.
 pub fn check_name(name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.chars().all(plain) {
@@ -33,14 +33,14 @@ pub fn check_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Where a baseline's documents are.
+/// Returns the folder of a baseline's documents.
 #[must_use]
 pub fn baseline_folder(results: &Path, name: &str) -> PathBuf {
     results.join(BASELINES).join(name)
 }
 
 /// The documents of a file, of a folder, or of the baseline of that name in `results`, in the order of their start.
-/// What is there as a path goes before a baseline of the same name. Documents are as from [`folder`].
+/// An existing path goes before a baseline of the same name. Documents are as from [`folder`].
 ///
 /// # Errors
 /// Exit 2: there is no such thing, or one of its documents is bad.
@@ -132,7 +132,7 @@ pub fn copied(path: &Path, first: &Path) -> Error {
     refuse(path, format!("it is a copy of {}", first.display()), "remove one: rounds must not count twice")
 }
 
-/// The same run: no two runs take the same time to the nanosecond.
+/// Returns whether both are the same run: no two runs take the same time to the nanosecond.
 fn is_copy(a: &Record, b: &Record) -> bool {
     a.started_unix == b.started_unix && a.wall_ns == b.wall_ns && a.experiment == b.experiment && a.arms == b.arms
 }

@@ -1,9 +1,11 @@
-//! Tables that fit their width: what does not fit beside the first columns follows below, under them again.
+//! Tables, in a form for each reader: text that fits its width, Markdown, and a page's template.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle};
+use serde::Serialize;
 use textwrap::{Options, WordSplitter};
 
 use crate::shown;
+use crate::verdict::Verdict;
 
 /// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
 const STYLE: TableStyle = TableStyle::new()
@@ -12,15 +14,58 @@ const STYLE: TableStyle = TableStyle::new()
 /// Spaces between two columns.
 const GAP: usize = 2;
 
+/// Most rows of a table that is cut short in a terminal.
+const TEXT_ROWS: usize = 60;
+/// Most rows of such a table in Markdown, which is read in mails and pull requests.
+const MARKDOWN_ROWS: usize = 40;
+/// Most rows of such a table on a page.
+const PAGE_ROWS: usize = 400;
+/// Longest text of a page's table that is not wrapped.
+const PAGE_TEXT: usize = 32;
+
 /// Rows below a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "PageTable")]
 pub struct Table {
+    /// Says what the table is of; empty for none.
+    caption: String,
     header: Vec<String>,
     rows: Vec<Vec<String>>,
     /// Columns that name the row, at the left of every block.
     keys: usize,
     /// Further columns of text.
     left: Vec<usize>,
+    /// Whether forms leave out rows beyond their limit.
+    cut: bool,
+}
+
+/// A table for a page's template.
+#[derive(Serialize)]
+struct PageTable {
+    caption: String,
+    head: Vec<String>,
+    /// Class of each column: `n` for figures, `t` for texts, `w` for texts that are wrapped.
+    classes: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    /// Number of rows left out.
+    more: usize,
+}
+
+impl From<Table> for PageTable {
+    fn from(table: Table) -> Self {
+        let long = |column: usize| {
+            table.rows.iter().filter_map(|row| row.get(column)).any(|text| text.chars().count() > PAGE_TEXT)
+        };
+        let class = |column: usize| match column {
+            _ if long(column) => "w",
+            _ if table.is_text(column) => "t",
+            _ => "n",
+        };
+        let classes = (0..table.header.len()).map(class).collect();
+        let rows = table.shown(PAGE_ROWS).to_vec();
+        let more = table.rows.len() - rows.len();
+        Self { caption: table.caption, head: table.header, classes, rows, more }
+    }
 }
 
 impl Table {
@@ -28,11 +73,25 @@ impl Table {
     #[must_use]
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self {
+            caption: String::new(),
             header: header.into_iter().map(|text| shown::line(&text.into()).into_owned()).collect(),
             rows: Vec::new(),
             keys: 1,
             left: Vec::new(),
+            cut: false,
         }
+    }
+
+    /// Sets the caption.
+    #[must_use]
+    pub fn caption(self, caption: impl Into<String>) -> Self {
+        Self { caption: caption.into(), ..self }
+    }
+
+    /// Leaves out rows beyond the limit of each form; the document has all.
+    #[must_use]
+    pub fn cut(self) -> Self {
+        Self { cut: true, ..self }
     }
 
     /// Sets the number of columns that name the row.
@@ -53,15 +112,59 @@ impl Table {
         self.rows.push(row.into_iter().map(|text| shown::line(&text).into_owned()).collect());
     }
 
-    /// Formats the table in blocks of at most `width` columns; a block is wider only where a single column is.
+    /// Returns whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn is_text(&self, column: usize) -> bool {
+        column < self.keys || self.left.contains(&column)
+    }
+
+    fn shown(&self, most: usize) -> &[Vec<String>] {
+        &self.rows[..if self.cut { most.min(self.rows.len()) } else { self.rows.len() }]
+    }
+
+    fn left_out(&self, most: usize) -> Option<String> {
+        let more = self.rows.len() - self.shown(most).len();
+        (more > 0).then(|| format!("{more} more: see the page or the JSON"))
+    }
+
+    /// Formats the table below its caption, in blocks of at most `width` columns: columns that do not fit beside the first ones follow
+    /// below, under them again. A block is wider only where a single column is.
     #[must_use]
     pub fn text(&self, width: usize) -> String {
-        self.blocks(width).iter().map(|block| self.block(block)).collect::<Vec<_>>().join("\n\n")
+        let caption = (!self.caption.is_empty()).then(|| wrapped(&self.caption, width, "  ") + "\n");
+        let blocks = self.blocks(width).iter().map(|block| self.block(block)).collect::<Vec<_>>().join("\n\n");
+        let more = self.left_out(TEXT_ROWS).map(|more| format!("\n{more}"));
+        caption.unwrap_or_default() + &blocks + &more.unwrap_or_default()
+    }
+
+    /// Formats the table as Markdown, below its caption as a paragraph. A regression is bold.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let cell = |text: &String| {
+            let shown = shown::markdown(text);
+            if text == Verdict::Slower.word() { format!("**{shown}**") } else { shown }
+        };
+        let caption = (!self.caption.is_empty()).then(|| shown::markdown(&self.caption) + "\n\n");
+        let mut out = caption.unwrap_or_default() + &line(&self.header.iter().map(cell).collect::<Vec<_>>());
+        out += "|";
+        for column in 0..self.header.len() {
+            out += if self.is_text(column) { "---|" } else { "---:|" };
+        }
+        out += "\n";
+        for row in self.shown(MARKDOWN_ROWS) {
+            out += &line(&row.iter().map(cell).collect::<Vec<_>>());
+        }
+        out + &self.left_out(MARKDOWN_ROWS).map(|more| format!("\n{more}\n")).unwrap_or_default()
     }
 
     fn widths(&self) -> Vec<usize> {
         let width = |column: usize| {
-            let texts = std::iter::once(&self.header).chain(&self.rows);
+            let texts = std::iter::once(&self.header).chain(self.shown(TEXT_ROWS));
             texts.filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
         };
         (0..self.header.len()).map(width).collect()
@@ -89,17 +192,14 @@ impl Table {
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
         let cells = |row: &[String]| -> Vec<Cell> {
-            let side = |column| {
-                let text = column < self.keys || self.left.contains(&column);
-                if text { CellAlignment::Left } else { CellAlignment::Right }
-            };
+            let side = |column| if self.is_text(column) { CellAlignment::Left } else { CellAlignment::Right };
             block
                 .iter()
                 .map(|&column| Cell::new(row.get(column).map_or("", String::as_str)).set_alignment(side(column)))
                 .collect()
         };
         table.set_header(cells(&self.header));
-        for row in &self.rows {
+        for row in self.shown(TEXT_ROWS) {
             table.add_row(cells(row));
         }
         let last = block.len() - 1;
@@ -125,6 +225,25 @@ mod tests {
         let mut table = Table::new(header);
         table.add_row(row.map(str::to_owned));
         table
+    }
+
+    #[test]
+    fn a_table_that_is_cut_says_how_many_rows_are_left_out_in_each_form() {
+        let mut long = Table::new(["arm", "p50", "verdict"]).left(2).caption("a|b");
+        for row in 0..500 {
+            long.add_row([format!("a{row}"), "1".to_owned(), "SLOWER".to_owned()]);
+        }
+        assert!(!long.text(60).contains("more:") && !long.markdown().contains("more:"));
+        let long = long.cut();
+        assert!(long.text(60).ends_with("440 more: see the page or the JSON"), "{}", long.text(60));
+        let markdown = long.markdown();
+        assert!(
+            markdown.starts_with("a\\|b\n\n| arm | p50 | verdict |\n|---|---:|---|\n| a0 | 1 | **SLOWER** |\n"),
+            "{markdown}"
+        );
+        assert!(markdown.ends_with("\n460 more: see the page or the JSON\n"), "{markdown}");
+        let page = serde_json::to_value(&long).unwrap();
+        assert_eq!((&page["more"], &page["classes"]), (&100.into(), &serde_json::json!(["t", "n", "t"])));
     }
 
     #[test]

@@ -111,6 +111,15 @@ pub fn percent(share: f64) -> String {
     format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// Formats a relative change in per cent with its interval: `+3.1 % [+2.9, +3.3]`.
+#[must_use]
+pub fn change(share: f64, interval: Option<Interval>) -> String {
+    let interval = interval.map_or_else(String::new, |Interval { low, high }| {
+        format!(" [{}, {}]", signed(low * 100.0, 1), signed(high * 100.0, 1))
+    });
+    format!("{} %{interval}", signed(share * 100.0, 1))
+}
+
 /// Formats a p value.
 #[must_use]
 pub fn p(p: f64) -> String {

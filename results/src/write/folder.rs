@@ -54,7 +54,7 @@ impl Folder {
         &self.path
     }
 
-    /// Whether it is `other`, or somewhere below it.
+    /// Returns whether it is `other`, or somewhere below it.
     ///
     /// # Errors
     /// A folder above cannot be looked at.
@@ -95,7 +95,7 @@ impl Folder {
         self.rename_into(from, self, to)
     }
 
-    /// The same, into another folder; a folder may take the place of an empty one.
+    /// Renames into another folder; a folder may take the place of an empty one.
     ///
     /// # Errors
     /// The folders'.
@@ -103,7 +103,7 @@ impl Folder {
         Ok(renameat(&self.fd, from, &other.fd, to)?)
     }
 
-    /// The same, unless something has the name.
+    /// Renames into another folder, unless something has the name.
     ///
     /// # Errors
     /// The folders'; `AlreadyExists`.

@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 use super::folder::{Folder, Unplaced};
 use crate::error::Error;
 
-/// Where the results of one experiment go.
+/// Folder of one experiment's results.
 #[derive(Debug)]
 pub struct OutputFolder {
     folder: Arc<Folder>,
@@ -58,7 +58,7 @@ impl OutputFolder {
         Ok(Self { folder, made, stem: None })
     }
 
-    /// Where the file with that extension is, once one was written.
+    /// Returns the path of the file with that extension, once one was written.
     #[must_use]
     pub fn path(&self, extension: &str) -> Option<PathBuf> {
         let stem = self.stem.as_ref()?;

@@ -20,7 +20,7 @@ pub struct Target {
     path: PathBuf,
     at: At,
     mode: Mode,
-    /// Whether a pipe or a device of that name is written to.
+    /// A pipe or a device of that name is written to.
     through: bool,
 }
 
@@ -106,7 +106,7 @@ impl Target {
         Unplaced::begin(folder, self.mode).map(drop)
     }
 
-    /// Whether what has the name is written to, instead of being replaced.
+    /// Returns whether the file of that name is written to, instead of being replaced.
     fn is_through(&self, folder: &Folder, name: &OsStr) -> io::Result<bool> {
         match folder.kind(name)? {
             // The links there are the system's.
@@ -215,7 +215,7 @@ impl Pending {
         folder.sync()
     }
 
-    /// The same, without waiting for the disk.
+    /// Finishes without waiting for the disk.
     ///
     /// # Errors
     /// Those of the file system. What had the name has it still.

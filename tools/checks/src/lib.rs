@@ -1,4 +1,4 @@
-//! What the tree promises about itself, checked by `cargo test -p checks` and shown by `cargo run -p checks`.
+//! Promises of the tree about itself, checked by `cargo test -p checks` and shown by `cargo run -p checks`.
 //!
 //! - [`workspace`]: arrows between crates lead down the folders at the top; licences of dependencies.
 //! - [`rust`]: which source file takes names from which other. No two in a circle.

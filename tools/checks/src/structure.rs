@@ -12,7 +12,7 @@ use crate::{places, rust};
 /// Largest share of a crate, percent: a larger one is several subjects.
 pub const MOST_PERCENT: usize = 30;
 
-/// What breaks a rule, and the sizes.
+/// Findings against the rules, and the sizes.
 #[derive(Debug, Default)]
 pub struct Report {
     /// One text per breach, of several lines where a circle is drawn.
@@ -78,13 +78,13 @@ fn draw(place: &str, graph: &Graph) -> Vec<String> {
     found
 }
 
-/// Whether unsafe code may be in this file of a crate: `src/sys.rs`, or `tests/NAME/sys.rs`.
+/// Returns whether unsafe code may be in this file of a crate: `src/sys.rs`, or `tests/NAME/sys.rs`.
 fn is_sys(inner: &Path) -> bool {
     let parts: Vec<_> = inner.iter().filter_map(|part| part.to_str()).collect();
     matches!(parts[..], ["src", "sys.rs"] | ["tests", _, "sys.rs"])
 }
 
-/// Whether a Rust file has unsafe code. Comments, literals and lint names are not code.
+/// Returns whether a Rust file has unsafe code. Comments, literals and lint names are not code.
 fn is_unsafe(text: &str) -> Result<bool> {
     let tokens: TokenStream = text.parse().map_err(|error| anyhow::anyhow!("cannot read the tokens: {error}"))?;
     Ok(has_unsafe(tokens))

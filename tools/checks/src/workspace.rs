@@ -15,7 +15,7 @@ fn licences() -> impl Iterator<Item = &'static str> {
     list.map(|line| line.trim_matches([' ', ',', '"']))
 }
 
-/// What `cargo metadata` says.
+/// Output of `cargo metadata`.
 #[derive(Debug)]
 pub struct Workspace {
     metadata: Value,

@@ -1,5 +1,5 @@
 //! The MSR interface: the bytes are a PMU, a strategy and a script of accesses, guest work, signals and host failures.
-//! What the vPMU does must be what the ideal PMU of `host-pmu/tests/differential/model` does.
+//! The vPMU must do what the ideal PMU of `host-pmu/tests/differential/model` does.
 #![no_main]
 
 #[path = "../../../host-pmu/tests/differential/model/mod.rs"]

@@ -1,4 +1,4 @@
-//! Whether this host should have a prerequisite: by what the kernel and the process's rights say, without trying it.
+//! Prerequisites that this host should have: judged by the kernel and the process's rights, without trying them.
 //!
 //! A test that tries the prerequisite and fails here has found a bug, or a host that CI must not run on.
 
@@ -8,14 +8,14 @@ use std::path::Path;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 
-/// Whether perf events of a process's own threads should open: the kernel has them, and `perf_event_paranoid` or a
+/// Returns whether perf events of a process's own threads should open: the kernel has them, and `perf_event_paranoid` or a
 /// capability admits kernel mode.
 #[must_use]
 pub fn perf_events() -> bool {
     perf(1)
 }
 
-/// Whether perf events of a whole CPU should open.
+/// Returns whether perf events of a whole CPU should open.
 #[must_use]
 pub fn cpu_events() -> bool {
     perf(0)
@@ -27,13 +27,13 @@ fn perf(most: i32) -> bool {
     paranoid.is_ok_and(|level| perf_admitted(&level, &status, most))
 }
 
-/// Whether a thread should be able to install a seccomp filter.
+/// Returns whether a thread should be able to install a seccomp filter.
 #[must_use]
 pub fn seccomp() -> bool {
     Path::new("/proc/sys/kernel/seccomp/actions_avail").exists()
 }
 
-/// Whether an ordinary process should get a user namespace of its own: the kernel and its security modules admit it, and no seccomp
+/// Returns whether an ordinary process should get a user namespace of its own: the kernel and its security modules admit it, and no seccomp
 /// filter, as containers have, is in the way.
 #[must_use]
 pub fn user_namespaces() -> bool {
@@ -45,7 +45,7 @@ pub fn user_namespaces() -> bool {
         && status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "0"))
 }
 
-/// Whether `paranoid` is at most `most`, or `status` shows a capability that overrides it.
+/// Returns whether `paranoid` is at most `most`, or `status` shows a capability that overrides it.
 fn perf_admitted(paranoid: &str, status: &str, most: i32) -> bool {
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let held = capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);

@@ -43,7 +43,7 @@ impl Case {
         Self { name: name.into(), missing, expected: true, run: Box::new(|| run().map_err(Failed::from)) }
     }
 
-    /// The same test; unless `expected`, this host may lack its prerequisite even in CI.
+    /// Marks a test's prerequisite; unless `expected`, this host may lack it even in CI.
     #[must_use]
     pub fn expected(self, expected: bool) -> Self {
         Self { expected, ..self }

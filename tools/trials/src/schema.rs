@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What is wrong with `value` by `schema`, each with its place.
+/// Lists the faults of `value` by `schema`, each with its place.
 ///
 /// # Panics
 /// The schema has a keyword that is not known here, or one with an argument of another form: it would hold everything valid.

@@ -9,7 +9,7 @@ pub enum Next {
     Continue,
     /// Call [`Bus::note_held`] with the number of host events held, and go on.
     NoteHeld,
-    /// That phase of the guest's set-up begins (`PHASE_*`), and go on.
+    /// A phase of the guest's set-up begins (`PHASE_*`); go on.
     Phase(usize),
     /// The vCPU's turn is over: it waits for the next one.
     TurnOver,

@@ -11,7 +11,7 @@ pub const PORT: u16 = 0xf4;
 pub struct DebugExit;
 
 impl DebugExit {
-    /// Whether a port is the device's.
+    /// Returns whether a port is the device's.
     #[must_use]
     pub const fn claims(port: u16) -> bool {
         PORT <= port && port < PORT + 4

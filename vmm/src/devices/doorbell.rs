@@ -43,7 +43,7 @@ pub struct Doorbell {
     pub syncs: Vec<u64>,
     /// Host events held at each tail tick.
     pub held_at_tail_tick: Vec<u64>,
-    /// What the payload printed, cut at 1 KiB.
+    /// Output of the payload, cut at 1 KiB.
     pub console: Vec<u8>,
 }
 

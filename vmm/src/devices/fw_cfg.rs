@@ -33,7 +33,7 @@ impl FwCfg {
         Self { cpus, ram, selected: SIGNATURE, offset: 0 }
     }
 
-    /// Whether a port is the device's.
+    /// Returns whether a port is the device's.
     #[must_use]
     pub const fn claims(port: u16) -> bool {
         matches!(port, SELECTOR | DATA)

@@ -56,7 +56,7 @@ impl<'a> Shared<'a> {
         self.with_serial(|serial| serial.receive(bytes))
     }
 
-    /// Whether the guest has not read all input yet.
+    /// Returns whether the guest has not read all input yet.
     pub fn has_input(&self) -> bool {
         self.lock().serial.has_input()
     }

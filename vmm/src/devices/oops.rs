@@ -1,4 +1,4 @@
-//! What a Linux kernel complains about: in its log, as `/dev/kmsg` gives it, or on its console.
+//! Complaints of a Linux kernel: in its log, as `/dev/kmsg` gives it, or on its console.
 //!
 //! The log is the better witness. It has every level, and what a program writes into it has a facility of its own; the console has
 //! warnings only, and whatever programs write to it. On the console a line counts if it has the kernel's time stamp
@@ -11,7 +11,7 @@ const LINE_MAX: usize = 1024;
 /// Longest reason of a panic that is kept.
 const REASON_MAX: usize = 200;
 const PANIC: &[u8] = b"Kernel panic - not syncing: ";
-/// What a kernel says that ends as it was asked to: it did not panic.
+/// Messages of a kernel that ends as it was asked to: it did not panic.
 const ENDS: [&str; 4] =
     ["reboot: Restarting system", "reboot: Power down", "reboot: System halted", "sysrq: Resetting"];
 /// The bytes of an oops are printed with the one at RIP marked: RDPMC is `0f 33`.
@@ -41,7 +41,7 @@ pub struct Complaints {
 }
 
 impl Complaints {
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -89,7 +89,7 @@ impl Complaints {
         }
     }
 
-    /// How many there are of those that no sound guest has.
+    /// Counts those that no sound guest has.
     #[must_use]
     pub const fn grave(&self) -> u64 {
         self.unknown_nmis + self.dazed + self.lockups + self.pmu + self.rdpmc_faults
@@ -159,7 +159,7 @@ impl Watch {
         self.lines.read(text, |line| self.console.line(line));
     }
 
-    /// What was complained about.
+    /// Returns the complaints.
     #[must_use]
     pub fn finish(mut self) -> Complaints {
         self.console.line(&self.lines.0);

@@ -1,4 +1,4 @@
-//! What a guest writes to its serial port, on its way out: at most [`OUTPUT_LIMIT`] bytes.
+//! Output of a guest's serial port: at most [`OUTPUT_LIMIT`] bytes.
 
 use std::io::{self, Write};
 

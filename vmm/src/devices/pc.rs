@@ -32,7 +32,7 @@ pub(super) const fn cmos(index: u8) -> u8 {
     }
 }
 
-/// Whether a write resets the machine.
+/// Returns whether a write resets the machine.
 pub(super) const fn resets(port: u16, data: &[u8]) -> bool {
     match (port, data) {
         (KEYBOARD, &[PULSE_RESET]) => true,
@@ -52,7 +52,7 @@ pub(super) fn write_serial<W: Write>(serial: &mut Serial<W>, port: u16, data: &[
     }
 }
 
-/// The same for reads.
+/// Reads a register of the serial port.
 pub(super) fn read_serial<W: Write>(serial: &mut Serial<W>, port: u16, data: &mut [u8]) {
     for byte in data {
         serial.read(port, std::slice::from_mut(byte));

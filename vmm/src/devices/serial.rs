@@ -83,7 +83,7 @@ impl<W: Write> Serial<W> {
         }
     }
 
-    /// Whether a port is the device's.
+    /// Returns whether a port is the device's.
     #[must_use]
     pub const fn claims(&self, port: u16) -> bool {
         self.base <= port && port - self.base < 8
@@ -163,7 +163,7 @@ impl<W: Write> Serial<W> {
         fits
     }
 
-    /// Whether received bytes wait for the guest.
+    /// Returns whether received bytes wait for the guest.
     #[must_use]
     pub fn has_input(&self) -> bool {
         !self.received.is_empty()

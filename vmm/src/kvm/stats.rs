@@ -1,7 +1,7 @@
 //! The vCPU loop's own accounts.
 
 use arch_pmu::Vpmu;
-use arch_pmu::exits::MsrStats;
+use arch_pmu::msr::MsrStats;
 use counts::Counts;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;

@@ -10,7 +10,7 @@ use host_pmu::kick;
 
 use crate::sys;
 
-/// How often the run looks at its time limit and at the user's interruption.
+/// Interval at which the run looks at its time limit and at the user's interruption.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The ends of a run from outside.
@@ -20,14 +20,14 @@ pub(crate) struct Limits<'a> {
     pub(crate) interrupted: &'a AtomicBool,
     /// When the run began.
     pub(crate) began: Instant,
-    /// How long it may take.
+    /// Longest time that it may take.
     pub(crate) time_limit: Duration,
     /// Called when all are stopped: vCPUs may wait where no kick reaches them.
     pub(crate) on_stop: &'a dyn Fn(),
     pub(crate) stuck: Stuck<'a>,
 }
 
-/// What becomes of threads that do not stop. A thread that is busy with the signals of its host events does not come to look whether it
+/// Treatment of threads that do not stop. A thread that is busy with the signals of its host events does not come to look whether it
 /// is to stop.
 #[derive(Clone, Copy)]
 pub(crate) struct Stuck<'a> {
@@ -56,7 +56,7 @@ impl Default for Stuck<'_> {
     }
 }
 
-/// What came of watching the threads.
+/// Result of watching the threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Watched {
     /// The time limit passed.

@@ -53,7 +53,7 @@ pub enum MachineError {
         after.as_secs()
     )]
     Starved {
-        /// How long it was waited for.
+        /// Time that it was waited for.
         after: Duration,
     },
     /// A thread of the VMM panicked, and has said why: a bug.
@@ -74,7 +74,7 @@ impl From<Lost> for MachineError {
 }
 
 impl MachineError {
-    /// Whether the host is the reason, not the guest or the plan.
+    /// Returns whether the host is the reason, not the guest or the plan.
     #[must_use]
     pub const fn is_the_hosts(&self) -> bool {
         matches!(self, Self::Kvm(_) | Self::Seccomp(_) | Self::Timer(_) | Self::Starved { .. } | Self::Host(_))

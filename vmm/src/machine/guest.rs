@@ -13,13 +13,13 @@ use crate::outcome::{End, VcpuOutcome};
 /// The facts of the run that a guest is loaded for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunFacts {
-    /// Whether the PMU is emulated in userspace, so that its MSRs exit and RDPMC must be rewritten.
+    /// The PMU is emulated in userspace, so that its MSRs exit and RDPMC must be rewritten.
     pub(crate) userspace_pmu: bool,
-    /// Whether the host's processor is QEMU's software emulation.
+    /// The host's processor is QEMU's software emulation.
     pub(crate) emulated_host: bool,
 }
 
-/// What KVM sets up for a guest beside memory and vCPUs.
+/// Devices that KVM sets up for a guest beside memory and vCPUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InKernel {
     /// KVM's programmable interval timer (8254) with port 0x61.
@@ -49,7 +49,7 @@ pub(crate) trait Guest: Sync {
     type Bus<'a>: Bus
     where
         Self: 'a;
-    /// What one vCPU of this guest leaves beside the common results.
+    /// Results of one vCPU of this guest beside the common ones.
     type Left: Send;
 
     /// Most vCPUs that this guest can have.
@@ -78,7 +78,7 @@ pub(crate) trait Guest: Sync {
     /// The start of vCPU `cpu`, whose TSC runs at `tsc_khz`; `sregs` hold the reset state and are adapted.
     ///
     /// # Errors
-    /// What the vCPU needs cannot be put into memory.
+    /// The vCPU's memory cannot be prepared.
     fn start(
         &self,
         cpu: usize,
@@ -95,7 +95,7 @@ pub(crate) trait Guest: Sync {
         None
     }
 
-    /// Whether anything but the vCPU's own thread writes to its LAPIC while it runs: other vCPUs by IPIs, an I/O APIC, KVM's
+    /// Returns whether anything but the vCPU's own thread writes to its LAPIC while it runs: other vCPUs by IPIs, an I/O APIC, KVM's
     /// timer. Then a PMI's delivery fetches the LAPIC's page again before it writes it back.
     fn others_write_the_lapic(&self) -> bool;
 
@@ -104,7 +104,7 @@ pub(crate) trait Guest: Sync {
         0
     }
 
-    /// Whether the other vCPUs go on after one of them ended like this.
+    /// Returns whether the other vCPUs go on after one of them ended like this.
     fn others_go_on(&self, _end: &End) -> bool {
         false
     }

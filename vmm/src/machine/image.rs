@@ -62,7 +62,7 @@ pub struct ImagePlan {
     pub rdpmc: Rdpmc,
 }
 
-/// What one vCPU of an image leaves.
+/// Results of one vCPU of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageLeft {
     /// Accesses to absent ports and memory.
@@ -78,7 +78,7 @@ pub struct ImageOutcome {
     pub vcpus: Vec<VcpuOutcome<ImageLeft>>,
     /// RDPMCs that were rewritten.
     pub rewritten: usize,
-    /// Whether the VMM checked addresses written to MSRs, since the host's processor is emulated without that check.
+    /// The VMM checked addresses written to MSRs, since the host's processor is emulated without that check.
     pub checked_addresses: bool,
     /// The state of the serial output.
     pub output: Output,
@@ -95,7 +95,7 @@ pub fn run(
     host: &Host,
     image: &[u8],
     plan: &ImagePlan,
-    // Of one type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
+    // One type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
     out: &mut (dyn Write + Send),
     interrupted: &AtomicBool,
 ) -> Result<ImageOutcome, MachineError> {

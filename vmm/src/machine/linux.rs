@@ -77,7 +77,7 @@ pub struct Ends<'a, W: ?Sized> {
     pub channel: Option<UnixStream>,
 }
 
-/// What one vCPU of a Linux guest leaves.
+/// Results of one vCPU of a Linux guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinuxLeft {
     /// Accesses to absent ports and memory.
@@ -95,9 +95,9 @@ pub struct LinuxOutcome {
     pub rewritten: usize,
     /// The state of the console.
     pub console: Output,
-    /// What the kernel complained about on its console; a caller with the kernel's log has [more](Complaints::decided_by).
+    /// Complaints of the kernel on its console; a caller with the kernel's log has [more](Complaints::decided_by).
     pub complaints: Complaints,
-    /// What broke the agent's port.
+    /// Faults that broke the agent's port.
     pub channel: Faults,
     /// From creating the VM to the last vCPU's end.
     pub wall: Duration,
@@ -111,7 +111,7 @@ pub fn run(
     host: &Host,
     kernel: Kernel,
     plan: LinuxPlan,
-    // Of one type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
+    // One type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
     ends: Ends<'_, dyn Write + Send + '_>,
     interrupted: &AtomicBool,
 ) -> Result<LinuxOutcome, MachineError> {
@@ -172,9 +172,9 @@ impl Drop for Ending<'_> {
 
 /// Passes `input` to the serial port until its end or the run's.
 fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
-    /// How often the end of the run is looked for.
+    /// Interval at which the end of the run is looked for.
     const POLL: Duration = Duration::from_millis(20);
-    /// How often room for more input is looked for.
+    /// Interval at which room for more input is looked for.
     const ROOM: Duration = Duration::from_millis(2);
     /// Longest pause between two pieces of input.
     const PAUSE: Duration = Duration::from_millis(100);
@@ -209,7 +209,7 @@ fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
 struct LinuxGuest<'a> {
     kernel: Option<Kernel>,
     vcpus: usize,
-    /// Whether the thread of its device is confined, as those of its vCPUs are.
+    /// The thread of its device is confined, as those of its vCPUs are.
     confined: bool,
     memory: u64,
     initrd: Vec<u8>,

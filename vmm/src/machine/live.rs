@@ -11,7 +11,7 @@ use super::turns::{Next, Turns};
 use crate::kvm::Host;
 use crate::outcome::{End, RunOutcome, VcpuOutcome};
 
-/// How often a wait looks at its time limit and at the user's interruption.
+/// Interval at which a wait looks at its time limit and at the user's interruption.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A guest that takes its samples in turns. Between two of them its vCPUs wait outside of KVM_RUN, its counters and its timer off.
@@ -27,7 +27,7 @@ pub struct LiveGuest {
     late: bool,
 }
 
-/// Where a guest is after a wait.
+/// Place of a guest after a wait.
 enum At {
     /// All vCPUs rest; this they left.
     Rest(Vec<VcpuOutcome>),
@@ -143,7 +143,7 @@ impl Drop for LiveGuest {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.stop();
-            // What it left is of no interest any more.
+            // Results of a guest that is given up are dropped.
             let _ = thread.join();
         }
     }

@@ -48,7 +48,7 @@ pub fn run(
     run_in_turns(host, image, plan, None, interrupted)
 }
 
-/// The same; with `turns`, the guest takes its samples in turns, and the outcome is what it left after the last one.
+/// Runs it as `run` does; with `turns`, the guest takes its samples in turns, and the outcome is that of the last one.
 pub(super) fn run_in_turns(
     host: &Host,
     image: &[u8],

@@ -15,7 +15,7 @@ use crate::sample::Sampling;
 pub enum CounterSource {
     /// No host events: a timer raises the PMIs, and a counter advances by one per TSC tick.
     Floor,
-    /// The same with a given rate of counts.
+    /// The floor with a given rate of counts.
     PacedFloor {
         /// Counts per millisecond.
         counts_per_ms: u64,
@@ -24,7 +24,7 @@ pub enum CounterSource {
     Events {
         /// The source of the events.
         backend: BackendKey,
-        /// How they are kept.
+        /// Rules by which they are held.
         strategy: Strategy,
     },
     /// KVM's own vPMU.
@@ -57,9 +57,9 @@ pub struct Plan {
     pub pin: Vec<usize>,
     /// Wall time after which the run is stopped.
     pub time_limit: Duration,
-    /// Whether the threads that the guest reaches run under seccomp filters.
+    /// The threads that the guest reaches run under seccomp filters.
     pub seccomp: bool,
-    /// What an access to a register of the PMU shall cost the guest, ns, if that is modelled. Of one vCPU alone: TSCs that are held back differ.
+    /// Modelled cost of an access to a register of the PMU for the guest, ns. One vCPU alone can have it: TSCs that are held back differ.
     pub register_cost_ns: Option<u64>,
     /// Samples of the guest, if it is recorded.
     pub sampling: Option<Arc<Sampling>>,

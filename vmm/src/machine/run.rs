@@ -99,7 +99,7 @@ fn start<G: Guest>(fd: &VcpuFd, cpu: usize, guest: &G, memory: &GuestMemoryMmap)
     Ok(tsc_khz)
 }
 
-/// What the vCPU threads share.
+/// Data that the vCPU threads share.
 struct Shared<'a, G> {
     vm: &'a VmFd,
     plan: &'a Plan,

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What the vCPUs do after a rest.
+/// Action of the vCPUs after a rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A turn of so many samples.
@@ -27,7 +27,7 @@ struct State<T> {
     /// Rests that were ended.
     begun: u64,
     next: Next,
-    /// What each resting vCPU left.
+    /// Results of each resting vCPU.
     left: Vec<Option<T>>,
     stopped: bool,
     /// The guest's run is over: nobody comes to rest any more.
@@ -54,7 +54,7 @@ impl<T> Turns<T> {
         (!state.stopped).then_some(state.next)
     }
 
-    /// What all vCPUs left, once all of them rest. `None`: not within `time`, or never again as the run is over.
+    /// Waits until all vCPUs rest, and returns their results. `None`: not within `time`, or never again as the run is over.
     pub(crate) fn all_rest(&self, time: Duration) -> Option<Vec<T>> {
         let waiting = |state: &mut State<T>| !state.over && state.left.iter().any(Option::is_none);
         let waited = self.changed.wait_timeout_while(self.lock(), time, waiting);
@@ -85,7 +85,7 @@ impl<T> Turns<T> {
         self.changed.notify_all();
     }
 
-    /// Whether the guest's run is over.
+    /// Returns whether the guest's run is over.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().over
     }

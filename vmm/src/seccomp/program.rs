@@ -24,7 +24,7 @@ const RETURN: u16 = 0x06;
 /// Stands for the way to the next alternative until that is known.
 const FAIL: u8 = u8::MAX;
 
-/// What becomes of a call.
+/// Answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Allow,
@@ -163,7 +163,7 @@ pub(super) fn program(rules: &[Rule], rest: Verdict, foreign: Verdict) -> Vec<so
 pub(super) mod tests {
     use super::*;
 
-    /// What `program` returns for a call, and after how many instructions.
+    /// Returns the answer of `program` to a call, and the number of instructions it took.
     pub(in super::super) fn decide(program: &[sock_filter], call: i64, arguments: [u64; 6]) -> (u32, usize) {
         let mut data = vec![call.cast_unsigned() as u32, X86_64, 0, 0];
         data.extend(arguments.iter().flat_map(|value| [*value as u32, (value >> 32) as u32]));

@@ -147,7 +147,7 @@ fn opens_events() {
     let open = || {
         let mut backend = PerfBackend::new(&BackendKey::CpuClock, 1_000_000).unwrap();
         let _owner = confine_vcpu(Answer::Name).unwrap();
-        // Of cycles, which the clock stands in for.
+        // Cycles, which the clock stands in for.
         let mut event = backend.open(PerfEvtSel::from_bits(0x53_003c).spec(), 1 << 40).unwrap();
         let count = backend.pause(&mut event).unwrap();
         backend.release(event);
@@ -184,7 +184,7 @@ fn make_a_forbidden_call(thread: &str, name: &str, answer: Answer) {
     eprintln!("the process outlived {name}: {made:?}");
 }
 
-/// What each kind of thread may not do.
+/// Lists the calls that each kind of thread may not make.
 fn forbidden() -> impl Iterator<Item = (&'static str, &'static str, i64)> {
     let of = |thread, calls: &'static [(&'static str, i64, Call)]| {
         calls.iter().map(move |&(name, number, _)| (thread, name, number))

@@ -13,7 +13,7 @@ use trials::Case;
 /// A trial and what it needs beside KVM.
 type Entry = (&'static str, fn(), Need);
 
-/// What a trial needs.
+/// Prerequisite of a trial.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
     Kvm,

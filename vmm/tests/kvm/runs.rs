@@ -51,7 +51,7 @@ const OVERFLOWS_PER_PMI: f64 = 1.01;
 
 /// The figures of the published run, per PMI: writes and reads by register.
 ///
-/// How many PMIs come between two restarts is the host's speed, so each register's accesses are split into those of a
+/// The number of PMIs between two restarts is the host's speed, so each register's accesses are split into those of a
 /// restart, which are counted exactly, and those of a PMI, and put together again at the published ratio. Likewise how many
 /// counters overflow within one PMI: the floor's clock runs on while the vCPU has no CPU. A counter's accesses are those of an
 /// overflow, and a further acknowledgement within a PMI, with its read of STATUS, is that of a further overflow.

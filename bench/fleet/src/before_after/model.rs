@@ -1,4 +1,4 @@
-//! What a comparison of two sides of a fleet says.
+//! Result of a comparison of two sides of a fleet.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub struct FleetRow {
     pub metric: String,
     /// Mean over hosts in BASE and NEW: ns, or a ratio.
     pub base: f64,
-    /// The same in NEW.
+    /// Level in NEW.
     pub new: f64,
     /// Relative change: the mean of the hosts' log ratios.
     pub change: f64,
@@ -36,7 +36,7 @@ pub struct FleetRow {
     pub hosts: usize,
     /// Runs of BASE and NEW on them.
     pub runs: [usize; 2],
-    /// Whether runs were paired by repetition, so that what a repetition does to both sides cancels out.
+    /// Runs were paired by repetition, so that the effect of a repetition on both sides cancels out.
     pub by_repetition: bool,
     /// The verdict.
     pub verdict: Verdict,
@@ -55,11 +55,11 @@ pub struct FleetComparison {
     pub hosts: usize,
     /// Hosts on one side only, which were left out.
     pub only_base: Vec<String>,
-    /// The same of NEW.
+    /// Hosts that only NEW has.
     pub only_new: Vec<String>,
     /// Facts that differ between the sides of a host, with the number of hosts.
     pub unlike: Vec<String>,
-    /// What is missing or must be known.
+    /// Missing figures, and warnings.
     pub notes: Vec<String>,
     /// The rows.
     pub rows: Vec<FleetRow>,

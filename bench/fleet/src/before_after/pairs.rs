@@ -135,7 +135,7 @@ fn sides(base: &[Run], new: &[Run]) -> (BTreeSet<Place>, Vec<String>) {
 
 /// The pair of each host of a series.
 fn pairs(grid: &Grid<'_>, series: &Series, base: usize) -> Vec<Pair> {
-    // By host: runs of both sides.
+    // Runs of both sides, per host.
     let mut hosts: BTreeMap<usize, [Vec<(usize, f64)>; 2]> = BTreeMap::new();
     for point in &series.points {
         let side = usize::from(point.run >= base);
@@ -235,7 +235,7 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
         row.p_adjusted = Some(p_adjusted);
         row.verdict = limits.verdict(&estimate, p_adjusted);
         if row.verdict == Verdict::Inconclusive {
-            // What the interval must tell apart: the change from nothing, or from the bound.
+            // The interval must separate the change from nothing, or from the bound.
             let room = estimate.value.abs().max((limits.bound.ln_1p() - estimate.value).abs());
             row.why = enough(row, estimate, *own, room);
         }
@@ -246,13 +246,13 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
     found.sort_by(|(a, ..), (b, ..)| a.setting.cmp(&b.setting).then(a.class.cmp(&b.class)));
 }
 
-/// How many more hosts or repetitions would tell `room` apart.
+/// Says how many more hosts or repetitions would resolve `room`.
 fn enough(row: &FleetRow, estimate: Estimate, own: f64, room: f64) -> String {
     let n = row.hosts as f64;
     let variance = estimate.error.powi(2) * n;
     let wanted = (SURE * SURE * variance / room.powi(2)).ceil().max(n + 1.0);
     let hosts = format!("about {wanted:.0} hosts would do");
-    // What hosts differ by beyond their runs stays, however many runs there are.
+    // Differences of hosts beyond their runs stay, however many runs there are.
     let beyond = (variance - own).max(0.0);
     let allowed = n * room.powi(2) / (SURE * SURE);
     if own <= 0.0 || allowed <= beyond {

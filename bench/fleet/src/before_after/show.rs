@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use super::model::{FleetComparison, FleetRow};
-use crate::show::{change, value};
+use crate::show::value;
 use results::junit::{self, Case};
 use results::shown;
 use results::table::fold::{Table, wrapped};
-use results::table::layout::{dash, p, plural};
+use results::table::layout::{change, dash, p, plural};
 
 const HEADER: [&str; 7] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "verdict"];
 /// Most hosts that are named in a line.

@@ -20,7 +20,7 @@ pub struct Element {
     pub after: Vec<String>,
     /// Name of the variant.
     pub variant: String,
-    /// Where it is to run.
+    /// Place at which it is to run.
     pub target: Target,
     /// Which repetition, from 0.
     pub repetition: u32,
@@ -38,7 +38,7 @@ pub struct Element {
 }
 
 impl Element {
-    /// Whether both are the same run, however long this version of the tool expects it to take.
+    /// Returns whether both are the same run, however long this version of the tool expects it to take.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let timeless = |element: &Self| Self { estimate_s: None, limit_s: 0, ..element.clone() };
@@ -48,10 +48,10 @@ impl Element {
 
 /// Time limit of an element of unknown duration.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 60);
-/// What a time limit adds to twice the estimate: starting, and saving on a slow file system.
+/// Addition of a time limit to twice the estimate: starting, and saving on a slow file system.
 const MARGIN: Duration = Duration::from_secs(120);
 
-/// How long a command line takes about; `None`: unknown.
+/// Estimate of the time that a command line takes; `None`: unknown.
 pub type Estimate<'a> = &'a dyn Fn(&[String]) -> Option<Duration>;
 
 /// The elements of a plan: experiment by experiment, repetition by repetition, host by host, with the variants of a host beside

@@ -49,7 +49,7 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// That of these bytes.
+    /// Hashes these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let sha256 = sha256(bytes);
@@ -95,7 +95,7 @@ pub struct Job {
     pub id: String,
     /// Array, as `JOB_TASK`.
     pub task: Option<String>,
-    /// How often Slurm started it anew.
+    /// Times that Slurm started it anew.
     pub restarts: u64,
 }
 
@@ -120,7 +120,7 @@ pub struct Attempt {
     pub findings: Vec<String>,
 }
 
-/// How an element ended.
+/// Outcome of an element.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// The attempt that came to an end.
@@ -147,7 +147,7 @@ impl Done {
         self.exit == Some(0)
     }
 
-    /// How it ended, in words.
+    /// Describes its end.
     #[must_use]
     pub fn how(&self) -> String {
         match (self.exit, self.signal) {
@@ -182,7 +182,7 @@ impl Folder {
         Self::with_trust(path, None)
     }
 
-    /// The same, to act on: to run what is in it, to write to it, to cancel its jobs.
+    /// Opens a campaign to act on it: to run its elements, to write to it, to cancel its jobs.
     ///
     /// # Errors
     /// Exit 2 if there is none, or if others could have changed it.

@@ -16,7 +16,7 @@ impl Options {
     /// Checks names and types; what an option's value may be is the command's business.
     ///
     /// # Errors
-    /// What is wrong, with `whose` options they are.
+    /// A fault, with `whose` options they are.
     pub fn check(&self, whose: &str) -> Result<(), String> {
         for (name, value) in &self.0 {
             let refuse = |why: &str| Err(format!("{whose}: option {name}: {why}"));

@@ -44,7 +44,7 @@ struct Hosts {
     count: Option<u32>,
 }
 
-/// What an element measures.
+/// Measurement of an element.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Experiment {
@@ -68,7 +68,7 @@ struct Variant {
     options: Options,
 }
 
-/// How often, and how far apart.
+/// Number of repetitions, and their distance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Repeat {
@@ -76,7 +76,7 @@ struct Repeat {
     every: Option<String>,
 }
 
-/// What Slurm is asked for beside hosts and time; passed through.
+/// Options for Slurm beside hosts and time; passed through.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SlurmOptions {
@@ -90,16 +90,16 @@ pub struct SlurmOptions {
     pub reservation: Option<String>,
     /// Most elements that run at the same time: `%K` of `--array`.
     pub at_once: Option<u32>,
-    /// Whether an element has its node for itself; absent: it has.
+    /// An element has its node for itself; absent: it has.
     pub exclusive: Option<bool>,
-    /// Whether the binary is copied to a folder of the node before it runs; absent: it is.
+    /// The binary is copied to a folder of the node before it runs; absent: it is.
     pub broadcast: Option<bool>,
     /// Further options of sbatch.
     #[serde(default)]
     pub options: Vec<String>,
 }
 
-/// Where an element is to run.
+/// Host on which an element is to run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -197,7 +197,7 @@ impl Plan {
     /// Checks a plan's text; relative paths start from `folder`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A fault of the plan.
     pub fn parse(text: &str, folder: PathBuf) -> Result<Self, String> {
         let written: Written = toml::from_str(text).map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());

@@ -1,4 +1,4 @@
-//! How far a campaign is: what each element left, and what Slurm says of those that left nothing.
+//! Progress of a campaign: the outcome of each element, and Slurm's answer about those that left none.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::slurm::state::{State as Slurm, Task};
 /// Exit code of an attempt that was stopped.
 const INTERRUPTED: i32 = Exit::Inconclusive.code() as i32;
 
-/// Where an element is.
+/// Progress of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -62,13 +62,13 @@ impl State {
         }
     }
 
-    /// Whether the element has an outcome.
+    /// Returns whether the element has an outcome.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Ok | Self::Inconclusive | Self::Failed)
     }
 
-    /// Whether a submission runs the element: it has no outcome, and no job has it.
+    /// Returns whether a submission runs the element: it has no outcome, and no job has it.
     #[must_use]
     pub const fn is_due(self) -> bool {
         matches!(self, Self::Stopped | Self::Lost | Self::Waiting)
@@ -82,7 +82,7 @@ pub struct Line {
     pub number: u64,
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Progress of the element.
     pub state: State,
     /// Host of the last attempt.
     pub host: Option<String>,
@@ -94,7 +94,7 @@ pub struct Line {
     pub attempts: usize,
     /// Why it is where it is.
     pub reason: Option<String>,
-    /// What `vpmu doctor` found missing on the host of the last attempt.
+    /// Prerequisites that `vpmu doctor` missed on the host of the last attempt.
     pub missing: Vec<String>,
     /// The outcome.
     #[serde(skip)]
@@ -153,7 +153,7 @@ impl Standing {
     }
 }
 
-/// How a finding of `vpmu doctor` begins that keeps something from working.
+/// Prefix of a finding of `vpmu doctor` that keeps something from working.
 const MISSING: &str = "missing: ";
 
 fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line, Error> {

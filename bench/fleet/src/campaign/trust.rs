@@ -98,7 +98,7 @@ pub fn make(path: &Path, trust: Trust) -> io::Result<()> {
     builder(trust).recursive(true).create(path)
 }
 
-/// The same for one that is not there yet, in a folder that is.
+/// Makes a new folder, in a folder that is there.
 ///
 /// # Errors
 /// Those of the file system.
@@ -112,7 +112,7 @@ fn builder(trust: Trust) -> DirBuilder {
     builder
 }
 
-/// Whether this user, or root, owns the folder.
+/// Returns whether this user, or root, owns the folder.
 #[must_use]
 pub fn is_own(dir: &Path) -> bool {
     std::fs::metadata(dir).is_ok_and(|meta| meta.uid() == geteuid().as_raw() || meta.uid() == 0)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::{Labels, Run, shared};
 
-/// What says that a file is still the one that was read.
+/// Identity of a file that was read: it has not changed since if these are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     pub(super) size: u64,
@@ -47,7 +47,7 @@ impl Entry {
         changed
     }
 
-    /// Whether both are the same run: no two runs take the same time to the nanosecond.
+    /// Returns whether both are the same run: no two runs take the same time to the nanosecond.
     ///
     /// Elements of a campaign are runs of their own, however alike: simulations of one seed are.
     pub(super) fn is_copy(&self, other: &Self) -> bool {
@@ -61,7 +61,7 @@ impl Entry {
             && self.run.figures == other.run.figures
     }
 
-    /// Whether nothing in it was measured.
+    /// Returns whether nothing in it was measured.
     pub(super) fn is_simulated(&self) -> bool {
         self.run.class().starts_with("simulated")
     }

@@ -34,14 +34,14 @@ pub struct Index {
     names: Names,
     /// Copies of other documents, as the last refresh found them.
     copies: Vec<String>,
-    /// Whether the file holds the entries.
+    /// The file holds the entries.
     stored: bool,
-    /// Whether it is written to its file: not where another program's file has its place.
+    /// It is written to its file: not where another program's file has its place.
     is_file: bool,
     warning: Option<String>,
 }
 
-/// What a refresh did.
+/// Changes by a refresh.
 #[derive(Debug, Default)]
 pub struct Refreshed {
     /// Documents that were read.
@@ -52,7 +52,7 @@ pub struct Refreshed {
     pub gone: usize,
     /// Documents that cannot be used, in the order of their names. Each error is a line that names the file.
     pub bad: Vec<(String, Error)>,
-    /// What is wrong with the index itself: one line. Runs are complete all the same.
+    /// Fault of the index itself: one line. Runs are complete all the same.
     pub warning: Option<String>,
 }
 

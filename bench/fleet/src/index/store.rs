@@ -12,14 +12,14 @@ use super::names::Names;
 use results::open;
 use results::write::replace;
 
-/// How the first line begins.
+/// Begin of the first line.
 const OURS: &str = r#"{"index":"vpmu fleet","version":"#;
 /// Version of the lines *and* of what a document is reduced to: it grows with either.
 const VERSION: u32 = 2;
 /// Largest index that is loaded: that of some hundred thousand documents.
 const MAX_INDEX: u64 = 1 << 30;
 
-/// What is at the place of the index.
+/// File at the place of the index.
 #[derive(Debug)]
 pub(super) enum Found {
     /// Nothing.

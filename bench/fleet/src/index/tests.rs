@@ -39,7 +39,7 @@ fn counts(dir: &Path) -> (usize, usize, usize, usize) {
     (found.read, found.unchanged, found.gone, found.bad.len())
 }
 
-/// What the documents say without an index.
+/// Reads the runs from the documents, without an index.
 fn directly(dir: &Path) -> Vec<Run> {
     let of = |(path, labels): (PathBuf, Labels)| {
         Run::of(&read::record(&dir.join(&path)).unwrap(), path.to_str().unwrap(), labels)
@@ -67,7 +67,7 @@ fn nothing_is_read_twice_and_what_changed_is_read_again() {
     assert_eq!(counts(dir.path()), (2, 7, 1, 0));
     assert_eq!(counts(dir.path()), (0, 8 + 1, 0, 0));
     assert_eq!(refreshed(dir.path()).0.runs(), directly(dir.path()));
-    // The same size and time in another file.
+    // Another file of equal size and time.
     let (path, other) = (dir.path().join("005.json"), dir.path().join("other"));
     fs::copy(&path, &other).unwrap();
     let time = fs::metadata(&path).unwrap().modified().unwrap();

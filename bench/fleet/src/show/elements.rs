@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use results::table::layout::plural;
 
-/// Whether an element did what it was to do.
+/// End of an element: as it was to be, or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ElementEnd {

@@ -1,11 +1,11 @@
 //! An analysis as JUnit: each odd host and each change is a case, and so is each element.
 
 use results::junit::{self, Case};
+use results::table::layout::change;
 use results::verdict::Verdict;
 
 use super::elements::{ElementEnd, ElementLine};
 use super::tables;
-use super::words::change;
 use crate::statistics::Analysis;
 
 fn case(name: String, class: &str, failure: Option<String>) -> Case {

@@ -14,7 +14,7 @@ pub use junit::junit;
 pub use markdown::markdown;
 pub use page::page;
 pub use text::text;
-pub(super) use words::{change, value};
+pub(super) use words::value;
 
 #[cfg(test)]
 mod tests;

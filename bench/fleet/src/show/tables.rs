@@ -1,9 +1,9 @@
 //! The rows that every format shows.
 
 use crate::statistics::{Analysis, Change, ChangeRow, Components, Kind, LevelRow, OddHost, Spread};
-use results::table::layout::{dash, p, percent, plural};
+use results::table::layout::{change, dash, p, percent, plural};
 
-use super::words::{change, level, over};
+use super::words::{level, over};
 
 /// A table of texts.
 pub(super) struct Cells {
@@ -24,7 +24,7 @@ fn figure(arm: &str, metric: &str) -> String {
     }
 }
 
-/// What, over what, and when.
+/// Describes the data: subject, extent and time.
 pub(super) fn summary(analysis: &Analysis) -> Vec<String> {
     let unit = if analysis.by_repetition { "repetition" } else { "day" };
     let mut lines = vec![format!(
@@ -134,7 +134,7 @@ fn in_order(analysis: &Analysis) -> Vec<&Change> {
     all
 }
 
-/// What each change is, by the number that the table has for it.
+/// Describes each change, by the number that the table has for it.
 pub(super) fn change_lines(analysis: &Analysis) -> Vec<String> {
     let line = |(place, change): (usize, &Change)| {
         let [first, last] = &change.periods;
@@ -156,7 +156,7 @@ pub(super) fn changes(analysis: &Analysis) -> Cells {
     let mut rows = Vec::new();
     for (place, one) in in_order(analysis).into_iter().enumerate() {
         for row in &one.rows {
-            // What all metrics have in common is said once.
+            // A shift that all metrics share is listed once.
             let speed = one.rows.iter().find(|speed| speed.kind == Kind::Speed && speed.class == row.class);
             let like_speed = |speed: &ChangeRow| row.interval.low <= speed.change && speed.change <= row.interval.high;
             if row.kind == Kind::AllArms && speed.is_some_and(like_speed) {
@@ -212,7 +212,7 @@ fn components(found: &Components) -> [String; 4] {
     ]
 }
 
-/// Where variance comes from: the speed of each class, then figures. `all`: times of single arms, too.
+/// Lists the sources of variance: the speed of each class, then figures. `all`: times of single arms, too.
 pub(super) fn variance(analysis: &Analysis, all: bool) -> Cells {
     let mut rows = Vec::new();
     for (class, found) in &analysis.speed {
@@ -274,7 +274,7 @@ pub(super) fn levels(analysis: &Analysis, all: bool) -> Cells {
     }
 }
 
-/// What must be known to read the rest.
+/// Lists the remarks that the other tables need.
 pub(super) fn remarks(analysis: &Analysis) -> Vec<String> {
     let mut lines = Vec::new();
     for clock in &analysis.clocks {

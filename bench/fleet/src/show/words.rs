@@ -1,17 +1,8 @@
 //! Figures as words, the same in every format.
 
 use crate::statistics::Kind;
-use results::compare::percent;
 use results::stats::interval::Interval;
-use results::table::layout::{ratio, signed, time};
-
-/// A relative change with its interval: `+3.1 % [+2.9, +3.3]`.
-pub(crate) fn change(share: f64, interval: Option<Interval>) -> String {
-    let interval = interval.map_or_else(String::new, |Interval { low, high }| {
-        format!(" [{}, {}]", signed(low * 100.0, 1), signed(high * 100.0, 1))
-    });
-    percent(share) + &interval
-}
+use results::table::layout::{ratio, time};
 
 /// A level: a time, or a ratio.
 pub(crate) fn value(kind: Kind, level: f64) -> String {

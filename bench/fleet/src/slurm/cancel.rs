@@ -35,7 +35,7 @@ impl Slurm {
     }
 }
 
-/// Whether `scancel` complains only about jobs that have ended or that it has forgotten.
+/// Returns whether `scancel` complains only about jobs that have ended or that it has forgotten.
 fn only_ended(why: &str) -> bool {
     let over = ["Invalid job id specified", "already completing or completed", "Job/step already"];
     why.split("; ").all(|part| over.iter().any(|text| part.contains(text)))

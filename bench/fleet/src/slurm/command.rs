@@ -28,7 +28,7 @@ impl Default for Slurm {
     }
 }
 
-/// What a command printed, and how it ended.
+/// Output of a command, and its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Exit code; `None` if a signal ended the command.
@@ -37,7 +37,7 @@ pub struct Output {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// Whether it printed more than is kept.
+    /// It printed more than the limit.
     pub cut: bool,
 }
 
@@ -199,7 +199,7 @@ fn refusal(program: &str, output: &Output) -> Failure {
     if NO_ANSWER.iter().any(|part| said.contains(part)) { Failure::Controller(said) } else { Failure::Refused(said) }
 }
 
-/// What a command said on standard error, in one line without its own name.
+/// Returns a command's message on standard error, in one line without its own name.
 #[must_use]
 pub fn complaint(stderr: &str) -> String {
     let lines = stderr.lines().filter(|line| !line.starts_with("Try \"")).map(|line| {

@@ -1,4 +1,4 @@
-//! What the controller says about itself, by `scontrol show config`.
+//! The controller's description of itself, by `scontrol show config`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Config {
     pub version: String,
     /// Tasks that an array may have (MaxArraySize).
     pub max_array_size: u32,
-    /// Whether `sacct` has records.
+    /// `sacct` has records.
     pub accounting: bool,
     /// Seconds until `scontrol` forgets a job that ended (MinJobAge).
     pub min_job_age: u64,

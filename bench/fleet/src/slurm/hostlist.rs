@@ -6,7 +6,7 @@ pub const MOST_HOSTS: usize = 100_000;
 /// The hosts of `list`, in its order.
 ///
 /// # Errors
-/// What is wrong with the list.
+/// A fault of the list.
 pub fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut hosts = Vec::new();
     for item in split(list)? {

@@ -28,7 +28,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether jobs can start here now or when those that run have ended.
+    /// Returns whether jobs can start here now or when those that run have ended.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         // A trailing '*' is a node that does not respond, '$' maintenance, '~' and '#' power saving.

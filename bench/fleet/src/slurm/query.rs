@@ -10,7 +10,7 @@ use crate::slurm::submit::Submitted;
 /// Job ids in one call of `sacct`.
 const AT_ONCE: usize = 200;
 
-/// What Slurm says about the elements of a campaign.
+/// Slurm's answer about the elements of a campaign.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct States {
     /// State of each element's last submission.

@@ -1,4 +1,4 @@
-//! What a caller wants to run under Slurm.
+//! Request of a caller to Slurm.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,9 +32,9 @@ pub struct Request {
     pub node: Option<String>,
     /// Earliest begin, as `--begin` takes it.
     pub begin: Option<String>,
-    /// Whether an element has its node for itself.
+    /// An element has its node for itself.
     pub exclusive: bool,
-    /// Whether Slurm requeues an element after preemption and after a failure of its node.
+    /// Slurm requeues an element after preemption and after a failure of its node.
     pub requeue: bool,
     /// Job ids; the elements begin after these jobs, however they ended.
     pub after: Vec<u64>,
@@ -46,7 +46,7 @@ pub struct Request {
     pub folder: PathBuf,
     /// The vpmu that a task runs.
     pub runner: PathBuf,
-    /// Whether a task copies the runner and `files` to a folder of its node, which the environment variable
+    /// A task copies the runner and `files` to a folder of its node, which the environment variable
     /// [`COPIES`](crate::slurm::script::COPIES) names.
     pub broadcast: bool,
     /// Further files to copy.

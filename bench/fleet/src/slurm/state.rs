@@ -1,4 +1,4 @@
-//! What Slurm says about a job or about one task of an array.
+//! Slurm's state of a job or of one task of an array.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// Whether the task runs or will run.
+    /// Returns whether the task runs or will run.
     #[must_use]
     pub const fn is_active(&self) -> bool {
         matches!(self, Self::Pending(_) | Self::Running)
@@ -103,7 +103,7 @@ pub struct Task {
     pub exit_code: Option<i32>,
     /// Signal that ended the batch script; 0 for none.
     pub signal: i32,
-    /// How often it was requeued.
+    /// Times that it was requeued.
     pub restarts: u32,
     /// When it began, as Slurm prints it.
     pub began: Option<String>,

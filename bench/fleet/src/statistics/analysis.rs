@@ -29,7 +29,7 @@ pub struct Class {
     pub hosts: usize,
     /// Runs.
     pub runs: usize,
-    /// Whether it is simulated.
+    /// It is simulated.
     pub simulated: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct PeriodRow {
 /// Statistics of a fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
-    /// What was asked.
+    /// Request that it answers.
     pub spec: FleetSpec,
     /// The verdict in a sentence.
     pub verdict: String,
@@ -69,7 +69,7 @@ pub struct Analysis {
     pub by_repetition: bool,
     /// Host classes, the largest first.
     pub classes: Vec<Class>,
-    /// What was run.
+    /// Settings that were run.
     pub settings: Vec<Setting>,
     /// Odd hosts.
     pub odd: Vec<OddHost>,
@@ -85,7 +85,7 @@ pub struct Analysis {
     pub clocks: Vec<Clock>,
     /// Figures that are not whole and were left out, by reason.
     pub left_out: BTreeMap<String, usize>,
-    /// What cannot be said, and why.
+    /// Questions without an answer, and why.
     pub notes: Vec<String>,
     /// Hosts by periods.
     #[serde(skip)]

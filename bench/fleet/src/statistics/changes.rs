@@ -20,14 +20,14 @@ const MIN_PERIODS: usize = 5;
 /// Most such steps of a series.
 const MOST: usize = 5;
 
-/// How much one figure changed.
+/// Change of one figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChangeRow {
     /// Host class.
     pub class: String,
     /// Setting; empty of all together.
     pub setting: String,
-    /// What the figure is.
+    /// Kind of the figure.
     pub kind: Kind,
     /// Arm, or "all arms".
     pub arm: String,
@@ -41,7 +41,7 @@ pub struct ChangeRow {
     pub p_adjusted: f64,
     /// Hosts with runs before and after it.
     pub hosts: usize,
-    /// Whether it is significant and at least the least change, and in the figures within a period of the fact.
+    /// It is significant and at least the least change, and in the figures within a period of the fact.
     pub found: bool,
 }
 
@@ -58,25 +58,25 @@ pub struct Change {
     pub of: usize,
     /// The speed of hosts, and other figures that changed. Empty where there are too few hosts.
     pub rows: Vec<ChangeRow>,
-    /// What must be known to read it; empty for most.
+    /// Remark needed to read it; empty for most.
     pub note: String,
 }
 
 impl Change {
-    /// Whether a figure changed.
+    /// Returns whether a figure changed.
     #[must_use]
     pub fn is_found(&self) -> bool {
         self.rows.iter().any(|row| row.found)
     }
 
-    /// Whether a figure got slower by at least this share.
+    /// Returns whether a figure got slower by at least this share.
     #[must_use]
     pub fn is_slower(&self, by: f64) -> bool {
         self.rows.iter().any(|row| row.found && row.change >= by)
     }
 }
 
-/// What changed, and every series without it.
+/// Changes, and every series without them.
 pub(super) struct Changed {
     pub(super) changes: Vec<Change>,
     /// Values of each series with found changes taken out.
@@ -279,7 +279,7 @@ fn of_series(grid: &Grid<'_>, series: &Series, logs: &[f64], spec: &FleetSpec, t
         let all: BTreeMap<usize, usize> = values.keys().map(|host| (*host, period)).collect();
         let change = event::change(&values, &all, spec.window, noise);
         let hosts = change.as_ref().map_or(fitted.hosts.len(), |change| change.hosts);
-        // Of one host, its periods say how sure the step is.
+        // One host's periods give the interval of the step.
         let change = change.filter(|change| change.hosts >= MIN_HOSTS).map_or(step, |change| change.change);
         if change.p() * tests < spec.alpha && change.value.abs() >= spec.least_change {
             found.push((period, Found { change, hosts, offset: 0 }));

@@ -1,4 +1,4 @@
-//! Where the variance of a figure comes from: hosts, boots of a host, runs of a boot, rounds of a run.
+//! Components of a figure's variance: hosts, boots of a host, runs of a boot, rounds of a run.
 
 use serde::Serialize;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
@@ -36,11 +36,11 @@ pub struct Components {
 /// Variances by which a host's level is weighed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Noise {
-    /// Of a run of a boot, its rounds in it.
+    /// Variance of the runs of a boot, their rounds included.
     pub(super) run: f64,
-    /// Of a boot.
+    /// Variance of boots.
     pub(super) boot: f64,
-    /// Of a host, beyond both.
+    /// Variance of hosts, beyond both.
     pub(super) host: f64,
     /// Share of runs that are disturbed: further off than normal ones are.
     pub(super) outliers: f64,
@@ -103,7 +103,7 @@ pub(super) fn components(grid: &Grid<'_>, series: &Series, fit: &Fit) -> (Compon
         let n = boots.len() as f64;
         let mean = boots.iter().map(|boot| boot.centre).sum::<f64>() / n;
         count += boots.len();
-        // What runs leave in the difference from the mean: that of the boot, and that of the mean.
+        // Runs contribute to the difference from the mean twice: by the boot, and by the mean.
         let of_mean = boots.iter().map(|boot| total / boot.runs as f64).sum::<f64>() / (n * n);
         for boot in *boots {
             off.push((boot.centre - mean) * (shared * n / (n - 1.0)).sqrt());

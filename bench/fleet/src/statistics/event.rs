@@ -1,4 +1,4 @@
-//! How much a figure changes where something else does: each host before and after, as its own control.
+//! Change of a figure at a fact's change: each host before and after, as its own control.
 
 use std::collections::BTreeMap;
 
@@ -53,11 +53,11 @@ pub(super) fn over_hosts(differences: &[f64]) -> Option<Estimate> {
 
 /// A change around a period of each host.
 pub(super) struct Found {
-    /// Of the logarithm, with what all hosts share in a period allowed for.
+    /// Change of the logarithm, less the part that all hosts share in a period.
     pub(super) change: Estimate,
     /// Hosts that have values on both sides.
     pub(super) hosts: usize,
-    /// Where the largest step is, in periods after the given ones.
+    /// Place of the largest step, in periods after the given ones.
     pub(super) offset: isize,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn change(
     };
     let own = differences(0, window);
     let found = over_hosts(&own)?;
-    // What is shared does not average out over hosts: periods do that, and there are so many on each side.
+    // The shared part does not average out over hosts: periods do that, and there are so many on each side.
     let sides = |inside: &dyn Fn(usize, usize) -> bool| -> f64 {
         let count = |(host, at): (&usize, &usize)| {
             let periods = values.get(host)?.iter().filter(|(period, _)| inside(*period, *at));

@@ -39,9 +39,9 @@ pub(super) struct Fit {
     pub(super) grand: f64,
     /// Hosts in order.
     pub(super) hosts: Vec<HostPart>,
-    /// What all hosts share in a period; `None` of one without runs.
+    /// Part that all hosts share in a period; `None` without runs.
     pub(super) periods: Vec<Option<f64>>,
-    /// Whether that was taken out of hosts and rest.
+    /// The shared part was taken out of hosts and rest.
     pub(super) shared: bool,
     /// Values without level and period; those of hosts are still in them.
     pub(super) rest: Vec<f64>,

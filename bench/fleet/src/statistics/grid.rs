@@ -10,7 +10,7 @@ use crate::run::Run;
 use results::metric;
 use results::stats::median;
 
-/// What a series is of.
+/// Kind of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -38,11 +38,11 @@ pub struct Setting {
     pub label: String,
     /// Runs.
     pub runs: usize,
-    /// Whether the backend only stands in for hardware events.
+    /// The backend only stands in for hardware events.
     pub stand_in: bool,
 }
 
-/// Where a run belongs.
+/// Host, boot and period of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta {
     pub(crate) host: usize,
@@ -71,7 +71,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Whether a host or a change is judged by it.
+    /// Returns whether a host or a change is judged by it.
     pub(crate) fn is_judged(&self) -> bool {
         self.kind != Kind::Time && metric::find(&self.metric).is_none_or(|metric| metric.judged)
     }
@@ -86,7 +86,7 @@ pub(crate) struct Grid<'a> {
     pub(crate) settings: Vec<Setting>,
     /// Names of periods: repetitions or days.
     pub(crate) periods: Vec<String>,
-    /// Whether periods are repetitions.
+    /// Periods are repetitions.
     pub(crate) by_repetition: bool,
     pub(crate) series: Vec<Series>,
 }
@@ -241,7 +241,7 @@ impl<'a> Grid<'a> {
             if parts.len() < 2 {
                 continue;
             }
-            // By host and period: a run, values, sum of squared errors.
+            // Each host and period has runs, values and a sum of squared errors.
             let mut cells: BTreeMap<(usize, usize), Cell> = BTreeMap::new();
             for part in parts {
                 let logs: Vec<f64> = part.points.iter().map(|point| point.log).collect();

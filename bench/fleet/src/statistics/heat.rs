@@ -12,7 +12,7 @@ pub(crate) struct HeatRow {
     /// Host, or class.
     pub(crate) name: String,
     pub(crate) class: String,
-    /// By period: difference from the class's middle over all periods, as a logarithm.
+    /// Difference from the class's middle over all periods, per period, as a logarithm.
     pub(crate) cells: Vec<Option<f64>>,
 }
 

@@ -15,7 +15,7 @@ pub struct LevelRow {
     pub setting: String,
     /// Host class.
     pub class: String,
-    /// What the figure is.
+    /// Kind of the figure.
     pub kind: Kind,
     /// Arm, or "all arms".
     pub arm: String,
@@ -35,7 +35,7 @@ pub struct LevelRow {
     pub over_first: Option<f64>,
     /// Its 95 % interval, by Welch's t over hosts; `None` with one host in a class.
     pub over_first_interval: Option<Interval>,
-    /// Where its variance comes from.
+    /// Components of its variance.
     pub spread: Components,
 }
 

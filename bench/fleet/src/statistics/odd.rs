@@ -24,13 +24,13 @@ const ROBUST: usize = 10;
 pub struct OddFigure {
     /// Setting; empty of all together.
     pub setting: String,
-    /// What the figure is.
+    /// Kind of the figure.
     pub kind: Kind,
     /// Arm, or "all arms".
     pub arm: String,
     /// Metric, or "all metrics".
     pub metric: String,
-    /// Whether only the newest periods show it.
+    /// Only the newest periods show it.
     pub lately: bool,
     /// Relative difference from the class, 0.05 for 5 % slower.
     pub change: f64,
@@ -55,7 +55,7 @@ pub struct OddHost {
     pub whole: bool,
     /// The verdict in words.
     pub verdict: String,
-    /// Whether something is slower.
+    /// Something is slower.
     pub slower: bool,
     /// First period of a step of this host alone, with the facts that changed on it then; empty if it was odd all the time.
     pub since: String,
@@ -75,7 +75,7 @@ pub(super) struct Judged {
 /// One test of one host.
 struct Test {
     judged: usize,
-    /// Whether it asks for the host's speed.
+    /// It is about the host's speed.
     speed: bool,
     lately: bool,
     value: f64,
@@ -100,7 +100,7 @@ fn by_outliers(runs: usize, share: f64) -> f64 {
     law.map_or(0.0, |law| law.sf(runs.div_ceil(2).saturating_sub(1) as u64))
 }
 
-/// How far levels of hosts are from their class, with the p value of each: (difference, p).
+/// Computes the distance of the hosts' levels from their class, with the p value of each: (difference, p).
 fn against_class(levels: &[f64], own: &[f64], host: f64) -> Vec<(f64, f64)> {
     let n = levels.len() as f64;
     if levels.len() >= ROBUST {
@@ -290,7 +290,7 @@ fn verdict(
     })
 }
 
-/// Where one host's own values step, if they do by the least difference.
+/// Finds the step in one host's own values, if it is at least the least difference.
 fn since(grid: &Grid<'_>, judged: &Judged, part: &HostPart, turns: &[Turn], spec: &FleetSpec) -> String {
     let series = &grid.series[judged.series];
     let own: Vec<f64> = part.points.clone().map(|index| judged.fit.rest[index]).collect();

@@ -70,7 +70,7 @@ pub(super) fn clocks(runs: &[Run], by_repetition: bool) -> Vec<Clock> {
         repetition.entry(&run.host).or_insert(run.started_unix as f64);
     }
     let mut off: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    // Of two hosts nobody knows which is off.
+    // Two hosts do not show which of them is off.
     for hosts in starts.values().filter(|hosts| hosts.len() > 2) {
         let middle = median(&hosts.values().copied().collect::<Vec<_>>()).unwrap_or(0.0);
         for (host, start) in hosts {

@@ -1,4 +1,4 @@
-//! What is asked of the statistics of a fleet.
+//! Request to the statistics of a fleet.
 
 use serde::Serialize;
 

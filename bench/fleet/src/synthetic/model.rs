@@ -24,11 +24,11 @@ const DAY: u64 = 86_400;
 pub struct Change {
     /// Its first day, from 1.
     pub day: u64,
-    /// By how much it makes everything slower, such as 0.03.
+    /// Share by which everything gets slower, such as 0.03.
     pub by: f64,
     /// Days that its roll-out takes; a host's own day is one of them at random.
     pub roll_out: u64,
-    /// Whether a new kernel comes with it; without one no fact changes.
+    /// A new kernel comes with it; without one no fact changes.
     pub kernel: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Fleet {
     pub classes: usize,
     /// Share of slow hosts.
     pub slow_share: f64,
-    /// By how much they are slow.
+    /// Share by which they are slow.
     pub slow_by: f64,
     /// The arm that is slow on them; `None`: all.
     pub slow_arm: Option<usize>,
@@ -55,7 +55,7 @@ pub struct Fleet {
     pub between_boots: f64,
     /// Spread of a boot's runs.
     pub between_runs: f64,
-    /// The same three for one arm alone, as a share of the above.
+    /// Spread of one arm alone for all three, as a share of the above.
     pub own: f64,
     /// Spread of days, shared by all hosts.
     pub between_days: f64,
@@ -63,7 +63,7 @@ pub struct Fleet {
     pub within_run: f64,
     /// Share of runs that something disturbs.
     pub outliers: f64,
-    /// By how much at most.
+    /// Largest share of an outlier.
     pub outlier_by: f64,
     /// Share of runs that are missing.
     pub missing: f64,
@@ -114,7 +114,7 @@ pub struct Cell {
     pub day: u64,
     /// Number of the boot.
     pub boot: u64,
-    /// Whether the new kernel runs.
+    /// The new kernel runs.
     pub new_kernel: bool,
     /// Start by the host's clock.
     pub started_unix: u64,
@@ -184,7 +184,7 @@ impl Fleet {
         cells
     }
 
-    /// What the arms share, and what each has for itself.
+    /// Draws the part that the arms share, and each arm's own.
     fn effect(&self, spread: f64, random: &mut Random) -> [f64; ARMS] {
         let shared = spread * random.normal();
         std::array::from_fn(|_| shared + self.own * spread * random.normal())

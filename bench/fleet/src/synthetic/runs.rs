@@ -24,10 +24,10 @@ pub fn runs(fleet: &Fleet) -> Vec<Run> {
         .collect()
 }
 
-/// What runs of a fleet share.
+/// Parts that runs of a fleet share.
 struct Template {
     run: Run,
-    /// By class and kernel.
+    /// Facts by class and kernel.
     facts: Vec<[Arc<BTreeMap<String, String>>; 2]>,
     arms: [Arc<str>; ARMS],
     metrics: [Arc<str>; METRICS.len()],

@@ -1,4 +1,4 @@
-//! What is wrong with a recording.
+//! Damage of a recording.
 
 use thiserror::Error;
 
@@ -9,7 +9,7 @@ pub const MOST_INFLATED: u64 = 4 << 30;
 const FREE: u64 = 64 << 20;
 const RATIO: u64 = 2048;
 
-/// Most bytes that so many compressed ones are decompressed to.
+/// Returns the most bytes that so many compressed ones are decompressed to.
 #[must_use]
 pub fn allowed(compressed: u64) -> u64 {
     FREE.saturating_add(compressed.saturating_mul(RATIO)).min(MOST_INFLATED)
@@ -26,7 +26,7 @@ pub enum ReadError {
     Header(&'static str),
 }
 
-/// What reading met that it could not use.
+/// Parts of a recording that the reader could not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Records that were cut short or made no sense.
@@ -44,7 +44,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether there was any.
+    /// Returns whether there was any.
     #[must_use]
     pub fn any(&self) -> bool {
         *self != Self::default()

@@ -13,9 +13,9 @@ pub const MOST_EVENTS: usize = 4096;
 /// Bytes of an entry of a section table.
 const ENTRY: usize = 16;
 
-/// What a header says.
+/// Contents of a header.
 pub(super) struct Head<'a> {
-    /// Where the records are.
+    /// Place of the records.
     pub(super) data: Range<usize>,
     /// Bytes of records that the file lacks.
     pub(super) missing: u64,
@@ -100,7 +100,7 @@ fn section(bytes: &[u8], at: usize, size: usize) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(size)?)
 }
 
-/// The event of a PERF_RECORD_HEADER_ATTR.
+/// Reads the event of a PERF_RECORD_HEADER_ATTR.
 pub(super) fn take_attr(body: &[u8]) -> Option<Event> {
     let (attr, size) = Attr::take(body)?;
     let ids = body.get(size..)?.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();

@@ -39,7 +39,7 @@ impl Inflate {
         }
         let mut input = InBuffer::around(frame);
         let before = self.total;
-        // Whether the frame has records so far.
+        // The frame has records so far.
         let mut sound = true;
         loop {
             if self.decoder.is_none() {
@@ -94,12 +94,12 @@ impl Inflate {
         self.total
     }
 
-    /// How many bytes are decompressed and not used.
+    /// Returns the number of bytes that are decompressed and not used.
     pub(super) fn unused(&self) -> usize {
         self.out.len()
     }
 
-    /// The first `length` bytes were used. `false`: what is behind them cannot be the begin of a record, and is dropped.
+    /// Drops the first `length` bytes, which were used. `false`: what is behind them cannot be the begin of a record, and is dropped.
     fn used(&mut self, length: usize) -> bool {
         self.out.drain(..length);
         let size = self.out.get(6..).and_then(|size| Take(size).u16());

@@ -19,7 +19,7 @@ pub use header::MOST_EVENTS;
 use inflate::Inflate;
 pub use inflate::MOST_UNUSED;
 
-/// How the version of a recording begins that this tool wrote.
+/// Prefix of the version in recordings that this tool wrote.
 const OURS: &str = "vpmu ";
 /// Most build-ids that are kept.
 pub const MOST_BUILD_IDS: usize = 1 << 16;
@@ -29,13 +29,13 @@ pub const MOST_BUILD_IDS: usize = 1 << 16;
 pub struct Recording<'a> {
     bytes: &'a [u8],
     data: std::ops::Range<usize>,
-    /// What the header says is missing.
+    /// Parts that the header lists and the file lacks.
     damage: Damage,
     pipe: bool,
-    /// Whether it has the times of its first and last sample, which this tool's writer puts at the end.
+    /// It has the times of its first and last sample, which this tool's writer puts at the end.
     ended: bool,
     index: Index,
-    /// Whether the names of events were read.
+    /// The names of events were read.
     described: bool,
     /// Its events.
     pub events: Vec<Event>,
@@ -53,16 +53,16 @@ pub struct Recording<'a> {
     pub volume: (u64, u64),
 }
 
-/// What of all events is needed for each record.
+/// Fields of all events that each record needs.
 #[derive(Clone, Debug)]
 struct Index {
     /// Events by the ids of their records.
     ids: BTreeMap<u64, usize>,
     /// Ids of all events; an id of two events counts twice.
     count: usize,
-    /// Whether all events have [`attr::IDENTIFIER`].
+    /// All events have [`attr::IDENTIFIER`].
     identified: bool,
-    /// Whether all events have the same fields.
+    /// All events have the same fields.
     alike: bool,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Whether this tool wrote it. That of a pipe is known once its records are read.
+    /// Returns whether this tool wrote it. For a pipe the answer is known once its records are read.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.version.as_ref().is_some_and(|version| version.starts_with(OURS))
@@ -153,7 +153,7 @@ impl<'a> Recording<'a> {
         })
     }
 
-    /// The same with the time of each record, if it has one, until `visit` breaks off. perf writes records by CPU, so that they are in their
+    /// Visits each record with its time, if it has one, until `visit` breaks off. perf writes records by CPU, so that they are in their
     /// order only for each of them.
     pub fn timed_records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record) -> ControlFlow<()>) -> Damage {
         let mut damage = self.damage;
@@ -199,7 +199,7 @@ impl<'a> Recording<'a> {
         damage
     }
 
-    /// How many bytes that are no records follow one of this type: descriptions of tracepoints in a pipe, what a processor traced.
+    /// Returns the number of bytes that follow a record of this type and are no records: descriptions of tracepoints in a pipe, a processor's trace.
     fn behind(&self, type_: u32, body: &[u8]) -> usize {
         let said = match type_ {
             kind::TRACING_DATA if self.pipe => Take(body).u32().map(|size| u64::from(size).next_multiple_of(8)),
@@ -209,7 +209,7 @@ impl<'a> Recording<'a> {
         said.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX))
     }
 
-    /// The whole records of `bytes`; returns how long they are.
+    /// Visits the whole records of `bytes`; returns how long they are.
     fn plain(
         &mut self,
         bytes: &[u8],
@@ -224,7 +224,7 @@ impl<'a> Recording<'a> {
         at
     }
 
-    /// A record that is not compressed: among them are those that take the place of a header.
+    /// Handles a record that is not compressed: among them are those that take the place of a header.
     fn outer(
         &mut self,
         type_: u32,
@@ -302,7 +302,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// The event of a record. With several events of different fields the id says it.
+    /// Returns the event of a record. With several events of different fields the id says it.
     fn event_of(&self, type_: u32, body: &[u8]) -> Option<usize> {
         if self.events.len() <= 1 {
             return Some(0).filter(|_| type_ != kind::SAMPLE || !self.events.is_empty());
@@ -326,7 +326,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// The first record of `bytes`: type, misc, body, size.
+/// Splits off the first record of `bytes`: type, misc, body, size.
 fn split(bytes: &[u8]) -> Option<(u32, u16, &[u8], usize)> {
     let mut from = Take(bytes);
     let (type_, misc, size) = (from.u32()?, from.u16()?, usize::from(from.u16()?));
@@ -334,7 +334,7 @@ fn split(bytes: &[u8]) -> Option<(u32, u16, &[u8], usize)> {
     Some((type_, misc, body, size))
 }
 
-/// The frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for the longest records,
+/// Returns the frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for the longest records,
 /// and counted in `data_size` all records of a write in the first of them.
 fn compressed2(record: &[u8], size: usize) -> (Option<&[u8]>, usize) {
     let Some(length) = Take(record.get(HEADER..).unwrap_or_default()).u64().and_then(|n| usize::try_from(n).ok())

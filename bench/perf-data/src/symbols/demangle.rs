@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 /// Longest name that is shown demangled: a short symbol may stand for a name without end.
 const LONGEST: usize = 4096;
 
-/// A symbol as a reader knows it: Rust's without hash, C++'s without parameters and result as perf shows them, others as they are.
+/// Returns a symbol as a reader knows it: Rust's without hash, C++'s without parameters and result as perf shows them, others as they are.
 /// A module of the kernel's, which follows the symbol in brackets, stays.
 #[must_use]
 pub fn demangled(symbol: &str) -> String {

@@ -11,7 +11,7 @@ use super::limit::{MOST, NAME};
 /// Most segments that are looked at: a file of code has about ten.
 const SEGMENTS: usize = 256;
 
-/// (start, size, name) of each function, and of each label in code.
+/// Returns (start, size, name) of each function, and of each label in code.
 pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, Cow<'_, str>)>> {
     let file = File::parse(bytes).ok()?;
     // A stripped library has its exported functions in the dynamic table only.
@@ -32,21 +32,21 @@ pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, Cow<'_, str>)>> {
     Some(found.take(MOST).collect())
 }
 
-/// (place in the file, bytes, address) of each segment.
+/// Returns (place in the file, bytes, address) of each segment.
 pub(super) fn loads(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
     let Ok(file) = File::parse(bytes) else { return Vec::new() };
     let load = |(at, size): (u64, u64), address| (at, size, address);
     file.segments().take(SEGMENTS).map(|segment| load(segment.file_range(), segment.address())).collect()
 }
 
-/// The lowest address of executable code.
+/// Returns the lowest address of executable code.
 pub(super) fn lowest_code(bytes: &[u8]) -> Option<u64> {
     let file = File::parse(bytes).ok()?;
     let executable = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.0 & elf::PF_X.0 != 0);
     file.segments().filter(|segment| executable(segment.flags())).map(|segment| segment.address()).min()
 }
 
-/// The id in the notes.
+/// Returns the id in the notes.
 pub(super) fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
     File::parse(bytes).ok()?.build_id().ok()?.map(<[u8]>::to_vec)
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::limit::{MOST, NAME};
 
-/// (start, 0, name) of each function; those of a module with its name.
+/// Returns (start, 0, name) of each function; those of a module with its name.
 pub(super) fn read(text: &str) -> Vec<(u64, u64, Cow<'_, str>)> {
     text.lines().take(MOST).filter_map(line).collect()
 }

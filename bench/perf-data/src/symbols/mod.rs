@@ -25,7 +25,7 @@ pub struct Symbols {
 struct Entry {
     start: u64,
     end: u64,
-    /// Where its name is.
+    /// Place of its name.
     name: Range<u32>,
 }
 
@@ -38,13 +38,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// `None`: it is no ELF file.
+    /// Reads an ELF file; `None` if it is none.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         Some(Self { symbols: Symbols::of_elf(bytes)?, loads: elf::loads(bytes) })
     }
 
-    /// The function at a place in the file.
+    /// Returns the function at a place in the file.
     #[must_use]
     pub fn find(&self, place: u64) -> Option<&str> {
         let (at, _, address) = self.loads.iter().find(|(at, size, _)| place.wrapping_sub(*at) < *size)?;
@@ -52,35 +52,35 @@ impl Image {
     }
 }
 
-/// The address of `_text` of a kernel's ELF image, if its segments say it: the lowest one of code in the kernel's half.
+/// Returns the address of `_text` of a kernel's ELF image, if its segments say it: the lowest one of code in the kernel's half.
 #[must_use]
 pub fn text_of_kernel(image: &[u8]) -> Option<u64> {
     elf::lowest_code(image).filter(|&address| address >> 63 != 0)
 }
 
-/// The build-id of an ELF file, of a length that recordings have; `None` if it has none.
+/// Returns the build-id of an ELF file, of a length that recordings have; `None` if it has none.
 #[must_use]
 pub fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
     elf::build_id(bytes).filter(|id| !id.is_empty() && id.len() <= MOST_OF_BUILD_ID)
 }
 
 impl Symbols {
-    /// The functions of an ELF file at its own addresses. `None`: it is no ELF file.
+    /// Reads the functions of an ELF file at its own addresses. `None`: it is no ELF file.
     #[must_use]
     pub fn of_elf(bytes: &[u8]) -> Option<Self> {
         // Any number of symbols may have one name of a file. Those of a sound file are no longer than the file.
         elf::read(bytes).map(|found| Self::new(found, bytes.len()))
     }
 
-    /// The functions of a kernel, as `/proc/kallsyms` lists them. A kernel that hides addresses lists zeros: none are known then.
+    /// Reads the functions of a kernel, as `/proc/kallsyms` lists them. A kernel that hides addresses lists zeros: none are known then.
     #[must_use]
     pub fn of_kallsyms(text: &str) -> Self {
         Self::new(kallsyms::read(text), text.len())
     }
 
-    /// From (start, size, name); a size of 0 reaches to the next symbol. Names have `room` bytes: those beyond are left out.
+    /// Builds the list from (start, size, name); a size of 0 reaches to the next symbol. Names have `room` bytes: those beyond are left out.
     fn new(mut found: Vec<(u64, u64, Cow<'_, str>)>, room: usize) -> Self {
-        // Of several names of one address the first is kept, and one with a size.
+        // Several names of one address leave the first that has a size.
         found.sort_by(|a, b| (a.0, a.1 == 0, &a.2).cmp(&(b.0, b.1 == 0, &b.2)));
         found.dedup_by_key(|entry| entry.0);
         let mut symbols = Self { entries: Vec::with_capacity(found.len()), names: String::new() };
@@ -105,7 +105,7 @@ impl Symbols {
         &self.names[entry.name.start as usize..entry.name.end as usize]
     }
 
-    /// The symbol at an address.
+    /// Returns the symbol at an address.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<&str> {
         let at = self.entries.partition_point(|entry| entry.start <= address).checked_sub(1)?;
@@ -113,19 +113,19 @@ impl Symbols {
         (address < entry.end).then(|| self.name(entry))
     }
 
-    /// The address of a symbol.
+    /// Returns the address of a symbol.
     #[must_use]
     pub fn address(&self, name: &str) -> Option<u64> {
         self.entries.iter().find(|entry| self.name(entry) == name).map(|entry| entry.start)
     }
 
-    /// How many there are.
+    /// Returns the number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -112,7 +112,7 @@ impl Press {
     }
 }
 
-/// How many of these whole records are samples.
+/// Counts the samples among these whole records.
 fn samples(records: &[u8]) -> u64 {
     let (mut at, mut samples) = (0, 0);
     while let Some(&[a, b, c, d, _, _, low, high]) = records[at..].first_chunk::<HEADER>() {
@@ -122,7 +122,7 @@ fn samples(records: &[u8]) -> u64 {
     samples
 }
 
-/// The end of the first record behind half of them. One record is shorter than [`MOST`], also where zstd cannot compress it.
+/// Returns the end of the first record behind half of them. One record is shorter than [`MOST`], also where zstd cannot compress it.
 fn middle(records: &[u8]) -> usize {
     let mut at = 0;
     while at < records.len() / 2 {

@@ -31,7 +31,7 @@ pub const CHUNK: usize = 128 << 10;
 /// Largest [`Options::least`].
 pub const MOST_OF_CHUNK: usize = 1 << 20;
 
-/// Where a recording goes.
+/// Destination of a recording.
 #[derive(Debug)]
 pub enum Output<W> {
     /// A file: its header is completed at the end.
@@ -40,7 +40,7 @@ pub enum Output<W> {
     Pipe(W),
 }
 
-/// What a recording has in the end.
+/// Figures of a recording at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Bytes of the output.
@@ -57,7 +57,7 @@ pub struct Summary {
     pub streaming: Streaming,
 }
 
-/// Where records go.
+/// Destination of the records.
 #[derive(Debug)]
 enum Sink<W> {
     File(Box<Store>),
@@ -65,7 +65,7 @@ enum Sink<W> {
     Pipe(W, Piped),
 }
 
-/// What a pipe has taken.
+/// Bytes and samples that a pipe has taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Piped {
     /// Bytes of all.
@@ -97,7 +97,7 @@ pub struct Writer<W: Write> {
     sink: Sink<W>,
     packer: Packer,
     events: Vec<Event>,
-    /// Whether samples have call chains.
+    /// Samples have call chains.
     chains: bool,
     options: Options,
     /// Records that are not taken yet.
@@ -283,7 +283,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Most bytes of records that are taken together.
+/// Returns most bytes of records that are taken together.
 fn chunk(options: &Options) -> usize {
     options.least.map_or(CHUNK, |least| least.clamp(CHUNK, MOST_OF_CHUNK))
 }
@@ -295,7 +295,7 @@ fn compression(options: &Options, ratio: f64) -> Option<Compression> {
     (level > 0).then(|| Compression { level, ratio: rounded(ratio), most })
 }
 
-/// Everything ahead of the data of a file.
+/// Returns everything ahead of the data of a file.
 fn file_start(events: &[Event]) -> Vec<u8> {
     let mut bytes = vec![0; FILE_HEADER as usize];
     let ids_at = FILE_HEADER;
@@ -310,7 +310,7 @@ fn file_start(events: &[Event]) -> Vec<u8> {
     bytes
 }
 
-/// Everything ahead of the records of a pipe: attributes and features are records there.
+/// Returns everything ahead of the records of a pipe: attributes and features are records there.
 fn pipe_start(events: &[Event], early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.u64(PIPE_HEADER);
@@ -329,12 +329,12 @@ fn pipe_start(events: &[Event], early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u
     bytes
 }
 
-/// A feature as a record.
+/// Appends a feature as a record.
 fn put_feature(to: &mut Vec<u8>, (number, body): &(u8, Vec<u8>)) {
     put(to, kind::FEATURE, &[&u64::from(*number).to_le_bytes(), body.as_slice()].concat());
 }
 
-/// A record of a pipe's header, unless it is longer than a record can be.
+/// Appends a record of a pipe's header, unless it is longer than a record can be.
 fn put(to: &mut Vec<u8>, type_: u32, body: &[u8]) {
     let size = (HEADER + body.len()).next_multiple_of(8);
     let Ok(size) = u16::try_from(size) else { return };
@@ -346,7 +346,7 @@ fn put(to: &mut Vec<u8>, type_: u32, body: &[u8]) {
     to.resize(end, 0);
 }
 
-/// The nearest whole number of a ratio.
+/// Rounds a ratio to the nearest whole number.
 #[expect(clippy::cast_sign_loss, reason = "a ratio of sizes is not negative, and the cast saturates")]
 fn rounded(ratio: f64) -> u32 {
     ratio.round() as u32

@@ -23,7 +23,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// One thread, serial writes.
+    /// Sets one thread and serial writes.
     #[must_use]
     pub const fn level(level: u32) -> Self {
         Self { level, threads: 1, least: None, aio: None }

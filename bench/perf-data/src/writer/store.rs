@@ -30,9 +30,9 @@ pub(super) struct Store {
     engine: Engine,
     /// Ids and events, for the header.
     counts: (u64, u64),
-    /// Where the data begins, and ends so far.
+    /// Begin of the data, and its end so far.
     data: (u64, u64),
-    /// Where the data ends that the header knows, and the bytes of the features behind it.
+    /// End of the data that the header knows, and the bytes of the features behind it.
     known: u64,
     tail: u64,
     /// The first bytes behind `known`, as many as the features have.
@@ -55,7 +55,7 @@ struct End {
 }
 
 impl Store {
-    /// A file with everything ahead of its data in `start`.
+    /// Begins a file with everything ahead of its data in `start`.
     pub(super) fn begin(
         file: File,
         start: &[u8],
@@ -85,7 +85,7 @@ impl Store {
         self.engine.streaming()
     }
 
-    /// The bytes of the file, as the header knows it.
+    /// Returns the bytes of the file, as the header knows it.
     pub(super) const fn bytes(&self) -> u64 {
         self.known + self.tail
     }
@@ -134,7 +134,7 @@ impl Store {
         }
     }
 
-    /// After a failure the data ends with what is whole.
+    /// Ends the data with what is whole, after a failure.
     fn roll_back(&mut self, failure: Failure) -> io::Error {
         let Failure { at, error } = match self.engine.settle() {
             Ok(()) => failure,

@@ -4,7 +4,7 @@ use perf_event_open_sys::bindings as perf;
 use perf_event_open_sys::bindings::perf_event_attr;
 use serde::Serialize;
 
-/// What an event says about a workload.
+/// Class of an event's evidence about a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -18,7 +18,7 @@ pub enum Class {
     Hardware,
 }
 
-/// How perf calls it.
+/// Source of an event, as perf opens it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Type and configuration.
@@ -32,11 +32,11 @@ pub enum Source {
 pub struct Event {
     /// perf's name for it.
     pub name: &'static str,
-    /// What it says.
+    /// Class of its evidence.
     pub class: Class,
-    /// How it is opened.
+    /// Source that opens it.
     pub source: Source,
-    /// Whether a user without rights over the kernel counts it, too; other events count nothing for him although they open.
+    /// A user without rights over the kernel counts it, too; other events count nothing for him although they open.
     pub in_user_mode: bool,
 }
 
@@ -86,7 +86,7 @@ impl Event {
         ALL.iter().find(|event| event.name == name)
     }
 
-    /// Whether its counts are nanoseconds.
+    /// Returns whether its counts are nanoseconds.
     #[must_use]
     pub fn is_time(&self) -> bool {
         self.class == Class::Clock

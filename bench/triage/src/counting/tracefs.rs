@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Where tracefs is.
+/// Mount points of tracefs.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// The number of a tracepoint.
@@ -26,7 +26,7 @@ fn id_in(places: &[&Path], group: &str, name: &str) -> Result<u64, String> {
                 "this kernel has no such tracepoint".clone_into(&mut why);
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // The same for all, so that they are named together.
+            // The reason is the same for all, so that they are named together.
             Err(error) => why = format!("{}: {error}", events.display()),
         }
     }

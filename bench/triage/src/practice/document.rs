@@ -49,7 +49,7 @@ impl Figure {
 /// A number that was published, and what it is here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// What it is.
+    /// Description of the figure.
     pub what: String,
     /// Its unit.
     pub unit: &'static str,
@@ -59,7 +59,7 @@ pub struct Line {
     pub measured: Option<f64>,
     /// Its 95 % interval; none of too few rounds.
     pub interval: Option<[f64; 2]>,
-    /// How it comes from what was measured.
+    /// Derivation from the measurement.
     pub by: String,
 }
 
@@ -68,7 +68,7 @@ pub struct Line {
 pub struct Practice {
     /// The published figure.
     pub figure: &'static str,
-    /// What it is, as published.
+    /// Description of the figure, as published.
     pub what: String,
     /// The seed or source that it is from.
     pub source: String,
@@ -76,7 +76,7 @@ pub struct Practice {
     pub lines: Vec<Line>,
     /// Why they differ.
     pub reasons: Vec<String>,
-    /// What triage found.
+    /// Accounts of the triages.
     pub accounts: Vec<Account>,
 }
 
@@ -97,7 +97,7 @@ impl Practice {
         Some(Self { figure: figure.id(), what, source, lines, reasons, accounts })
     }
 
-    /// Whether every published number has one of this host beside it.
+    /// Returns whether every published number has one of this host beside it.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.accounts.iter().all(|account| account.status == Status::Complete)

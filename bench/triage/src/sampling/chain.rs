@@ -10,10 +10,10 @@ use crate::unwind::{End, PLACE, STACK_POINTER};
 /// Most frames of user code; a longer chain is one that runs in a circle.
 const DEEPEST: usize = 128;
 
-/// How a chain ends.
+/// End of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Where its thread began.
+    /// Begin of its thread.
     Bottom,
     /// The copy of the stack ends before it does.
     Beyond,

@@ -4,9 +4,9 @@ use perf_event_open_sys::bindings as perf;
 
 /// User registers in a sample, by perf's numbers (arch/x86/include/uapi/asm/perf_regs.h): AX BX CX DX SI DI BP SP IP, R8 to R15.
 pub(super) const REGISTER_MASK: u64 = 0x1ff | 0xff << 16;
-/// Where each of these is in DWARF's order.
+/// Place of each of these in DWARF's order.
 const DWARF: [usize; 17] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15];
-/// What a sample consists of, in the kernel's order: see [`sample`].
+/// Parts of a sample, in the kernel's order: see [`sample`].
 pub(super) const SAMPLE_TYPE: u64 =
     (perf::PERF_SAMPLE_TID | perf::PERF_SAMPLE_CALLCHAIN | perf::PERF_SAMPLE_REGS_USER | perf::PERF_SAMPLE_STACK_USER)
         as u64;
@@ -26,16 +26,16 @@ pub struct Sample {
     pub stack: Vec<u8>,
 }
 
-/// What the records say.
+/// Contents of the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
     /// The samples.
     pub samples: Vec<Sample>,
-    /// What is missing.
+    /// Missing records.
     pub losses: Losses,
 }
 
-/// What is missing among samples.
+/// Samples that are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Samples that found no room.

@@ -25,7 +25,7 @@ pub struct Sampler {
     maps: HashMap<i32, Maps>,
 }
 
-/// What was sampled.
+/// Result of sampling.
 #[derive(Debug, Default)]
 pub struct Sampled {
     /// The records.

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub use maps::Maps;
 pub use module::Module;
 
-/// What a frame belongs to where it belongs to no file.
+/// Owner of a frame that belongs to no file.
 pub const KERNEL: &str = "[kernel]";
 
 /// A function, as a reader sees it.
@@ -25,7 +25,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Whether it is the kernel's.
+    /// Returns whether it is the kernel's.
     #[must_use]
     pub fn in_kernel(&self) -> bool {
         self.module == KERNEL

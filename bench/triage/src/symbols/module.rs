@@ -15,7 +15,7 @@ pub struct Module {
     /// (offset in the file, length, address) of what is loaded.
     segments: Vec<(u64, u64, u64)>,
     symbols: Symbols,
-    /// How callers are found.
+    /// Table by which callers are found.
     pub table: Table,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use super::crew::{Set, Worked, over, together};
 use crate::job::Job;
 
-/// What a thread has: the end it writes to and the end it reads from.
+/// Ends of a thread's pipes: the one it writes to and the one it reads from.
 type Ends = (PipeWriter, PipeReader);
 
 /// Operations are round trips.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Called once the crew is there, before it begins to work.
 pub type Set<'a> = &'a mut dyn FnMut() -> io::Result<()>;
 
-/// What a crew did.
+/// Work of a crew.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Worked {
     /// Operations of all.
@@ -62,10 +62,10 @@ fn together_in(
     })
 }
 
-/// Where the crew waits.
+/// Gate at which the crew waits.
 #[derive(Debug, Default)]
 struct Gate {
-    /// How many are there; whether they are to work, once that is decided.
+    /// Number of threads that are there; the decision to work, once it is made.
     state: Mutex<(usize, Option<bool>)>,
     changed: Condvar,
 }
@@ -103,7 +103,7 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// Whether the time is over.
+/// Returns whether the time is over.
 pub(super) fn over(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Relaxed)
 }

@@ -19,13 +19,13 @@ use crate::sys::voluntary_switches;
 pub struct Workload {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What its threads do.
+    /// Description of its threads' work.
     pub about: &'static str,
-    /// What the variant without the bottleneck does.
+    /// Description of the variant without the bottleneck.
     pub apart: &'static str,
-    /// What one operation is.
+    /// Description of one operation.
     pub operation: &'static str,
-    /// Whether its threads come in pairs.
+    /// Its threads come in pairs.
     pub pairs: bool,
     /// Ids of published figures of the same kind.
     pub figures: &'static [&'static str],
@@ -134,7 +134,7 @@ impl Workload {
         if self.pairs { threads.next_multiple_of(2) } else { threads }
     }
 
-    /// Whether it can run with so many threads; if not, why.
+    /// Checks that it can run with so many threads.
     ///
     /// # Errors
     /// The reason, with what can.

@@ -8,7 +8,7 @@ use crate::job::Job;
 
 /// Disks behind each adapter.
 pub const DISKS: usize = 3;
-/// What a device takes to answer, adapter or disk. A round figure, fitted to nothing.
+/// Time that a device takes to answer, adapter or disk. A round figure, fitted to nothing.
 pub const ANSWER: Duration = Duration::from_millis(2);
 
 /// Both phases serial; or parallel. Operations are devices that answered.

@@ -23,7 +23,7 @@ use crate::setting::strategy::{StrategyChoice, resolve_one};
 use crate::terminal::console::{complain, internal};
 use crate::terminal::output::Diverted;
 
-/// What the options of a machine say.
+/// Options of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineSpec {
     /// Processor.
@@ -40,17 +40,17 @@ pub struct MachineSpec {
     pub backend: BackendChoice,
     /// Architectural PMU version of the guest: 2 or 4.
     pub pmu_version: u64,
-    /// Whether the guest's processor has SVM, for guests of its own.
+    /// The guest's processor has SVM, for guests of its own.
     pub nested: bool,
-    /// What an access to a register of the guest's PMU shall cost it, ns, if that is modelled.
+    /// Modelled cost of an access to a register of the guest's PMU, ns.
     pub register_cost_ns: Option<u64>,
     /// Time after which the run is ended.
     pub time_limit: Duration,
-    /// Whether the threads that the guest reaches run under seccomp filters.
+    /// The threads that the guest reaches run under seccomp filters.
     pub seccomp: bool,
     /// Samples of the guest, if it is recorded.
     pub sampling: Option<Arc<Sampling>>,
-    /// Where the guest's own output goes, if not to this program's.
+    /// Destination of the guest's own output, if not this program's.
     pub diverted: Option<Diverted>,
 }
 

@@ -1,4 +1,4 @@
-//! What runs an arm: one guest, on this host or simulated ([`arm`]), a Linux guest ([`linux_boot`], [`linux`]), arms in rounds and the
+//! Running an arm: one guest, on this host or simulated ([`arm`]), a Linux guest ([`linux_boot`], [`linux`]), arms in rounds and the
 //! document of them ([`rounds`], [`fold`]).
 
 pub mod arm;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use arch_pmu::amd::{PERF_CTL0, PERF_LEGACY_CTL0};
-use arch_pmu::exits::MsrExits;
 use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0};
-use arch_pmu::msr::PmuMsr;
+use arch_pmu::msr::{MsrExits, PmuMsr};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use vmm::devices::board::Output;
@@ -14,7 +13,7 @@ use vmm::outcome::{End, HeldBack, VcpuOutcome};
 /// The report, a line each.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// What the run did.
+    /// Lines about the run.
     pub(crate) summary: Vec<String>,
     /// Why its results may be wrong.
     pub(crate) warnings: Vec<String>,
@@ -23,9 +22,9 @@ pub(crate) struct Report {
 /// A run that ended.
 #[derive(Debug)]
 pub(crate) struct Ran<'a, L> {
-    /// How.
+    /// End of the run.
     pub(crate) end: &'a End,
-    /// How long it took.
+    /// Time that it took.
     pub(crate) wall: Duration,
     /// Its vCPUs.
     pub(crate) vcpus: &'a [VcpuOutcome<L>],
@@ -33,7 +32,7 @@ pub(crate) struct Ran<'a, L> {
     pub(crate) rewritten: Option<usize>,
     /// Accesses to absent ports and memory.
     pub(crate) absent: u64,
-    /// Whether addresses in MSRs were checked.
+    /// Addresses in MSRs were checked.
     pub(crate) checked_addresses: bool,
     /// The serial output.
     pub(crate) output: &'a Output,
@@ -113,12 +112,12 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
     report
 }
 
-/// What is said of rewritten RDPMCs that were #GP.
+/// Formats a line about rewritten RDPMCs that were #GP.
 pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
     format!("{count} RDPMCs were #GP: they were rewritten, and ran at another address (code that the guest copied)")
 }
 
-/// What a modelled cost of the PMU's registers took from the guest's time.
+/// Formats a line about the time that a modelled cost of the PMU's registers took from the guest.
 fn held_back<L>(vcpus: &[VcpuOutcome<L>]) -> Option<String> {
     let HeldBack { accesses, ns, short } = vcpus.iter().find_map(|vcpu| vcpu.account.held_back)?;
     let seconds = ns as f64 / 1e9;
@@ -129,7 +128,7 @@ fn held_back<L>(vcpus: &[VcpuOutcome<L>]) -> Option<String> {
     ))
 }
 
-/// What counted behind the guest's counters, and a warning if nothing did although counters were programmed.
+/// Reports the source of the guest's counts, and a warning if nothing counted although counters were programmed.
 fn counted<L>(vcpus: &[VcpuOutcome<L>], backend: &BackendKey, report: &mut Report) {
     let Report { summary, warnings } = report;
     if *backend == BackendKey::None {
@@ -158,7 +157,7 @@ fn counted<L>(vcpus: &[VcpuOutcome<L>], backend: &BackendKey, report: &mut Repor
     }
 }
 
-/// Whether selectors or FIXED_CTR_CTRL were written.
+/// Returns whether selectors or FIXED_CTR_CTRL were written.
 fn programs_a_counter(line: &MsrExits) -> bool {
     let first = PmuMsr::decode(line.msr).map(|register| register.row().first);
     line.writes > line.faults
@@ -173,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// What a run left.
+    /// Results of a run.
     struct Left {
         vcpus: Vec<VcpuOutcome<()>>,
         absent: u64,

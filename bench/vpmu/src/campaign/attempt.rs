@@ -32,12 +32,12 @@ const POLL: Duration = Duration::from_millis(50);
 const MAX_ERROR: u64 = 2000;
 /// Observation time of CPU use by others.
 const WATCH: Duration = Duration::from_millis(250);
-/// What a command prints.
+/// File that takes a command's stdout.
 const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
 const STDERR: &str = "stderr.txt";
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It came to an end of its own; or an earlier one had, and nothing ran.
@@ -47,7 +47,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// The exit code of the attempt.
+    /// Returns the exit code of the attempt.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -57,7 +57,7 @@ impl Ended {
     }
 }
 
-/// The Slurm job of this process, and the node's name.
+/// Returns the Slurm job of this process, and the node's name.
 #[must_use]
 pub fn slurm_job(variable: impl Fn(&str) -> Option<String>) -> (Option<Job>, Option<String>) {
     let Some(id) = variable("SLURM_JOB_ID") else { return (None, None) };
@@ -195,7 +195,7 @@ fn start(
     if element.words.first().is_some_and(|word| word != "conformance") {
         command.arg("--output").arg(attempt).arg("--quiet");
     }
-    // Of a group of its own: an interrupt from the terminal reaches it once, from here.
+    // A process group of its own, so that an interrupt from the terminal reaches it once, from here.
     command.stdin(Stdio::null()).stdout(file(STDOUT)?).stderr(file(STDERR)?).process_group(0);
     command.spawn().map_err(|error| {
         let what = format!("cannot run {} in {}", program.display(), campaign.folder.display());
@@ -230,7 +230,7 @@ fn wait(child: &mut Child, over: impl Fn() -> Option<String>) -> std::io::Result
     }
 }
 
-/// The result documents of an attempt, relative to the campaign's folder.
+/// Returns the result documents of an attempt, relative to the campaign's folder.
 fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
     let unreadable =
         |error: std::io::Error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), "");
@@ -256,7 +256,7 @@ fn stopped_by(attempt: &Path, why: String) -> Ended {
     Ended::Stopped(why)
 }
 
-/// What the documents of an attempt are.
+/// State of an attempt's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// There is none, of a command that leaves one.
@@ -291,7 +291,7 @@ fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
     Found::Fine
 }
 
-/// The last line of a file, as one line.
+/// Returns the last line of a file, as one line.
 fn last_line(path: &Path) -> String {
     let text = File::open(path).and_then(|mut file| {
         let size = file.metadata()?.len();
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use fleet::campaign::fixture::submitted;
 
-    /// A campaign whose binary is a shell script.
+    /// Makes a campaign whose binary is a shell script.
     fn script(dir: &Path, text: &str, plan: &str) -> (Folder, Campaign) {
         use std::os::unix::fs::PermissionsExt as _;
         let binary = dir.join("tool");

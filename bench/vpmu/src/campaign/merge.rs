@@ -83,7 +83,7 @@ fn refuse(name: &str, why: &str) -> Error {
     Error::usage(format!("cannot put the parts of sweep {name} together"), why, "submit the plan to another folder")
 }
 
-/// Point i of a grid is in part i mod n.
+/// Joins the parts of a grid: point i is in part i mod n.
 fn interleaved(parts: &[Vec<String>]) -> Result<Vec<String>, String> {
     let total: usize = parts.iter().map(Vec::len).sum();
     for (at, part) in parts.iter().enumerate() {
@@ -95,7 +95,7 @@ fn interleaved(parts: &[Vec<String>]) -> Result<Vec<String>, String> {
     Ok((0..total).map(|point| parts[point % parts.len()][point / parts.len()].clone()).collect())
 }
 
-/// The points with their results; all by one revision of the tool.
+/// Returns the points with their results; all by one revision of the tool.
 fn entries(lines: &[String]) -> Result<Vec<crate::experiment::sweep::point::Entry>, String> {
     let mut tool = None;
     let mut keys = std::collections::BTreeSet::new();

@@ -27,7 +27,7 @@ const MAX_FILE: u64 = 256 << 20;
 /// Time that a job has beyond its element's limit: copying the binary, the doctor, saving.
 const MARGIN: Duration = Duration::from_secs(120);
 
-/// What the elements of one array have in common.
+/// Options of `sbatch` that the elements of one array share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Alike {
     /// Place of the experiment in the plan's order.
@@ -37,7 +37,7 @@ struct Alike {
     limit_s: u64,
 }
 
-/// The jobs that were submitted, in order.
+/// Returns the jobs that were submitted, in order.
 ///
 /// # Errors
 /// Exit 2 if the file is damaged.
@@ -64,7 +64,7 @@ pub fn submissions(folder: &Folder) -> Result<Vec<Submitted>, Error> {
     text[..whole].lines().enumerate().filter(|(_, line)| !line.is_empty()).map(line).collect()
 }
 
-/// What Slurm says of the campaign's elements; nothing if none was submitted to it.
+/// Asks Slurm for the states of the campaign's elements; none if nothing was submitted to it.
 ///
 /// # Errors
 /// Those of [`submissions`]. A controller that does not answer is no error, but [`States::unanswered`].
@@ -99,7 +99,7 @@ pub fn submit(
     for element in due {
         let alike = Alike {
             experiment: experiments.iter().position(|name| **name == element.experiment).unwrap_or(0),
-            // What is left of the time to its repetition.
+            // Time that is left until its repetition.
             begins_s: campaign.submitted_unix.saturating_add(element.begins_s).saturating_sub(now),
             target: (element.target != Target::Any).then(|| element.target.clone()),
             limit_s: element.limit_s,

@@ -267,14 +267,14 @@ fn quickly(args: &[OsString]) -> Option<Parsed> {
     }
 }
 
-/// The main job without its name. Its help is that of all commands.
+/// Returns the main job without its name. Its help is that of all commands.
 fn main_job(args: &[OsString]) -> Option<Parsed> {
     let found = nmi_latency::defaults(Unnamed::command()).try_get_matches_from(args).ok()?;
     let Unnamed { nmi_latency } = Unnamed::from_arg_matches(&found).ok()?;
     Some(Parsed::Run(Command::NmiLatency(Described::new(nmi_latency))))
 }
 
-/// `vpmu help [COMMAND ...]` as `vpmu [COMMAND ...] --help`.
+/// Turns `vpmu help [COMMAND ...]` into `vpmu [COMMAND ...] --help`.
 fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_some_and(|word| word == "help") {
         args.remove(1);
@@ -285,7 +285,7 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// The definition of the command line.
+/// Returns the definition of the command line.
 #[must_use]
 pub fn definition() -> clap::Command {
     with_defaults(nmi_latency::defaults(Cli::command()))

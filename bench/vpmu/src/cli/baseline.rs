@@ -25,7 +25,7 @@ pub struct BaselineOptions {
 }
 
 impl BaselineOptions {
-    /// The baseline, in the folder of results.
+    /// Returns the baseline, in the folder of results.
     pub(super) fn baseline(&self, result: &ResultOptions) -> Option<Baseline> {
         let dir = read::baseline_folder(&result.output, self.save_baseline.as_ref()?);
         Some(Baseline { dir, force: self.force })
@@ -37,12 +37,12 @@ impl BaselineOptions {
 pub(super) struct Baseline {
     /// Its folder, with a document for each experiment.
     dir: PathBuf,
-    /// Whether the experiment's document that is there is replaced.
+    /// An existing document of the experiment is replaced.
     force: bool,
 }
 
 impl Baseline {
-    /// The document of an experiment.
+    /// Returns the document of an experiment.
     fn document(&self, experiment: &str) -> PathBuf {
         self.dir.join(format!("{experiment}.json"))
     }

@@ -22,13 +22,13 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// A verdict on what was gathered: inconclusive at best if documents are missing.
+    /// Lowers a verdict on the gathered runs to inconclusive if documents are missing.
     pub(super) fn exit(&self, verdict: Exit) -> Exit {
         if self.bad > 0 && verdict == Exit::Done { Exit::Inconclusive } else { verdict }
     }
 }
 
-/// Whether a source is judged by host: a campaign, or more documents than fit in memory with their rounds; or it was asked for.
+/// Returns whether a source is judged by host: asked for, a campaign, or more documents than fit in memory with their rounds.
 pub(super) fn is_wanted(source: &Path, asked: bool) -> bool {
     asked || Folder::is_one(source) || is_large(source)
 }
@@ -48,7 +48,7 @@ fn is_large(source: &Path) -> bool {
     entries.filter(json).nth(read::MAX_DOCUMENTS).is_some()
 }
 
-/// The runs of a campaign, of a folder, or of one document.
+/// Gathers the runs of a campaign, of a folder, or of one document.
 pub(super) fn gather(source: &Path, quiet: bool) -> Result<Gathered, Error> {
     if Folder::is_one(source) {
         let (folder, campaign) = Folder::open(source)?;
@@ -62,12 +62,12 @@ pub(super) fn gather(source: &Path, quiet: bool) -> Result<Gathered, Error> {
     indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect(), quiet, is_own(source))
 }
 
-/// The runs of the elements that have an outcome.
+/// Gathers the runs of the elements that have an outcome.
 pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign, quiet: bool) -> Result<Gathered, Error> {
     let mut documents = Vec::new();
     for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
         let Some(done) = folder.done(element.number)? else { continue };
-        // What failed has no figures; an inconclusive one says which of its figures are not whole.
+        // A failed element has no figures; an inconclusive one says which of its figures are not whole.
         if !matches!(done.exit, Some(0 | 3)) {
             continue;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
-use host_pmu::expiry::clock_expiry_ns;
+use host_pmu::open::clock_expiry_ns;
 use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
@@ -151,7 +151,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// What an expiry of a clock takes here.
+/// Measures the time that an expiry of a clock takes here.
 fn expiries() -> Result<Vec<f64>, Error> {
     clock_expiry_ns(EXPIRIES).map_err(|error| {
         let what = "cannot measure what an expiry of a clock costs";
@@ -159,7 +159,7 @@ fn expiries() -> Result<Vec<f64>, Error> {
     })
 }
 
-/// The host's PMU as a model has it.
+/// Returns the host's PMU as a model has it.
 fn pmu(host: &HostFacts) -> Result<Pmu, Error> {
     let cannot = |why: String| Error::host("hardware cannot be calibrated", why, "take --backend cpu-clock");
     let kvm = Host::open().map_err(|error| cannot(error.to_string()))?;
@@ -169,7 +169,7 @@ fn pmu(host: &HostFacts) -> Result<Pmu, Error> {
     Ok(Pmu { counters, taken: u32::from(host.nmi_watchdog == Some(true)), outside })
 }
 
-/// The backend to calibrate. `auto` is cpu-clock, which any host has: models of two hosts compare.
+/// Returns the backend to calibrate. `auto` is cpu-clock, which any host has: models of two hosts compare.
 fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
     let clock = BackendChoice::Key(BackendKey::CpuClock);
     let asked = if *asked == BackendChoice::Auto { &clock } else { asked };
@@ -179,7 +179,7 @@ fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Erro
     choose(asked, probe)
 }
 
-/// A model's events follow a guest's time, the thread's, or exits.
+/// Refuses a backend that no model has: its events follow a guest's time, the thread's, or exits.
 fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
     match backend {
         BackendKey::Hardware | BackendKey::CpuClock | BackendKey::TaskClock => Ok(()),

@@ -1,4 +1,4 @@
-//! What a user can choose by name: strategies, models, workloads; and the metrics that results hold.
+//! Names that a user can choose: strategies, models, workloads; and the metrics that results hold.
 
 use arch_pmu::spec::Vendor;
 use host_pmu::strategy::{self, PRESETS, Strategy};
@@ -28,14 +28,14 @@ impl Item {
     }
 }
 
-/// The preset strategies, and what a simulated guest can have in place of one.
+/// Returns the preset strategies, and what a simulated guest can have in place of one.
 #[must_use]
 pub fn strategies() -> Vec<Item> {
     let presets = PRESETS.iter().map(|name| Item::new(name, strategy::about(name)));
     presets.chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
 }
 
-/// A preset's definition in TOML, a starting point for one's own.
+/// Returns a preset's definition in TOML, a starting point for one's own.
 ///
 /// # Errors
 /// Exit 2 for an unknown preset, or what has no definition.
@@ -51,7 +51,7 @@ pub fn strategy(name: &str) -> Result<String, Error> {
     toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))
 }
 
-/// The embedded models of hosts.
+/// Returns the embedded models of hosts.
 ///
 /// # Errors
 /// None but a bug's.
@@ -59,7 +59,7 @@ pub fn models() -> Result<Vec<Item>, Error> {
     EMBEDDED.iter().map(|(name, _)| Ok(Item::new(name, &model(name)?.about))).collect()
 }
 
-/// A model's definition in TOML.
+/// Returns a model's definition in TOML.
 ///
 /// # Errors
 /// Exit 2 for an unknown model.
@@ -69,7 +69,7 @@ pub fn model_text(name: &str) -> Result<String, Error> {
     found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| unknown("model", name, &known))
 }
 
-/// The event sets and the kinds of work; a workload is one of each, EVENTS/WORK.
+/// Returns the event sets and the kinds of work; a workload is one of each, EVENTS/WORK.
 #[must_use]
 pub fn workloads() -> Vec<Item> {
     let sets = EventSet::ALL.map(|set| Item::new(set.key(), set.about()));
@@ -90,7 +90,7 @@ pub struct WorkloadEvent {
     pub period: u64,
 }
 
-/// The events of a workload.
+/// Returns the events of a workload.
 ///
 /// # Errors
 /// Exit 2 for an unknown workload.
@@ -106,13 +106,13 @@ pub fn workload(name: &str) -> Result<Vec<WorkloadEvent>, Error> {
     Ok(workload.events.events(Vendor::Intel, 1_000_000).into_iter().map(event).collect())
 }
 
-/// The metrics of results.
+/// Returns the metrics of results.
 #[must_use]
 pub fn metrics() -> Vec<Item> {
     metric::ALL.iter().map(|metric| Item::new(metric.key, metric.about)).collect()
 }
 
-/// A metric's properties.
+/// Returns a metric's properties.
 ///
 /// # Errors
 /// Exit 2 for an unknown metric.

@@ -12,10 +12,10 @@ use results::read;
 use results::table::layout::{columns, plural};
 
 use super::by_host;
-use super::files::write;
+use super::files::write_junit;
 use super::options::SeriesOptions;
 use crate::setting::parse::share;
-use crate::terminal::console::{complain, print, print_json};
+use crate::terminal::console::{self, Form, complain, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -69,7 +69,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
 
-    /// What of the results.
+    /// Arms, metrics and statistic to compare.
     #[command(flatten)]
     pub series: SeriesOptions,
 
@@ -129,7 +129,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         };
         return show(args, &compare::arms(&args.base, record, &args.arms, &request)?);
     };
-    // What is named twice is read once.
+    // A side that is named twice is read once.
     let mut other = if *name == args.base { None } else { Some(ManuallyDrop::new(read::gather(name, &args.results)?)) };
     if let Some(new) = other.as_deref_mut()
         && !Path::new(&args.base).exists()
@@ -159,11 +159,7 @@ fn leave_out_older(base: &[Record], new: &mut Vec<Record>) -> Option<String> {
     Some(plural(old, "result"))
 }
 
-fn write_junit(path: &Path, xml: &str) -> Result<(), Error> {
-    write(path, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
-}
-
-/// By host.
+/// Compares per host.
 fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Exit, Error> {
     let of_results = [
         ("--arm", !args.series.arm.is_empty()),
@@ -175,9 +171,7 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
     by_host::refuse(base, &of_results)?;
     let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
     let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
-    if let Some(path) = &args.junit {
-        write_junit(path, &found.junit())?;
-    }
+    write_junit(args.junit.as_deref(), &found.junit())?;
     if args.json {
         print_json(&found)?;
     } else if args.markdown {
@@ -189,16 +183,9 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
 }
 
 fn show(args: &CompareArgs, found: &Comparison) -> Result<Exit, Error> {
-    if let Some(path) = &args.junit {
-        write_junit(path, &compare::junit(found))?;
-    }
-    if args.json {
-        print_json(found)?;
-    } else if args.markdown {
-        print(&compare::markdown(found))?;
-    } else {
-        print(&compare::text(found, columns()))?;
-    }
+    let report = compare::report(found);
+    write_junit(args.junit.as_deref(), &report.junit())?;
+    console::show(Form::of(args.json, args.markdown), &report, found)?;
     Ok(found.exit())
 }
 
@@ -213,11 +200,7 @@ fn ratios(
         return Err(Error::usage(format!("--ratios {factor} makes no sense"), "", "give a factor from 1 to 1000"));
     }
     let found = compare::ratios(base, new, factor, request)?;
-    if args.json {
-        print_json(&found)?;
-    } else {
-        print(&compare::ratios_text(&found, columns()))?;
-    }
+    console::show(Form::of(args.json, false), &compare::ratios_report(&found), &found)?;
     Ok(found.exit())
 }
 

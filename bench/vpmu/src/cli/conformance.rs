@@ -96,12 +96,12 @@ pub struct ConformanceArgs {
 /// Versions of Intel's PMU that are checked unless others are named.
 const VERSIONS: [u64; 2] = [2, 4];
 
-/// The help of `--backend`.
+/// Returns the help of `--backend`.
 fn backends() -> String {
     format!("Event source behind the guest's counters: auto, {}", BackendKey::PLAIN.join(", "))
 }
 
-/// KVM's own vPMU: one run.
+/// Checks KVM's own vPMU in one run.
 fn on_kvm(args: &ConformanceArgs) -> Result<Exit, Error> {
     let given = [
         (args.strategy != PRESETS.map(|name| StrategyChoice::Preset(name.to_owned())), "--strategy"),

@@ -10,12 +10,12 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Id};
 pub struct Described<A>(Box<A>);
 
 impl<A> Described<A> {
-    /// `args`, which were not parsed as a command's.
+    /// Wraps `args`, which were not parsed as a command's.
     pub fn new(args: A) -> Self {
         Self(Box::new(args))
     }
 
-    /// The options.
+    /// Returns the options.
     #[must_use]
     pub fn into_inner(self) -> A {
         *self.0

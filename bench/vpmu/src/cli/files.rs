@@ -12,7 +12,7 @@ pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace(file, bytes).map_err(|error| cannot(file, &error))
 }
 
-/// The same of one that was checked before.
+/// Writes to a path that was checked before.
 pub(super) fn write_to(target: &Target, bytes: &[u8]) -> Result<(), Error> {
     target.replace(bytes).map_err(|error| cannot(target.path(), &error))
 }
@@ -21,7 +21,13 @@ fn cannot(file: &Path, error: &std::io::Error) -> Error {
     Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give -o another file")
 }
 
-/// The documents of files and folders, in the order given.
+/// Writes the cases of a report for `--junit`.
+pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
+    let Some(file) = file else { return Ok(()) };
+    write(file, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
+}
+
+/// Reads the documents of files and folders, in the order given.
 pub(super) fn records(sources: &[PathBuf]) -> Result<Vec<Record>, Error> {
     let mut records = Vec::new();
     for source in sources {

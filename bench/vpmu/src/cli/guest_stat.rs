@@ -33,7 +33,7 @@ Examples:
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 4 the host cannot do it, 70 a bug of vpmu.";
 
-/// How a set-up enables its events.
+/// Order in which a set-up enables its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Enable {
     /// Each event by a call of its own, as `perf stat -a`: the counters are re-scheduled each time
@@ -70,7 +70,7 @@ pub struct GuestStatArgs {
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
 
@@ -105,7 +105,7 @@ pub(super) fn defaults(command: Command) -> Command {
     )
 }
 
-/// With so many events.
+/// Builds the specification with so many events.
 fn spec(args: &GuestStatArgs, events: u64) -> GuestStatSpec {
     GuestStatSpec {
         common: args.arms.spec(Some(&args.host)),
@@ -118,7 +118,7 @@ fn spec(args: &GuestStatArgs, events: u64) -> GuestStatSpec {
     }
 }
 
-/// How long these options take about; `None`: unknown.
+/// Estimates the time that these options take; `None`: unknown.
 pub(super) fn estimate(args: &GuestStatArgs) -> Option<Duration> {
     if args.linux.guest == GuestKind::Linux {
         return None;

@@ -15,7 +15,7 @@ use results::table::layout::columns;
 use super::by_host;
 use super::options::SeriesOptions;
 use crate::setting::parse::{number_in, share};
-use crate::terminal::console::{print, print_json};
+use crate::terminal::console::{self, Form, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -50,7 +50,7 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "N", default_value = "50", value_parser = number_in(6..=1000))]
     pub window: u64,
 
-    /// What of the results.
+    /// Arms, metrics and statistic to follow.
     #[command(flatten)]
     pub series: SeriesOptions,
 
@@ -89,15 +89,11 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     // As in `compare`, memory is not given back piece by piece at the end.
     let records = ManuallyDrop::new(read::gather(&args.source, &args.results)?);
     let found = history::history(&args.source, &records, &request)?;
-    if args.json {
-        print_json(&found)?;
-    } else {
-        print(&history::text(&found, columns()))?;
-    }
+    console::show(Form::of(args.json, false), &history::report(&found), &found)?;
     Ok(found.exit())
 }
 
-/// By host.
+/// Reports changes per host.
 fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
     let of_series = [
         ("--alpha", (args.alpha - 0.001).abs() > f64::EPSILON),

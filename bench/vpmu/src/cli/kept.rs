@@ -9,7 +9,7 @@ use crate::arms::fold::arm::ArmFold;
 use crate::arms::rounds::run::Finished;
 use crate::terminal::console::{complain, internal};
 
-/// The name of an experiment's files, without extension.
+/// Returns the name of an experiment's files, without extension.
 fn stem(document: &Document, opened_unix: u64) -> String {
     // A simulated document has no date; the names of its files have one.
     let unix = if document.started_unix == 0 { opened_unix } else { document.started_unix };
@@ -56,7 +56,7 @@ impl Kept {
         Ok(())
     }
 
-    /// A line that names what was written.
+    /// Formats a line that names what was written.
     pub(super) fn line(&self) -> String {
         let path = self.folder.as_ref().and_then(|folder| folder.path("json")).filter(|_| self.failed.is_none());
         path.map_or_else(String::new, |path| format!("saved: {} (and .hlog, .txt)\n", path.display()))

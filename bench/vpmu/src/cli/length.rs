@@ -1,4 +1,4 @@
-//! How long a comparison of arms goes on.
+//! Options that end a comparison of arms.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct LengthOptions {
 }
 
 impl LengthOptions {
-    /// The specification with this end.
+    /// Returns the specification with this end.
     #[must_use]
     pub(super) fn of(&self, arms: &ArmsOptions, common: CommonSpec) -> CommonSpec {
         let (rounds, longest) = match (self.quick, self.until_ci, arms.duration) {

@@ -55,7 +55,7 @@ pub enum CpuArg {
 }
 
 impl CpuArg {
-    /// The processor.
+    /// Returns the processor.
     #[must_use]
     pub const fn cpu(self) -> Cpu {
         match self {
@@ -157,7 +157,7 @@ pub struct LinuxArgs {
     #[arg(long, value_name = "NS", value_parser = number_in(0..=1_000_000))]
     pub msr_cost: Option<u64>,
 
-    /// What is behind its counters.
+    /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
 
@@ -178,7 +178,7 @@ pub struct LinuxArgs {
 }
 
 impl LinuxArgs {
-    /// The run that these options specify.
+    /// Returns the run that these options specify.
     #[must_use]
     pub fn into_spec(self) -> LinuxSpec {
         let default = if self.run.is_some() { TIME_LIMIT } else { Duration::MAX };
@@ -218,7 +218,7 @@ impl LinuxArgs {
     }
 }
 
-/// A size of guest memory.
+/// Parses a size of guest memory.
 fn memory() -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     size_in(MIN_MEMORY..=MAX_MEMORY)
 }

@@ -55,7 +55,7 @@ pub struct LinuxGuestOptions {
 }
 
 impl LinuxGuestOptions {
-    /// The Linux guest, if it is one.
+    /// Returns the Linux guest, if it is one.
     ///
     /// # Errors
     /// Exit 2 for a kernel of a guest that is not Linux.

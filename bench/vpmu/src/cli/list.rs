@@ -49,7 +49,7 @@ pub struct ListArgs {
 /// Most tracepoints of which the cost is tried: creating and closing one may take tens of milliseconds.
 const MOST_PRICED: usize = 10;
 
-/// What is listed; a section that was not asked for is left out.
+/// Events to list; a section that was not asked for is left out.
 #[derive(Debug, Default, Serialize)]
 struct Listed {
     #[serde(skip_serializing_if = "Vec::is_empty")]

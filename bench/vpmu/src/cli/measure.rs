@@ -29,7 +29,7 @@ use crate::sys;
 use crate::terminal::console::{complain, internal, print};
 use crate::terminal::progress;
 
-/// How the process was started.
+/// Time and words with which the process was started.
 #[derive(Clone, Debug)]
 pub(super) struct Invocation {
     /// The command line, program name first.
@@ -38,16 +38,16 @@ pub(super) struct Invocation {
     pub(super) began: Instant,
 }
 
-/// What every experiment with arms and rounds is given, whatever its guest does.
+/// Options of every experiment with arms and rounds, for any guest.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted<'a> {
     /// `--backend`.
     pub(super) backend: &'a BackendChoice,
     /// Linux in place of the payload.
     pub(super) linux: Option<&'a LinuxJob>,
-    /// Where the result goes.
+    /// Place of the result.
     pub(super) result: &'a ResultOptions,
-    /// Where the result is kept as a baseline, too.
+    /// Baseline to keep the result as, too.
     pub(super) baseline: Option<Baseline>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Ready {
     pub(super) claims: Vec<Claim>,
 }
 
-/// Whether a run claims its CPUs, so that another run takes others.
+/// Decision of a run to claim its CPUs, so that another run takes others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claiming {
     /// It takes unclaimed CPUs first, and claims them.
@@ -73,7 +73,7 @@ pub(super) enum Claiming {
     Ignore,
 }
 
-/// The model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
+/// Reads the model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
 pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
     match backend {
         BackendChoice::Sim(name) => simulated::model(name).map(Some),
@@ -163,8 +163,8 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     error.map_or_else(|| Ok(verdict(&finished.document)), Err)
 }
 
-/// Whether the guests, of this model or of this host, can have the plan's strategies. With `auto` that does not depend on what the host
-/// lacks: a model is then not asked for.
+/// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not depend on what the
+/// host lacks: no model is asked then.
 fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     let strategies = &plan.parameters.strategies;
     match model {
@@ -173,7 +173,7 @@ fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     }
 }
 
-/// The strategies that were asked for, if none of them could run.
+/// Returns the strategies that were asked for, if none of them could run.
 fn no_strategy(document: &Document) -> Option<Error> {
     let strategies = || document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
     let why: Option<Vec<&str>> = strategies().map(|arm| arm.not_available.as_deref()).collect();
@@ -183,7 +183,7 @@ fn no_strategy(document: &Document) -> Option<Error> {
     Some(Error::new(Exit::Inconclusive, what, why, "take another --backend"))
 }
 
-/// A run that took much longer than `--duration`: a round that was begun is finished.
+/// Describes a run that took much longer than `--duration`: a round that was begun is finished.
 fn overrun(document: &Document) -> Option<String> {
     // A simulation's bound is its guests' time.
     let bound = document.parameters.duration_ns.filter(|_| !document.parameters.backend.starts_with("sim:"))?;
@@ -198,12 +198,12 @@ fn overrun(document: &Document) -> Option<String> {
     })
 }
 
-/// The CPUs of this host that this process may use, if they are known.
+/// Returns the CPUs of this host that this process may use, if they are known.
 pub(super) fn usable(host: &HostFacts) -> Option<Vec<u32>> {
     usable_cpus(host, HostFs::default().text("proc/self/status").as_deref())
 }
 
-/// On this host. Exit 4 if it cannot run guests, or no host event opens.
+/// Prepares a run on this host. Exit 4 if it cannot run guests, or no host event opens.
 fn real(
     (backend, linux): (&BackendChoice, Option<&LinuxJob>),
     plan: MakePlan<'_>,
@@ -226,7 +226,7 @@ fn real(
     Ok(Ready { plan, runner, host, fs, claims })
 }
 
-/// On a simulated host, from which nothing of this machine enters the result.
+/// Prepares a run on a simulated host, from which nothing of this machine enters the result.
 fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Error> {
     let mut plan = plan(&simulated::chosen(&model, why), None)?;
     can_have(Some(&model), &plan)?;
@@ -236,7 +236,7 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent"), claims: Vec::new() })
 }
 
-/// The main job always runs: with `--backend auto` on a host that cannot measure it simulates, with a notice.
+/// Simulates, with a notice, where `--backend auto` finds a host that cannot measure.
 fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
     let model = simulated::model(simulated::DEFAULT_MODEL)?;
     complain(&format!("notice: {}", nothing_measured(&model.name, error, Host::open().err().as_ref())));
@@ -244,7 +244,7 @@ fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
         .map_err(|refused| unasked(refused, error))
 }
 
-/// What a simulation refuses that nobody asked for: the host is at fault, not the option.
+/// Blames the host when the simulation that nobody asked for refuses an option.
 fn unasked(refused: Error, host: &Error) -> Error {
     if refused.exit != Exit::Usage {
         return refused;
@@ -253,7 +253,7 @@ fn unasked(refused: Error, host: &Error) -> Error {
     Error::host("nothing can be measured here", why, "`vpmu doctor` says what is missing")
 }
 
-/// All that is missing, each thing once, and one remedy. Events are tried before KVM; a user who mends one should know of
+/// Lists all that is missing, each thing once, and one remedy. Events are tried before KVM; a user who mends one should know of
 /// the other.
 fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> String {
     let cause = match kvm {
@@ -268,7 +268,7 @@ fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> Strin
     format!("nothing is measured: this is a simulation (model {model}): {missing}; `vpmu doctor` says what helps")
 }
 
-/// The text for stdout: the table, or JSON.
+/// Formats the text for stdout: the table, or JSON.
 fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error> {
     let document = &finished.document;
     if json {
@@ -277,7 +277,7 @@ fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error>
     Ok(table::text(document, columns()) + &kept.line())
 }
 
-/// Whether the document answers its question.
+/// Judges whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
     let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some() || warnings::mostly_missed(arm));
     let no_answer = [warnings::UNSURE, warnings::NO_OVERFLOWS];

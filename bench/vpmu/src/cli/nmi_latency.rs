@@ -58,7 +58,7 @@ Examples:
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 70 a bug of vpmu.";
 
-/// What the guest samples and does.
+/// Events and work of the guest.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Guest")]
 pub struct SamplingOptions {
@@ -101,7 +101,7 @@ pub struct NmiLatencyArgs {
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
     /// The result as a baseline.
@@ -124,7 +124,7 @@ pub struct SimArgs {
     /// The guest's events and work.
     #[command(flatten)]
     pub sampling: SamplingOptions,
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
     /// The result as a baseline.
@@ -132,7 +132,7 @@ pub struct SimArgs {
     pub baseline: BaselineOptions,
 }
 
-/// The specification of these options.
+/// Returns the specification of these options.
 fn spec(
     arms: &ArmsOptions,
     length: &LengthOptions,
@@ -142,12 +142,12 @@ fn spec(
     with_samples(length.of(arms, arms.spec(host)), sampling)
 }
 
-/// The specification with this guest.
+/// Returns the specification with this guest.
 pub(super) fn with_samples(common: CommonSpec, sampling: &SamplingOptions) -> NmiLatencySpec {
     NmiLatencySpec { common, workload: sampling.workload, period: sampling.period, freq_hz: sampling.freq }
 }
 
-/// How long these options take about, if events cost what they cost on the development host.
+/// Estimates the time that these options take, at the costs of the development host.
 pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     let spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
     // A boot of Linux takes two seconds or twenty.
@@ -157,7 +157,7 @@ pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     estimated(&spec.common, |chosen| spec.plan(chosen, None))
 }
 
-/// How long a plan for this host takes about; `None`: unknown, as of a simulation.
+/// Estimates the time that a plan takes on this host; `None`: unknown, as for a simulation.
 pub(super) fn estimated(common: &CommonSpec, plan: impl Fn(&Chosen) -> Result<Plan, Error>) -> Option<Duration> {
     let key = match &common.backend {
         BackendChoice::Key(key) => key.clone(),
@@ -179,7 +179,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit,
     carry_out(&spec, linux.as_ref(), &args.result, args.baseline.baseline(&args.result), invocation)
 }
 
-/// A Linux guest is measured from its boot to its end.
+/// Refuses options of living guests: a Linux guest is measured from its boot to its end.
 fn fresh_guests(length: &LengthOptions) -> Result<(), Error> {
     match length.guest_rounds {
         None | Some(1) => Ok(()),
@@ -191,7 +191,7 @@ fn fresh_guests(length: &LengthOptions) -> Result<(), Error> {
     }
 }
 
-/// Other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
+/// Sets other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
 pub(super) fn defaults(command: Command) -> Command {
     linux_guest::defaults(
         command,

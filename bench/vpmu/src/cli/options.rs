@@ -75,7 +75,7 @@ pub struct ArmsOptions {
     pub seed: u64,
 }
 
-/// The help of `--backend`.
+/// Returns the help of `--backend`.
 fn backends() -> String {
     format!(
         "Event source behind the guest's counters\n\nauto, {}, cpu-clock:RATE (as 20MHz), tracepoint:GROUP/NAME or sim:MODEL (`vpmu show models`). auto takes \
@@ -103,7 +103,7 @@ pub struct HostOptions {
     pub no_seccomp: bool,
 }
 
-/// What is behind the counters of one guest: an image, a Linux guest, or the payload that is recorded.
+/// Counters of one guest: an image, a Linux guest, or the payload that is recorded.
 #[derive(Clone, Debug, Args)]
 pub struct CountersOptions {
     /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
@@ -126,7 +126,7 @@ pub struct CountersOptions {
     pub pmu_version: u64,
 }
 
-/// What of the results is compared or followed.
+/// Arms, metrics and statistic to compare or follow.
 #[derive(Clone, Debug, Args)]
 pub struct SeriesOptions {
     /// Per-round statistic
@@ -142,7 +142,7 @@ pub struct SeriesOptions {
     pub metric: Vec<String>,
 }
 
-/// Where an experiment's result goes.
+/// Place and form of an experiment's result.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
 pub struct ResultOptions {
@@ -164,7 +164,7 @@ pub struct ResultOptions {
 }
 
 impl ArmsOptions {
-    /// The specification, on a host of these options; without them on a simulated one.
+    /// Returns the specification, on a host of these options; without them on a simulated one.
     #[must_use]
     pub fn spec(&self, host: Option<&HostOptions>) -> CommonSpec {
         let common = CommonSpec::default();

@@ -136,7 +136,7 @@ pub struct PayloadArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=guest::abi::MAX_VCPUS as u64))]
     pub vcpus: u64,
 
-    /// What is behind its counters.
+    /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
 
@@ -207,7 +207,7 @@ pub(super) fn run(args: RecordArgs, invocation: Invocation) -> Result<Exit, Erro
 /// The names of guests on a command line.
 pub(super) const GUESTS: [&str; 3] = ["payload", "run", "linux"];
 
-/// perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
+/// Accepts perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
 pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
     let of = |name: &str| args.get(1).is_some_and(|command| command == name);
     let record = of("record");

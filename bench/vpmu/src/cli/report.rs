@@ -81,7 +81,7 @@ pub struct ReportArgs {
     pub event: Option<String>,
 }
 
-/// What is made of a recording.
+/// Forms in which a recording is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RecordingFormat {
     /// A flame graph to click through, as HTML
@@ -101,7 +101,7 @@ impl ReportArgs {
         self.output.as_deref().unwrap_or(Path::new("report.html"))
     }
 
-    /// Where what is made of recording `source` goes.
+    /// Returns the path for a view of recording `source`.
     fn output_of(&self, source: &Path) -> PathBuf {
         let default = || match self.format {
             RecordingFormat::Page => {
@@ -116,13 +116,13 @@ impl ReportArgs {
     }
 }
 
-/// What `vpmu sweep` writes to a folder.
+/// Extension of the file that `vpmu sweep` writes to a folder.
 const SWEEP: &str = "jsonl";
 
 /// Most samples whose times are in a page: some megabytes.
 const MOST_TIMED: usize = 200_000;
 
-/// What is made of a recording.
+/// Shows a recording in one of the forms.
 fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     if args.title.is_some() && args.format == RecordingFormat::Folded {
         return Err(Error::usage("--title has nothing to do", "folded stacks have no title", "leave it out"));
@@ -235,7 +235,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// By host.
+/// Reports per host.
 fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     let gathered = by_host::gather(source, false)?;
     let page = fleet::page(&fleet::analyse(&gathered.runs, &FleetSpec::default()), &[], args.title())?;
@@ -253,14 +253,14 @@ fn is_sweep(path: &Path) -> bool {
     path.extension() == Some(OsStr::new(SWEEP))
 }
 
-/// The results and sweeps of files and folders, beside the published figures.
+/// Reads the results and sweeps of files and folders, beside the published figures.
 fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
     let (records, sweeps) = read(given)?;
     let published = Simulated::stored()?.beside(&published::documents(&records)?)?;
     Ok(Sources { records, sweeps, published, tool: tool::this() })
 }
 
-/// The results and sweeps of files and folders. A folder may have either.
+/// Reads the results and sweeps of files and folders. A folder may have either.
 fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>), Error> {
     let (mut all, mut sweeps) = (Vec::new(), Vec::new());
     for source in given {
@@ -292,7 +292,7 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(unreadable)).collect()
 }
 
-/// The folder's files with that extension, in order of their names.
+/// Lists the folder's files with that extension, in order of their names.
 fn of_kind(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Error> {
     let mut paths: Vec<PathBuf> =
         entries(dir)?.into_iter().filter(|path| path.extension() == Some(OsStr::new(extension))).collect();

@@ -70,7 +70,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=vmm::machine::image::MAX_VCPUS as u64))]
     pub vcpus: u64,
 
-    /// What is behind its counters.
+    /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
 
@@ -93,7 +93,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The run that these options specify.
+    /// Returns the run that these options specify.
     #[must_use]
     pub fn into_spec(self) -> RunSpec {
         RunSpec {
@@ -125,7 +125,7 @@ impl RunArgs {
     }
 }
 
-/// A size of guest memory.
+/// Parses a size of guest memory.
 fn memory() -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     size_in(vmm::boot::image::MIN_MEMORY..=vmm::boot::image::MAX_MEMORY)
 }
@@ -146,7 +146,7 @@ pub(super) fn environ(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// QEMU's spelling of what comes with an image, `-append` and `-initrd`, after `run`.
+/// Accepts QEMU's spelling of what comes with an image, `-append` and `-initrd`, after `run`.
 pub(super) fn as_qemu_spells(args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_none_or(|command| command != "run") {
         return args;

@@ -7,7 +7,7 @@ use vmm::sample::Event;
 
 use crate::setting::parse::{number_in, suggestion};
 
-/// By what, and how often, a guest is sampled.
+/// Event and rate by which a guest is sampled.
 #[derive(Clone, Debug, Args)]
 pub struct SamplingOptions {
     /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit, exit, pmi ... (`vpmu list`)
@@ -35,7 +35,7 @@ pub struct SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// How often.
+    /// Returns the rate.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)

@@ -80,7 +80,7 @@ fn script(shell: clap_complete::Shell, command: &Command) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// vpmu(1), and vpmu-COMMAND(1) for each command.
+/// Makes vpmu(1), and vpmu-COMMAND(1) for each command.
 fn pages(command: &Command) -> Result<Vec<Page>, Error> {
     let mut command = command.clone();
     command.build();
@@ -107,7 +107,7 @@ fn page(command: &Command) -> Result<Page, Error> {
     Ok((man.get_filename(), page))
 }
 
-/// The text after the options, unchanged, line by line; clap_mangen would fill it as a paragraph.
+/// Formats the text after the options, unchanged, line by line; clap_mangen would fill it as a paragraph.
 fn examples(text: &str) -> String {
     let line = |line: &str| {
         let line = line.replace('\\', "\\e").replace('-', "\\-");

@@ -21,7 +21,7 @@ Examples:
 
 Exit codes: 0 done, 2 no such name, 70 a bug of vpmu.";
 
-/// What is listed.
+/// Kinds of names to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Preset strategies, for --strategy
@@ -100,7 +100,7 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
     }
 }
 
-/// The TOML text, or its keys as JSON.
+/// Prints the TOML text, or its keys as JSON.
 fn definition(name: &str, text: &str, json: bool) -> Result<(), Error> {
     if !json {
         return print(text);

@@ -13,7 +13,7 @@ use super::record::GUESTS;
 const WAYS: [&str; 5] = ["fp", "dwarf", "lbr", "no", "graph"];
 const HOW: &str = "give -- payload, run IMAGE or linux KERNEL";
 
-/// The error of a line of `vpmu NAME`, where there is more to say than what clap says. `words` begin with the command's name.
+/// Returns the error of a line of `vpmu NAME`, where there is more to say than what clap says. `words` begin with the command's name.
 pub(super) fn error(error: &clap::Error, command: &Command, words: &[String]) -> Option<Error> {
     let name = words.first()?;
     let get = |kind| match error.get(kind) {

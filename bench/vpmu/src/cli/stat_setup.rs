@@ -49,7 +49,7 @@ pub enum Peer {
     Perf,
 }
 
-/// How the events are used.
+/// Use of the events once they are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// Open, enable, read, disable, close, as `perf stat`.
@@ -130,7 +130,7 @@ pub struct StatSetupArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
     pub seed: u64,
 
-    /// Where the result goes.
+    /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
     /// The result as a baseline.
@@ -161,7 +161,7 @@ impl FromStr for Scale {
     }
 }
 
-/// The experiment that the options specify.
+/// Returns the experiment that the options specify.
 fn spec_of(args: &StatSetupArgs) -> StatSetupSpec {
     StatSetupSpec {
         events: args.events.clone(),
@@ -246,7 +246,7 @@ fn compare(
     Ok(verdict(&document))
 }
 
-/// Whether the document answers its question: not if it was cut short, if the strategies' counts differ, or if an event of the list
+/// Judges whether the document answers its question: not if it was cut short, if the strategies' counts differ, or if an event of the list
 /// cannot be counted here.
 fn verdict(document: &Document) -> Exit {
     let lacks = |event: &EventResult| matches!(event.outcome, Outcome::NotSupported { .. });

@@ -170,7 +170,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Point i of a grid is in part i mod N.
+    /// Takes this part of the points of a grid: point i is in part i mod N.
     fn take<T>(self, points: Vec<T>) -> Vec<T> {
         points.into_iter().skip(self.number - 1).step_by(self.of).collect()
     }
@@ -192,7 +192,7 @@ fn cost(text: &str) -> Result<(String, Factors), String> {
 }
 
 impl SweepArgs {
-    /// What the command line says of the grid.
+    /// Returns the grid that the command line gives.
     ///
     /// # Errors
     /// Exit 2 for a cost that is given twice.
@@ -279,7 +279,7 @@ fn skipped(points: usize) -> String {
     if points == 0 { String::new() } else { format!(", {points} of them from before") }
 }
 
-/// The files beside the points, in the line that names those.
+/// Returns the files beside the points, in the line that names those.
 fn beside(fronts: bool) -> String {
     if fronts { format!(" (and {}, {})", store::FRONT, front::MARKDOWN) } else { String::new() }
 }

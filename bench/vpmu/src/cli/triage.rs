@@ -87,7 +87,7 @@ fn event(name: &str) -> Result<&'static Event, String> {
     Event::named(name).ok_or_else(|| crate::setting::parse::suggestion(name, &names, ""))
 }
 
-/// Where workloads run.
+/// Builds the place at which workloads run.
 pub(super) fn place(facts: HostFacts, cpus: Vec<u32>) -> Result<Place, Error> {
     let program = this_program().map_err(|error| Error::host("cannot find this program", error.to_string(), ""))?;
     Ok(Place { program, tool: VERSION.to_owned(), cpus, facts })

@@ -19,7 +19,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("sim", "--no-seccomp", "a simulation confines no threads"),
 ];
 
-/// One line of clap's several: what is wrong, with which value, and where help is. `args` has the program's name first.
+/// Turns clap's lines into one: what is wrong, with which value, and where help is. `args` has the program's name first.
 pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -> Error {
     let get = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -86,7 +86,7 @@ fn elsewhere(command: &str, option: Option<&str>) -> Option<Error> {
     Some(Error::usage(format!("vpmu {command} has no option {option}"), "", *remedy))
 }
 
-/// Where help is.
+/// Names the command that prints help.
 fn help(command: Option<&String>) -> String {
     match command {
         Some(name) => format!("`vpmu {name} --help` lists its options"),
@@ -94,13 +94,13 @@ fn help(command: Option<&String>) -> String {
     }
 }
 
-/// Help of the main job, where clap takes an option's value, as in `vpmu --guest linux`, for the command.
+/// Returns the help of the main job, where clap takes an option's value, as in `vpmu --guest linux`, for the command.
 fn taken_for_a_word(name: Option<&String>, said: &str) -> Option<&'static str> {
     let main_job = name.is_none_or(|name| name == "linux");
     (main_job && said.contains("--kernel")).then_some("`vpmu nmi-latency --help` lists the options of --guest linux")
 }
 
-/// The options of one command from a line without program and command name.
+/// Parses the options of one command from a line without program and command name.
 #[cfg(test)]
 pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, Error> {
     let command = A::augment_args(Command::new("vpmu").no_binary_name(true));

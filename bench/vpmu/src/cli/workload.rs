@@ -62,7 +62,7 @@ pub struct WorkloadArgs {
     pub gated: bool,
 }
 
-/// The threads asked for, or the workload's own number for the CPUs of this process.
+/// Returns the threads asked for, or the workload's own number for the CPUs of this process.
 pub(super) fn threads(workload: &Workload, asked: Option<u64>, cpus: usize) -> Result<usize, Error> {
     let asked = asked.map(|threads| usize::try_from(threads).unwrap_or(MOST_THREADS));
     let threads = asked.unwrap_or_else(|| workload.default_threads(cpus));
@@ -70,7 +70,7 @@ pub(super) fn threads(workload: &Workload, asked: Option<u64>, cpus: usize) -> R
     workload.check_threads(threads).map_err(refuse).map(|()| threads)
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 pub(super) fn cpus(host: &HostFacts) -> Vec<u32> {
     usable(host).or_else(|| host.online()).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
 }

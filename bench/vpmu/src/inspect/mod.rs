@@ -1,4 +1,4 @@
-//! What looks into a guest or at this host: running an image, recordings, the live view, and the doctor.
+//! Views into a guest or at this host: running an image, recordings, the live view, and the doctor.
 
 pub mod doctor;
 pub mod record;

@@ -6,7 +6,7 @@ use std::path::Path;
 use host_pmu::backend::{BackendKey, HostError};
 use vmm::kvm::{CAPABILITIES, Capability};
 
-/// Where tracefs is mounted.
+/// Mount points of tracefs.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// KVM's answers.
@@ -70,7 +70,7 @@ pub struct AutoBackend {
     pub backend: Option<BackendKey>,
     /// The reason for this one, and against those before it.
     pub why: String,
-    /// What helps where none works; else empty.
+    /// Remedy where none works; else empty.
     pub remedy: String,
 }
 
@@ -135,7 +135,7 @@ fn refused(backend: &BackendKey, error: &HostError) -> Refused {
     Refused { why, remedy }
 }
 
-/// How to list the tracepoints near a misspelt one: its group's, or all groups; `None` where there is no tracefs.
+/// Tells how to list the tracepoints near a misspelt one: its group's, or all groups; `None` where there is no tracefs.
 fn tracepoints(roots: &[&Path], group: &str) -> Option<String> {
     let events = roots.iter().map(|root| root.join("events")).find(|events| events.is_dir())?;
     let folder = Some(events.join(group)).filter(|group| group.is_dir()).unwrap_or(events);

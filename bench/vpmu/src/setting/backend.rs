@@ -59,7 +59,7 @@ pub struct Chosen {
     pub backend: BackendKey,
     /// Why.
     pub why: String,
-    /// Whether guests that live at the same time spare each other the cost of the host's first event and of its last close.
+    /// Guests that live at the same time spare each other the cost of the host's first event and of its last close.
     pub shares_first: bool,
 }
 

@@ -48,7 +48,7 @@ pub fn all(cpus: &[u32]) -> (Vec<Claim>, Option<String>) {
     (claims, (!taken.0.is_empty()).then_some(warning))
 }
 
-/// The same CPUs with those first that another process has claimed: what is chosen is chosen from the end.
+/// Moves the CPUs that another process has claimed to the front: the choice is made from the end.
 #[must_use]
 pub fn free_last(cpus: Vec<u32>) -> Vec<u32> {
     let (free, taken): (Vec<u32>, Vec<u32>) = cpus.into_iter().partition(|&cpu| Claim::of(cpu).is_some());

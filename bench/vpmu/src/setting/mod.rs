@@ -1,4 +1,4 @@
-//! What is measured, with what, and on which host: values of options, strategies, workloads, backends, what this host can do.
+//! Values of options: strategies, workloads, backends; and the abilities of this host.
 
 pub mod abilities;
 pub mod backend;

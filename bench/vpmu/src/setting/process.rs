@@ -57,7 +57,7 @@ pub fn try_lock(file: &File) -> std::io::Result<bool> {
     }
 }
 
-/// Whether CAP_PERFMON or CAP_SYS_ADMIN is effective: perf events open at any kernel.perf_event_paranoid.
+/// Returns whether CAP_PERFMON or CAP_SYS_ADMIN is effective: perf events open at any kernel.perf_event_paranoid.
 #[must_use]
 pub fn has_perfmon() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| allows_perf(&status))

@@ -49,7 +49,7 @@ impl std::str::FromStr for StrategyChoice {
     }
 }
 
-/// Whether a name is fit for file-format tags and table cells.
+/// Returns whether a name is fit for file-format tags and table cells.
 fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }

@@ -153,7 +153,7 @@ impl EventSet {
         }
     }
 
-    /// Whether its events raise PMIs.
+    /// Returns whether its events raise PMIs.
     #[must_use]
     pub const fn samples(self) -> bool {
         !matches!(self, Self::Counting1)

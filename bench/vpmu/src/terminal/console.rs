@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use results::error::{Error, Exit, one_line};
 use results::shown;
+use results::table::Report;
+use results::table::layout::columns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll as poll_fds};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -17,9 +19,9 @@ use serde::Serialize;
 use crate::sys;
 use crate::terminal::filter::Filter;
 
-/// How long a blocked stdout is waited for after Ctrl-C.
+/// Time that a blocked stdout is waited for after Ctrl-C.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a blocked stdout is tried again.
+/// Interval at which a blocked stdout is tried again.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// Most bytes of one write: a pipe that is ready takes them without blocking (PIPE_BUF).
 pub(crate) const CHUNK: usize = 4096;
@@ -30,7 +32,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     offer(text).map(drop)
 }
 
-/// The same, for one who goes on as long as there is a reader: says whether there is.
+/// Prints for a caller that goes on as long as there is a reader; returns whether there is.
 pub(crate) fn offer(text: &str) -> Result<bool, Error> {
     offer_bytes(shown::text(text).as_bytes())
 }
@@ -142,6 +144,37 @@ fn send(out: BorrowedFd<'_>, mut bytes: &[u8], interrupted: &AtomicBool) -> io::
 pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> {
     let json = serde_json::to_string_pretty(value).map_err(|error| internal("a value has no JSON", error))?;
     print(&(json + "\n"))
+}
+
+/// The form in which a command prints its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Tables for a terminal.
+    Text,
+    /// `--markdown`.
+    Markdown,
+    /// `--json`.
+    Json,
+}
+
+impl Form {
+    /// Returns the form that a command line asks for; the options exclude each other.
+    pub(crate) const fn of(json: bool, markdown: bool) -> Self {
+        match (json, markdown) {
+            (true, _) => Self::Json,
+            (false, true) => Self::Markdown,
+            (false, false) => Self::Text,
+        }
+    }
+}
+
+/// Prints a report for people, or the document behind it for programs.
+pub(crate) fn show<T: Serialize + ?Sized>(form: Form, report: &Report, document: &T) -> Result<(), Error> {
+    match form {
+        Form::Text => print(&report.text(columns())),
+        Form::Markdown => print(&report.markdown()),
+        Form::Json => print_json(document),
+    }
 }
 
 /// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.

@@ -1,4 +1,4 @@
-//! What a guest writes on its way to a terminal: control bytes are shown, not obeyed. An image must not steer the user's terminal.
+//! Filter of a guest's output to a terminal: control bytes are shown, not obeyed. An image must not steer the user's terminal.
 
 use std::fmt::Write as _;
 

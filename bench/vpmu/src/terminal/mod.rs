@@ -1,4 +1,4 @@
-//! What a person sees while a command runs: results on stdout, warnings and progress on stderr, files of a guest's output.
+//! Output of a command for a person: results on stdout, warnings and progress on stderr, files of a guest's output.
 
 pub mod console;
 mod filter;

@@ -14,7 +14,7 @@ const BAR: u64 = 30;
 
 /// Shows how far an experiment is.
 pub trait Progress {
-    /// What is ahead, in a sentence; before anything else.
+    /// Announces the work ahead, in a sentence; before anything else.
     fn expect(&mut self, _what: &str) {}
     /// Before the first of `total` runs.
     fn begin(&mut self, total: u64);

@@ -17,7 +17,7 @@ pub(crate) struct Counted {
     define: &'static str,
     /// Beside the loop in ring 0: name, FIXED0, PMC0, PMC1.
     lines: &'static [(&'static str, u64, u64, u64)],
-    /// What a host that cannot run the image says instead of wrong counts.
+    /// Messages of a host that cannot run the image, in place of wrong counts.
     refusals: &'static [&'static str],
 }
 

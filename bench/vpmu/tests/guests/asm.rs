@@ -2,7 +2,7 @@
 //!
 //! Encodings: SDM vol. 2. Jumps are short and go to marks already set, or over what is assembled in between.
 
-/// Where the image is loaded.
+/// Load address of the image.
 const BASE: u32 = 0x10_0000;
 /// Offsets of what follows the code.
 const GDT: usize = 0x1000;
@@ -116,7 +116,7 @@ impl Code {
             image.extend(code.0);
             at
         };
-        // Where ring 0 is emulated KVM cannot do IRET in 32-bit mode: RET 8 drops CS and EFLAGS instead.
+        // A KVM that emulates ring 0 cannot do IRET in 32-bit mode: RET 8 drops CS and EFLAGS instead.
         // ADD ESP, 4 (the error code); ADD dword [ESP], 2; RET 8.
         let skip = place(&mut image, Code::default().raw(&[0x83, 0xc4, 4, 0x83, 0x04, 0x24, 2, 0xc2, 8, 0]));
         // PUSHA … POPA; STI; RET 8.
@@ -145,7 +145,7 @@ impl Code {
 }
 
 impl Mark {
-    /// What a near jump of `length` bytes at the end of `code` must add to go back here.
+    /// Returns the operand of a near jump of `length` bytes at the end of `code` that goes back here.
     pub(crate) fn distance_from(self, code: &Code, length: usize) -> i32 {
         -i32::try_from(code.0.len() + length - self.0).expect("a short program")
     }

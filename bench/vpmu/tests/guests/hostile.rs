@@ -5,14 +5,14 @@ use vmm::kvm::msr_filter;
 
 use super::asm::{Code, EOI, LVTPC, PMI_VECTOR, SPURIOUS};
 
-/// How a run must end.
+/// Required end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// By the guest itself, with code 0.
+    /// The guest ends itself, with code 0.
     Itself,
-    /// By the time limit.
+    /// The time limit ends it.
     TimeLimit,
-    /// By a fault that KVM reports: which one depends on whether ring 0 is emulated.
+    /// A fault that KVM reports ends it: which one depends on whether ring 0 is emulated.
     Fault,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Hostile {
     pub(crate) image: Vec<u8>,
     pub(crate) ending: Ending,
     pub(crate) arguments: &'static [&'static str],
-    /// What the report must say, too.
+    /// Further words that the report must have.
     pub(crate) says: &'static str,
 }
 

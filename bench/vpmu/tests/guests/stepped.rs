@@ -12,7 +12,7 @@ const SOURCE: &str = include_str!("stepped.S");
 pub(crate) struct Stepped {
     pub(crate) name: &'static str,
     defines: &'static [&'static str],
-    /// What the report must say.
+    /// Words that the report must have.
     says: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What comes back over the second serial port: a sequence of frames, each a line
+//! Frames that come back over the second serial port, each a line
 //! `host-b <kind> <number> <length>`, that many raw bytes, and a newline.
 //!
 //! The length comes first so that a command's output may hold anything, also a line that looks like a frame.
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// First word of each frame's line.
 pub(crate) const MARK: &str = "host-b";
 
-/// What one command left behind.
+/// Results of one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
     /// Exit status as the shell gives it: 128 + the signal's number for a killed command.
@@ -24,14 +24,14 @@ impl Finished {
     }
 }
 
-/// What was received, possibly from a machine that died on the way.
+/// Frames received, possibly from a machine that died on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
     /// The commands that finished, in order.
     pub(crate) commands: Vec<Finished>,
     /// Why the machine could not be set up, if it said so.
     pub(crate) failure: Option<String>,
-    /// Whether the machine said that all is done.
+    /// The machine sent its last frame.
     pub(crate) whole: bool,
 }
 

@@ -54,7 +54,7 @@ fn unpack(parts: &Parts) -> Result<PathBuf> {
     let mut magic = [0; 4];
     std::io::Read::read_exact(&mut File::open(output.path())?, &mut magic)?;
     ensure!(magic == *b"\x7fELF", "what was packed is not an ELF image");
-    // Of its own name: test processes boot different kernels at the same time.
+    // The file has a name of its own: test processes boot different kernels at the same time.
     let to = folder.join(format!("host-b-vmlinux-{}", parts.release()));
     output.persist(&to)?;
     Ok(to)

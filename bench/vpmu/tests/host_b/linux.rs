@@ -81,7 +81,7 @@ fn number(text: &str, name: &str) -> Result<u64> {
     line.with_context(|| format!("no {name} in {text}"))?.trim().parse().with_context(|| format!("{name} in {text}"))
 }
 
-/// What perf counts, and the driver of the generic CPU.
+/// Counts of perf, and the driver of the generic CPU.
 pub(crate) fn stock_perf(parts: &Parts) -> Result<()> {
     let stat = "perf stat -x, -o /tmp/stat -e cycles,instructions,branches,branch-misses,ref-cycles -- true && cat /tmp/stat && \
                 dmesg";
@@ -107,7 +107,7 @@ pub(crate) fn stock_perf(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// What perf samples, and a file that comes out.
+/// Samples of perf, and a file that comes out.
 pub(crate) fn sampling(parts: &Parts) -> Result<()> {
     let spin = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done";
     let record = format!(
@@ -281,7 +281,7 @@ pub(crate) fn host_pmu(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// That test binary, as cargo has built it.
+/// Finds that test binary, as cargo has built it.
 fn host_pmu_tests() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").context("no CARGO: run this by cargo test")?;
     let words = ["test", "--locked", "--no-run", "-p", "host-pmu", "--test", "perf", "--message-format=json"];
@@ -294,7 +294,7 @@ fn host_pmu_tests() -> Result<PathBuf> {
     path.context("cargo names no binary of host-pmu's tests")
 }
 
-/// What cannot be booted, and guests that end badly: one line each, with its exit code.
+/// Inputs that cannot be booted, and guests that end badly: one line each, with its exit code.
 pub(crate) fn bad_input(parts: &Parts) -> Result<()> {
     let plain =
         |options: &[&str]| ["/vpmu", "linux"].iter().chain(options).map(|word| (*word).to_owned()).collect::<Vec<_>>();

@@ -19,10 +19,10 @@ use super::parts::{self, Parts};
 use super::script;
 use super::watch::{self, Ended, Files};
 
-/// How often a machine that hangs is booted.
+/// Boots of a machine that hangs.
 const BOOTS: u32 = 3;
 
-/// How time passes in the machine.
+/// Clock of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     /// As on the machine outside.
@@ -32,7 +32,7 @@ pub(crate) enum Clock {
     Instructions,
 }
 
-/// What to boot: build it, then [`Job::run`] it.
+/// Machine to boot: build it, then [`Job::run`] it.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     clock: Clock,
@@ -44,12 +44,12 @@ pub(crate) struct Job {
     commands: Vec<Vec<String>>,
 }
 
-/// What came out of one boot.
+/// Output of one boot.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     /// One per command, in order.
     pub(crate) commands: Vec<Finished>,
-    /// What the kernel and QEMU wrote on the console.
+    /// Output of the kernel and QEMU on the console.
     pub(crate) console: String,
     /// From starting QEMU to its end.
     pub(crate) wall: Duration,
@@ -274,7 +274,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // By its own handle: no other process can be meant. It may have ended already, which is fine.
+        // The child is killed by its own handle: no other process can be meant. It may have ended already, which is fine.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 /// QEMU's options for it. No socket: paths of sockets are short, those of build folders are not.
 pub(crate) const OPTIONS: [&str; 2] = ["-qmp", "stdio"];
 
-/// How long QEMU may take to answer, also on a loaded machine.
+/// Time that QEMU may take to answer, also on a loaded machine.
 const ANSWER: Duration = Duration::from_secs(20);
 /// Between two looks at the registers: a CPU that moves has moved.
 const BETWEEN: Duration = Duration::from_secs(2);
-/// How long the kernel may take to print its stack after an NMI.
+/// Time that the kernel may take to print its stack after an NMI.
 const PANIC: Duration = Duration::from_secs(20);
 /// Registers that say where a CPU is, by the first letters of their line.
 const SHOWN: [&str; 12] = ["CPU#", "RAX", "RSI", "R8 ", "R12", "RIP", "CS ", "IDT", "CR0", "DR6", "EFER", "EIP"];
@@ -30,7 +30,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Of a QEMU with piped standard input, and standard output in the file `output`.
+    /// Connects to a QEMU with piped standard input, and standard output in the file `output`.
     pub(crate) fn new(qemu: &mut Child, output: &Path) -> Result<Self> {
         let input = qemu.stdin.take().context("QEMU's standard input")?;
         Ok(Self { input, output: output.to_owned(), answers: 0 })

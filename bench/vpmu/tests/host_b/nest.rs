@@ -22,7 +22,7 @@ fn vpmu() -> PathBuf {
 }
 
 const KERNEL: &str = "/guest/vmlinuz";
-/// What KVM calls for its vPMU.
+/// Calls of KVM for its vPMU.
 const CALLS: [&str; 4] =
     ["perf_event_create_kernel_counter", "perf_event_pause", "perf_event_period", "perf_event_enable"];
 /// Counts between two PMIs by the instruction clock, and by the host's.
@@ -74,7 +74,7 @@ fn middle_host(script: &str) -> Vec<String> {
     middle_host_with("milan", &[], script)
 }
 
-/// The same with another processor, and options beside those.
+/// Starts the middle host with another processor, and options beside those.
 fn middle_host_with(cpu: &str, options: &[&str], script: &str) -> Vec<String> {
     let words = [
         "/vpmu",
@@ -99,10 +99,10 @@ fn middle_host_with(cpu: &str, options: &[&str], script: &str) -> Vec<String> {
     words.iter().chain(load).chain(options).map(|word| (*word).to_owned()).collect()
 }
 
-/// What the script of [`script`] printed.
+/// Output of the script of [`script`].
 struct Middle {
     document: Value,
-    /// Of each of [`CALLS`]; `None` where the kernel lets none be probed (seen: Debian's 5.10).
+    /// Counts of [`CALLS`]; `None` where the kernel lets none be probed (seen: Debian's 5.10).
     calls: [Option<u64>; CALLS.len()],
 }
 
@@ -131,7 +131,7 @@ impl Middle {
             .with_context(|| format!("no arm {name}: {}", self.document["warnings"]))
     }
 
-    /// Whether the monitor's ring takes the records of an arm's events.
+    /// Returns whether the monitor's ring takes the records of an arm's events.
     fn records_seen(&self, name: &str) -> Result<bool> {
         Ok(self.arm(name)?["blind"].as_u64().unwrap_or(0) == 0)
     }

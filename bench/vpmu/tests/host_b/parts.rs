@@ -1,4 +1,4 @@
-//! What host B is made of, found on this machine: QEMU, a static busybox, Debian's kernel and its KVM modules.
+//! Parts of host B, found on this machine: QEMU, a static busybox, Debian's kernel and its KVM modules.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,7 +47,7 @@ impl Parts {
         bail!("{}", why.join("; "))
     }
 
-    /// The same machine with the kernel under `root`.
+    /// Replaces the kernel by the one under `root`.
     pub(crate) fn with_kernel_of(&self, root: &Path) -> Result<Self> {
         let (kernel, modules) = kernel_in(root)?;
         Ok(Self { kernel, modules, ..self.clone() })

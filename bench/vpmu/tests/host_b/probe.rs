@@ -1,4 +1,4 @@
-//! What this test binary does when it is started inside host B: it is itself the dynamically linked program that is
+//! Actions of this test binary when it is started inside host B: it is itself the dynamically linked program that is
 //! carried in.
 
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! What other people's tools show of a guest's kernel: the same samples by function in each.
+//! A guest's kernel in other people's tools: each shows the same samples by function.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn agree(what: &str, ours: &Shares, theirs: &Shares) -> Result<()> {
     let percent = |shares: &Shares, name: &str| {
         100.0 * shares.get(name).copied().unwrap_or(0) as f64 / total(shares).max(1) as f64
     };
-    // What has no name is called otherwise by each.
+    // Functions without a name are named differently by each.
     let named = ours.keys().filter(|name| !name.starts_with('[') && percent(ours, name) >= 2.0);
     let mut compared = 0;
     for name in named {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::frames::MARK;
 
-/// Where the modules lie in the archive; inserted in the order of their names' place in the list.
+/// Folder of the modules in the archive; inserted in the order of their names' place in the list.
 pub(crate) const MODULES: &str = "/modules";
 
 /// First words of a sign of life on the console; the time since boot follows.

@@ -13,7 +13,7 @@ use super::script::BEAT;
 /// instruction clock on a machine with three times more work than cores; later it is 5 s.
 pub(crate) const SILENCE: Duration = Duration::from_secs(150);
 
-/// What the machine writes, by serial port.
+/// Output of the machine, by serial port.
 #[derive(Debug)]
 pub(crate) struct Files {
     /// The kernel's messages, signs of life, and the running command's output as it comes.

@@ -29,7 +29,7 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     session: String,
     next: u64,
-    /// What the page complained of: console messages, log entries, exceptions.
+    /// Complaints of the page: console messages, log entries, exceptions.
     pub(crate) complaints: Vec<String>,
     /// Addresses that the page asked for, its own included.
     pub(crate) requests: Vec<String>,
@@ -132,7 +132,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", &metrics).map(drop)
     }
 
-    /// Whether pages that are opened from now on may run scripts.
+    /// Allows or forbids scripts in pages that are opened from now on.
     pub(crate) fn scripts(&mut self, on: bool) -> Result<(), String> {
         self.call("Emulation.setScriptExecutionDisabled", &json!({"value": !on})).map(drop)
     }

@@ -114,7 +114,7 @@ const LEGIBLE: &str = "[...document.querySelectorAll('.plot > svg')].flatMap(svg
     const wide = svg.getBoundingClientRect().right > innerWidth; \
     return small.length || wide ? [svg.getAttribute('aria-label')] : []; }).slice(0, 5)";
 
-/// What a reader sees of the page: its texts and plots, but for what shows under the pointer.
+/// Content of the page for a reader: its texts and plots, without the values under the pointer.
 const CONTENT: &str = "[document.querySelector('main').innerText, document.querySelectorAll('.plot > svg').length]";
 
 /// A value is shown under the pointer.
@@ -160,7 +160,7 @@ fn report(program: &str) -> Result<(), String> {
             keep(&format!("{scheme}-{width}.png"), &browser.picture()?)?;
         }
     }
-    // The same with every table open, as a reader may have it.
+    // Every table is opened, as a reader may have it.
     browser.evaluate("document.querySelectorAll('details').forEach(el => el.open = true)")?;
     let wide = browser.evaluate("document.documentElement.scrollWidth")?;
     if wide != 360 {
@@ -178,7 +178,7 @@ fn report(program: &str) -> Result<(), String> {
     keep("print.pdf", &browser.print()?)?;
     is_quiet(&mut browser)?;
 
-    // The same content without scripts.
+    // A page without scripts has the same content.
     browser.medium("screen", "light")?;
     browser.scripts(false)?;
     browser.open(&page)?;

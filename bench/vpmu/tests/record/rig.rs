@@ -1,4 +1,4 @@
-//! What the tests of recordings share.
+//! Parts that the tests of recordings share.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-/// How long a recording may take to begin on a busy machine.
+/// Time that a recording may take to begin on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Prime, so that samples do not keep step with the guest's rounds.
 pub(crate) const RATE: &str = "3989";
@@ -77,7 +77,7 @@ pub(crate) fn stacks(text: &str) -> Vec<Vec<String>> {
     stacks
 }
 
-/// How often each planted function is the innermost one.
+/// Counts the innermost functions, by planted function.
 pub(crate) fn leaves<'a>(leaves: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
     let mut counts = BTreeMap::new();
     leaves.for_each(|leaf| *counts.entry(leaf).or_insert(0) += 1);

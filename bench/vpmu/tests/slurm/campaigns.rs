@@ -100,7 +100,7 @@ pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<
         format!("name = 'sweep'\n[[experiment]]\nrun = 'sweep'\nparts = 16\noptions = {{ {} }}\n", options.join(", "));
     let campaign = Campaign::new(rig, &plan)?;
     campaign.submit(&[])?;
-    // The same on one machine, meanwhile.
+    // One machine runs the same meanwhile.
     let alone = rig.path("alone");
     let mut command = rig.command(env!("CARGO_BIN_EXE_vpmu"));
     command.args(["sweep", "--quiet", "-o"]).arg(&alone);

@@ -64,7 +64,7 @@ fn log(rig: &Rig, name: &str) -> PathBuf {
     rig.path(FOLDER).join(name)
 }
 
-/// What was copied to a node and not removed.
+/// Lists the files that were copied to a node and not removed.
 fn copies(rig: &Rig) -> Vec<String> {
     let entries = fs::read_dir(rig.path("tmp")).into_iter().flatten().flatten();
     entries
@@ -116,7 +116,7 @@ esac"#;
     Ok(())
 }
 
-/// What the plan asks for and the cluster lacks.
+/// A plan asks for things that the cluster lacks.
 pub(crate) fn refusals_are_sbatchs_own_words(rig: &mut Rig) -> Result<()> {
     let plain = request(rig, "exit 0", 1)?;
     let some = |text: &str| Some(text.to_owned());

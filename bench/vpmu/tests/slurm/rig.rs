@@ -21,7 +21,7 @@ pub(crate) const REMEDY: &str = "apt-get install --no-install-recommends slurm-w
 /// Bound of each wait: far above what a busy machine takes.
 const LONG: Duration = Duration::from_secs(120);
 
-/// What a rig lacks here, if anything.
+/// Returns the missing part of a rig, if any.
 pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("slurmd needs root".into());
@@ -128,7 +128,7 @@ impl Rig {
         command
     }
 
-    /// What `scontrol` or another command prints.
+    /// Returns the output of `scontrol` or another command.
     pub(crate) fn ask(&self, words: &[&str]) -> Result<String> {
         let Output { status, stdout, stderr } = self.command(words[0]).args(&words[1..]).output()?;
         ensure!(status.success(), "{words:?}: {}", String::from_utf8_lossy(&stderr));

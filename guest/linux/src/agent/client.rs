@@ -75,7 +75,7 @@ impl<'a> Agent<'a> {
         self.deadline = deadline;
     }
 
-    /// Whether a request was given up before its reply: nothing more can be asked.
+    /// Returns whether a request was given up before its reply: nothing more can be asked.
     #[must_use]
     pub const fn gave_up(&self) -> bool {
         self.pending

@@ -22,7 +22,7 @@ const MOST_ENTRIES: u64 = 1 << 20;
 /// Most folders above a file.
 const DEEPEST: usize = 64;
 
-/// What was copied.
+/// Size of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Regular files.

@@ -17,7 +17,7 @@ use super::error::AgentError;
 use super::extract::{Copied, Entry, Extraction};
 use crate::protocol::{COMMIT, DATA, DONE, ENTRY, ERROR, FILE, FOLDER, GET, GET_TREE, LINK, MAX_PATH, MAX_PAYLOAD};
 
-/// What a file, a folder or a link costs the host beside its name and its bytes.
+/// Cost of a file, a folder or a link on the host beside its name and its bytes.
 const ENTRY_COST: u64 = 512;
 
 const OTHER_FILE: AgentError = AgentError::Protocol("another file than the one that was asked for");
@@ -153,7 +153,7 @@ impl Agent<'_> {
         let flood = || AgentError::Flood { path: path.to_owned(), most: bytes as u64 };
         let mut found: Vec<(String, Vec<u8>)> = Vec::new();
         let (mut entries, mut length) = (0, 0);
-        // What is no file has no data.
+        // Only a file has data.
         let mut is_file = false;
         self.collect(path, GET_TREE, |kind, payload| {
             if kind == ENTRY {

@@ -39,7 +39,7 @@ fn sends(frames: &[u8]) -> Agent<'static> {
     std::thread::spawn(move || {
         if theirs.write_all(&frames).is_ok() {
             let _ = theirs.shutdown(std::net::Shutdown::Write);
-            // What it is asked is read until the client goes.
+            // Requests are read until the client goes.
             let _ = std::io::copy(&mut theirs, &mut std::io::sink());
         }
     });
@@ -139,7 +139,7 @@ fn all_requests_together_have_one_budget() {
     let mut copy = Vec::new();
     assert!(matches!(agent.get("/b", 1 << 20, &mut copy), Err(AgentError::Flood { most: 10_000, .. })));
     assert!(agent.get("/c", 1 << 20, &mut copy).is_err() && copy.is_empty());
-    // What has no bytes is not for nothing.
+    // Entries without bytes are charged, too.
     let folders: Vec<u8> = (0..10_000).flat_map(|at| entry(FOLDER, &at.to_string(), "")).collect();
     let mut agent = sends(&[entry(FOLDER, "", ""), folders, done()].concat()).with_budget(100_000);
     let to = folder.path().join("folders");

@@ -1,6 +1,6 @@
 //! The client of the agent in a guest.
 //!
-//! What the guest sends is distrusted: sizes are bounded, a path never leaves the folder it is for, and a guest that falls
+//! The guest is distrusted: sizes are bounded, a path never leaves the folder it is for, and a guest that falls
 //! silent is given up after a while.
 
 mod client;

@@ -118,7 +118,7 @@ pub enum Cut {
 /// A program that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// How.
+    /// End of the program.
     pub exit: Exit,
     /// Its time by the guest's CLOCK_MONOTONIC, in nanoseconds.
     pub wall_ns: u64,

@@ -54,12 +54,12 @@ impl Wire {
         Ok(Self { socket, incoming, first: 0, last: 0, outgoing: Vec::new(), sent: 0, ended: false })
     }
 
-    /// Whether another frame can be queued without keeping too much.
+    /// Returns whether another frame can be queued without keeping too much.
     pub(super) const fn has_room(&self) -> bool {
         self.outgoing.len() - self.sent < OUTGOING
     }
 
-    /// Whether everything queued is with the socket.
+    /// Returns whether everything queued is with the socket.
     pub(super) const fn is_flushed(&self) -> bool {
         self.sent == self.outgoing.len()
     }
@@ -116,7 +116,7 @@ impl Wire {
         Ok(Step { moved: sent || received, watched })
     }
 
-    /// What is waited for. Bytes without room are not: they would end each wait at once, for as long as nobody takes a frame.
+    /// Returns the events to wait for. Bytes without room are none: they would end each wait at once, for as long as nobody takes a frame.
     fn events(&self) -> PollFlags {
         let receives = !self.ended && self.last - self.first < INCOMING;
         let [receive, send] = [(receives, PollFlags::IN), (!self.is_flushed(), PollFlags::OUT)]

@@ -21,7 +21,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether both are the same but for their permissions.
+    /// Returns whether both are equal but for their permissions.
     fn is_like(&self, other: &Self) -> bool {
         self.mode & !0o7777 == other.mode & !0o7777 && self.contents == other.contents && self.device == other.device
     }
@@ -70,7 +70,7 @@ impl Archive {
         self.add(path, S_IFDIR | permissions & 0o7777, Vec::new(), (0, 0))
     }
 
-    /// Whether there is an entry at a path.
+    /// Returns whether there is an entry at a path.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         relative(path).is_ok_and(|name| self.entries.contains_key(name))

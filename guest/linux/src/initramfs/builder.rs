@@ -92,7 +92,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Whether there is something at a path.
+    /// Returns whether there is something at a path.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         self.archive.has(&merged(path))

@@ -1,4 +1,4 @@
-//! What an ELF file asks the dynamic loader for.
+//! Requests of an ELF file to the dynamic loader.
 
 use std::path::Path;
 
@@ -21,12 +21,12 @@ pub(super) struct Elf {
     pub(super) runpath: Vec<String>,
 }
 
-/// Whether a file begins as ELF files do.
+/// Returns whether a file begins as ELF files do.
 pub(super) fn is_elf(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF")
 }
 
-/// Whether a shared library is for the guest's processor.
+/// Returns whether a shared library is for the guest's processor.
 pub(super) fn fits(bytes: &[u8]) -> bool {
     matches!(FileKind::parse(bytes), Ok(FileKind::Elf64))
         && FileHeader64::<Endianness>::parse(bytes).is_ok_and(|header| {

@@ -35,7 +35,7 @@ pub enum InitramfsError {
     Architecture {
         /// Its path on the host.
         path: PathBuf,
-        /// What it is instead.
+        /// Kind of the file that is there.
         what: String,
     },
     /// A file begins as an ELF file does, and is none.
@@ -43,7 +43,7 @@ pub enum InitramfsError {
     Damaged {
         /// Its path on the host.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// A shared library is not on the host.

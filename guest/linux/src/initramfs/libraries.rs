@@ -21,7 +21,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The same folder on both.
+    /// Names one folder on both sides.
     pub(super) fn same(path: &str) -> Self {
         Self { host: path.into(), guest: path.to_owned() }
     }

@@ -14,14 +14,14 @@ pub(super) struct Named(BTreeSet<PathBuf>);
 impl Named {
     /// The user named this file or folder.
     pub(super) fn add(&mut self, from: &Path) {
-        // What does not exist is refused by whoever reads it.
+        // A path that does not exist is refused by its reader.
         self.0.extend(fs::canonicalize(from));
     }
 
     /// Checks that `program` may have `path`, which it asks for itself. Run by root, it could ask for anything, and whoever made it sees what is
     /// in the guest: it gets what everybody may read on this host, or what the user named.
     pub(super) fn check(&self, path: &Path, program: &Path) -> Result<(), InitramfsError> {
-        // What does not exist is another error.
+        // A path that does not exist is another error.
         let Ok(real) = fs::canonicalize(path) else { return Ok(()) };
         let may = |path: &Path, bit| fs::metadata(path).is_ok_and(|found| found.mode() & bit != 0);
         // Folders above what the user named are no secret.

@@ -81,7 +81,7 @@ fn parent(path: &str) -> &str {
 }
 
 impl Collector {
-    /// What was collected since it was last asked.
+    /// Takes the items collected since the last call.
     pub(super) fn take(&mut self) -> Vec<Item> {
         std::mem::take(&mut self.items)
     }

@@ -1,4 +1,4 @@
-//! What a guest says of its kernel's code.
+//! The code of a guest's kernel, by the guest's own account.
 
 /// The code of a kernel at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Code {
 pub struct Module {
     /// Its name, of letters, digits, `_` and `-`.
     pub name: String,
-    /// Where its code begins.
+    /// Address at which its code begins.
     pub address: u64,
     /// Bytes of it and its data. Since Linux 6.4 these may lie apart, and the code is shorter.
     pub size: u64,

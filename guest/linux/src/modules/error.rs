@@ -15,7 +15,7 @@ pub enum ModuleError {
     NoFolder {
         /// The kernel's release.
         release: String,
-        /// Where they were looked for.
+        /// Folders that were searched.
         searched: String,
     },
     /// The folder given has modules, of other kernels only.

@@ -1,11 +1,11 @@
-//! Where a kernel's modules are.
+//! Folders of a kernel's modules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::ModuleError;
 
-/// Where a system keeps its modules, by release.
+/// Folders in which a system keeps its modules, by release.
 const SYSTEM: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 
 /// The folder of the modules of kernel `release`: in the folder `given`, which is that folder or one above it; otherwise beside the

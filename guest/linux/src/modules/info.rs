@@ -1,4 +1,4 @@
-//! What a module says of itself, in its section `.modinfo`.
+//! A module's description of itself, in its section `.modinfo`.
 
 use std::path::Path;
 

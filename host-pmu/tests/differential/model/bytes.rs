@@ -20,7 +20,7 @@ impl Bytes<'_> {
         Some(*first)
     }
 
-    /// Little-endian, of `n` bytes.
+    /// Takes a little-endian word of `n` bytes.
     fn word(&mut self, n: usize) -> Option<u64> {
         (0..n).try_fold(0, |word, i| Some(word | u64::from(self.byte()?) << (8 * i)))
     }
@@ -100,7 +100,7 @@ impl Bytes<'_> {
         })
     }
 
-    /// Mostly small, near the top, or of few bits.
+    /// Takes a value that is mostly small, near the top, or of few bits.
     fn value(&mut self) -> Option<u64> {
         Some(match self.below(6)? {
             0 => self.word(1)?,

@@ -27,7 +27,7 @@ struct Event {
     lost: bool,
 }
 
-/// How the host misbehaves.
+/// Misbehaviour of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failing {
     pub(crate) open: bool,
@@ -45,26 +45,26 @@ struct State {
     failures: [u64; 3],
     /// Overflows nobody asked for yet: id and count.
     overflowed: Vec<(u64, u64)>,
-    /// Whether it records overflows.
+    /// It records overflows.
     records: bool,
-    /// Whether its events stop at an overflow.
+    /// Its events stop at an overflow.
     stops: bool,
-    /// Whether an event may stop and signal a few counts before its period is over, as a clock may.
+    /// An event may stop and signal a few counts before its period is over, as a clock may.
     early: bool,
     /// Records are lost until they are next asked for.
     losing: bool,
     /// Events that stopped themselves, and times records were lost.
     stopped: u64,
     lost_records: u64,
-    /// Whether events may go on while their counters are off.
+    /// Events may go on while their counters are off.
     goes_on: bool,
-    /// Whether the gate is open, if it has one.
+    /// State of the gate, if it has one: open or not.
     gate: Option<bool>,
     opened: u64,
 }
 
 impl Event {
-    /// What it counts of `burst`.
+    /// Returns its counts of `burst`.
     fn counts(&self, burst: Burst) -> u64 {
         let select = match self.spec.0 {
             Source::Selector(selection) => u64::from(selection.code()) | u64::from(selection.select() >> 8) << 16,
@@ -92,27 +92,27 @@ pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
 const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
 
 impl ScriptedHost {
-    /// A host with events as `strategy` wants them, with records of overflows or without any. No event stops at its overflow.
+    /// Builds a host with events as `strategy` wants them, with records of overflows or without any. No event stops at its overflow.
     pub(crate) fn for_strategy(strategy: &Strategy, records: bool) -> Self {
         let (gate, goes_on) = (strategy.gate.then_some(false), strategy.pause == Pause::Virtual);
         Self(Rc::new(RefCell::new(State { records, goes_on, gate, ..State::default() })))
     }
 
-    /// A host with events that stop at an overflow if `strategy` says so.
+    /// Builds a host with events that stop at an overflow if `strategy` says so.
     pub(crate) fn one_shot(strategy: &Strategy) -> Self {
         let host = Self::for_strategy(strategy, true);
         host.0.borrow_mut().stops = strategy.overflow == OnOverflow::Stop;
         host
     }
 
-    /// The same with events that stop a little early, if they stop.
+    /// Builds a host whose events stop a little early, if they stop.
     pub(crate) fn one_shot_clock(strategy: &Strategy) -> Self {
         let host = Self::one_shot(strategy);
         host.0.borrow_mut().early = true;
         host
     }
 
-    /// The part of `burst` until the first overflow: where events stop themselves, their signal ends the guest's run there.
+    /// Returns the part of `burst` until the first overflow: where events stop themselves, their signal ends the guest's run there.
     pub(crate) fn until_exit(&self, burst: Burst) -> Burst {
         let state = self.0.borrow();
         if !state.stops || state.gate == Some(false) {
@@ -127,7 +127,7 @@ impl ScriptedHost {
         Burst { part: first.unwrap_or((1, 1)), ..burst }
     }
 
-    /// The guest executes `burst`; whether any event signalled.
+    /// Counts a `burst` that the guest executes; returns whether any event signalled.
     pub(crate) fn run(&self, burst: Burst) -> bool {
         let mut signalled = false;
         let state = &mut *self.0.borrow_mut();
@@ -160,7 +160,7 @@ impl ScriptedHost {
             } else {
                 event.total += n;
             }
-            // What an event that goes on counts after its overflow is not in the record. Several of them before a kick are recorded
+            // Counts that an event gains after its overflow are not in the record. Several overflows before a kick are recorded
             // at their end: the model has one overflow of a counter for them.
             let several = event.signalled || n - left >= event.period;
             let since = if is_last || several { 0 } else { n - left };
@@ -188,7 +188,7 @@ impl ScriptedHost {
         self.0.borrow_mut().failing = failing;
     }
 
-    /// Every pinned event that runs loses its counter.
+    /// Takes their counters from all events that run.
     pub(crate) fn lose(&self) {
         let mut state = self.0.borrow_mut();
         if state.gate != Some(false) {
@@ -347,12 +347,12 @@ impl Backend for ScriptedHost {
         self.0.borrow().goes_on
     }
 
-    /// It is wrong about that, half of the time.
+    /// Returns an answer that is wrong half of the time.
     fn counts_at_one_pace(&self) -> bool {
         self.0.borrow().opened.is_multiple_of(2)
     }
 
-    /// Some events show their counts, others must be read.
+    /// Returns the counts of some events; others must be read.
     fn peek(&mut self, event: &usize) -> Option<u64> {
         let goes_on = self.pauses_virtually();
         self.with(*event, |e| (goes_on && !e.lost && e.id % 2 == 1).then_some(e.total))
@@ -386,7 +386,7 @@ impl Backend for ScriptedHost {
         std::mem::take(&mut self.0.borrow_mut().sched_in)
     }
 
-    /// Every switch is a guest's halt here.
+    /// Takes every switch for a guest's halt.
     fn slept(&mut self) -> bool {
         self.sched_in()
     }

@@ -11,17 +11,17 @@ use super::{Armed, Burst, Line, Model, Shape};
 
 /// Events that the sequences select.
 pub(crate) const EVENTS: [u64; 4] = [0xc0, 0x3c, 0x13c, 0xc4];
-/// The same of an AMD; bits 11:8 of the select are 19:16 here. Two differ in those alone.
+/// Events of an AMD; bits 11:8 of the select are 19:16 here. Two differ in those alone.
 pub(crate) const AMD_EVENTS: [u64; 4] = [0xc0, 0x76, 0x1_00c0, 0x02c2];
 
-/// What the host records of overflows.
+/// Records of overflows that the host makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Records {
     /// Nothing: every event must be read. No event stops itself.
     None,
     /// Each overflow.
     Exact,
-    /// The same; an event that stops itself does so a little before the counter overflows, as a clock may.
+    /// Exact counts; an event that stops itself does so a little before the counter overflows, as a clock may.
     Early,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Pair {
     pmis: u64,
 }
 
-/// What came about in a sequence.
+/// Activity in a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Activity {
     pub(crate) overflows: u64,
@@ -133,7 +133,7 @@ impl Activity {
     }
 }
 
-/// The counters of `bits`.
+/// Lists the counters of `bits`.
 fn lines(bits: u64) -> impl Iterator<Item = Line> {
     (0..64).filter(move |line| bits >> line & 1 != 0)
 }
@@ -207,7 +207,7 @@ impl Pair {
         self.aimed()
     }
 
-    /// Each counter that counts has an event that signals at its overflow, and nothing else runs.
+    /// Checks that each counter that counts has an event that signals at its overflow, and nothing else runs.
     fn aimed(&mut self) -> Result<(), String> {
         // An event that goes on with its old period is aimed anew when its signal is taken.
         let goes_on = self.early && self.signal_held;
@@ -244,7 +244,7 @@ impl Pair {
                 spare.iter().position(|armed| *armed == wanted).map(|at| spare.remove(at)).is_some()
             })
         };
-        // Those that must be armed come first.
+        // Counters that must be armed come first.
         let all = self.model.lines().fold(0, |bits, line| bits | 1 << line);
         lines(all & !self.left_stopped).for_each(|line| {
             take(line);
@@ -273,7 +273,7 @@ impl Pair {
         Ok(())
     }
 
-    /// IN_TXCP never signals: with it an overflow may stay unseen.
+    /// Returns whether every event signals. IN_TXCP never does: with it an overflow may stay unseen.
     fn shape_signals(&self) -> bool {
         !self.shape.transactions
     }
@@ -284,7 +284,7 @@ impl Pair {
         self.model.doubt();
     }
 
-    /// The host is sound again: the PMU must come back by itself, then it is set up anew and exact again.
+    /// Makes the host sound again: the PMU must come back by itself, then it is set up anew and exact again.
     fn heal(&mut self) -> Result<(), String> {
         if !self.failing {
             return Ok(());
@@ -296,7 +296,7 @@ impl Pair {
             real == pair.model.armed().into_iter().map(what).collect::<Vec<_>>()
         };
         let mut entries = 0;
-        // What was lost is found at the next look.
+        // The lost signal's overflow is found at the next look.
         self.kick();
         self.enter()?;
         while !came_back(self) {
@@ -331,7 +331,7 @@ impl Pair {
         let events = if self.shape.amd.is_some() { AMD_EVENTS } else { EVENTS };
         let mut listed = Vec::new();
         let of_events = events.iter().enumerate().filter(|(i, _)| denied >> i & 1 != 0).map(|(_, event)| *event);
-        // What is not on a list of what is allowed is denied.
+        // Events that are not on a list of allowed ones are denied.
         self.model.filter(events.iter().copied().collect(), of_events.collect(), allow, fixed);
         for (i, event) in events.iter().enumerate() {
             if (denied >> i & 1 != 0) != allow {
@@ -414,7 +414,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Every register once, and nothing left open afterwards.
+    /// Reads every register once, and checks that nothing is left open afterwards.
     pub(crate) fn finish(mut self) -> Result<Activity, String> {
         self.heal()?;
         self.kick();

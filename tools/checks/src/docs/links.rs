@@ -87,7 +87,7 @@ fn anchors(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether a word in backticks is a path of this tree: its first part is a folder at the top, and nothing is left open.
+/// Returns whether a word in backticks is a path of this tree: its first part is a folder at the top, and nothing is left open.
 fn is_path(root: &Path, word: &str) -> bool {
     let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_'));
     let Some((first, rest)) = word.split_once('/') else { return false };

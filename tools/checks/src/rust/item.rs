@@ -5,7 +5,7 @@ use syn::{Attribute, Item};
 /// A path as written, by segments; `self`, `super`, `crate` included.
 pub(super) type Segments = Vec<String>;
 
-/// Whether an attribute is `cfg(test)`, or one that needs `test` among others.
+/// Returns whether an attribute is `cfg(test)`, or one that needs `test` among others.
 pub(super) fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };

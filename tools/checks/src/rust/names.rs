@@ -1,9 +1,9 @@
-//! Where a path leads.
+//! Resolution of paths.
 
 use super::item::Segments;
 use super::tree::Crate;
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Meaning {
     Module(usize),
@@ -40,7 +40,7 @@ fn resolve(krate: &Crate, from: usize, path: &[String], hops: usize) -> Option<M
     Some(meaning)
 }
 
-/// What `name` stands for in module `at`: what it defines, then its imports, then its glob imports.
+/// Resolves `name` in module `at`: its definitions, then its imports, then its glob imports.
 fn in_scope(krate: &Crate, at: usize, name: &str, hops: usize) -> Option<Meaning> {
     let hops = hops.checked_sub(1)?;
     let module = &krate.modules[at];

@@ -41,7 +41,7 @@ impl Control {
         *self = Self { host_closed: self.host_closed, ..Self::default() };
     }
 
-    /// Whether a message of the driver can be taken.
+    /// Returns whether a message of the driver can be taken.
     pub(super) fn has_room(&self) -> bool {
         // One message has two answers at most.
         self.pending.len() + 2 <= MOST_PENDING
@@ -76,7 +76,7 @@ impl Control {
         self.host_closed = true;
     }
 
-    /// Whether a program of the guest has the port open.
+    /// Returns whether a program of the guest has the port open.
     pub(super) const fn guest_is_open(&self) -> bool {
         self.guest_open
     }

@@ -38,7 +38,7 @@ pub(super) struct Work {
     pub(super) soon: bool,
 }
 
-/// What broke the connection between the guest's driver and the host.
+/// Faults that broke the connection between the guest's driver and the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Times that a driver broke the rules of the device or of its queues, each of which stopped the device until a reset.
@@ -106,12 +106,12 @@ impl Device {
         effect == Effect::Reset
     }
 
-    /// Whether a driver is setting the device up: what it does now may need work without a further kick.
+    /// Returns whether a driver is setting the device up: its accesses may need work without a further kick.
     pub(super) const fn is_being_set_up(&self) -> bool {
         self.transport.is_being_set_up()
     }
 
-    /// What has gone wrong so far.
+    /// Returns the faults so far.
     pub(super) fn faults(&self) -> Faults {
         self.faults.clone()
     }

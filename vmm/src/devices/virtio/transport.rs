@@ -106,7 +106,7 @@ pub(super) struct Transport {
     queue_sel: usize,
     descriptions: [Description; QUEUES],
     queues: [Option<Queue>; QUEUES],
-    /// Whether the driver was notified of DEVICE_NEEDS_RESET.
+    /// The driver was notified of DEVICE_NEEDS_RESET.
     announced: bool,
 }
 
@@ -127,12 +127,12 @@ fn half(value: u64, select: u32) -> u32 {
 }
 
 impl Transport {
-    /// Whether the driver has set the device up and the device works.
+    /// Returns whether the driver has set the device up and the device works.
     pub(super) const fn is_live(&self) -> bool {
         self.status & (status::DRIVER_OK | status::NEEDS_RESET | status::FAILED) == status::DRIVER_OK
     }
 
-    /// Whether a driver has found the device, and is not done with it.
+    /// Returns whether a driver has found the device, and is not done with it.
     pub(super) const fn is_being_set_up(&self) -> bool {
         self.status & status::DRIVER != 0 && self.status & (status::DRIVER_OK | status::FAILED) == 0
     }
@@ -142,7 +142,7 @@ impl Transport {
         self.status |= status::NEEDS_RESET;
     }
 
-    /// Whether the driver is to be notified that the device needs a reset, once. It is not before DRIVER_OK (2.1.2).
+    /// Returns whether the driver is to be notified that the device needs a reset, once. It is not before DRIVER_OK (2.1.2).
     pub(super) const fn announces_reset(&mut self) -> bool {
         const BOTH: u32 = status::NEEDS_RESET | status::DRIVER_OK;
         self.status & BOTH == BOTH && !std::mem::replace(&mut self.announced, true)

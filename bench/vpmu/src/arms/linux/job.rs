@@ -14,7 +14,7 @@ use crate::arms::arm::runner::ArmRunner;
 use crate::arms::rounds::plan::Plan;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
 
-/// What guests of an experiment do.
+/// Job of the guests of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `perf record` of the plan's events.
@@ -28,7 +28,7 @@ pub enum Kind {
 pub struct LinuxJob {
     /// The guest.
     pub guest: PerfGuest,
-    /// What it does.
+    /// Job of the guest.
     pub kind: Kind,
 }
 

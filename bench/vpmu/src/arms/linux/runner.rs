@@ -17,7 +17,7 @@ use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, Turn};
 /// Guest times are in ns: a TSC of 1 GHz.
 const KHZ: u64 = 1_000_000;
 
-/// What a guest left when it was over.
+/// Results of a guest that is over.
 #[derive(Clone, Debug)]
 pub struct Left {
     /// Its run, without reports and logs.
@@ -43,7 +43,7 @@ pub trait Boots {
         work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
     ) -> Result<(Left, Result<(), String>), Error>;
 
-    /// Whether this host has a vPMU of KVM's own.
+    /// Checks that this host has a vPMU of KVM's own.
     ///
     /// # Errors
     /// Why not.

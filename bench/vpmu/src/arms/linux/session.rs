@@ -51,7 +51,7 @@ pub(super) struct Settings {
     pub(super) mux_interval: Duration,
 }
 
-/// What a turn left in the guest.
+/// Results of a turn in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recorded {
     pub(super) trace: Trace,

@@ -1,4 +1,4 @@
-//! What perf does in the guest.
+//! Perf's task in the guest.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use results::document::EventParameter;
 
 use super::perf;
 
-/// Where the workload is in the guest; without arguments it does nothing, as true(1).
+/// Path of the workload in the guest; without arguments it does nothing, as true(1).
 pub(super) const FTEST: &str = "/bin/ftest";
-/// Where perf is in the guest.
+/// Path of perf in the guest.
 pub(super) const PERF: &str = "/bin/perf";
 /// perf's records in the guest.
 pub(super) const DATA: &str = "/tmp/perf.data";
 
-/// What is measured in a guest.
+/// Task that is measured in a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// `perf record` of the workload.

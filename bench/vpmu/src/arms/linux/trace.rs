@@ -16,7 +16,7 @@ pub(super) struct Handler {
     pub(super) handled: u64,
 }
 
-/// What a trace holds.
+/// Contents of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trace {
     /// Runs of perf's handler, as they come in the text: in order of time.

@@ -129,7 +129,7 @@ struct Scratch {
 impl Scratch {
     fn beside(folder: &Folder) -> Result<Self, AgentError> {
         let made = || {
-            // By its descriptor: the folder's path may lead elsewhere by now.
+            // The descriptor is used: the folder's path may lead elsewhere by now.
             let by_descriptor = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
             let made = tempfile::Builder::new().prefix(".vpmu-").tempdir_in(by_descriptor)?;
             let name = made.path().file_name().unwrap_or_default();

@@ -25,14 +25,14 @@ use crate::terminal::console::{Stream, complain};
 const SHARE: &str = "/share";
 /// Time to bring files out that a command has which used up its time limit: so much longer the guest lives at most.
 const COLLECT: Duration = Duration::from_secs(30);
-/// How often an interruption is looked for.
+/// Interval at which an interruption is looked for.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A guest that ran, and what there is to say about it.
 pub(super) struct Ran {
-    /// What the guest left, if it ran at all.
+    /// Results of the guest, if it ran at all.
     pub(super) outcome: Option<LinuxOutcome>,
-    /// What failed, in order.
+    /// Failures, in order.
     pub(super) errors: Vec<Error>,
     /// The exit code.
     pub(super) exit: Exit,
@@ -124,7 +124,7 @@ fn input(path: &Path) -> Result<OwnedFd, Error> {
     opened.map_err(|error| Error::usage(format!("cannot read --stdin {}", path.display()), error.to_string(), ""))
 }
 
-/// What could not be done, and the agent's reason. The guest is of no use any more.
+/// Action that failed, and the agent's reason. The guest is of no use any more.
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) String, pub(super) AgentError);
 

@@ -18,11 +18,11 @@ use super::tail::{Both, Tail};
 use crate::arms::machine;
 use crate::sys;
 
-/// How often an interruption is looked for.
+/// Interval at which an interruption is looked for.
 const POLL: Duration = Duration::from_millis(50);
-/// How long a guest takes to power off once it was asked to.
+/// Time that a guest takes to power off once it was asked to.
 const POWER_OFF: Duration = Duration::from_secs(60);
-/// How often the end of a guest is looked for that was asked to power off.
+/// Interval at which the end of a guest is looked for that was asked to power off.
 const END_POLL: Duration = Duration::from_millis(5);
 /// Lines of the console in the error of a guest that failed.
 const LINES: usize = 12;
@@ -36,7 +36,7 @@ pub struct LinuxGuest {
     tail: Tail,
 }
 
-/// What Ctrl-C does to a guest.
+/// Effect of Ctrl-C on a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInterrupt {
     /// It ends as if its power was cut.
@@ -70,7 +70,7 @@ impl LinuxGuest {
         Self::start_with(host, kernel, plan, console, input, channel, OnInterrupt::PowerCut)
     }
 
-    /// The same, with a choice of what Ctrl-C does.
+    /// Starts a guest, with a choice of the effect of Ctrl-C.
     ///
     /// # Errors
     /// The host gives no thread.
@@ -186,7 +186,7 @@ impl Drop for LinuxGuest {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.stop();
-            // What it left is of no interest any more.
+            // Results of a guest that is given up are dropped.
             let _ = thread.join();
         }
     }
@@ -225,7 +225,7 @@ pub fn channel() -> Result<(UnixStream, Agent<'static>), Error> {
     pair().map(|(guest, agent)| (guest, agent.stopped_by(sys::interrupted())))
 }
 
-/// The same, without an agent that Ctrl-C stops.
+/// Makes both ends of an agent that Ctrl-C does not stop.
 pub(super) fn pair<'a>() -> Result<(UnixStream, Agent<'a>), Error> {
     let connected = UnixStream::pair().and_then(|(guest, host)| Ok((guest, Agent::new(host)?)));
     connected.map_err(|error| Error::host("cannot connect a guest", error.to_string(), ""))

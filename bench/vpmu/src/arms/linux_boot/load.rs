@@ -12,7 +12,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Whether this is the module of a file with this name; a dash stands for an underscore.
+    /// Returns whether this is the module of a file with this name; a dash stands for an underscore.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
         self.name.replace('-', "_") == name

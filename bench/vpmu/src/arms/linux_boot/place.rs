@@ -11,7 +11,7 @@ use std::str::FromStr;
 pub struct Placed {
     /// A file, a folder, or the name of a program in PATH.
     pub host: PathBuf,
-    /// Where it is in the guest; `None` is by rule: see [`Placed::resolve`].
+    /// Path in the guest; `None` is by rule: see [`Placed::resolve`].
     pub guest: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Placed {
 /// Folders of the guest's PATH.
 const GUEST_PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Whether `path` is absolute and names a file below the root.
+/// Returns whether `path` is absolute and names a file below the root.
 fn is_plain(path: &str) -> bool {
     let parts = path.strip_prefix('/').map(|rest| rest.split('/'));
     parts.is_some_and(|mut parts| parts.all(|part| !part.is_empty() && part != "." && part != ".."))

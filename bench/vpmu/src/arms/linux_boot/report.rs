@@ -18,7 +18,7 @@ pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey, failed: bool) -> 
         output: &outcome.console,
     };
     let mut report = summary::of(&ran, backend);
-    // What ends a guest otherwise is said even where the summary is not.
+    // An unusual end of a guest is reported even without a summary.
     if outcome.end != End::PowerOff && !failed {
         report.warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
     }
@@ -33,7 +33,7 @@ pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey, failed: bool) -> 
     report
 }
 
-/// What broke the agent's port.
+/// Lists the faults that broke the agent's port.
 fn of_channel(faults: &Faults) -> Vec<String> {
     let mut warnings = Vec::new();
     if faults.broken > 0 {

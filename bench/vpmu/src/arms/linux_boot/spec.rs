@@ -14,7 +14,7 @@ pub const MEMORY: u64 = 512 << 20;
 /// Time of a command, unless another is given.
 pub const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// What `vpmu linux` boots, and with what.
+/// Kernel and contents that `vpmu linux` boots.
 #[derive(Clone, Debug)]
 pub struct LinuxSpec {
     /// A bzImage or vmlinux.
@@ -37,17 +37,17 @@ pub struct LinuxSpec {
     pub stdin: Option<PathBuf>,
     /// Files and folders of the guest to bring out.
     pub get: Vec<String>,
-    /// Where they go.
+    /// Folder for them.
     pub output: PathBuf,
     /// A folder that the guest has a copy of, and whose changes come back.
     pub share: Option<PathBuf>,
-    /// Where the kernel's lists of its code go.
+    /// Files for the kernel's lists of its code.
     pub symbols: Option<Symbols>,
-    /// Where the console's output goes while a command runs.
+    /// File for the console's output while a command runs.
     pub console: Option<PathBuf>,
     /// The machine.
     pub machine: MachineSpec,
-    /// Whether the report at the end is left out.
+    /// The report at the end is left out.
     pub quiet: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a guest's kernel says of its own code, on its way to whoever names addresses.
+//! A guest kernel's lists of its own code, on their way to whoever names addresses.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use results::write::Target;
 
 use crate::sys::monotonic_ns;
 
-/// Where the guest's lists go.
+/// Files for the guest's lists.
 #[derive(Clone, Debug)]
 pub struct Symbols {
     /// The file for the kernel's list of symbols, at the end.

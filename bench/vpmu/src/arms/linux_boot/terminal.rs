@@ -11,7 +11,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 /// Ctrl-], as of telnet: the escape from the guest.
 pub(super) const ESCAPE: u8 = 0x1d;
-/// How often the end of the run is looked at.
+/// Interval at which the end of the run is looked for.
 const POLL: Duration = Duration::from_millis(100);
 
 /// A terminal in raw mode until this is dropped.

@@ -19,7 +19,7 @@ const TOOLS: [&str; 24] = [
     "mount", "mv", "ps", "rm", "sed", "sleep", "sort", "tail", "true", "wc",
 ];
 
-/// What goes into a guest.
+/// Contents of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The kernel's file, beside which its modules are looked for.
@@ -32,7 +32,7 @@ pub struct Wanted<'a> {
     pub load: &'a [Load],
     /// Programs and files.
     pub with: &'a [Placed],
-    /// Whether a shell is needed.
+    /// A shell is needed.
     pub shell: bool,
 }
 
@@ -45,7 +45,7 @@ pub fn make(wanted: &Wanted<'_>) -> Result<Vec<u8>, Error> {
     made.map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
 }
 
-/// The same with room for more.
+/// Makes the archive, with room for more.
 ///
 /// # Errors
 /// As [`make`].

@@ -85,7 +85,7 @@ fn the_main_job_without_its_name_is_what_it_is_in_the_whole_definition() {
     }
 }
 
-/// What is parsed quickly is what the whole definition makes of it.
+/// The quick parser returns what the whole definition returns.
 #[test]
 fn a_named_command_is_what_it_is_in_the_whole_definition() {
     let whole = |line: &[&str]| match definition().try_get_matches_from(line) {
@@ -177,7 +177,7 @@ fn help_fits_narrow_terminals_and_teaches_by_example() {
     }
 }
 
-/// What is broken by hand is measured as it is written: shown, it is wrapped to any width.
+/// Examples are broken by hand, so they are measured as written: the help wraps its text to any width.
 #[test]
 fn examples_of_help_are_at_most_72_columns_as_written() {
     for text in definition().get_subcommands().filter_map(after_help).chain(after_help(&definition())) {

@@ -42,7 +42,7 @@ inconclusive one, 4 Slurm is not there or does not answer,
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct FleetArgs {
-    /// What to do.
+    /// Command to carry out.
     #[command(subcommand)]
     pub command: Option<FleetCommand>,
     /// The plan.
@@ -50,7 +50,7 @@ pub struct FleetArgs {
     pub submit: Option<SubmitArgs>,
 }
 
-/// What to do with a campaign.
+/// Commands for a campaign.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
     /// List a plan's elements and how long they take; run nothing
@@ -90,7 +90,7 @@ impl SubmitArgs {
     }
 }
 
-/// Where elements run.
+/// Place at which elements run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum On {
     /// On this machine, one after the other; the plan's hosts and times are names only.

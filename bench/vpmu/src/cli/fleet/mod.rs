@@ -15,7 +15,7 @@ pub use self::args::FleetArgs;
 use self::args::{FleetCommand, On, ReportArgs};
 use self::planned::Check;
 
-/// `check`: of a command line, program name first.
+/// Runs `vpmu fleet`. `check` parses a command line, program name first.
 pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
     match (&args.command, &args.submit) {
         (None, None) => {

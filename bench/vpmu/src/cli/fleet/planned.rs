@@ -18,7 +18,7 @@ use fleet::campaign::plan::{Plan, PlannedVariant, refused};
 /// Checks a command line, program name first, and says how long it takes about; `None`: unknown.
 pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<Option<Duration>, Error>;
 
-/// The plan's elements, with their command lines checked where this binary runs them.
+/// Returns the plan's elements, with their command lines checked where this binary runs them.
 pub(super) fn planned(path: &Path, check: Check<'_>) -> Result<(Plan, Vec<Element>), Error> {
     let plan = Plan::from_file(path)?;
     let line = |words: &[String]| std::iter::once("vpmu".to_owned()).chain(words.iter().cloned()).collect();
@@ -51,7 +51,7 @@ const fn is_own(variant: &PlannedVariant) -> bool {
     variant.binary.is_none()
 }
 
-/// `vpmu fleet plan`.
+/// Runs `vpmu fleet plan`.
 pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
     let (plan, elements) = planned(&args.plan, check)?;
     if args.json {
@@ -107,7 +107,7 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
     print(&text).map(|()| Exit::Done)
 }
 
-/// The first names of a list, and how many more.
+/// Returns the first names of a list, and how many more.
 fn shortened(names: &[String]) -> String {
     const SHOWN: usize = 6;
     let more = names.len().saturating_sub(SHOWN);

@@ -50,7 +50,7 @@ struct Variants<'a> {
 /// Schema of the report's JSON.
 const SCHEMA: &str = "vpmu-fleet-report/1";
 
-/// `vpmu fleet collect`.
+/// Runs `vpmu fleet collect`.
 pub(super) fn collect(args: &DirArgs) -> Result<Exit, Error> {
     let collected = collected(&args.dir, args.trust)?;
     complain(status::shown(&collected.standing, false).lines().next().unwrap_or_default());
@@ -93,7 +93,7 @@ fn collected(dir: &Path, trust: TrustArgs) -> Result<Collected, Error> {
     Ok(Collected { folder, campaign, standing, gathered })
 }
 
-/// `vpmu fleet report`.
+/// Runs `vpmu fleet report`.
 pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     let Collected { folder, campaign, standing, gathered } = collected(&args.dir, args.trust)?;
     let spec = FleetSpec::default();
@@ -143,7 +143,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     Ok(verdict)
 }
 
-/// Each further variant against the first. What variants have in common is the plan's experiment: their options may differ.
+/// Compares each further variant with the first. Variants share the plan's experiment: their options may differ.
 fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -> Vec<Variants<'a>> {
     let of_experiment = |run: &Run| {
         let number = run.labels.element.and_then(|number| usize::try_from(number).ok());
@@ -191,7 +191,7 @@ fn element_line(line: &Line) -> ElementLine {
     }
 }
 
-/// 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A fleet of too few hosts
+/// Returns 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A fleet of too few hosts
 /// to tell odd ones is no failure of the campaign.
 fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> Exit {
     let slower = Some(analysis.exit()).filter(|&exit| exit == Exit::Regression);

@@ -18,7 +18,7 @@ use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::standing::{Line, Standing, State};
 use fleet::campaign::trust::Trust;
 
-/// What is there, with Slurm's answer. `trust`: of a command that acts on it.
+/// Reads a campaign with Slurm's answer. `trust` is given by commands that act on the folder.
 pub(super) fn standing(dir: &Path, trust: Option<Trust>) -> Result<(Folder, Campaign, Standing), Error> {
     let (folder, campaign) = trust.map_or_else(|| Folder::open(dir), |trust| Folder::own(dir, trust))?;
     let states = on_slurm::states(&Slurm::default(), &folder)?;
@@ -29,7 +29,7 @@ pub(super) fn standing(dir: &Path, trust: Option<Trust>) -> Result<(Folder, Camp
     Ok((folder, campaign, standing))
 }
 
-/// `vpmu fleet status`.
+/// Runs `vpmu fleet status`.
 pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
     let (_, _, standing) = standing(&args.dir, None)?;
     if args.json {
@@ -40,7 +40,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
     Ok(standing.exit())
 }
 
-/// The counts, then the elements that need a look, or all.
+/// Formats the counts, then the elements that need a look, or all.
 pub(super) fn shown(standing: &Standing, all: bool) -> String {
     let counts = State::ALL.into_iter().filter(|&state| standing.count(state) > 0);
     let counts: Vec<String> = counts.map(|state| format!("{} {}", standing.count(state), state.word())).collect();
@@ -97,7 +97,7 @@ pub(super) fn shown(standing: &Standing, all: bool) -> String {
 /// Time between two questions to Slurm.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
-/// `vpmu fleet wait`: until no element runs or waits for a node.
+/// Runs `vpmu fleet wait`: until no element runs or waits for a node.
 pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let began = Instant::now();
@@ -126,7 +126,7 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Error> {
     }
 }
 
-/// `vpmu fleet cancel`.
+/// Runs `vpmu fleet cancel`.
 pub(super) fn cancel(args: &DirArgs) -> Result<Exit, Error> {
     let dir = &args.dir;
     let (folder, _) = Folder::own(dir, args.trust.trust())?;

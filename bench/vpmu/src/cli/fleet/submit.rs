@@ -26,7 +26,7 @@ use fleet::campaign::submission::{self, Terms};
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
     let (plan, elements) = planned(&args.plan, check)?;
     let dir = args.output.clone().unwrap_or_else(|| Path::new("vpmu-campaigns").join(&plan.name));
-    // Whether Slurm is there is known before anything is written.
+    // A missing Slurm is noticed before anything is written.
     let slurm = Slurm::default();
     if args.on == On::Slurm {
         slurm.config()?;
@@ -112,7 +112,7 @@ fn known_hosts(slurm: &Slurm, plan: &Plan) -> Result<(), Error> {
     Err(refused(&plan.name, format!("Slurm has no node {unknown}; {remedy}")))
 }
 
-/// The lock that submissions and collectors of a campaign share.
+/// Takes the lock that submissions and collectors of a campaign share.
 pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> {
     let failed =
         |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");

@@ -39,12 +39,12 @@ pub struct PhaseResult {
     pub sys_ns: f64,
     /// System calls on events, and affinity calls, per round.
     pub syscalls: u64,
-    /// What the kernel's trace events counted in a round of its own.
+    /// Counts of the kernel's trace events in a round of its own.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub traffic: Traffic,
 }
 
-/// Of an arm, beside its metrics.
+/// Part of an arm beside its metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostSetUpArm {

@@ -13,7 +13,7 @@ use super::diagnosis::Limits;
 use crate::arms::arm::limits;
 use crate::setting::abilities::{AutoBackend, KvmProbe};
 
-/// How a user gets to open host events. The program is named by its path: it need not be in PATH.
+/// Tells a user how to open host events. The program is named by its path: it need not be in PATH.
 fn perf_remedy(program: Option<&Path>) -> String {
     let file = program.map(Path::to_string_lossy);
     let file = file.as_deref().and_then(|path| shlex::try_quote(path).ok());
@@ -93,7 +93,7 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
     findings
 }
 
-/// Whether `vpmu linux` can run here.
+/// Reports whether `vpmu linux` can run here.
 fn linux_guests(opened: bool, refusal: Result<(), String>) -> Finding {
     let (ok, found) = match refusal {
         Ok(()) if opened => (true, "can run: ring 0 of a guest runs on the processor".to_owned()),
@@ -109,7 +109,7 @@ fn linux_guests(opened: bool, refusal: Result<(), String>) -> Finding {
     )
 }
 
-/// How this user gets to use a /dev/kvm that refuses it.
+/// Tells this user how to use a /dev/kvm that refuses it.
 fn join_its_group(fs: &HostFs) -> String {
     let join = |group: &str| format!("sudo usermod -aG {group} $USER, then log in anew");
     let owner = std::fs::metadata(fs.path("dev/kvm")).map_or(0, |kvm| kvm.gid());
@@ -124,7 +124,7 @@ fn join_its_group(fs: &HostFs) -> String {
     }
 }
 
-/// What can stand behind the counters.
+/// Reports the event sources that can stand behind the counters.
 pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Vec<Finding> {
     let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
     let mut findings = vec![
@@ -191,7 +191,7 @@ pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoB
     findings
 }
 
-/// What the process may use; vpmu raises both up to the hard limits.
+/// Reports the process's limits; vpmu raises both up to the hard limits.
 pub(super) fn limits(limits: Limits) -> Vec<Finding> {
     let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
     let (files, signals) = (limits::files(1), limits::signals(1));

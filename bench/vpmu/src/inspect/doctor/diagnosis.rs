@@ -14,7 +14,7 @@ pub struct Diagnosis {
     pub host_class: String,
     /// The backend of `auto`; `None` if none works.
     pub auto_backend: Option<String>,
-    /// Whether that one is a stand-in for hardware events.
+    /// It is a stand-in for hardware events.
     pub stand_in: bool,
     /// The reason for that one.
     pub auto_why: String,
@@ -41,12 +41,12 @@ pub struct Limits {
     pub pending_signals: Option<u64>,
     /// Signals of its user that are queued now, of those that the limit allows.
     pub queued_signals: u64,
-    /// Whether it may open any perf event, by root's capabilities or CAP_PERFMON.
+    /// It may open any perf event, by root's capabilities or CAP_PERFMON.
     pub perfmon: bool,
 }
 
 impl Limits {
-    /// Of this process.
+    /// Reads the limits of this process.
     #[must_use]
     pub fn of_this_process() -> Self {
         Self {

@@ -23,7 +23,7 @@ fn wrap(out: &mut String, text: &str, width: usize) {
 }
 
 fn show(out: &mut String, finding: &Finding, width: usize) {
-    // What cannot be known is neither fine nor a fault.
+    // An unknown setting is neither fine nor a fault.
     let unknown = finding.status == Status::Ok && finding.found.starts_with("unknown");
     let status = match finding.status {
         Status::Ok if unknown => "?",

@@ -1,4 +1,4 @@
-//! What lies beside a recording under its name, and the earlier recording that its file displaces.
+//! Files beside a recording under its name, and the earlier recording that its file displaces.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -75,7 +75,7 @@ pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Op
     Some(if written + COARSE >= began { Beside::Its(file) } else { Beside::Older(file) })
 }
 
-/// Where an earlier recording of that name is kept.
+/// Returns the name of an earlier recording.
 #[must_use]
 pub fn old(recording: &OsStr) -> OsString {
     with(recording, "old")
@@ -189,7 +189,7 @@ pub fn named(recording: &Target) -> io::Result<(&Folder, &OsStr)> {
     recording.named().ok_or_else(|| io::Error::other("a recording is a file; - is stdout"))
 }
 
-/// Whether a file or a link has this name.
+/// Returns whether a file or a link has this name.
 fn is_file(folder: &Folder, name: &OsStr) -> io::Result<bool> {
     Ok(matches!(folder.kind(name)?, Some(FileType::RegularFile | FileType::Symlink)))
 }

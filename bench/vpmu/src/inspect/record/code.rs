@@ -13,10 +13,10 @@ use crate::arms::linux_boot::symbols::CodeReports;
 
 /// The guest that perf takes `--guestkallsyms` for.
 const DEFAULT_GUEST: i32 = 0;
-/// How often tables that are not in memory are looked for: ten seconds of polls.
+/// Times that tables which are not in memory are looked for: ten seconds of polls.
 const MOST_TRIES: u32 = 1000;
 
-/// What became of the modules' unwind tables.
+/// Outcome of reading the modules' unwind tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Unwinding {
     /// The guest said nothing of its modules, or chains need none.
@@ -45,7 +45,7 @@ pub struct KernelCode {
 }
 
 impl KernelCode {
-    /// Of a guest that is `kind` in the recording. `build_id` is that of the kernel's image.
+    /// Starts for a guest that is `kind` in the recording. `build_id` is that of the kernel's image.
     #[must_use]
     pub fn new(reports: Arc<CodeReports>, kind: Kind, pid: u32, build_id: Option<Vec<u8>>) -> Self {
         let mut code = Self {
@@ -111,7 +111,7 @@ impl KernelCode {
         let Some(id) = id else { return };
         self.build_ids.retain(|known| known.file != file);
         let kernel = of_module(self.kind, &Module::default(), None, self.pid);
-        // By the id of a guest of its own perf would make a machine of its own, which has no --guestkallsyms: those are the default guest's, 0.
+        // A guest's own id would give it a machine of its own in perf, which has no --guestkallsyms: those are the default guest's, 0.
         let pid = if self.kind == Kind::Guest { DEFAULT_GUEST } else { kernel.pid.cast_signed() };
         self.build_ids.push(BuildId { misc: kernel.misc, pid, id, file });
     }

@@ -95,7 +95,7 @@ impl Making {
     fn add(&mut self, contents: &Contents, sample: &Shown, time: u64) {
         let thread = self.thread(contents, sample);
         let stack = self.stack(contents, thread, sample.innermost);
-        // Of a clock the period is time on a processor.
+        // A clock's period is time on a processor.
         let busy = if self.is_clock { CpuDelta::from_nanos(sample.period) } else { CpuDelta::ZERO };
         self.profile.add_sample(thread, Timestamp::from_nanos_since_reference(time), stack, busy, 1);
     }

@@ -11,7 +11,7 @@ use super::profile::{Contents, MOST_MADE};
 
 const PAGE: &str = include_str!("flame.html");
 
-/// What the page shows.
+/// Data of the page.
 #[derive(Serialize)]
 struct Data<'a> {
     title: &'a str,

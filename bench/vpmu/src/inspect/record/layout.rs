@@ -1,4 +1,4 @@
-//! What stock perf takes a guest for. It can name the functions of a user task, of its host's kernel, and of a guest's kernel,
+//! Form in which stock perf reads a guest. It can name the functions of a user task, of its host's kernel, and of a guest's kernel,
 //! but drops call chains of guests.
 
 use std::path::Path;
@@ -22,7 +22,7 @@ pub enum As {
     Host,
 }
 
-/// What a guest is in the recording.
+/// Form of a guest in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A user task.
@@ -112,7 +112,7 @@ pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
     executable.map(mapping).collect()
 }
 
-/// Where modules begin at the earliest (MODULES_VADDR of a kernel without CONFIG_RANDOMIZE_BASE).
+/// Earliest begin of modules (MODULES_VADDR of a kernel without CONFIG_RANDOMIZE_BASE).
 const MODULES: u64 = 0xffff_ffff_a000_0000;
 
 /// The kernel as build-ids name it.

@@ -23,7 +23,7 @@ pub struct Nmi {
     pub vcpu: usize,
     /// Its entry, CLOCK_MONOTONIC, ns.
     pub at: u64,
-    /// How long it took, ns.
+    /// Time that it took, ns.
     pub took: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct Nmi {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nmis {
-    /// By vCPU and time.
+    /// Handlers in the order of vCPU and time.
     pub nmis: Vec<Nmi>,
 }
 

@@ -21,7 +21,7 @@ use crate::setting::parse::suggestion;
 const LARGEST_PIPED: u64 = 1 << 30;
 /// Largest text that is made of a recording.
 pub const MOST_MADE: u64 = 512 << 20;
-/// What helps where a recording is too much.
+/// Remedy for a recording that is too much.
 pub const FEWER: &str = "record for a shorter time, at a lower frequency, or without -g";
 
 /// A recording, and the names of its addresses.
@@ -37,7 +37,7 @@ pub struct Contents {
     pub clocks: Option<(u64, u64)>,
     /// Samples of that event that were lost when it was recorded.
     pub lost: u64,
-    /// What could not be read.
+    /// Parts that could not be read.
     pub damage: Damage,
     /// The command that recorded it.
     pub command_line: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Contents {
     pub older: Vec<PathBuf>,
 }
 
-/// Whether a file begins as a recording.
+/// Returns whether a file begins as a recording.
 #[must_use]
 pub fn is_recording(path: &Path) -> bool {
     let mut start = [0; 8];
@@ -125,7 +125,7 @@ fn named(events: &[Event], wanted: &str) -> Result<usize, Error> {
     })
 }
 
-/// What is wrong with a recording, for a warning.
+/// Describes the damage of a recording, for a warning.
 #[must_use]
 pub fn said(damage: &Damage) -> String {
     let mut parts = Vec::new();

@@ -24,14 +24,14 @@ use crate::inspect::sampled::events;
 use crate::inspect::sampled::turn::take_turn;
 use crate::sys;
 
-/// How often queues are emptied: each time costs CPU time that the guest may want.
+/// Interval at which queues are emptied: each time costs CPU time that the guest may want.
 const OFTEN: Duration = Duration::from_millis(10);
-/// The same where no more than so many samples come meanwhile, a tenth of what a queue has room for at least.
+/// Longer interval, where no more than so many samples come meanwhile, a tenth of a queue's room at least.
 const SELDOM: (Duration, u64) = (Duration::from_millis(50), 100);
-/// How often a file is brought up to date.
+/// Interval at which a file is brought up to date.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// What a recording counts.
+/// Counts of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Samples.
@@ -46,7 +46,7 @@ pub struct Counts {
     pub at_exit: u64,
     /// Samples with a part of the chain at level 0, and at level 3.
     pub parts: [u64; 2],
-    /// How many of them were followed to their end.
+    /// Number of them that were followed to their end.
     pub complete: [u64; 2],
     /// Samples whose chain broke at code of the kernel without an unwind table: before tables of modules were known, and after that.
     pub no_table: [u64; 2],
@@ -56,7 +56,7 @@ pub struct Counts {
     pub too_late: u64,
 }
 
-/// What came of a recording.
+/// Result of a recording.
 #[derive(Debug)]
 pub struct Recorded {
     /// Counts.
@@ -80,7 +80,7 @@ pub struct Recorded {
 /// The guest in the recording.
 #[derive(Debug)]
 pub struct Subject {
-    /// What it is.
+    /// Kind of the guest.
     pub kind: Kind,
     /// Its code.
     pub mappings: Vec<Mapping>,
@@ -182,7 +182,7 @@ impl Drop for Recorder {
     }
 }
 
-/// How often queues are emptied, by how many samples a vCPU has at the most.
+/// Returns the interval at which queues are emptied, by the samples that a vCPU has at the most.
 fn poll(events: &[Event], rate: Rate) -> Duration {
     let hertz = |event: &Event| match (event.host().filter(|host| host.is_clock()), event.rate(rate)) {
         (Some(_), (ns, _)) => Some(1_000_000_000 / ns.max(1)),
@@ -223,7 +223,7 @@ impl Work {
             let more = self.drain();
             if duration.is_some_and(|duration| began.elapsed() >= duration) && !by_duration && !last {
                 by_duration = true;
-                // What the guest does on its way out is not what was to be recorded.
+                // Work of the guest on its way out is not to be recorded.
                 self.until = sys::monotonic_ns();
                 sys::interrupted().store(true, Ordering::Relaxed);
             }
@@ -265,7 +265,7 @@ impl Work {
         }
     }
 
-    /// What the guest says of its kernel's code.
+    /// Reads the guest's lists of its kernel's code.
     fn code(&mut self) {
         let Some(code) = &mut self.subject.code else { return };
         for mapping in code.poll(&self.sampling) {
@@ -329,7 +329,7 @@ impl Work {
         }
     }
 
-    /// What was lost, as perf says it.
+    /// Writes the losses, as perf does.
     fn lost(&mut self) {
         let sampling = Arc::clone(&self.sampling);
         for (cpu, channel) in sampling.channels.iter().enumerate() {
@@ -362,7 +362,7 @@ impl Work {
     }
 }
 
-/// Whether the reader of a pipe went away, which is no error.
+/// Returns whether the reader of a pipe went away, which is no error.
 #[must_use]
 pub fn reader_left(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe

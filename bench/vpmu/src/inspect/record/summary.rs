@@ -1,4 +1,4 @@
-//! What a recording says at its end.
+//! Report of a recording at its end.
 
 use std::path::Path;
 
@@ -90,7 +90,7 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     (lines, warnings)
 }
 
-/// How a file was written, if not serially.
+/// Describes the way in which a file was written, if not serially.
 fn streaming(how: &Streaming) -> String {
     match how {
         Streaming::Serial => String::new(),
@@ -158,7 +158,7 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
     warnings
 }
 
-/// How the command ends where nothing failed: with the guest's own end.
+/// Returns the exit code where nothing failed: the guest's own.
 #[must_use]
 pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
     match guest {

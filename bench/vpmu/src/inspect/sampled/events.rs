@@ -69,7 +69,7 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
     sampling.events.iter().enumerate().map(event).collect()
 }
 
-/// What to do about an event that this host does not have.
+/// Tells how to get an event that this host does not have.
 fn remedy(event: &SampledEvent) -> String {
     let (found, name) = (Tracepoints::of_this_host(), event.to_string());
     // One that is there has another fault.

@@ -1,4 +1,4 @@
-//! What commands that sample a guest share: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
+//! Parts that commands share which sample a guest: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
 
 pub mod events;
 pub mod guest;

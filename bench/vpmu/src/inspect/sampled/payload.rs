@@ -33,7 +33,7 @@ impl ReadyPayload {
     /// Looks for all that it needs; `chains`: its samples are to have call chains.
     ///
     /// # Errors
-    /// What is missing.
+    /// A missing prerequisite.
     pub fn new(payload: &PayloadSpec, chains: bool) -> Result<Self, Error> {
         if chains {
             complain(
@@ -85,7 +85,7 @@ impl ReadyPayload {
 pub struct Ran {
     /// The exit code that it stands for.
     pub exit: Exit,
-    /// What it did.
+    /// Outcome of its run.
     pub outcome: RunOutcome,
     /// Before it began.
     pub first: Moment,

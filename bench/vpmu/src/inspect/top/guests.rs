@@ -147,7 +147,7 @@ fn listed(path: &Path, what: &str) -> Result<Symbols, Error> {
     Ok(symbols)
 }
 
-/// Where the guest's output goes.
+/// Opens the destination of the guest's output.
 fn output(path: Option<&Path>, share: Option<&Path>) -> Result<Diverted, Error> {
     let Some(path) = path else { return Ok(Diverted::default()) };
     let target = check_file(path)?;
@@ -168,7 +168,7 @@ fn is_picture(spec: &TopSpec) -> bool {
 struct Guest<'a> {
     name: &'static str,
     names: Names,
-    /// Where its output goes, if it has any.
+    /// Destination of its output, if it has any.
     output: Option<Diverted>,
     /// Names that are there at its end.
     late: Option<&'a dyn Fn() -> Option<Symbols>>,

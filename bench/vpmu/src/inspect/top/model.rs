@@ -1,4 +1,4 @@
-//! What has been seen of a guest, over all and over a sliding window. Nothing here knows a terminal, a clock or a guest.
+//! Samples of a guest, over all and over a sliding window. Nothing here knows a terminal, a clock or a guest.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl<K: Copy + Eq + std::hash::Hash> Tally<K> {
     }
 }
 
-/// What came between two ticks.
+/// Samples between two ticks.
 #[derive(Clone, Debug, Default)]
 struct Bin {
     length: Duration,
@@ -45,7 +45,7 @@ struct Bin {
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Whether it ran at privilege level 3.
+    /// It ran at privilege level 3.
     pub user: bool,
     /// Its name, fit for a terminal.
     pub name: String,
@@ -58,7 +58,7 @@ pub struct Line {
 /// Run times of the guest's NMI handler, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handler {
-    /// How many.
+    /// Number of samples.
     pub count: u64,
     /// Median.
     pub p50: u64,
@@ -76,7 +76,7 @@ impl Handler {
     }
 }
 
-/// What there is to show.
+/// Figures to show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Ticks so far.
@@ -113,7 +113,7 @@ pub struct Model {
     current: Bin,
     last_samples: u64,
     places: Tally<Place>,
-    /// By function and caller.
+    /// Samples by function and caller.
     callers: Tally<(Place, Place)>,
     samples: u64,
     every_sample: u64,
@@ -163,7 +163,7 @@ impl Model {
         let place = Place { user: sample.user, address: sample.rip };
         let others = |user| Place { user, address: OTHERS };
         self.samples += 1;
-        // What is told apart over all is told apart in the window, and nothing else: both columns have the same lines.
+        // Both columns list the same places.
         let place = self.places.add(place, others(place.user));
         self.current.places.add(place, others(place.user));
         if let Some(caller) = caller(sample) {
@@ -212,7 +212,7 @@ impl Model {
         self.every_sample
     }
 
-    /// What there is to show, with names; with the callers of the function `zoom`.
+    /// Returns the figures to show, with names; with the callers of the function `zoom`.
     pub fn snapshot(&self, names: &mut Names, zoom: Option<&(bool, String)>) -> Snapshot {
         let length: Duration = self.bins.iter().map(|bin| bin.length).sum();
         let seconds = [self.time.as_secs_f64(), length.as_secs_f64()];

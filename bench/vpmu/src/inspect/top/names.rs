@@ -13,16 +13,16 @@ const LONGEST: usize = 160;
 /// Most names that are kept; others are looked up again.
 const MOST_KNOWN: usize = 1 << 18;
 
-/// Where a vCPU was.
+/// Place of a vCPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Whether at privilege level 3.
+    /// It is at privilege level 3.
     pub user: bool,
     /// Linear address.
     pub address: u64,
 }
 
-/// What has names.
+/// Guest that names are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// All of the guest: one program.
@@ -46,7 +46,7 @@ impl Names {
         Self { symbols, of, known: HashMap::new() }
     }
 
-    /// Whether there are any.
+    /// Returns whether there are no symbols.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.symbols.is_empty()

@@ -81,7 +81,7 @@ impl Drop for Modes {
 /// The view's terminal. Fields are dropped in their order: stderr is let go when the screen is the user's again.
 #[derive(Debug)]
 pub struct Screen {
-    /// What draws.
+    /// Terminal that is drawn on.
     pub terminal: Terminal<CrosstermBackend<io::Stdout>>,
     _modes: Modes,
     _stderr: HeldStderr,

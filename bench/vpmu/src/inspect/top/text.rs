@@ -93,7 +93,7 @@ pub fn table(shown: &Snapshot) -> String {
     text
 }
 
-/// What the end says. `every` are the samples of all events, `dropped` the bytes of guest output that went nowhere.
+/// Formats the summary. `every` is the number of samples of all events, `dropped` that of bytes of guest output that went nowhere.
 #[must_use]
 pub fn summary(shown: &Snapshot, every: u64, throttled: u64, dropped: Option<u64>) -> String {
     let all = shown.samples[2];

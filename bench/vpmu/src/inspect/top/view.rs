@@ -17,12 +17,12 @@ use super::text::{event, handler, line, percent, rates, ring};
 /// The order of functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By samples in the window.
+    /// Samples in the window.
     #[default]
     Window,
-    /// By samples over all.
+    /// Samples over all.
     All,
-    /// By name.
+    /// Name.
     Name,
 }
 
@@ -44,7 +44,7 @@ impl Order {
     }
 }
 
-/// What a key asks of the one who draws.
+/// Request of a key to the one who draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Nothing, not even a new picture.
@@ -59,7 +59,7 @@ pub enum Asked {
     Interrupt,
 }
 
-/// What the picture shows of a snapshot.
+/// Parts of a snapshot that the picture shows.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     order: Order,
@@ -71,18 +71,18 @@ pub struct View {
     zoom: Option<(bool, String)>,
     /// Samples have call chains.
     chains: bool,
-    /// What the guest is called.
+    /// Name of the guest.
     guest: &'static str,
 }
 
 impl View {
-    /// Of a guest of this name.
+    /// Starts the view of a guest of this name.
     #[must_use]
     pub fn new(guest: &'static str, chains: bool) -> Self {
         Self { chains, guest, ..Self::default() }
     }
 
-    /// Whether the picture stands.
+    /// Returns whether the picture stands.
     #[must_use]
     pub const fn paused(&self) -> bool {
         self.paused
@@ -112,7 +112,7 @@ impl View {
             KeyCode::Char('q') => return Asked::Quit,
             KeyCode::Char('p' | ' ') => {
                 self.paused = !self.paused;
-                // What comes next is not what was paused at.
+                // The next picture differs from the one that was paused at.
                 return if self.paused { Asked::Draw } else { Asked::Look };
             }
             KeyCode::Char('s') => self.order = self.order.next(),

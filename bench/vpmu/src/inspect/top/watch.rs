@@ -19,10 +19,10 @@ use crate::inspect::sampled::turn::take_turn;
 use crate::sys;
 use crate::terminal::console::offer;
 
-/// How often queues are emptied.
+/// Interval at which queues are emptied.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How it is shown.
+/// Form in which it is shown.
 #[derive(Debug)]
 pub enum Show {
     /// Tables on stdout.
@@ -31,10 +31,10 @@ pub enum Show {
     Picture(Box<Screen>, View),
 }
 
-/// What came of it.
+/// Result of watching.
 #[derive(Debug)]
 pub struct Watched {
-    /// What was seen.
+    /// Samples that were seen.
     pub model: Model,
     /// Names.
     pub names: Names,

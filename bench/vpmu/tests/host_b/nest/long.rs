@@ -34,7 +34,7 @@ fn warnings(document: &Value) -> String {
     list.map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// By the instruction clock two boots of one RAM disk give the same document, to the byte.
+/// Two boots of one RAM disk by the instruction clock give the same document, to the byte.
 pub(crate) fn two_runs_are_equal(parts: &Parts) -> Result<()> {
     let job = job(parts)?.command(middle_host(&script(&probed(), "recreate,reuse", 1, 20, PERIOD, "")));
     let (first, second) = (job.run(parts)?, job.run(parts)?);
@@ -70,7 +70,7 @@ pub(crate) fn ten_thousand(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// What the host takes away is in the document and on the screen: throttled events, and pinned ones that get no counter.
+/// Losses by the host are in the document and on the screen: throttled events, and pinned ones that get no counter.
 pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
     // In this order: a kernel that may not lower the rate refuses to have it set.
     let throttle = format!("echo 100 >/proc/sys/kernel/perf_event_max_sample_rate; {UNTHROTTLED}");

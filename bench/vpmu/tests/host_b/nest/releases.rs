@@ -13,14 +13,14 @@ use super::{MARK, Middle, PERIOD, UNTHROTTLED, job, middle, middle_host, middle_
 pub(crate) type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
 
 const STRATEGIES: &str = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate";
-/// What an access to a PMU register costs on a processor, in nanoseconds, in the boot's modelled part.
+/// Cost of an access to a PMU register on a processor, in nanoseconds, in the boot's modelled part.
 const REGISTER_COST: &str = "100";
 /// Guests of each arm without a modelled cost.
 const ROUNDS: u32 = 3;
 /// A case that waits in vain waits a sixteenth of the limit. Failures are looked at in what it prints.
 const CONFORMANCE: &str = "vpmu conformance --on kvm --counts-time --time-limit 24s --json || true";
 
-/// What is known of a release of KVM's vPMU on an AMD without PerfMonV2.
+/// Known figures of a release of KVM's vPMU on an AMD without PerfMonV2.
 #[derive(Clone, Copy)]
 struct Known {
     /// The kernel's root.

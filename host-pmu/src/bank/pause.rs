@@ -1,20 +1,21 @@
-//! Pauses without a host call: the event of a counter that goes off runs on, and its counts until the counter is on again are subtracted.
+//! Pauses of counters without a host call for each event: behind a gate, or virtually.
 //!
-//! A guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and the
+//! Behind a **gate** all events of a vCPU are one group, and the guest's GLOBAL_CTRL becomes one host call, whatever the number of
+//! counters. The first pause shuts the gate and reads every count; an event that runs again before the next entry needs no call of its
+//! own, except for a new period. The gate opens once, before the entry, if any counter runs.
+//!
+//! In a **virtual pause** the event of a counter that goes off runs on, and its counts until the counter is on again are subtracted. A
+//! guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and the
 //! difference is subtracted. That moves the overflow of the counter away from the event's own signal by as much, so the signal comes early:
 //! the event is aimed anew then, or at once if it would come much too early. No count is lost and none made up, however late or early a
-//! signal is.
-//!
-//! Such a pause ends with a real one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or when the event
-//! signals while its counter is off.
+//! signal is. Such a pause ends with a real one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or
+//! when the event signals while its counter is off.
 
-use arch_pmu::spec::{CounterId, CounterSet};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
-use super::held::Held;
-use super::room::Room;
-use super::state::{Event, State};
-use super::stats::BankStats;
-use super::store::{Bank, NEVER_ENDS, count, host_op};
+use super::held::{ExpiryRoom, HeldEvent};
+use super::state::{EventState, Transition};
+use super::{Bank, BankStats, NEVER_ENDS, count, counter_at, find_event, host_op};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
@@ -25,7 +26,7 @@ const MOST_ENTRIES: u64 = 32;
 
 /// A signal to come.
 #[derive(Clone, Copy)]
-struct Signal {
+struct ComingSignal {
     counter: CounterId,
     /// Counts until then.
     left: u64,
@@ -34,13 +35,104 @@ struct Signal {
 }
 
 impl<B: Backend> Bank<B> {
-    /// Looks at the event's count, and lets it go on.
+    /// Stops a counter by shutting the gate.
+    pub(super) fn pause_behind_gate(&mut self, counter: CounterId) -> u64 {
+        if self.slots[counter.index()].as_ref().is_none_or(|held| !held.state.is_on()) {
+            return 0;
+        }
+        if self.gate_open
+            && let Err(error) = self.shut_gate()
+        {
+            self.give_up(counter, &error);
+            // The counts of all others are unknown as well.
+            for other in (0..MAX_COUNTERS).filter_map(counter_at) {
+                if let Some(held) = self.slots[other.index()].take() {
+                    self.retry(other);
+                    self.release(held);
+                }
+            }
+        }
+        self.note_change();
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        held.note(Transition::Off);
+        held.gather(held.shut_at)
+    }
+
+    fn shut_gate(&mut self) -> Result<(), HostError> {
+        self.gate_open = false;
+        let Self { backend, slots, pool, stats, tracked, .. } = self;
+        host_op(backend, stats, OpKind::Pause, |backend| {
+            backend.shut_gate(&mut |id, count| {
+                if let Some((_, held)) = find_event(slots, pool, *tracked, id) {
+                    held.shut_at = count;
+                }
+            })
+        })
+    }
+
+    /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
+    pub(super) fn finish_at_gate(&mut self) {
+        self.unchanged_since_entry = true;
+        if !self.any_on() {
+            return;
+        }
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = &mut slots[counter.index()] else { continue };
+            // An event in doubt is enabled at each entry until its counter is started again.
+            self.unchanged_since_entry &= !held.state.is_doubtful();
+            let done = match held.state {
+                EventState::Entering | EventState::EnteringSpent | EventState::Doubtful => {
+                    let spent = held.state.is_spent();
+                    let enabled = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent));
+                    enabled.map(|()| held.note(Transition::Enabled))
+                }
+                EventState::Leaving => {
+                    let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
+                    disabled.map(|_| held.note(Transition::Disabled))
+                }
+                EventState::ParkedDoubtful => {
+                    if let Some(held) = slots[counter.index()].take() {
+                        self.release(held);
+                    }
+                    continue;
+                }
+                // A stopped event of a counter that is left stopped waits for its handler.
+                EventState::Running | EventState::Spent | EventState::Parked | EventState::ParkedSpent => continue,
+            };
+            if let Err(error) = done {
+                self.give_up(counter, &error);
+            }
+        }
+        let left_in = |held: &_| matches!(held, EventState::Leaving | EventState::ParkedDoubtful);
+        while let Some(at) = self.pool.iter().position(|held| left_in(&held.state)) {
+            let Self { backend, pool, stats, .. } = self;
+            let held = &mut pool[at];
+            let disabled = held.state == EventState::Leaving && {
+                held.note(Transition::Disabled);
+                let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
+                stats.counts.pinned_errors += u64::from(disabled.is_err());
+                disabled.is_ok()
+            };
+            if !disabled {
+                let lost = self.pool.swap_remove(at);
+                self.release(lost);
+            }
+        }
+        if !self.gate_open {
+            // A refusal is seen again at the next entry.
+            self.gate_open = self.host(OpKind::Resume, Backend::open_gate).is_ok();
+            self.unchanged_since_entry &= self.gate_open;
+        }
+    }
+
+    /// ReleaseLooks at the event's count, and lets it go on.
     pub(super) fn pause_virtually(&mut self, counter: CounterId) -> u64 {
         let Self { backend, stats, slots, recorded, .. } = self;
         let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { return 0 };
         match count(backend, stats, &mut held.event) {
             Ok(total) => {
-                held.note(Event::Off);
+                held.note(Transition::Off);
                 // The count contains everything that a record could report.
                 (held.recorded, held.fired_off) = (None, 0);
                 if let Some(recorded) = recorded {
@@ -66,7 +158,7 @@ impl<B: Backend> Bank<B> {
         let Self { backend, stats, slots, strategy, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         resumed.insert(counter);
-        let goes_on = held.state == State::Leaving;
+        let goes_on = held.state == EventState::Leaving;
         if goes_on {
             match count(backend, stats, &mut held.event) {
                 Ok(total) => held.leave_out(total),
@@ -83,9 +175,9 @@ impl<B: Backend> Bank<B> {
             return false;
         }
         if goes_on {
-            held.note(Event::On);
+            held.note(Transition::On);
         } else if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)).is_ok() {
-            held.note(Event::Enabled);
+            held.note(Transition::Enabled);
         } else {
             return false;
         }
@@ -111,7 +203,8 @@ impl<B: Backend> Bank<B> {
         let (on, leaving) = self.on_and_leaving();
         // A counter whose event the host refused is on, too.
         let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
-        let due = |held: &Held<B::Event>| held.state == State::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
+        let due =
+            |held: &HeldEvent<B::Event>| held.state == EventState::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
         let mut goes_on = false;
         for counter in leaving {
             let Self { backend, slots, stats, .. } = self;
@@ -129,7 +222,7 @@ impl<B: Backend> Bank<B> {
                 self.release(lost);
             }
         }
-        goes_on |= self.pool.iter().any(|held| held.state == State::Leaving);
+        goes_on |= self.pool.iter().any(|held| held.state == EventState::Leaving);
         if !goes_on {
             self.pauses_until = NEVER_ENDS;
         }
@@ -144,7 +237,7 @@ impl<B: Backend> Bank<B> {
             let Some(held) = self.slots[counter.index()].as_ref() else { continue };
             if held.state.is_on() {
                 on.insert(counter);
-            } else if held.state == State::Leaving {
+            } else if held.state == EventState::Leaving {
                 leaving.insert(counter);
             }
         }
@@ -162,7 +255,7 @@ impl<B: Backend> Bank<B> {
     /// the next handler may move them once more, and one period then does for both.
     fn aim_first(&mut self, on: CounterSet) {
         let mut open = if self.backend.counts_at_one_pace() { on } else { self.too_early(on) };
-        while let Some(Signal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
+        while let Some(ComingSignal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
             open.remove(counter);
             if early_by == 0 || !self.aim_at_overflow(counter) {
                 return;
@@ -173,7 +266,7 @@ impl<B: Backend> Bank<B> {
     /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of the way to the
     /// overflow is near enough, but for the last one, after which no signal comes that could move it.
     fn too_early(&self, on: CounterSet) -> CounterSet {
-        let (mut early, mut last) = (CounterSet::EMPTY, None::<Signal>);
+        let (mut early, mut last) = (CounterSet::EMPTY, None::<ComingSignal>);
         for signal in self.signals(on) {
             if signal.early_by > signal.left {
                 early.insert(signal.counter);
@@ -189,13 +282,13 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Returns the signals to come of counters that are on.
-    fn signals(&self, on: CounterSet) -> impl Iterator<Item = Signal> {
+    fn signals(&self, on: CounterSet) -> impl Iterator<Item = ComingSignal> {
         // The kick that follows looks at an event that signalled.
         let quiet = self.recorded.map_or(CounterSet::EMPTY, |signalled| on.and(signalled.complement()));
         quiet.into_iter().filter_map(|counter| {
             let held = self.slots[counter.index()].as_ref()?;
             let left = held.left().filter(|_| held.spec.samples())?;
-            Some(Signal { counter, left, early_by: held.early_by() })
+            Some(ComingSignal { counter, left, early_by: held.early_by() })
         })
     }
 
@@ -227,7 +320,13 @@ impl<B: Backend> Bank<B> {
 }
 
 /// Makes the event signal after `period` more counts, where its counter overflows.
-fn aim<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut Held<B::Event>, period: u64, room: Room) -> bool {
+fn aim<B: Backend>(
+    backend: &mut B,
+    stats: &mut BankStats,
+    held: &mut HeldEvent<B::Event>,
+    period: u64,
+    room: ExpiryRoom,
+) -> bool {
     let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period))).is_ok();
     if set {
         // A period that has no room has no aim that could be kept.
@@ -240,8 +339,8 @@ fn aim<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut Held<B::Ev
 }
 
 /// Ends a virtual pause by a real one.
-fn stop<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut Held<B::Event>) -> Result<(), HostError> {
-    held.note(Event::Disabled);
+fn stop<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut HeldEvent<B::Event>) -> Result<(), HostError> {
+    held.note(Transition::Disabled);
     held.fired_off = 0;
     let total = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event))?;
     held.leave_out(total);
@@ -253,7 +352,7 @@ mod tests {
     use arch_pmu::host::HostCounters as _;
     use arch_pmu::spec::{CounterSet, Spec};
 
-    use super::super::fake::{A, B, Host, bank, pmc};
+    use super::super::tests::{A, B, Host, bank, pmc};
     use super::*;
     use crate::side::HostPmu;
 

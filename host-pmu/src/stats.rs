@@ -1,0 +1,534 @@
+//! Counts and costs that the host side leaves: operations one by one, latencies of signals, events held over time, exits and
+//! operations by phase.
+
+use hdrhistogram::Histogram;
+
+/// Most ns that a histogram tells apart: 100 s.
+const MOST_NS: u64 = 100_000_000_000;
+/// Cells of a row. A row has one size of cell: of 1 ns in the first two, of twice as much in each further one.
+const CELLS: usize = 128;
+/// Rows up to [`MOST_NS`].
+const ROWS: usize = 31;
+
+/// Creates a histogram of nanoseconds from 1 ns to 100 s at two significant digits; it never grows.
+///
+/// # Panics
+/// Never: the bounds are constants that `hdrhistogram` accepts.
+#[must_use]
+pub fn ns_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MOST_NS, 2).expect("constant bounds")
+}
+
+/// A row of cells.
+type Row = Box<[u64; CELLS]>;
+
+/// A [histogram of nanoseconds](ns_histogram) with a small cache of recent values: recording one of them is an addition.
+///
+/// A model's cost of an operation takes a few values only, and finding a cell takes longer than the addition. Nothing is rounded or lost:
+/// cached values have their count, and enter the cells of that histogram when another value takes their place, or when it is read.
+///
+/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room. [`reserved`](Self::reserved)
+/// allocates all of them, for measured paths that must not allocate.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    rows: [Option<Row>; ROWS],
+    /// Recent values, and how often each was recorded since it last entered the cells.
+    waiting: [(u64, u64); Self::PLACES],
+}
+
+impl Recorder {
+    const PLACES: usize = 16;
+
+    /// Creates a recorder that allocates nothing later.
+    #[must_use]
+    pub fn reserved() -> Self {
+        let mut recorder = Self::default();
+        recorder.reserve();
+        recorder
+    }
+
+    /// Allocates all rows.
+    pub fn reserve(&mut self) {
+        self.rows.iter_mut().for_each(|row| {
+            row.get_or_insert_with(|| Box::new([0; CELLS]));
+        });
+    }
+
+    /// Records `ns`, at least 1.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        // Fibonacci hashing: the top four bits of the product.
+        let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        let (value, times) = &mut self.waiting[place as usize];
+        if *value == ns {
+            *times += 1;
+        } else {
+            self.replace(place as usize, ns);
+        }
+    }
+
+    #[inline(never)]
+    fn replace(&mut self, place: usize, ns: u64) {
+        let (value, times) = std::mem::replace(&mut self.waiting[place], (ns, 1));
+        self.add(value, times);
+    }
+
+    /// Adds `times` to the cell of `ns`.
+    fn add(&mut self, ns: u64, times: u64) {
+        let (row, cell) = Self::place(ns.max(1));
+        // The histogram, too, puts values beyond its cells into the last one.
+        let (row, cell) = if row < ROWS { (row, cell) } else { Self::place(MOST_NS) };
+        self.rows[row].get_or_insert_with(|| Box::new([0; CELLS]))[cell] += times;
+    }
+
+    /// Returns the row of `ns`, and its cell there.
+    const fn place(ns: u64) -> (usize, usize) {
+        // Values of a cell differ in these lower bits.
+        let unknown = ((2 * CELLS as u64 - 1) | ns).ilog2() - CELLS.ilog2();
+        let shown = (ns >> unknown) as usize;
+        (unknown as usize + shown / CELLS, shown % CELLS)
+    }
+
+    /// Forgets all values, in place.
+    pub fn reset(&mut self) {
+        self.rows.iter_mut().flatten().for_each(|row| row.fill(0));
+        self.waiting = Default::default();
+    }
+
+    /// Returns all recorded values.
+    #[must_use]
+    pub fn histogram(&self) -> Histogram<u64> {
+        let mut histogram = ns_histogram();
+        for (at, row) in self.rows.iter().enumerate() {
+            let Some(row) = row else { continue };
+            // Rows 0 and 1 have the same size of cell.
+            let (unknown, first) = (at.saturating_sub(1), if at == 0 { 0 } else { CELLS });
+            for (cell, &times) in row.iter().enumerate().filter(|&(_, &times)| times > 0) {
+                histogram.saturating_record_n(((first + cell) as u64) << unknown, times);
+            }
+        }
+        for (value, times) in self.waiting {
+            if times > 0 {
+                histogram.saturating_record_n(value.max(1), times);
+            }
+        }
+        histogram
+    }
+
+    /// Returns all recorded values.
+    #[must_use]
+    pub fn into_histogram(self) -> Histogram<u64> {
+        self.histogram()
+    }
+
+    /// Adds the values of another.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
+            match (mine, theirs) {
+                (Some(mine), Some(theirs)) => mine.iter_mut().zip(theirs.iter()).for_each(|(cell, n)| *cell += n),
+                (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
+                (_, None) => {}
+            }
+        }
+        for (value, times) in other.waiting {
+            if times > 0 {
+                self.add(value, times);
+            }
+        }
+    }
+}
+
+/// One kind of host operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// `perf_event_open` and making the event raise a signal on the vCPU thread.
+    Open,
+    /// `close`.
+    Release,
+    /// `IOC_DISABLE` and the read of the count.
+    Pause,
+    /// `IOC_ENABLE`.
+    Resume,
+    /// `IOC_PERIOD`.
+    Period,
+    /// A read of an event that goes on counting.
+    Read,
+}
+
+impl OpKind {
+    /// Every kind, in the order of its discriminant.
+    pub const ALL: [Self; 6] = [Self::Open, Self::Release, Self::Pause, Self::Resume, Self::Period, Self::Read];
+
+    /// Returns the key used in result documents.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Release => "release",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Period => "period",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// Count and cost of each kind of host operation.
+#[derive(Clone, Debug, Default)]
+pub struct OpStats {
+    per_kind: [Op; OpKind::ALL.len()],
+}
+
+/// Count and cost of one kind of host operation.
+#[derive(Clone, Debug, Default)]
+struct Op {
+    count: u64,
+    total_ns: u64,
+    ns: Recorder,
+}
+
+impl OpStats {
+    /// Makes room for every cost, so that recording does not allocate.
+    pub fn reserve(&mut self) {
+        self.per_kind.iter_mut().for_each(|op| op.ns.reserve());
+    }
+
+    /// Records one operation.
+    #[inline]
+    pub fn record(&mut self, kind: OpKind, ns: u64) {
+        let op = &mut self.per_kind[kind as usize];
+        op.count += 1;
+        op.total_ns = op.total_ns.saturating_add(ns);
+        op.ns.record(ns);
+    }
+
+    /// Returns how often `kind` was carried out.
+    #[must_use]
+    pub const fn count(&self, kind: OpKind) -> u64 {
+        self.per_kind[kind as usize].count
+    }
+
+    /// Returns the exact sum of the costs of `kind`, ns.
+    #[must_use]
+    pub const fn total_ns(&self, kind: OpKind) -> u64 {
+        self.per_kind[kind as usize].total_ns
+    }
+
+    /// Returns the cost of each operation of `kind`.
+    #[must_use]
+    pub fn histogram(&self, kind: OpKind) -> Histogram<u64> {
+        self.per_kind[kind as usize].ns.histogram()
+    }
+
+    /// Forgets all operations, in place.
+    pub fn reset(&mut self) {
+        for op in &mut self.per_kind {
+            (op.count, op.total_ns) = (0, 0);
+            op.ns.reset();
+        }
+    }
+
+    /// Adds another vCPU's or round's operations.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.per_kind.iter_mut().zip(&other.per_kind) {
+            mine.count += theirs.count;
+            mine.total_ns = mine.total_ns.saturating_add(theirs.total_ns);
+            mine.ns.merge(&theirs.ns);
+        }
+    }
+}
+
+/// Exits and host operations of one phase, over a whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseTally {
+    /// Number of times that it began.
+    pub begun: u64,
+    /// RDMSR exits.
+    pub msr_reads: u64,
+    /// WRMSR exits.
+    pub msr_writes: u64,
+    /// Host operations, in the order of [`OpKind::ALL`].
+    pub ops: [u64; OpKind::ALL.len()],
+    /// Sum of their cost, ns.
+    pub ops_ns: u64,
+}
+
+/// The `N` phases of one vCPU. Phase 0 is the time outside any phase.
+#[derive(Clone, Debug)]
+pub struct Phases<const N: usize> {
+    lines: [PhaseTally; N],
+    now: usize,
+    /// Operations when the current phase began.
+    ops: [u64; OpKind::ALL.len()],
+    ops_ns: u64,
+}
+
+impl<const N: usize> Default for Phases<N> {
+    fn default() -> Self {
+        Self { lines: [PhaseTally::default(); N], now: 0, ops: [0; OpKind::ALL.len()], ops_ns: 0 }
+    }
+}
+
+impl<const N: usize> Phases<N> {
+    /// Counts an MSR access that exited.
+    #[inline]
+    pub const fn exit(&mut self, write: bool) {
+        let line = &mut self.lines[self.now];
+        if write {
+            line.msr_writes += 1;
+        } else {
+            line.msr_reads += 1;
+        }
+    }
+
+    /// Counts MSR accesses that exited.
+    pub const fn exits_more(&mut self, reads: u64, writes: u64) {
+        let line = &mut self.lines[self.now];
+        line.msr_reads += reads;
+        line.msr_writes += writes;
+    }
+
+    /// Returns the RDMSR and WRMSR exits of all phases.
+    #[must_use]
+    pub fn exits(&self) -> (u64, u64) {
+        self.lines.iter().fold((0, 0), |(reads, writes), line| (reads + line.msr_reads, writes + line.msr_writes))
+    }
+
+    /// Begins phase `next`; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
+    pub fn begin(&mut self, next: usize, ops: Option<&OpStats>) {
+        let line = &mut self.lines[self.now];
+        if let Some(ops) = ops {
+            let mut ops_ns = 0;
+            for (at, kind) in OpKind::ALL.into_iter().enumerate() {
+                let count = ops.count(kind);
+                line.ops[at] += count - self.ops[at];
+                self.ops[at] = count;
+                ops_ns += ops.total_ns(kind);
+            }
+            line.ops_ns += ops_ns - self.ops_ns;
+            self.ops_ns = ops_ns;
+        }
+        self.now = if next < N { next } else { 0 };
+        self.lines[self.now].begun += 1;
+    }
+
+    /// Ends the current phase and returns all.
+    #[must_use]
+    pub fn finish(mut self, ops: Option<&OpStats>) -> [PhaseTally; N] {
+        self.begin(0, ops);
+        self.lines[0].begun -= 1;
+        self.lines
+    }
+}
+
+/// Overflows between two looks that are kept at most; further ones are left out of the latencies.
+const MOST: usize = 32;
+
+/// Times of overflows that the VMM has not seen, and the latencies of those it saw.
+#[derive(Clone, Debug, Default)]
+pub struct SignalTimes {
+    waiting: [u64; MOST],
+    count: usize,
+    ns: Recorder,
+}
+
+impl SignalTimes {
+    /// Makes room for every latency, so that recording does not allocate.
+    pub fn reserve(&mut self) {
+        self.ns.reserve();
+    }
+
+    /// Notes that an event overflowed at `at`, ns.
+    #[inline]
+    pub const fn overflowed(&mut self, at: u64) {
+        if self.count < MOST {
+            self.waiting[self.count] = at;
+            self.count += 1;
+        }
+    }
+
+    /// Returns whether there are overflows that the VMM has not seen.
+    #[inline]
+    #[must_use]
+    pub const fn any(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Notes that the VMM sees them `now`, ns, on its way from a return of KVM_RUN `since_return` ns ago. An overflow before that return
+    /// was seen by it.
+    #[inline]
+    pub fn seen(&mut self, now: u64, since_return: u64) {
+        let returned = now.saturating_sub(since_return);
+        for &at in &self.waiting[..self.count] {
+            let seen = if at <= returned { returned } else { now };
+            self.ns.record(seen.saturating_sub(at));
+        }
+        self.count = 0;
+    }
+
+    /// Returns all latencies, ns.
+    #[must_use]
+    pub const fn latencies(&self) -> &Recorder {
+        &self.ns
+    }
+
+    /// Forgets all, in place.
+    pub fn reset(&mut self) {
+        self.count = 0;
+        self.ns.reset();
+    }
+}
+
+/// Integral of the number of held events over time, ns × events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeldTime {
+    events: u64,
+    since: u64,
+    event_ns: u64,
+}
+
+impl HeldTime {
+    /// Starts with no events at `now`.
+    #[must_use]
+    pub const fn from(now: u64) -> Self {
+        Self { events: 0, since: now, event_ns: 0 }
+    }
+
+    /// Returns held events × ns up to `now`.
+    #[inline]
+    #[must_use]
+    pub const fn until(&self, now: u64) -> u64 {
+        self.event_ns.saturating_add(self.events.saturating_mul(now.saturating_sub(self.since)))
+    }
+
+    /// Notes that the number of held events is `events` from `now` on.
+    #[inline]
+    pub const fn changes(&mut self, now: u64, events: u64) {
+        *self = Self { events, since: now, event_ns: self.until(now) };
+    }
+}
+
+/// Operations of the host side of a vCPU, and its last failure. Its other counts are [`Counts`](counts::Counts).
+#[derive(Clone, Debug, Default)]
+pub struct HostSide {
+    /// Operations by kind.
+    pub ops: OpStats,
+    /// Time from the host's record of an overflow (without a host event, the time its timer was due) to the VMM seeing it, ns.
+    pub signal_ns: Recorder,
+    /// Last error text of a failed host operation.
+    pub last_error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ns() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0..600u64,
+            0..100_000u64,
+            (any::<u64>(), 0..64u32).prop_map(|(ns, shift)| ns >> shift),
+            Just(MOST_NS)
+        ]
+    }
+
+    proptest! {
+        /// A recorder, whole or merged of two, is the histogram of the same values.
+        #[test]
+        fn a_recorder_is_its_histogram(
+            values in proptest::collection::vec(ns(), 0..200), at: proptest::sample::Index, reserved: bool,
+        ) {
+            let new = || if reserved { Recorder::reserved() } else { Recorder::default() };
+            let mut plain = ns_histogram();
+            let (mut whole, mut first, mut second) = (new(), Recorder::default(), new());
+            let at = at.index(values.len() + 1);
+            for (i, &value) in values.iter().enumerate() {
+                plain.saturating_record(value.max(1));
+                whole.record(value);
+                if i < at { first.record(value) } else { second.record(value) }
+            }
+            first.merge(&second);
+            prop_assert_eq!(whole.histogram(), plain.clone());
+            prop_assert_eq!(first.into_histogram(), plain);
+            whole.reset();
+            prop_assert!(whole.histogram().is_empty());
+        }
+    }
+
+    const PHASE_NONE: usize = 0;
+    const PHASE_ENABLE: usize = 1;
+    const PHASE_READ: usize = 2;
+
+    #[test]
+    fn each_phase_has_its_own_exits_and_operations() {
+        let (mut phases, mut ops) = (Phases::<3>::default(), OpStats::default());
+        ops.record(OpKind::Open, 100);
+        phases.exit(true);
+        phases.begin(PHASE_ENABLE, Some(&ops));
+        ops.record(OpKind::Open, 30);
+        ops.record(OpKind::Resume, 4);
+        phases.exit(true);
+        phases.exit(false);
+        phases.begin(PHASE_NONE, Some(&ops));
+        phases.begin(PHASE_READ, Some(&ops));
+        phases.exit(false);
+        ops.record(OpKind::Read, 2);
+        assert_eq!(phases.exits(), (2, 2));
+        let lines = phases.finish(Some(&ops));
+        let line = |begun, msr_reads, msr_writes, ops, ops_ns| PhaseTally { begun, msr_reads, msr_writes, ops, ops_ns };
+        assert_eq!(lines[PHASE_NONE], line(1, 0, 1, [1, 0, 0, 0, 0, 0], 100));
+        assert_eq!(lines[PHASE_ENABLE], line(1, 1, 1, [1, 0, 0, 1, 0, 0], 34));
+        assert_eq!(lines[PHASE_READ], line(1, 1, 0, [0, 0, 0, 0, 0, 1], 2));
+        assert_eq!(lines.iter().map(|line| line.begun).sum::<u64>(), 3);
+    }
+
+    #[test]
+    fn a_phase_that_does_not_exist_is_none() {
+        let mut phases = Phases::<3>::default();
+        phases.begin(usize::MAX, None);
+        phases.exit(true);
+        assert_eq!(phases.finish(None)[0].msr_writes, 1);
+    }
+
+    fn values(times: &SignalTimes) -> Vec<u64> {
+        times.latencies().histogram().iter_recorded().map(|step| step.value_iterated_to()).collect()
+    }
+
+    #[test]
+    fn an_overflow_is_seen_by_the_return_after_it_else_by_the_look() {
+        let mut times = SignalTimes::default();
+        assert!(!times.any());
+        times.overflowed(900);
+        times.overflowed(980);
+        assert!(times.any());
+        times.seen(1000, 50);
+        assert_eq!(values(&times), [20, 50], "seen at 1000, and by the return at 950");
+        assert!(!times.any(), "each is seen once");
+        times.seen(2000, 50);
+        assert_eq!(values(&times), [20, 50]);
+        times.reset();
+        assert!(values(&times).is_empty());
+    }
+
+    #[test]
+    fn overflows_beyond_the_room_are_left_out() {
+        let mut times = SignalTimes::default();
+        (0..2 * MOST as u64).for_each(|at| times.overflowed(at));
+        times.seen(100, 0);
+        assert_eq!(times.latencies().histogram().len(), MOST as u64);
+    }
+
+    #[test]
+    fn each_number_of_events_counts_as_long_as_it_lasts() {
+        let mut held = HeldTime::from(100);
+        assert_eq!(held.until(150), 0);
+        held.changes(200, 2);
+        held.changes(210, 1);
+        assert_eq!(held.until(210), 20);
+        assert_eq!(held.until(310), 120);
+        held.changes(310, 0);
+        assert_eq!(held.until(9999), 120);
+    }
+}

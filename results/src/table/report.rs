@@ -1,0 +1,192 @@
+//! A result as it is shown: tables and notes with the verdict on them, in one value with a renderer for each form. Pages take the tables
+//! one by one, since a [`Table`] serializes to what their templates show.
+
+use super::fold::{Table, wrapped};
+use crate::error::Exit;
+use crate::junit::{self, Case};
+use crate::shown;
+
+/// A part of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A title over what follows.
+    Heading(String),
+    /// A table, below its caption if it has one.
+    Table(Table),
+    /// A sentence: wrapped in a terminal, an item of a list elsewhere.
+    Note(String),
+    /// A line that a terminal gets without breaks, an item of a list elsewhere.
+    Line(String),
+    /// Lines drawn for a fixed pitch, such as a plot.
+    Drawing(String),
+    /// Sources of the result: left out in a terminal, where the command stands above.
+    Sources(String),
+    /// An empty line in a terminal. Other forms set parts apart by themselves.
+    Gap,
+}
+
+/// A result as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Command and subject, for the heading of the verdict.
+    pub title: String,
+    /// The exit code and the verdict in a sentence, of a result that judges.
+    pub verdict: Option<(Exit, String)>,
+    /// Tables and notes, in order.
+    pub parts: Vec<Part>,
+    /// Cases for CI systems.
+    pub suites: Vec<(String, Vec<Case>)>,
+}
+
+impl Report {
+    /// Creates an empty report.
+    #[must_use]
+    pub fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), ..Self::default() }
+    }
+
+    /// Adds a heading.
+    pub fn heading(&mut self, text: impl Into<String>) {
+        self.parts.push(Part::Heading(text.into()));
+    }
+
+    /// Adds a table.
+    pub fn table(&mut self, table: Table) {
+        self.parts.push(Part::Table(table));
+    }
+
+    /// Adds a note.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.parts.push(Part::Note(text.into()));
+    }
+
+    /// Adds notes.
+    pub fn notes<T: Into<String>>(&mut self, texts: impl IntoIterator<Item = T>) {
+        self.parts.extend(texts.into_iter().map(|text| Part::Note(text.into())));
+    }
+
+    /// Adds a line.
+    pub fn line(&mut self, text: impl Into<String>) {
+        self.parts.push(Part::Line(text.into()));
+    }
+
+    /// Adds an empty line.
+    pub fn gap(&mut self) {
+        self.parts.push(Part::Gap);
+    }
+
+    /// Adds the cases of a suite.
+    pub fn suite(&mut self, name: impl Into<String>, cases: Vec<Case>) {
+        self.suites.push((name.into(), cases));
+    }
+
+    /// Formats the report for a terminal of so many columns; the verdict comes last.
+    #[must_use]
+    pub fn text(&self, width: usize) -> String {
+        let mut out = String::new();
+        let mut line = |text: &str| {
+            out.push_str(text);
+            out.push('\n');
+        };
+        for part in &self.parts {
+            match part {
+                Part::Heading(text) | Part::Line(text) => line(&shown::line(text)),
+                Part::Table(table) => line(&table.text(width)),
+                Part::Note(text) => line(&wrapped(text, width, "  ")),
+                Part::Drawing(text) => line(text.trim_end_matches('\n')),
+                Part::Sources(_) => {}
+                Part::Gap => line(""),
+            }
+        }
+        if let Some((_, verdict)) = &self.verdict {
+            line(&wrapped(verdict, width, "  "));
+        }
+        out
+    }
+
+    /// Formats the report as Markdown; the verdict comes first.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut out = String::new();
+        if let Some((exit, verdict)) = &self.verdict {
+            let mark = match exit {
+                Exit::Done => "✅",
+                Exit::Regression => "❌",
+                _ => "⚠️",
+            };
+            out = format!("### {mark} {}: {}\n", shown::markdown(&self.title), shown::markdown(verdict));
+        }
+        let mut in_list = false;
+        for part in &self.parts {
+            let is_item = matches!(part, Part::Note(_) | Part::Line(_));
+            let text = match part {
+                Part::Heading(text) => format!("### {}\n", shown::markdown(text)),
+                Part::Table(table) => table.markdown(),
+                Part::Note(text) | Part::Line(text) => format!("- {}\n", shown::markdown(text)),
+                Part::Drawing(text) => format!("```\n{}\n```\n", text.trim_end_matches('\n')),
+                Part::Sources(text) => shown::markdown(text) + "\n",
+                Part::Gap => String::new(),
+            };
+            let is_apart = !(text.is_empty() || out.is_empty() || is_item && in_list);
+            out += if is_apart { "\n" } else { "" };
+            out += &text;
+            in_list = is_item;
+        }
+        out
+    }
+
+    /// Formats the cases as a JUnit report. A suite of its own has what keeps the whole from a verdict.
+    #[must_use]
+    pub fn junit(&self) -> String {
+        let mut suites = self.suites.clone();
+        if let Some((Exit::Inconclusive, why)) = &self.verdict {
+            suites.push(junit::open("verdict", why));
+        }
+        junit::junit(&self.title, &suites)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Verdict;
+
+    fn report() -> Report {
+        let mut report = Report::new("vpmu compare");
+        report.heading("a <b>");
+        let mut table = Table::new(["arm", "ratio"]).caption("ratios");
+        table.add_row(["reuse".to_owned(), "1.02".to_owned()]);
+        report.table(table);
+        report.gap();
+        report.note("a note of more words than fit into a narrow terminal");
+        report.line("host: x");
+        report.parts.push(Part::Sources("BASE a, NEW b".to_owned()));
+        report.verdict = Some((Exit::Inconclusive, "inconclusive: few rounds".to_owned()));
+        let message = "may be slower".to_owned();
+        let case = Case { name: "reuse".into(), class: "vpmu.reuse".into(), verdict: Verdict::Inconclusive, message };
+        report.suite("ratios", vec![case]);
+        report
+    }
+
+    #[test]
+    fn a_terminal_gets_the_verdict_last_and_lines_that_fit() {
+        let expected = "a <b>\nratios\narm    ratio\n────────────\nreuse   1.02\n────────────\n\na note of more words than fit\n  into a \
+                        narrow terminal\nhost: x\ninconclusive: few rounds\n";
+        assert_eq!(report().text(30), expected);
+    }
+
+    #[test]
+    fn markdown_gets_the_verdict_first_and_parts_set_apart() {
+        let expected = "### ⚠️ vpmu compare: inconclusive: few rounds\n\n### a &lt;b&gt;\n\nratios\n\n| arm | ratio |\n|---|---:|\n| reuse | \
+                        1.02 |\n\n- a note of more words than fit into a narrow terminal\n- host: x\n\nBASE a, NEW b\n";
+        assert_eq!(report().markdown(), expected);
+    }
+
+    #[test]
+    fn what_keeps_the_whole_from_a_verdict_is_a_skipped_case() {
+        let xml = report().junit();
+        assert!(xml.contains("<testsuites name=\"vpmu compare\" tests=\"2\" skipped=\"2\""), "{xml}");
+        assert!(xml.contains("<testsuite name=\"verdict\""), "{xml}");
+        assert!(!Report { verdict: None, ..report() }.junit().contains("<testsuite name=\"verdict\""));
+    }
+}
