@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use crate::calls::{BROKEN, CUT, Frame, frames_of};
 use crate::calls::{Calls, Place, TooMuch, Tree};
 use crate::names::Names;
 use crate::reader::{Damage, Recording};
 use crate::record::{Mode, Record, Sample};
 use crate::spaces::Spaces;
-use crate::stacks::{BROKEN, CUT, Frame, frames_of};
 
 /// Most bytes of memory that the samples of a recording take, with their stacks, names and mappings.
 pub const MOST_KEPT: u64 = 1 << 30;

@@ -6,7 +6,7 @@
 //!   <linux/perf_event.h>.
 //! - [`symbols`]: names of addresses, from ELF files and from a kernel's list of symbols.
 //! - [`spaces`], [`names`]: which file is where in each process of a recording at each time, and names by that.
-//! - [`stacks`], [`calls`]: the frames of a sample, and all stacks of a recording as a tree.
+//! - [`calls`]: the frames of a sample, and all stacks of a recording as a tree.
 //! - [`history`]: the samples of a recording with the names of their time, in bounded memory.
 //! - [`plain`]: files that a recording names, which a stranger may have chosen.
 
@@ -20,7 +20,5 @@ pub mod plain;
 pub mod reader;
 pub mod record;
 pub mod spaces;
-pub mod stacks;
 pub mod symbols;
-mod sys;
 pub mod writer;

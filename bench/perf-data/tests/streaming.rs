@@ -8,7 +8,7 @@ use perf_data::attr::{Attr, Event};
 use perf_data::feature::{Facts, HostFacts};
 use perf_data::reader::{Damage, Recording};
 use perf_data::record::{Mapping, Record, Sample, Stamp};
-use perf_data::writer::{Aio, CHUNK, Options, Output, Streaming, Writer};
+use perf_data::writer::{CHUNK, Options, Output, Writer};
 
 const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
 const RECORDS: u64 = 6_000;
@@ -53,7 +53,7 @@ fn stream() -> Vec<Record> {
     records
 }
 
-fn write(path: &Path, records: &[Record], options: Options) -> Streaming {
+fn write(path: &Path, records: &[Record], options: Options) {
     let output: Output<Vec<u8>> = Output::File(File::create(path).unwrap());
     let mut writer = Writer::begin(output, &[event()], true, options, &Facts::default()).unwrap();
     for (at, record) in records.iter().enumerate() {
@@ -70,7 +70,6 @@ fn write(path: &Path, records: &[Record], options: Options) -> Streaming {
     assert_eq!(summary.samples, records.iter().filter(|record| matches!(record, Record::Sample(_))).count() as u64);
     assert_eq!(summary.bytes, std::fs::metadata(path).unwrap().len());
     assert_eq!(summary.raw, plain(path).0.len() as u64);
-    summary.streaming
 }
 
 /// The records of a file, frames decompressed, and the bytes of records in each frame.
@@ -94,10 +93,8 @@ fn plain(path: &Path) -> (Vec<u8>, Vec<usize>) {
     (records, frames)
 }
 
-fn ways() -> Vec<(Option<Aio>, usize)> {
-    let aio = |writes, ring| Some(Aio { writes, ring });
-    vec![(None, 1), (None, 3), (aio(1, true), 1), (aio(4, true), 3), (aio(1, false), 2), (aio(4, false), 1)]
-}
+/// Writes by a thread, and threads that compress.
+const WAYS: [(Option<usize>, usize); 5] = [(None, 1), (None, 3), (Some(1), 1), (Some(1), 2), (Some(4), 3)];
 
 #[test]
 fn each_level_and_way_has_the_same_records() {
@@ -108,12 +105,10 @@ fn each_level_and_way_has_the_same_records() {
     let (expected, none) = plain(&path);
     assert!(none.is_empty());
     for level in LEVELS {
-        for (aio, threads) in ways() {
+        for (aio, threads) in WAYS {
             for least in [None, Some(1), Some(300_000)] {
                 let options = Options { level, threads, least, aio };
-                let streaming = write(&path, &records, options);
-                assert_eq!(streaming == Streaming::Serial, aio.is_none(), "{streaming:?}");
-                assert!(aio.is_none_or(|aio| aio.ring) || !matches!(streaming, Streaming::Ring(_)));
+                write(&path, &records, options);
                 let (found, frames) = plain(&path);
                 assert!(found == expected, "{options:?}: other records");
                 assert_eq!(frames.is_empty(), level == 0);
@@ -161,7 +156,7 @@ fn the_header_means_the_last_flush_whatever_is_written_behind_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.data");
     let records = stream();
-    for (aio, threads) in ways() {
+    for (aio, threads) in WAYS {
         for level in [0, 1] {
             let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
             let options = Options { level, threads, least: None, aio };
@@ -190,7 +185,7 @@ fn the_header_means_the_last_flush_whatever_is_written_behind_it() {
 
 #[test]
 fn a_file_that_takes_nothing_is_an_error_at_the_begin() {
-    for (aio, threads) in ways() {
+    for (aio, threads) in WAYS {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output: Output<Vec<u8>> = Output::File(full);
         let options = Options { level: 1, threads, least: None, aio };

@@ -6,14 +6,13 @@
 use divan::{Bencher, black_box};
 use stat_setup::choose::choose;
 use stat_setup::costs::Costs;
-use stat_setup::job::Job;
 use stat_setup::list::parse::parse;
 use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
-use stat_setup::list::{EventList, generate};
-use stat_setup::outcome::Outcome;
-use stat_setup::phase::Use;
-use stat_setup::{bare, limit, run};
+use stat_setup::list::{EventList, software_list};
+use stat_setup::method::{Job, Use};
+use stat_setup::unit::Outcome;
+use stat_setup::{bare, run};
 
 const EVENTS: usize = 700;
 
@@ -22,14 +21,14 @@ fn main() {
 }
 
 fn list() -> EventList {
-    let written = parse(&generate::software(EVENTS)).expect("the list is sound");
+    let written = parse(&software_list(EVENTS)).expect("the list is sound");
     resolve(&written, &mut Sysfs::host())
 }
 
 /// Returns the CPUs, if events can be opened on them.
 fn cpus(list: &EventList) -> Option<Vec<u32>> {
     let cpus = Sysfs::host().online();
-    limit::raise((EVENTS * cpus.len()) as u64).ok()?;
+    run::raise_file_limit((EVENTS * cpus.len()) as u64).ok()?;
     let able = bare::run(list, &cpus, Some(64)).is_some();
     if !able {
         eprintln!("skipped: no permission to count on CPUs: run as root, or set kernel.perf_event_paranoid=0");

@@ -10,9 +10,9 @@ use perf_event_open_sys::bindings::{
     PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING, perf_event_attr,
 };
 
-use crate::affinity::Guard;
 use crate::list::EventList;
 use crate::method::layout;
+use crate::run::Guard;
 use crate::sys::{self, Mask, Target};
 
 /// Arguments of one CPU's calls, prepared before the clock starts.

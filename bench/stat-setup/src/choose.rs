@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::costs::Costs;
 use crate::list::{Class, EventList};
-use crate::method::{MAX_PACK, Method, Order, Phases, layout};
-use crate::phase::{Phase, Use};
+use crate::method::{MAX_PACK, Method, Order, Phase, Phases, Use, layout};
 
 /// A method and its predicted duration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -140,7 +139,7 @@ pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::list::{generate, parse::parse, resolve::resolve, sysfs::Sysfs};
+    use crate::list::{parse::parse, resolve::resolve, software_list, sysfs::Sysfs};
 
     fn list(text: &str) -> EventList {
         resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"))
@@ -170,7 +169,7 @@ mod tests {
     fn few_events_stay_where_they_are_and_many_are_packed() {
         let one = choose(&list("cs"), 2, &COSTS, Use::Stat);
         assert_eq!(one.method.order, Order::CpuMajor(Phases::NONE), "{one:?}");
-        let many = choose(&list(&generate::software(700)), 2, &COSTS, Use::Stat);
+        let many = choose(&list(&software_list(700)), 2, &COSTS, Use::Stat);
         assert_eq!(many.method.order, Order::Threads);
         assert!(many.method.pack.is_some_and(|size| (16..=192).contains(&size)), "{many:?}");
         assert!(many.why.contains("rather than"));
@@ -182,7 +181,7 @@ mod tests {
 
     #[test]
     fn only_the_phases_of_the_purpose_are_predicted() {
-        let many = list(&generate::software(700));
+        let many = list(&software_list(700));
         let predicted = |costs: &Costs, purpose| choose(&many, 2, costs, purpose).candidates[0].predicted_ns;
         let unread = Costs { read: 0.0, read_member: 0.0, ipi: 0.0, ..COSTS };
         let read = Costs { ipi: 0.0, ..COSTS };
@@ -192,7 +191,7 @@ mod tests {
 
     #[test]
     fn one_cpu_may_be_another_than_the_own() {
-        let many = list(&generate::software(700));
+        let many = list(&software_list(700));
         let Order::CpuMajor(moving) = choose(&many, 1, &COSTS, Use::Stat).method.order else { panic!() };
         assert!(moving.has(Phase::Close));
         let alone = Costs { online: 1.0, ..COSTS };
@@ -201,7 +200,7 @@ mod tests {
 
     #[test]
     fn moving_pays_where_interrupts_cost_more() {
-        let method = tuned_pack(&list(&generate::software(700)), 2, &COSTS, Use::Stat);
+        let method = tuned_pack(&list(&software_list(700)), 2, &COSTS, Use::Stat);
         let Order::CpuMajor(moving) = method.order else { panic!("{method:?}") };
         assert!(moving.has(Phase::Close) && !moving.has(Phase::Open), "{method}");
         let free = Costs { ipi: 0.0, ..COSTS };
@@ -212,7 +211,7 @@ mod tests {
     #[test]
     fn larger_packs_trade_enable_for_open() {
         let quick = Costs { open_member: 0.0, close_member: 0.0, ..COSTS };
-        let list = list(&generate::software(1600));
+        let list = list(&software_list(1600));
         let pack = |costs| tuned_pack(&list, 2, costs, Use::Stat).pack.unwrap();
         assert!(pack(&quick) > pack(&COSTS));
     }

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::affinity::Guard;
-use crate::job::Job;
-use crate::list::{EventList, parse::parse, resolve::resolve, sysfs::Sysfs};
-use crate::method::{Method, Order};
-use crate::phase::{Phase, Use};
-use crate::run::{Finished, run};
+use crate::list::EventList;
+use crate::list::parse::parse;
+use crate::list::resolve::resolve;
+use crate::list::sysfs::Sysfs;
+use crate::method::{Job, Method, Order, Phase, Use};
+use crate::run::{Finished, Guard, run};
 
 /// Costs of single calls on software events, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

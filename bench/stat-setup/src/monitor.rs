@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::list::names::Code;
 use crate::list::resolve::attr;
 use crate::list::sysfs::Sysfs;
+use crate::run::worker_name;
 use crate::sys::{self, Target};
-use crate::threads::worker_name;
 
 /// Counts; `None` if the trace event could not be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,15 +1,14 @@
 //! One set-up, from the first open to the last close.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
 
-use crate::alone::Alone;
-use crate::crew::Crew;
-use crate::job::Job;
-use crate::method::{Order, layout};
-use crate::outcome::Outcome;
-use crate::phase::{Phase, PhaseCost, Use, Watch};
-use crate::threads;
-use crate::unit::Shared;
+use serde::{Deserialize, Serialize};
+
+use crate::method::{Job, Order, Phase, PhaseCost, Recorder, Use, Watch, layout};
+use crate::sys::{self, Mask};
+use crate::unit::{Outcome, Report, Shared, Unit, outcomes};
 
 /// Result of a set-up.
 #[derive(Clone, Debug)]
@@ -43,7 +42,7 @@ pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Finished {
         keep_last: job.method.keep_last,
     };
     match job.method.order {
-        Order::Threads => threads::with_crew(job, &shared, |crew, watch| phases(job, &shared, crew, Some(watch), hook)),
+        Order::Threads => with_crew(job, &shared, |crew, watch| phases(job, &shared, crew, Some(watch), hook)),
         Order::EventMajor | Order::CpuMajor(_) => {
             let watch = Watch::start();
             let mut crew = Alone::new(job, &shared);
@@ -81,5 +80,397 @@ fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option
         opened,
         broken: shared.broken.iter().filter(|broken| broken.load(Ordering::Relaxed)).count(),
         own_tables: job.method.order == Order::Threads,
+    }
+}
+
+// RLIMIT_NOFILE, raised once before a set-up.
+
+/// RLIMIT_NOFILE before and after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLimit {
+    /// Soft limit before.
+    pub before: u64,
+    /// Soft limit now.
+    pub now: u64,
+    /// Hard limit: upper bound of `now`.
+    pub hard: u64,
+}
+
+/// Raises the soft limit of open files to fit `descriptors`, at most to the hard limit.
+///
+/// # Errors
+/// Errors of getrlimit and setrlimit.
+pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
+    let (before, hard) = sys::file_limit()?;
+    let wanted = descriptors.saturating_add(SPARE).min(hard);
+    if wanted > before {
+        sys::set_file_limit(wanted, hard)?;
+    }
+    Ok(FileLimit { before, now: before.max(wanted), hard })
+}
+
+/// Descriptors reserved for other files.
+const SPARE: u64 = 64;
+
+impl FileLimit {
+    /// Returns the number of events that fit into one descriptor table.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.now.saturating_sub(SPARE)
+    }
+}
+
+// perf's affinity guard (4804e0111662): saves the CPU mask, moves from CPU to CPU, restores the mask if it was changed.
+
+/// Binding of the calling thread; undone on drop.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    saved: Option<Mask>,
+    at: Option<u32>,
+    calls: u64,
+}
+
+impl Guard {
+    /// Saves the mask. If that fails, `move_to` does nothing because the mask could not be restored.
+    pub(crate) fn new() -> Self {
+        Self { saved: sys::affinity().ok(), at: None, calls: 1 }
+    }
+
+    /// Moves to `cpu`. A refusal (CPU outside of the cpuset) is ignored; calls then cost an IPI each.
+    pub(crate) fn move_to(&mut self, cpu: u32) {
+        if self.saved.is_none() || self.at == Some(cpu) {
+            return;
+        }
+        self.calls += 1;
+        if sys::set_affinity(&Mask::one(cpu)).is_ok() {
+            self.at = Some(cpu);
+        }
+    }
+
+    /// Returns whether it has a CPU.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Restores the mask; returns the number of system calls made by this guard.
+    pub(crate) fn back(mut self) -> u64 {
+        self.restore();
+        self.calls
+    }
+
+    fn restore(&mut self) {
+        if let (Some(mask), Some(_)) = (&self.saved, self.at.take()) {
+            self.calls += 1;
+            // Fails only if all CPUs of the saved mask are offline now.
+            let _ = sys::set_affinity(mask);
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+// The threads that own the events of each CPU, behind one interface.
+
+/// Carries out phases on every CPU.
+pub(crate) trait Crew {
+    /// Makes the calls of a phase on every CPU.
+    fn phase(&mut self, phase: Phase) -> Recorder;
+    /// Closes and reopens the members of broken weak groups: passes A and B of [`crate::unit::Unit`].
+    fn break_up(&mut self) -> Recorder;
+    /// Returns the outcome of each event, and the number of open descriptors.
+    fn outcomes(&mut self) -> (Vec<Outcome>, usize);
+}
+
+// One thread for all CPUs: event by event, or CPU by CPU.
+
+/// The calling thread, with the events of every CPU.
+#[derive(Debug)]
+pub(crate) struct Alone<'a> {
+    job: &'a Job<'a>,
+    shared: &'a Shared<'a>,
+    units: Vec<Unit>,
+}
+
+impl<'a> Alone<'a> {
+    pub(crate) fn new(job: &'a Job<'a>, shared: &'a Shared<'a>) -> Self {
+        Self { job, shared, units: job.cpus.iter().map(|&cpu| Unit::new(cpu, shared)).collect() }
+    }
+
+    /// Opens one event on every CPU before the next event.
+    fn event_major(&mut self, phase: Phase, rec: &mut Recorder) {
+        let leaders = self.units.iter().map(Unit::leaders).max().unwrap_or(0);
+        match phase {
+            Phase::Open => {
+                for (pack, group) in self.shared.packs.iter().enumerate() {
+                    for position in 0..group.members.len() {
+                        for unit in &mut self.units {
+                            unit.open_one(self.shared, pack, position, rec);
+                        }
+                    }
+                }
+            }
+            Phase::Enable | Phase::Read | Phase::Disable => {
+                for led in 0..leaders {
+                    for unit in &mut self.units {
+                        match phase {
+                            Phase::Enable => unit.enable(led, rec),
+                            Phase::Read => unit.read(led, rec),
+                            _ => unit.disable(led, rec),
+                        }
+                    }
+                }
+            }
+            Phase::Close => {
+                for event in (0..self.job.list.events.len()).rev() {
+                    for unit in &mut self.units {
+                        unit.close_event(event, rec);
+                    }
+                }
+            }
+            Phase::Map | Phase::Unmap | Phase::LastClose => {
+                for unit in &mut self.units {
+                    unit.phase(self.shared, phase, rec);
+                }
+            }
+        }
+    }
+}
+
+impl Crew for Alone<'_> {
+    fn phase(&mut self, phase: Phase) -> Recorder {
+        let mut rec = Recorder::new(self.job.list.events.len() * self.units.len());
+        let Order::CpuMajor(moving) = self.job.method.order else {
+            self.event_major(phase, &mut rec);
+            return rec;
+        };
+        let mut guard = moving.has(phase).then(Guard::new);
+        for unit in &mut self.units {
+            if let Some(guard) = &mut guard {
+                guard.move_to(unit.cpu);
+            }
+            unit.phase(self.shared, phase, &mut rec);
+        }
+        if let Some(guard) = guard {
+            rec.other(guard.back());
+        }
+        rec
+    }
+
+    fn break_up(&mut self) -> Recorder {
+        let mut rec = Recorder::new(0);
+        let moving = matches!(self.job.method.order, Order::CpuMajor(moving) if moving.has(Phase::Open));
+        let mut guard = moving.then(Guard::new);
+        for pass in [Unit::close_broken, Unit::reopen_broken] {
+            for unit in &mut self.units {
+                if let Some(guard) = &mut guard {
+                    guard.move_to(unit.cpu);
+                }
+                pass(unit, self.shared, &mut rec);
+            }
+        }
+        if let Some(guard) = guard {
+            rec.other(guard.back());
+        }
+        rec
+    }
+
+    fn outcomes(&mut self) -> (Vec<Outcome>, usize) {
+        let reports: Vec<_> = self.units.iter().map(Report::of).collect();
+        outcomes(self.job, &reports)
+    }
+}
+
+// One pinned thread per CPU, kept for all phases: the caller's own for the CPU that it is on, a worker for each other one.
+//
+// Each worker has its own descriptor table. A table that is shared by threads waits for an RCU grace period when it grows
+// (`expand_fdtable`), serialises opens on its lock, and applies RLIMIT_NOFILE to all CPUs together. A private table avoids all three
+// and is freed with its thread.
+//
+// Most phases take less time than a thread takes to wake up, so both sides look for the next message for a while before they sleep.
+
+/// Request to a worker.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Phase(Phase),
+    CloseBroken,
+    ReopenBroken,
+    Report,
+}
+
+/// Reply of a worker.
+#[derive(Debug)]
+enum Reply {
+    Done(Recorder),
+    Report(Box<Report>),
+}
+
+struct Pool<'a> {
+    job: &'a Job<'a>,
+    shared: &'a Shared<'a>,
+    /// The events of the caller's CPU.
+    own: Option<Unit>,
+    guard: Option<Guard>,
+    workers: Vec<Sender<Request>>,
+    replies: Receiver<Reply>,
+}
+
+/// Time that a thread polls for a message before it sleeps: a few times the cost of waking it up.
+const LOOKING: Duration = Duration::from_micros(200);
+
+/// Receives the next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere it would take the
+/// time of the thread that it waits for.
+fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
+    if !alone {
+        return from.recv().ok();
+    }
+    let began = Instant::now();
+    loop {
+        match from.try_recv() {
+            Ok(message) => return Some(message),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) if began.elapsed() > LOOKING => return from.recv().ok(),
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// Starts the workers, calls `work` with all threads, and joins them.
+pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn Crew, Watch) -> R) -> R {
+    let watch = Watch::start();
+    // The table grows before it is shared with threads, so that it need not wait for them.
+    sys::make_room(job.list.events.len());
+    let here = sys::current_cpu();
+    let own = job.cpus.iter().copied().find(|cpu| *cpu == here).or(job.cpus.last().copied());
+    std::thread::scope(|scope| {
+        let (reply, replies) = channel();
+        let mut workers = Vec::with_capacity(job.cpus.len());
+        for &cpu in job.cpus.iter().filter(|cpu| Some(**cpu) != own) {
+            let (request, requests) = channel();
+            let reply = reply.clone();
+            let name = worker_name();
+            let started = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn_scoped(scope, move || {
+                worker(cpu, shared, &requests, &reply);
+            });
+            // The events of a CPU without a worker end as `NotCounted`.
+            if started.is_ok() {
+                workers.push(request);
+            }
+        }
+        drop(reply);
+        let guard = own.map(|cpu| {
+            let mut guard = Guard::new();
+            guard.move_to(cpu);
+            guard
+        });
+        let own = own.map(|cpu| Unit::new(cpu, shared));
+        work(&mut Pool { job, shared, own, guard, workers, replies }, watch)
+    })
+}
+
+/// Returns the thread name of the workers; the process id distinguishes runs in traces.
+pub(crate) fn worker_name() -> String {
+    format!("su{}", std::process::id())
+}
+
+fn worker(cpu: u32, shared: &Shared<'_>, requests: &Receiver<Request>, reply: &Sender<Reply>) {
+    // A refusal of either only costs time: IPIs, or a shared table.
+    let alone = sys::set_affinity(&Mask::one(cpu)).is_ok();
+    let _ = sys::own_descriptor_table();
+    sys::make_room(shared.list.events.len());
+    let mut unit = Unit::new(cpu, shared);
+    while let Some(request) = next(requests, alone) {
+        if reply.send(serve(&mut unit, shared, request)).is_err() {
+            break;
+        }
+    }
+}
+
+fn serve(unit: &mut Unit, shared: &Shared<'_>, request: Request) -> Reply {
+    let mut rec = Recorder::new(match request {
+        Request::Phase(Phase::Open | Phase::Close) => shared.list.events.len(),
+        _ => unit.leaders(),
+    });
+    match request {
+        Request::Phase(phase) => unit.phase(shared, phase, &mut rec),
+        Request::CloseBroken => unit.close_broken(shared, &mut rec),
+        Request::ReopenBroken => unit.reopen_broken(shared, &mut rec),
+        Request::Report => return Reply::Report(Box::new(Report::of(unit))),
+    }
+    Reply::Done(rec)
+}
+
+impl Pool<'_> {
+    /// Sends a request to every worker, carries it out for the own CPU, and waits for all replies.
+    fn all(&mut self, request: Request) -> Vec<Reply> {
+        let sent = self.workers.iter().filter(|worker| worker.send(request).is_ok()).count();
+        let own = self.own.as_mut().map(|unit| serve(unit, self.shared, request));
+        let alone = self.guard.as_ref().is_some_and(Guard::is_bound);
+        own.into_iter().chain((0..sent).map_while(|_| next(&self.replies, alone))).collect()
+    }
+
+    fn work(&mut self, request: Request) -> Recorder {
+        let mut all = Recorder::new(0);
+        for reply in self.all(request) {
+            if let Reply::Done(rec) = reply {
+                all.absorb(rec);
+            }
+        }
+        all
+    }
+}
+
+impl Crew for Pool<'_> {
+    fn phase(&mut self, phase: Phase) -> Recorder {
+        let mut rec = self.work(Request::Phase(phase));
+        if phase == Phase::Open {
+            // sched_setaffinity, close_range, and the two of make_room; of the caller sched_getaffinity in place of close_range.
+            rec.other(4 * (self.workers.len() + usize::from(self.guard.is_some())) as u64);
+        }
+        rec
+    }
+
+    fn break_up(&mut self) -> Recorder {
+        let mut rec = self.work(Request::CloseBroken);
+        rec.absorb(self.work(Request::ReopenBroken));
+        rec
+    }
+
+    fn outcomes(&mut self) -> (Vec<Outcome>, usize) {
+        let replies = self.all(Request::Report);
+        let reports: Vec<Report> = replies
+            .into_iter()
+            .filter_map(|reply| match reply {
+                Reply::Report(report) => Some(*report),
+                Reply::Done(_) => None,
+            })
+            .collect();
+        outcomes(self.job, &reports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_is_restored() {
+        let before = sys::affinity().unwrap();
+        let cpu = (0..8192).rfind(|&cpu| before.has(cpu)).unwrap();
+        let mut guard = Guard::new();
+        guard.move_to(cpu);
+        guard.move_to(cpu);
+        assert_eq!(sys::affinity().unwrap(), Mask::one(cpu));
+        assert_eq!(sys::current_cpu(), cpu);
+        assert_eq!(guard.back(), 3);
+        assert_eq!(sys::affinity().unwrap(), before);
+        // An impossible CPU is ignored: nothing changed, nothing to restore.
+        let mut guard = Guard::new();
+        guard.move_to(8191);
+        assert_eq!(guard.back(), 2);
+        assert_eq!(sys::affinity().unwrap(), before);
     }
 }

@@ -3,10 +3,10 @@
 use perf_event_open_sys::bindings as perf;
 use serde::{Deserialize, Serialize};
 
-use crate::affinity::Guard;
 use crate::list::{Event, EventList};
-use crate::outcome::Outcome;
+use crate::run::Guard;
 use crate::sys;
+use crate::unit::Outcome;
 
 /// Page faults caused on each CPU.
 pub const FAULTS: u64 = 64;

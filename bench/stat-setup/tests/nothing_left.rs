@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
-use stat_setup::job::Job;
-use stat_setup::list::{EventList, generate, parse::parse, resolve::resolve, sysfs::Sysfs};
-use stat_setup::method::{Method, Order, Phases};
-use stat_setup::outcome::Outcome;
-use stat_setup::phase::{Phase, Use};
+use stat_setup::list::parse::parse;
+use stat_setup::list::resolve::resolve;
+use stat_setup::list::sysfs::Sysfs;
+use stat_setup::list::{EventList, software_list, tracepoint_list};
+use stat_setup::method::{Job, Method, Order, Phase, Phases, Use};
 use stat_setup::run::run;
+use stat_setup::unit::Outcome;
 use trials::Case;
 
 fn entries(dir: &str) -> usize {
@@ -36,9 +37,9 @@ fn list(text: &str, sysfs: &mut Sysfs) -> EventList {
 
 /// The lists of the tests: mixed, empty, and tracepoints where there are any.
 fn lists(sysfs: &mut Sysfs) -> Vec<EventList> {
-    let mixed = format!("{},{{cs,nothing,dummy}}:W,{{cpu-clock,page-faults}}", generate::software(45));
+    let mixed = format!("{},{{cs,nothing,dummy}}:W,{{cpu-clock,page-faults}}", software_list(45));
     let mut lists = vec![list(&mixed, sysfs), EventList::default()];
-    if let Ok(text) = generate::tracepoints(3, sysfs) {
+    if let Ok(text) = tracepoint_list(3, sysfs) {
         lists.push(list(&text, sysfs));
     }
     lists

@@ -126,7 +126,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// ReleaseLooks at the event's count, and lets it go on.
+    /// Looks at the event's count, and lets it go on.
     pub(super) fn pause_virtually(&mut self, counter: CounterId) -> u64 {
         let Self { backend, stats, slots, recorded, .. } = self;
         let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { return 0 };

@@ -33,7 +33,7 @@ pub enum CounterSource {
 
 #[cfg(feature = "planted-slowdown")]
 impl CounterSource {
-    /// Name of the strategy, if there is one.
+    /// Returns the name of the strategy, if there is one.
     pub(super) fn strategy_name(&self) -> Option<&str> {
         match self {
             Self::Events { strategy, .. } => Some(&strategy.name),

@@ -4,11 +4,9 @@
 //! begin are brought up to date, so that a process that is killed leaves a file that perf reads. When the disk is full, writing
 //! ends at the last whole record, and the features take the place of the last records.
 //!
-//! Records gather in chunks; `frames` compresses them, `store` puts them into a file by an `engine`.
+//! Records gather in chunks; `frames` compresses them, `store` puts them into a file.
 
-mod engine;
 mod frames;
-mod options;
 mod store;
 
 use std::fs::File;
@@ -19,7 +17,6 @@ use crate::bytes::Put as _;
 use crate::feature::{self, Compression, Facts};
 use crate::record::{self, HEADER, Record, Stamp, kind};
 use frames::{Packed, Packer};
-pub use options::{Aio, Options, Streaming};
 pub(crate) use store::FILE_HEADER;
 pub use store::MAGIC;
 use store::Store;
@@ -30,6 +27,27 @@ pub(crate) const PIPE_HEADER: u64 = 16;
 pub const CHUNK: usize = 128 << 10;
 /// Largest [`Options::least`].
 pub const MOST_OF_CHUNK: usize = 1 << 20;
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// zstd's level; 0: no compression.
+    pub level: u32,
+    /// Threads that compress; with 0 and 1 the writer does it by itself.
+    pub threads: usize,
+    /// Least bytes of records that are taken together. `None`: whatever there is at each flush.
+    pub least: Option<usize>,
+    /// Writes that a thread may be behind, for files; `None`: one write after the other, by the writer itself.
+    pub aio: Option<usize>,
+}
+
+impl Options {
+    /// Sets one thread and serial writes.
+    #[must_use]
+    pub const fn level(level: u32) -> Self {
+        Self { level, threads: 1, least: None, aio: None }
+    }
+}
 
 /// Destination of a recording.
 #[derive(Debug)]
@@ -53,8 +71,6 @@ pub struct Summary {
     pub ratio: f64,
     /// Bytes that are not in the file, though they were to be written: the disk is full.
     pub given_up: u64,
-    /// How it was written.
-    pub streaming: Streaming,
 }
 
 /// Destination of the records.
@@ -277,7 +293,6 @@ impl<W: Write> Writer<W> {
             samples: store.samples(),
             ratio,
             given_up: store.given_up(),
-            streaming: store.streaming(),
         };
         (summary, flushed.and(committed))
     }

@@ -7,12 +7,11 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 
-use super::engine::Engine;
-use super::options::{Aio, Streaming};
 use crate::attr;
 use crate::bytes::Put as _;
-use crate::sys::{Failure, earlier};
 
 /// The first bytes of every recording.
 pub const MAGIC: &[u8; 8] = b"PERFILE2";
@@ -61,7 +60,7 @@ impl Store {
         start: &[u8],
         counts: (u64, u64),
         features: &Features,
-        aio: Option<Aio>,
+        aio: Option<usize>,
     ) -> io::Result<Self> {
         let engine = Engine::start(&file, aio)?;
         file.write_all_at(start, 0)?;
@@ -79,10 +78,6 @@ impl Store {
         };
         store.commit(features)?;
         Ok(store)
-    }
-
-    pub(super) fn streaming(&self) -> Streaming {
-        self.engine.streaming()
     }
 
     /// Returns the bytes of the file, as the header knows it.
@@ -136,10 +131,9 @@ impl Store {
 
     /// Ends the data with what is whole, after a failure.
     fn roll_back(&mut self, failure: Failure) -> io::Error {
-        let Failure { at, error } = match self.engine.settle() {
-            Ok(()) => failure,
-            Err(other) => earlier(Some(other), failure),
-        };
+        // The failure in hand is the first one, unless the thread died.
+        let other = self.engine.settle().err().filter(|other| other.at < failure.at);
+        let Failure { at, error } = other.unwrap_or(failure);
         let before = self.data.1;
         while self.ends.last().is_some_and(|end| end.at > at.max(self.known)) {
             self.ends.pop();
@@ -237,5 +231,115 @@ impl Store {
         bytes.u64(features);
         bytes.resize(FILE_HEADER as usize, 0);
         self.file.write_all_at(&bytes, 0)
+    }
+}
+
+/// A write that failed.
+#[derive(Debug)]
+struct Failure {
+    /// The place in the file.
+    at: u64,
+    error: io::Error,
+}
+
+/// Writes to places of a file: at once, or by a thread that is a bounded number of writes behind.
+#[derive(Debug)]
+enum Engine {
+    Serial,
+    Thread(WriterThread),
+}
+
+impl Engine {
+    /// # Errors
+    /// The host gives no thread.
+    fn start(file: &File, aio: Option<usize>) -> io::Result<Self> {
+        Ok(match aio {
+            None => Self::Serial,
+            Some(writes) => Self::Thread(WriterThread::start(file, writes.max(1))?),
+        })
+    }
+
+    /// Writes, or begins to. The failure may be that of an earlier write.
+    fn write(&mut self, file: &File, at: u64, bytes: Vec<u8>) -> Result<(), Failure> {
+        match self {
+            Self::Serial => file.write_all_at(&bytes, at).map_err(|error| Failure { at, error }),
+            Self::Thread(thread) => thread.write(at, bytes),
+        }
+    }
+
+    /// Waits for all writes. The failure is the first one in the file: writes are in the file's order.
+    fn settle(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Serial => Ok(()),
+            Self::Thread(thread) => thread.settle(),
+        }
+    }
+}
+
+/// A thread that writes.
+#[derive(Debug)]
+struct WriterThread {
+    jobs: Option<Sender<(u64, Vec<u8>)>>,
+    done: Receiver<Result<(), Failure>>,
+    thread: Option<JoinHandle<()>>,
+    /// Most writes that it may be behind.
+    bound: usize,
+    in_flight: usize,
+}
+
+impl WriterThread {
+    fn start(file: &File, bound: usize) -> io::Result<Self> {
+        let file = file.try_clone()?;
+        let (jobs, taken) = channel::<(u64, Vec<u8>)>();
+        let (tell, done) = channel();
+        let work = move || {
+            for (at, bytes) in taken {
+                let written = file.write_all_at(&bytes, at).map_err(|error| Failure { at, error });
+                if tell.send(written).is_err() {
+                    break;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(work)?;
+        Ok(Self { jobs: Some(jobs), done, thread: Some(thread), bound, in_flight: 0 })
+    }
+
+    fn write(&mut self, at: u64, bytes: Vec<u8>) -> Result<(), Failure> {
+        while self.in_flight >= self.bound {
+            self.wait()?;
+        }
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send((at, bytes)).is_ok());
+        if !sent {
+            return Err(Failure { at, error: io::Error::other("the writer's thread has ended") });
+        }
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Failure> {
+        let Ok(written) = self.done.recv() else {
+            self.in_flight = 0;
+            return Err(Failure { at: 0, error: io::Error::other("the writer's thread has ended") });
+        };
+        self.in_flight -= 1;
+        written
+    }
+
+    fn settle(&mut self) -> Result<(), Failure> {
+        let mut settled = Ok(());
+        while self.in_flight > 0 {
+            settled = settled.and(self.wait());
+        }
+        settled
+    }
+}
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // It wrote what it was given, or reported why not.
+            let _ = thread.join();
+        }
     }
 }

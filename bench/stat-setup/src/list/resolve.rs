@@ -4,10 +4,10 @@ use perf_event_open_sys::bindings::{
     PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
-use super::event::{Class, Event, EventList, Group, Openable};
 use super::names::{Code, symbol};
 use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup};
 use super::sysfs::{Pmu, Sysfs};
+use super::{Class, Event, EventList, Group, Openable};
 
 /// Creates an attribute with type, config and size only.
 #[must_use]

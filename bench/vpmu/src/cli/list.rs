@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use event_list::backends::{self, Backend};
 use event_list::guest::{self, GuestEvent};
-use event_list::pattern::fits;
-use event_list::price::Price;
-use event_list::recording::{self, RecordingEvent};
-use event_list::tracepoints::Tracepoints;
+use event_list::tracepoints::{Tracepoints, fits};
+use event_list::{
+    Backend, Price, RecordingEvent, backend_names, backends, recording_events, recording_names, recording_tracepoint,
+};
 use results::error::{Error, Exit, one_line};
 use results::table::fold::wrapped;
 use results::table::layout::{columns, time};
@@ -98,14 +97,14 @@ fn has(sections: &[&String], section: &str) -> bool {
 fn check(sections: &[&String], words: &[&String], found: &Tracepoints) -> Result<(), Error> {
     let mut names: Vec<String> = found.names.clone();
     if has(sections, "backends") {
-        names.extend(backends::names());
+        names.extend(backend_names());
         names.extend(catalog::models()?.iter().map(|model| simulated(&model.name)));
     }
     if has(sections, "guest") {
         names.extend(guest::names().map(str::to_owned));
     }
     if has(sections, "recording") {
-        names.extend(recording::names().map(str::to_owned));
+        names.extend(recording_names().map(str::to_owned));
     }
     match words.iter().find(|word| !names.iter().any(|name| fits(name, word))) {
         Some(word) => Err(unknown(word, found)),
@@ -140,14 +139,14 @@ fn listed(sections: &[&String], words: &[&String], found: Tracepoints) -> Result
     let named = |name: &str| words.is_empty() || words.iter().any(|word| fits(name, word));
     let mut all = Listed::default();
     if has("backends") {
-        all.backends = backends::backends(named);
+        all.backends = backends(named);
         all.models = catalog::models()?.into_iter().filter(|model| named(&simulated(&model.name))).collect();
     }
     if has("guest") {
         all.guest = guest::events(named);
     }
     if has("recording") {
-        all.recording = recording::events(named);
+        all.recording = recording_events(named);
     }
     if has("tracepoints") {
         all.no_tracepoints = found.missing;
@@ -166,7 +165,7 @@ fn listed(sections: &[&String], words: &[&String], found: Tracepoints) -> Result
 
 fn tracepoint(name: String, priced: bool) -> RecordingEvent {
     if priced {
-        return recording::tracepoint(&name);
+        return recording_tracepoint(&name);
     }
     RecordingEvent { name, about: String::new(), refused: None, price: None }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use perf_data::writer::{Aio, MOST_OF_CHUNK, Options};
+use perf_data::writer::{MOST_OF_CHUNK, Options};
 use results::error::{Error, Exit};
 use vmm::sample::Event;
 
@@ -33,7 +33,7 @@ Examples:
   # a distribution's kernel, its chains by ORC
   vpmu record -g -- linux vmlinuz --run 'sleep 5'
   perf report --kallsyms perf.data.kallsyms
-  # compressed by two threads, written by io_uring
+  # compressed by two threads, written by another
   vpmu record -z3 --compress-threads 2 --aio=4 -- payload
   # where the guest's own profiler would stand
   vpmu record --at-pmi -g -- run kernel.elf
@@ -82,7 +82,7 @@ pub struct RecordArgs {
 
     /// Write asynchronously, with up to N writes on their way; --aio is 1
     ///
-    /// By io_uring if the kernel allows it, else by a thread; the summary says which. Only for a file.
+    /// A thread writes. Only for a file.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = number_in(1..=64))]
     pub aio: Option<u64>,
@@ -184,7 +184,7 @@ impl RecordArgs {
                 level: self.compression_level.unwrap_or(0) as u32,
                 threads: self.compress_threads as usize,
                 least: self.mmap_flush.map(|bytes| bytes as usize),
-                aio: self.aio.map(|writes| Aio { writes: writes as usize, ring: true }),
+                aio: self.aio.map(|writes| writes as usize),
             },
             duration: self.duration,
             guest_as: self.guest_as,
@@ -257,9 +257,8 @@ mod tests {
         assert_eq!((level(&["-z5", "payload"]), level(&["-z=3", "--", "payload"]), level(&["payload"])), (5, 3, 0));
         let writing = |args: &[&str]| record(args).unwrap().spec(Vec::new()).writing;
         let ways = writing(&["-z3", "--compress-threads", "4", "--mmap-flush", "64K", "--aio", "payload"]);
-        let aio = |writes| Some(Aio { writes, ring: true });
-        assert_eq!(ways, Options { level: 3, threads: 4, least: Some(64 << 10), aio: aio(1) });
-        assert_eq!((writing(&["--aio=4", "payload"]).aio, writing(&["payload"]).aio), (aio(4), None));
+        assert_eq!(ways, Options { level: 3, threads: 4, least: Some(64 << 10), aio: Some(1) });
+        assert_eq!((writing(&["--aio=4", "payload"]).aio, writing(&["payload"]).aio), (Some(4), None));
         let args =
             record(&["-e", "cpu-clock,kvm:kvm_exit", "-c", "100", "linux", "vmlinuz", "--run", "ls -z9"]).unwrap();
         assert_eq!((args.sampling.event.len(), args.spec(Vec::new()).rate), (2, Rate::Period(100)));

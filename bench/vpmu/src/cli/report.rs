@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use fleet::{self, FleetSpec};
+use perf_data::calls::CUT;
 use perf_data::record::MOST_ENTRIES;
-use perf_data::stacks::CUT;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::report::{Sources, html, published};

@@ -9,7 +9,7 @@ use results::document::Status;
 use results::error::{Error, Exit};
 use results::table::{self, layout::columns};
 use results::write::{OutputFolder, time_stamp};
-use stat_setup::outcome::Outcome;
+use stat_setup::unit::Outcome;
 
 use super::baseline::{Baseline, BaselineOptions};
 use super::measure::Invocation;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use stat_setup::list::{Event, EventList};
-use stat_setup::outcome::Outcome;
+use stat_setup::unit::Outcome;
 
 /// Formats one line per event as of `perf stat -x,`: value, unit, event, running time, percent.
 pub(super) fn perf_csv(list: &EventList, outcomes: &[Outcome]) -> String {

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use stat_setup::choose::Choice;
 use stat_setup::costs::Calibration;
-use stat_setup::limit::FileLimit;
 use stat_setup::list::Class;
 use stat_setup::method::Method;
 use stat_setup::monitor::Traffic;
-use stat_setup::outcome::Outcome;
+use stat_setup::run::FileLimit;
+use stat_setup::unit::Outcome;
 use stat_setup::verify::Check;
 
 use results::document::{self, Experiment, ScalePoint, Summary};

@@ -2,22 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use stat_setup::bare;
-use stat_setup::choose::{Choice, choose, tuned_pack};
-use stat_setup::costs::Costs;
-use stat_setup::job::Job;
-use stat_setup::list::{Class, EventList};
-use stat_setup::method::Method;
-use stat_setup::monitor::{Monitor, Traffic};
-use stat_setup::outcome::Outcome;
-use stat_setup::phase::{Phase, PhaseCost, Use};
-use stat_setup::run::{Finished, run};
-use stat_setup::verify::{Check, check, plant};
-
-use super::document::{self, HostSetUpArm, PhaseResult};
 use results::document::{ArmKind, Metrics, Rounds, Summary};
 use results::metric::{TO_COUNTS, TOTAL};
 use results::stats::nearest_rank;
+use stat_setup::bare;
+use stat_setup::choose::{Choice, choose, tuned_pack};
+use stat_setup::costs::Costs;
+use stat_setup::list::{Class, EventList};
+use stat_setup::method::{Job, Method, Phase, PhaseCost, Use};
+use stat_setup::monitor::{Monitor, Traffic};
+use stat_setup::run::{Finished, run};
+use stat_setup::unit::Outcome;
+use stat_setup::verify::{Check, check, plant};
+
+use super::document::{self, HostSetUpArm, PhaseResult};
 
 /// One timed run of a strategy.
 #[derive(Debug)]

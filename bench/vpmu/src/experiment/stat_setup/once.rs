@@ -1,19 +1,18 @@
 //! `--once`: one set-up with the counts printed as soon as they are read, as `perf stat -x,`, before the close.
 
+use results::error::Error;
+use results::table::layout::time;
 use stat_setup::choose::choose;
 use stat_setup::costs::{Costs, calibrate};
-use stat_setup::job::Job;
 use stat_setup::list::sysfs::Sysfs;
-use stat_setup::outcome::Outcome;
-use stat_setup::phase::{Phase, Use};
+use stat_setup::method::{Job, Phase, Use};
 use stat_setup::run::run;
+use stat_setup::unit::Outcome;
 
 use super::counts::perf_csv;
 use super::measure::method;
 use super::prepare::{self, EventRequest};
 use super::spec::StatSetupSpec;
-use results::error::Error;
-use results::table::layout::time;
 
 /// Predicted time of a set-up from which on the costs of calls are measured first, ns: measuring takes some 3 ms, and a better choice may
 /// save a part of this.

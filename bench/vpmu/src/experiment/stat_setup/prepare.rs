@@ -4,12 +4,12 @@ use std::io::Read as _;
 use std::path::Path;
 
 use cpu_list::CpuList;
-use stat_setup::limit::{self, FileLimit};
 use stat_setup::list::names::symbol;
 use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
 use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
-use stat_setup::list::{Class, EventList, generate};
+use stat_setup::list::{Class, EventList, software_list, tracepoint_list};
+use stat_setup::run::{self, FileLimit};
 
 use results::document::Warning;
 use results::error::Error;
@@ -66,8 +66,8 @@ impl EventRequest {
     /// Generates or parses the list and looks it up.
     pub(crate) fn list(&self, sysfs: &mut Sysfs) -> Result<EventList, Error> {
         let text = match self {
-            Self::Software(n) => generate::software(*n),
-            Self::Tracepoints(n) => generate::tracepoints(*n, sysfs)
+            Self::Software(n) => software_list(*n),
+            Self::Tracepoints(n) => tracepoint_list(*n, sysfs)
                 .map_err(|why| Error::host("cannot set up tracepoint events", why, "or take software events"))?,
             Self::List(list) => list.clone(),
         };
@@ -130,7 +130,7 @@ pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Ve
 /// Raises the limit of open files for `events` on each of `cpus` CPUs.
 pub(crate) fn room(events: usize, cpus: usize, warnings: &mut Vec<Warning>) -> Result<FileLimit, Error> {
     let needed = (events * cpus) as u64;
-    let limit = limit::raise(needed)
+    let limit = run::raise_file_limit(needed)
         .map_err(|error| Error::host("cannot raise the limit of open files", error.to_string(), "see ulimit -n"))?;
     let mut warn = |code: &str, message: String| warnings.push(Warning::of_all(code, message));
     if limit.now > limit.before {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::method::Method;
 use stat_setup::monitor::Monitor;
-use stat_setup::outcome::Outcome;
+use stat_setup::unit::Outcome;
 use stat_setup::verify::differences;
 
 use super::document::BareCalls;

@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use results::document::{SCHEMA, Status, Warning, warnings};
+use results::error::Error;
+use results::host::{HostFacts, HostFs};
+use results::write::now_unix;
 use stat_setup::costs::calibrate;
 use stat_setup::list::EventList;
 use stat_setup::list::sysfs::Sysfs;
-use stat_setup::outcome::Outcome;
-use stat_setup::phase::Use;
+use stat_setup::method::Use;
+use stat_setup::unit::Outcome;
 
 use super::document::{Document, EventResult, HostSetUpExtra, LastClose, Parameters};
 use super::measure::{self, SetUpArm, Setting, method, since};
@@ -22,11 +26,6 @@ use crate::arms::rounds::schedule::Schedule;
 use crate::setting::tool;
 use crate::sys;
 use crate::terminal::progress::Progress;
-use results::document::{SCHEMA, Status};
-use results::document::{Warning, warnings};
-use results::error::Error;
-use results::host::{HostFacts, HostFs};
-use results::write::now_unix;
 
 /// Repetitions of the calibration.
 const REPETITIONS: u64 = 3;

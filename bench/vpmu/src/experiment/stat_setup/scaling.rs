@@ -2,7 +2,7 @@
 
 use stat_setup::costs::Costs;
 use stat_setup::list::sysfs::Sysfs;
-use stat_setup::outcome::Outcome;
+use stat_setup::unit::Outcome;
 
 use super::document::Growth;
 use super::measure::{Setting, method, ns};

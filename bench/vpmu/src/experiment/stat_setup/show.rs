@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 
 use cpu_list::CpuList;
-use stat_setup::outcome::Outcome;
-
-use super::document::{Arm, Document, Growth};
-use results::document::Status;
-use results::document::{ScalePoint, Summary};
+use results::document::{ScalePoint, Status, Summary};
 use results::metric::TOTAL;
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{self, dash, ratio, time};
+use stat_setup::unit::Outcome;
+
+use super::document::{Arm, Document, Growth};
 
 /// One of the times of a phase, if it has any.
 fn times<'a>(arm: &'a Arm, phase: &str, time: &str) -> Option<&'a Summary> {

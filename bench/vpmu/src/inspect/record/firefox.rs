@@ -160,9 +160,9 @@ mod tests {
     use std::fs::{self, File};
 
     use perf_data::attr::Event;
+    use perf_data::calls;
     use perf_data::feature::{Facts, HostFacts};
     use perf_data::record::{Record, Sample, Stamp};
-    use perf_data::stacks;
     use perf_data::writer::{Options, Output, Writer};
     use serde_json::Value;
 
@@ -186,7 +186,7 @@ mod tests {
         }
         let kernel = 0xffff_ffff_8100_0010;
         let chain =
-            vec![Mode::Kernel.context(), kernel, kernel + 0x30, Mode::User.context(), 0x1000, stacks::BROKEN_END];
+            vec![Mode::Kernel.context(), kernel, kernel + 0x30, Mode::User.context(), 0x1000, calls::BROKEN_END];
         for (id, tid, time) in [(1, 8, 2), (1, 9, 5), (2, 8, 3), (1, 9, 4), (1, 8, 6)] {
             let time = 1_000_000_000 + time * 1_000_000;
             let sample = Sample {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use linux_guest::loaded::Module;
+use perf_data::calls::BROKEN_END;
 use perf_data::record::{MOST_ENTRIES, Mapping, Mode, Sample};
-use perf_data::stacks::BROKEN_END;
 use vmm::boot::elf::Elf;
 use vmm::sample::Sample as Taken;
 

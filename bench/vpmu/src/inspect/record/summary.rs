@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use linux_guest::loaded::MOST_MODULES;
-use perf_data::writer::Streaming;
 use results::error::{Error, Exit};
 use vmm::sample::Event;
 
@@ -40,7 +39,7 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         } else {
             String::new()
         },
-        streaming(&recorded.file.streaming)
+        spec.writing.aio.map_or_else(String::new, |writes| format!(", written by a thread, {writes} ahead of it"))
     )];
     if counts.at_exit > 0 {
         lines.push(format!(
@@ -88,19 +87,6 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         );
     }
     (lines, warnings)
-}
-
-/// Describes the way in which a file was written, if not serially.
-fn streaming(how: &Streaming) -> String {
-    match how {
-        Streaming::Serial => String::new(),
-        Streaming::Ring(writes) => format!(", written by io_uring, {writes} at once"),
-        Streaming::Thread { writes, why } => {
-            let why =
-                why.as_ref().map_or_else(String::new, |why| format!(" since the kernel allows no io_uring: {why}"));
-            format!(", written by a thread, {writes} ahead of it{why}")
-        }
-    }
 }
 
 fn warnings(recorded: &Recorded) -> Vec<String> {
@@ -290,16 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn the_way_of_writing_is_said_with_the_reason() {
-        let of = |streaming| {
-            let mut recorded = recorded(Counts::default(), None);
-            recorded.file.streaming = streaming;
-            lines(&recorded, &spec(), 1).0.remove(0)
+    fn the_first_line_names_the_thread_that_writes() {
+        let first = |aio| {
+            let spec = RecordSpec { writing: Options { aio, ..spec().writing }, ..spec() };
+            lines(&recorded(Counts::default(), None), &spec, 1).0.remove(0)
         };
-        assert!(of(Streaming::Serial).ends_with("at level 1"));
-        assert!(of(Streaming::Ring(4)).ends_with("written by io_uring, 4 at once"));
-        let thread = Streaming::Thread { writes: 2, why: Some("not permitted".to_owned()) };
-        assert!(of(thread).ends_with("a thread, 2 ahead of it since the kernel allows no io_uring: not permitted"));
+        assert!(first(None).ends_with("at level 1"));
+        assert!(first(Some(2)).ends_with("at level 1, written by a thread, 2 ahead of it"));
     }
 
     #[test]

@@ -1,23 +1,18 @@
 //! Reads recordings of files and pipes, ours and perf's. Every field is distrusted: sizes are checked before they are used, and
 //! what is decompressed is bounded.
 
-mod damage;
-mod header;
-mod inflate;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use crate::attr::{self, Event};
+use thiserror::Error;
+use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
+
+use crate::attr::{self, Attr, Event};
 use crate::bytes::Take;
 use crate::feature::{self, BuildId, Compression, MOST_IDS};
 use crate::record::{self, HEADER, Record, kind};
-pub use damage::{Damage, MOST_INFLATED, ReadError, allowed};
-use header::Head;
-pub use header::MOST_EVENTS;
-use inflate::Inflate;
-pub use inflate::MOST_UNUSED;
+use crate::writer::{FILE_HEADER, MAGIC, PIPE_HEADER};
 
 /// Prefix of the version in recordings that this tool wrote.
 const OURS: &str = "vpmu ";
@@ -72,7 +67,7 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// [`ReadError`].
     pub fn open(bytes: &'a [u8]) -> Result<Self, ReadError> {
-        let Head { data, missing, unfinished, pipe, events, features } = header::read(bytes)?;
+        let Head { data, missing, unfinished, pipe, events, features } = read_head(bytes)?;
         let feature = |number: u8| features.iter().find(|(n, _)| *n == number).map(|(_, body)| *body);
         let mut recording = Self {
             bytes,
@@ -235,7 +230,7 @@ impl<'a> Recording<'a> {
     ) {
         match type_ {
             kind::HEADER_ATTR if self.pipe => {
-                let added = header::take_attr(body).is_some_and(|event| self.add(event));
+                let added = take_attr(body).is_some_and(|event| self.add(event));
                 damage.records += u64::from(!added);
             }
             kind::FEATURE if self.pipe => self.feature(body),
@@ -347,4 +342,302 @@ fn compressed2(record: &[u8], size: usize) -> (Option<&[u8]>, usize) {
     let size = if wrapped { padded.unwrap_or(size) } else { size };
     let end = start.saturating_add(length).min(size);
     (record.get(start..end), size.max(HEADER))
+}
+
+// The header of a recording.
+
+/// Most events of a recording.
+pub const MOST_EVENTS: usize = 4096;
+/// Bytes of an entry of a section table.
+const ENTRY: usize = 16;
+
+/// Contents of a header.
+struct Head<'a> {
+    /// Place of the records.
+    data: Range<usize>,
+    /// Bytes of records that the file_head lacks.
+    missing: u64,
+    /// The header knows no record.
+    unfinished: bool,
+    pipe: bool,
+    events: Vec<Event>,
+    /// Features by number.
+    features: Vec<(u8, &'a [u8])>,
+}
+
+fn read_head(bytes: &[u8]) -> Result<Head<'_>, ReadError> {
+    let mut from = Take(bytes);
+    if from.bytes(8) != Some(MAGIC) {
+        return Err(ReadError::NotARecording);
+    }
+    match from.u64() {
+        Some(PIPE_HEADER) => {
+            let data = PIPE_HEADER as usize..bytes.len();
+            let (events, features) = (Vec::new(), Vec::new());
+            Ok(Head { data, missing: 0, unfinished: false, pipe: true, events, features })
+        }
+        Some(FILE_HEADER) => file_head(bytes, from),
+        _ => Err(ReadError::Header("it has neither the size of a file_head's nor that of a pipe's")),
+    }
+}
+
+fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> {
+    let mut word = || from.u64().and_then(|n| usize::try_from(n).ok()).ok_or(ReadError::Header("it is cut short"));
+    let entry = word()?;
+    let (attrs, attrs_size, data, data_size) = (word()?, word()?, word()?, word()?);
+    let (_, _) = (word()?, word()?);
+    let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
+    let attrs =
+        section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file_head"))?;
+    if entry <= ENTRY || attrs.len() / entry > MOST_EVENTS {
+        return Err(ReadError::Header("its events have no size, or are too many"));
+    }
+    let mut events = Vec::new();
+    let mut count = 0;
+    for bytes_of_event in attrs.chunks_exact(entry) {
+        let (attr, size) = Attr::take(bytes_of_event).ok_or(ReadError::Header("an event makes no sense"))?;
+        let mut from = Take(bytes_of_event.get(size..).unwrap_or_default());
+        let ids = match (from.u64(), from.u64()) {
+            (Some(at), Some(size)) => section(bytes, at as usize, size as usize).unwrap_or_default(),
+            _ => &[],
+        };
+        // Events may name the same bytes.
+        count += ids.len() / 8;
+        if count > MOST_IDS {
+            return Err(ReadError::Header("its events have more than 65536 ids"));
+        }
+        let ids = ids.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
+        events.push(Event { attr, name: String::new(), ids });
+    }
+    if data > bytes.len() {
+        return Err(ReadError::Header("its records lie outside of the file_head"));
+    }
+    let table = bytes.get(data.saturating_add(data_size)..).unwrap_or_default();
+    // No recorder ends a file_head without a record. perf says size and place of its features at the end: what is behind the header of one that was
+    // killed are records. This crate's writer has features from the begin.
+    let unfinished = data_size == 0;
+    let has_table = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
+    let (end, table) = if unfinished && !has_table {
+        (bytes.len(), &[][..])
+    } else {
+        (data.saturating_add(data_size).min(bytes.len()), table)
+    };
+    // A file_head that was cut is shorter than it says.
+    let missing = data.saturating_add(data_size).saturating_sub(bytes.len()) as u64;
+    let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
+    let features = numbers
+        .zip(table.chunks_exact(ENTRY))
+        .filter_map(|(number, place)| {
+            let mut from = Take(place);
+            Some((number, section(bytes, from.u64()? as usize, from.u64()? as usize)?))
+        })
+        .collect();
+    Ok(Head { data: data..end, missing, unfinished, pipe: false, events, features })
+}
+
+fn section(bytes: &[u8], at: usize, size: usize) -> Option<&[u8]> {
+    bytes.get(at..at.checked_add(size)?)
+}
+
+/// Reads the event of a PERF_RECORD_HEADER_ATTR.
+fn take_attr(body: &[u8]) -> Option<Event> {
+    let (attr, size) = Attr::take(body)?;
+    let ids = body.get(size..)?.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
+    Some(Event { attr, name: String::new(), ids })
+}
+
+// Decompresses the frames of records: complete ones, and perf's, which are parts of one stream.
+
+/// Bytes that are decompressed at once.
+const STEP: usize = 256 << 10;
+/// Bytes that are used before the frame ends: more than a recorder puts into one, so that a damaged frame is not used in part.
+const FULL: usize = 2 << 20;
+/// Most bytes that wait for the rest of their record: its size has 16 bits.
+pub const MOST_UNUSED: usize = 64 << 10;
+
+/// The stream, and what of it is not used yet.
+struct Inflate {
+    decoder: Option<Decoder<'static>>,
+    out: Vec<u8>,
+    step: Vec<u8>,
+    /// Bytes so far: compressed, and decompressed.
+    compressed: u64,
+    total: u64,
+}
+
+impl Inflate {
+    fn new() -> Self {
+        Self { decoder: None, out: Vec::new(), step: Vec::new(), compressed: 0, total: 0 }
+    }
+
+    /// Decompresses a frame or a part of one. `take` is given what waits, and says how much of it are whole records.
+    fn add(&mut self, frame: &[u8], damage: &mut Damage, mut take: impl FnMut(&[u8], &mut Damage) -> usize) {
+        if damage.too_much {
+            return;
+        }
+        self.compressed += frame.len() as u64;
+        if self.step.is_empty() {
+            self.step = vec![0; STEP];
+        }
+        let mut input = InBuffer::around(frame);
+        let before = self.total;
+        // The frame has records so far.
+        let mut sound = true;
+        loop {
+            if self.decoder.is_none() {
+                self.decoder = Decoder::new().ok();
+            }
+            let Some(decoder) = &mut self.decoder else {
+                damage.frames += 1;
+                return;
+            };
+            let mut output = OutBuffer::around(&mut self.step[..]);
+            let run = decoder.run(&mut input, &mut output);
+            let length = output.pos();
+            let rest = &frame[input.pos()..];
+            if run.is_err() {
+                // The next frame may be whole.
+                self.decoder = None;
+                // The padding of a record, behind a complete frame, is no frame.
+                if rest.len() < 8 && self.total > before && rest.iter().all(|&byte| byte == 0) {
+                    break;
+                }
+                damage.frames += 1;
+                self.out.clear();
+                return;
+            }
+            self.total += length as u64;
+            if self.total > allowed(self.compressed) {
+                damage.too_much = true;
+                self.out.clear();
+                return;
+            }
+            if sound {
+                self.out.extend_from_slice(&self.step[..length]);
+            }
+            // A full buffer may hide more.
+            if input.pos() == frame.len() && length < STEP {
+                break;
+            }
+            if self.out.len() >= FULL {
+                let used = take(&self.out, damage);
+                sound = self.used(used);
+                damage.records += u64::from(!sound);
+            }
+        }
+        if sound {
+            let used = take(&self.out, damage);
+            damage.records += u64::from(!self.used(used));
+        }
+    }
+
+    /// Bytes that were decompressed so far.
+    const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Returns the number of bytes that are decompressed and not used.
+    fn unused(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Drops the first `length` bytes, which were used. `false`: what is behind them cannot be the begin of a record, and is dropped.
+    fn used(&mut self, length: usize) -> bool {
+        self.out.drain(..length);
+        let size = self.out.get(6..).and_then(|size| Take(size).u16());
+        let begin = self.out.len() <= MOST_UNUSED && size.is_none_or(|size| usize::from(size) >= HEADER);
+        if !begin {
+            self.out.clear();
+        }
+        begin
+    }
+}
+
+// Damage of a recording.
+
+/// Most bytes that the records of a file are decompressed to.
+pub const MOST_INFLATED: u64 = 4 << 30;
+/// Bytes that may be decompressed whatever is compressed, and the bytes for each compressed one beyond them. Samples that are alike but for
+/// their time, with chains of 1024 frames, are compressed by nearly as much; zstd's format could make 32768 of one.
+const FREE: u64 = 64 << 20;
+const RATIO: u64 = 2048;
+
+/// Returns the most bytes that so many compressed ones are decompressed to.
+#[must_use]
+pub fn allowed(compressed: u64) -> u64 {
+    FREE.saturating_add(compressed.saturating_mul(RATIO)).min(MOST_INFLATED)
+}
+
+/// Why a recording cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    /// It does not begin as one.
+    #[error("it is no perf.data: it does not begin with PERFILE2")]
+    NotARecording,
+    /// Its header makes no sense.
+    #[error("its header is damaged: {0}")]
+    Header(&'static str),
+}
+
+/// Parts of a recording that the reader could not use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Records that were cut short or made no sense.
+    pub records: u64,
+    /// Compressed records that could not be decompressed.
+    pub frames: u64,
+    /// Bytes at the end that are no record.
+    pub rest: u64,
+    /// Bytes of records that its header says, and the file lacks.
+    pub missing: u64,
+    /// Its recorder did not end it: it was killed.
+    pub unfinished: bool,
+    /// More was compressed than is decompressed ([`allowed`]).
+    pub too_much: bool,
+}
+
+impl Damage {
+    /// Returns whether there was any.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_become_a_record_does_not_wait() {
+        let mut inflate = Inflate::new();
+        let mut add = |bytes: &[u8], used: usize| {
+            let (frame, mut damage) = (zstd::bulk::compress(bytes, 1).unwrap(), Damage::default());
+            inflate.add(&frame, &mut damage, |_, _| used);
+            (damage.records == 0, inflate.unused())
+        };
+        assert_eq!(add(&[9, 0, 0, 0, 0, 0, 16], 0), (true, 7), "a header in two parts");
+        assert_eq!(add(&[0, 1, 2], 0), (true, 10));
+        assert_eq!(add(&[3; 6], 16), (true, 0));
+        assert_eq!(add(&[9, 0, 0, 0, 0, 0, 7, 0, 1], 0), (false, 0), "a size below that of a header");
+        assert_eq!(add(&vec![0xff; MOST_UNUSED + 1], 0), (false, 0), "longer than a record");
+    }
+
+    #[test]
+    fn a_large_frame_is_used_in_parts_and_a_small_one_does_not_become_gigabytes() {
+        // Records of eight bytes: 4 KiB of them are compressed to some hundred MiB.
+        let (mut inflate, mut damage) = (Inflate::new(), Damage::default());
+        let frame = zstd::bulk::compress(&[9, 0, 0, 0, 0, 0, 8, 0].repeat(40 << 17), 1).unwrap();
+        let (mut used, mut most) = (0, 0);
+        for _ in 0..3 {
+            inflate.add(&frame, &mut damage, |bytes, _| {
+                most = most.max(bytes.len());
+                used += bytes.len();
+                bytes.len()
+            });
+        }
+        assert!(most <= FULL + STEP && damage.too_much && inflate.total() > allowed(0), "{most}, {damage:?}");
+        assert!(used as u64 <= allowed(3 * frame.len() as u64) && used >= 64 << 20, "{used}");
+        assert!(inflate.out.capacity() <= 2 * (FULL + STEP), "{}", inflate.out.capacity());
+    }
 }

@@ -4,13 +4,13 @@
 const MOST: usize = 7;
 
 /// Formats a ratio as the text of a tick: as many digits as its step needs.
-pub(super) fn plain(value: f64) -> String {
+pub(crate) fn plain(value: f64) -> String {
     let text = format!("{value:.4}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// Formats a time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
-pub(super) fn duration(value: f64) -> String {
+pub(crate) fn duration(value: f64) -> String {
     let (value, unit) = match value {
         ns if ns < 1e3 => (ns, "ns"),
         ns if ns < 1e6 => (ns / 1e3, "µs"),
@@ -22,9 +22,9 @@ pub(super) fn duration(value: f64) -> String {
 
 /// One axis.
 #[derive(Clone)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     /// Label of the axis, with its unit.
-    pub(super) label: String,
+    pub(crate) label: String,
     low: f64,
     high: f64,
     log: bool,
@@ -36,14 +36,14 @@ pub(super) struct Axis {
 
 impl Axis {
     /// Creates an axis of places with names, at 1, 2, 3 and so on.
-    pub(super) fn named(label: &str, names: Vec<String>) -> Self {
+    pub(crate) fn named(label: &str, names: Vec<String>) -> Self {
         let ticks: Vec<f64> = (1..=names.len()).map(|place| place as f64).collect();
         let high = ticks.last().copied().unwrap_or(1.0).max(2.0);
         Self { label: label.to_owned(), low: 1.0, high, log: false, ticks, format: plain, names }
     }
 
     /// Creates an axis from 0 (or a lower value) to the highest of `values`, in even steps.
-    pub(super) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+    pub(crate) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let (low, high) = (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 });
         let ticks = even(low, high);
@@ -53,26 +53,32 @@ impl Axis {
     }
 
     /// Creates an axis from the lowest to the highest of `values`, in even steps, without 0.
-    pub(super) fn span(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+    pub(crate) fn span(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let high = if high > low { high } else { low + 1.0 };
         Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format, names: Vec::new() }
     }
 
+    /// Returns the axis of a cost, which says in which direction it is better.
+    pub(crate) fn of_cost(mut self) -> Self {
+        self.label.push_str(", lower is better");
+        self
+    }
+
     /// Returns the axis without ticks between whole numbers: half a CPU is none.
-    pub(super) fn whole(mut self) -> Self {
+    pub(crate) fn whole(mut self) -> Self {
         self.ticks.retain(|tick| (tick - tick.round()).abs() < 1e-9);
         self
     }
 
     /// Returns the axis with about every second tick, where their texts are long.
-    pub(super) fn with_few_ticks(mut self) -> Self {
+    pub(crate) fn with_few_ticks(mut self) -> Self {
         self.ticks = self.ticks.into_iter().step_by(2).collect();
         self
     }
 
-    /// Decades, or 1-2-5 where there are few; values that are not above 0 have no place and are left out.
-    pub(super) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+    /// Creates an axis of decades, or of 1-2-5 where there are few; values that are not above 0 have no place and are left out.
+    pub(crate) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let positive = values.into_iter().filter(|&value| value > 0.0);
         let (low, high) = bounds(positive).unwrap_or((1.0, 10.0));
         // A little room, and at least 2 %.
@@ -82,7 +88,7 @@ impl Axis {
     }
 
     /// Creates HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
-    pub(super) fn percentile(largest: f64) -> Self {
+    pub(crate) fn percentile(largest: f64) -> Self {
         let high = largest.clamp(10.0, 1e9);
         let decades = high.log10().floor() as i32;
         let ticks = (0..=decades).map(|n| 10_f64.powi(n)).chain([2.0]).collect();
@@ -90,7 +96,7 @@ impl Axis {
     }
 
     /// Returns the ticks with their texts. A tick whose text would be its neighbour's is left out.
-    pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
+    pub(crate) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         let mut last = String::new();
         self.ticks.iter().enumerate().filter_map(move |(place, &tick)| {
             let text = self.names.get(place).cloned().unwrap_or_else(|| (self.format)(tick));
@@ -102,12 +108,12 @@ impl Axis {
     }
 
     /// Encodes for a script how to find the values of places: scale, lowest, highest.
-    pub(super) fn scale(&self) -> String {
+    pub(crate) fn scale(&self) -> String {
         format!("{} {:e} {:e}", if self.log { "log" } else { "lin" }, self.low, self.high)
     }
 
     /// Returns the place of a value if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
-    pub(super) fn place(&self, value: f64, from: f64, to: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64, from: f64, to: f64) -> f64 {
         from + (to - from) * self.share(value)
     }
 

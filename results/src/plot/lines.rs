@@ -1,134 +1,64 @@
-//! Plots of lines and points as SVG. Colours are classes, so that a style sheet can have a light, a dark and a printed set; every
-//! line has a dash pattern besides, and its name at its end.
+//! Plots of lines and of points.
 
 use super::axis::Axis;
-use super::svg::{Anchor, Svg};
-use crate::error::one_line;
+use super::colour::Ink;
+use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 
-/// Width in user units; plots scale by their view box.
-pub(super) const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 600.0;
-/// Room right of the plot's area, for half a tick's text.
-pub(super) const RIGHT: f64 = 52.0;
-/// Room for the ticks' texts and the label of the x axis.
-pub(super) const BELOW: f64 = 100.0;
 /// Room for the ticks' texts and the label of the y axis.
 const LEFT: f64 = 180.0;
-pub(super) const TOP: f64 = 14.0;
-/// Half of a text's height above its base line.
-const HALF_LINE: f64 = 11.0;
-/// Height of a line of text on a phone, where texts are largest.
-const LINE: f64 = 38.0;
-/// Width of a character on a phone.
-pub(super) const CHARACTER: f64 = 19.0;
 /// Most characters of a name beside its line.
 const NAME: usize = 16;
-/// Colours and dash patterns of the style sheet.
-pub(super) const COLOURS: usize = 7;
-pub(super) const DASHES: usize = 3;
-
-/// A colour of the style sheet, 0 to `COLOURS` × `DASHES` − 1; [`FLOOR`] is the floor's.
-pub(super) type Ink = usize;
-/// The floor.
-pub(super) const FLOOR: Ink = COLOURS * DASHES;
-/// A Pareto front.
-pub(super) const FRONT: Ink = FLOOR + 1;
-
-/// Returns the classes of an ink.
-#[must_use]
-pub(super) fn class(ink: Ink) -> String {
-    match ink {
-        FLOOR => "c-floor".to_owned(),
-        ink if ink >= FRONT => "c-front".to_owned(),
-        ink => format!("c{} d{}", ink % COLOURS, ink / COLOURS),
-    }
-}
 
 /// A line of a plot, or its only point.
-pub(super) struct Curve {
-    pub(super) name: String,
-    pub(super) ink: Ink,
-    pub(super) points: Vec<(f64, f64)>,
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) ink: Ink,
+    pub(crate) points: Vec<(f64, f64)>,
     /// True if its points are marked.
-    pub(super) marked: bool,
+    pub(crate) marked: bool,
 }
 
-/// The area between the axes.
-#[derive(Clone, Copy)]
-pub(super) struct Area {
-    pub(super) left: f64,
-    pub(super) right: f64,
-    pub(super) top: f64,
-    pub(super) bottom: f64,
-}
-
-impl Area {
-    /// Draws vertical grid lines with their texts, and the label below.
-    pub(super) fn x_axis(self, svg: &mut Svg, axis: &Axis) {
-        let mut ticks: Vec<(f64, String)> =
-            axis.ticks().map(|(value, text)| (axis.place(value, self.left, self.right), text)).collect();
-        ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut free = f64::NEG_INFINITY;
-        for (x, text) in ticks {
-            svg.line("grid", 2.0, &[(x, self.top), (x, self.bottom)]);
-            let half = text.chars().count() as f64 * CHARACTER / 2.0;
-            // A text that would touch its neighbour is left out.
-            if x - half > free {
-                svg.text(x, self.bottom + 36.0, Anchor::Middle, &text);
-                free = x + half + CHARACTER;
-            }
-        }
-        svg.line("rule", 2.0, &[(self.left, self.bottom), (self.right, self.bottom)]);
-        svg.text(f64::midpoint(self.left, self.right), self.bottom + 82.0, Anchor::Middle, &axis.label);
-    }
-
-    /// Draws horizontal grid lines with their texts, and the label at the side.
-    fn y_axis(self, svg: &mut Svg, axis: &Axis) {
-        for (value, text) in axis.ticks() {
-            let y = axis.place(value, self.bottom, self.top);
-            svg.line("grid", 2.0, &[(self.left, y), (self.right, y)]);
-            svg.text(self.left - 10.0, y + HALF_LINE, Anchor::End, &text);
-        }
-        svg.line("rule", 2.0, &[(self.left, self.top), (self.left, self.bottom)]);
-        svg.upright(32.0, f64::midpoint(self.top, self.bottom), &axis.label);
-    }
-}
-
-/// Curves over `x`, each with its name at its right end. A screen reader says `label`.
-pub(super) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
+/// Draws curves over `x`, each with its name at its right end. A screen reader says `label`.
+pub(crate) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
     let names: Vec<String> = curves.iter().map(|curve| short(&curve.name, NAME)).collect();
+    // A name beside its line is bold, and wider than other texts.
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
     let mut svg = Svg::new(label, WIDTH, HEIGHT);
-    let area =
-        Area { left: LEFT, right: WIDTH - (longest * CHARACTER + 16.0).max(RIGHT), top: TOP, bottom: HEIGHT - BELOW };
+    let area = Area {
+        left: LEFT,
+        right: WIDTH - (longest * (CHARACTER + 2.0) + 16.0).max(RIGHT),
+        top: TOP,
+        bottom: HEIGHT - BELOW,
+    };
     area.x_axis(&mut svg, x);
     area.y_axis(&mut svg, y);
-    svg.axes(x, y, [area.left, area.right, area.top, area.bottom]);
-    let place = |&(a, b): &(f64, f64)| (x.place(a, area.left, area.right), y.place(b, area.bottom, area.top));
+    svg.axes(x, y, area);
+    let place = |&point: &(f64, f64)| area.place(x, y, point);
     let placed: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| curve.points.iter().map(place).collect()).collect();
     let ends: Vec<(f64, f64)> =
         placed.iter().map(|points| points.last().copied().unwrap_or((area.right, area.bottom))).collect();
     let heights = apart(&ends.iter().map(|end| end.1).collect::<Vec<_>>(), area.top + HALF_LINE, area.bottom);
     for (index, curve) in curves.iter().enumerate() {
-        let (class, points, end) = (class(curve.ink), &placed[index], ends[index]);
+        let (class, points, end) = (curve.ink.class(), &placed[index], ends[index]);
         svg.open(&curve.name, &curve.name);
         if points.len() > 1 {
             svg.line(&format!("l {class}"), 4.0, points);
         }
         if curve.marked {
             for &at in points {
-                svg.circle(&format!("f {class}"), at, 8.0);
+                svg.circle(curve.ink, at, 8.0);
             }
         }
         let name = (area.right + 12.0, heights[index]);
         svg.line(&format!("lead {class}"), 2.0, &[end, (name.0 - 4.0, name.1)]);
-        svg.classed(&format!("name {class}"), (name.0, name.1 + HALF_LINE), Anchor::Start, &names[index]);
+        svg.text(&format!("name {class}"), (name.0, name.1 + HALF_LINE), Anchor::Start, &names[index]);
         svg.close();
     }
     svg.end()
 }
 
-/// Heights at least a line apart, as near to `wanted` as the room from `top` to `bottom` has it.
+/// Returns heights at least a line apart, as near to `wanted` as the room from `top` to `bottom` has it.
 fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
@@ -148,7 +78,7 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
 
 /// Draws points with their names beside them, a `front` through some of them, and `rule`, a horizontal line with its name. Gives the plot
 /// and which names had no room.
-pub(super) fn scatter(
+pub(crate) fn scatter(
     label: &str,
     x: &Axis,
     y: &Axis,
@@ -160,25 +90,25 @@ pub(super) fn scatter(
     let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BELOW };
     area.x_axis(&mut svg, x);
     area.y_axis(&mut svg, y);
-    let place = |&(a, b): &(f64, f64)| (x.place(a, area.left, area.right), y.place(b, area.bottom, area.top));
+    let place = |&point: &(f64, f64)| area.place(x, y, point);
     let mut taken: Vec<[f64; 4]> = Vec::new();
     if let Some(value) = rule {
         let y = y.place(value, area.bottom, area.top);
-        svg.line("l c-floor", 4.0, &[(area.left, y), (area.right, y)]);
-        svg.classed("name c-floor", (area.right, y - 10.0), Anchor::End, "floor");
+        svg.line(&format!("l {}", Ink::Floor.class()), 4.0, &[(area.left, y), (area.right, y)]);
+        svg.text("name c-floor", (area.right, y - 10.0), Anchor::End, "floor");
         taken.push([area.right - 5.0 * CHARACTER, y - LINE, area.right, y]);
     }
     let front: Vec<(f64, f64)> = front.iter().map(place).collect();
     if front.len() > 1 {
-        svg.line("l c-front", 4.0, &front);
+        svg.line(&format!("l {}", Ink::Front.class()), 4.0, &front);
     }
     let placed: Vec<(f64, f64)> = points.iter().filter_map(|point| point.points.first()).map(place).collect();
     taken.extend(placed.iter().map(|(x, y)| [x - 12.0, y - 12.0, x + 12.0, y + 12.0]));
     let mut unnamed = Vec::new();
     for (index, (point, &(px, py))) in points.iter().zip(&placed).enumerate() {
-        let class = class(point.ink);
+        let class = point.ink.class();
         svg.open(&point.name, &point.name);
-        svg.circle(&format!("f {class}"), (px, py), 12.0);
+        svg.circle(point.ink, (px, py), 12.0);
         let name = short(&point.name, 2 * NAME);
         let width = name.chars().count() as f64 * CHARACTER;
         let half = width / 2.0;
@@ -193,7 +123,7 @@ pub(super) fn scatter(
         let found = free.into_iter().find(|one| inside(one) && !taken.iter().any(|other| touches(one, other)));
         if let Some(found) = found {
             let at = (found[0], f64::midpoint(found[1], found[3]) + HALF_LINE);
-            svg.classed(&format!("name {class}"), at, Anchor::Start, &name);
+            svg.text(&format!("name {class}"), at, Anchor::Start, &name);
             taken.push(found);
         } else {
             unnamed.push(index);
@@ -203,12 +133,6 @@ pub(super) fn scatter(
     (svg.end(), unnamed)
 }
 
-/// Shortens a name to so many characters; the table below the plot has the whole name.
-pub(super) fn short(name: &str, most: usize) -> String {
-    let name = one_line(name);
-    if name.chars().count() <= most { name } else { name.chars().take(most - 1).chain(['…']).collect() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,13 +140,18 @@ mod tests {
     #[test]
     fn a_plot_has_classes_instead_of_colours_and_a_label() {
         let values = [1.0, 1000.0];
-        let line = Curve { name: "mine".to_owned(), ink: 8, points: vec![(1.0, 10.0), (100.0, 900.0)], marked: true };
+        let line = Curve {
+            name: "mine".to_owned(),
+            ink: Ink::Strategy(9, 1),
+            points: vec![(1.0, 10.0), (100.0, 900.0)],
+            marked: true,
+        };
         let axis = |label: &str| Axis::log(label, values, |v| v.to_string());
         let text = lines("a <plot> & \"more\"", &axis("x"), &axis("y"), &[line]);
         assert!(
             text.starts_with("<svg viewBox=\"0 0 1000 600\" role=\"img\" aria-label=\"a &lt;plot&gt; &amp; &quot;more")
         );
-        assert!(text.contains("class=\"l c1 d1\"") && text.contains("class=\"f c1 d1\""));
+        assert!(text.contains("class=\"l c9 d1\"") && text.contains("class=\"o c9 d1\""));
         assert!(text.contains(">mine</text>") && text.contains("<title>mine</title>"), "{text}");
         assert!(!text.contains('#'), "a colour is left: {text}");
         assert!(text.trim_end().ends_with("</svg>"));
@@ -240,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_name_without_room_beside_its_point_is_given_back() {
-        let point = |name: &str, at| Curve { name: name.to_owned(), ink: 0, points: vec![at], marked: true };
+        let point = |name: &str, at| Curve { name: name.to_owned(), ink: Ink::Floor, points: vec![at], marked: true };
         let axis = || Axis::linear("", [10.0], |v| v.to_string());
         let apart = [point("a", (1.0, 1.0)), point("b", (9.0, 9.0))];
         let (text, unnamed) = scatter("two", &axis(), &axis(), &apart, &[], Some(2.0));

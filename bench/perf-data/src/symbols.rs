@@ -1,0 +1,316 @@
+//! Names of addresses.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::ops::Range;
+
+use object::read::File;
+use object::{
+    Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionKind, SegmentFlags, SymbolKind, elf,
+};
+
+use crate::record::MOST_OF_BUILD_ID;
+
+/// Symbols by address.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols {
+    /// In ascending order and apart.
+    entries: Vec<Entry>,
+    /// Their names, one behind the other.
+    names: String,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    start: u64,
+    end: u64,
+    /// Place of its name.
+    name: Range<u32>,
+}
+
+/// The functions of an ELF file by their places in it, wherever it is mapped.
+#[derive(Clone, Debug)]
+pub struct Image {
+    symbols: Symbols,
+    /// (place in the file, bytes, address), of segments.
+    loads: Vec<(u64, u64, u64)>,
+}
+
+impl Image {
+    /// Reads an ELF file; `None` if it is none.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self { symbols: Symbols::of_elf(bytes)?, loads: loads(bytes) })
+    }
+
+    /// Returns the function at a place in the file.
+    #[must_use]
+    pub fn find(&self, place: u64) -> Option<&str> {
+        let (at, _, address) = self.loads.iter().find(|(at, size, _)| place.wrapping_sub(*at) < *size)?;
+        self.symbols.find(address.wrapping_add(place - at))
+    }
+}
+
+/// Returns the address of `_text` of a kernel's ELF image, if its segments say it: the lowest one of code in the kernel's half.
+#[must_use]
+pub fn text_of_kernel(image: &[u8]) -> Option<u64> {
+    lowest_code(image).filter(|&address| address >> 63 != 0)
+}
+
+/// Returns the build-id of an ELF file, of a length that recordings have; `None` if it has none.
+#[must_use]
+pub fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
+    elf_build_id(bytes).filter(|id| !id.is_empty() && id.len() <= MOST_OF_BUILD_ID)
+}
+
+impl Symbols {
+    /// Reads the functions of an ELF file at its own addresses. `None`: it is no ELF file.
+    #[must_use]
+    pub fn of_elf(bytes: &[u8]) -> Option<Self> {
+        // Any number of symbols may have one name of a file. Those of a sound file are no longer than the file.
+        elf_functions(bytes).map(|found| Self::new(found, bytes.len()))
+    }
+
+    /// Reads the functions of a kernel, as `/proc/kallsyms` lists them. A kernel that hides addresses lists zeros: none are known then.
+    #[must_use]
+    pub fn of_kallsyms(text: &str) -> Self {
+        Self::new(kallsyms_functions(text), text.len())
+    }
+
+    /// Builds the list from (start, size, name); a size of 0 reaches to the next symbol. Names have `room` bytes: those beyond are left out.
+    fn new(mut found: Vec<(u64, u64, Cow<'_, str>)>, room: usize) -> Self {
+        // Several names of one address leave the first that has a size.
+        found.sort_by(|a, b| (a.0, a.1 == 0, &a.2).cmp(&(b.0, b.1 == 0, &b.2)));
+        found.dedup_by_key(|entry| entry.0);
+        let mut symbols = Self { entries: Vec::with_capacity(found.len()), names: String::new() };
+        for (at, (start, size, name)) in found.iter().enumerate() {
+            let next = found.get(at + 1).map_or(u64::MAX, |entry| entry.0);
+            let end = match size {
+                0 => next.min(start.saturating_add(1 << 20)),
+                size => start.saturating_add(*size).min(next),
+            };
+            let from = symbols.names.len();
+            let Ok(to) = u32::try_from(from + name.len()) else { break };
+            if to as usize > room {
+                break;
+            }
+            symbols.names.push_str(name);
+            symbols.entries.push(Entry { start: *start, end, name: from as u32..to });
+        }
+        symbols
+    }
+
+    fn name(&self, entry: &Entry) -> &str {
+        &self.names[entry.name.start as usize..entry.name.end as usize]
+    }
+
+    /// Returns the symbol at an address.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<&str> {
+        let at = self.entries.partition_point(|entry| entry.start <= address).checked_sub(1)?;
+        let entry = &self.entries[at];
+        (address < entry.end).then(|| self.name(entry))
+    }
+
+    /// Returns the address of a symbol.
+    #[must_use]
+    pub fn address(&self, name: &str) -> Option<u64> {
+        self.entries.iter().find(|entry| self.name(entry) == name).map(|entry| entry.start)
+    }
+
+    /// Returns the number of symbols.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// Longest name that is kept.
+const NAME: usize = 512;
+/// Most symbols that are read.
+const MOST: usize = 4_000_000;
+
+// Functions of an ELF file.
+
+/// Most segments that are looked at: a file of code has about ten.
+const SEGMENTS: usize = 256;
+
+/// Returns (start, size, name) of each function, and of each label in code.
+fn elf_functions(bytes: &[u8]) -> Option<Vec<(u64, u64, Cow<'_, str>)>> {
+    let file = File::parse(bytes).ok()?;
+    // A stripped library has its exported functions in the dynamic table only.
+    let found = file.symbols().chain(file.dynamic_symbols()).filter_map(|symbol| {
+        let name = symbol.name().ok().filter(|name| !name.is_empty() && name.len() <= NAME)?;
+        match symbol.kind() {
+            SymbolKind::Text => {}
+            SymbolKind::Label | SymbolKind::Unknown if !name.starts_with(['.', '$']) => {
+                let section = file.section_by_index(symbol.section_index()?).ok()?;
+                if section.kind() != SectionKind::Text {
+                    return None;
+                }
+            }
+            _ => return None,
+        }
+        symbol.is_definition().then_some((symbol.address(), symbol.size(), Cow::Borrowed(name)))
+    });
+    Some(found.take(MOST).collect())
+}
+
+/// Returns (place in the file, bytes, address) of each segment.
+fn loads(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
+    let Ok(file) = File::parse(bytes) else { return Vec::new() };
+    let load = |(at, size): (u64, u64), address| (at, size, address);
+    file.segments().take(SEGMENTS).map(|segment| load(segment.file_range(), segment.address())).collect()
+}
+
+/// Returns the lowest address of executable code.
+fn lowest_code(bytes: &[u8]) -> Option<u64> {
+    let file = File::parse(bytes).ok()?;
+    let executable = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.0 & elf::PF_X.0 != 0);
+    file.segments().filter(|segment| executable(segment.flags())).map(|segment| segment.address()).min()
+}
+
+/// Returns the id in the notes.
+fn elf_build_id(bytes: &[u8]) -> Option<Vec<u8>> {
+    File::parse(bytes).ok()?.build_id().ok()?.map(<[u8]>::to_vec)
+}
+
+// A kernel's own list of its symbols: `ADDRESS TYPE NAME MODULE`.
+
+/// Returns (start, 0, name) of each function; those of a module with its name.
+fn kallsyms_functions(text: &str) -> Vec<(u64, u64, Cow<'_, str>)> {
+    text.lines().take(MOST).filter_map(line).collect()
+}
+
+fn line(line: &str) -> Option<(u64, u64, Cow<'_, str>)> {
+    let mut words = line.split_ascii_whitespace();
+    let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+    let address = u64::from_str_radix(address, 16).ok().filter(|&address| address != 0)?;
+    let of_code = matches!(kind, "t" | "T" | "w" | "W");
+    let module = words.next();
+    let short = name.len() + module.map_or(0, str::len) <= NAME;
+    let name = || module.map_or(Cow::Borrowed(name), |module| Cow::Owned(format!("{name} {module}")));
+    (of_code && short).then(|| (address, 0, name()))
+}
+
+// Names of functions as they are written in the source.
+
+/// Longest name that is shown demangled: a short symbol may stand for a name without end.
+const LONGEST: usize = 4096;
+
+/// Returns a symbol as a reader knows it: Rust's without hash, C++'s without parameters and result as perf shows them, others as they are.
+/// A module of the kernel's, which follows the symbol in brackets, stays.
+#[must_use]
+pub fn demangled(symbol: &str) -> String {
+    let (symbol, module) = symbol.split_at(symbol.find(' ').unwrap_or(symbol.len()));
+    rust(symbol).or_else(|| cpp(symbol)).unwrap_or_else(|| symbol.to_owned()) + module
+}
+
+fn rust(symbol: &str) -> Option<String> {
+    let name = rustc_demangle::try_demangle(symbol).ok()?;
+    let mut out = Bounded::default();
+    write!(out, "{name:#}").ok().map(|()| out.text)
+}
+
+fn cpp(symbol: &str) -> Option<String> {
+    // Other texts are read as types: `i` is no function `int`.
+    let symbol = symbol.starts_with("_Z").then(|| cpp_demangle::Symbol::new(symbol).ok()).flatten()?;
+    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
+    let mut out = Bounded::default();
+    symbol.structured_demangle(&mut out, &options).ok().map(|()| out.text)
+}
+
+/// Text that takes no more than [`LONGEST`] bytes.
+#[derive(Default)]
+struct Bounded {
+    text: String,
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if self.text.len() + more.len() > LONGEST {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(more);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_address_belongs_to_the_symbol_before_it_up_to_its_end() {
+        let of = |found: &[(u64, u64, &'static str)], room| {
+            Symbols::new(found.iter().map(|&(start, size, name)| (start, size, name.into())).collect(), room)
+        };
+        let found = [(0x30, 0, "c"), (0x10, 0, "a"), (0x20, 4, "b"), (0x20, 0, "alias")];
+        assert_eq!(of(&found, 2).len(), 2, "names have as much room as they are given");
+        let symbols = of(&found, 3);
+        let names: Vec<_> = [0xf, 0x10, 0x1f, 0x20, 0x23, 0x24, 0x30, 0x4_0000].map(|at| symbols.find(at)).into();
+        assert_eq!(names, [None, Some("a"), Some("a"), Some("b"), Some("b"), None, Some("c"), Some("c")]);
+        assert_eq!((symbols.find(u64::MAX), symbols.len(), symbols.address("c")), (None, 3, Some(0x30)));
+        assert!(Symbols::default().find(1).is_none());
+    }
+
+    #[test]
+    fn functions_are_listed_and_hidden_addresses_are_none() {
+        let text = "ffffffff81000000 T _text\nffffffff81000040 t one\nffffffffc0000000 t two\t[loop]\n\
+            ffffffff82000000 D data\n0000000000000000 T hidden\nnonsense\n";
+        let names: Vec<_> = kallsyms_functions(text).into_iter().map(|(_, _, name)| name).collect();
+        assert_eq!(names, ["_text", "one", "two [loop]"]);
+        assert_eq!(kallsyms_functions(text)[1].0, 0xffff_ffff_8100_0040);
+    }
+
+    #[test]
+    fn names_are_those_of_the_source() {
+        for (symbol, name) in [
+            ("_ZN6triage9workloads4rand11draw_shared17h2790c4996fa9a298E", "triage::workloads::rand::draw_shared"),
+            ("_ZN6triage4crew28_$u7b$$u7b$closure$u7d$$u7d$17h2790c4996fa9a298E", "triage::crew::{{closure}}"),
+            ("_ZN26_$LT$F$u20$as$u20$a..B$GT$2go17h2790c4996fa9a298E.llvm.77", "<F as a::B>::go"),
+            ("_RNvNtNtCsjrHSEGnQ3l9_3std6thread11main_thread4main", "std::thread::main_thread::main"),
+            ("_RNvMsi_NtNtNtCsjrHSEGnQ3l9_3std3sys2fs4unixNtB5_4File4read", "<std::sys::fs::unix::File>::read"),
+            ("_RNCNvCs4_1a1b0", "a::b::{closure#0}"),
+            ("_RINvCs4_1a1bhE", "a::b::<u8>"),
+            ("_ZNSt6vectorIiSaIiEE9push_backERKi", "std::vector<int, std::allocator<int> >::push_back"),
+            ("_ZN3fooC1Ev.cold", "foo::foo"),
+            ("_RNvB1_", "_RNvB1_"),
+            ("rand", "rand"),
+            ("_RNvCs4_1a1b [rust_module]", "a::b [rust_module]"),
+            ("i", "i"),
+            ("_ZN", "_ZN"),
+            ("_R", "_R"),
+        ] {
+            assert_eq!(demangled(symbol), name);
+        }
+    }
+
+    /// Each template argument is a pair of the one before: the last has 2^16 names.
+    #[test]
+    fn a_name_without_end_is_left_as_it_is() {
+        let pair = |level: u32| {
+            let former = level.checked_sub(1).and_then(|level| char::from_digit(2 * level + 1, 36));
+            let former = former.map_or("i".to_owned(), |digit| format!("S{}_", digit.to_ascii_uppercase()));
+            format!("1pI{former}{former}E")
+        };
+        let symbol = |levels| format!("_Z1fI{}Evv", (0..levels).map(pair).collect::<String>());
+        assert_eq!(demangled(&symbol(2)), "f<p<int, int>, p<p<int, int>, p<int, int> > >");
+        assert_eq!(demangled(&symbol(16)), symbol(16));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_a_name(symbol in "(_R|_ZN|_Z)?[NCMBIKSTvts0-9_a-cE$.é]{0,40}") {
+            prop_assert!(!demangled(&symbol).is_empty() || symbol.is_empty());
+        }
+    }
+}
