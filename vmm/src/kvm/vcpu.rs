@@ -339,7 +339,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         match delivered.delivery {
             Delivery::Masked => self.deferred.met_mask(off, pmu, seen_at, &mut self.stats.counts),
             by @ (Delivery::Nmi | Delivery::Fixed(_)) if masks => {
-                self.deferred.delivered(by, pmu, &mut self.stats.counts)
+                self.deferred.delivered(by, pmu, &mut self.stats.counts);
             }
             Delivery::Nmi | Delivery::Fixed(_) | Delivery::Unsupported(_) => {}
         }
