@@ -54,7 +54,7 @@ pub struct Plan {
     /// Number of vCPUs.
     pub vcpus: usize,
     /// CPUs to bind vCPU threads to, in turn; empty = not bound.
-    pub pin: Vec<usize>,
+    pub pin: Vec<u32>,
     /// Wall time after which the run is stopped.
     pub time_limit: Duration,
     /// The threads that the guest reaches run under seccomp filters.
