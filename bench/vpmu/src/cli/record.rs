@@ -8,7 +8,7 @@ use super::measure::Invocation;
 use crate::inspect::record::guests;
 use crate::inspect::record::layout::As;
 use crate::inspect::record::spec::RecordSpec;
-use crate::inspect::sampled::guest::GuestSpec;
+use crate::inspect::sampled::GuestSpec;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

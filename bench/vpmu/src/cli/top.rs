@@ -25,7 +25,7 @@ mod tests {
     use results::error::Error;
 
     use super::super::app::{Command, Parsed, parse};
-    use crate::inspect::sampled::guest::GuestSpec;
+    use crate::inspect::sampled::GuestSpec;
     use crate::inspect::top::spec::TopSpec;
 
     fn top(args: &[&str]) -> Result<TopSpec, Error> {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use triage::child::{gate, set, this_program};
-use triage::job::{Done, Job, MOST_THREADS};
+use triage::child::{Done, Job, MOST_THREADS, gate, set, this_program};
 use triage::workloads::{ALL, Workload};
 
 use super::measure::usable;

@@ -12,10 +12,9 @@ use results::host::{self, HostFs};
 use results::write::{Pending, Target};
 use vmm::sample::Sampling;
 
-use super::beside::{Companion, Place, named};
+use super::beside::{Companion, Nmis, Place, named};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
-use super::nmis::Nmis;
 use super::recorder::{Recorder, Subject, output};
 use super::spec::RecordSpec;
 use super::summary;
@@ -25,10 +24,7 @@ use crate::arms::linux_boot::symbols::{CodeReports, Symbols};
 use crate::arms::machine;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::sampled::events;
-use crate::inspect::sampled::guest::{GuestSpec, PayloadSpec};
-use crate::inspect::sampled::kernel::{refuse_nested, unwind_tables};
-use crate::inspect::sampled::payload::ReadyPayload;
+use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, unwind_tables};
 use crate::setting::abilities::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
@@ -152,7 +148,7 @@ fn recorded(
     guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
-    events::described(&sampling, kind == Kind::Task)?;
+    sampled::described(&sampling, kind == Kind::Task)?;
     let facts = facts(spec, vcpus);
     let (output, mut place) = output(spec)?;
     match (payload, &mut place) {

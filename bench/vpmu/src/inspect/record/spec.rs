@@ -11,8 +11,7 @@ use vmm::sample::Event;
 
 use super::beside::Companion;
 use super::layout::As;
-use crate::inspect::sampled::events::SamplingOptions;
-use crate::inspect::sampled::guest::GuestSpec;
+use crate::inspect::sampled::{GuestSpec, SamplingOptions};
 use crate::setting::parse::{bytes_in, duration_in, number_in};
 
 /// The event of `--at-pmi`.

@@ -9,24 +9,19 @@ use results::error::{Error, Exit};
 use results::write::{Folder, Target, check_file};
 use vmm::sample::Sampling;
 
-use super::model::Model;
-use super::names::{Names, Of};
+use super::model::{Model, Names, Of};
 use super::screen::Screen;
 use super::spec::TopSpec;
 use super::text;
 use super::view::View;
 use super::watch::{Show, Watched, Watcher};
 use crate::arms::linux_boot::bring::refuse_inside;
-use crate::arms::linux_boot::job;
 use crate::arms::linux_boot::spec::LinuxSpec;
-use crate::arms::linux_boot::symbols;
+use crate::arms::linux_boot::{job, symbols};
 use crate::arms::machine;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::sampled::events;
-use crate::inspect::sampled::guest::{GuestSpec, PayloadSpec};
-use crate::inspect::sampled::kernel::{refuse_nested, unwind_tables};
-use crate::inspect::sampled::payload::ReadyPayload;
+use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, unwind_tables};
 use crate::setting::abilities::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
@@ -178,7 +173,7 @@ fn watched(
     run: impl FnOnce() -> Result<Exit, Error>,
 ) -> Result<Exit, Error> {
     // Before anything begins: an event that this host does not have.
-    events::described(&sampling, false)?;
+    sampled::described(&sampling, false)?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let events = spec.sampling.event.iter().map(ToString::to_string).collect();
     let model = Model::new(events, spec.span(), guest.name == "payload");

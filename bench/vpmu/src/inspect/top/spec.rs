@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::inspect::sampled::events::SamplingOptions;
-use crate::inspect::sampled::guest::GuestSpec;
+use crate::inspect::sampled::{GuestSpec, SamplingOptions};
 use crate::setting::parse::{duration_in, number_in};
 
 /// Options of `vpmu top`.

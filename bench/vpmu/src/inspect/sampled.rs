@@ -1,13 +1,103 @@
-//! The events that sample, and how often.
+//! Parts that commands share which sample a guest: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
 
-use clap::Args;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
 use event_list::tracepoints::Tracepoints;
+use guest::abi::MAX_VCPUS;
 use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::attr::{Attr, Event};
-use results::error::Error;
-use vmm::sample::{self, MOST_EVENTS, Sampling};
+use results::error::{Error, Exit};
+use results::host::{self, HostFs};
+use vmm::kvm::Host;
+use vmm::machine::CounterSource;
+use vmm::machine::linux::Kernel;
+use vmm::outcome::RunOutcome;
+use vmm::sample::{self, MOST_EVENTS, Moment, Orc, OrcError, Sampling};
 
-use crate::setting::parse::{most_like, number_in, suggestion};
+use crate::arms::arm::{launch, limits};
+use crate::arms::linux_boot::spec::LinuxSpec;
+use crate::arms::machine::CountersOptions;
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
+use crate::arms::rounds::pin::usable_cpus;
+use crate::arms::rounds::plan::Plan;
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::inspect::run::spec::RunSpec;
+use crate::setting::abilities::ThisHost;
+use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::parse::{defaults, duration_in, most_like, number_in, suggestion};
+use crate::setting::strategy::resolve_one;
+use crate::setting::workload::Workload;
+use crate::sys;
+use crate::terminal::console::complain;
+
+// The guest of a command that samples.
+
+/// The guest that is sampled.
+#[derive(Clone, Debug, Subcommand)]
+pub enum GuestSpec {
+    /// The project's own payload, which takes PMIs
+    Payload(Box<PayloadSpec>),
+    /// A third-party image, as `vpmu run`
+    Run(Box<RunSpec>),
+    /// A distribution's kernel, as `vpmu linux`
+    Linux(Box<LinuxSpec>),
+}
+
+/// Options of the payload as a guest.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct PayloadSpec {
+    /// What the guest samples and does: EVENTS[/WORK] or WORK, as of `vpmu nmi-latency`
+    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single")]
+    pub workload: Workload,
+
+    /// NMIs per vCPU; the guest ends then
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = number_in(1..=1_000_000))]
+    pub samples: u64,
+
+    /// The guest ends after this time, even with fewer NMIs
+    #[arg(long, value_name = "TIME", default_value = "30s",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
+    pub time_limit: Duration,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
+    pub vcpus: u64,
+
+    /// Counters of the guest.
+    #[command(flatten)]
+    pub counters: CountersOptions,
+
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+}
+
+impl PayloadSpec {
+    /// Returns the plan of its one guest on this backend. `usable` are the CPUs that this process may use, if known.
+    ///
+    /// # Errors
+    /// Exit 2 for options that contradict each other or the host.
+    pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
+        let CountersOptions { pin, strategy, backend, pmu_version } = self.counters.clone();
+        let spec: NmiLatencySpec = defaults();
+        let arms = ArmsOptions {
+            strategy: vec![strategy],
+            vcpus: self.vcpus,
+            samples: self.samples,
+            time_limit: self.time_limit,
+            pmu_version,
+            ..spec.arms
+        };
+        let length = LengthOptions { guest_rounds: Some(1), ..spec.length };
+        let spec = NmiLatencySpec { arms, length, workload: self.workload, ..spec };
+        let host = HostOptions { backend, pin, no_seccomp: self.no_seccomp, ..defaults() };
+        spec.plan(&host, chosen, usable)
+    }
+}
+
+// The events that sample, and how often.
 
 /// Shortest period of the kernel's clocks, ns.
 const SHORTEST_NS: u64 = 10_000;
@@ -152,6 +242,128 @@ fn remedy(event: &SampledEvent) -> String {
     }
 }
 
+// A Linux guest that is sampled.
+
+/// Refuses a guest whose registers are those of another guest at times.
+///
+/// # Errors
+/// Exit 2: it is one.
+pub fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
+    if linux.nested {
+        return Err(Error::usage(
+            "cannot sample a guest with --nested",
+            "while a guest of its own runs, the registers are that one's",
+            "leave --nested out",
+        ));
+    }
+    Ok(())
+}
+
+/// The unwind tables of a kernel, with a warning if it has none.
+#[must_use]
+pub fn unwind_tables(kernel: &Kernel) -> Option<Orc> {
+    match Orc::of_kernel(kernel.image(), kernel.release()) {
+        Ok(orc) => Some(orc),
+        Err(why @ (OrcError::Absent | OrcError::Damaged(_))) => {
+            complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
+            None
+        }
+    }
+}
+
+// The payload as a guest that is sampled.
+
+/// A payload that may begin.
+#[derive(Debug)]
+pub struct ReadyPayload {
+    host: Host,
+    plan: Plan,
+    behind: CounterSource,
+    /// Its vCPUs.
+    pub vcpus: u64,
+}
+
+impl ReadyPayload {
+    /// Looks for all that it needs; `chains`: its samples are to have call chains.
+    ///
+    /// # Errors
+    /// A missing prerequisite.
+    pub fn new(payload: &PayloadSpec, chains: bool) -> Result<Self, Error> {
+        if chains {
+            complain(
+                "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
+            );
+        }
+        if let BackendChoice::Sim(_) = payload.counters.backend {
+            return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
+        }
+        let chosen = choose(&payload.counters.backend, &ThisHost)?;
+        let fs_of_host = HostFs::default();
+        let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
+        let plan = payload.plan(&chosen, usable.as_deref())?;
+        let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
+            CounterSource::Floor
+        } else {
+            CounterSource::Events {
+                backend: chosen.backend.clone(),
+                strategy: resolve_one(&payload.counters.strategy)?,
+            }
+        };
+        let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        limits::ensure(payload.vcpus)?;
+        sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+        Ok(Self { host, plan, behind, vcpus: payload.vcpus })
+    }
+
+    /// Runs it, and says on stderr what it did unless `quiet`.
+    ///
+    /// # Errors
+    /// It could not begin.
+    pub fn run(self, sampling: Arc<Sampling>, quiet: bool) -> Result<Ran, Error> {
+        let first = Moment::now();
+        let outcome =
+            launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling)?;
+        let last = Moment::now();
+        let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
+        if !quiet {
+            complain(&format!(
+                "the payload ended ({}) after {:.1} s and {nmis} NMIs",
+                outcome.end,
+                outcome.wall.as_secs_f64()
+            ));
+        }
+        let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
+        Ok(Ran { exit, outcome, first, last })
+    }
+}
+
+/// A payload that ran.
+#[derive(Debug)]
+pub struct Ran {
+    /// The exit code that it stands for.
+    pub exit: Exit,
+    /// Outcome of its run.
+    pub outcome: RunOutcome,
+    /// Before it began.
+    pub first: Moment,
+    /// When it had ended.
+    pub last: Moment,
+}
+
+// Turns of vCPUs at the one thread that takes samples out of all queues.
+
+/// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.
+const MOST_AT_ONCE: usize = 2048;
+
+/// Takes no more of a queue than a turn has; returns whether there may be more.
+pub fn take_turn<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)) -> bool {
+    for _ in 0..MOST_AT_ONCE {
+        let Some(one) = next() else { return false };
+        take(one);
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,5 +406,16 @@ mod tests {
             let why = event(text).unwrap_err();
             assert!(why.contains(needle), "{text}: {why} lacks {needle}");
         }
+    }
+
+    #[test]
+    fn a_vcpu_that_never_stops_leaves_the_others_their_turn() {
+        let mut taken = 0;
+        assert!(take_turn(|| Some(()), |()| taken += 1));
+        assert_eq!(taken, MOST_AT_ONCE);
+        let mut three = 0..3;
+        let mut found = Vec::new();
+        assert!(!take_turn(|| three.next(), |one| found.push(one)));
+        assert_eq!(found, [0, 1, 2]);
     }
 }
