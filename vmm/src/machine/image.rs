@@ -186,7 +186,7 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         true
     }
 
-    /// The first reason that is not "stopped".
+    /// Returns the first reason that is not "stopped".
     fn overall(&self, ends: &[&End]) -> End {
         overall(ends)
     }

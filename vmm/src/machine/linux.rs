@@ -298,7 +298,7 @@ impl<'a> Guest for LinuxGuest<'a> {
         true
     }
 
-    /// The first reason that is not "stopped".
+    /// Returns the first reason that is not "stopped".
     fn overall(&self, ends: &[&End]) -> End {
         ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
     }
@@ -355,7 +355,7 @@ fn place(
     Ok(rip)
 }
 
-/// The command line with its terminating zero.
+/// Returns the command line with its terminating zero.
 fn full_command_line(kernel: &Kernel, appended: &str) -> Result<Vec<u8>, BootError> {
     if appended.contains('\0') {
         return Err(BootError::CommandLineZero);

@@ -120,7 +120,7 @@ impl LiveGuest {
         self.turns.stop();
     }
 
-    /// The outcome of the run, which is over. A second call, after that of a turn, finds a guest that left nothing.
+    /// Returns the outcome of the run, which is over. A second call, after that of a turn, finds a guest that left nothing.
     fn join(&mut self) -> Result<RunOutcome, MachineError> {
         let nothing =
             || RunOutcome { end: End::Stopped, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO };
@@ -134,7 +134,7 @@ impl LiveGuest {
     }
 }
 
-/// The outcome of a guest with all vCPUs at rest.
+/// Returns the outcome of a guest with all vCPUs at rest.
 fn rested(parts: Vec<Part>, wall: Duration, start: Duration) -> RunOutcome {
     RunOutcome { end: End::Done, vcpus: parts.into_iter().map(|part| part.outcome).collect(), wall, start }
 }

@@ -201,7 +201,7 @@ impl Guest for PayloadGuest<'_> {
         Doorbell::default()
     }
 
-    /// The payload sends no IPI, and has no interrupt but its LAPIC's own.
+    /// Returns `false`: the payload sends no IPI, and has no interrupt but its LAPIC's own.
     fn others_write_the_lapic(&self) -> bool {
         false
     }
@@ -214,7 +214,7 @@ impl Guest for PayloadGuest<'_> {
         end.is_complete()
     }
 
-    /// The first reason that is neither "done" nor "stopped", else "stopped" if any.
+    /// Returns the first reason that is neither "done" nor "stopped", else "stopped" if any.
     fn overall(&self, ends: &[&End]) -> End {
         let (mut overall, mut failed) = (End::Done, false);
         for &end in ends {

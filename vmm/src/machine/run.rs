@@ -133,9 +133,10 @@ impl<G: Guest> Shared<'_, G> {
 }
 
 /// Binds the calling vCPU thread to its CPU of `list`, if there is one.
-fn pin(list: &[usize], cpu: usize) -> Result<(), MachineError> {
+fn pin(list: &[u32], cpu: usize) -> Result<(), MachineError> {
     let Some(&on) = list.get(cpu % list.len().max(1)) else { return Ok(()) };
-    sys::pin_this_thread(on).map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))
+    sys::pin_this_thread(on as usize)
+        .map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))
 }
 
 /// The work of one vCPU's thread.

@@ -214,7 +214,7 @@ fn real(
     let usable = usable(&host);
     let mut plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
     can_have(None, &plan)?;
-    let pin = if claiming == Claiming::Claim { &plan.guest.pin[..] } else { &[] };
+    let pin = if claiming == Claiming::Claim { &plan.guest.machine.pin[..] } else { &[] };
     let (claims, warning) = claim::all(pin);
     if let Some(warning) = warning {
         complain(&warning);

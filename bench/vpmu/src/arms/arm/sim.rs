@@ -4,17 +4,19 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use arch_pmu::spec::Vendor;
-use guest::abi::FLAG_TURNS;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
+use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, CounterSource};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, EMBEDDED, Model};
+use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 
-use super::guest::GuestPlan;
+use super::launch::log_entries;
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::setting::backend::Chosen;
 use crate::setting::parse::suggestion;
@@ -120,7 +122,8 @@ pub fn facts(model: &Model) -> HostFacts {
 #[derive(Clone, Debug)]
 pub struct SimRunner {
     model: Model,
-    guest: GuestPlan,
+    guest: PayloadPlan,
+    pmu: IntelCaps,
     /// Counts per millisecond of the floor, where the arms beside it count no clock.
     paced: Option<u64>,
     seed: u64,
@@ -131,23 +134,23 @@ impl SimRunner {
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
-    pub fn new(model: Model, guest: &GuestPlan, period: u64, seed: u64) -> Result<Self, Error> {
-        if !guest.pin.is_empty() {
+    pub fn new(model: Model, guest: &PayloadPlan, period: u64, seed: u64) -> Result<Self, Error> {
+        if !guest.machine.pin.is_empty() {
             return Err(Error::usage(
                 "--pin is not supported by a simulated host",
                 "each vCPU has its own CPU",
                 "leave it out",
             ));
         }
-        if guest.cpu.vendor() != Vendor::Intel {
+        let PmuCaps::Intel(pmu) = guest.machine.pmu else {
             return Err(Error::usage(
-                format!("--cpu {} is not supported by a simulated host", guest.cpu.name()),
+                format!("--cpu {} is not supported by a simulated host", guest.machine.cpu.name()),
                 "the simulated guest's driver is Intel's",
                 "use --cpu clx, or a backend of this host",
             ));
-        }
+        };
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest: guest.clone(), paced, seed })
+        Ok(Self { model, guest: guest.clone(), pmu, paced, seed })
     }
 }
 
@@ -195,16 +198,17 @@ impl SimRunner {
                 }
             },
         };
-        let mut boot = self.guest.boot_page(samples);
-        boot.log_capacity = self.guest.log_entries(samples);
+        let boot = self.guest.boot;
+        let boot = BootPage { sample_target: samples, log_capacity: log_entries(&boot, samples), ..boot };
+        let vcpus = self.guest.machine.vcpus as u64;
         Ok(host::Plan {
             behind,
-            pmu: self.guest.intel_pmu(),
-            vcpus: self.guest.vcpus,
-            cpus: self.guest.vcpus,
+            pmu: self.pmu,
+            vcpus,
+            cpus: vcpus,
             boot,
             timer: Timer::Periodic,
-            limit_ns: u64::try_from(self.guest.hard_limit.as_nanos()).unwrap_or(u64::MAX),
+            limit_ns: u64::try_from(self.guest.machine.time_limit.as_nanos()).unwrap_or(u64::MAX),
             seed: self.seed,
         })
     }

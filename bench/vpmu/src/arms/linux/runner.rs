@@ -2,15 +2,14 @@
 
 use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::backend::BackendKey;
-use results::document::{ArmKind, LinuxArm};
+use results::document::{ArmKind, LinuxArm, Parameters};
 use results::error::Error;
 use vmm::machine::CounterSource;
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 
-use super::session::{Recorded, Settings, Shell, carry_out};
+use super::session::{Recorded, Shell, carry_out};
 use super::task::Task;
 use super::trace::Handler;
-use crate::arms::arm::guest::GuestPlan;
 use crate::arms::arm::host::behind;
 use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, Turn};
 
@@ -54,7 +53,7 @@ pub trait Boots {
 #[derive(Debug)]
 pub struct LinuxRunner<B> {
     boots: B,
-    guest: GuestPlan,
+    parameters: Parameters,
     task: Task,
     /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
@@ -62,10 +61,10 @@ pub struct LinuxRunner<B> {
 }
 
 impl<B: Boots> LinuxRunner<B> {
-    /// For guests of this configuration that do `task`. `period` is that of the strategies' `backend`.
-    pub fn new(boots: B, guest: &GuestPlan, task: Task, backend: &BackendKey, period: u64) -> Self {
-        let paced = backend.pace(period);
-        Self { boots, guest: guest.clone(), task, paced, left: None }
+    /// Creates it for guests of these parameters that do `task`, with strategies on `backend`.
+    pub fn new(boots: B, parameters: &Parameters, task: Task, backend: &BackendKey) -> Self {
+        let paced = backend.pace(parameters.period);
+        Self { boots, parameters: parameters.clone(), task, paced, left: None }
     }
 }
 
@@ -82,11 +81,9 @@ impl<B: Boots> ArmRunner for LinuxRunner<B> {
 
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
         self.left = None;
-        let GuestPlan { vcpus, mux_interval, .. } = self.guest;
-        let settings = Settings { samples: turn.samples, vcpus, mux_interval };
         let mut recorded = None;
         let mut work = |shell: &mut dyn Shell| {
-            recorded = Some(carry_out(shell, &self.task, &settings)?);
+            recorded = Some(carry_out(shell, &self.task, &self.parameters, turn.samples)?);
             Ok(())
         };
         let (left, worked) = self.boots.boot(behind(arm, self.paced)?, &mut work)?;
@@ -216,7 +213,7 @@ mod tests {
         let plan = mock::plan(&[]).unwrap();
         let boots = FakeBoots { fails, end, booted: Vec::new() };
         let task = Task::Record { events: Vec::new(), freq_hz: None, limit: Duration::from_secs(1) };
-        let mut runner = LinuxRunner::new(boots, &plan.guest, task, &plan.backend, 100);
+        let mut runner = LinuxRunner::new(boots, &plan.parameters, task, &plan.backend);
         let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
         let run = runner.run(&plan.arms[0], turn).unwrap();
         let left = runner.linux().unwrap();
@@ -258,13 +255,8 @@ mod tests {
     fn arms_that_cannot_run_say_why() {
         let plan = mock::plan(&[]).unwrap();
         let boots = FakeBoots { fails: "", end: End::Done, booted: Vec::new() };
-        let mut runner = LinuxRunner::new(
-            boots,
-            &plan.guest,
-            Task::SetUp { events: Vec::new(), limit: Duration::ZERO },
-            &plan.backend,
-            1,
-        );
+        let task = Task::SetUp { events: Vec::new(), limit: Duration::ZERO };
+        let mut runner = LinuxRunner::new(boots, &plan.parameters, task, &plan.backend);
         let kvm = plan.arms.iter().find(|arm| arm.kind == ArmKind::Kvm).unwrap();
         assert_eq!(runner.available(kvm), Err("none here".to_owned()));
         assert!(runner.open(kvm, 0, 1).is_err());

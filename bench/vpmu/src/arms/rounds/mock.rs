@@ -10,11 +10,13 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOutcome};
 
+use super::options::{ArmsOptions, LengthOptions};
 use super::plan::{GuestTask, Plan};
 use super::run::{Context, Finished, run};
-use super::spec::CommonSpec;
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::setting::backend::Chosen;
+use crate::setting::parse::{defaults, options};
+use crate::setting::workload::Workload;
 use crate::terminal::progress::Silent;
 use results::document::ArmKind;
 use results::document::{Document, EventParameter};
@@ -194,22 +196,21 @@ pub(crate) fn experiment(
     )
 }
 
-/// Returns a plan of `nmi-latency`'s options `--rounds`, `--samples`, `--until-ci`, `--seed`, `--strategy` and `--workload`, on cpu-clock.
+/// Options of a plan.
+#[derive(clap::Args)]
+struct Line {
+    #[command(flatten)]
+    arms: ArmsOptions,
+    #[command(flatten)]
+    length: LengthOptions,
+    #[arg(long, default_value = "single")]
+    workload: Workload,
+}
+
+/// Returns a plan of these options, on cpu-clock.
 pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
-    let mut spec = CommonSpec::default();
-    let mut workload: crate::setting::workload::Workload = "single".parse().unwrap();
-    for pair in line.chunks(2) {
-        let number = || pair[1].parse::<u64>().unwrap();
-        match pair[0] {
-            "--rounds" => spec.rounds = number(),
-            "--samples" => spec.samples = number(),
-            "--until-ci" => spec.until_ci = Some(crate::setting::parse::share(pair[1]).unwrap()),
-            "--seed" => spec.seed = number(),
-            "--strategy" => spec.strategies = pair[1].split(',').map(|name| name.parse().unwrap()).collect(),
-            "--workload" => workload = pair[1].parse().unwrap(),
-            other => panic!("{other}"),
-        }
-    }
+    let usual = ["--rounds", "10", "--samples", "800", "--guest-rounds", "1"];
+    let Line { arms, length, workload } = options(&[&usual[..], line].concat()).unwrap();
     let events = workload.events.events(Vendor::Intel, 2_000_000).into_iter().map(|event| {
         let name = event.name.to_owned();
         let selector = format!("{:#x}", event.spec.selector);
@@ -219,7 +220,7 @@ pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     let (flags, period) = (workload.events.flags(), 2_000_000);
     let task = GuestTask { workload, events: events.collect(), flags, period, freq_hz: None };
     let chosen = Chosen::here(host_pmu::backend::BackendKey::CpuClock, "test".into());
-    Plan::new("nmi-latency", &spec, task, &chosen, Some(&[0, 1, 2, 3]))
+    Plan::new("nmi-latency", (&arms, &length, &defaults()), task, &chosen, Some(&[0, 1, 2, 3]))
 }
 
 /// Returns a finished experiment of these options without an error, 40 samples a round unless they say otherwise.

@@ -185,7 +185,7 @@ fn take_rounds(
             let slot = &mut slots[at];
             let job = &mut jobs[slot.job];
             progress.run(&format!("round {}, {}, {}", round + 1, job.workload, slot.arm.strategy));
-            let turn = Turn { index: round, position, warmup, samples: job.plan.samples };
+            let turn = Turn { index: round, position, warmup, samples: job.plan.parameters.samples };
             let started = began.elapsed();
             let outcome = job.runner.run(slot.arm, turn)?;
             progress.step();
@@ -198,7 +198,8 @@ fn take_rounds(
             if !warmup {
                 khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.tsc.khz);
                 slot.fold.add(Place { turn, started, guest: None, probe_ns: None }, &outcome);
-                let beside = beside(&outcome, &job.plan.guest.events);
+                let boot = &job.plan.guest.boot;
+                let beside = beside(&outcome, &boot.events[..boot.event_count as usize]);
                 slot.ops.merge(&beside.ops);
                 slot.beside.push(beside);
             }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use perf_data::calls::TooMuch;
 use serde::Serialize;
 
-use super::nmis::Nmis;
+use super::beside::Nmis;
 use super::profile::{Contents, MOST_MADE};
 
 const PAGE: &str = include_str!("flame.html");
