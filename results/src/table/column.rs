@@ -66,7 +66,7 @@ impl<'a> Figures<'a> {
 
     /// Returns a count per sample of the metric, or per NMI if there were more.
     fn per_sample(&self, count: u64) -> Option<f64> {
-        let samples = self.summary.map_or(0, |summary| summary.count).max(self.own.nmis);
+        let samples = self.summary.map_or(0, |summary| summary.count).max(self.own.counts.nmis);
         (samples > 0).then(|| count as f64 / samples as f64)
     }
 
@@ -144,7 +144,7 @@ pub const ALL: &[Column] = &[
     column("max_ns", "max", Ns, &[Latency, Page, Csv], |arm| Some(arm.summary?.max? as f64)),
     column("mean_ns", "mean", Ns, &[Latency, Page, Csv], |arm| arm.summary?.mean),
     // Without NMIs no overflow asked for one, and the signals are those of others, such as the floor's timer.
-    column("signal_ns", "signal", Ns, &[Latency], |arm| arm.median(&SIGNAL).filter(|_| arm.own.nmis > 0)).about(
+    column("signal_ns", "signal", Ns, &[Latency], |arm| arm.median(&SIGNAL).filter(|_| arm.own.counts.nmis > 0)).about(
         "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
     ),
     column("delivery_ns", "delivery", Ns, &[Latency, Page], |arm| arm.median(&PMI_DELIVERY))
@@ -156,7 +156,7 @@ pub const ALL: &[Column] = &[
     column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
     column("events_held", "held", Count, &[Work], |arm| Some(arm.own.events_held.max as f64))
         .about("held: most host events at once"),
-    column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.nmis as f64)),
+    column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
     column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
     column("program_ns", "program", Ns, &[SetUp], |arm| arm.phase_median("program/total_ns"))

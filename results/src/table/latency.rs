@@ -6,7 +6,7 @@ use super::report::Report;
 use super::summary;
 use crate::answers;
 use crate::document::agreement::Agreement;
-use crate::document::{Document, GuestArm, Status, Warning};
+use crate::document::{Counts, Document, Status, Warning};
 use crate::metric::{self, Metric, NMI_HANDLER};
 
 /// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them.
@@ -84,12 +84,12 @@ fn surroundings(document: &Document, report: &mut Report) {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");
         report.line(format!("guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf));
     }
-    for arm in document.arms.iter().filter(|arm| arm.own.late > 0) {
-        let GuestArm { held, late, settled, .. } = &arm.own;
+    for arm in document.arms.iter().filter(|arm| arm.own.counts.deferred_delivered > 0) {
+        let Counts { deferred: held, deferred_delivered: late, deferred_dropped: settled, .. } = arm.own.counts;
         report.line(format!("  {}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled", arm.name));
     }
-    for arm in document.arms.iter().filter(|arm| arm.own.merged > 0) {
-        report.line(format!("  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.merged));
+    for arm in document.arms.iter().filter(|arm| arm.own.counts.merged > 0) {
+        report.line(format!("  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.counts.merged));
     }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
@@ -198,7 +198,7 @@ mod tests {
     fn tables_fit_60_columns_even_with_large_figures() {
         let mut finished = fixture::document(10);
         for arm in &mut finished.arms {
-            arm.own.nmis = 1_000_000;
+            arm.own.counts.nmis = 1_000_000;
             arm.own.lost = Some(100);
             if let Some(delivery) = arm.metrics.get("pmi_delivery_ns").cloned() {
                 arm.metrics.insert("signal_ns".to_owned(), delivery);
@@ -240,7 +240,7 @@ mod tests {
             command: "perf record".to_owned(),
         });
         let own = &mut document.arms[0].own;
-        (own.held, own.late, own.settled) = (5, 2, 3);
+        (own.counts.deferred, own.counts.deferred_delivered, own.counts.deferred_dropped) = (5, 2, 3);
         let text = super::report(&document).text(100);
         assert!(text.contains("guest: Linux 6.1.0-50, CPU clx, perf version 6.1\n"), "{text}");
         assert!(text.contains("recreate: 5 PMIs met LVTPC's mask: 2 delivered late, 3 settled"), "{text}");
@@ -314,7 +314,7 @@ mod tests {
                 }
             }
             let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
-            arm.own.counts = vec![event(100), event(90), EventCount::default()];
+            arm.own.event_counts = vec![event(100), event(90), EventCount::default()];
         }
         document
     }

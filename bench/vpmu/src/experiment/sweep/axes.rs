@@ -11,7 +11,7 @@ use results::error::Error;
 use sim::mediated::Mediated;
 use sim::model::{Costs, Model};
 
-use super::grid::{Grid, Seeds};
+use super::grid::{Factors, Grid, Seeds};
 use super::point::{GridPoint, hash};
 use crate::arms::arm::sim as simulated;
 use crate::setting::backend::default_period;
@@ -46,13 +46,14 @@ impl Grid {
         Ok((points, axes.models.into_iter().map(|(_, hash, model)| (hash, model)).collect()))
     }
 
-    fn shared(&self) -> Result<Shared, Error> {
+    /// Returns a point with the parameters of all points, and no place on any axis. Its period is 0 where the model's default holds.
+    fn shared(&self) -> Result<GridPoint, Error> {
         if self.period.is_some() && self.freq.is_some() {
             return Err(Error::usage("period and freq exclude each other", "", "give one of them"));
         }
         let ms = Duration::from_millis;
-        let shared = Shared {
-            period: self.period.map(|n| whole("period", n, 2..=(1 << 47) - 1)).transpose()?,
+        let shared = GridPoint {
+            period: self.period.map_or(Ok(0), |n| whole("period", n, 2..=(1 << 47) - 1))?,
             freq_hz: self.freq.map(|n| whole("freq", n, 1..=100_000)).transpose()?,
             mux_interval_ns: time(
                 "mux-interval",
@@ -65,6 +66,7 @@ impl Grid {
             time_limit_ns: time("time-limit", self.time_limit.as_deref(), "10s", ms(1)..=ms(3_600_000))?,
             tail_ns: time("tail", self.tail.as_deref(), "16ms", ms(0)..=ms(3_600_000))?,
             hosts: whole("hosts", self.hosts.unwrap_or(1), 1..=10_000)?,
+            ..GridPoint::default()
         };
         if !["periodic", "forwarded"].contains(&shared.timer.as_str()) {
             return Err(Error::usage(
@@ -85,18 +87,6 @@ impl Grid {
         }
         Ok(shared)
     }
-}
-
-/// Parameters shared by all points.
-struct Shared {
-    period: Option<u64>,
-    freq_hz: Option<u64>,
-    mux_interval_ns: u64,
-    timer: String,
-    samples: u64,
-    time_limit_ns: u64,
-    tail_ns: u64,
-    hosts: u64,
 }
 
 /// Axes with checked values.
@@ -134,7 +124,7 @@ impl Axes {
             strategies: strategy_axis(grid.strategy.as_ref())?,
             models,
             workloads,
-            costs: cost_axes(grid.cost.as_ref())?,
+            costs: cost_axes(&grid.cost)?,
             slices,
             release_slices,
             vcpus,
@@ -182,7 +172,7 @@ impl Axes {
     }
 
     /// Returns all combinations. Seeds vary fastest, then strategies, so that compared points are simulated together.
-    fn product<'a>(&'a self, shared: &'a Shared) -> impl Iterator<Item = GridPoint> + 'a {
+    fn product<'a>(&'a self, shared: &'a GridPoint) -> impl Iterator<Item = GridPoint> + 'a {
         let mut sizes = vec![self.models.len(), self.workloads.len()];
         sizes.extend(self.costs.iter().map(|(_, factors)| factors.len()));
         sizes.extend([self.vcpus.len(), self.cpus.len(), self.slices.len()]);
@@ -198,7 +188,7 @@ impl Axes {
         })
     }
 
-    fn point(&self, at: &[usize], shared: &Shared) -> GridPoint {
+    fn point(&self, at: &[usize], shared: &GridPoint) -> GridPoint {
         let (name, model_hash, model) = &self.models[at[0]];
         let costs = self.costs.iter().zip(&at[2..]).map(|((cost, factors), &at)| (cost.clone(), factors[at]));
         let &[vcpus, cpus, slice, strategy, release, seed] = &at[2 + self.costs.len()..] else {
@@ -231,14 +221,8 @@ impl Axes {
             cpus,
             slice_ns: self.slices[slice].filter(|_| cpus < vcpus).unwrap_or(model.host.slice),
             seed: self.seeds[seed],
-            period: shared.period.unwrap_or_else(|| default_period(&backend)),
-            freq_hz: shared.freq_hz,
-            mux_interval_ns: shared.mux_interval_ns,
-            timer: shared.timer.clone(),
-            samples: shared.samples,
-            time_limit_ns: shared.time_limit_ns,
-            tail_ns: shared.tail_ns,
-            hosts: shared.hosts,
+            period: if shared.period > 0 { shared.period } else { default_period(&backend) },
+            ..shared.clone()
         }
     }
 
@@ -339,10 +323,17 @@ pub(super) fn strategy_axis(given: Option<&Vec<String>>) -> Result<Vec<Kept>, Er
     resolve(&args)?.into_iter().map(kept).collect()
 }
 
-pub(super) fn cost_axes(given: Option<&BTreeMap<String, Vec<f64>>>) -> Result<Vec<(String, Vec<f64>)>, Error> {
-    given
+pub(super) fn cost_axes(given: &[(String, Factors)]) -> Result<Vec<(String, Factors)>, Error> {
+    let mut costs = BTreeMap::new();
+    for (cost, factors) in given {
+        if costs.insert(cost, factors).is_some() {
+            let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
+            return Err(Error::usage(format!("duplicate --cost {cost}"), "", remedy));
+        }
+    }
+    let named = |key: &str| given.iter().any(|(cost, _)| cost == key);
+    costs
         .into_iter()
-        .flatten()
         .map(|(cost, factors)| {
             if !Costs::SCALABLE.contains(&cost.as_str()) {
                 let remedy = parse::suggestion(cost, &Costs::SCALABLE, "");
@@ -350,7 +341,6 @@ pub(super) fn cost_axes(given: Option<&BTreeMap<String, Vec<f64>>>) -> Result<Ve
             }
             let both = [("open", ["open-first", "open-more"]), ("release", ["release-last", "release"])];
             for (whole, parts) in both {
-                let named = |key: &str| given.is_some_and(|costs| costs.contains_key(key));
                 if whole != cost.as_str() && parts.contains(&cost.as_str()) && named(whole) {
                     return Err(Error::usage(format!("cost: {whole} also scales {cost}"), "", "leave one out"));
                 }
@@ -543,7 +533,7 @@ mod tests {
         let path = write("grid.toml", b"strategy = ['mine.toml', 'reuse']\nseed = [1, 2]\nperiod = 1000");
         let grid = Grid::from_file(&path).unwrap();
         let command_line = Grid { seed: Some(vec![Seeds::Text("5".to_owned())]), freq: Some(99), ..Grid::default() };
-        let (points, _) = grid.overridden_by(command_line).points().unwrap();
+        let (points, _) = grid.overridden_by(&command_line).unwrap().points().unwrap();
         assert_eq!(
             points.iter().map(|p| (p.strategy.as_str(), p.seed)).collect::<Vec<_>>(),
             [("mine", 5), ("reuse", 5)]
