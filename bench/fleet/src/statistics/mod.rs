@@ -18,6 +18,7 @@ mod periods;
 mod spec;
 mod spread;
 
+pub(crate) use analysis::are_changes_judged;
 pub use analysis::{Analysis, Class, PeriodRow, analyse};
 pub use changes::{Change, ChangeRow};
 pub use components::{Components, Spread};
