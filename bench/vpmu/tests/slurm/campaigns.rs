@@ -73,7 +73,7 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
         ensure!(task.restarts == 1 && task.node.as_deref() == Some("clx1"), "{task:?}");
     }
     ensure!(
-        tasks.values().filter(|task| task.state == fleet::slurm::state::State::Completed).count() == 23,
+        tasks.values().filter(|task| task.state == fleet::slurm::query::State::Completed).count() == 23,
         "{tasks:?}"
     );
     ensure!(tasks[&5].exit_code == Some(70), "{:?}", tasks[&5]);

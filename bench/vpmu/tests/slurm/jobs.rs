@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use fleet::slurm::query::States;
+use fleet::slurm::query::{State, Task};
 use fleet::slurm::request::Request;
-use fleet::slurm::state::{State, Task};
 use fleet::slurm::submit::Submitted;
 use results::error::Exit;
 
