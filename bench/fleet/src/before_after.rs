@@ -457,7 +457,9 @@ impl FleetComparison {
         };
         for (heading, rows) in self.groups() {
             let mut table = Table::new(HEADER).caption(heading.clone()).keys(2).left(6);
-            rows.iter().for_each(|row| table.add_row(cells(row)));
+            for row in &rows {
+                table.add_row(cells(row));
+            }
             report.table(table);
             report.suite(heading, rows.iter().map(case).collect());
         }

@@ -104,7 +104,7 @@ pub(super) fn odd(analysis: &Analysis) -> Table {
             "Odd hosts: {} % or more off their class, at most {} % wrong names expected; intervals by each host's boots and runs",
             percent(spec.least_host),
             percent(spec.false_share)
-        )).cut(), |table, column| table.left(column));
+        )).cut(), Table::left);
     for row in analysis.odd.iter().map(row) {
         table.add_row(row);
     }
