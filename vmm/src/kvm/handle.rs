@@ -1,15 +1,16 @@
 //! The answer to an exit, without a file descriptor.
 
-use host_pmu::side::HostPmu;
-
 use arch_pmu::Vpmu;
+use host_pmu::side::HostPmu;
+use kvm_ioctls::VcpuFd;
 
 use super::exit::Exit;
-use super::other_msrs::{OtherMsrs, Registers};
+use super::other_msrs::{OneMsr, OtherMsrs, Registers};
 use super::stats::LoopStats;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
 use crate::sample::ReturnKind;
+use crate::sys;
 
 /// Next step of the loop after an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +164,40 @@ fn reason_name(reason: u32) -> &'static str {
         kvm_bindings::KVM_EXIT_IOAPIC_EOI => "KVM_EXIT_IOAPIC_EOI",
         kvm_bindings::KVM_EXIT_HYPERV => "KVM_EXIT_HYPERV",
         _ => "of <linux/kvm.h>",
+    }
+}
+
+/// A vCPU of KVM's behind an exit.
+pub(super) struct KvmVcpu<'a> {
+    pub(super) fd: &'a mut VcpuFd,
+    pub(super) one: &'a mut OneMsr,
+}
+
+impl Registers for KvmVcpu<'_> {
+    fn rip(&self) -> Option<u64> {
+        self.fd.get_regs().ok().map(|regs| regs.rip)
+    }
+
+    fn msr(&mut self, index: u32) -> Option<u64> {
+        self.one.read(self.fd, index)
+    }
+
+    fn set_msr(&mut self, index: u32, value: u64) -> bool {
+        self.one.write(self.fd, index, value)
+    }
+}
+
+impl ExitedVcpu for KvmVcpu<'_> {
+    fn port_data(&mut self) -> &mut [u8] {
+        sys::port_data(self.fd)
+    }
+
+    fn memory_data(&mut self) -> &mut [u8] {
+        sys::memory_data(self.fd)
+    }
+
+    fn instruction(&mut self) -> Vec<u8> {
+        sys::internal_error(self.fd).1
     }
 }
 

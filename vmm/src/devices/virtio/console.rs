@@ -12,8 +12,8 @@ use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
+use super::control::QUEUES;
 use super::device::{Device, Faults, PUT_OFF, Work};
-use super::ports::QUEUES;
 use super::transport::{read_config, register};
 use crate::seccomp::{Answer, Descriptors, confine_device};
 
@@ -285,9 +285,9 @@ mod tests {
 
     use super::super::device::Faults;
     use super::super::driver::{BUFFER, Driver, SIZE, memory};
-    use super::super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, MAX_PORTS, QUEUES, RECEIVE, TRANSMIT};
     use super::super::transport::register;
     use super::Console;
+    use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, MAX_PORTS, QUEUES, RECEIVE, TRANSMIT};
 
     const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 1;
 

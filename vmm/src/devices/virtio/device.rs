@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use virtio_queue::QueueT as _;
 use vm_memory::GuestMemoryMmap;
 
-use super::chain::{Broken, Chain, Queue};
+use super::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, RECEIVE, TRANSMIT};
 use super::control::{Control, MESSAGE};
-use super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, RECEIVE, TRANSMIT};
+use super::stream::{Broken, Chain, Queue};
 use super::stream::{Stop, Stream};
 use super::transport::{Effect, Transport};
 
@@ -247,9 +247,9 @@ mod tests {
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used, used_event};
-    use super::super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
     use super::super::transport::{register, status};
     use super::{Device, Faults, PUT_OFF, Work};
+    use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
 
     const FEATURES: u64 = 1 << 32 | 1 << 1;
     const EVENT_IDX: u64 = 1 << 29;
