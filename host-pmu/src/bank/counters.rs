@@ -3,10 +3,11 @@
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, Spec};
+use counts::Counts;
 
 use super::held::HeldEvent;
 use super::state::{EventState, Transition};
-use super::{Backoff, Bank, WantedEvent, host_op};
+use super::{Backoff, Bank, BankStats, WantedEvent, host_op};
 use crate::backend::Backend;
 use crate::backend::step::StepCounts;
 use crate::side::HostPmu;
@@ -127,7 +128,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             held.forget_aim();
         }
         if set.is_err() {
-            stats.refused_periods += 1;
+            stats.counts.refused_periods += 1;
         } else if held.state == EventState::Spent {
             set = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, true));
             if set.is_ok() {
@@ -166,7 +167,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn on_entry(&mut self, enabled: CounterSet) {
-        self.stats.entries += 1;
+        self.stats.counts.entries += 1;
         self.open_wanted();
         if self.held == 0 {
             return;
@@ -208,17 +209,25 @@ impl<B: Backend> HostPmu for Bank<B> {
         self.held
     }
 
-    fn account(&mut self) -> HostSide {
+    fn account(&mut self, counts: &mut Counts) -> HostSide {
         // An overflow belongs to no account: those found here wait for the next kick.
         self.drain_records();
         self.count_lost();
         let now = self.backend.now_ns();
-        HostSide {
+        let BankStats { ops, signals, last_error, .. } = &self.stats;
+        counts.merge(&Counts {
             throttled: self.backend.throttled() - self.stats.throttled_before,
-            blind: self.backend.is_blind(),
+            blind: self.backend.is_blind().into(),
+            opens: ops.count(OpKind::Open),
+            held_at_end: self.held,
             held_ns: self.stats.held_time.until(now),
             time_ns: now.saturating_sub(self.stats.since_ns),
-            ..(&self.stats).into()
+            ..self.stats.counts
+        });
+        HostSide {
+            ops: ops.clone(),
+            signal_ns: signals.latencies().clone(),
+            last_error: last_error.as_ref().map(ToString::to_string),
         }
     }
 
@@ -329,7 +338,7 @@ impl<B: Backend> Bank<B> {
                 self.holds(self.held + 1);
             }
             Err(_) => {
-                self.stats.failed_opens += 1;
+                self.stats.counts.failed_opens += 1;
                 self.retries.insert(counter);
                 self.backoffs[counter.index()].failed(spec);
             }
@@ -359,7 +368,7 @@ impl<B: Backend> Bank<B> {
         if held.spec.samples() && !keeps {
             let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
             if set.is_err() {
-                stats.refused_periods += 1;
+                stats.counts.refused_periods += 1;
                 return false;
             }
             held.aimed(period, room);
@@ -375,7 +384,7 @@ impl<B: Backend> Bank<B> {
         }
         held.recorded = None;
         held.idle_slices = 0;
-        stats.reused += 1;
+        stats.counts.reused += 1;
         true
     }
 }
@@ -404,13 +413,13 @@ mod tests {
     fn an_entry_with_something_due_is_not_passed() {
         for preset in ["reuse-lazy", "gate", "deferred"] {
             let (mut bank, host) = parked(preset);
-            let entries = bank.stats().entries;
+            let entries = bank.stats().counts.entries;
             assert!(bank.passes_entry() && bank.passes_entry());
-            assert_eq!(bank.stats().entries, entries + 2, "it is counted");
+            assert_eq!(bank.stats().counts.entries, entries + 2, "it is counted");
             host.slice();
             assert!(!bank.passes_entry() && !bank.passes_entry(), "a slice, which asking takes from nobody");
             bank.on_entry(CounterSet::EMPTY);
-            assert_eq!((bank.stats().sched_ins, bank.passes_entry()), (1, true), "{preset}");
+            assert_eq!((bank.stats().counts.sched_ins, bank.passes_entry()), (1, true), "{preset}");
             bank.start(pmc(0), A, 100);
             assert_eq!(bank.passes_entry(), preset != "gate" && bank.held() > 0, "{preset}: a counter that started");
         }

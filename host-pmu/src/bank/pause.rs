@@ -111,7 +111,7 @@ impl<B: Backend> Bank<B> {
             let disabled = held.state == EventState::Leaving && {
                 held.note(Transition::Disabled);
                 let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
-                stats.pinned_errors += u64::from(disabled.is_err());
+                stats.counts.pinned_errors += u64::from(disabled.is_err());
                 disabled.is_ok()
             };
             if !disabled {
@@ -139,7 +139,7 @@ impl<B: Backend> Bank<B> {
                     recorded.remove(counter);
                 }
                 let gathered = held.gather(total);
-                self.pauses_until = self.stats.entries.saturating_add(MOST_ENTRIES);
+                self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
                 self.note_change();
                 gathered
             }
@@ -163,7 +163,7 @@ impl<B: Backend> Bank<B> {
             match count(backend, stats, &mut held.event) {
                 Ok(total) => held.leave_out(total),
                 Err(error) => {
-                    stats.pinned_errors += u64::from(error == HostError::PinnedLost);
+                    stats.counts.pinned_errors += u64::from(error == HostError::PinnedLost);
                     return false;
                 }
             }
@@ -182,7 +182,7 @@ impl<B: Backend> Bank<B> {
             return false;
         }
         (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
-        stats.reused += 1;
+        stats.counts.reused += 1;
         true
     }
 
@@ -202,7 +202,7 @@ impl<B: Backend> Bank<B> {
         self.unchanged_since_entry = true;
         let (on, leaving) = self.on_and_leaving();
         // A counter whose event the host refused is on, too.
-        let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.entries > self.pauses_until;
+        let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
         let due =
             |held: &HeldEvent<B::Event>| held.state == EventState::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
         let mut goes_on = false;
@@ -217,7 +217,7 @@ impl<B: Backend> Bank<B> {
         }
         while let Some(at) = self.pool.iter().position(due) {
             if stop(&mut self.backend, &mut self.stats, &mut self.pool[at]).is_err() {
-                self.stats.pinned_errors += 1;
+                self.stats.counts.pinned_errors += 1;
                 let lost = self.pool.swap_remove(at);
                 self.release(lost);
             }
@@ -332,7 +332,7 @@ fn aim<B: Backend>(
         // A period that has no room has no aim that could be kept.
         held.aimed(period, room);
     } else {
-        stats.refused_periods += 1;
+        stats.counts.refused_periods += 1;
         held.forget_aim();
     }
     set
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(host.log(), ["period 0 93"], "PMI {pmi}");
             assert_eq!(seen, overflow + 7 - 40 * (pmi - 1), "the handlers' own counts are left out");
         }
-        assert_eq!((bank.stats().ops.count(OpKind::Read), bank.stats().pinned_errors), (0, 0));
+        assert_eq!((bank.stats().ops.count(OpKind::Read), bank.stats().counts.pinned_errors), (0, 0));
     }
 
     #[test]
@@ -517,6 +517,6 @@ mod tests {
         let (mut bank, host) = running(&[A]);
         host.0.borrow_mut().lost = true;
         assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
-        assert_eq!((bank.stats().pinned_errors, bank.take_retries().contains(pmc(0))), (1, true));
+        assert_eq!((bank.stats().counts.pinned_errors, bank.take_retries().contains(pmc(0))), (1, true));
     }
 }

@@ -11,7 +11,7 @@ use crate::table::layout::{ratio, time};
 /// Returns the divisor of an arm's work: the NMIs it took, its set-ups, or its rotations.
 fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
     let counted = metric.and_then(|key| arm.metrics.get(key)).map_or(0, |metric| metric.count);
-    Some(arm.own.nmis.max(counted)).filter(|&n| n > 0).map(|n| n as f64)
+    Some(arm.own.counts.nmis.max(counted)).filter(|&n| n > 0).map(|n| n as f64)
 }
 
 /// Host operations: kind, how often and how long in all, ns.

@@ -5,11 +5,10 @@ use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::error::MachineError;
-use super::left::VcpuRun;
 use crate::devices::bus::Bus;
 use crate::kvm::msr_filter::Also;
 use crate::kvm::other_msrs::OtherMsrs;
-use crate::outcome::End;
+use crate::outcome::{End, VcpuOutcome};
 
 /// The facts of the run that a guest is loaded for.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +130,12 @@ pub(crate) trait Guest: Sync {
     ///
     /// # Errors
     /// Guest memory cannot be written.
-    fn rest(&self, _cpu: usize, _turn: VcpuRun<Self::Left>, _memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
+    fn rest(
+        &self,
+        _cpu: usize,
+        _turn: VcpuOutcome<Self::Left>,
+        _memory: &GuestMemoryMmap,
+    ) -> Result<bool, MachineError> {
         Ok(false)
     }
 

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(verdict(&document), Exit::Inconclusive);
         document.arms[0].own.lost = Some(0);
         assert_eq!(verdict(&document), Exit::Done);
-        document.arms[0].own.periods_missed = 1_000_000;
+        document.arms[0].own.counts.periods_missed = 1_000_000;
         assert_eq!(verdict(&document), Exit::Inconclusive, "nine periods of ten had no overflow");
     }
 

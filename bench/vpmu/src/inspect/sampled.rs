@@ -324,7 +324,7 @@ impl ReadyPayload {
         let outcome =
             launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling)?;
         let last = Moment::now();
-        let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.pmi.nmis).sum();
+        let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
         if !quiet {
             complain(&format!(
                 "the payload ended ({}) after {:.1} s and {nmis} NMIs",

@@ -322,7 +322,7 @@ impl Pair {
         self.aim_open = false;
         self.enter()?;
         let stats = self.vpmu.host().stats();
-        let reported = [stats.failed_opens, stats.refused_periods, stats.pinned_errors];
+        let reported = [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors];
         let injected = self.host.failures();
         if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
     }
@@ -426,10 +426,10 @@ impl Pair {
         }
         self.pmi()?;
         let Self { mut vpmu, host, pmis, .. } = self;
-        let overflows = vpmu.stats().overflows;
+        let overflows = vpmu.counts().overflows;
         let bank = vpmu.host().stats();
-        let failures = bank.failed_opens + bank.refused_periods + bank.pinned_errors;
-        let (reused, slices) = (bank.reused, bank.sched_ins);
+        let failures = bank.counts.failed_opens + bank.counts.refused_periods + bank.counts.pinned_errors;
+        let (reused, slices) = (bank.counts.reused, bank.counts.sched_ins);
         let (stopped, lost_records) = host.stopped_and_lost();
         let activity = Activity { overflows, pmis, reused, slices, failures, stopped, lost_records };
         drop(vpmu);

@@ -14,7 +14,7 @@ use sim::host::{self, CounterSource};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::machine::payload::PayloadPlan;
-use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::launch::log_entries;
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
@@ -251,17 +251,24 @@ fn outcome(left: Vec<GuestOutcome>, tsc_khz: u64) -> RunOutcome {
 fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
     VcpuOutcome {
         end: if guest.timed_out { End::TimedOut } else { End::Done },
-        report: Some(guest.report),
-        log: guest.log,
-        // The guest's TSC and the host's are the same here.
-        tsc: TscMap { khz: tsc_khz, offset: 0, uncertainty: 0 },
-        deliveries: guest.deliveries,
-        pmi: guest.side.pmi,
-        msr_exits: guest.side.msrs,
-        exit_path_ns: guest.side.exit_path_ns.into_histogram(),
-        host: guest.side.host,
-        held_at_tail_tick: guest.held_at_tail_tick,
-        phases: guest.side.phases,
+        left: PayloadLeft {
+            booted: None,
+            report: Some(guest.report),
+            log: guest.log,
+            // The guest's TSC and the host's are the same here.
+            tsc: TscMap { khz: tsc_khz, offset: 0, uncertainty: 0 },
+            held_at_tail_tick: guest.held_at_tail_tick,
+        },
+        account: Account {
+            counts: guest.side.counts,
+            host: guest.side.host,
+            msr_exits: guest.side.msrs,
+            deliveries: guest.deliveries,
+            exit_path_ns: guest.side.exit_path_ns.into_histogram(),
+            phases: guest.side.phases,
+            held_back: None,
+        },
+        steps: None,
         probe_ns: None,
     }
 }

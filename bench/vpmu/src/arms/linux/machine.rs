@@ -175,8 +175,8 @@ fn left(outcome: LinuxOutcome) -> Left {
     let LinuxOutcome { end, vcpus, complaints, wall, .. } = outcome;
     let whole = matches!(end, End::Done | End::PowerOff);
     let end = if whole { End::Done } else { end };
-    let rdpmcs = vcpus.iter().map(|vcpu| vcpu.rdpmcs).sum();
-    let elsewhere: u64 = vcpus.iter().map(|vcpu| vcpu.rdpmcs_elsewhere).sum();
+    let rdpmcs = vcpus.iter().map(|vcpu| vcpu.account.counts.rdpmcs).sum();
+    let elsewhere: u64 = vcpus.iter().map(|vcpu| vcpu.account.counts.rdpmcs_elsewhere).sum();
     let mut complained = complaints.lines();
     complained.extend((elsewhere > 0).then(|| rdpmcs_elsewhere(elsewhere)));
     let vcpus = vcpus.into_iter().map(|run| vcpu(run, end.clone())).collect();

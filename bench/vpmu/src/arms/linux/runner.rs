@@ -5,7 +5,7 @@ use host_pmu::backend::BackendKey;
 use results::document::{ArmKind, LinuxArm, Parameters};
 use results::error::Error;
 use vmm::machine::CounterSource;
-use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::session::{Recorded, Shell, carry_out};
 use super::task::Task;
@@ -137,9 +137,9 @@ fn report(run: &mut RunOutcome, recorded: &Recorded) {
             ..Report::default()
         };
         report.overflows[0] = handlers.iter().map(|handler| handler.handled).sum();
-        vcpu.log = handlers.into_iter().map(entry).collect();
-        vcpu.report = Some(Box::new(report));
-        vcpu.tsc = TscMap { khz: KHZ, offset: 0, uncertainty: 0 };
+        vcpu.left.log = handlers.into_iter().map(entry).collect();
+        vcpu.left.report = Some(Box::new(report));
+        vcpu.left.tsc = TscMap { khz: KHZ, offset: 0, uncertainty: 0 };
     }
 }
 
@@ -156,21 +156,16 @@ fn entry(handler: &Handler) -> LogEntry {
 
 /// A vCPU's part without what its guest recorded.
 #[must_use]
-pub fn vcpu<L>(run: vmm::machine::left::VcpuRun<L>, end: End) -> VcpuOutcome {
-    VcpuOutcome {
-        end,
+pub fn vcpu<L>(run: VcpuOutcome<L>, end: End) -> VcpuOutcome {
+    let left = PayloadLeft {
+        booted: None,
         report: None,
         log: Vec::new(),
         tsc: TscMap::default(),
-        deliveries: Vec::new(),
-        pmi: run.pmi,
-        msr_exits: run.msr_exits,
-        exit_path_ns: run.exit_path_ns,
-        host: run.host,
         held_at_tail_tick: Vec::new(),
-        phases: run.phases,
-        probe_ns: run.probe_ns,
-    }
+    };
+    let account = Account { deliveries: Vec::new(), ..run.account };
+    VcpuOutcome { end, left, account, steps: run.steps, probe_ns: run.probe_ns }
 }
 
 #[cfg(test)]
@@ -200,7 +195,7 @@ mod tests {
             let worked = work(&mut Fake { fails: self.fails, ..Fake::default() });
             let mut run = mock::outcome(vec![mock::vcpu(3, 100)]);
             run.end = self.end.clone();
-            run.vcpus[0].report = None;
+            run.vcpus[0].left.report = None;
             Ok((Left { run, rdpmcs: 5, complaints: 1, complained: vec!["Uhhuh: 1".to_owned()] }, worked))
         }
 
@@ -234,8 +229,11 @@ mod tests {
         let arm = fold.result();
         let handler = arm.metric(&NMI_HANDLER).unwrap();
         assert_eq!((handler.count, handler.min), (2, Some(4000)), "the third handled nothing");
-        assert_eq!((arm.own.nmis, arm.own.nmis_without_status, arm.own.guest_overflows), (3, 1, 3));
-        assert_eq!((arm.own.lost, arm.own.overflows_lost, arm.own.delivery_unmatched), (Some(0), Some(0), 0));
+        assert_eq!(
+            (arm.own.counts.nmis, arm.own.counts.nmis_without_status, arm.own.counts.guest_overflows),
+            (3, 1, 3)
+        );
+        assert_eq!((arm.own.lost, arm.own.overflows_lost, arm.own.counts.delivery_unmatched), (Some(0), Some(0), 0));
         assert!((arm.own.workload.unwrap().slowdown - 1.0).abs() < 1e-9);
         assert_eq!(arm.own.linux.unwrap().complained, ["Uhhuh: 1"]);
         assert!(arm.incomplete.is_empty());

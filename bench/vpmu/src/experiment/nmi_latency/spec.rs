@@ -185,10 +185,10 @@ mod tests {
             assert!(outcome.end.is_complete());
             assert_eq!(outcome.vcpus.len(), 2);
             for vcpu in outcome.vcpus {
-                let report = vcpu.report.unwrap();
-                assert_eq!((report.nmis, report.dropped), (vcpu.pmi.nmis, 0));
+                let report = vcpu.left.report.unwrap();
+                assert_eq!((report.nmis, report.dropped), (vcpu.account.counts.nmis_injected, 0));
                 assert!(report.nmis >= 200);
-                assert_eq!(vcpu.deliveries.len() as u64, report.nmis);
+                assert_eq!(vcpu.account.deliveries.len() as u64, report.nmis);
             }
         }
     }

@@ -245,10 +245,10 @@ impl Nmis {
     pub fn of(outcome: &RunOutcome, first: Moment, last: Moment) -> Self {
         let mut nmis = Vec::new();
         for (vcpu, of) in outcome.vcpus.iter().enumerate() {
-            let khz = of.tsc.khz.max(1);
-            for entry in of.log.iter().filter(|entry| entry.kind == LOG_NMI) {
+            let khz = of.left.tsc.khz.max(1);
+            for entry in of.left.log.iter().filter(|entry| entry.kind == LOG_NMI) {
                 // The log is the guest's: what makes no sense is left out.
-                let host = entry.tsc_entry.wrapping_sub(of.tsc.offset.cast_unsigned());
+                let host = entry.tsc_entry.wrapping_sub(of.left.tsc.offset.cast_unsigned());
                 let (Some(ticks), Some(at)) = (entry.tsc_exit.checked_sub(entry.tsc_entry), first.ns_at(last, host))
                 else {
                     continue;

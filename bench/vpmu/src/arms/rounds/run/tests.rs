@@ -46,7 +46,7 @@ fn the_warm_up_is_not_counted_and_the_absent_arm_says_why() {
     let document = mock::finished(&["--rounds", "3"]).document;
     assert_eq!(document.status, Status::Complete);
     let [recreate, _, _, floor, kvm] = &document.arms[..] else { panic!() };
-    assert_eq!(recreate.own.nmis, 3 * 40);
+    assert_eq!(recreate.own.counts.nmis, 3 * 40);
     assert_eq!(recreate.metric(&NMI_HANDLER).unwrap().p50, 2000);
     assert_eq!(recreate.own.lost, Some(0));
     assert!(recreate.stand_in && !floor.stand_in);
@@ -193,7 +193,7 @@ fn as_many_warm_up_rounds_run_as_the_plan_has() {
         let mut runner = MockRunner::good();
         let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
         assert_eq!((runner.runs.len(), document.arms[0].rounds.len()), (runs, 1));
-        assert_eq!(document.arms[0].own.nmis, 40);
+        assert_eq!(document.arms[0].own.counts.nmis, 40);
     }
 }
 
@@ -221,7 +221,7 @@ fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
         assert_eq!(guests, expected);
         let starts: Vec<_> = arm.rounds.guest_start_us.iter().map(|start| *start > 0).collect();
         assert_eq!(starts, [true, false, true, false, true]);
-        assert_eq!((arm.own.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
+        assert_eq!((arm.own.counts.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
         assert!(arm.own.workload.is_some(), "the baselines are those before the warm-ups");
     }
     let lives = runner.lives.borrow();

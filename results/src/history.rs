@@ -1,19 +1,18 @@
-//! Series of ratios to the floor, and where they change.
+//! A folder of results as a series in time: where did it change, and with which revision?
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::robust;
 use crate::compare::{Statistic, differences, group_key, group_label, value};
 use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
 use crate::paired;
-use crate::stats::change_points::{ChangePoint, Rules};
-
-/// Fewer documents than this have no history: a t-test needs some on both sides.
-pub const MIN_DOCUMENTS: usize = 6;
+use crate::stats::change_points::{self, ChangePoint, Rules};
+use crate::table::layout::{self, dash, plural, time};
+use crate::table::{Report, Table};
+use crate::write::time_stamp;
 
 /// A run within a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -173,8 +172,8 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
         .collect();
     let first = runs.first()?.0;
     let values: Vec<f64> = runs.iter().map(|(_, time, ratio)| ratio.unwrap_or(*time)).collect();
-    let too_short = values.len() < MIN_DOCUMENTS;
-    let found = if too_short { Vec::new() } else { robust::find(&values, &request.rules, family) };
+    let too_short = values.len() < change_points::MIN_VALUES;
+    let found = change_points::find(&values, &request.rules, family);
     let changes = found
         .into_iter()
         .map(|point| {
@@ -203,4 +202,146 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
     let (label, arm, metric) = (group_label(first), arm.to_owned(), metric.to_owned());
     let against = against.map(str::to_owned);
     Some(Series { label, arm, metric, against, points, changes, too_short })
+}
+
+const HEADER: [&str; 8] = ["arm", "metric", "before", "after", "change", "p", "first changed", "at"];
+
+/// Shortens a revision as people quote it.
+fn short(revision: &str) -> String {
+    let (hash, rest) = revision.split_at(revision.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(revision.len()));
+    if hash.is_empty() { revision.to_owned() } else { format!("{}{rest}", &hash[..hash.len().min(12)]) }
+}
+
+/// Formats a value of a series: a ratio or a time.
+fn shown(series: &Series, value: f64) -> String {
+    if series.against.is_some() { format!("× {value:.3}") } else { time(value) }
+}
+
+/// Returns the history as it is shown.
+#[must_use]
+pub fn report(history: &History) -> Report {
+    let mut report = Report::new("vpmu history");
+    let mut labels: Vec<&str> = history.series.iter().map(|series| series.label.as_str()).collect();
+    labels.dedup();
+    for label in labels {
+        let of_label = || history.series.iter().filter(|series| series.label == label);
+        let runs = plural(of_label().map(|series| series.points.len()).max().unwrap_or(0), "run");
+        let statistic = history.statistic.name();
+        let against = of_label().find_map(|series| series.against.as_deref());
+        let what =
+            against.map_or_else(|| "median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
+        let caption = format!("{label}: {runs}, {statistic} {what}");
+        if of_label().all(|series| series.changes.is_empty()) {
+            report.note(caption);
+            report.line(if of_label().all(|series| series.too_short) {
+                format!("too few runs: change points need {}", change_points::MIN_VALUES)
+            } else {
+                format!("no change point in {} series", of_label().count())
+            });
+            continue;
+        }
+        let mut table = Table::new(HEADER).keys(2).left(6).left(7).caption(caption);
+        let mut also = Vec::new();
+        for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
+        {
+            table.add_row([
+                series.arm.clone(),
+                series.metric.clone(),
+                shown(series, change.point.before),
+                shown(series, change.point.after),
+                change.change.map_or_else(dash, |share| layout::change(share, None)),
+                layout::p(change.point.p),
+                short(&change.first_changed_revision),
+                match change.started_unix {
+                    0 => format!("run {}", change.point.index + 1),
+                    unix => format!("{} (run {})", time_stamp(unix), change.point.index + 1),
+                },
+            ]);
+            let (arm, metric) = (&series.arm, &series.metric);
+            also.extend(
+                change.also_changed.iter().map(|line| format!("{arm}, {metric}: changed at the same time: {line}")),
+            );
+        }
+        report.table(table);
+        report.notes(also);
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::Statistic;
+    use crate::document::Record;
+    use crate::fixture::{changed, value};
+    use crate::stats::change_points::Rules;
+    use serde_json::json;
+
+    fn request() -> HistorySpec {
+        HistorySpec {
+            rules: Rules::default(),
+            statistic: Statistic::P50,
+            arms: Vec::new(),
+            metrics: Vec::new(),
+            times: false,
+        }
+    }
+
+    /// 20 runs, a revision each; from the 13th on `reuse` is a fifth slower.
+    fn runs() -> Vec<Record> {
+        (0..20_u64)
+            .map(|n| {
+                let slow = n >= 12;
+                let mut value = value(3, 1_000_000 + n, |arm, round| {
+                    let ns = 70_000 + n * 37 % 8 * 100 + round;
+                    if slow && arm == "reuse" { ns * 6 / 5 } else { ns }
+                });
+                value["tool"]["git_revision"] = json!(format!("{n:040x}"));
+                if slow {
+                    value["host"]["kernel"] = json!("7.0");
+                }
+                changed(value)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_first_changed_revision_is_named_with_what_else_changed() {
+        let found = history("dir", &runs(), &request()).unwrap();
+        // Three strategies against the floor, by three metrics.
+        assert_eq!((found.exit().code(), found.series.len()), (0, 9));
+        assert!(found.series.iter().all(|series| series.against.as_deref() == Some("floor")));
+        let times = history("dir", &runs(), &HistorySpec { times: true, ..request() }).unwrap();
+        assert_eq!(times.series.len(), 12);
+        for series in &found.series {
+            let indices: Vec<usize> = series.changes.iter().map(|change| change.point.index).collect();
+            assert_eq!(
+                indices,
+                if series.arm == "reuse" { vec![12] } else { vec![] },
+                "{} {}",
+                series.arm,
+                series.metric
+            );
+        }
+        let change = found.series.iter().find_map(|series| series.changes.first()).unwrap();
+        assert_eq!(change.last_good_revision, format!("{:040x}", 11));
+        assert_eq!(change.first_changed_revision, format!("{:040x}", 12));
+        assert!((change.change.unwrap() - 0.2).abs() < 0.01);
+        assert_eq!(change.also_changed, ["kernel: unknown / 7.0"]);
+        let text = report(&found).text(60);
+        assert!(
+            text.contains("+20.0 %") && text.contains("(run 13)") && text.contains("changed at the same time"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn few_runs_are_inconclusive_and_slips_are_bad_input() {
+        let runs = runs();
+        let found = history("dir", &runs[..5], &request()).unwrap();
+        assert_eq!(found.exit().code(), 3);
+        assert!(report(&found).text(60).contains("too few runs"));
+        let wrong = HistorySpec { arms: vec!["reues".to_owned()], ..request() };
+        assert_eq!(history("dir", &runs, &wrong).unwrap_err().exit.code(), 2);
+    }
 }
