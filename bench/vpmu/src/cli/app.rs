@@ -1,10 +1,12 @@
 //! The command line as a whole: its commands, their help, and what carries each out.
 
 use std::ffi::OsString;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
 use super::ab::AbArgs;
@@ -68,8 +70,9 @@ pub struct Cli {
     pub nmi_latency: NmiLatencyArgs,
 }
 
-/// The commands.
+/// The commands. The options of one are defined when it is asked for: those of all take longer than most commands have to do.
 #[derive(Clone, Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Command {
     /// Compare strategies by guest NMI handler latency
     ///
@@ -77,125 +80,158 @@ pub enum Command {
     /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, .hlog
     /// (HdrHistogram) and .txt (benchstat), and a table on stdout. Where this host cannot measure, --backend auto simulates.
     #[command(after_help = nmi_latency::EXAMPLES)]
-    NmiLatency(Box<NmiLatencyArgs>),
+    NmiLatency(Described<NmiLatencyArgs>),
     /// Compare strategies on a simulated host
     ///
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a simulated host, guest and clock. One seed gives
     /// the same figures on any machine.
     #[command(after_help = nmi_latency::SIM_EXAMPLES)]
-    Sim(Box<SimArgs>),
+    Sim(Described<SimArgs>),
     /// Measure what guests and host operations cost here, and write a simulator's model of this host
     ///
     /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all. With --check every strategy
     /// is measured beside simulated.
     #[command(after_help = calibrate::EXAMPLES)]
-    Calibrate(Box<CalibrateArgs>),
+    Calibrate(Described<CalibrateArgs>),
     /// Simulate a grid of experiments on all cores; list the strategies that no other beats
     ///
     /// Strategy × model × cost × workload × vCPUs × CPUs × slice × slices until release × seed. Each point becomes one line of
     /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
     /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
     #[command(after_help = sweep::EXAMPLES)]
-    Sweep(Box<SweepArgs>),
+    Sweep(Described<SweepArgs>),
     /// Judge whether NEW is slower than BASE: exit 1 if it is, 3 if inconclusive
     ///
     /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
     #[command(after_help = compare::EXAMPLES)]
-    Compare(Box<CompareArgs>),
+    Compare(Described<CompareArgs>),
     /// Judge a build by guests of both that take turns: exit 1 if NEW is slower
     ///
     /// Each arm's guest of BASE runs for tens of milliseconds, then that of NEW, or the other way round, again and again, so that
     /// both meet the same host. Each side is a process, started anew every few seconds. The ratios are those of neighbouring
     /// turns.
     #[command(after_help = ab::EXAMPLES)]
-    Ab(Box<AbArgs>),
+    Ab(Described<AbArgs>),
     /// One side of `vpmu ab`
     #[command(name = crate::experiment::ab::protocol::COMMAND, hide = true)]
-    Turns(Box<TurnsArgs>),
+    Turns(Described<TurnsArgs>),
     /// Run a plan of many experiments: on many hosts by Slurm, or here one after the other
     ///
     /// A plan has experiments, hosts, variants and repetitions. Its elements run once each; what is stopped or lost runs again with
     /// the next submission. Without a subcommand: submit, then report.
     #[command(after_help = fleet::EXAMPLES)]
-    Fleet(Box<FleetArgs>),
+    Fleet(Described<FleetArgs>),
     /// Find where a folder of results changed over time, and the first changed revision
     #[command(after_help = history::EXAMPLES)]
-    History(Box<HistoryArgs>),
+    History(Described<HistoryArgs>),
     /// Compare published figures with simulated and measured ones
     #[command(after_help = reproduce::EXAMPLES)]
-    Reproduce(Box<ReproduceArgs>),
+    Reproduce(Described<ReproduceArgs>),
     /// Check the vPMU against the architectural rules from inside a guest, as TAP
     ///
     /// Stand-in backends check start, stop and overflow only, not counts; `--backend step`
     /// single-steps the guest and checks every count exactly, in seconds to minutes.
     #[command(after_help = conformance::EXAMPLES)]
-    Conformance(Box<ConformanceArgs>),
+    Conformance(Described<ConformanceArgs>),
     /// Boot a third-party image with the userspace vPMU: multiboot 1 and ELF
     ///
     /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as in kvm-unit-tests.
     #[command(after_help = run::EXAMPLES)]
-    Run(Box<RunSpec>),
+    Run(Described<RunSpec>),
     /// Boot a distribution's Linux kernel, with programs of this host in it
     ///
     /// The kernel is the distribution's own, unpacked in memory; its PMU driver and stock perf work on the userspace vPMU. Without
     /// --run its serial console is this terminal, with a shell.
     #[command(after_help = linux::EXAMPLES)]
-    Linux(Box<LinuxSpec>),
+    Linux(Described<LinuxSpec>),
     /// Record where a guest spends its time, as a perf.data file
     ///
     /// A host event samples the thread of each vCPU; the VMM takes the guest's registers and its call chain from the guest's memory. Stock
     /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
-    Record(Box<RecordSpec>),
+    Record(Described<RecordSpec>),
     /// List the events of this host: behind a guest's counters and to record by, and what creating one costs
     #[command(after_help = list::EXAMPLES)]
-    List(Box<ListArgs>),
+    List(Described<ListArgs>),
     /// Watch a guest while it runs: functions, exits, host operations, NMI latency
     ///
     /// Samples as `vpmu record`, and shows them in the terminal, or as plain tables. Keys: q ends, p pauses, s sorts, z shows callers,
     /// ? helps.
     #[command(after_help = super::top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]
-    Top(Box<TopSpec>),
+    Top(Described<TopSpec>),
     /// Time setting up N perf events on M CPUs, by strategy and beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
     /// in random order from the seed. Writes DIR/stat-setup-TIME.json, and a table on stdout.
     #[command(after_help = stat_setup::EXAMPLES)]
-    StatSetup(Box<StatSetupArgs>),
+    StatSetup(Described<StatSetupArgs>),
     /// Time setting up N perf events inside a guest, on its vPMU, by strategy
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
     /// timed in the guest. Writes DIR/guest-stat-TIME.json, .hlog and .txt, and a table on stdout. Where this host cannot
     /// measure, --backend auto simulates.
     #[command(after_help = guest_stat::EXAMPLES)]
-    GuestStat(Box<GuestStatArgs>),
+    GuestStat(Described<GuestStatArgs>),
     /// Find what holds a workload up: what rose, which event to sample by, the call chains, the fix
     ///
     /// Counts the events of a workload with a known bottleneck against an idle baseline, samples it by the event that explains most, and
     /// runs a variant without the bottleneck beside it. On this host, without a guest.
     #[command(after_help = triage::EXAMPLES)]
-    Triage(Box<TriageArgs>),
+    Triage(Described<TriageArgs>),
     /// Run one of the workloads that triage knows, and print what it did
     #[command(after_help = workload::EXAMPLES)]
-    Workload(Box<WorkloadArgs>),
+    Workload(Described<WorkloadArgs>),
     /// Report what this host can do, its noise sources, and the backend that is used
     #[command(after_help = doctor::EXAMPLES)]
-    Doctor(Box<DoctorArgs>),
+    Doctor(Described<DoctorArgs>),
     /// List strategies, models, workloads or metrics
     #[command(after_help = show::EXAMPLES)]
-    Show(Box<ShowArgs>),
+    Show(Described<ShowArgs>),
     /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
     #[command(after_help = report::EXAMPLES)]
-    Report(Box<ReportArgs>),
+    Report(Described<ReportArgs>),
     /// Write results in another tool's format
     #[command(after_help = export::EXAMPLES)]
-    Export(Box<ExportArgs>),
+    Export(Described<ExportArgs>),
     /// Print a shell's completions of this command line
     #[command(after_help = shell::COMPLETIONS)]
-    Completions(Box<CompletionsArgs>),
+    Completions(Described<CompletionsArgs>),
     /// Print vpmu's manual page, or write those of all commands
     #[command(after_help = shell::MAN)]
-    Man(Box<ManArgs>),
+    Man(Described<ManArgs>),
+}
+
+/// Options that leave a command its description: clap puts that of options that are defined late in its place.
+#[derive(Clone, Debug)]
+pub struct Described<A>(Box<A>);
+
+impl<A> Deref for Described<A> {
+    type Target = A;
+
+    fn deref(&self) -> &A {
+        &self.0
+    }
+}
+
+impl<A: Args> Args for Described<A> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let (about, long) = (command.get_about().cloned(), command.get_long_about().cloned());
+        A::augment_args(command).about(Resettable::from(about)).long_about(Resettable::from(long))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<A: FromArgMatches> FromArgMatches for Described<A> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        A::from_arg_matches(matches).map(|args| Self(Box::new(args)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
 }
 
 /// A command line that was understood.
@@ -217,14 +253,15 @@ where
     T: Into<OsString>,
 {
     let args = help_first(record::as_perf_spells(run::as_qemu_spells(args.into_iter().map(Into::into).collect())));
-    let definition = definition();
-    let matched = definition.clone().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
+    let matched = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
     match matched {
-        Ok(cli) => Ok(Parsed::Run(cli.command.unwrap_or_else(|| Command::NmiLatency(Box::new(cli.nmi_latency))))),
+        Ok(Cli { command, nmi_latency }) => {
+            Ok(Parsed::Run(command.unwrap_or_else(|| Command::NmiLatency(Described(Box::new(nmi_latency))))))
+        }
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
-        Err(error) => Err(usage::error(&error, &definition, &args)),
+        Err(error) => Err(usage::error(&error, &definition(), &args)),
     }
 }
 
@@ -243,8 +280,12 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
 #[must_use]
 pub fn definition() -> clap::Command {
     nmi_latency::with_defaults(Cli::command())
-        .mut_subcommand("nmi-latency", nmi_latency::with_defaults)
-        .mut_subcommand("guest-stat", spec::other_defaults)
+        .mut_subcommand("nmi-latency", |command| {
+            command.defer(|command| nmi_latency::with_defaults(Described::<NmiLatencyArgs>::augment_args(command)))
+        })
+        .mut_subcommand("guest-stat", |command| {
+            command.defer(|command| spec::other_defaults(Described::<GuestStatArgs>::augment_args(command)))
+        })
 }
 
 /// Carries out a command line, program name first.
@@ -275,7 +316,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Run(args) => run::run(&args),
         Command::Linux(args) => linux::run(&args),
         Command::List(args) => list::run(&args),
-        Command::Record(mut args) => record::run(&mut args, invocation),
+        Command::Record(args) => record::run(*args.0, invocation),
         Command::Top(args) => top(&args),
         Command::StatSetup(args) => stat_setup::run(&args, invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
@@ -307,8 +348,8 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
             names(&args.spec.arms, &args.host.backend)?;
             Ok(guest_stat::estimate(&args))
         }
-        Command::Sim(args) => names(&args.spec.arms, &BackendChoice::Sim(args.model)).map(|()| None),
-        Command::StatSetup(args) => stat_setup::check_names(&args).map(|()| None),
+        Command::Sim(args) => names(&args.spec.arms, &BackendChoice::Sim(args.model.clone())).map(|()| None),
+        Command::StatSetup(args) => args.spec.strategies().map(|_| None),
         _ => Ok(None),
     }
 }

@@ -135,7 +135,7 @@ mod tests {
 
     fn triage(args: &[&str]) -> Result<TriageArgs, Error> {
         match parse(["vpmu", "triage"].iter().chain(args))? {
-            Parsed::Run(Command::Triage(args)) => Ok(*args),
+            Parsed::Run(Command::Triage(args)) => Ok((*args).clone()),
             other => panic!("not triage: {other:?}"),
         }
     }

@@ -4,7 +4,7 @@ use super::*;
 
 fn main_job(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
     match parse(std::iter::once("vpmu").chain(line.iter().copied()))? {
-        Parsed::Run(Command::NmiLatency(args)) => Ok(*args),
+        Parsed::Run(Command::NmiLatency(args)) => Ok((*args).clone()),
         other => panic!("not nmi-latency: {other:?}"),
     }
 }
