@@ -100,11 +100,12 @@ pub(super) fn odd(analysis: &Analysis) -> Table {
     if with_since {
         head.push("since");
     }
-    let mut table = (3..head.len()).fold(Table::new(head.clone()).caption(format!(
-            "Odd hosts: {} % or more off their class, at most {} % wrong names expected; intervals by each host's boots and runs",
-            percent(spec.least_host),
-            percent(spec.false_share)
-        )).cut(), Table::left);
+    let caption = format!(
+        "Odd hosts: {} % or more off their class, at most {} % wrong names expected; intervals by each host's boots and runs",
+        percent(spec.least_host),
+        percent(spec.false_share)
+    );
+    let mut table = (3..head.len()).fold(Table::new(head.clone()).caption(caption).cut(), Table::left);
     for row in analysis.odd.iter().map(row) {
         table.add_row(row);
     }
