@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use host_pmu::backend::BackendKey;
 use trials::Case;
-use vpmu::setting::abilities::EventProbe as _;
-use vpmu::setting::abilities::ThisHost;
+use vpmu::setting::backend::EventProbe as _;
+use vpmu::setting::backend::ThisHost;
 
 use counted::Counted;
 use hostile::{Ending, Hostile};
