@@ -252,6 +252,10 @@ where
     T: Into<OsString>,
 {
     let args = help_first(record::as_perf_spells(run::as_qemu_spells(args.into_iter().map(Into::into).collect())));
+    if args.len() == 2 && (args[1] == "--version" || args[1] == "-V") {
+        // Scripts ask for it often, and it needs no definition of commands, which takes half a millisecond.
+        return Ok(Parsed::Print(format!("vpmu {VERSION}\n")));
+    }
     let matched = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
     match matched {
         Ok(Cli { command, nmi_latency }) => {

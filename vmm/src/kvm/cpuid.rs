@@ -1,17 +1,11 @@
 //! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`], and the vendor, family and model of a processor that has it.
 
-mod amd;
-mod intel;
-mod leaf;
-mod model;
-
-pub(super) use leaf::CpuidFull;
-pub use model::Cpu;
-
+use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
 use arch_pmu::spec::Vendor;
-use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
-use leaf::DEBUG_STORE;
+use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
+use thiserror::Error;
 
 /// KVM's leaf of features.
 const KVM_CPUID_FEATURES: u32 = 0x4000_0001;
@@ -37,8 +31,8 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
         }
     }
     match pmu {
-        PmuCaps::Intel(pmu) => intel::adapt(cpuid, pmu),
-        PmuCaps::Amd(pmu) => amd::adapt(cpuid, model, pmu, cpus),
+        PmuCaps::Intel(pmu) => adapt_intel(cpuid, pmu),
+        PmuCaps::Amd(pmu) => adapt_amd(cpuid, model, pmu, cpus),
     }
 }
 
@@ -50,8 +44,8 @@ const BY_HYPERCALL: u32 = 1 << 7 | 1 << 11 | 1 << 13;
 pub(crate) fn vendor(supported: &CpuId) -> Option<Vendor> {
     let zero = supported.as_slice().iter().find(|entry| entry.function == 0)?;
     match zero.ebx {
-        ebx if ebx == intel::NAME[0] => Some(Vendor::Intel),
-        ebx if ebx == amd::NAME[0] => Some(Vendor::Amd),
+        ebx if ebx == INTEL_NAME[0] => Some(Vendor::Intel),
+        ebx if ebx == AMD_NAME[0] => Some(Vendor::Amd),
         _ => None,
     }
 }
@@ -114,11 +108,6 @@ pub(crate) fn hide_misemulated(cpuid: &mut CpuId) {
     }
 }
 
-/// Returns whether KVM lets a guest have guests of its own with SVM.
-pub(crate) fn has_svm(supported: &CpuId) -> bool {
-    amd::has_svm(supported)
-}
-
 /// Sets the APIC id alone, for a guest that keeps KVM's own PMU.
 pub(crate) fn set_apic_id(cpuid: &mut CpuId, cpu: u32) {
     for entry in cpuid.as_mut_slice() {
@@ -146,12 +135,187 @@ pub(crate) fn kvm_counters(supported: &CpuId) -> Option<(u32, u32)> {
 
 /// Returns whether KVM shows a guest an AMD's six counters at indices of their own.
 pub(crate) fn kvm_has_perfctr_core(supported: &CpuId) -> bool {
-    supported.as_slice().iter().any(|entry| entry.function == 0x8000_0001 && entry.ecx & amd::PERFCTR_CORE != 0)
+    supported.as_slice().iter().any(|entry| entry.function == 0x8000_0001 && entry.ecx & PERFCTR_CORE != 0)
 }
 
 /// Returns whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
 pub(crate) fn kvm_has_perfmon_v2(supported: &CpuId) -> bool {
     supported.as_slice().iter().any(|entry| entry.function == 0x8000_0022 && entry.eax & 1 != 0)
+}
+
+/// 1:EDX: a debug store.
+const DEBUG_STORE: u32 = 1 << 21;
+/// 1:ECX: IA32_PERF_CAPABILITIES.
+const PDCM: u32 = 1 << 15;
+/// 7:EBX: RTM and HLE.
+const RTM_HLE: u32 = 1 << 4 | 1 << 11;
+
+/// No place for a leaf in the table that KVM takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "this host's KVM supports {KVM_MAX_CPUID_ENTRIES} CPUID entries and lacks one of the PMU's, for which that leaves no place: the \
+     guest would see no PMU"
+)]
+pub struct CpuidFull;
+
+/// Returns the leaf `function`, made if KVM has none.
+fn leaf(cpuid: &mut CpuId, function: u32) -> Result<&mut kvm_cpuid_entry2, CpuidFull> {
+    let at = match cpuid.as_slice().iter().position(|entry| entry.function == function) {
+        Some(at) => at,
+        None => {
+            let entry = kvm_cpuid_entry2 { function, ..kvm_cpuid_entry2::default() };
+            cpuid.push(entry).map_err(|_| CpuidFull)?;
+            cpuid.as_slice().len() - 1
+        }
+    };
+    Ok(&mut cpuid.as_mut_slice()[at])
+}
+
+/// The guest's processor, by which an operating system chooses its PMU driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cpu {
+    /// Cascade Lake SP.
+    #[default]
+    CascadeLake,
+    /// An Intel processor of family 6 with a model number that none has: Linux drives its PMU by CPUID leaf 0AH alone.
+    Generic,
+    /// AMD EPYC 7003: six counters, each started by its own enable (PERFCTR_CORE).
+    Milan,
+    /// AMD EPYC 9004: PerfMonV2 with six counters.
+    Genoa,
+}
+
+impl Cpu {
+    /// Returns CPUID.1:EAX: family 6, model 85, stepping 7, or model 255; family 25, model 1 or 17, stepping 1.
+    const fn signature(self) -> u32 {
+        match self {
+            Self::CascadeLake => 0x0005_0657,
+            Self::Generic => 0x000f_06f0,
+            Self::Milan => 0x00a0_0f11,
+            Self::Genoa => 0x00a1_0f11,
+        }
+    }
+
+    /// The processors by name.
+    pub const ALL: [(&str, Self); 4] =
+        [("clx", Self::CascadeLake), ("generic", Self::Generic), ("milan", Self::Milan), ("genoa", Self::Genoa)];
+
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, cpu)| *cpu == self).map_or("", |(name, _)| name)
+    }
+
+    /// Returns its vendor.
+    #[must_use]
+    pub const fn vendor(self) -> Vendor {
+        match self {
+            Self::CascadeLake | Self::Generic => Vendor::Intel,
+            Self::Milan | Self::Genoa => Vendor::Amd,
+        }
+    }
+
+    /// Returns its PMU, as KVM shows it.
+    #[must_use]
+    pub fn pmu(self) -> PmuCaps {
+        self.pmu_of_version(IntelCaps::default().version)
+    }
+
+    /// Returns its PMU; an Intel's has a `version`.
+    #[must_use]
+    pub fn pmu_of_version(self, version: u8) -> PmuCaps {
+        match self {
+            Self::CascadeLake | Self::Generic => PmuCaps::Intel(IntelCaps { version, ..IntelCaps::default() }),
+            Self::Milan => PmuCaps::Amd(AmdCaps::default()),
+            Self::Genoa => PmuCaps::Amd(AmdCaps::GENOA),
+        }
+    }
+}
+
+/// "AuthenticAMD" in EBX, EDX, ECX.
+const AMD_NAME: [u32; 3] = [0x6874_7541, 0x6974_6e65, 0x444d_4163];
+
+const LARGEST_EXTENDED: u32 = 0x8000_0000;
+const EXTENDED_FEATURES: u32 = 0x8000_0001;
+const SIZES: u32 = 0x8000_0008;
+const PERFMON_V2: u32 = 0x8000_0022;
+
+/// 8000_0001:ECX: more than one core in the package, SVM, IBS, extended topology, the core's PMU with six counters, those of the north
+/// bridge and of the last-level cache.
+const CMP_LEGACY: u32 = 1 << 1;
+const SVM: u32 = 1 << 2;
+const IBS: u32 = 1 << 10;
+const TOPOLOGY_EXTENSIONS: u32 = 1 << 22;
+const PERFCTR_CORE: u32 = 1 << 23;
+const PERFCTR_NB: u32 = 1 << 24;
+const PERFCTR_LLC: u32 = 1 << 28;
+
+/// SVM's own leaf: its revision, its address spaces, its features.
+const SVM_FEATURES: u32 = 0x8000_000a;
+
+/// Leaves that this guest has not: Intel's of caches, performance monitoring and trace, those of IBS, extended topology, encrypted memory.
+const ABSENT: [u32; 8] = [2, 4, 0xa, 0x14, 0x8000_001b, 0x8000_001d, 0x8000_001e, 0x8000_001f];
+
+/// Returns whether KVM offers SVM to a guest.
+pub(crate) fn has_svm(supported: &CpuId) -> bool {
+    let leaf = |function| supported.as_slice().iter().find(|entry| entry.function == function);
+    leaf(EXTENDED_FEATURES).is_some_and(|entry| entry.ecx & SVM != 0) && leaf(SVM_FEATURES).is_some()
+}
+
+/// Makes the processor AMD's `model` with `pmu` and `cpus` cores.
+fn adapt_amd(cpuid: &mut CpuId, model: Cpu, pmu: AmdCaps, cpus: u32) -> Result<(), CpuidFull> {
+    let absent =
+        |function: u32| ABSENT.contains(&function) || function == PERFMON_V2 || function == SVM_FEATURES && !pmu.svm;
+    cpuid.retain(|entry| !absent(entry.function));
+    for entry in cpuid.as_mut_slice() {
+        match entry.function {
+            0 => [entry.ebx, entry.edx, entry.ecx] = AMD_NAME,
+            1 => entry.ecx &= !PDCM,
+            7 if entry.index == 0 => entry.ebx &= !RTM_HLE,
+            _ => {}
+        }
+    }
+    let largest = leaf(cpuid, LARGEST_EXTENDED)?;
+    let has = [SIZES, if pmu.svm { SVM_FEATURES } else { 0 }, if pmu.perfmon_v2 { PERFMON_V2 } else { 0 }];
+    largest.eax = has.into_iter().fold(largest.eax, u32::max);
+    [largest.ebx, largest.edx, largest.ecx] = AMD_NAME;
+    let features = leaf(cpuid, EXTENDED_FEATURES)?;
+    features.eax = model.signature();
+    features.ecx &=
+        !(CMP_LEGACY | if pmu.svm { 0 } else { SVM } | IBS | TOPOLOGY_EXTENSIONS | PERFCTR_NB | PERFCTR_LLC);
+    features.ecx |= PERFCTR_CORE | if cpus > 1 { CMP_LEGACY } else { 0 };
+    let sizes = leaf(cpuid, SIZES)?;
+    // Bits of the APIC id that number the core, and cores but one.
+    sizes.ecx = cpus.next_power_of_two().trailing_zeros() << 12 | cpus.saturating_sub(1) & 0xff;
+    if pmu.perfmon_v2 {
+        let entry = leaf(cpuid, PERFMON_V2)?;
+        [entry.eax, entry.ebx, entry.ecx, entry.edx] = pmu.cpuid_8000_0022();
+    }
+    Ok(())
+}
+
+/// "GenuineIntel" in EBX, EDX, ECX.
+const INTEL_NAME: [u32; 3] = [0x756e_6547, 0x4965_6e69, 0x6c65_746e];
+
+/// Makes the processor an Intel's with `pmu`.
+fn adapt_intel(cpuid: &mut CpuId, pmu: IntelCaps) -> Result<(), CpuidFull> {
+    for entry in cpuid.as_mut_slice() {
+        match entry.function {
+            // The Intel PMU driver looks for it, and this host may be AMD.
+            0 => [entry.ebx, entry.edx, entry.ecx] = INTEL_NAME,
+            1 => {
+                entry.ecx |= PDCM;
+                if pmu.debug_store {
+                    entry.edx |= DEBUG_STORE;
+                }
+            }
+            7 if entry.index == 0 && !pmu.transactions => entry.ebx &= !RTM_HLE,
+            _ => {}
+        }
+    }
+    let entry = leaf(cpuid, 0xa)?;
+    [entry.eax, entry.ebx, entry.ecx, entry.edx] = pmu.cpuid_0a();
+    Ok(())
 }
 
 #[cfg(test)]
@@ -171,8 +335,8 @@ mod tests {
         let leaf = |function| *cpuid.as_slice().iter().find(|e| e.function == function).unwrap();
         assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
         assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (0x0005_0657, 0x0304, 0));
-        assert_eq!(leaf(1).ecx & (leaf::PDCM | X2APIC | MONITOR), leaf::PDCM | X2APIC);
-        assert_eq!(leaf(7).ebx & leaf::RTM_HLE, 0);
+        assert_eq!(leaf(1).ecx & (PDCM | X2APIC | MONITOR), PDCM | X2APIC);
+        assert_eq!(leaf(7).ebx & RTM_HLE, 0);
         assert_eq!(leaf(0xa).eax, 0x0730_0402, "added where KVM has no PMU leaf");
     }
 
@@ -199,9 +363,9 @@ mod tests {
             adapt(&mut cpuid, model, model.pmu(), 3, 4).unwrap();
             let leaf = |function| cpuid.as_slice().iter().find(|e| e.function == function).copied();
             let named = |function| leaf(function).map(|e| [e.ebx, e.edx, e.ecx]).unwrap();
-            assert_eq!((named(0), named(0x8000_0000)), (amd::NAME, amd::NAME));
+            assert_eq!((named(0), named(0x8000_0000)), (AMD_NAME, AMD_NAME));
             assert_eq!((leaf(1).unwrap().eax, leaf(0x8000_0001).unwrap().eax), (signature, signature));
-            assert_eq!(leaf(1).unwrap().ecx & leaf::PDCM, 0);
+            assert_eq!(leaf(1).unwrap().ecx & PDCM, 0);
             let features = leaf(0x8000_0001).unwrap().ecx;
             assert_eq!([23, 24, 28, 22, 2, 10].map(|bit| features >> bit & 1), [1, 0, 0, 0, 0, 0]);
             let v2 = leaf(0x8000_0022).map_or([0; 4], |e| [e.eax, e.ebx, e.ecx, e.edx]);
@@ -236,10 +400,10 @@ mod tests {
     #[test]
     fn hypercalls_are_offered_where_the_instruction_is_the_hosts() {
         for (vendor, guest, features) in [
-            (intel::NAME[0], Cpu::Generic, !0),
-            (amd::NAME[0], Cpu::Generic, !BY_HYPERCALL),
-            (amd::NAME[0], Cpu::Milan, !0),
-            (intel::NAME[0], Cpu::Genoa, !BY_HYPERCALL),
+            (INTEL_NAME[0], Cpu::Generic, !0),
+            (AMD_NAME[0], Cpu::Generic, !BY_HYPERCALL),
+            (AMD_NAME[0], Cpu::Milan, !0),
+            (INTEL_NAME[0], Cpu::Genoa, !BY_HYPERCALL),
         ] {
             let zero = kvm_cpuid_entry2 { ebx: vendor, ..entry(0) };
             let mut cpuid = CpuId::from_entries(&[zero, entry(1), entry(KVM_CPUID_FEATURES)]).unwrap();
