@@ -11,11 +11,11 @@ use results::paired::{Looks, Statistic};
 use results::verdict::Verdict;
 use results::write::now_unix;
 
-use super::document::{AbArm, AbDocument, AbRound, AbSide, AbTurn, SCHEMA};
+use super::document::{AbDocument, AbSide, SCHEMA};
 use super::peer::{Peer, same};
 use super::protocol::{Answer, Ask, End, Figures, Hello};
 use super::spec::AbSpec;
-use super::verdict;
+use super::verdict::{self, AbArm, AbRound, AbTurn};
 use crate::arms::rounds::schedule::Schedule;
 use crate::setting::process::{self, Claim};
 use crate::terminal::console::complain;

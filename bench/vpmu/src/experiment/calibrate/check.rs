@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sim::model::Model;
 
-use super::fit::Estimate;
+use super::measure::Estimate;
 use super::measure::{self, ArmGuests, Job, Measured};
 use super::spec::plan;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
