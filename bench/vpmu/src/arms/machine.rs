@@ -5,16 +5,21 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
+use arch_pmu::amd::{PERF_CTL0, PERF_LEGACY_CTL0};
+use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0};
+use arch_pmu::msr::{MsrExits, PmuMsr};
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use host_pmu::stats::OpKind;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
+use vmm::devices::board::Output;
 use vmm::kvm::KvmError;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
+use vmm::outcome::{End, HeldBack, VcpuOutcome};
 
-use crate::arms::rounds::pin::{PinChoice, usable_cpus};
+use super::rounds::options::{PinChoice, usable_cpus};
 use crate::arms::rounds::plan::check_version;
-use crate::arms::summary::Report;
 use crate::setting::backend::BackendChoice;
 use crate::setting::parse::pmu_version;
 use crate::setting::strategy::{StrategyChoice, resolve_one};
@@ -112,8 +117,166 @@ pub(crate) fn say(report: &Report, quiet: bool) {
     }
 }
 
+/// The report, a line each.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Lines about the run.
+    pub(crate) summary: Vec<String>,
+    /// Why its results may be wrong.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A run that ended.
+#[derive(Debug)]
+pub(crate) struct EndedRun<'a, L> {
+    /// End of the run.
+    pub(crate) end: &'a End,
+    /// Time that it took.
+    pub(crate) wall: Duration,
+    /// Its vCPUs.
+    pub(crate) vcpus: &'a [VcpuOutcome<L>],
+    /// RDPMCs that were rewritten; `None` if they were left alone.
+    pub(crate) rewritten: Option<usize>,
+    /// Accesses to absent ports and memory.
+    pub(crate) absent: u64,
+    /// Addresses in MSRs were checked.
+    pub(crate) checked_addresses: bool,
+    /// The serial output.
+    pub(crate) output: &'a Output,
+}
+
+/// The report of a run that ended.
+pub(crate) fn report_of<L>(ran: &EndedRun<'_, L>, backend: &BackendKey) -> Report {
+    let sum = |of: fn(&VcpuOutcome<L>) -> u64| ran.vcpus.iter().map(of).sum::<u64>();
+    let mut report = Report::default();
+    let lines = &mut report.summary;
+    lines.push(format!("{}, after {:.1} s", ran.end, ran.wall.as_secs_f64()));
+    if let Some(rewritten) = ran.rewritten {
+        let answered = sum(|vcpu| vcpu.account.counts.rdpmcs);
+        lines.push(format!("RDPMC: {rewritten} rewritten to RDMSR, {answered} answered"));
+    }
+    let faults = sum(|vcpu| vcpu.account.msr_exits.iter().map(|line| line.faults).sum());
+    let accesses = sum(|vcpu| vcpu.account.msr_exits.iter().map(|line| line.reads + line.writes).sum());
+    let merged = match sum(|vcpu| vcpu.account.counts.merged) {
+        0 => String::new(),
+        merged => format!(", {merged} merged with a pending NMI"),
+    };
+    lines.push(format!(
+        "PMU: {accesses} register accesses ({faults} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} held ({} late, {} settled){merged}",
+        sum(|vcpu| vcpu.account.counts.overflows),
+        sum(|vcpu| vcpu.account.counts.nmis_injected),
+        sum(|vcpu| vcpu.account.counts.pmis - vcpu.account.counts.nmis_injected),
+        sum(|vcpu| vcpu.account.counts.masked),
+        sum(|vcpu| vcpu.account.counts.deferred),
+        sum(|vcpu| vcpu.account.counts.deferred_delivered),
+        sum(|vcpu| vcpu.account.counts.deferred_dropped),
+    ));
+    if ran.absent != 0 {
+        lines.push(format!("{} accesses to ports or memory that this machine does not have", ran.absent));
+    }
+    if ran.checked_addresses {
+        lines.push(
+            "this host's processor is emulated: addresses written to MSRs are checked for being canonical here"
+                .to_owned(),
+        );
+    }
+    report.summary.extend(held_back(ran.vcpus));
+    counted(ran.vcpus, backend, &mut report);
+    let warnings = &mut report.warnings;
+    let elsewhere = sum(|vcpu| vcpu.account.counts.rdpmcs_elsewhere);
+    if elsewhere != 0 {
+        warnings.push(rdpmcs_elsewhere(elsewhere));
+    }
+    let undelivered = sum(|vcpu| vcpu.account.counts.undeliverable);
+    if undelivered != 0 {
+        warnings.push(format!("{undelivered} PMIs had a delivery mode that cannot be delivered"));
+    }
+    let ticks = sum(|vcpu| vcpu.account.counts.ticks_uncertain);
+    if ticks != 0 {
+        warnings.push(format!(
+            "{ticks} PMIs may each have lost or repeated a tick of the local APIC's timer; an image in x2APIC mode, or with \
+             the timer's TSC-deadline mode, has none of it"
+        ));
+    }
+    let lost = sum(|vcpu| {
+        vcpu.account.counts.failed_opens + vcpu.account.counts.pinned_errors + vcpu.account.counts.throttled
+    });
+    if lost != 0 {
+        let why = ran.vcpus.iter().find_map(|vcpu| vcpu.account.host.last_error.clone()).unwrap_or_default();
+        warnings.push(format!(
+            "counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"
+        ));
+    }
+    if ran.vcpus.iter().any(|vcpu| vcpu.account.counts.blind > 0) {
+        warnings.push("the host's records of events did not reach the VMM: throttling cannot be seen".to_owned());
+    }
+    if let Some(error) = &ran.output.error {
+        warnings.push(format!("serial output was lost: {error}"));
+    }
+    if ran.output.dropped != 0 {
+        warnings.push(format!("{} bytes of serial output beyond the limit were dropped", ran.output.dropped));
+    }
+    report
+}
+
+/// Formats a line about rewritten RDPMCs that were #GP.
+pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
+    format!("{count} RDPMCs were #GP: they were rewritten, and ran at another address (code that the guest copied)")
+}
+
+/// Formats a line about the time that a modelled cost of the PMU's registers took from the guest.
+fn held_back<L>(vcpus: &[VcpuOutcome<L>]) -> Option<String> {
+    let HeldBack { accesses, ns, short } = vcpus.iter().find_map(|vcpu| vcpu.account.held_back)?;
+    let seconds = ns as f64 / 1e9;
+    let dear =
+        if short > 0 { format!("; {short} took no longer than that, and cost what they took") } else { String::new() };
+    Some(format!(
+        "modelled register cost: the guest's TSC was held back by {seconds:.3} s over {accesses} accesses{dear}"
+    ))
+}
+
+/// Reports the source of the guest's counts, and a warning if nothing counted although counters were programmed.
+fn counted<L>(vcpus: &[VcpuOutcome<L>], backend: &BackendKey, report: &mut Report) {
+    let Report { summary, warnings } = report;
+    if *backend == BackendKey::None {
+        summary.push("counts: none of host events; a counter advances by one per TSC tick".to_owned());
+        return;
+    }
+    let steps: Vec<_> = vcpus.iter().filter_map(|vcpu| vcpu.steps).collect();
+    let opened: u64 = vcpus.iter().map(|vcpu| vcpu.account.host.ops.count(OpKind::Open)).sum();
+    let nothing = if steps.is_empty() {
+        summary.push(format!("counts: backend {backend}, {opened} events opened"));
+        opened == 0
+    } else {
+        let instructions: u64 = steps.iter().map(|steps| steps.instructions).sum();
+        summary.push(format!("counts: backend {backend}, {instructions} instructions stepped while a counter ran"));
+        instructions == 0
+    };
+    let unsupported: u64 = steps.iter().map(|steps| steps.unsupported).sum();
+    if unsupported != 0 {
+        warnings.push(format!(
+            "{unsupported} times a counter was started for an event that single-stepping does not show; it counted \
+             nothing (instructions, branches and taken branches are counted)"
+        ));
+    }
+    if nothing && vcpus.iter().flat_map(|vcpu| &vcpu.account.msr_exits).any(programs_a_counter) {
+        warnings.push("counters were programmed, and none ever counted".to_owned());
+    }
+}
+
+/// Returns whether selectors or FIXED_CTR_CTRL were written.
+fn programs_a_counter(line: &MsrExits) -> bool {
+    let first = PmuMsr::decode(line.msr).map(|register| register.row().first);
+    line.writes > line.faults
+        && matches!(first, Some(IA32_PERFEVTSEL0 | IA32_FIXED_CTR_CTRL | PERF_CTL0 | PERF_LEGACY_CTL0))
+}
+
 #[cfg(test)]
 mod tests {
+    use hdrhistogram::Histogram;
+    use host_pmu::stats::HostSide;
+    use vmm::outcome::{Account, Counts, Steps};
+
     use super::*;
     use crate::setting::parse::options;
 
@@ -143,5 +306,114 @@ mod tests {
     fn a_file_that_cannot_be_read_is_named() {
         let error = read(Path::new("no/such"), "the image").unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("the image no/such"), "{error}");
+    }
+
+    /// Results of a run.
+    struct Left {
+        vcpus: Vec<VcpuOutcome<()>>,
+        absent: u64,
+        output: Output,
+    }
+
+    fn left() -> Left {
+        let vcpu = VcpuOutcome {
+            end: End::GuestExit { status: 3 },
+            left: (),
+            account: Account {
+                counts: Counts {
+                    overflows: 5,
+                    pmis: 2,
+                    nmis_injected: 2,
+                    deferred: 3,
+                    deferred_delivered: 1,
+                    deferred_dropped: 2,
+                    rdpmcs: 7,
+                    ..Counts::default()
+                },
+                host: HostSide::default(),
+                msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
+                deliveries: Vec::new(),
+                exit_path_ns: Histogram::new(3).unwrap(),
+                phases: Default::default(),
+                held_back: None,
+            },
+            steps: None,
+            probe_ns: None,
+        };
+        Left { vcpus: vec![vcpu.clone(), vcpu], absent: 0, output: Output { error: None, dropped: 0 } }
+    }
+
+    fn report(left: &Left, rewritten: Option<usize>, backend: &BackendKey) -> Report {
+        let Left { vcpus, absent, output } = left;
+        let wall = Duration::from_millis(1500);
+        let end = &vcpus[0].end;
+        report_of(&EndedRun { end, wall, vcpus, rewritten, absent: *absent, checked_addresses: false, output }, backend)
+    }
+
+    #[test]
+    fn vcpus_are_added_up() {
+        let report = report(&left(), Some(4), &BackendKey::CpuClock);
+        assert!(report.warnings.is_empty(), "{report:?}");
+        assert_eq!(
+            report.summary,
+            [
+                "the guest ended with status 3 (code 1), after 1.5 s",
+                "RDPMC: 4 rewritten to RDMSR, 14 answered",
+                "PMU: 6 register accesses (2 #GP), 10 overflows, PMIs: 4 NMI, 0 fixed, 0 masked, 6 held (2 late, 4 settled)",
+                "counts: backend cpu-clock, 0 events opened",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_modelled_register_cost_is_said() {
+        let mut outcome = left();
+        outcome.vcpus[0].account.held_back = Some(HeldBack { accesses: 12, ns: 1_500_000_000, short: 3 });
+        let report = report(&outcome, None, &BackendKey::CpuClock);
+        let line = "modelled register cost: the guest's TSC was held back by 1.500 s over 12 accesses; 3 took no \
+                    longer than that, and cost what they took";
+        assert!(report.summary.iter().any(|said| said == line), "{report:?}");
+    }
+
+    #[test]
+    fn what_spoils_a_run_is_said() {
+        let mut outcome = left();
+        outcome.absent = 3;
+        outcome.vcpus[1].account.counts.throttled = 2;
+        outcome.vcpus[1].account.counts.undeliverable = 1;
+        outcome.vcpus[0].account.counts.rdpmcs_elsewhere = 6;
+        outcome.vcpus[0].account.counts.ticks_uncertain = 4;
+        outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
+        let report = report(&outcome, None, &BackendKey::None);
+        let warned = report.warnings.join("\n");
+        for needle in
+            ["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs were #GP", "output was lost", "9 bytes"]
+        {
+            assert!(warned.contains(needle), "{warned} lacks {needle}");
+        }
+        let text = report.summary.join("\n");
+        for needle in ["3 accesses", "TSC tick"] {
+            assert!(text.contains(needle), "{text} lacks {needle}");
+        }
+        assert!(!text.contains("RDPMC"));
+    }
+
+    #[test]
+    fn counters_that_never_counted_are_a_warning() {
+        let mut outcome = left();
+        let report = |outcome: &Left, backend| report(outcome, None, &backend);
+        let text = |outcome: &Left, backend| report(outcome, backend).warnings.join("\n");
+        assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "nothing was programmed");
+        outcome.vcpus[0].account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
+        assert!(text(&outcome, BackendKey::CpuClock).contains("none ever counted"));
+        outcome.vcpus[0].account.host.ops.record(OpKind::Open, 1);
+        assert!(text(&outcome, BackendKey::CpuClock).is_empty());
+        // The step backend opens events of its own: what counts are instructions.
+        outcome.vcpus[0].steps = Some(Steps { instructions: 0, unsupported: 2 });
+        let warned = text(&outcome, BackendKey::Step);
+        assert!(warned.contains("none ever counted") && warned.contains("2 times"), "{warned}");
+        outcome.vcpus[0].steps = Some(Steps { instructions: 9, unsupported: 0 });
+        let fine = report(&outcome, BackendKey::Step);
+        assert!(fine.summary.join("\n").contains("9 instructions") && fine.warnings.is_empty(), "{fine:?}");
     }
 }

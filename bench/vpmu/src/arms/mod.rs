@@ -7,4 +7,3 @@ pub mod linux;
 pub mod linux_boot;
 pub mod machine;
 pub mod rounds;
-pub(crate) mod summary;

@@ -18,7 +18,7 @@ use super::options::ResultOptions;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
 use crate::arms::linux::job::LinuxJob;
-use crate::arms::rounds::pin::usable_cpus;
+use crate::arms::rounds::options::usable_cpus;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{self as rounds, Context, Finished};
 use crate::setting::abilities::ThisHost;

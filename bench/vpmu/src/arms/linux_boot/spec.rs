@@ -14,7 +14,7 @@ use vmm::machine::linux::MAX_VCPUS;
 use vmm::machine::{Cpu, Plan};
 use vmm::sample::Sampling;
 
-use super::load::Load;
+use super::place::Load;
 use super::place::Placed;
 use super::symbols::Symbols;
 use crate::arms::machine::CountersOptions;
