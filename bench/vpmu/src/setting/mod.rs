@@ -4,6 +4,7 @@ pub mod abilities;
 pub mod backend;
 pub mod claim;
 pub mod parse;
+pub mod pin;
 pub mod process;
 pub mod strategy;
 pub mod tool;

@@ -24,12 +24,12 @@ use super::spec::{GuestKind, LinuxGuestOptions};
 use super::task::{FTEST, PERF, Task};
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::{kvm, real};
-use crate::arms::linux_boot::guest::{LinuxGuest, channel, kernel_log};
-use crate::arms::linux_boot::job as linux_boot;
-use crate::arms::linux_boot::place::in_path;
-use crate::arms::linux_boot::userland::{Wanted, initramfs};
-use crate::arms::machine::rdpmcs_elsewhere;
 use crate::arms::rounds::plan::Plan;
+use crate::machine::linux::guest::{LinuxGuest, channel, kernel_log};
+use crate::machine::linux::job as boot_job;
+use crate::machine::linux::place::in_path;
+use crate::machine::linux::userland::{Wanted, initramfs};
+use crate::machine::rdpmcs_elsewhere;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
 use crate::sys;
 
@@ -156,7 +156,7 @@ impl Boot {
     pub(super) fn new(job: &LinuxJob, machine: &Machine) -> Result<Self, Error> {
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-        let kernel = linux_boot::kernel(&job.kernel)?;
+        let kernel = boot_job::kernel(&job.kernel)?;
         let perf = find(&job.guest.perf, std::env::var_os("PATH").as_deref())?;
         let version = version(&perf)?;
         let mut files = initramfs(&Wanted {

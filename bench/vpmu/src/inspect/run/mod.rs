@@ -9,8 +9,8 @@ use vmm::kvm::Host;
 use vmm::machine::image::{self, FileForImage, ImagePlan, Rdpmc};
 use vmm::outcome::End;
 
-use crate::arms::machine;
-use crate::arms::machine::EndedRun;
+use crate::machine;
+use crate::machine::EndedRun;
 use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::output::{Limits, Output};

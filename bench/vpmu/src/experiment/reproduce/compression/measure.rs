@@ -11,8 +11,8 @@ use results::error::{Error, Exit};
 
 use super::document::{Compression, FIGURE, Found, LEVELS, Mode, Quotient, Recorded, Recorder, Row, published};
 use super::guest::Guest;
-use crate::arms::machine;
 use crate::arms::rounds::schedule::Schedule;
+use crate::machine;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
 

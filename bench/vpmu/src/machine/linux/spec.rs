@@ -17,7 +17,7 @@ use vmm::sample::Sampling;
 use super::place::Load;
 use super::place::Placed;
 use super::symbols::Symbols;
-use crate::arms::machine::CountersOptions;
+use crate::machine::CountersOptions;
 use crate::setting::parse::{duration_in, environ, folder, number_in, processor, size_in};
 use crate::terminal::output::Diverted;
 

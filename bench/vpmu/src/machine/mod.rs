@@ -1,4 +1,7 @@
 //! The machine of `vpmu run` and `vpmu linux`: the options of its counters, the files that it reads, its report at the end.
+//! [`linux`]: a distribution's Linux as its guest.
+
+pub mod linux;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,10 +21,10 @@ use vmm::kvm::KvmError;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 use vmm::outcome::{End, HeldBack, VcpuOutcome};
 
-use super::rounds::options::{PinChoice, usable_cpus};
-use crate::arms::rounds::plan::check_version;
 use crate::setting::backend::BackendChoice;
+use crate::setting::parse::check_version;
 use crate::setting::parse::pmu_version;
+use crate::setting::pin::{PinChoice, usable_cpus};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
 use crate::terminal::console::{complain, internal};
 

@@ -251,7 +251,7 @@ mod tests {
     use results::write::{Folder, Target};
 
     use super::*;
-    use crate::arms::linux_boot::fake::{self, Entry};
+    use crate::machine::linux::fake::{self, Entry};
 
     #[test]
     fn a_link_that_a_guest_plants_leads_nothing_to_the_host() {

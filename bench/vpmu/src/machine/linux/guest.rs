@@ -16,7 +16,7 @@ use vmm::kvm::Host;
 use vmm::machine::MachineError;
 use vmm::machine::linux::{self, Ends, Kernel, LinuxOutcome, LinuxPlan, Log};
 
-use crate::arms::machine;
+use crate::machine;
 use crate::sys;
 
 /// Interval at which an interruption is looked for.

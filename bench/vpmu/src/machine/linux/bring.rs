@@ -168,8 +168,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
-    use crate::arms::linux_boot::fake::{self, Entry};
-    use crate::arms::linux_boot::symbols::Symbols;
+    use crate::machine::linux::fake::{self, Entry};
+    use crate::machine::linux::symbols::Symbols;
 
     fn open(path: &Path) -> Folder {
         Folder::open(path).unwrap()
