@@ -3,20 +3,21 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
+use results::child::Supervised;
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::finding::Status;
 use results::write::{now_unix, replace};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::inspect::doctor::{Limits, diagnose};
 use crate::setting::abilities::ThisHost;
@@ -163,7 +164,7 @@ fn start(
     element: &Element,
     binaries: Option<&Path>,
     attempt: &Path,
-) -> Result<Child, Error> {
+) -> Result<Supervised, Error> {
     let missing = |what: &str| {
         Error::usage(format!("cannot run element {}", element.name), what, "submit the plan to another folder")
     };
@@ -194,39 +195,30 @@ fn start(
     if element.words.first().is_some_and(|word| word != "conformance") {
         command.arg("--output").arg(attempt).arg("--quiet");
     }
-    // A process group of its own, so that an interrupt from the terminal reaches it once, from here.
-    command.stdin(Stdio::null()).stdout(file(STDOUT)?).stderr(file(STDERR)?).process_group(0);
-    command.spawn().map_err(|error| {
+    // An interrupt from the terminal reaches it once, from here.
+    command.stdin(Stdio::null()).stdout(file(STDOUT)?).stderr(file(STDERR)?);
+    Supervised::start(&mut command).map_err(|error| {
         let what = format!("cannot run {} in {}", program.display(), campaign.folder.display());
         Error::host(what, error.to_string(), "is it for this machine, and are both folders there?")
     })
 }
 
-/// Waits for the command; interrupts it once `over` has a reason, and ends it if that does not help.
-fn wait(child: &mut Child, over: impl Fn() -> Option<String>) -> std::io::Result<(ExitStatus, Option<String>)> {
-    let signal = |child: &Child, signal| {
-        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended meanwhile.
-            let _ = kill_process(pid, signal);
+/// Waits for the command; interrupts it once `over` has a reason, and kills it if that does not help.
+fn wait(child: &mut Supervised, over: impl Fn() -> Option<String>) -> std::io::Result<(ExitStatus, Option<String>)> {
+    let mut why = None;
+    let mut status = child.wait(POLL, || {
+        why = over();
+        why.is_some()
+    })?;
+    for (signal, patience) in [(None, LATER), (Some(Signal::INT), PATIENCE)] {
+        if status.is_none() {
+            signal.into_iter().for_each(|signal| child.signal(signal));
+            let until = Instant::now() + patience;
+            status = child.wait(POLL, || Instant::now() > until)?;
         }
-    };
-    let mut stopped: Option<(String, Instant)> = None;
-    let mut interrupted = false;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok((status, stopped.map(|(why, _)| why)));
-        }
-        match &stopped {
-            None => stopped = over().map(|why| (why, Instant::now())),
-            Some((_, since)) if since.elapsed() > PATIENCE => signal(child, Signal::KILL),
-            Some((_, since)) if !interrupted && since.elapsed() > LATER => {
-                interrupted = true;
-                signal(child, Signal::INT);
-            }
-            Some(_) => {}
-        }
-        std::thread::sleep(POLL);
     }
+    let status = status.or_else(|| child.kill());
+    status.map(|status| (status, why)).ok_or_else(|| std::io::Error::other("its status is lost"))
 }
 
 /// Returns the result documents of an attempt, relative to the campaign's folder.
