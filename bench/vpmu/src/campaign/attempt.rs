@@ -1,5 +1,6 @@
 //! One attempt at an element: on the host, in Slurm's job or outside of it.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -20,8 +21,9 @@ use results::write::{now_unix, replace};
 use rustix::process::Signal;
 
 use crate::inspect::doctor::{Limits, diagnose};
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::terminal::console::complain;
+use crate::terminal::progress::Progress;
 
 /// Time in which a command that was interrupted saves its document.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -296,10 +298,41 @@ fn last_line(path: &Path) -> String {
     one_line(line)
 }
 
+/// Runs the elements of these numbers in order. False if it was interrupted.
+///
+/// # Errors
+/// Those of [`attempt::run`]; outcomes until then are kept.
+pub fn one_after_the_other(
+    folder: &Folder,
+    campaign: &Campaign,
+    due: &BTreeSet<u64>,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<bool, Error> {
+    progress.begin(due.len() as u64);
+    let elements = campaign.elements.iter().filter(|element| due.contains(&element.number));
+    for element in elements {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        progress.run(&element.name);
+        let ended = run(folder, campaign, element, None, stop).inspect_err(|_| progress.end())?;
+        if let Ended::Stopped(why) = ended
+            && !stop.load(Ordering::Relaxed)
+        {
+            complain(&format!("warning: {}: {why}; it runs again with the next submission", element.name));
+        }
+        progress.step();
+    }
+    progress.end();
+    Ok(!stop.load(Ordering::Relaxed))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use fleet::campaign::fixture::submitted;
+
+    use super::*;
 
     /// Makes a campaign whose binary is a shell script.
     fn script(dir: &Path, text: &str, plan: &str) -> (Folder, Campaign) {

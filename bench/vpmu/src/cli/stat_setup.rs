@@ -7,9 +7,9 @@ use results::table::{self, layout::columns};
 use results::write::{OutputFolder, time_stamp};
 use stat_setup::unit::Outcome;
 
-use super::baseline::{Baseline, BaselineOptions};
 use super::measure::Invocation;
 use super::options::ResultOptions;
+use super::options::{Baseline, BaselineOptions};
 use crate::experiment::stat_setup::document::{Document, EventResult};
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{once, run as experiment, show};

@@ -17,7 +17,7 @@ use super::files::write_to;
 
 use super::workload::{cpus, threads};
 use crate::setting::parse::{duration_in, number_in, one_of};
-use crate::setting::tool::VERSION;
+use crate::setting::process::VERSION;
 use crate::sys;
 use crate::terminal::console::{internal, print};
 use crate::terminal::progress;

@@ -23,7 +23,7 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::CountersOptions;
 use crate::machine::linux::spec::LinuxSpec;
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::setting::backend::{BackendChoice, Chosen, choose};
 use crate::setting::parse::{defaults, duration_in, most_like, number_in, suggestion};
 use crate::setting::pin::usable_cpus;

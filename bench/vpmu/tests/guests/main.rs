@@ -14,7 +14,7 @@ use counted::Counted;
 use host_pmu::backend::BackendKey;
 use hostile::{Ending, Hostile};
 use trials::Case;
-use vpmu::setting::abilities::{EventProbe as _, ThisHost};
+use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
 /// The limit given to the VMM for a guest that runs into it, and for one that ends by itself, on a busy host, too.
 const TIME_LIMIT: &str = "1500ms";

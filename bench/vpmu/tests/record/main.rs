@@ -13,7 +13,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
 use serde_json::Value;
 use trials::Case;
-use vpmu::setting::abilities::{EventProbe as _, ThisHost};
+use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
 use edges::{at_the_exit, beside, full_disk, last_overflow, programs_of_perf, small_disk};
 use rig::{RATE, leaves, perf_script, planted, record, said_samples, vpmu, wait_for_samples};

@@ -8,9 +8,8 @@ use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use fleet::slurm::query::States;
+use fleet::slurm::query::{State, States, Task};
 use fleet::slurm::request::Request;
-use fleet::slurm::state::{State, Task};
 use fleet::slurm::submit::Submitted;
 use results::error::Exit;
 use serde_json::Value;
@@ -192,7 +191,7 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
         ensure!(task.restarts == 1 && task.node.as_deref() == Some("clx1"), "{task:?}");
     }
     ensure!(
-        tasks.values().filter(|task| task.state == fleet::slurm::state::State::Completed).count() == 23,
+        tasks.values().filter(|task| task.state == fleet::slurm::query::State::Completed).count() == 23,
         "{tasks:?}"
     );
     ensure!(tasks[&5].exit_code == Some(70), "{:?}", tasks[&5]);

@@ -23,7 +23,7 @@ use super::scaling;
 use super::spec::{Mode, NAME, Peer, Scale, StatSetupSpec};
 use super::steps::Steps;
 use crate::arms::rounds::schedule::Schedule;
-use crate::setting::tool;
+use crate::setting::process;
 use crate::sys;
 use crate::terminal::progress::Progress;
 
@@ -110,7 +110,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         schema: SCHEMA.to_owned(),
         experiment: NAME.to_owned(),
         place: Some("host".to_owned()),
-        tool: tool::this(),
+        tool: process::tool(),
         command_line,
         started_unix,
         wall_ns: since(began),

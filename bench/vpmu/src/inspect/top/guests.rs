@@ -22,7 +22,7 @@ use crate::machine;
 use crate::machine::linux::bring::refuse_inside;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::{job, symbols};
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
 use crate::terminal::console::{complain, print};

@@ -21,7 +21,7 @@ use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
 use crate::machine;
 use crate::machine::{EndedRun, Report};
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
 use crate::terminal::console::complain;
