@@ -71,7 +71,7 @@ const POLL: Duration = Duration::from_millis(4);
 /// A child that is ready, or works.
 #[derive(Debug)]
 pub struct Child {
-    child: Supervised,
+    process: Supervised,
     stdin: Option<ChildStdin>,
     lines: Lines<ChildStdout>,
     errors: Option<Gathered>,
@@ -94,12 +94,12 @@ impl Child {
 
     fn of(mut command: Command) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = Supervised::start(&mut command)?;
-        let process = &mut child.process;
-        let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
+        let mut process = Supervised::start(&mut command)?;
+        let pipes = &mut process.process;
+        let (stdin, stdout, stderr) = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
         let Some(stdout) = stdout else { return Err(io::Error::other("the child has no stdout")) };
         let errors = stderr.map(|pipe| Gathered::start(pipe, Keep::First(MOST)));
-        let mut child = Self { child, stdin, lines: Lines::new(stdout, MOST), errors };
+        let mut child = Self { process, stdin, lines: Lines::new(stdout, MOST), errors };
         child.wait_for(READY)?;
         Ok(child)
     }
@@ -117,7 +117,7 @@ impl Child {
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> i32 {
-        self.child.process.id().cast_signed()
+        self.process.process.id().cast_signed()
     }
 
     /// Lets it make what works, and waits until that is there.
@@ -147,7 +147,7 @@ impl Child {
     /// `Interrupted` if it was ended; its own failure.
     pub fn finish(mut self, duration: Duration, mut meanwhile: impl FnMut() -> bool) -> io::Result<Done> {
         let until = Instant::now() + duration + PATIENCE;
-        let Some(status) = self.child.wait(POLL, || !meanwhile() || Instant::now() > until)? else {
+        let Some(status) = self.process.wait(POLL, || !meanwhile() || Instant::now() > until)? else {
             return Err(if Instant::now() > until {
                 io::Error::new(io::ErrorKind::TimedOut, "the workload did not end")
             } else {
@@ -166,7 +166,7 @@ impl Child {
 
     /// Returns the child's first line on stderr as an error.
     fn complaint(&mut self, or: &str) -> io::Error {
-        self.child.kill();
+        self.process.kill();
         let said = self.errors.as_ref().map(|errors| errors.text(WORDS).0).unwrap_or_default();
         let line = said.lines().next().unwrap_or_default().trim_start_matches("vpmu: error: ");
         io::Error::other(if line.is_empty() { or.to_owned() } else { line.to_owned() })

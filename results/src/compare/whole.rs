@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::document::{Any, Arm, Record, Status};
 
-/// Why an arm's figures are not whole on one of the sides; `None` if they are.
+/// Says why an arm's figures are not whole on one of the sides; `None` if they are.
 pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<String> {
     [("BASE", base), ("NEW", new)].into_iter().find_map(|(which, records)| {
         let why = records.iter().find_map(|record| of_record(record, record.arm(name)?))?;
@@ -13,7 +13,7 @@ pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<St
     })
 }
 
-/// Why one arm of a document is not whole.
+/// Says why one arm of a document is not whole.
 #[must_use]
 pub fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
     match record.status {
@@ -54,7 +54,7 @@ impl<'a> Runs<'a> {
         Self { records, by_path, by_time }
     }
 
-    /// The first that is the same run: one file, or copies of one.
+    /// Finds the first that is the same run: one file, or copies of one.
     pub(super) fn same_run(&self, record: &Record) -> Option<&'a Record> {
         let file = path(record).and_then(|path| self.by_path.get(&path).copied());
         let is_copy = |index: &usize| {

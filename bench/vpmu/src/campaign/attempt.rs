@@ -214,7 +214,9 @@ fn wait(child: &mut Supervised, over: impl Fn() -> Option<String>) -> std::io::R
     })?;
     for (signal, patience) in [(None, LATER), (Some(Signal::INT), PATIENCE)] {
         if status.is_none() {
-            signal.into_iter().for_each(|signal| child.signal(signal));
+            if let Some(signal) = signal {
+                child.signal(signal);
+            }
             let until = Instant::now() + patience;
             status = child.wait(POLL, || Instant::now() > until)?;
         }

@@ -148,7 +148,7 @@ pub(crate) struct EndedRun<'a, L> {
     pub(crate) output: &'a Output,
 }
 
-/// The report of a run that ended.
+/// Reports on a run that ended.
 pub(crate) fn report_of<L>(ran: &EndedRun<'_, L>, backend: &BackendKey) -> Report {
     let sum = |of: fn(&VcpuOutcome<L>) -> u64| ran.vcpus.iter().map(of).sum::<u64>();
     let mut report = Report::default();
