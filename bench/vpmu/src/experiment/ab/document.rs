@@ -1,13 +1,12 @@
 //! The document of `ab`, `"schema": "vpmu-ab/1"`.
 
-use results::document::{Status, Tool};
+use results::document::{Metrics, Status, Tool};
 use results::host::HostFacts;
 use results::verdict::{Limits, Verdict};
 use serde::Serialize;
 
 use super::protocol::Hello;
 use super::spec::Side;
-use super::turns::AbArm;
 use super::verdict::Row;
 
 /// Name and version of the schema.
@@ -88,4 +87,37 @@ impl AbSide {
             samples: hello.samples,
         }
     }
+}
+
+/// An arm, in the order of BASE.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AbArm {
+    /// Its name; BASE → NEW where the two differ.
+    pub name: String,
+    /// Its whole rounds, in order of time.
+    pub rounds: Vec<AbRound>,
+}
+
+/// A round of an arm: a turn of each side, one right after the other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AbRound {
+    /// Number of the round.
+    pub round: u64,
+    /// Number of the session.
+    pub session: u64,
+    /// BASE's turn.
+    pub base: AbTurn,
+    /// NEW's turn.
+    pub new: AbTurn,
+}
+
+/// A turn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AbTurn {
+    /// Time of the throughput probe just before it, ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe_ns: Option<f64>,
+    /// Its metrics.
+    #[serde(flatten)]
+    pub metrics: Metrics,
 }

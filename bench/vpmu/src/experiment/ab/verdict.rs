@@ -6,7 +6,7 @@ use results::stats::holm;
 use results::verdict::{Limits, Verdict};
 use serde::Serialize;
 
-use super::turns::{AbArm, AbRound, AbTurn};
+use super::document::{AbArm, AbRound, AbTurn};
 
 /// Name of the row over all arms.
 pub const ALL: &str = "all arms";
