@@ -4,12 +4,10 @@
 //! operation), the layer above (perf in the guest), and time.
 //!
 //! - [`model`]: all constants, from a TOML file that names the source of each.
-//! - [`stream`]: random numbers; [`clock`]: virtual time of a vCPU thread; [`sched`]: its sched slices; [`queue`]: order of
-//!   the vCPUs.
-//! - [`backend`]: host events; [`floor`]: a timer without host events; [`mediated`]: a PMU that the guest owns; [`side`]: what the vCPU asks
-//!   of each.
+//! - [`stream`]: random numbers; [`clock`]: virtual time of a vCPU thread, and its sched slices.
+//! - [`backend`]: host events; [`floor`]: a timer without host events; [`mediated`]: a PMU that the guest owns.
 //! - [`vcpu`]: exits, entries and PMIs; [`guest`]: perf in the guest.
-//! - [`host`]: one host with its vCPUs; [`run`]: many hosts on all cores.
+//! - [`host`]: one host with its vCPUs, and their order; [`run`]: many hosts on all cores.
 //!
 //! A seed gives the same bytes on every machine and with any number of threads: after the model is read, all arithmetic is
 //! on integers; each vCPU has random streams of its own, one per purpose; and no order depends on threads or hashes.

@@ -1,7 +1,7 @@
 //! Plots as SVG: the one kit of every page and picture.
 //!
 //! Colours are classes of [`STYLE`], so that a page has a light, a dark and a printed set. A strategy has one colour wherever it
-//! is drawn ([`Inks`]). Texts are escaped, and a name stands beside every line, point and row.
+//! is drawn (`Inks`). Texts are escaped, and a name stands beside every line, point and row.
 
 mod axis;
 mod colour;

@@ -28,7 +28,7 @@ impl Slurm {
     /// Asks for the states of the elements of `jobs`, which are in the order of their submission. `accounting` is whether to ask `sacct` for
     /// what the controller does not know.
     ///
-    /// This always has an answer: elements whose state is not known have [`State::Unknown`](crate::slurm::query::State::Unknown)
+    /// This always has an answer: elements whose state is not known have [`State::Unknown`]
     /// with the reason.
     #[must_use]
     pub fn states(&self, jobs: &[Submitted], accounting: bool) -> States {
