@@ -86,7 +86,7 @@ fn main() {
         match payload::run(&host, guest::PMU_PAYLOAD, &plan(behind), &AtomicBool::new(false)) {
             Err(error) => println!("SKIP: {strategy}: {error}"),
             Ok(outcome) => {
-                let path = outcome.vcpus.first().map(|vcpu| vcpu.exit_path_ns.value_at_quantile(0.5));
+                let path = outcome.vcpus.first().map(|vcpu| vcpu.account.exit_path_ns.value_at_quantile(0.5));
                 println!("\n{strategy}: {:?}, exit path p50 {} ns (points included)", outcome.end, path.unwrap_or(0));
                 println!("{:<40} {:>8} {:>8} {:>8}", "until", "p10", "p50", "p90");
                 for (point, count, ticks) in points::take(&[10, 50, 90]).unwrap_or_default() {
