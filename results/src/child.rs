@@ -153,9 +153,9 @@ impl<R: Read + AsFd> Lines<R> {
 /// The part of an output that is kept.
 #[derive(Clone, Copy, Debug)]
 pub enum Keep {
-    /// So many bytes of its begin.
+    /// Bytes kept of its begin.
     First(usize),
-    /// So many bytes of its end.
+    /// Bytes kept of its end.
     Last(usize),
 }
 

@@ -48,7 +48,7 @@ impl Unit {
     }
 }
 
-/// What a column's value is computed from.
+/// Figures that a column's value is computed from.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures<'a> {
     own: &'a GuestArm,

@@ -35,7 +35,7 @@ pub struct Table {
     keys: usize,
     /// Further columns of text.
     left: Vec<usize>,
-    /// Whether forms leave out rows beyond their limit.
+    /// True if forms leave out rows beyond their limit.
     cut: bool,
 }
 

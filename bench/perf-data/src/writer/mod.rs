@@ -28,7 +28,7 @@ pub const CHUNK: usize = 128 << 10;
 /// Largest [`Options::least`].
 pub const MOST_OF_CHUNK: usize = 1 << 20;
 
-/// How records are written.
+/// Way in which records are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// zstd's level; 0: no compression.

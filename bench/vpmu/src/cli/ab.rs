@@ -74,7 +74,7 @@ pub struct AbArgs {
     #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = share, help_heading = "Comparison")]
     pub threshold: f64,
 
-    /// What the guests sample and do: EVENTS[/WORK] or WORK [default: single]
+    /// Workload of the guests: EVENTS[/WORK] or WORK [default: single]
     #[arg(long, value_name = "EVENTS[/WORK]", help_heading = "Guest")]
     pub workload: Option<String>,
 
@@ -107,7 +107,7 @@ pub struct AbArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
     pub seed: u64,
 
-    /// What counts behind the guests' counters, as of `vpmu nmi-latency`
+    /// Backend of the guests' counters, as of `vpmu nmi-latency`
     #[arg(long, value_name = "KEY", help_heading = "Host")]
     pub backend: Option<String>,
 

@@ -46,7 +46,7 @@ use crate::setting::process::VERSION;
 use crate::setting::strategy;
 use crate::terminal::console::print;
 
-/// What stands behind a guest's performance counters, and what does each choice cost?
+/// Measure what each way of backing a guest's PMU with host perf events costs
 ///
 /// Runs a small guest on KVM with a PMU that is emulated in userspace. Behind each of its counters a strategy keeps a host perf
 /// event, or none; the guest measures how long its NMI handler takes. Without a command: nmi-latency.

@@ -64,7 +64,7 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// What is made of a recording
+    /// Form that is made of a recording
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "page")]
     pub format: RecordingFormat,
 

@@ -88,9 +88,9 @@ const SEED: u64 = 1;
 /// A figure that is measured here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measurable {
-    /// What compressing a recording costs and saves, by level, beside stock perf
+    /// Cost and savings of compressing a recording, by level, beside stock perf
     RecordCompression,
-    /// What recording costs a guest at 100 and 999 Hz, beside stock perf; was not published
+    /// Cost of recording a guest at 100 and 999 Hz, beside stock perf; was not published
     RecordOverhead,
     /// Threads that draw from one generator, and each from its own
     #[value(name = "event-practice.rand")]

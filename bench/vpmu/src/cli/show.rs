@@ -45,7 +45,7 @@ pub enum Kind {
 /// Options of `vpmu show`.
 #[derive(Clone, Debug, Args)]
 pub struct ShowArgs {
-    /// What to list
+    /// Subject to list
     #[arg(value_name = "KIND", value_enum)]
     pub kind: Kind,
 

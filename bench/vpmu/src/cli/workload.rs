@@ -40,7 +40,7 @@ pub struct WorkloadArgs {
     #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
     pub threads: Option<u64>,
 
-    /// How long it works
+    /// Time that it works
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration_in(DURATIONS))]
     pub duration: Duration,
 
@@ -52,7 +52,7 @@ pub struct WorkloadArgs {
     #[arg(long, exclusive = true)]
     pub list: bool,
 
-    /// What it did, as JSON
+    /// Print what it did, as JSON
     #[arg(long)]
     pub json: bool,
 

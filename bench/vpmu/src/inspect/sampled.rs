@@ -48,7 +48,7 @@ pub enum GuestSpec {
 /// Options of the payload as a guest.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct PayloadSpec {
-    /// What the guest samples and does: EVENTS[/WORK] or WORK, as of `vpmu nmi-latency`
+    /// Workload of the guest: EVENTS[/WORK] or WORK, as of `vpmu nmi-latency`
     #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single")]
     pub workload: Workload,
 

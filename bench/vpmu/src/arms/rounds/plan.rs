@@ -56,7 +56,7 @@ pub struct Plan {
     pub arms: Vec<Arm>,
     /// The backend of the strategies' arms; never `auto`.
     pub backend: BackendKey,
-    /// What the guests of all arms have in common. An arm's counters, and its samples and log, are those of each run.
+    /// Plan that the guests of all arms have in common. An arm's counters, and its samples and log, are those of each run.
     pub guest: PayloadPlan,
     /// True if time is that of simulated guests, not this host's.
     pub simulated: bool,

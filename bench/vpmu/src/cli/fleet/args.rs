@@ -116,7 +116,7 @@ pub struct SubmitArgs {
     #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
 
-    /// Where elements run: local, one after the other, or slurm
+    /// Place where elements run: local, one after the other, or slurm
     #[arg(long, value_enum, default_value_t, value_name = "PLACE", hide_possible_values = true)]
     pub on: On,
 

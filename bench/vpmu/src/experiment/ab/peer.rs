@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use results::child::{Gathered, Keep, Line, Lines, POLL, Supervised};
 use results::error::{Error, Exit, one_line};
 
-use super::protocol::{self, Answer, Ask, BEFORE, COMMAND, Hello, MAX_ARMS, MAX_LINE, PROTOCOL};
+use super::protocol::{self, Answer, Ask, COMMAND, Hello, MAX_ARMS, MAX_LINE, PROTOCOL};
 use super::spec::Side;
 
 /// Time to the greeting.
@@ -40,8 +40,6 @@ pub struct Peer {
     turn: Duration,
     /// Asks without an answer so far.
     owed: usize,
-    /// True if it speaks [`BEFORE`].
-    is_before: bool,
 }
 
 impl Peer {
@@ -84,7 +82,7 @@ impl Peer {
         let streams = (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let (input, Some(output), Some(stderr)) = streams else { return Err(failed("no pipes".to_owned())) };
         let (lines, errors) = (Lines::new(output, MAX_LINE), Gathered::start(stderr, Keep::Last(LAST)));
-        let mut peer = Self { name, binary, child, input, lines, errors, turn: ANSWER, owed: 0, is_before: false };
+        let mut peer = Self { name, binary, child, input, lines, errors, turn: ANSWER, owed: 0 };
         let Some(answer) = peer.wait(within, stop).map_err(|broken| peer.no_greeting(broken))? else {
             return Ok(None);
         };
@@ -94,7 +92,6 @@ impl Peer {
             other => return Err(peer.no_greeting(Broken::Garbled(format!("its first line is {}", word(&other))))),
         };
         peer.turn = Duration::from_millis(hello.turn_limit_ms).min(MOST) + ANSWER;
-        peer.is_before = hello.protocol == BEFORE;
         Ok(Some((peer, hello)))
     }
 
@@ -104,7 +101,7 @@ impl Peer {
     /// The side died, said nothing in time, said something else than an answer, or failed.
     pub fn ask(&mut self, ask: &Ask, stop: &AtomicBool) -> Result<Option<Answer>, Error> {
         let within = if matches!(ask, Ask::Turn { .. } | Ask::Open) { self.turn } else { ANSWER };
-        let sent = self.input.as_mut().map(|input| protocol::ask(input, ask, self.is_before));
+        let sent = self.input.as_mut().map(|input| protocol::send(input, ask));
         // The reason of a broken pipe is in its last output.
         let within = if matches!(sent, Some(Ok(()))) { within } else { END };
         self.owed += 1;
@@ -249,7 +246,7 @@ fn said(words: &str) -> String {
 
 /// Checks a greeting.
 fn check(hello: Hello) -> Result<Hello, String> {
-    if ![PROTOCOL, BEFORE].contains(&hello.protocol.as_str()) {
+    if hello.protocol != PROTOCOL {
         return Err(format!("it speaks {}", one_line(&hello.protocol)));
     }
     if hello.arms.is_empty() || hello.arms.len() > MAX_ARMS {
@@ -334,8 +331,8 @@ mod tests {
             assert!(text.contains("does not speak vpmu-turns/2") && text.contains(needle), "{text} lacks {needle}");
             assert!(text.contains("vpmu compare"), "{text}");
         }
-        let other = greeting("sleep 100").replace("turns/2", "turns/9");
-        assert!(start(&other).unwrap_err().to_string().contains("it speaks vpmu-turns/9"));
+        let other = greeting("sleep 100").replace("turns/2", "turns/1");
+        assert!(start(&other).unwrap_err().to_string().contains("it speaks vpmu-turns/1"));
         for (text, odd) in [
             ("floor", "fl\\u001boor"),
             ("\"debug", "\"de\\u001bbug"),
@@ -400,17 +397,6 @@ mod tests {
         assert_eq!(peer.ask(&turn, &AtomicBool::new(true)), Ok(None));
         let closed = Some(Answer::Closed { doubts: Vec::new() });
         assert_eq!(peer.ask(&Ask::Close, &AtomicBool::new(false)), Ok(closed));
-    }
-
-    #[test]
-    fn an_earlier_build_is_asked_in_its_own_words() {
-        let answers = r#"read ask; case $ask in *'"ask":"slice"'*) echo '{"is":"sliced","end":"finished"}';; esac; exec sleep 100"#;
-        let earlier = greeting(answers).replace("turns/2", "turns/1").replace("turn_limit", "slice_limit");
-        let (mut peer, hello) = start(&earlier).unwrap().unwrap();
-        assert_eq!(hello.turn_limit_ms, 100);
-        let turn = Ask::Turn { arm: 0, round: 0, position: 0, warmup: false };
-        let over = Some(Answer::TurnOver { end: protocol::End::Finished });
-        assert_eq!(peer.ask(&turn, &AtomicBool::new(false)), Ok(over));
     }
 
     #[test]

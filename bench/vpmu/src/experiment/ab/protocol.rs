@@ -11,8 +11,6 @@ use serde::{Deserialize, Serialize};
 
 /// Name and version of the protocol.
 pub const PROTOCOL: &str = "vpmu-turns/2";
-/// Name of the protocol of earlier builds, one of which BASE may be: it has other words for a turn ([`ask`]).
-pub const BEFORE: &str = "vpmu-turns/1";
 /// The command that speaks it.
 pub const COMMAND: &str = "__turns";
 /// Longest line, in bytes.
@@ -54,7 +52,6 @@ pub enum Answer {
     /// The guests wait for their first turns.
     Opened,
     /// The turn is over.
-    #[serde(alias = "sliced")]
     TurnOver {
         /// End of the turn.
         end: End,
@@ -83,7 +80,7 @@ pub enum Answer {
 /// The greeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`PROTOCOL`], or [`BEFORE`].
+    /// [`PROTOCOL`].
     pub protocol: String,
     /// The build.
     pub tool: Tool,
@@ -103,7 +100,6 @@ pub struct Hello {
     /// Samples of a turn and vCPU.
     pub samples: u64,
     /// Longest time of a turn, ms.
-    #[serde(alias = "slice_limit_ms")]
     pub turn_limit_ms: u64,
 }
 
@@ -141,19 +137,6 @@ pub struct Figures {
     pub probe_ns: Option<f64>,
     /// Its metrics.
     pub metrics: Metrics,
-}
-
-/// Asks the other side, in the words of [`BEFORE`] if it speaks that.
-///
-/// # Errors
-/// Errors of the stream.
-pub fn ask(stream: &mut impl Write, ask: &Ask, before: bool) -> io::Result<()> {
-    if !before || !matches!(ask, Ask::Turn { .. }) {
-        return send(stream, ask);
-    }
-    let mut value = serde_json::to_value(ask)?;
-    value["ask"] = "slice".into();
-    send(stream, &value)
 }
 
 /// Writes one line.
@@ -202,7 +185,7 @@ mod tests {
         let mut stream = Vec::new();
         let turn = Ask::Turn { arm: 2, round: 7, position: 1, warmup: false };
         send(&mut stream, &Ask::Open).unwrap();
-        ask(&mut stream, &turn, false).unwrap();
+        send(&mut stream, &turn).unwrap();
         let mut stream = stream.as_slice();
         assert_eq!(line(&mut stream).unwrap().as_deref(), Some(r#"{"ask":"open"}"#));
         let second = line(&mut stream).unwrap().unwrap();

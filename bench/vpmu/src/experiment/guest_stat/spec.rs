@@ -73,7 +73,7 @@ pub struct GuestStatSpec {
           help_heading = "Guest")]
     pub events: Vec<u64>,
 
-    /// How a set-up enables its events
+    /// Way in which a set-up enables its events
     #[arg(long, value_enum, default_value = "each", help_heading = "Guest")]
     pub enable: Enable,
 

@@ -23,7 +23,7 @@ pub struct NmiLatencySpec {
     #[command(flatten)]
     pub length: LengthOptions,
 
-    /// What the guest samples and does: EVENTS[/WORK] or WORK
+    /// Workload of the guest: EVENTS[/WORK] or WORK
     ///
     /// EVENTS: sampling10 (ten events multiplexed on 4 general-purpose and 3 fixed counters), sampling4 (four events, restarted
     /// at each tick as by a task switch), counting1 (one counting event, restarted likewise: no NMIs, rotations are timed),

@@ -76,7 +76,7 @@ pub struct StatSetupSpec {
     #[arg(long, value_enum, default_value = "stat", hide_possible_values = true, help_heading = "Events")]
     pub mode: Mode,
 
-    /// How long events count between enable and read
+    /// Time that events count between enable and read
     #[arg(long, value_name = "TIME", default_value = "0ms", help_heading = "Events",
           value_parser = duration_in(Duration::ZERO..=Duration::from_secs(60)))]
     pub count: Duration,

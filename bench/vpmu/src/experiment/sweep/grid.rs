@@ -53,7 +53,7 @@ pub struct Grid {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub model: Option<Vec<String>>,
 
-    /// What the guests sample and do: EVENTS[/WORK], see vpmu nmi-latency --help [default: sampling10]
+    /// Workload of the guests: EVENTS[/WORK], see vpmu nmi-latency --help [default: sampling10]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub workload: Option<Vec<String>>,
 

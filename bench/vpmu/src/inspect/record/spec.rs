@@ -20,7 +20,7 @@ const AT_PMI: &[Event] = &[Event::Pmi];
 /// Options of `vpmu record`.
 #[derive(Clone, Debug, Args)]
 pub struct RecordSpec {
-    /// Where the recording goes; - is stdout, in perf's pipe mode
+    /// File of the recording; - is stdout, in perf's pipe mode
     ///
     /// A file of that name is kept as FILE.old. The guest's own output goes to stderr if this is -.
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
@@ -63,7 +63,7 @@ pub struct RecordSpec {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub duration: Option<Duration>,
 
-    /// What stock perf takes a Linux guest for
+    /// Machine that stock perf takes a Linux guest for
     #[arg(long = "as", value_name = "WHAT", value_enum, default_value = "auto")]
     pub guest_as: As,
 

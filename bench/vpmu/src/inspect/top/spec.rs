@@ -33,7 +33,7 @@ pub struct TopSpec {
     #[arg(long)]
     pub stdio: bool,
 
-    /// Where the guest's own output goes; otherwise it is dropped and its bytes are counted
+    /// File for the guest's own output; otherwise it is dropped and its bytes are counted
     #[arg(long, value_name = "FILE")]
     pub guest_output: Option<PathBuf>,
 
