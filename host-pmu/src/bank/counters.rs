@@ -7,8 +7,8 @@ use arch_pmu::spec::{CounterId, CounterSet, Spec};
 use super::held::HeldEvent;
 use super::state::{EventState, Transition};
 use super::{Backoff, Bank, WantedEvent, host_op};
-use crate::backend::Backend;
 use crate::backend::step::StepCounts;
+use crate::backend::{Backend, HostError};
 use crate::side::HostPmu;
 use crate::stats::{HostSide, OpKind, OpStats};
 use crate::strategy::{Apply, Release, Reuse};
@@ -31,7 +31,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn take(&mut self, counter: CounterId) -> u64 {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
-        if !held.state.is_on() {
+        if !held.state.is_on() || held.state.is_lost() {
             return 0;
         }
         let recorded = held.recorded.take();
@@ -55,12 +55,17 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.stopped.remove(counter);
         self.wants_none(counter);
         if self.strategy.release == Release::Eager {
-            let on = self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
-            let gathered = if on { self.read(counter) } else { 0 };
+            let counts = |held: &HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let gathered =
+                if self.slots[counter.index()].as_ref().is_some_and(counts) { self.read(counter) } else { 0 };
             if let Some(held) = self.slots[counter.index()].take() {
                 self.release(held);
             }
             return gathered;
+        }
+        if self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_lost()) {
+            self.note_off(counter);
+            return 0;
         }
         if self.backend.has_gate() {
             return self.pause_behind_gate(counter);
@@ -82,7 +87,8 @@ impl<B: Backend> HostCounters for Bank<B> {
                 held.gather(total)
             }
             Err(error) => {
-                self.give_up(counter, &error);
+                self.fail(counter, &error);
+                self.note_off(counter);
                 0
             }
         }
@@ -100,10 +106,11 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.note_change();
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);
-        } else if matches!(self.strategy.release, Release::IdleMs(_)) {
-            let now = self.backend.now_ns();
-            if let Some(held) = &mut self.slots[counter.index()] {
-                held.parked_at = now;
+        } else if let Some(held) = &mut self.slots[counter.index()] {
+            self.parks += 1;
+            held.parked_as = self.parks;
+            if matches!(self.strategy.release, Release::IdleMs(_)) {
+                held.parked_at = self.backend.now_ns();
             }
         }
         self.tracked.set(counter, self.slots[counter.index()].is_some());
@@ -115,7 +122,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             wanted.period = period;
         }
         let Some(held) = &mut self.slots[counter.index()] else { return };
-        if !held.state.is_on() || !held.spec.samples() {
+        if !held.state.is_on() || held.state.is_lost() || !held.spec.samples() {
             return;
         }
         let (backend, stats) = (&mut self.backend, &mut self.stats);
@@ -140,6 +147,11 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn touch(&mut self, counter: CounterId, touch: Touch) {
+        if touch == Touch::Write
+            && let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.state.is_lost())
+        {
+            held.written = true;
+        }
         if self.marks(touch) {
             self.in_use.insert(counter);
         }
@@ -167,6 +179,9 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn on_entry(&mut self, enabled: CounterSet) {
         self.stats.entries += 1;
+        if self.gate_failed {
+            self.leave_gate();
+        }
         self.open_wanted();
         if self.held == 0 {
             return;
@@ -211,7 +226,7 @@ impl<B: Backend> HostPmu for Bank<B> {
     fn account(&mut self) -> HostSide {
         // An overflow belongs to no account: those found here wait for the next kick.
         self.drain_records();
-        self.count_lost();
+        self.find_lost();
         let now = self.backend.now_ns();
         HostSide {
             throttled: self.backend.throttled() - self.stats.throttled_before,
@@ -261,7 +276,8 @@ impl<B: Backend> Bank<B> {
     /// Makes a paused counter count `spec`.
     pub(super) fn start_counter(&mut self, counter: CounterId, spec: Spec, period: u64) {
         self.retries.remove(counter);
-        let serves = |held: &HeldEvent<B::Event>| held.spec == spec && !held.state.is_doubtful();
+        let usable = !self.gate_failed;
+        let serves = |held: &HeldEvent<B::Event>| usable && held.spec == spec && !held.state.is_doubtful();
         let mut found = self.strategy.reuse != Reuse::None && self.slots[counter.index()].as_ref().is_some_and(serves);
         if !found && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             let mut parked = self.pool.iter().position(serves).map(|at| self.pool.swap_remove(at));
@@ -278,7 +294,7 @@ impl<B: Backend> Bank<B> {
         if let Some(held) = self.slots[counter.index()].take() {
             self.release(held);
         }
-        if self.strategy.hold_max == 0 {
+        if self.strategy.hold_max == 0 && !self.backend.has_gate() && !self.backend.pauses_virtually() {
             self.open(counter, spec, period);
         } else {
             self.wanted[counter.index()] = Some(WantedEvent { spec, period });
@@ -292,7 +308,11 @@ impl<B: Backend> Bank<B> {
         if self.pool.len() == self.pool_cap {
             self.release_oldest_of_pool();
         }
-        held.parked_at = self.backend.now_ns();
+        self.parks += 1;
+        held.parked_as = self.parks;
+        if matches!(self.strategy.release, Release::IdleMs(_)) {
+            held.parked_at = self.backend.now_ns();
+        }
         self.pool.push(held);
     }
 
@@ -307,10 +327,14 @@ impl<B: Backend> Bank<B> {
 
     #[inline(never)]
     fn open_all_wanted(&mut self) {
+        let wanted = self.wanting.into_iter().filter(|counter| self.wanted[counter.index()].is_some()).count() as u64;
+        let bound = self.strategy.hold_max as u64;
+        while bound > 0 && wanted > 0 && self.held + wanted > bound && self.release_oldest() {}
+        self.stop_leaving();
         for counter in std::mem::take(&mut self.wanting) {
-            let Some(WantedEvent { spec, period }) = self.wanted[counter.index()].take() else { continue };
-            while self.held >= self.strategy.hold_max as u64 && self.release_oldest() {}
-            self.open(counter, spec, period);
+            if let Some(WantedEvent { spec, period }) = self.wanted[counter.index()].take() {
+                self.open(counter, spec, period);
+            }
         }
     }
 
@@ -327,9 +351,13 @@ impl<B: Backend> Bank<B> {
                 let id = self.backend.id(&event);
                 self.slots[counter.index()] = Some(HeldEvent::opened(event, id, spec, counter, period, room));
                 self.holds(self.held + 1);
+                self.gate_changed = true;
             }
-            Err(_) => {
+            Err(error) => {
                 self.stats.failed_opens += 1;
+                if error == HostError::GateTooLarge && !self.gate_failed {
+                    self.fail_gate();
+                }
                 self.retries.insert(counter);
                 self.backoffs[counter.index()].failed(spec);
             }
@@ -354,7 +382,8 @@ impl<B: Backend> Bank<B> {
         let (backend, stats) = (&mut self.backend, &mut self.stats);
         let spent = held.state.is_spent();
         let aim = held.aim_after(period);
-        let keeps = self.strategy.skip_period && held.aim == aim && !spent && room.has(held.period);
+        let lost = held.state.is_lost();
+        let keeps = self.strategy.skip_period && held.aim == aim && !spent && !lost && room.has(held.period);
         held.aim = aim;
         if held.spec.samples() && !keeps {
             let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
@@ -376,7 +405,7 @@ impl<B: Backend> Bank<B> {
         held.recorded = None;
         held.idle_slices = 0;
         stats.reused += 1;
-        true
+        !lost || self.regain(counter, period)
     }
 }
 

@@ -33,8 +33,12 @@ pub(super) struct HeldEvent<E> {
     pub(super) shut_at: u64,
     /// Slices in which its counter was off and not in use.
     pub(super) idle_slices: u32,
-    /// Time at which it was paused, for release by time and for the pool's LRU order.
+    /// Time at which it was paused, for release by time.
     pub(super) parked_at: u64,
+    /// Its place in the order in which events were parked.
+    pub(super) parked_as: u64,
+    /// The guest wrote its counter while it was [lost](EventState::Lost): its counts until then are no longer the counter's.
+    pub(super) written: bool,
 }
 
 impl<E> HeldEvent<E> {
@@ -56,6 +60,8 @@ impl<E> HeldEvent<E> {
             shut_at: 0,
             idle_slices: 0,
             parked_at: 0,
+            parked_as: 0,
+            written: false,
         };
         held.set_aim(period, room);
         held

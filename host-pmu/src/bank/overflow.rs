@@ -5,7 +5,7 @@ use arch_pmu::spec::{CounterId, CounterSet};
 
 use super::held::HeldEvent;
 use super::state::Transition;
-use super::{Bank, counter_at, find_event};
+use super::{Bank, count, counter_at, find_event};
 use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
 
@@ -75,13 +75,12 @@ impl<B: Backend> Bank<B> {
         let policy = self.on_overflow();
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
             Some(recorded) if !recorded.is_empty() => recorded,
-            // The record was that of an event whose counter is off, or that was seen already: every record is there.
-            Some(none) if self.backend.pauses_virtually() => {
+            // The record was that of an event whose counter is off, or that was seen already. Else an event lost its counter, of which
+            // Linux signals since 6.15, or the signal was another user's: every record is there.
+            Some(none) => {
                 self.look_for_lost();
                 none
             }
-            // Without records the signal was that of a counter that overflowed, if there is one.
-            Some(_) => return Signalled { certain: policy == OnOverflow::Keep, ..Signalled::ANY },
             // Any event may have stopped itself early, or signalled early after a virtual pause: its record may be lost.
             None => {
                 let certain = policy != OnOverflow::Reprogram || self.backend.pauses_virtually();
@@ -96,6 +95,21 @@ impl<B: Backend> Bank<B> {
             }
         }
         Signalled { counters, certain: true }
+    }
+
+    /// Looks for events that count no more, after a signal of no counter that is on.
+    fn look_for_lost(&mut self) {
+        if self.backend.has_gate() {
+            return self.find_gate_lost();
+        }
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let counts = |held: &&mut HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
+            if let Err(error) = count(backend, stats, &mut held.event) {
+                self.fail(counter, &error);
+            }
+        }
     }
 
     /// Returns the strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
