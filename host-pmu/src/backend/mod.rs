@@ -6,6 +6,7 @@ mod key;
 pub mod monitor;
 pub mod perf;
 mod retired;
+pub mod scheduling;
 pub mod step;
 
 use std::fmt;

@@ -14,6 +14,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use super::attr::{EventKind, event_attr, gate_attr, leader_attr};
 use super::encoding::Offers;
 use super::monitor::Monitor;
+use super::scheduling::SHORTEST_PERIOD;
 use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
 use crate::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 use crate::sys;
@@ -101,7 +102,11 @@ impl PerfBackend {
                 return Err(os("a backend without perf events", &io::Error::from_raw_os_error(libc::EINVAL)));
             }
         };
-        let shortest_period = if kind.is_clock() { shortest_clock_period() } else { 1 };
+        let shortest_period = match kind {
+            EventKind::Hardware => SHORTEST_PERIOD,
+            EventKind::CpuClock | EventKind::TaskClock => shortest_clock_period(),
+            EventKind::Tracepoint(_) => 1,
+        };
         let offers = Offers::of_this_host();
         Ok(Self {
             kind,

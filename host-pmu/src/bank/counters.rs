@@ -122,7 +122,12 @@ impl<B: Backend> HostCounters for Bank<B> {
             wanted.period = period;
         }
         let Some(held) = &mut self.slots[counter.index()] else { return };
-        if !held.state.is_on() || held.state.is_lost() || !held.spec.samples() {
+        if held.state.is_lost() {
+            // The guest wrote the counter.
+            held.forfeited = true;
+            return;
+        }
+        if !held.state.is_on() || !held.spec.samples() {
             return;
         }
         let (backend, stats) = (&mut self.backend, &mut self.stats);
@@ -150,7 +155,7 @@ impl<B: Backend> HostCounters for Bank<B> {
         if touch == Touch::Write
             && let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.state.is_lost())
         {
-            held.written = true;
+            held.forfeited = true;
         }
         if self.marks(touch) {
             self.in_use.insert(counter);

@@ -37,8 +37,8 @@ pub(super) struct HeldEvent<E> {
     pub(super) parked_at: u64,
     /// Its place in the order in which events were parked.
     pub(super) parked_as: u64,
-    /// The guest wrote its counter while it was [lost](EventState::Lost): its counts until then are no longer the counter's.
-    pub(super) written: bool,
+    /// Its counts until it was [lost](EventState::Lost) are not the counter's, which was off, or was written by the guest since.
+    pub(super) forfeited: bool,
 }
 
 impl<E> HeldEvent<E> {
@@ -61,7 +61,7 @@ impl<E> HeldEvent<E> {
             idle_slices: 0,
             parked_at: 0,
             parked_as: 0,
-            written: false,
+            forfeited: false,
         };
         held.set_aim(period, room);
         held

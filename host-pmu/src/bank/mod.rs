@@ -302,7 +302,7 @@ impl<B: Backend> Bank<B> {
             if let Some(held) = held {
                 held.note(Transition::Failed);
                 held.forget_aim();
-                (held.recorded, held.written) = (None, false);
+                (held.recorded, held.forfeited) = (None, !is_on);
                 self.backoffs[counter.index()].lost(held.spec);
             }
         } else {
@@ -324,11 +324,10 @@ impl<B: Backend> Bank<B> {
     fn regain(&mut self, counter: CounterId, period: u64) -> bool {
         let Self { backend, stats, slots, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
-        held.note(Transition::Enabled);
         match host_op(backend, stats, OpKind::Read, |b| b.read(&mut held.event)) {
             Ok(total) => {
                 self.backoffs[counter.index()] = Backoff::default();
-                if std::mem::take(&mut held.written) {
+                if std::mem::take(&mut held.forfeited) {
                     held.leave_out(total);
                 }
                 let ahead = total.saturating_sub(held.handed_over());

@@ -190,6 +190,8 @@ impl<B: Backend> Bank<B> {
                 Err(HostError::PinnedLost) => {
                     stats.pinned_errors += 1;
                     held.note(Transition::Failed);
+                    // Its counts since the pause are not the counter's.
+                    held.forfeited = true;
                     goes_on = false;
                 }
                 Err(_) => return false,
