@@ -36,7 +36,7 @@ impl<B: Backend> HostCounters for Bank<B> {
         }
         let recorded = held.recorded.take();
         if let Some(total) = recorded
-            && total >= held.aim
+            && (total >= held.aim || self.backend.is_blind())
         {
             // Counts from here to the event's stop are handed over with those of its next period.
             return held.gather(total);
@@ -184,9 +184,6 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn on_entry(&mut self, enabled: CounterSet) {
         self.stats.entries += 1;
-        if self.gate_failed {
-            self.leave_gate();
-        }
         self.open_wanted();
         if self.held == 0 {
             return;
@@ -258,7 +255,7 @@ impl<B: Backend> HostPmu for Bank<B> {
 
     fn nothing_overflowed(&mut self) -> bool {
         self.drain_records();
-        self.recorded.is_some_and(CounterSet::is_empty)
+        !self.backend.is_blind() && self.recorded.is_some_and(CounterSet::is_empty)
     }
 
     #[inline]
@@ -324,6 +321,9 @@ impl<B: Backend> Bank<B> {
     /// Opens events for the counters that wait for one, making room as far as there is a bound.
     #[inline]
     pub(super) fn open_wanted(&mut self) {
+        if self.gate_failed && !self.leave_gate() {
+            return;
+        }
         // Nearly every entry finds no counter that waits.
         if !self.wanting.is_empty() {
             self.open_all_wanted();

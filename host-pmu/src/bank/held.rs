@@ -109,6 +109,18 @@ impl<E> HeldEvent<E> {
         self.fires = count.saturating_add(self.period);
     }
 
+    /// Returns whether it has signalled if its count is `count`, and begins its period anew as often as it did.
+    pub(super) const fn signalled_by(&mut self, count: u64) -> bool {
+        if count < self.fires && count < self.aim {
+            return false;
+        }
+        if self.fires > 0 && self.fires <= count && self.period > 0 {
+            let passed = (count - self.fires) / self.period + 1;
+            self.fires = self.fires.saturating_add(passed.saturating_mul(self.period));
+        }
+        true
+    }
+
     /// Returns the counts until it signals; `None` if that is unknown, or after its counter's overflow.
     pub(super) fn left(&self) -> Option<u64> {
         (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)

@@ -235,7 +235,11 @@ impl<B: Backend> Bank<B> {
 
     #[inline(never)]
     fn finish_all_pauses(&mut self) {
-        if self.backend.has_gate() { self.finish_at_gate() } else { self.finish_virtual_pauses() }
+        if self.backend.has_gate() {
+            self.finish_at_gate();
+        } else if self.backend.pauses_virtually() {
+            self.finish_virtual_pauses();
+        }
     }
 
     /// Returns the counters that are on, with an event.
@@ -385,11 +389,12 @@ impl<B: Backend> Bank<B> {
         self.note_change();
     }
 
-    /// Releases the events of a gate that failed and opens single ones from now on, once all counts were handed over.
+    /// Releases the events of a gate that failed, once all counts were handed over: single ones are opened from now on. Returns whether it
+    /// did.
     #[cold]
-    fn leave_gate(&mut self) {
+    fn leave_gate(&mut self) -> bool {
         if self.any_on() {
-            return;
+            return false;
         }
         for index in 0..MAX_COUNTERS {
             if let Some(held) = self.slots[index].take() {
@@ -401,6 +406,7 @@ impl<B: Backend> Bank<B> {
         }
         self.backend.leave_gate();
         self.gate_failed = false;
+        true
     }
 
     /// Removes a counter that is paused or stopped from those that wait for an event.

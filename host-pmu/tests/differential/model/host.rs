@@ -458,8 +458,7 @@ impl Backend for ScriptedHost {
     }
 
     fn is_blind(&self) -> bool {
-        let state = self.0.borrow();
-        state.rules.is_some() && !state.records
+        !self.0.borrow().records
     }
 
     fn is_lost(&self, event: &usize) -> bool {

@@ -110,6 +110,8 @@ pub(crate) struct Pair {
     pmis: u64,
     /// Counters of the host that other users have in quiet times.
     others: usize,
+    /// A counter was one count before its overflow, which its event signals one count late.
+    late: bool,
 }
 
 /// Activity in a sequence.
@@ -184,6 +186,7 @@ impl Pair {
             entered: false,
             pmis: 0,
             others: 0,
+            late: false,
         }
     }
 
@@ -207,7 +210,12 @@ impl Pair {
     fn kick(&mut self) {
         self.signal_held = false;
         self.vpmu.kick();
-        self.model.kick();
+        if self.late && self.model.overflow_unseen() {
+            self.model.may_see();
+        } else {
+            self.late = false;
+            self.model.kick();
+        }
     }
 
     fn enter(&mut self) -> Result<(), String> {
@@ -297,14 +305,14 @@ impl Pair {
         // Whatever else is not armed was found at the entry, or the host fails.
         let off = if self.aim_open { 0 } else { self.missing(&self.host.armed()) };
         // An event signals after two counts at the soonest.
-        let one_left = self.host.has_rules() && self.model.armed().iter().any(|armed| armed.3 == 1);
+        self.late |= self.host.has_rules() && self.model.armed().iter().any(|armed| armed.3 == 1);
         self.overflowed |= self.model.run(burst, off);
         self.signal_held |= self.host.run(burst);
         if signal == Signal::OnTime && self.signal_held {
             self.kick();
         } else if signal == Signal::OnTime
             && !self.aim_open
-            && !one_left
+            && !self.late
             && self.shape_signals()
             && self.model.overflow_unseen()
         {
