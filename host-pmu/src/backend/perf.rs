@@ -84,7 +84,12 @@ impl PerfBackend {
         if strategy.gate || backend.anchors.is_some() {
             let attr = if strategy.gate { gate_attr(backend.kind) } else { leader_attr(backend.kind) };
             let leader = sys::open_on_this_thread(attr, None);
-            backend.leader = Some(leader.map_err(|error| os("perf_event_open", &error))?);
+            let leader = leader.map_err(|error| os("perf_event_open", &error))?;
+            if strategy.gate && backend.kind == EventKind::Hardware {
+                // Since Linux 6.15 a group that gets no counters signals its owner.
+                sys::signal_this_thread(&leader).map_err(|error| os("fcntl on a perf event", &error))?;
+            }
+            backend.leader = Some(leader);
         }
         Ok(backend)
     }

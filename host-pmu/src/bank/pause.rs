@@ -183,8 +183,7 @@ impl<B: Backend> Bank<B> {
         let Self { backend, stats, slots, strategy, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         resumed.insert(counter);
-        let mut goes_on = held.state == EventState::Leaving;
-        if goes_on {
+        if held.state == EventState::Leaving {
             match count(backend, stats, &mut held.event) {
                 Ok(total) => held.leave_out(total),
                 Err(HostError::PinnedLost) => {
@@ -192,7 +191,6 @@ impl<B: Backend> Bank<B> {
                     held.note(Transition::Failed);
                     // Its counts since the pause are not the counter's.
                     held.forfeited = true;
-                    goes_on = false;
                 }
                 Err(_) => return false,
             }
@@ -204,7 +202,8 @@ impl<B: Backend> Bank<B> {
         if held.spec.samples() && !kept && !aim(backend, stats, held, period, room) {
             return false;
         }
-        if goes_on {
+        if !lost {
+            // An event that was stopped is enabled before the entry, after those that leave were stopped.
             held.note(Transition::On);
         } else if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)).is_ok() {
             held.note(Transition::Enabled);
@@ -224,6 +223,15 @@ impl<B: Backend> Bank<B> {
         let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.entries > self.pauses_until;
         if !self.end_virtual_pauses(ends) {
             self.pauses_until = NEVER_ENDS;
+        }
+        for counter in on {
+            let Self { backend, slots, stats, .. } = self;
+            let entering = |held: &&mut HeldEvent<B::Event>| held.state == EventState::Entering;
+            let Some(held) = slots[counter.index()].as_mut().filter(entering) else { continue };
+            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)) {
+                Ok(()) => held.note(Transition::Enabled),
+                Err(error) => self.fail(counter, &error),
+            }
         }
         self.aim_first(on);
         self.resumed = CounterSet::EMPTY;

@@ -11,7 +11,7 @@ pub(super) enum EventState {
     Running,
     /// The counter is on; the event stopped itself at an overflow.
     Spent,
-    /// The counter is on; the event is disabled until the entry that opens the gate.
+    /// The counter is on; the event is disabled until the entry, at which the gate opens or those that leave were stopped.
     Entering,
     /// The counter is on; the event stopped itself and is disabled until the entry that opens the gate.
     EnteringSpent,

@@ -11,6 +11,7 @@
 //! `VPMU_DIFFERENTIAL_OPS=N` runs about N operations instead of the default; see docs/testing.md.
 
 mod former_bugs;
+mod hardware;
 mod lazy_release;
 mod model;
 mod one_shot;

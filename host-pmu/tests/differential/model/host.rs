@@ -106,8 +106,10 @@ impl State {
         }
         if let Some(open) = self.gate {
             let group = self.events.iter().flatten().filter(|e| e.running);
-            // The leader has no signal.
-            self.gate_lost |= open && !assignment.add(group.map(|e| processor.allows(e.spec)));
+            if open && !self.gate_lost && !assignment.add(group.map(|e| processor.allows(e.spec))) {
+                self.gate_lost = true;
+                self.error_signal |= release.signals_errors();
+            }
             return;
         }
         let mut enabled: Vec<_> = self.events.iter_mut().flatten().filter(|e| e.running && !e.lost).collect();
