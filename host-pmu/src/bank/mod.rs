@@ -306,7 +306,8 @@ impl<B: Backend> Bank<B> {
             if let Some(held) = held {
                 held.note(Transition::Failed);
                 held.forget_aim();
-                (held.recorded, held.forfeited) = (None, !is_on);
+                held.recorded = None;
+                held.forfeited |= !is_on;
                 self.backoffs[counter.index()].lost(held.spec);
             }
         } else {

@@ -115,14 +115,16 @@ impl<B: Backend> Bank<B> {
         let is_clock = shortest > SHORTEST_PERIOD;
         // A clock may signal a little before its count is there.
         let slack = if is_clock { shortest } else { 0 };
-        let mut counters = CounterSet::EMPTY;
+        // Some of the thread's events may have records.
+        let mut counters = self.recorded.replace(CounterSet::EMPTY).unwrap_or(CounterSet::ALL);
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
             let counts = |held: &&mut HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
             let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
             match count(backend, stats, &mut held.event) {
                 Ok(total) => {
-                    if held.signalled_by(total.saturating_add(slack)) || !held.spec.samples() {
+                    let signalled = held.signalled_by(total.saturating_add(slack)) || !held.spec.samples();
+                    if signalled || counters.contains(counter) {
                         held.recorded = Some(total);
                         counters.insert(counter);
                     }
