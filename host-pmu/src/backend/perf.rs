@@ -555,6 +555,14 @@ mod tests {
     }
 
     #[test]
+    fn no_hardware_event_has_a_period_of_one_which_makes_branches_a_bts_event() {
+        let backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000).unwrap();
+        let branches = PerfEvtSel::from_bits(0x51_00c4).spec();
+        let attr = event_attr(backend.kind, branches, backend.host_period(1));
+        assert_eq!((sys::sample_period(&attr), backend.shortest_period()), (2, 2));
+    }
+
+    #[test]
     fn refusals_carry_their_remedy() {
         for (errno, remedy) in [
             (libc::EACCES, "paranoid"),
