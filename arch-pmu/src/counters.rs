@@ -12,19 +12,10 @@
 //! of [`Counters::overflowed`]. Without a global control, as on Intel's version 1 and AMD's PERFCTR_CORE, every counter keeps its
 //! global enable. A freeze is [`Counters::freeze`] or [`Counters::stop_all`].
 
+use counts::Counts;
+
 use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Selection, Source, Spec};
-
-/// Counts of the PMU's overflows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VpmuStats {
-    /// Overflows of counters.
-    pub overflows: u64,
-    /// Overflows of counters with their interrupt enable on.
-    pub pmi_requests: u64,
-    /// Overflows, among `pmi_requests`, of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
-    pub status_shared: u64,
-}
 
 /// The configuration of one counter, from its control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +60,7 @@ pub(crate) struct Counters<H> {
     /// Counters to reprogram before the next entry.
     dirty: CounterSet,
     pmi_pending: bool,
-    stats: VpmuStats,
+    counts: Counts,
 }
 
 impl<H: HostCounters> Counters<H> {
@@ -95,7 +86,7 @@ impl<H: HostCounters> Counters<H> {
             running: CounterSet::EMPTY,
             dirty: CounterSet::EMPTY,
             pmi_pending: false,
-            stats: VpmuStats::default(),
+            counts: Counts::default(),
         }
     }
 
@@ -129,8 +120,8 @@ impl<H: HostCounters> Counters<H> {
         self.existing
     }
 
-    pub(crate) const fn stats(&self) -> VpmuStats {
-        self.stats
+    pub(crate) const fn counts(&mut self) -> &mut Counts {
+        &mut self.counts
     }
 
     /// Tells the host side that the guest accesses the counter.
@@ -263,18 +254,18 @@ impl<H: HostCounters> Counters<H> {
     /// A clock may signal a little before its count is there. The period of a counter signalled without an overflow is
     /// therefore set anew, so that the overflow is signalled again.
     pub(crate) fn kick(&mut self) -> u32 {
-        let before = self.stats.overflows;
+        let before = self.counts.overflows;
         let signalled = self.host.signalled();
         let mut early = CounterSet::EMPTY;
         for counter in self.running.and(signalled.counters) {
-            let overflows = self.stats.overflows;
+            let overflows = self.counts.overflows;
             self.sync(counter);
-            early.set(counter, self.stats.overflows == overflows);
+            early.set(counter, self.counts.overflows == overflows);
         }
-        if signalled.certain || self.stats.overflows == before {
+        if signalled.certain || self.counts.overflows == before {
             early.into_iter().for_each(|counter| self.aim(counter));
         }
-        (self.stats.overflows - before) as u32
+        (self.counts.overflows - before) as u32
     }
 
     /// Does everything due before the guest is entered.
@@ -388,12 +379,12 @@ impl<H: HostCounters> Counters<H> {
 
     fn overflow(&mut self, counter: CounterId) {
         self.overflowed.insert(counter);
-        self.stats.overflows += 1;
+        self.counts.overflows += 1;
         if self.interrupts.contains(counter) {
-            self.stats.status_shared += u64::from(self.unhandled.contains(counter));
+            self.counts.status_shared += u64::from(self.unhandled.contains(counter));
             self.unhandled.insert(counter);
             self.asked.insert(counter);
-            self.stats.pmi_requests += 1;
+            self.counts.pmi_requests += 1;
             self.pmi_pending = true;
         }
     }

@@ -27,7 +27,6 @@ mod register_file;
 pub mod spec;
 mod vpmu;
 
-pub use counters::VpmuStats;
 pub use host::HostCounters;
 pub use msr::PmuMsr;
 pub use register::{GeneralProtection, canonical};

@@ -1,4 +1,4 @@
-//! The way of a PMI out of the PMU: LVTPC, and what became of each PMI.
+//! The way of a PMI out of the PMU: LVTPC and its mask.
 
 use bitfield_struct::bitfield;
 
@@ -112,59 +112,9 @@ impl Mask {
     }
 }
 
-/// Overflows and PMIs of one vCPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PmiStats {
-    /// Overflows of counters (counters, not signals).
-    pub overflows: u64,
-    /// Overflows of counters with INT (each asks for a PMI; several may share one).
-    pub pmi_requests: u64,
-    /// Overflows, among `pmi_requests`, of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
-    pub status_shared: u64,
-    /// PMIs delivered as NMI.
-    pub nmis: u64,
-    /// PMIs delivered as interrupts in fixed delivery mode.
-    pub fixed: u64,
-    /// PMIs not delivered because the guest had masked LVTPC or switched the local APIC off, as on hardware (the STATUS bit stays).
-    pub masked: u64,
-    /// PMIs that met an LVTPC masked by an earlier delivery.
-    pub deferred: u64,
-    /// Deferred PMIs that were delivered after the guest had unmasked LVTPC with the overflow still in STATUS.
-    pub deferred_delivered: u64,
-    /// Deferred PMIs that needed no delivery of their own: the guest had acknowledged the overflow, the handler of another PMI found it in
-    /// STATUS, the local APIC was switched off, or LVTPC was no longer that of the delivery. The rest, besides one that is still deferred, is
-    /// among the `undeliverable`.
-    pub deferred_dropped: u64,
-    /// PMIs that found the NMI of an earlier one still pending, and are no NMI of their own: where a delivery does not mask LVTPC.
-    pub merged: u64,
-    /// PMIs not delivered because LVTPC held a delivery mode that the VMM does not know.
-    pub undeliverable: u64,
-    /// Deliveries in xAPIC mode: they write the APIC's page back, and may have lost or repeated a tick of its timer.
-    pub ticks_uncertain: u64,
-}
-
-impl PmiStats {
-    /// Returns the number of overflows by which a driver that handled `handled` differs. Overflows of counters without INT ask for no PMI,
-    /// so that the driver may or may not see them.
-    #[must_use]
-    pub const fn overflows_lost(&self, handled: u64) -> u64 {
-        let least = self.pmi_requests.saturating_sub(self.status_shared);
-        let (missed, surplus) = (least.saturating_sub(handled), handled.saturating_sub(self.overflows));
-        if missed > surplus { missed } else { surplus }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_driver_may_leave_out_overflows_that_ask_for_no_pmi() {
-        let stats = PmiStats { overflows: 10, pmi_requests: 7, ..PmiStats::default() };
-        assert_eq!([5, 7, 8, 10, 13].map(|handled| stats.overflows_lost(handled)), [2, 0, 0, 0, 3]);
-        let shared = PmiStats { status_shared: 1, ..stats };
-        assert_eq!([5, 6, 13].map(|handled| shared.overflows_lost(handled)), [1, 0, 3], "two in one STATUS bit");
-    }
 
     #[test]
     fn a_pmi_is_held_by_the_mask_of_a_delivery_and_dropped_by_the_guests_own() {

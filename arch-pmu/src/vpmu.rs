@@ -3,8 +3,10 @@
 //! The order of one guest entry is KVM's: counters that must be reprogrammed ([`Vpmu::enter`]), then the PMI
 //! ([`Vpmu::take_pmi`]).
 
+use counts::Counts;
+
 use crate::caps::PmuCaps;
-use crate::counters::{Counters, VpmuStats};
+use crate::counters::Counters;
 use crate::filter::EventFilter;
 use crate::host::HostCounters;
 use crate::register::GeneralProtection;
@@ -64,9 +66,9 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.pmi_requested()
     }
 
-    /// Returns the counts of overflows so far.
-    pub fn stats(&self) -> VpmuStats {
-        self.counters.stats()
+    /// Returns the counts of its overflows, which the caller may take.
+    pub const fn counts(&mut self) -> &mut Counts {
+        self.counters.counts()
     }
 
     /// Handles the guest's read of MSR `index`.
@@ -273,7 +275,7 @@ mod amd_tests {
                 assert_eq!(vpmu.kick(), 1);
                 vpmu.wrmsr(PERF_CTR0, NEAR).unwrap();
             }
-            assert_eq!(vpmu.stats().status_shared, 0, "the counter was written between");
+            assert_eq!(vpmu.counts().status_shared, 0, "the counter was written between");
             assert_eq!(vpmu.rdmsr(PERF_CNTR_GLOBAL_STATUS), status);
         }
     }
@@ -462,13 +464,13 @@ mod tests {
             vpmu.host().pending[0] = 10;
             assert_eq!(vpmu.kick(), 1);
             vpmu.wrmsr(IA32_PMC0, (-10i64).cast_unsigned()).unwrap();
-            vpmu.stats().status_shared
+            vpmu.counts().status_shared
         };
         assert_eq!([overflow(), overflow(), overflow()], [0, 1, 2]);
         vpmu.wrmsr(CLEAR, 1).unwrap();
         vpmu.host().pending[0] = 10;
         assert_eq!(
-            (vpmu.kick(), vpmu.stats().status_shared, vpmu.stats().pmi_requests),
+            (vpmu.kick(), vpmu.counts().status_shared, vpmu.counts().pmi_requests),
             (1, 2, 4),
             "acknowledged between"
         );
@@ -707,9 +709,9 @@ mod tests {
         let mut vpmu = sampling((1 << 48) - 10);
         vpmu.host().pending[0] = 12;
         vpmu.wrmsr(GLOBAL, 0).unwrap();
-        assert_eq!((vpmu.stats().overflows, vpmu.take_pmi()), (1, true));
+        assert_eq!((vpmu.counts().overflows, vpmu.take_pmi()), (1, true));
         // The signal of the same overflow comes after.
-        assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.stats().overflows), (0, false, 1));
+        assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.counts().overflows), (0, false, 1));
         vpmu.wrmsr(GLOBAL, 0xf).unwrap();
         assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.host().period[0]), (Ok(2), Some((1 << 48) - 2)));
     }

@@ -86,7 +86,7 @@ fn build() -> Result<(), String> {
     freestanding::build(&out, "ftest", &program(&["c/ftest.c"], &[], &[]))
 }
 
-/// The ABI as a header for C and, without the structures, for assembly.
+/// Formats the ABI as a header for C and, without the structures, for assembly.
 fn abi_header() -> String {
     let mut h = String::from("/* Generated from guest/payload/src/abi.rs. */\n#pragma once\n");
     for (name, value) in abi::CONSTANTS.iter().chain(abi::conformance::CONSTANTS) {

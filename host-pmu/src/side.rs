@@ -1,6 +1,7 @@
 //! The host side of a vCPU, as a VMM or a simulator sees it.
 
 use arch_pmu::HostCounters;
+use counts::Counts;
 
 use crate::backend::step::StepCounts;
 use crate::stats::{HostSide, OpStats};
@@ -20,8 +21,9 @@ pub trait HostPmu: HostCounters {
     /// Returns the number of host events held now.
     fn held(&self) -> u64;
 
-    /// Returns what the host side did, and what failed, since the account began. Signals and kicks are the vCPU loop's.
-    fn account(&mut self) -> HostSide;
+    /// Adds to `counts` what the host side counted since the account began, and returns its operations. Signals and kicks are counted by
+    /// the vCPU loop.
+    fn account(&mut self, counts: &mut Counts) -> HostSide;
 
     /// Begins a new account, which contains only later operations. Ends a [rest](Self::rest), if there is one.
     fn restart_account(&mut self);

@@ -7,9 +7,9 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::document::{
-    Arm, ArmKind, Column, Document, EventParameter, EventsHeld, GuestArm, GuestExtra, HostOp, Metrics, MsrCount,
-    Parameters, Record, Rounds, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost, latency_histogram,
-    warnings,
+    Arm, ArmKind, Column, Counts, Document, EventParameter, EventsHeld, GuestArm, GuestExtra, HostOp, Metrics,
+    MsrCount, Parameters, Record, Rounds, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost,
+    latency_histogram, warnings,
 };
 use crate::host::{HostFacts, fixture};
 use crate::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
@@ -159,11 +159,11 @@ fn add_round(rounds: &mut Rounds, index: u64, position: u64, of: u64, handler_ns
     rounds.end.push("done".to_owned());
     rounds.wall_us.push(5_000);
     rounds.guest_start_us.push(2_000);
-    rounds.overflows.push(SAMPLES);
-    rounds.nmis.push(SAMPLES);
+    rounds.counts.overflows.push(SAMPLES);
+    rounds.counts.nmis.push(SAMPLES);
     rounds.lost.push(Some(0));
-    rounds.opens.push(1);
-    rounds.held_at_end.push(1);
+    rounds.counts.opens.push(1);
+    rounds.counts.held_at_end.push(1);
     rounds.push_metrics(&metrics([
         (&NMI_HANDLER, brief(handler_ns, SAMPLES)),
         (&PMI_DELIVERY, brief(500, SAMPLES)),
@@ -209,22 +209,25 @@ fn measured(rounds: u64) -> GuestArm {
         (key.to_owned(), HostOp { count, p50_ns: if count > 0 { 30_000 } else { 0 }, total_ns: count * 30_000 })
     };
     GuestArm {
-        overflows: nmis,
-        guest_overflows: nmis,
-        pmi_requests: nmis,
-        pmis: nmis,
+        counts: Counts {
+            overflows: nmis,
+            guest_overflows: nmis,
+            pmi_requests: nmis,
+            pmis: nmis,
+            nmis,
+            tsc_uncertainty_ns: 50,
+            entries: 10 * rounds,
+            signals: nmis,
+            ..Counts::default()
+        },
         nmis_delivered: Some(nmis),
-        nmis,
         lost: Some(0),
         overflows_lost: Some(0),
-        tsc_uncertainty_ns: 50,
         host_ops: ["open", "pause", "period", "read", "release", "resume"]
             .map(|key| op(key, if key == "open" { rounds } else { 0 }))
             .into(),
         msr_exits: [("0x38f".to_owned(), MsrCount { reads: 0, writes: 2 * nmis, faults: 0 })].into(),
         events_held: EventsHeld { time_mean: Some(3.0), max: 7, at_end: 1, tail: vec![3, 0] },
-        entries: 10 * rounds,
-        signals: nmis,
         workload_ns: 100_000_000 * rounds,
         workload: Some(WorkloadCost { unit_ns_without: 1000.0, unit_ns_with: 2000.0, slowdown: 2.0 }),
         ..GuestArm::default()

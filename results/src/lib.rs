@@ -10,6 +10,7 @@
 //! | [`paired`] | one arm against another: ratio, interval, rounds |
 //! | [`verdict`] | slower, faster, no change or inconclusive: one decision for every comparison |
 //! | [`compare`], [`history`] | two results; change points in a series of them |
+//! | [`plot`] | plots as SVG, with a strategy's colour |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
 //! | [`shown`] | text of others, fit to be printed |
 //!
@@ -43,6 +44,7 @@ pub mod metric;
 pub mod open;
 pub mod paired;
 pub mod parse;
+pub mod plot;
 pub mod published;
 pub mod read;
 pub mod report;

@@ -7,10 +7,6 @@ use serde::Serialize;
 use crate::error::Exit;
 use crate::stats::jackknife::Estimate;
 
-/// Quantiles of the normal distribution: 95 % one-sided, and 90 % of the cases. A change is told from none, or from the bound, in nine
-/// of ten cases if it is this many standard errors away.
-pub const SURE: f64 = 1.645 + 1.282;
-
 /// A verdict on one change, from the least pressing to the most: the verdict on several is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]

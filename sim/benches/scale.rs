@@ -33,7 +33,7 @@ fn main() {
         println!(
             "{hosts:>4} hosts × {vcpus:>4} vCPUs × {seconds:>2} s: {:>8} PMIs, {:>9} MSR accesses, {:>5.1} s on {} threads, {:>4} MiB \
              at most so far",
-            totals.nmis[1],
+            totals.counts.nmis,
             totals.accesses,
             begin.elapsed().as_secs_f64(),
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

@@ -3,6 +3,7 @@
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use counts::Counts;
 use host_pmu::arming::{Arming, Setting};
 use host_pmu::side::HostPmu;
 use host_pmu::stats::HostSide;
@@ -166,8 +167,10 @@ impl HostPmu for SimFloor {
         0
     }
 
-    fn account(&mut self) -> HostSide {
-        HostSide { entries: self.entries, timer_calls: self.arming.calls, ..HostSide::default() }
+    fn account(&mut self, counts: &mut Counts) -> HostSide {
+        counts.entries += self.entries;
+        counts.timer_calls += self.arming.calls;
+        HostSide::default()
     }
 
     fn restart_account(&mut self) {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use counts::Counts;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::HostSide;
 
@@ -250,8 +251,9 @@ impl HostPmu for SimMediated {
         0
     }
 
-    fn account(&mut self) -> HostSide {
-        HostSide { entries: self.stats.entries, ..HostSide::default() }
+    fn account(&mut self, counts: &mut Counts) -> HostSide {
+        counts.entries += self.stats.entries;
+        HostSide::default()
     }
 
     fn restart_account(&mut self) {

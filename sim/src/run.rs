@@ -2,6 +2,7 @@
 //!
 //! Totals are sums of integers, so the result depends neither on the number of threads nor on their order.
 
+use counts::Counts;
 use host_pmu::stats::OpStats;
 use rayon::prelude::*;
 
@@ -29,30 +30,14 @@ pub struct Totals {
     pub creates: Creates,
     /// MSR accesses that exited.
     pub accesses: u64,
-    /// Overflows of the vPMU.
-    pub overflows: u64,
-    /// Overflows handled by the guests' drivers.
-    pub guest_overflows: u64,
-    /// NMIs injected, and NMIs taken.
-    pub nmis: [u64; 2],
+    /// Counts of the vCPUs, NMIs taken and overflows handled among them.
+    pub counts: Counts,
     /// NMIs injected and not taken, or the reverse: the difference of each vCPU, without its sign, summed.
     pub lost: u64,
     /// Overflows of the vPMU that the driver did not handle, or the reverse, of guests that the hard limit did not end.
     pub overflows_lost: u64,
-    /// Maximum of events held by a vCPU.
-    pub held_max: u64,
-    /// Time events were held, summed over events, ns.
-    pub held_ns: u128,
-    /// Guest entries.
-    pub entries: u64,
-    /// Sched-ins while events were held.
-    pub sched_ins: u64,
     /// Guests ended by the hard limit.
     pub timed_out: u64,
-    /// Pinned events that lost their counter.
-    pub pinned_errors: u64,
-    /// Opens that failed.
-    pub failed_opens: u64,
     /// Virtual time, summed over guests, ns.
     pub ns: u64,
     /// Switches of a mediated PMU.
@@ -97,19 +82,10 @@ impl Totals {
         self.creates.fixed += side.creates.fixed;
         self.accesses += side.msrs.iter().map(|line| line.reads + line.writes).sum::<u64>();
         let handled = guest.report.overflows.iter().sum::<u64>();
-        self.overflows += side.pmi.overflows;
-        self.guest_overflows += handled;
-        self.overflows_lost += if guest.timed_out { 0 } else { side.pmi.overflows_lost(handled) };
-        self.lost += side.pmi.nmis.abs_diff(guest.report.nmis);
-        self.nmis[0] += side.pmi.nmis;
-        self.nmis[1] += guest.report.nmis;
-        self.held_max = self.held_max.max(side.host.held_max);
-        self.held_ns += u128::from(side.host.held_ns);
-        self.entries += side.host.entries;
-        self.sched_ins += side.host.sched_ins;
+        self.counts.merge(&Counts { nmis: guest.report.nmis, guest_overflows: handled, ..side.counts });
+        self.overflows_lost += if guest.timed_out { 0 } else { side.counts.overflows_lost(handled) };
+        self.lost += side.counts.nmis_injected.abs_diff(guest.report.nmis);
         self.timed_out += u64::from(guest.timed_out);
-        self.pinned_errors += side.host.pinned_errors;
-        self.failed_opens += side.host.failed_opens;
         self.ns += guest.ns;
         self.switches.merge(&side.switches);
         let report = &guest.report;
@@ -126,18 +102,10 @@ impl Totals {
         self.creates.gp += other.creates.gp;
         self.creates.fixed += other.creates.fixed;
         self.accesses += other.accesses;
-        self.overflows += other.overflows;
-        self.guest_overflows += other.guest_overflows;
-        self.nmis = [self.nmis[0] + other.nmis[0], self.nmis[1] + other.nmis[1]];
+        self.counts.merge(&other.counts);
         self.lost += other.lost;
         self.overflows_lost += other.overflows_lost;
-        self.held_max = self.held_max.max(other.held_max);
-        self.held_ns += other.held_ns;
-        self.entries += other.entries;
-        self.sched_ins += other.sched_ins;
         self.timed_out += other.timed_out;
-        self.pinned_errors += other.pinned_errors;
-        self.failed_opens += other.failed_opens;
         self.ns += other.ns;
         self.switches.merge(&other.switches);
         self.baseline.add(other.baseline.units, other.baseline.ticks);
@@ -148,7 +116,7 @@ impl Totals {
     /// Returns `n` per NMI taken; 0 without NMIs.
     #[must_use]
     pub fn per_nmi(&self, n: u64) -> f64 {
-        if self.nmis[1] == 0 { 0.0 } else { n as f64 / self.nmis[1] as f64 }
+        if self.counts.nmis == 0 { 0.0 } else { n as f64 / self.counts.nmis as f64 }
     }
 
     /// Returns the share by which the guests' work took longer while it was measured, 0.1 for a tenth; `None` where none was done.
@@ -161,7 +129,7 @@ impl Totals {
     /// Returns the events held by a vCPU, mean over time.
     #[must_use]
     pub fn held_mean(&self) -> f64 {
-        if self.ns == 0 { 0.0 } else { self.held_ns as f64 / self.ns as f64 }
+        if self.ns == 0 { 0.0 } else { self.counts.held_ns as f64 / self.ns as f64 }
     }
 }
 

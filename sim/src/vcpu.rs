@@ -4,9 +4,10 @@
 
 use std::rc::Rc;
 
+use arch_pmu::Vpmu;
 use arch_pmu::msr::{MsrExits, MsrStats};
-use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met, PmiStats};
-use arch_pmu::{Vpmu, VpmuStats};
+use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
+use counts::Counts;
 use guest::abi::PHASES;
 use host_pmu::stats::HostSide;
 use host_pmu::stats::Recorder;
@@ -37,20 +38,16 @@ pub struct Vcpu<H> {
     nmi: Option<u64>,
     /// Time at which the oldest overflow without a PMI was noticed.
     seen_at: Option<u64>,
-    pmi: PmiStats,
+    counts: Counts,
     msrs: MsrStats,
     phases: Phases<PHASES>,
     /// RDMSR and WRMSR exits that are not yet their phase's.
     exits: [u64; 2],
     exit_path_ns: Recorder,
-    signals: u64,
-    /// Overflows of earlier accounts.
-    counted: VpmuStats,
     /// Time of an overflow in ring 3 of which the VMM has not taken the signal.
     overflowed_at: Option<u64>,
     /// Time from such an overflow to the VMM seeing it.
     signal_ns: Recorder,
-    empty_kicks: u64,
     /// True if the guest is in its tick and not in an NMI handler.
     in_tick: bool,
 }
@@ -58,15 +55,15 @@ pub struct Vcpu<H> {
 /// Result of a vCPU, without the guest's report.
 #[derive(Clone, Debug)]
 pub struct VcpuSide {
-    /// PMIs.
-    pub pmi: PmiStats,
+    /// Its counts, but those of the guest's report.
+    pub counts: Counts,
     /// MSR exits by register.
     pub msrs: Vec<MsrExits>,
     /// Time of the phases of set-ups.
     pub phases: [PhaseTally; PHASES],
     /// Time from an MSR exit to the entry after it.
     pub exit_path_ns: Recorder,
-    /// Statistics of the host side.
+    /// Operations of the host side.
     pub host: HostSide,
     /// Events created.
     pub creates: Creates,
@@ -86,16 +83,13 @@ impl<H: SimHost> Vcpu<H> {
             mask: Mask::new(),
             nmi: None,
             seen_at: None,
-            pmi: PmiStats::default(),
+            counts: Counts::default(),
             msrs: MsrStats::default(),
             phases: Phases::default(),
             exits: [0; 2],
             exit_path_ns: Recorder::default(),
-            signals: 0,
-            counted: VpmuStats::default(),
             overflowed_at: None,
             signal_ns: Recorder::default(),
-            empty_kicks: 0,
             in_tick: false,
         }
     }
@@ -315,8 +309,8 @@ impl<H: SimHost> Vcpu<H> {
                 if let Some(at) = self.overflowed_at.take().filter(|_| overflows > 0) {
                     self.signal_ns.record(seen - at);
                 }
-                self.signals += signals;
-                self.empty_kicks += u64::from(overflows == 0);
+                self.counts.signals += signals;
+                self.counts.empty_kicks += u64::from(overflows == 0);
                 if self.pmu.pmi_requested() {
                     self.seen_at.get_or_insert(seen);
                 }
@@ -339,7 +333,7 @@ impl<H: SimHost> Vcpu<H> {
     /// one later.
     fn settle(&mut self) {
         if self.mask.has_deferred() && !self.pmu.pmi_unacknowledged() {
-            self.pmi.deferred_dropped += u64::from(self.mask.release());
+            self.counts.deferred_dropped += u64::from(self.mask.release());
         }
     }
 
@@ -349,23 +343,24 @@ impl<H: SimHost> Vcpu<H> {
         match Lvtpc::from_bits(self.lvtpc).delivery() {
             Delivery::Masked => {
                 match self.mask.met(self.pmu.turned_on()) {
-                    Met::Deferred => self.pmi.deferred += 1,
+                    Met::Deferred => self.counts.deferred += 1,
                     Met::Joined => {}
-                    Met::Guests => self.pmi.masked += 1,
+                    Met::Guests => self.counts.masked += 1,
                 }
                 self.pmu.pmi_not_handled();
             }
             Delivery::Nmi => {
                 self.spend(Purpose::Inject, |costs| &costs.inject);
-                self.pmi.nmis += 1;
+                self.counts.pmis += 1;
+                self.counts.nmis_injected += 1;
                 let now = self.now();
                 // A further NMI merges with the pending one.
                 self.nmi.get_or_insert(seen_at.unwrap_or(now));
                 self.lvtpc |= LVT_MASKED;
-                self.pmi.deferred_dropped += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
+                self.counts.deferred_dropped += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
             }
             Delivery::Fixed(_) | Delivery::Unsupported(_) => {
-                self.pmi.undeliverable += 1;
+                self.counts.undeliverable += 1;
                 self.pmu.pmi_not_handled();
             }
         }
@@ -441,28 +436,15 @@ impl<H: SimHost> Vcpu<H> {
     /// Takes the account since the vCPU's start, or since its last rest. Events created are those since its start.
     pub fn take_side(&mut self) -> VcpuSide {
         self.settled();
-        let pmu = self.pmu.stats();
-        let before = std::mem::replace(&mut self.counted, pmu);
-        let held_at_end = self.held();
-        let pmi = std::mem::take(&mut self.pmi);
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.merge(&std::mem::take(self.pmu.counts()));
         self.count_exits();
         let host = self.pmu.host();
         let (creates, switches) = (host.creates(), host.switches());
         let phases = std::mem::take(&mut self.phases).finish(host.ops());
-        let host = HostSide {
-            signals: std::mem::take(&mut self.signals),
-            signal_ns: std::mem::take(&mut self.signal_ns),
-            empty_kicks: std::mem::take(&mut self.empty_kicks),
-            held_at_end,
-            ..host.account()
-        };
+        let host = HostSide { signal_ns: std::mem::take(&mut self.signal_ns), ..host.account(&mut counts) };
         VcpuSide {
-            pmi: PmiStats {
-                overflows: pmu.overflows - before.overflows,
-                pmi_requests: pmu.pmi_requests - before.pmi_requests,
-                status_shared: pmu.status_shared - before.status_shared,
-                ..pmi
-            },
+            counts,
             msrs: std::mem::take(&mut self.msrs).exits(),
             phases,
             exit_path_ns: std::mem::take(&mut self.exit_path_ns),

@@ -21,9 +21,9 @@ fn model(name: &str) -> Model {
 
 /// Nothing was lost: every NMI handed over was taken, every overflow seen was handled.
 fn nothing_lost(who: &str, totals: &Totals) {
-    assert_eq!(totals.nmis[0], totals.nmis[1], "{who}");
-    assert_eq!(totals.overflows, totals.guest_overflows, "{who}");
-    assert!(totals.nmis[1] > 0, "{who}");
+    assert_eq!(totals.counts.nmis_injected, totals.counts.nmis, "{who}");
+    assert_eq!(totals.counts.overflows, totals.counts.guest_overflows, "{who}");
+    assert!(totals.counts.nmis > 0, "{who}");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
         }
         nothing_lost(strategy, &totals);
         // From one PMI to the next the guest exits a hundred times: its port writes, and the handler's last exit or two.
-        let entries = totals.per_nmi(totals.entries);
+        let entries = totals.per_nmi(totals.counts.entries);
         assert!((entries - 107.0).abs() < 2.0, "{strategy}: {entries}");
         let release = totals.ops.total_ns(OpKind::Release);
         assert_eq!(release > 1_000_000_000, strategy == "recreate", "{strategy}: {release}");
@@ -191,7 +191,7 @@ fn one_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
 #[test]
 fn a_known_seed_gives_known_figures_on_any_machine() {
     let totals = run(&busy_model(), &Plan { vcpus: 2, ..plan("reuse-lazy", &boot(FOUR, 400_000, 300, 1000)) }, 1);
-    let known = [totals.nmis[1], totals.accesses, totals.ns, totals.creates.gp, totals.creates.fixed];
+    let known = [totals.counts.nmis, totals.accesses, totals.ns, totals.creates.gp, totals.creates.fixed];
     assert_eq!((known, totals.handler.sum), ([600, 5174, 211_011_423, 4, 4], 47_231_261));
 }
 
@@ -235,9 +235,9 @@ fn a_pmu_without_room_loses_pinned_events_and_says_so() {
     let line = text.lines().find(|line| line.starts_with("counters = ")).unwrap();
     let full = Model::from_toml("full", &text.replacen(line, "counters = { value = 7, source = 'test' }", 1)).unwrap();
     let totals = run(&full, &plan("reuse", &boot(TEN, 2_000_000, 500, 1000)), 1);
-    assert!(totals.pinned_errors > 0, "six counters for seven events");
+    assert!(totals.counts.pinned_errors > 0, "six counters for seven events");
     let totals = run(&full, &plan("reuse", &boot(FOUR, 2_000_000, 500, 1000)), 1);
-    assert_eq!(totals.pinned_errors, 0);
+    assert_eq!(totals.counts.pinned_errors, 0);
 }
 
 #[test]
@@ -267,12 +267,12 @@ proptest! {
         let plan = Plan { vcpus, cpus, seed, limit_ns: 60_000_000_000, ..plan(PRESETS[strategy], &boot) };
         let pooled = matches!(plan.behind, CounterSource::Events(ref s) if s.name == "pool");
         for left in host::run(&model(MODELS[name]), &plan, 0) {
-            prop_assert_eq!(left.side.pmi.nmis, left.report.nmis);
-            prop_assert_eq!(left.side.pmi.overflows, left.report.overflows.iter().sum::<u64>());
+            prop_assert_eq!(left.side.counts.nmis_injected, left.report.nmis);
+            prop_assert_eq!(left.side.counts.overflows, left.report.overflows.iter().sum::<u64>());
             let most = 7 + if pooled { 16 } else { 0 };
-            prop_assert!(left.side.host.held_max <= most);
+            prop_assert!(left.side.counts.held_max <= most);
             prop_assert_eq!(left.side.host.ops.count(OpKind::Open),
-                left.side.host.ops.count(OpKind::Release) + left.side.host.held_at_end);
+                left.side.host.ops.count(OpKind::Release) + left.side.counts.held_at_end);
         }
     }
 }
@@ -289,7 +289,7 @@ fn an_idle_guest_holds_what_its_release_leaves_it() {
         let plan = Plan { behind: CounterSource::Events(Strategy::from_toml(&text).unwrap()), ..plan("reuse", &boot) };
         let left = host::run(&model("development-host"), &plan, 0);
         let tail = &left[0].held_at_tail_tick;
-        let mean = left[0].side.host.held_ns as f64 / left[0].ns as f64;
+        let mean = left[0].side.counts.held_ns as f64 / left[0].ns as f64;
         eprintln!("{release:>16}: {mean:.3} events held in the mean, {tail:?}");
         (mean, tail.iter().sum::<u64>())
     };

@@ -41,12 +41,12 @@ fn nothing_is_lost_and_no_host_event_is_there() {
                 // Tiny periods: overflows fall into handlers and ticks.
                 let totals = run(&model(name), &of(kind, &boot(events, 100_000, 0, 25)), 2);
                 let who = format!("{name}, {}, {} events", kind.name, events.len());
-                assert_eq!(totals.nmis[0], totals.nmis[1], "{who}");
-                assert_eq!((totals.overflows, totals.lost), (totals.guest_overflows, 0), "{who}");
-                assert!(totals.nmis[1] > 0, "{who}");
-                assert_eq!((totals.creates.gp + totals.creates.fixed, totals.held_max), (0, 0), "{who}");
+                assert_eq!(totals.counts.nmis_injected, totals.counts.nmis, "{who}");
+                assert_eq!((totals.counts.overflows, totals.lost), (totals.counts.guest_overflows, 0), "{who}");
+                assert!(totals.counts.nmis > 0, "{who}");
+                assert_eq!((totals.creates.gp + totals.creates.fixed, totals.counts.held_max), (0, 0), "{who}");
                 let calls: u64 = OpKind::ALL.into_iter().map(|kind| totals.ops.count(kind)).sum();
-                assert_eq!((calls, totals.pinned_errors), (0, 0), "{who}");
+                assert_eq!((calls, totals.counts.pinned_errors), (0, 0), "{who}");
             }
         }
     }
@@ -61,7 +61,7 @@ fn each_exit_and_each_entry_switches_the_pmu_once() {
             let all = totals.switches;
             assert_eq!(all.switches, all.exits + all.entries, "{}", kind.name);
             assert_eq!(
-                (all.exits, totals.entries),
+                (all.exits, totals.counts.entries),
                 (all.entries, all.entries),
                 "{}: the guest ended in guest mode",
                 kind.name
@@ -140,7 +140,7 @@ fn turns_have_accounts_of_their_own() {
     for _ in 0..3 {
         let left = live.turn(50);
         let side = &left[0].side;
-        assert_eq!((left[0].report.nmis, side.pmi.nmis), (50, 50));
+        assert_eq!((left[0].report.nmis, side.counts.nmis_injected), (50, 50));
         assert_eq!(side.switches.switches, side.switches.exits + side.switches.entries);
         assert_eq!(side.msrs.len(), 0);
     }

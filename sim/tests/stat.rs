@@ -132,5 +132,5 @@ fn a_seed_means_the_same_bytes() {
 fn every_set_up_begins_with_a_whole_period() {
     let guest = guest("clx-ap-watchdog-on", "reuse", &boot(20, 40, 600));
     assert!(guest.report.counts[..20].iter().all(|&count| count > 1 << 32), "{:?}", guest.report.counts);
-    assert_eq!((guest.side.pmi.overflows, guest.report.nmis), (0, 0));
+    assert_eq!((guest.side.counts.overflows, guest.report.nmis), (0, 0));
 }

@@ -40,10 +40,10 @@ fn every_turn_is_whole_and_has_its_own_figures() {
                         assert!((wanted..wanted + 8).contains(&report.nmis), "{who}: {}", report.nmis);
                         assert_eq!(
                             (report.nmis, report.nmis),
-                            (guest.side.pmi.nmis, guest.deliveries.len() as u64),
+                            (guest.side.counts.nmis_injected, guest.deliveries.len() as u64),
                             "{who}"
                         );
-                        assert_eq!(report.overflows.iter().sum::<u64>(), guest.side.pmi.overflows, "{who}");
+                        assert_eq!(report.overflows.iter().sum::<u64>(), guest.side.counts.overflows, "{who}");
                         assert_eq!(report.baseline_units, 0, "{who}");
                         assert!(guest.log.iter().all(|entry| entry.tsc_entry >= report.measure_begin), "{who}");
                         assert!(!guest.timed_out && guest.held_at_tail_tick.is_empty());
@@ -88,7 +88,7 @@ fn operations_per_pmi_are_those_of_a_long_run() {
 fn the_floors_timer_is_set_once_per_pmi() {
     let (turns, _) = turns("development-host", &in_turns("floor", SINGLE, 1), &[25; 20]);
     for guest in turns.iter().flatten() {
-        let (calls, pmis) = (guest.side.host.timer_calls, guest.report.nmis);
+        let (calls, pmis) = (guest.side.counts.timer_calls, guest.report.nmis);
         // One at the start of the counters.
         assert!(calls <= pmis + 2 && calls >= pmis / 2, "{calls} calls for {pmis} PMIs");
     }

@@ -1,12 +1,12 @@
 //! The results of one run of a guest.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guest::abi::{LogEntry, PHASES, Report};
 use hdrhistogram::Histogram;
 
 pub use arch_pmu::msr::MsrExits;
-pub use arch_pmu::pmi::PmiStats;
+pub use counts::Counts;
 pub use host_pmu::stats::HostSide;
 pub use host_pmu::stats::PhaseTally;
 
@@ -123,31 +123,71 @@ pub struct TscMap {
     pub uncertainty: u64,
 }
 
-/// One vCPU's part of a run.
+/// Time that was held back from the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldBack {
+    /// Accesses that took longer than they are to cost.
+    pub accesses: u64,
+    /// Time of these accesses that the guest did not see, ns.
+    pub ns: u64,
+    /// Accesses that took no longer than they are to cost, so that nothing was held back: they cost the guest their own time.
+    pub short: u64,
+}
+
+/// Counts of the single-stepper.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Instructions that retired while a counter ran.
+    pub instructions: u64,
+    /// Events that were opened and that steps do not show, such as cycles: they count nothing.
+    pub unsupported: u64,
+}
+
+/// Counts and times of a vCPU's loop and its host side in a turn, or in a run without turns.
 #[derive(Clone, Debug)]
-pub struct VcpuOutcome {
-    /// Why it ended.
-    pub end: End,
+pub struct Account {
+    /// Its counts, but those of the guest's report.
+    pub counts: Counts,
+    /// Operations of the host side.
+    pub host: HostSide,
+    /// MSR exits of the PMU, one line per MSR that exited at all.
+    pub msr_exits: Vec<MsrExits>,
+    /// Host TSC at which each NMI's overflow was seen, in the order of delivery.
+    pub deliveries: Vec<u64>,
+    /// Nanoseconds from KVM_RUN's return at an MSR exit to the next KVM_RUN.
+    pub exit_path_ns: Histogram<u64>,
+    /// Exits and host operations of the phases of its set-ups, by `PHASE_*`; all in the first if it made none.
+    pub phases: [PhaseTally; PHASES],
+    /// Time of accesses to the PMU's registers that the guest did not see; `None` unless they have a modelled cost.
+    pub held_back: Option<HeldBack>,
+}
+
+/// Results of a payload's vCPU, from guest memory and its doorbell.
+#[derive(Clone, Debug)]
+pub struct PayloadLeft {
+    /// When the payload's first instruction had run; `None` in a simulation.
+    pub booted: Option<Instant>,
     /// The guest's report in guest memory; `None` if the guest never wrote its magic.
     pub report: Option<Box<Report>>,
     /// The guest's log, bounded by its capacity.
     pub log: Vec<LogEntry>,
     /// TSC mapping.
     pub tsc: TscMap,
-    /// Host TSC at which each NMI's overflow was seen, in the order of delivery.
-    pub deliveries: Vec<u64>,
-    /// PMIs.
-    pub pmi: PmiStats,
-    /// MSR exits, one line per MSR that exited at all.
-    pub msr_exits: Vec<MsrExits>,
-    /// Nanoseconds from KVM_RUN's return at an MSR exit to the next KVM_RUN.
-    pub exit_path_ns: Histogram<u64>,
-    /// Host events.
-    pub host: HostSide,
     /// Sum of host events held at each tail tick: the last one is what lazy release left.
     pub held_at_tail_tick: Vec<u64>,
-    /// Times of the phases of its set-ups, by `PHASE_*`; all in the first if it made none.
-    pub phases: [PhaseTally; PHASES],
+}
+
+/// One vCPU's part of a run, or of a turn. `L`: results of this kind of guest alone.
+#[derive(Clone, Debug)]
+pub struct VcpuOutcome<L = PayloadLeft> {
+    /// Why it ended.
+    pub end: End,
+    /// Results of this kind of guest alone.
+    pub left: L,
+    /// Its counts and times.
+    pub account: Account,
+    /// The account of single-stepping; `None` unless the backend is `step`.
+    pub steps: Option<Steps>,
     /// Time of the throughput probe on its CPU before this turn; `None` if there was none.
     pub probe_ns: Option<u64>,
 }

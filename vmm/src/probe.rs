@@ -8,7 +8,7 @@ use crate::sys;
 /// Additions: about 20 µs at 0.25 ns each.
 const ADDITIONS: u64 = 80_000;
 
-/// TSC ticks that the work takes here and now.
+/// Measures the TSC ticks that the work takes here and now.
 pub(crate) fn ticks() -> u64 {
     let begin = sys::rdtsc();
     sys::add_independently(ADDITIONS);

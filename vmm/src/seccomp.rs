@@ -43,7 +43,7 @@ pub enum SeccompError {
     Owner(std::io::Error),
 }
 
-/// `_IOC` of <asm-generic/ioctl.h>.
+/// Computes `_IOC` of <asm-generic/ioctl.h>.
 const fn ioc(direction: u32, kind: u8, number: u8, size: usize) -> u32 {
     direction << 30 | (size as u32) << 16 | (kind as u32) << 8 | number as u32
 }
@@ -303,7 +303,7 @@ fn common(own: Own, answer: Answer) -> Vec<Rule> {
     rules
 }
 
-/// The filter of a vCPU's thread, whose events have their owner at this address.
+/// Builds the filter of a vCPU's thread, whose events have their owner at this address.
 fn of_vcpu(own: Own, owner: usize, answer: Answer) -> Vec<sock_filter> {
     let allow = |call, any| allow(call, any, answer);
     let mut rules = vec![
@@ -336,7 +336,7 @@ const SIOCSPGRP: u32 = 0x8902;
 const STDOUT: u32 = 1;
 const STDERR: u32 = 2;
 
-/// The filter of a device's thread.
+/// Builds the filter of a device's thread.
 fn of_device(own_descriptors: Descriptors, own: Own, answer: Answer) -> Vec<sock_filter> {
     let allow = |call, any| allow(call, any, answer);
     let socket = int(own_descriptors.socket);
@@ -349,7 +349,7 @@ fn of_device(own_descriptors: Descriptors, own: Own, answer: Answer) -> Vec<sock
     program(&rules, answer.into(), answer.into())
 }
 
-/// The filter of all threads.
+/// Builds the filter of all threads.
 fn of_process(own: Own, answer: Answer) -> Vec<sock_filter> {
     let forbid = |call, any, otherwise| Rule { call, any, then: answer.into(), otherwise };
     // Two put keys into a terminal as if they had been typed there, two name the owner of a socket's signals. None has this bit, which

@@ -169,7 +169,7 @@ impl Drop for KickGuard {
     }
 }
 
-/// Before an entry: whether this thread was kicked since it was last asked. A kick from now on ends the next KVM_RUN.
+/// Takes a kick of this thread since the last call, before an entry. A kick from now on ends the next KVM_RUN.
 ///
 /// `immediate_exit` is cleared before the flag is read: a kick before the clearing is seen in the flag, one after it is in both.
 /// In the other order, a kick between the two would be in neither, and the guest would run on with its overflow unseen. The kick's
@@ -188,7 +188,7 @@ pub(crate) fn take_kicks() -> u64 {
     KICK.with(|kick| kick.signals.swap(0, Ordering::Relaxed))
 }
 
-/// The calling thread's id.
+/// Returns the calling thread's id.
 pub(crate) fn gettid() -> libc::pid_t {
     // SAFETY: takes and keeps nothing.
     unsafe { libc::gettid() }
@@ -219,7 +219,7 @@ pub(crate) fn rdtsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// KVM's offset of a vCPU's TSC (Documentation/virt/kvm/devices/vcpu.rst, KVM_VCPU_TSC_OFFSET).
+/// Reads KVM's offset of a vCPU's TSC (Documentation/virt/kvm/devices/vcpu.rst, KVM_VCPU_TSC_OFFSET).
 pub(crate) fn tsc_offset(vcpu: &VcpuFd) -> io::Result<u64> {
     /// KVM_GET_DEVICE_ATTR of <linux/kvm.h>.
     const KVM_GET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee2;
@@ -298,7 +298,7 @@ pub(crate) fn answer_msr(vcpu: &mut VcpuFd, value: Option<u64>) {
     msr.data = value.unwrap_or(0);
 }
 
-/// The bytes of a port access: all units of a string instruction.
+/// Returns the bytes of a port access: all units of a string instruction.
 pub(crate) fn port_data(vcpu: &mut VcpuFd) -> &mut [u8] {
     let run = vcpu.get_kvm_run();
     // SAFETY: called after a port exit, so this member of the union is the one KVM filled.
@@ -309,7 +309,7 @@ pub(crate) fn port_data(vcpu: &mut VcpuFd) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(run).cast::<u8>().add(io.data_offset as usize), length) }
 }
 
-/// The bytes of a memory access.
+/// Returns the bytes of a memory access.
 pub(crate) fn memory_data(vcpu: &mut VcpuFd) -> &mut [u8] {
     // SAFETY: called after an MMIO exit, so this member of the union is the one KVM filled.
     let mmio = unsafe { &mut vcpu.get_kvm_run().__bindgen_anon_1.mmio };
@@ -344,7 +344,7 @@ pub(crate) struct IrqLine {
 }
 
 impl IrqLine {
-    /// Line `gsi` of `vm`.
+    /// Takes line `gsi` of `vm`.
     pub(crate) fn new(vm: &VmFd, gsi: u32) -> io::Result<Self> {
         // SAFETY: the VM's descriptor is open as long as it is borrowed.
         let vm = unsafe { BorrowedFd::borrow_raw(vm.as_raw_fd()) }.try_clone_to_owned()?;

@@ -109,5 +109,5 @@ fn main() -> ExitCode {
         Case::new("nothing_is_left_open_and_all_methods_open_the_same", None, always),
         Case::new("events_are_open_while_they_are_enabled", no_events(), events_are_open_while_they_are_enabled),
     ];
-    trials::run(cases, trials::expected::cpu_events())
+    trials::run(cases, trials::expects_cpu_events())
 }

@@ -2,8 +2,10 @@
 
 use results::error::Exit;
 use results::host::HostFacts;
+use results::published::PUBLISHED;
 use results::stats::interval::Interval;
 use serde::Serialize;
+use toml::{Table, Value};
 
 use crate::counting::Class;
 use crate::symbols::Frame;
@@ -226,5 +228,109 @@ impl Account {
         let sampled = self.sampling.as_ref().is_some_and(|sampling| sampling.samples > 0);
         let sure = self.ratio.as_ref().is_some_and(Speedup::is_distinguishable);
         if self.status == Status::Complete && sampled && sure { Exit::Done } else { Exit::Inconclusive }
+    }
+}
+
+// Published figures of the same kind, from `results/published.toml`.
+
+/// Keys that are numbers of a figure.
+const NUMBERS: [&str; 5] = ["before", "after", "ratio", "change", "rows"];
+
+/// The figures of these ids that are there.
+#[must_use]
+pub fn figures(ids: &[&str]) -> Vec<Published> {
+    of(PUBLISHED, ids)
+}
+
+fn of(text: &str, ids: &[&str]) -> Vec<Published> {
+    let table: Table = text.parse().unwrap_or_default();
+    let rows = table.get("figure").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_table);
+    let rows: Vec<&Table> = rows.collect();
+    let named = |id: &&str| rows.iter().find(|row| row.get("id").and_then(Value::as_str) == Some(id));
+    ids.iter().filter_map(named).map(|row| published(row)).collect()
+}
+
+fn published(row: &Table) -> Published {
+    let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let numbers = NUMBERS.iter().filter_map(|key| match row.get(*key)? {
+        Value::Array(values) => Some(values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        value => Some(format!("{key} {value}")),
+    });
+    let figures = format!("{} ({})", numbers.collect::<Vec<_>>().join(", "), text("unit"));
+    let source = if row.contains_key("source") { text("source") } else { "results/published.toml".to_owned() };
+    Published { id: text("id"), source, what: text("what"), figures }
+}
+
+// Numbers for readers: three digits, with a unit prefix.
+
+/// Three significant digits: `0.012`, `3.40`, `571`, `12.3k`, `4.56M`.
+pub(crate) fn figure(value: f64) -> String {
+    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    // 999.6 would be shown as 1000.
+    let found = prefixes.iter().find(|(unit, _)| value.abs() >= 0.9995 * unit);
+    let (scaled, prefix) = found.map_or((value, ""), |(unit, prefix)| (value / unit, *prefix));
+    let magnitude = scaled.abs();
+    let decimals = match magnitude {
+        m if m >= 99.95 => 0,
+        m if m >= 9.995 => 1,
+        m if m >= 0.9995 || m == 0.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{scaled:.decimals$}");
+    // Whole numbers need no decimals.
+    let text = if text.contains('.') && text.trim_end_matches('0').ends_with('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    };
+    format!("{text}{prefix}")
+}
+
+/// A share of a whole, in percent.
+pub(crate) fn percent(part: usize, whole: usize) -> String {
+    if whole == 0 { "none".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads;
+
+    #[test]
+    fn figures_are_as_they_are_published() {
+        let text = "[[figure]]\nid = \"a\"\nseed = \"001.txt\"\nwhat = \"w\"\nunit = \"s\"\nbefore = 2.5\nratio = 3\n\
+                [[figure]]\nid = \"b\"\nsource = \"a blog\"\nwhat = \"v\"\nunit = \"s\"\nrows = [1, 2.0]\n";
+        let found = of(text, &["b", "none", "a"]);
+        assert_eq!((found[0].figures.as_str(), found[0].source.as_str()), ("1, 2.0 (s)", "a blog"));
+        assert_eq!(
+            (found[1].figures.as_str(), found[1].source.as_str()),
+            ("before 2.5, ratio 3 (s)", "results/published.toml")
+        );
+        assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn the_seeds_figure_of_rand_is_there() {
+        let rand = workloads::Workload::named("rand").unwrap();
+        assert!(figures(rand.figures).iter().any(|figure| figure.id == "event-practice.rand"));
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.0124, "0.012"),
+            (2.0, "2"),
+            (3.401, "3.40"),
+            (12.345, "12.3"),
+            (571.4, "571"),
+            (999.7, "1k"),
+            (12_345.0, "12.3k"),
+            (4.564e6, "4.56M"),
+            (1.9e9, "1.90G"),
+        ] {
+            assert_eq!(figure(value), text);
+        }
+        assert_eq!((percent(1, 3), percent(0, 0)), ("33.3 %".to_owned(), "none".to_owned()));
     }
 }

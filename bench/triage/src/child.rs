@@ -4,13 +4,53 @@
 //! Events can so be attached before it has anything that inherits them, and count from the time that all of it is there. It ends with this process, however that ends.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
 
-use crate::job::{Done, Job};
+/// Most threads of a workload.
+pub const MOST_THREADS: usize = 256;
+
+/// A workload's parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Threads.
+    pub threads: usize,
+    /// Time that they work.
+    pub duration: Duration,
+    /// The variant without the bottleneck.
+    pub apart: bool,
+    /// This tool, for workloads of several processes.
+    pub program: PathBuf,
+}
+
+/// Answer of a workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// Its name.
+    pub workload: String,
+    /// It was the variant without the bottleneck.
+    pub apart: bool,
+    /// Threads.
+    pub threads: usize,
+    /// Operations of all threads.
+    pub operations: u64,
+    /// From the common start of the threads to the end of the last.
+    pub seconds: f64,
+    /// Times that a thread gave up its CPU by itself: it slept, or waited.
+    pub voluntary_switches: u64,
+}
+
+impl Done {
+    /// Operations a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
+    }
+}
 
 /// Word of a child once events can be attached.
 const READY: &str = "ready";

@@ -1,8 +1,7 @@
 //! Which event rose, and by which one to sample.
 
-use crate::account::{Choice, EventRow};
+use crate::account::{Choice, EventRow, figure};
 use crate::counting::Class;
-use crate::figure::figure;
 
 /// The row of switches that the program's own waiting made, by getrusage(2).
 pub const VOLUNTARY: &str = "voluntary-switches";

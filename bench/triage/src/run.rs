@@ -10,17 +10,14 @@ use results::host::HostFacts;
 use results::paired::{Pair, median_interval, of_turns};
 use results::stats::median;
 
-use crate::account::{Account, Choice, EventRow, Rate, SCHEMA, Sampling, Speedup, Status, Subject};
-use crate::child::Child;
+use crate::account::{Account, Choice, EventRow, Rate, SCHEMA, Sampling, Speedup, Status, Subject, figures};
+use crate::child::{Child, Done, Job};
 use crate::choice::{VOLUNTARY, choose, rose};
 use crate::counting::{Class, Counters, Event, Offer, offers};
-use crate::job::{Done, Job};
-use crate::note::notes;
-use crate::published::figures;
 use crate::sampling::{Sampler, chains};
 use crate::stacks::fold;
 use crate::symbols::Names;
-use crate::verdict::sentences;
+use crate::verdict::{notes, sentences};
 use crate::workloads::{IDLE, Workload};
 
 /// Samples a second of all threads, about, unless others are asked for.

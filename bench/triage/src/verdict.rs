@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use results::host::HostFacts;
 use results::stats::interval::Interval;
 
-use crate::account::{Account, EventRow, Found, Sampling, Speedup, Subject};
+use crate::account::{Account, EventRow, Found, Sampling, Speedup, Subject, figure, percent};
+use crate::choice::stand_in;
 use crate::counting::Event;
-use crate::figure::{figure, percent};
 use crate::symbols::Frame;
 
 /// Chains of which fewer reach the beginning of their thread are no basis for a verdict without this being said.
@@ -95,5 +96,49 @@ fn difference(account: &Account) -> String {
         format!("The variant ({apart}) does {factor} times the operations ({sure}).")
     } else {
         format!("Whether the variant ({apart}) does more is open: {factor} times the operations ({sure}).")
+    }
+}
+
+// Remarks about the host that its figures need.
+
+/// A load average of this share of the CPUs is somebody else's.
+const BUSY: f64 = 0.5;
+
+/// Notes on a run on so many CPUs. The load is that from before the run.
+#[must_use]
+pub fn notes(host: &HostFacts, cpus: usize, threads: usize, events: &[EventRow]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(load) = host.loadavg_1m.filter(|load| *load >= BUSY * cpus as f64) {
+        let clock = events.iter().find(|row| row.event == "task-clock");
+        let used = |rate: Option<crate::account::Rate>| rate.map_or(0.0, |rate| rate.per_second / 1e9);
+        let (own, apart) = clock.map_or((0.0, 0.0), |row| (used(row.workload), used(row.apart)));
+        notes.push(format!(
+            "the load was {load:.2} on {cpus} CPUs before it began: the threads had {own:.2} CPUs, the variant's {apart:.2}; threads that \
+             do not run at the same time contend less, and the ratio may be lower than on an idle host"
+        ));
+    }
+    if let Some(missed) = stand_in(events) {
+        notes.push(format!(
+            "branch-misses are {:.0} % of branches, as of no program: something else is counted in the place of hardware events (behind a guest of \
+             vpmu a clock), and they say no more than time does",
+            100.0 * missed
+        ));
+    }
+    if threads > cpus {
+        notes.push(format!("{threads} threads share {cpus} CPUs: a part of the switches is the scheduler's"));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_host_and_too_many_threads_are_noted() {
+        let host = |load| HostFacts { loadavg_1m: load, ..HostFacts::default() };
+        assert!(notes(&host(Some(0.9)), 2, 2, &[]).is_empty() && notes(&host(None), 2, 2, &[]).is_empty());
+        assert!(notes(&host(Some(3.0)), 2, 2, &[])[0].contains("load was 3.00 on 2 CPUs"));
+        assert!(notes(&host(None), 2, 8, &[])[0].starts_with("8 threads share 2 CPUs"));
     }
 }

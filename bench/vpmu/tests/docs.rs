@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use checks::docs::{commands, links};
+use checks::docs::{documents, shown};
 use host_pmu::strategy::PRESETS;
 
 /// Returns whether the error is about a file of the command's, which only a reader of the document has.
@@ -20,9 +20,9 @@ fn root() -> &'static Path {
 #[test]
 fn every_command_in_the_documents_parses() {
     let (mut count, mut refused) = (0, Vec::new());
-    for document in links::documents(root()).unwrap() {
+    for document in documents(root()).unwrap() {
         let text = std::fs::read_to_string(&document).unwrap();
-        for shown in commands::shown(&text) {
+        for shown in shown(&text) {
             count += 1;
             if let Err(error) = vpmu::cli::app::parse(&shown.words)
                 && !names_a_missing_file(&shown.words, &error.to_string())

@@ -40,7 +40,7 @@ pub struct Program<'a> {
     pub ldflags: &'a [&'a str],
 }
 
-/// The main function of a build script: reports why it failed.
+/// Runs a build script, and reports why it failed.
 #[must_use]
 pub fn report(built: Result<(), String>) -> ExitCode {
     match built {
@@ -52,7 +52,7 @@ pub fn report(built: Result<(), String>) -> ExitCode {
     }
 }
 
-/// Folder of what is built. Guests are x86-64 code.
+/// Returns the folder for what is built. Guests are x86-64 code.
 pub fn out_folder(what: &str) -> Result<PathBuf, String> {
     println!("cargo::rerun-if-env-changed=LD");
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
@@ -83,7 +83,7 @@ pub fn build(out: &Path, name: &str, program: &Program<'_>) -> Result<(), String
     link(&objects, &out.join(format!("{name}.elf")), program)
 }
 
-/// The first line that the compiler says of its version, without the name that it was called by.
+/// Returns the first line that the compiler says of its version, without the name that it was called by.
 pub fn compiler() -> Result<String, String> {
     let tool = cc::Build::new().try_get_compiler().map_err(|e| format!("no C compiler: {e} (Debian package: gcc)"))?;
     let said = Command::new(tool.path()).arg("--version").output();

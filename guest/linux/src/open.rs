@@ -20,7 +20,7 @@ pub(crate) fn file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Everything in a regular file.
+/// Reads a regular file.
 pub(crate) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;

@@ -3,10 +3,11 @@
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, Spec};
+use counts::Counts;
 
 use super::held::HeldEvent;
 use super::state::{EventState, Transition};
-use super::{Backoff, Bank, WantedEvent, host_op};
+use super::{Backoff, Bank, BankStats, WantedEvent, host_op};
 use crate::backend::step::StepCounts;
 use crate::backend::{Backend, HostError};
 use crate::side::HostPmu;
@@ -104,6 +105,10 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.retries.remove(counter);
         self.wants_none(counter);
         self.note_change();
+        if !own_enable && let Some(held) = &mut self.slots[counter.index()] {
+            // After a RESET, too, its counts until it was lost are no longer the counter's.
+            held.forfeited |= held.state.is_lost();
+        }
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);
         } else if let Some(held) = &mut self.slots[counter.index()] {
@@ -139,7 +144,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             held.forget_aim();
         }
         if set.is_err() {
-            stats.refused_periods += 1;
+            stats.counts.refused_periods += 1;
         } else if held.state == EventState::Spent {
             set = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, true));
             if set.is_ok() {
@@ -183,7 +188,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn on_entry(&mut self, enabled: CounterSet) {
-        self.stats.entries += 1;
+        self.stats.counts.entries += 1;
         self.open_wanted();
         if self.held == 0 {
             return;
@@ -225,17 +230,25 @@ impl<B: Backend> HostPmu for Bank<B> {
         self.held
     }
 
-    fn account(&mut self) -> HostSide {
+    fn account(&mut self, counts: &mut Counts) -> HostSide {
         // An overflow belongs to no account: those found here wait for the next kick.
         self.drain_records();
         self.find_lost();
         let now = self.backend.now_ns();
-        HostSide {
+        let BankStats { ops, signals, last_error, .. } = &self.stats;
+        counts.merge(&Counts {
             throttled: self.backend.throttled() - self.stats.throttled_before,
-            blind: self.backend.is_blind(),
+            blind: self.backend.is_blind().into(),
+            opens: ops.count(OpKind::Open),
+            held_at_end: self.held,
             held_ns: self.stats.held_time.until(now),
             time_ns: now.saturating_sub(self.stats.since_ns),
-            ..(&self.stats).into()
+            ..self.stats.counts
+        });
+        HostSide {
+            ops: ops.clone(),
+            signal_ns: signals.latencies().clone(),
+            last_error: last_error.as_ref().map(ToString::to_string),
         }
     }
 
@@ -312,6 +325,7 @@ impl<B: Backend> Bank<B> {
         }
         self.parks += 1;
         held.parked_as = self.parks;
+        held.forfeited |= held.state.is_lost();
         if matches!(self.strategy.release, Release::IdleMs(_)) {
             held.parked_at = self.backend.now_ns();
         }
@@ -359,7 +373,7 @@ impl<B: Backend> Bank<B> {
                 self.gate_changed = true;
             }
             Err(error) => {
-                self.stats.failed_opens += 1;
+                self.stats.counts.failed_opens += 1;
                 if error == HostError::GateTooLarge && !self.gate_failed {
                     self.fail_gate();
                 }
@@ -393,7 +407,7 @@ impl<B: Backend> Bank<B> {
         if held.spec.samples() && !keeps {
             let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
             if set.is_err() {
-                stats.refused_periods += 1;
+                stats.counts.refused_periods += 1;
                 return false;
             }
             held.aimed(period, room);
@@ -409,7 +423,7 @@ impl<B: Backend> Bank<B> {
         }
         held.recorded = None;
         held.idle_slices = 0;
-        stats.reused += 1;
+        stats.counts.reused += 1;
         !lost || self.regain(counter, period)
     }
 }
@@ -438,13 +452,13 @@ mod tests {
     fn an_entry_with_something_due_is_not_passed() {
         for preset in ["reuse-lazy", "gate", "deferred"] {
             let (mut bank, host) = parked(preset);
-            let entries = bank.stats().entries;
+            let entries = bank.stats().counts.entries;
             assert!(bank.passes_entry() && bank.passes_entry());
-            assert_eq!(bank.stats().entries, entries + 2, "it is counted");
+            assert_eq!(bank.stats().counts.entries, entries + 2, "it is counted");
             host.slice();
             assert!(!bank.passes_entry() && !bank.passes_entry(), "a slice, which asking takes from nobody");
             bank.on_entry(CounterSet::EMPTY);
-            assert_eq!((bank.stats().sched_ins, bank.passes_entry()), (1, true), "{preset}");
+            assert_eq!((bank.stats().counts.sched_ins, bank.passes_entry()), (1, true), "{preset}");
             bank.start(pmc(0), A, 100);
             assert_eq!(bank.passes_entry(), preset != "gate" && bank.held() > 0, "{preset}: a counter that started");
         }

@@ -45,11 +45,12 @@ mod state;
 mod tests;
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
+use counts::Counts;
 use held::{ExpiryRoom, HeldEvent};
 use state::Transition;
 
 use crate::backend::{Backend, HostError};
-use crate::stats::{HeldTime, HostSide, OpKind, OpStats, SignalTimes};
+use crate::stats::{HeldTime, OpKind, OpStats, SignalTimes};
 use crate::strategy::{Release, Reuse, Strategy};
 
 /// Value of `pauses_until` while no event runs on behind a virtual pause.
@@ -187,7 +188,7 @@ impl<B: Backend> Bank<B> {
     #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
-        let unchanged = self.unchanged_since_entry && self.stats.entries < self.pauses_until;
+        let unchanged = self.unchanged_since_entry && self.stats.counts.entries < self.pauses_until;
         starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && unchanged)
     }
 
@@ -204,7 +205,7 @@ impl<B: Backend> Bank<B> {
     /// Counts an entry at which the bank [is quiet](Self::is_quiet).
     #[inline]
     pub const fn count_entry(&mut self) {
-        self.stats.entries += 1;
+        self.stats.counts.entries += 1;
     }
 
     /// Returns the backend, to look at.
@@ -228,7 +229,7 @@ impl<B: Backend> Bank<B> {
     /// Does before an entry what pauses left to do.
     #[inline]
     fn finish_pauses(&mut self) {
-        if !self.unchanged_since_entry || self.stats.entries > self.pauses_until {
+        if !self.unchanged_since_entry || self.stats.counts.entries > self.pauses_until {
             self.finish_all_pauses();
         }
     }
@@ -287,7 +288,7 @@ impl<B: Backend> Bank<B> {
     /// Notes that the number of held events is `events` since the last host operation.
     fn holds(&mut self, events: u64) {
         self.held = events;
-        self.stats.held_max = self.stats.held_max.max(events);
+        self.stats.counts.held_max = self.stats.counts.held_max.max(events);
         self.stats.held_time.changes(self.stats.last_op_ns, events);
     }
 
@@ -302,7 +303,7 @@ impl<B: Backend> Bank<B> {
         let is_on = held.as_ref().is_none_or(|held| held.state.is_on());
         let mut released = None;
         if *error == HostError::PinnedLost {
-            self.stats.pinned_errors += 1;
+            self.stats.counts.pinned_errors += 1;
             if let Some(held) = held {
                 held.note(Transition::Failed);
                 held.forget_aim();
@@ -369,7 +370,7 @@ impl<B: Backend> Bank<B> {
     /// Gives up the gate if its events count no more.
     fn find_gate_lost(&mut self) {
         if self.gate_open && self.backend.is_gate_lost() {
-            self.stats.pinned_errors += 1;
+            self.stats.counts.pinned_errors += 1;
             self.fail_gate();
         }
     }
@@ -487,7 +488,7 @@ fn aim<B: Backend>(
         // A period that has no room has no aim that could be kept.
         held.aimed(period, room);
     } else {
-        stats.refused_periods += 1;
+        stats.counts.refused_periods += 1;
         held.forget_aim();
     }
     set
@@ -522,26 +523,14 @@ pub struct BankStats {
     pub ops: OpStats,
     /// Latencies of overflows' signals.
     pub signals: SignalTimes,
-    /// Starts served by an event that was there.
-    pub reused: u64,
-    /// Periods the host refused.
-    pub refused_periods: u64,
-    /// Opens that failed.
-    pub failed_opens: u64,
-    /// Pinned events found in error state.
-    pub pinned_errors: u64,
-    /// Most events held at once.
-    pub held_max: u64,
+    /// What is counted beside operations and times.
+    pub counts: Counts,
     /// Events held, over time.
     pub held_time: HeldTime,
     /// End of the last host operation.
     pub last_op_ns: u64,
     /// Start of the account.
     pub since_ns: u64,
-    /// Guest entries.
-    pub entries: u64,
-    /// Sched slices that began while events were held.
-    pub sched_ins: u64,
     /// Throttle records of earlier accounts.
     pub throttled_before: u64,
     /// The last failure.
@@ -558,50 +547,14 @@ impl BankStats {
     /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is measured, and touches
     /// these pages at every operation.
     fn restart(&mut self, now: u64, held: u64, throttled: u64) {
-        let Self {
-            ops,
-            signals,
-            reused,
-            refused_periods,
-            failed_opens,
-            pinned_errors,
-            held_max,
-            held_time,
-            last_op_ns,
-            since_ns,
-            entries,
-            sched_ins,
-            throttled_before,
-            last_error,
-        } = self;
+        let Self { ops, signals, counts, held_time, last_op_ns, since_ns, throttled_before, last_error } = self;
         ops.reset();
         signals.reset();
-        for count in [reused, refused_periods, failed_opens, pinned_errors, entries, sched_ins] {
-            *count = 0;
-        }
-        (*held_max, *throttled_before, *last_error) = (held, throttled, None);
+        *counts = Counts { held_max: held, ..Counts::default() };
+        (*throttled_before, *last_error) = (throttled, None);
         (*last_op_ns, *since_ns) = (now, now);
         *held_time = HeldTime::from(now);
         held_time.changes(now, held);
-    }
-}
-
-impl From<&BankStats> for HostSide {
-    /// Returns the bank's part without times; signals and kicks are the vCPU loop's.
-    fn from(stats: &BankStats) -> Self {
-        Self {
-            ops: stats.ops.clone(),
-            signal_ns: stats.signals.latencies().clone(),
-            held_max: stats.held_max,
-            entries: stats.entries,
-            sched_ins: stats.sched_ins,
-            reused: stats.reused,
-            refused_periods: stats.refused_periods,
-            failed_opens: stats.failed_opens,
-            pinned_errors: stats.pinned_errors,
-            last_error: stats.last_error.as_ref().map(ToString::to_string),
-            ..Self::default()
-        }
     }
 }
 

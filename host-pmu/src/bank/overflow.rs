@@ -204,7 +204,7 @@ mod tests {
             if begin {
                 bank.restart_account();
             } else {
-                bank.account();
+                bank.account(&mut counts::Counts::default());
             }
             assert!(host.0.borrow().unreliable.is_empty() && !bank.nothing_overflowed());
             assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 107));

@@ -44,7 +44,7 @@ impl<B: Backend> Bank<B> {
             && let Err(error) = self.shut_gate()
         {
             if error == HostError::PinnedLost {
-                self.stats.pinned_errors += 1;
+                self.stats.counts.pinned_errors += 1;
                 self.fail_gate();
                 return self.pause_behind_gate(counter);
             }
@@ -130,7 +130,7 @@ impl<B: Backend> Bank<B> {
             let disabled = held.state == EventState::Leaving && {
                 held.note(Transition::Disabled);
                 let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
-                stats.pinned_errors += u64::from(disabled.is_err());
+                stats.counts.pinned_errors += u64::from(disabled.is_err());
                 disabled.is_ok()
             };
             if !disabled {
@@ -163,7 +163,7 @@ impl<B: Backend> Bank<B> {
                     recorded.remove(counter);
                 }
                 let gathered = held.gather(total);
-                self.pauses_until = self.stats.entries.saturating_add(MOST_ENTRIES);
+                self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
                 self.note_change();
                 gathered
             }
@@ -187,7 +187,7 @@ impl<B: Backend> Bank<B> {
             match count(backend, stats, &mut held.event) {
                 Ok(total) => held.leave_out(total),
                 Err(HostError::PinnedLost) => {
-                    stats.pinned_errors += 1;
+                    stats.counts.pinned_errors += 1;
                     held.note(Transition::Failed);
                     // Its counts since the pause are not the counter's.
                     held.forfeited = true;
@@ -211,7 +211,7 @@ impl<B: Backend> Bank<B> {
             return false;
         }
         (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
-        stats.reused += 1;
+        stats.counts.reused += 1;
         !lost || self.regain(counter, period)
     }
 
@@ -220,7 +220,7 @@ impl<B: Backend> Bank<B> {
         self.unchanged_since_entry = true;
         let on = self.counters_on();
         // A counter whose event the host refused is on, too.
-        let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.entries > self.pauses_until;
+        let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
         if !self.end_virtual_pauses(ends) {
             self.pauses_until = NEVER_ENDS;
         }
@@ -255,7 +255,7 @@ impl<B: Backend> Bank<B> {
         }
         while let Some(at) = self.pool.iter().position(due) {
             if stop(&mut self.backend, &mut self.stats, &mut self.pool[at]).is_err() {
-                self.stats.pinned_errors += 1;
+                self.stats.counts.pinned_errors += 1;
                 let lost = self.pool.swap_remove(at);
                 self.release(lost);
             }
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(host.log(), ["period 0 93"], "PMI {pmi}");
             assert_eq!(seen, overflow + 7 - 40 * (pmi - 1), "the handlers' own counts are left out");
         }
-        assert_eq!((bank.stats().ops.count(OpKind::Read), bank.stats().pinned_errors), (0, 0));
+        assert_eq!((bank.stats().ops.count(OpKind::Read), bank.stats().counts.pinned_errors), (0, 0));
     }
 
     #[test]
@@ -517,7 +517,7 @@ mod tests {
         let (mut bank, host) = running(&[A]);
         host.0.borrow_mut().lost = true;
         assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
-        assert_eq!((bank.stats().pinned_errors, bank.held()), (1, 1));
+        assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
         assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");
     }
 }

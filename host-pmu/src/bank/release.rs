@@ -42,7 +42,7 @@ impl<B: Backend> Bank<B> {
     /// off by their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters comes
     /// back to it.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
-        self.stats.sched_ins += 1;
+        self.stats.counts.sched_ins += 1;
         let mut used = std::mem::take(&mut self.in_use);
         used.extend(enabled);
         let age = |held: &mut HeldEvent<B::Event>| {

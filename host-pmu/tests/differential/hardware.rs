@@ -93,7 +93,7 @@ impl Guest {
     /// Number of failed opens, refused periods and pinned events without a counter.
     fn failures(&mut self) -> [u64; 3] {
         let stats = self.stats();
-        [stats.failed_opens, stats.refused_periods, stats.pinned_errors]
+        [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors]
     }
 
     fn counting(&self) -> usize {
@@ -203,7 +203,7 @@ fn without_records_only_what_overflowed_is_aimed_anew() {
         let (reads, before) = (guest.ops(OpKind::Read), guest.ops(OpKind::Period));
         assert!(guest.host.run(Burst::new(7, 8)), "it signals");
         guest.vpmu.kick();
-        assert_eq!(guest.vpmu.stats().overflows, 1, "{preset}");
+        assert_eq!(guest.vpmu.counts().overflows, 1, "{preset}");
         let (reads, set) = (guest.ops(OpKind::Read) - reads, guest.ops(OpKind::Period) - before);
         assert!(reads <= 4 && set <= periods, "{preset}: {reads} reads and {set} periods for four counters");
     }

@@ -6,8 +6,9 @@ use super::change::Change;
 use super::sample::MIN_RUNS;
 use crate::metric;
 use crate::stats::holm;
+use crate::stats::interval::CONFIDENCE;
 use crate::stats::interval::Interval;
-use crate::verdict::{Limits, SURE, Verdict};
+use crate::verdict::{Limits, Verdict};
 
 /// Question of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -173,7 +174,7 @@ fn small_change(row: &Row) -> String {
 /// Says how many rounds or runs a side would show that a change is below `bound` where there is none.
 fn would_do(found: &Change, bound: f64, row: &Row) -> Option<String> {
     let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
-    let wanted = bound.ln_1p() / SURE;
+    let wanted = found.log.wanted_error(CONFIDENCE, bound.ln_1p());
     let own = found.log.error.powi(2) - found.allowance.powi(2);
     let by_rounds = wanted.powi(2) - found.allowance.powi(2);
     let few = base.runs.min(new.runs) as f64;

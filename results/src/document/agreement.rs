@@ -37,8 +37,8 @@ impl Agreement {
     /// Computes the agreement of a document's arms; empty where there are no set-ups.
     #[must_use]
     pub fn of(document: &Document) -> Self {
-        let arms: Vec<&Arm> = document.arms.iter().filter(|arm| !arm.own.counts.is_empty()).collect();
-        let never = |arm: &&Arm| arm.own.counts.iter().filter(|event| event.running_ns == 0).count();
+        let arms: Vec<&Arm> = document.arms.iter().filter(|arm| !arm.own.event_counts.is_empty()).collect();
+        let never = |arm: &&Arm| arm.own.event_counts.iter().filter(|event| event.running_ns == 0).count();
         let never_counted = arms.iter().map(never).max().unwrap_or(0);
         if document.parameters.backend.starts_with("tracepoint:") {
             // Its occurrences come in bursts, many of them in the set-ups themselves: no rate is that of a part of the time.
@@ -48,18 +48,20 @@ impl Agreement {
         let stand_in = arms.iter().any(|arm| arm.stand_in);
         let same_events = |arm: &&&Arm| arm.kind == ArmKind::Strategy || stand_in && arm.kind == ArmKind::Floor;
         let compared: Vec<_> = arms.iter().filter(same_events).collect();
-        let events = compared.iter().map(|arm| arm.own.counts.len()).max().unwrap_or(0);
+        let events = compared.iter().map(|arm| arm.own.event_counts.len()).max().unwrap_or(0);
         let whole = |arm: &Arm| {
-            if stand_in { 1.0 } else { arm.own.counts.iter().filter_map(EventCount::rate).sum::<f64>() }
+            if stand_in { 1.0 } else { arm.own.event_counts.iter().filter_map(EventCount::rate).sum::<f64>() }
         };
         let rates_of = |event: usize| {
             let compared = &compared;
-            compared.iter().filter_map(move |arm| Some(arm.own.counts.get(event)?.rate()? / whole(arm)))
+            compared.iter().filter_map(move |arm| Some(arm.own.event_counts.get(event)?.rate()? / whole(arm)))
         };
         let one_clock = arms.iter().filter(|arm| arm.stand_in || arm.kind == ArmKind::Floor);
         Self {
             between_arms: largest((0..events).map(|event| spread(rates_of(event)))),
-            between_events: largest(one_clock.map(|arm| spread(arm.own.counts.iter().filter_map(EventCount::rate)))),
+            between_events: largest(
+                one_clock.map(|arm| spread(arm.own.event_counts.iter().filter_map(EventCount::rate))),
+            ),
             never_counted,
         }
     }
@@ -75,7 +77,7 @@ mod tests {
         let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
         let event = |&count: &u64| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
         for (arm, counts) in document.arms.iter_mut().zip(counts) {
-            arm.own.counts = counts.iter().map(event).collect();
+            arm.own.event_counts = counts.iter().map(event).collect();
         }
         document
     }
@@ -96,14 +98,14 @@ mod tests {
         let found = Agreement::of(&document);
         assert_eq!(found.between_arms, Some(0.0));
         assert_eq!(found.between_events, Some(0.0), "of the floor alone");
-        document.arms[1].own.counts[1].count = 50;
+        document.arms[1].own.event_counts[1].count = 50;
         assert!(Agreement::of(&document).between_arms.is_some_and(|share| share > 0.3));
     }
 
     #[test]
     fn an_event_without_a_counter_has_no_rate() {
         let mut document = document([&[200, 200], &[200, 200], &[200, 200]]);
-        document.arms[1].own.counts[1] = EventCount { count: 0, enabled_ns: 200, running_ns: 0, scaled: None };
+        document.arms[1].own.event_counts[1] = EventCount { count: 0, enabled_ns: 200, running_ns: 0, scaled: None };
         assert_eq!(
             Agreement::of(&document),
             Agreement { between_arms: Some(0.0), between_events: Some(0.0), never_counted: 1 }

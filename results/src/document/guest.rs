@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use counts::Counts;
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Experiment;
@@ -125,9 +126,13 @@ pub struct Doubt {
 pub const DOUBTS: [Doubt; 5] = [
     Doubt { key: "lost", about: "NMIs delivered and not taken, or the reverse", of: |arm| arm.lost.unwrap_or(0) },
     Doubt { key: "overflows_lost", about: "overflows lost", of: |arm| arm.overflows_lost.unwrap_or(0) },
-    Doubt { key: "failed_opens", about: "host events that did not open", of: |arm| arm.failed_opens },
-    Doubt { key: "pinned_errors", about: "times that a pinned event had no counter", of: |arm| arm.pinned_errors },
-    Doubt { key: "throttled", about: "times that the host throttled sampling", of: |arm| arm.throttled },
+    Doubt { key: "failed_opens", about: "host events that did not open", of: |arm| arm.counts.failed_opens },
+    Doubt {
+        key: "pinned_errors",
+        about: "times that a pinned event had no counter",
+        of: |arm| arm.counts.pinned_errors,
+    },
+    Doubt { key: "throttled", about: "times that the host throttled sampling", of: |arm| arm.counts.throttled },
 ];
 
 impl GuestArm {
@@ -142,99 +147,25 @@ impl GuestArm {
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GuestArm {
-    /// Host-event overflows seen by the VMM.
-    pub overflows: u64,
-    /// Overflows seen by the guest's driver.
-    pub guest_overflows: u64,
-    /// Overflows of counters with INT: each asks for a PMI, several may share one.
-    pub pmi_requests: u64,
-    /// Those overflows whose counter had an earlier one that the guest had not acknowledged: a driver sees one.
-    #[serde(skip_serializing_if = "none")]
-    pub status_shared: u64,
-    /// PMIs delivered, in any delivery mode.
-    pub pmis: u64,
+    /// Its counts.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// NMIs handed to KVM; `None` where KVM makes them itself.
     pub nmis_delivered: Option<u64>,
-    /// NMIs the guest took.
-    pub nmis: u64,
-    /// NMIs among them with no STATUS bit set.
-    pub nmis_without_status: u64,
     /// NMIs delivered and not taken, or the reverse: the difference of each vCPU and round without its sign, summed. `None` where
     /// it cannot be known.
     pub lost: Option<u64>,
-    /// The part of `lost` that was taken and not delivered.
-    #[serde(skip_serializing_if = "none")]
-    pub surplus: u64,
-    /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
-    pub nmis_driver_off: u64,
     /// Overflows of counters with INT seen by the VMM and not by the guest's driver, or the reverse, in the same way. `None` where the VMM
     /// sees none.
     pub overflows_lost: Option<u64>,
-    /// Periods that the guest's events counted without an overflow of their own: count ÷ period less overflows, by event, vCPU and
-    /// guest. The host reported an overflow late by a period or more, or never.
-    #[serde(skip_serializing_if = "none")]
-    pub periods_missed: u64,
-    /// PMIs dropped by LVTPC's mask or a local APIC that is off, as on hardware. In documents without `held`, those that met the mask
-    /// of a delivery are among them.
-    pub masked: u64,
-    /// PMIs that met LVTPC masked by the delivery of an earlier one.
-    #[serde(skip_serializing_if = "none")]
-    pub held: u64,
-    /// Held PMIs delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
-    #[serde(skip_serializing_if = "none")]
-    pub late: u64,
-    /// Held PMIs without a delivery of their own: the overflow was acknowledged by then, or the next delivery's handler found it.
-    #[serde(skip_serializing_if = "none")]
-    pub settled: u64,
-    /// PMIs that found the NMI of an earlier one still pending, on a guest's processor whose deliveries do not mask LVTPC.
-    #[serde(skip_serializing_if = "none")]
-    pub merged: u64,
-    /// PMIs with an unknown delivery mode.
-    pub undeliverable: u64,
-    /// Guest log entries that did not fit.
-    pub log_dropped: u64,
-    /// Guest log entries that make no sense (exit before entry).
-    pub log_invalid: u64,
-    /// vCPU runs whose deliveries could not be matched to handler entries.
-    pub delivery_unmatched: u64,
-    /// Handler entries before their delivery by more than the TSC offset's uncertainty.
-    pub delivery_negative: u64,
-    /// Largest uncertainty of the TSC offset.
-    pub tsc_uncertainty_ns: u64,
-
     /// Host operations by kind.
     pub host_ops: BTreeMap<String, HostOp>,
     /// MSR exits by register, in hex.
     pub msr_exits: BTreeMap<String, MsrCount>,
-    /// Settings of the floor's timer: at most one a PMI, and a few at starts of counters.
-    #[serde(skip_serializing_if = "none")]
-    pub timer_calls: u64,
     /// Host events held.
     pub events_held: EventsHeld,
-    /// Guest entries.
-    pub entries: u64,
-    /// New sched slices noticed at an entry.
-    pub sched_ins: u64,
-    /// Overflow signals.
-    pub signals: u64,
-    /// Kicks that found no overflow.
-    pub empty_kicks: u64,
-    /// Resumes served by a parked event.
-    pub reused: u64,
-    /// Periods the host refused.
-    pub refused_periods: u64,
-    /// Opens that failed.
-    pub failed_opens: u64,
-    /// Pinned events found in error state.
-    pub pinned_errors: u64,
-    /// Throttle records.
-    pub throttled: u64,
-    /// Runs of a vCPU in which the host's records of some event did not reach the VMM, so that `throttled` may be too low.
-    #[serde(skip_serializing_if = "none")]
-    pub blind: u64,
     /// Last error of a host operation.
     pub last_error: Option<String>,
-
     /// Guest time of all measured phases together.
     pub workload_ns: u64,
     /// Cost of the guest's work with and without counters.
@@ -246,8 +177,8 @@ pub struct GuestArm {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub phases: BTreeMap<String, PhaseResult>,
     /// Counts of the events while they were set up, in the guest's order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub counts: Vec<EventCount>,
+    #[serde(rename = "counts", skip_serializing_if = "Vec::is_empty")]
+    pub event_counts: Vec<EventCount>,
     /// Figures that only a Linux guest has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxArm>,

@@ -24,6 +24,7 @@ pub mod warnings;
 
 pub use any::Any;
 pub use arm::{Arm, ArmKind};
+pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{AnyExtra, Experiment, Part};
 pub use guest::{Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, WorkloadCost};

@@ -12,7 +12,7 @@ pub(super) fn of(document: &Document) -> Vec<Warning> {
     }
     let sampled = |arm: &&Arm| arm.kind == ArmKind::Strategy && arm.rounds.complete.contains(&true);
     let arms: Vec<&Arm> = document.arms.iter().filter(sampled).collect();
-    let silent: Vec<&Arm> = arms.iter().copied().filter(|arm| arm.own.overflows == 0).collect();
+    let silent: Vec<&Arm> = arms.iter().copied().filter(|arm| arm.own.counts.overflows == 0).collect();
     let tick = document.parameters.mux_interval_ns;
     let mut found: Vec<Warning> = silent.iter().filter_map(|arm| livelock(arm, tick)).collect();
     if !silent.is_empty() && silent.len() == arms.len() && found.is_empty() {
@@ -70,7 +70,7 @@ mod tests {
     fn without(silent: &[&str]) -> Document {
         let mut document = fixture::document(2);
         for arm in &mut document.arms {
-            arm.own.overflows = u64::from(!silent.contains(&arm.name.as_str()));
+            arm.own.counts.overflows = u64::from(!silent.contains(&arm.name.as_str()));
         }
         document
     }

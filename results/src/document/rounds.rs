@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use counts::{CountColumns, column};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
@@ -20,15 +21,7 @@ fn is_bare<T>(column: &[Option<T>]) -> bool {
     column.iter().all(Option::is_none)
 }
 
-/// Writes a column, or its one value where all of them are the same.
-fn column<T: Serialize + PartialEq, S: Serializer>(column: &[T], serializer: S) -> Result<S::Ok, S::Error> {
-    match column {
-        [first, others @ ..] if others.iter().all(|other| other == first) => [first].serialize(serializer),
-        _ => column.serialize(serializer),
-    }
-}
-
-/// Writes a column of means, in ns; a whole number is written as one.
+/// Writes a column of means in ns; a whole number is written as one.
 fn means<S: Serializer>(means: &[Option<f64>], serializer: S) -> Result<S::Ok, S::Error> {
     #[expect(clippy::cast_sign_loss, reason = "the guard says that it fits")]
     let number = |mean: &Option<f64>| match mean {
@@ -108,21 +101,12 @@ pub struct Rounds {
     /// From creating the VM to the first guest instruction, µs; 0 where the guest was there before the round.
     #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
     pub guest_start_us: Vec<u64>,
-    /// Host-event overflows seen by the VMM.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
-    pub overflows: Vec<u64>,
-    /// NMIs the guest took.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
-    pub nmis: Vec<u64>,
     /// NMIs delivered and not taken, or the reverse: the differences of the vCPUs, each without its sign.
     #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
     pub lost: Sparse<u64>,
-    /// Host events opened.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
-    pub opens: Vec<u64>,
-    /// Host events still held at the end.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
-    pub held_at_end: Vec<u64>,
+    /// Counts of the guest's vCPUs together.
+    #[serde(flatten)]
+    pub counts: CountColumns,
 }
 
 /// A metric by round: the fields of a [`Summary`] without histogram. A round whose count is 0 has none.
@@ -298,16 +282,9 @@ impl Rounds {
         stretch_any("probe_ns", &mut self.probe_ns, rounds)?;
         stretch_any("end", &mut self.end, rounds)?;
         stretch_any("lost", &mut self.lost, rounds)?;
-        for (name, column) in [
-            ("wall_us", &mut self.wall_us),
-            ("guest_start_us", &mut self.guest_start_us),
-            ("overflows", &mut self.overflows),
-            ("nmis", &mut self.nmis),
-            ("opens", &mut self.opens),
-            ("held_at_end", &mut self.held_at_end),
-        ] {
-            stretch_any(name, column, rounds)?;
-        }
+        stretch_any("wall_us", &mut self.wall_us, rounds)?;
+        stretch_any("guest_start_us", &mut self.guest_start_us, rounds)?;
+        self.counts.columns().try_for_each(|(name, column)| stretch_any(name, column, rounds))?;
         let mut metrics = self.metrics.iter_mut();
         metrics.try_for_each(|(key, column)| column.stretch(rounds).map_err(|why| format!("{key}: {why}")))
     }
@@ -354,7 +331,7 @@ mod tests {
             rounds.position.push(0);
             rounds.complete.push(true);
             rounds.started_us.push(index);
-            rounds.opens.push(1);
+            rounds.counts.opens.push(1);
             rounds.push_metrics(&Metrics::from([("a_ns".to_owned(), summary)]));
         }
         let text = serde_json::to_string(&rounds).unwrap();
@@ -362,7 +339,7 @@ mod tests {
         assert!(text.contains(column), "{text}");
         let again = whole(&mut serde_json::Deserializer::from_str(&text)).unwrap();
         assert_eq!(again.metrics["a_ns"].get(2), rounds.metrics["a_ns"].get(2));
-        assert_eq!((&again.opens, &again.complete, again.len()), (&vec![1; 3], &vec![true; 3], 3));
+        assert_eq!((&again.counts.opens, &again.complete, again.len()), (&vec![1; 3], &vec![true; 3], 3));
         let error = whole(&mut serde_json::Deserializer::from_str(&text.replace("[8,9,10]", "[8,9]"))).unwrap_err();
         assert!(error.to_string().contains("a_ns: max has 2 values for 3 rounds"), "{error}");
     }

@@ -148,8 +148,8 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
 /// Returns whether nine periods of ten passed without an overflow of their own: the arm then measured something else than was asked for.
 #[must_use]
 pub fn mostly_missed(arm: &Arm) -> bool {
-    let missed = arm.own.periods_missed;
-    missed > 0 && missed / 9 >= arm.own.guest_overflows
+    let missed = arm.own.counts.periods_missed;
+    missed > 0 && missed / 9 >= arm.own.counts.guest_overflows
 }
 
 /// Formats a count of something, with its verb.
@@ -176,17 +176,17 @@ fn of_linux(arm: &Arm) -> Vec<Caveat> {
 }
 
 fn of_guest(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
-    let more = arm.own.surplus;
+    let more = arm.own.counts.surplus;
     let fewer = arm.own.lost.unwrap_or(0).saturating_sub(more);
     let unseen = arm.own.overflows_lost.unwrap_or(0);
-    let missed = arm.own.periods_missed;
+    let missed = arm.own.counts.periods_missed;
     // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
-    let unknown = if parameters.has_amd() { 0 } else { arm.own.nmis_without_status };
-    let dropped = arm.own.log_dropped;
-    let invalid = arm.own.log_invalid;
+    let unknown = if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status };
+    let dropped = arm.own.counts.log_dropped;
+    let invalid = arm.own.counts.log_invalid;
     // KVM's own vPMU reports no deliveries.
-    let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.own.delivery_unmatched };
-    let negative = arm.own.delivery_negative;
+    let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched };
+    let negative = arm.own.counts.delivery_negative;
     vec![
         (
             fewer,
@@ -201,7 +201,7 @@ fn of_guest(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
             format!(
                 "{missed} of {} counted without an overflow of their own: the host reported it late or never, or --period is too short for \
                  the handling of one",
-                counted(missed.saturating_add(arm.own.guest_overflows), "period was", "periods were")
+                counted(missed.saturating_add(arm.own.counts.guest_overflows), "period was", "periods were")
             ),
         ),
         (unknown, "unknown-nmis", format!("{unknown} NMIs found no overflow in GLOBAL_STATUS")),
@@ -224,12 +224,12 @@ fn of_guest(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
 }
 
 fn of_host(arm: &Arm) -> Vec<Caveat> {
-    let undeliverable = arm.own.undeliverable;
-    let pinned = arm.own.pinned_errors;
-    let throttled = arm.own.throttled;
-    let blind = arm.own.blind;
-    let failed = arm.own.failed_opens;
-    let refused = arm.own.refused_periods;
+    let undeliverable = arm.own.counts.undeliverable;
+    let pinned = arm.own.counts.pinned_errors;
+    let throttled = arm.own.counts.throttled;
+    let blind = arm.own.counts.blind;
+    let failed = arm.own.counts.failed_opens;
+    let refused = arm.own.counts.refused_periods;
     let error = arm.own.last_error.as_deref().unwrap_or("no error text");
     vec![
         (
@@ -266,7 +266,7 @@ fn measured(arm: &Arm, at: usize, parameters: &Parameters) -> u64 {
     let sampling = parameters.events.iter().any(|event| event.period > 0);
     let all = if sampling {
         // The log may be full before the target is reached; NMIs are counted regardless.
-        arm.rounds.nmis.get(at).copied().unwrap_or(0).max(count(&NMI_HANDLER))
+        arm.rounds.counts.nmis.get(at).copied().unwrap_or(0).max(count(&NMI_HANDLER))
     } else {
         count(&ROTATION).max(count(&SET_UP))
     };
@@ -330,11 +330,11 @@ mod tests {
     fn missed_periods_are_of_all_that_were_counted() {
         let mut document = fixture::document(2);
         let arm = &mut document.arms[0];
-        (arm.own.periods_missed, arm.own.guest_overflows) = (18_663, 985);
+        (arm.own.counts.periods_missed, arm.own.counts.guest_overflows) = (18_663, 985);
         assert!(mostly_missed(arm));
-        arm.own.guest_overflows = 2_100;
+        arm.own.counts.guest_overflows = 2_100;
         assert!(!mostly_missed(arm), "less than nine of ten");
-        arm.own.guest_overflows = 985;
+        arm.own.counts.guest_overflows = 985;
         let line = collect(&document).into_iter().find(|warning| warning.code == "missed-periods").unwrap().message;
         assert!(line.starts_with("18663 of 19648 periods were counted"), "{line}");
         assert!(!mostly_missed(&document.arms[1]));
@@ -352,25 +352,25 @@ mod tests {
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             for n in [
-                &mut arm.own.nmis_without_status,
-                &mut arm.own.periods_missed,
-                &mut arm.own.undeliverable,
-                &mut arm.own.log_dropped,
-                &mut arm.own.log_invalid,
-                &mut arm.own.delivery_unmatched,
-                &mut arm.own.delivery_negative,
-                &mut arm.own.pinned_errors,
-                &mut arm.own.throttled,
-                &mut arm.own.blind,
-                &mut arm.own.failed_opens,
-                &mut arm.own.refused_periods,
+                &mut arm.own.counts.nmis_without_status,
+                &mut arm.own.counts.periods_missed,
+                &mut arm.own.counts.undeliverable,
+                &mut arm.own.counts.log_dropped,
+                &mut arm.own.counts.log_invalid,
+                &mut arm.own.counts.delivery_unmatched,
+                &mut arm.own.counts.delivery_negative,
+                &mut arm.own.counts.pinned_errors,
+                &mut arm.own.counts.throttled,
+                &mut arm.own.counts.blind,
+                &mut arm.own.counts.failed_opens,
+                &mut arm.own.counts.refused_periods,
             ] {
                 *n = 1;
             }
             let linux = arm.own.linux.insert(crate::document::LinuxArm::default());
             (linux.complaints, linux.trace_lost) = (1, 1);
             linux.perf_records = ["LOST", "THROTTLE"].map(|kind| (kind.to_owned(), 1)).into();
-            (arm.own.lost, arm.own.surplus) = (Some(2), 2);
+            (arm.own.lost, arm.own.counts.surplus) = (Some(2), 2);
             arm.rounds.complete[0] = false;
             document.arms[1].own.lost = Some(2);
         });

@@ -69,7 +69,7 @@ pub fn text(document: &Document) -> String {
             if let Some(delivery) = arm.rounds.metric(&PMI_DELIVERY, at) {
                 let _ = write!(out, " {} p50-ns/delivery", delivery.p50);
             }
-            let opens = arm.rounds.opens.get(at).map_or(0.0, |opens| *opens as f64 / latency.count as f64);
+            let opens = arm.rounds.counts.opens.get(at).map_or(0.0, |opens| *opens as f64 / latency.count as f64);
             let _ = writeln!(out, " {opens:.4} opens/{unit}");
         }
     }

@@ -6,7 +6,7 @@ use super::groups::groups;
 use super::rounds::{Pair, pairs};
 use super::statistic::Statistic;
 use crate::document::{Arm, Experiment};
-use crate::stats::interval::Interval;
+use crate::stats::interval::{CONFIDENCE, Interval};
 use crate::stats::jackknife::{self, Estimate};
 use crate::stats::leave_one_out;
 use crate::stats::location::Centre;
@@ -22,8 +22,6 @@ pub const LAYOUT: f64 = 0.015;
 const MIN_PROBED: usize = 20;
 /// The probes are used where they take away at least this share of the ratios' spread.
 const PROBE_GAIN: f64 = 0.15;
-/// Quantile of the normal distribution for 90 % of runs to show a difference that is there.
-const POWER: f64 = 1.282;
 
 /// A ratio of two arms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -69,8 +67,7 @@ impl Ratio {
         if wanted <= 0.0 {
             return None;
         }
-        let quantile = (log.interval().high - log.value) / log.error.max(f64::MIN_POSITIVE);
-        let times = (log.error * (quantile.min(4.0) + POWER) / wanted).powi(2);
+        let times = (log.error / log.wanted_error(f64::midpoint(1.0, CONFIDENCE), wanted)).powi(2);
         let more = (self.rounds as f64 * (times - 1.0)).max(0.0);
         // Two digits are more than is known.
         let unit =

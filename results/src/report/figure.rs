@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::plot::{Ink, class};
+use crate::plot::Ink;
 
 /// Cells as text; a row's first is its heading.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -60,11 +60,11 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn bar(ink: Ink, name: impl Into<String>) -> Self {
-        Self { class: class(ink), mark: "bar", name: name.into() }
+        Self { class: format!("f {}", ink.class()), mark: "bar", name: name.into() }
     }
 
     pub(super) fn dot(ink: Ink, name: impl Into<String>) -> Self {
-        Self { class: class(ink), mark: "circle", name: name.into() }
+        Self { class: ink.mark(), mark: "circle", name: name.into() }
     }
 }
 

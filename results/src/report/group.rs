@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plot::{COLOURS, DASHES, FLOOR, Ink};
-use crate::document::{Any, Arm, ArmKind, Record, Status};
+use crate::document::{Record, Status};
 
 /// Parameters that say how long or often was measured, not what.
 const NOT_WHAT: [&str; 14] = [
@@ -134,38 +133,6 @@ pub(super) fn is_simulated(record: &Record) -> bool {
     record.is_simulated() || record.parameter("backend").is_some_and(|backend| backend.starts_with("sim:"))
 }
 
-/// The ink of each arm, the same all over the page.
-pub(super) struct Inks(BTreeMap<String, Ink>);
-
-impl Inks {
-    /// Inks in the order in which arms are met.
-    pub(super) fn new(records: &[Record]) -> Self {
-        let mut inks = BTreeMap::new();
-        // Set-ups on a host have strategies of their own, which meet a guest's in no plot.
-        for of_guest in [true, false] {
-            let mut next = 0;
-            let records = records.iter().filter(|record| record.parameter("workload").is_some() == of_guest);
-            for arm in records.flat_map(|record| &record.arms).filter(|arm| arm.kind != ArmKind::Floor) {
-                inks.entry(arm.name.clone()).or_insert_with(|| {
-                    next += 1;
-                    (next - 1) % (COLOURS * DASHES)
-                });
-            }
-        }
-        Self(inks)
-    }
-
-    /// Returns an arm's ink.
-    pub(super) fn of(&self, arm: &Arm<Any>) -> Ink {
-        if arm.kind == ArmKind::Floor { FLOOR } else { self.0.get(&arm.name).copied().unwrap_or(0) }
-    }
-
-    /// Returns the one of that name, or the first.
-    pub(super) fn named(&self, name: &str) -> Ink {
-        if name == "floor" { FLOOR } else { self.0.get(name).copied().unwrap_or(0) }
-    }
-}
-
 /// Puts `items` into at most `most` runs of neighbours, of about equal length.
 pub(super) fn thin<T>(items: &[T], most: usize) -> Vec<&[T]> {
     items.chunks(items.len().div_ceil(most.max(1)).max(1)).collect()
@@ -210,14 +177,6 @@ mod tests {
         assert_eq!((found.len(), found[0].latest().started_unix, found[0].shown().started_unix), (1, 4000, 2000));
         let cut = [record(9, 1000, false, Status::Interrupted), record(2, 2000, false, Status::Interrupted)];
         assert_eq!(groups(&cut)[0].shown().started_unix, 1000);
-    }
-
-    #[test]
-    fn arms_keep_their_ink_and_the_floor_has_its_own() {
-        let (_dir, record) = fixture::written(&fixture::document(10));
-        let inks = Inks::new(std::slice::from_ref(&record));
-        let ink = |name: &str| inks.of(record.arm(name).unwrap());
-        assert_eq!((ink("recreate"), ink("reuse"), ink("floor")), (0, 1, FLOOR));
     }
 
     #[test]

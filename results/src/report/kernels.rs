@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::axis::{Axis, duration};
 use super::figure::{Figure, Table, dash};
-use super::group::{Inks, key, newest, title};
+use super::group::{key, newest, title};
 use super::latency::{ARMS, date, too_many};
-use super::plot::{self, Curve};
 use super::strategies::capital;
 use super::subject;
 use crate::document::{Record, Status};
 use crate::metric;
 use crate::paired::{self, Statistic};
+use crate::plot::{self, Axis, Curve, Inks, duration};
 use crate::table::layout::{level, ratio_with};
 
 /// Kernels of a plot, the newest; the table has all.
@@ -92,7 +91,7 @@ fn figure(family: &[(&str, &Record)], inks: &Inks) -> Option<Figure> {
             ]);
         }
         if !points.is_empty() {
-            lines.push(Curve { name: name.to_owned(), ink: inks.named(name), points, marked: true });
+            lines.push(Curve { name: name.to_owned(), ink: inks.of(name), points, marked: true });
         }
     }
     if lines.is_empty() {
@@ -101,7 +100,7 @@ fn figure(family: &[(&str, &Record)], inks: &Inks) -> Option<Figure> {
     let arms = lines.len();
     lines.truncate(ARMS);
     let x = Axis::named("the host's kernel", drawn.iter().map(|(kernel, _)| short(kernel)).collect());
-    let y = Axis::log("p50", lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y), duration);
+    let y = Axis::log("p50", lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y), duration).of_cost();
     let (_, newest) = family[family.len() - 1];
     let cut = if drawn.len() < family.len() {
         format!(" The newest {} of {} kernels are drawn.", drawn.len(), family.len())
@@ -136,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_kind_on_several_kernels_makes_a_plot_in_the_order_of_releases() {
-        let inks = Inks::new(&[]);
+        let inks = Inks::new([]);
         assert!(figures(&[on("6.1.0-50-cloud-amd64", 1), on("6.1.0-50-cloud-amd64", 2)], &inks, 4).is_empty());
         let records = [on("6.12.1", 1), on("6.1.0-50-cloud-amd64", 2), on("5.10.0", 3), on("6.1.0-50-cloud-amd64", 4)];
         let found = figures(&records, &inks, 4);
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn many_kernels_are_all_in_the_table_and_the_newest_in_the_plot() {
         let records: Vec<Record> = (1..=9).map(|n| on(&format!("6.{n}.0"), n)).collect();
-        let found = figures(&records, &Inks::new(&[]), 4);
+        let found = figures(&records, &Inks::new([]), 4);
         assert!(found[0].note.contains("The newest 7 of 9 kernels are drawn."), "{}", found[0].note);
         assert_eq!(found[0].table.rows.len(), 9 * measured(&records[0]));
         assert!(found[0].plots[0].contains(">6.3.0<") && !found[0].plots[0].contains(">6.2.0<"));

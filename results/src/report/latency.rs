@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::axis::{Axis, duration};
 use super::figure::{Figure, Table, dash};
-use super::group::{Group, Inks, thin};
-use super::plot::{self, Curve};
+use super::group::{Group, thin};
 use super::strategies::capital;
 use super::subject::{measured, metric_of};
 use crate::document::{Any, Arm, Record, decode_text};
 use crate::error::Error;
 use crate::metric;
 use crate::paired;
+use crate::plot::{self, Axis, Curve, Inks, duration};
 use crate::stats::median;
 use crate::table::layout::time;
 use crate::write::time_stamp;
@@ -55,14 +54,14 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
         .take(ARMS)
         .map(|(arm, histogram)| Curve {
             name: arm.name.clone(),
-            ink: inks.of(arm),
+            ink: inks.of(&arm.name),
             points: curve(histogram),
             marked: false,
         })
         .collect();
     let most = curves.iter().map(|(_, histogram)| histogram.len()).max().unwrap_or(1);
     let values = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y));
-    let y = Axis::log("latency", values, duration);
+    let y = Axis::log("latency", values, duration).of_cost();
     let title = format!("Percentiles of {}", metric::name(what));
     let mut table = Table::new(
         title.clone(),
@@ -133,7 +132,8 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     let mut table = Table::new("p50 over results", &["arm", "begun (UTC)", "of", "p50", "p99"]);
     let mut lines = Vec::new();
     for (arm, points) in &series {
-        let mut line = Curve { name: arm.name.clone(), ink: inks.of(arm), points: Vec::new(), marked: most <= 40 };
+        let mut line =
+            Curve { name: arm.name.clone(), ink: inks.of(&arm.name), points: Vec::new(), marked: most <= 40 };
         for run in thin(points, POINTS) {
             let middle = &run[run.len() / 2];
             let p50 = median(&run.iter().map(|point| point.p50).collect::<Vec<_>>()).unwrap_or_default();
@@ -158,7 +158,7 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     } else {
         Axis::span("result, in order of time", all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole()
     };
-    let y = Axis::log("p50", all().map(|(_, y)| *y), duration);
+    let y = Axis::log("p50", all().map(|(_, y)| *y), duration).of_cost();
     let title = format!("{} over results", capital(&metric::name(what)));
     let thinned = if per_point > 1 {
         format!(
@@ -223,7 +223,7 @@ mod tests {
     fn a_single_result_is_shown_by_rounds_and_several_by_their_start() {
         let (_dir, record) = fixture::written(&fixture::document(3));
         let one = [record.clone()];
-        let inks = Inks::new(&one);
+        let inks = Inks::new([]);
         assert!(over_time(&groups(&one)[0], &inks).is_none());
         let figure = crate::report::spread::rounds(&record, &inks).unwrap();
         assert!(figure.title.ends_with("over rounds"), "{}", figure.title);
@@ -239,7 +239,7 @@ mod tests {
     fn a_damaged_histogram_names_its_file() {
         let (_dir, mut record) = fixture::written(&fixture::document(10));
         record.arms[1].metrics.get_mut("nmi_handler_ns").unwrap().histogram = Some("AAAA".to_owned());
-        let error = percentiles(&record, &Inks::new(&[])).unwrap_err();
+        let error = percentiles(&record, &Inks::new([])).unwrap_err();
         assert_eq!(error.exit.code(), 2);
         assert!(error.to_string().contains("x.json"), "{error}");
     }

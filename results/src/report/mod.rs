@@ -5,21 +5,17 @@
 //! that comes from a document is escaped, by the template engine or by the plotting library. Data that do not fit are thinned or left out
 //! by the constants here, and the page says so.
 
-mod axis;
 mod figure;
 mod group;
 mod hosts;
 mod kernels;
 mod latency;
 mod page;
-mod plot;
 pub mod published;
-mod rows;
 mod scaling;
 mod spread;
 pub mod strategies;
 mod subject;
-mod svg;
 mod sweep;
 mod work;
 
@@ -32,10 +28,11 @@ use crate::document::{Any, Arm, Record, Status, Tool};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
+use crate::plot::Inks;
 use crate::published::Reproduction;
 use crate::table::layout::{level, ns as whole, plural, ratio, ratio_with, time};
 use figure::{Figure, Table, dash};
-use group::{Group, Inks, groups};
+use group::{Group, groups};
 use hosts::Host;
 use latency::date;
 use published::Published;
@@ -106,7 +103,6 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
 
 fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
     let records = &sources.records;
-    let inks = Inks::new(records);
     let groups = groups(records);
     let mut left_out = Vec::new();
     let mut note = |what: &str, shown: usize, all: usize| {
@@ -117,6 +113,12 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
     note("Kinds of results with plots, the newest", GROUPS, groups.len());
     note("Rows of the overview", ROWS, groups.len());
     note("Rows of the list of files, the newest", ROWS, records.len());
+    let mut points = Vec::new();
+    for path in &sources.sweeps {
+        points.extend(sweep::read(path)?);
+    }
+    let arms = records.iter().flat_map(|record| &record.arms).map(|arm| arm.name.as_str());
+    let inks = Inks::new(arms.chain(sweep::strategies(&points)));
     let sections = groups
         .iter()
         .take(GROUPS)
@@ -124,11 +126,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         .map(|(index, group)| section(index, group, &inks))
         .collect::<Result<Vec<_>, _>>()?;
     let id = |row: usize| if row < GROUPS { format!("results-{}", row + 1) } else { String::new() };
-    let mut points = Vec::new();
-    for path in &sources.sweeps {
-        points.extend(sweep::read(path)?);
-    }
-    let (sweeps, all_sweeps) = sweep::figures(&points, SWEEPS);
+    let (sweeps, all_sweeps) = sweep::figures(&points, &inks, SWEEPS);
     note("Plots of sweeps", SWEEPS, all_sweeps);
     let (hosts, more_hosts) = hosts::hosts(records);
     note("Hosts, the newest", hosts.len(), hosts.len() + more_hosts);

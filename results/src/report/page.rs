@@ -12,7 +12,7 @@ pub(super) const SCRIPT: &str = include_str!("page.js");
 pub(super) const DIGEST: &str = "3Cs8rME1Q1ltQMxSOXmPejfgn44m3BPLK9jMrtiWhcc=";
 
 /// The style sheet of every page.
-pub const STYLE: &str = include_str!("page.css");
+pub const STYLE: &str = concat!(include_str!("../plot/plot.css"), include_str!("page.css"));
 
 /// Renders the page as HTML.
 pub(super) fn render(page: &impl serde::Serialize) -> Result<String, Error> {

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::axis::{Axis, duration};
 use super::figure::{Figure, Table};
-use super::group::{Inks, key, title};
+use super::group::{key, title};
 use super::latency::{ARMS, too_many};
-use super::plot::{self, Curve};
 use super::strategies::capital;
 use super::subject;
 use crate::document::{Record, ScalePoint};
 use crate::metric;
 use crate::paired;
+use crate::plot::{self, Axis, Curve, Inks, duration};
 use crate::table::layout::time;
 
 /// Parameters that are a size, and the things that they count.
@@ -63,7 +62,7 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> 
             }
         }
         if !points.is_empty() {
-            lines.push(Curve { name: (*name).to_owned(), ink: inks.named(name), points, marked: true });
+            lines.push(Curve { name: (*name).to_owned(), ink: inks.of(name), points, marked: true });
         }
     }
     if lines.is_empty() {
@@ -80,7 +79,7 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> 
 fn drawn(what: &str, unit: &str, note: String, lines: &[Curve], table: Table) -> Figure {
     let all = || lines.iter().flat_map(|line| &line.points);
     let x = Axis::log(unit, all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole();
-    let y = Axis::log("p50", all().map(|(_, y)| *y), duration);
+    let y = Axis::log("p50", all().map(|(_, y)| *y), duration).of_cost();
     Figure {
         title: format!("{} by number of {unit}", capital(what)),
         note,
@@ -118,7 +117,7 @@ pub(super) fn growth(record: &Record, inks: &Inks) -> Vec<Figure> {
                 table.rows.push(vec![(*name).to_owned(), size.to_string(), median, count]);
             }
             let points = points.iter().map(|(size, point)| (*size as f64, point.total_ns.p50 as f64)).collect();
-            lines.push(Curve { name: (*name).to_owned(), ink: inks.named(name), points, marked: true });
+            lines.push(Curve { name: (*name).to_owned(), ink: inks.of(name), points, marked: true });
         }
         let arms = lines.len();
         lines.truncate(ARMS);
@@ -137,7 +136,7 @@ mod tests {
     fn results_of_several_sizes_make_a_plot_and_of_one_none() {
         let (_a, one) = fixture::written(&fixture::document(10));
         let (_b, mut two) = fixture::written(&fixture::document(10));
-        let inks = Inks::new(std::slice::from_ref(&one));
+        let inks = Inks::new([]);
         assert!(figures(&[one.clone(), two.clone()], &inks, 4).is_empty());
         two.parameters.insert("vcpus".to_owned(), 2.into());
         let figures = figures(&[one, two], &inks, 4);

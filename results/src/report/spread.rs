@@ -1,15 +1,13 @@
 //! Shows how the rounds of a result are spread.
 
-use super::axis::{Axis, duration};
 use super::figure::{Figure, Table, dash};
-use super::group::Inks;
 use super::latency::{ARMS, too_many};
-use super::rows::{self, Strip};
 use super::strategies::capital;
 use super::subject;
 use crate::document::Record;
 use crate::metric;
 use crate::paired::{self, Statistic};
+use crate::plot::{self, Axis, Inks, Strip, duration};
 use crate::stats::nearest_rank;
 use crate::table::layout::{level, plural, time};
 
@@ -43,7 +41,7 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
         most = most.max(values.len());
         strips.push(Strip {
             name: arm.name.clone(),
-            ink: inks.of(arm),
+            ink: inks.of(&arm.name),
             quartiles: [at(0.25).unwrap_or(found.ns), found.ns, at(0.75).unwrap_or(found.ns)],
             values: values.into_iter().step_by(found.rounds.div_ceil(DOTS)).collect(),
             text: level(&found),
@@ -55,7 +53,8 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
     let arms = strips.len();
     strips.truncate(ARMS);
     let drawn = if most > DOTS { format!(" One of {} is drawn.", most.div_ceil(DOTS)) } else { String::new() };
-    let x = Axis::log("p50 of a round", strips.iter().flat_map(|strip| strip.values.iter().copied()), duration);
+    let x =
+        Axis::log("p50 of a round", strips.iter().flat_map(|strip| strip.values.iter().copied()), duration).of_cost();
     Some(Figure {
         note: format!(
             "A dot is a round, the first uppermost; the box has the middle half of them, the bar is p50, the \
@@ -63,7 +62,7 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
             plural(most, "round"),
             too_many(arms)
         ),
-        plots: vec![rows::strips(&title, &x, &strips)],
+        plots: vec![plot::strips(&title, &x, &strips)],
         key: Vec::new(),
         title,
         table,
@@ -79,7 +78,7 @@ mod tests {
     fn every_whole_round_is_drawn() {
         let mut record = fixture::record(9, 5, |_, round| 1000 + round);
         record.arms[0].rounds.complete[2] = false;
-        let figure = rounds(&record, &Inks::new(std::slice::from_ref(&record))).unwrap();
+        let figure = rounds(&record, &Inks::new([])).unwrap();
         assert_eq!(figure.plots[0].matches("h0").count(), 8 + 3 * 9);
         assert_eq!(figure.table.rows.len(), 4);
         assert_eq!(
@@ -91,9 +90,9 @@ mod tests {
     #[test]
     fn many_rounds_are_thinned_and_the_note_says_so() {
         let record = fixture::record(900, 5, |_, round| 1000 + round);
-        let figure = rounds(&record, &Inks::new(&[])).unwrap();
+        let figure = rounds(&record, &Inks::new([])).unwrap();
         assert_eq!(figure.plots[0].matches("h0").count(), 4 * 300);
         assert!(figure.note.contains("One of 3 is drawn."), "{}", figure.note);
-        assert!(rounds(&fixture::record(1, 5, |_, _| 7), &Inks::new(&[])).is_none());
+        assert!(rounds(&fixture::record(1, 5, |_, _| 7), &Inks::new([])).is_none());
     }
 }

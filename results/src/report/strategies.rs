@@ -2,15 +2,13 @@
 
 use serde::Serialize;
 
-use super::axis::{Axis, plain};
 use super::figure::{Table, dash};
-use super::group::{Inks, title};
-use super::rows::{self, Estimate};
+use super::group;
 use super::subject;
-use super::svg::Svg;
 use crate::document::{Any, Arm, ArmKind, Record};
 use crate::metric;
 use crate::paired::{self, Ratio, Statistic};
+use crate::plot::{self, Axis, Estimate, Inks, plain};
 use crate::table::layout::{level, plural, ratio_with};
 
 /// The answer of a result.
@@ -37,14 +35,14 @@ fn against(record: &Record) -> Option<Against<'_>> {
     (!arms.is_empty()).then_some(Against { base, metric, arms })
 }
 
-/// Draws the plot of ratios.
-fn plot(record: &Record, against: &Against<'_>, inks: &Inks) -> String {
+/// Draws the plot of ratios, below its title if that is not empty.
+fn plot(record: &Record, against: &Against<'_>, inks: &Inks, title: &str) -> String {
     let rows: Vec<Estimate> = against
         .arms
         .iter()
         .map(|(arm, ratio)| Estimate {
             name: arm.name.clone(),
-            ink: inks.of(arm),
+            ink: inks.of(&arm.name),
             value: ratio.ratio,
             interval: ratio.interval,
             text: ratio_with(ratio),
@@ -54,15 +52,15 @@ fn plot(record: &Record, against: &Against<'_>, inks: &Inks) -> String {
         let ends = row.interval.map_or([row.value; 2], |interval| [interval.low, interval.high]);
         ends.into_iter().chain([row.value])
     });
-    let x = Axis::log(&format!("× {}, 95 % interval", against.base.name), values.chain([1.0]), plain);
+    let x = Axis::log(&format!("× {}, 95 % interval", against.base.name), values.chain([1.0]), plain).of_cost();
     let label = format!(
         "{} against {}: {}, {}",
         metric::name(against.metric),
         against.base.name,
-        title(record),
+        group::title(record),
         record.host.class
     );
-    rows::estimates(&label, &x, &rows, 1.0)
+    plot::estimates(&label, title, &x, rows, (1.0, &against.base.name))
 }
 
 /// Returns the answer of a result: `None` if nothing in it can be compared.
@@ -112,7 +110,7 @@ pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
             capital(&metric::name(against.metric)),
             plural(rounds, "paired round"),
         ),
-        svg: plot(record, &against, inks),
+        svg: plot(record, &against, inks, ""),
         sentences,
         table,
     })
@@ -128,8 +126,9 @@ pub(super) fn capital(text: &str) -> String {
 #[must_use]
 pub fn against_floor(record: &Record) -> Option<String> {
     let against = against(record).filter(|against| against.base.kind == ArmKind::Floor)?;
-    let inks = Inks::new(std::slice::from_ref(record));
-    Some(Svg::standalone(&plot(record, &against, &inks), include_str!("plot.css")))
+    let inks = Inks::new(record.arms.iter().map(|arm| arm.name.as_str()));
+    let title = format!("{} as a multiple of the floor's", capital(&metric::name(against.metric)));
+    Some(plot::standalone(&plot(record, &against, &inks, &title)))
 }
 
 #[cfg(test)]
@@ -164,7 +163,7 @@ mod tests {
             "reuse" => 1200 + round,
             _ => 1300 + round,
         });
-        let inks = Inks::new(std::slice::from_ref(&record));
+        let inks = Inks::new([]);
         let found = answer(&record, &inks).unwrap();
         assert!(
             found.sentences.iter().any(|one| one.starts_with("reuse against recreate: 0.923 [")),

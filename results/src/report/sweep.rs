@@ -8,10 +8,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::figure::Figure;
-use super::plot::{COLOURS, DASHES};
 use super::work::{Candidate, front};
 use crate::error::Error;
 use crate::open;
+use crate::plot::Inks;
+use crate::table::layout::time;
 
 /// The schema of a line.
 const SCHEMA: &str = "vpmu-sweep/1";
@@ -20,6 +21,9 @@ const MAX_BYTES: u64 = 256 << 20;
 const MAX_LINES: usize = 500_000;
 /// Most candidates in a plot: those that are nearest to the front.
 const CANDIDATES: usize = 21;
+
+/// Words between a strategy and the slices after which it releases.
+const RELEASED: &str = ", released after ";
 
 /// A simulated point.
 #[derive(Debug, Deserialize)]
@@ -44,9 +48,17 @@ struct What {
 impl What {
     /// Returns the setting that distinguishes its plot from others, without names: seeds and lengths only change how sure a figure is.
     fn setting(&self) -> String {
-        let minor = ["definition", "model_hash", "seed", "samples", "hosts", "time_limit_ns", "tail_ns"];
+        let minor = ["definition", "model_hash", "seed", "samples", "hosts", "time_limit_ns", "tail_ns", "costs"];
         let rest = self.rest.iter().filter(|(name, value)| !minor.contains(&name.as_str()) && !value.is_null());
-        rest.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+        let rest = rest.map(|(name, value)| {
+            let (name, ns) =
+                (name.strip_suffix("_ns").unwrap_or(name), value.as_f64().filter(|_| name.ends_with("_ns")));
+            let value = ns.map_or_else(|| value.as_str().map_or_else(|| value.to_string(), str::to_owned), time);
+            format!("{} {value}", name.replace('_', " "))
+        });
+        // Costs of the model stand there by their factor, and none where the model's own hold.
+        let costs = self.rest.get("costs").and_then(Value::as_object).into_iter().flatten();
+        rest.chain(costs.map(|(cost, factor)| format!("{cost} × {factor}"))).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -100,8 +112,13 @@ fn line(text: &str) -> Result<Point, String> {
     }
 }
 
+/// Returns the names of the strategies of a sweep.
+pub(super) fn strategies(points: &[Point]) -> impl Iterator<Item = &str> {
+    points.iter().map(|point| point.point.strategy.as_str())
+}
+
 /// Draws a plot of strategies for each model and workload; at most `most`, and how many there would be.
-pub(super) fn figures(points: &[Point], most: usize) -> (Vec<Figure>, usize) {
+pub(super) fn figures(points: &[Point], inks: &Inks, most: usize) -> (Vec<Figure>, usize) {
     let mut by_what: BTreeMap<(&str, &str, u64, u64, String), Vec<&Point>> = BTreeMap::new();
     for point in points {
         let what = &point.point;
@@ -110,32 +127,30 @@ pub(super) fn figures(points: &[Point], most: usize) -> (Vec<Figure>, usize) {
     let all = by_what.len();
     let figures = by_what.into_iter().take(most).filter_map(|((model, workload, vcpus, cpus, setting), points)| {
         let title = format!("{workload} on model {model}, {vcpus} vCPUs on {cpus} CPUs");
-        figure(&title, &setting, &points)
+        figure(&title, &setting, &points, inks)
     });
     (figures.collect(), all)
 }
 
-fn figure(title: &str, setting: &str, points: &[&Point]) -> Option<Figure> {
+fn figure(title: &str, setting: &str, points: &[&Point], inks: &Inks) -> Option<Figure> {
     // Points of one name differ in seed or length only: the mean of their medians represents them.
     let mut by_arm: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
     for point in points {
         let latency = point.result.nmi_handler_ns.as_ref().or(point.result.rotation_ns.as_ref());
         if let Some(latency) = latency.filter(|_| point.result.held_mean.is_finite()) {
             let what = &point.point;
-            let name = what.release_slices.map_or_else(
-                || what.strategy.clone(),
-                |slices| format!("{}, released after {slices} slices", what.strategy),
-            );
+            let name = what
+                .release_slices
+                .map_or_else(|| what.strategy.clone(), |slices| format!("{}{RELEASED}{slices} slices", what.strategy));
             let sums = by_arm.entry(name).or_insert((0.0, 0.0, 0.0));
             *sums = (sums.0 + 1.0, sums.1 + point.result.held_mean.max(0.0), sums.2 + latency.p50 as f64);
         }
     }
     let mut candidates: Vec<Candidate<'_>> = by_arm
         .iter()
-        .enumerate()
-        .map(|(index, (name, (n, held, latency)))| {
-            // The ink goes by name, so that a strategy has one colour in all plots of a sweep.
-            Candidate { name, ink: index % (COLOURS * DASHES), held: held / n, latency: latency / n }
+        .map(|(name, (n, held, latency))| {
+            let strategy = name.split_once(RELEASED).map_or(name.as_str(), |(strategy, _)| strategy);
+            Candidate { name, ink: inks.of(strategy), held: held / n, latency: latency / n }
         })
         .collect();
     if candidates.is_empty() {
@@ -156,10 +171,14 @@ mod tests {
     use super::*;
 
     fn point(strategy: &str, held: f64, p50: u64) -> String {
+        point_at(strategy, held, p50, "{}")
+    }
+
+    fn point_at(strategy: &str, held: f64, p50: u64, costs: &str) -> String {
         let latency = format!("{{\"count\": 9, \"p50\": {p50}}}");
         format!(
             "{{\"schema\": \"{SCHEMA}\", \"point\": {{\"strategy\": \"{strategy}\", \"release_slices\": null, \
-             \"model\": \"icx-2021\", \"workload\": \"sampling4/ftest\", \"vcpus\": 2, \"cpus\": 2}}, \"result\": \
+             \"model\": \"icx-2021\", \"workload\": \"sampling4/ftest\", \"vcpus\": 2, \"cpus\": 2, \"timer\": \"periodic\", \"slice_ns\": 3000000, \"costs\": {costs}}}, \"result\": \
              {{\"nmi_handler_ns\": {latency}, \"rotation_ns\": null, \"floor_p50_ns\": 900, \"held_mean\": {held}}}}}\n"
         )
     }
@@ -176,12 +195,20 @@ mod tests {
         let text = point("recreate", 0.5, 9000) + &point("reuse", 4.0, 1000) + &point("worse", 5.0, 2000) + "{\"schema";
         let (_dir, path) = written(&text);
         let points = read(&path).unwrap();
-        let (figures, all) = figures(&points, 5);
+        let (figures, all) = figures(&points, &Inks::new([]), 5);
         assert_eq!((figures.len(), all), (1, 1));
         assert_eq!(figures[0].title, "sampling4/ftest on model icx-2021, 2 vCPUs on 2 CPUs");
         let not_beaten: Vec<&str> =
             figures[0].table.rows.iter().filter(|row| row[3] == "yes").map(|row| row[0].as_str()).collect();
         assert_eq!(not_beaten, ["recreate", "reuse"]);
+    }
+
+    #[test]
+    fn a_note_says_the_setting_in_words_and_the_costs_that_differ() {
+        let (_dir, path) = written(&(point("reuse", 4.0, 1000) + &point_at("reuse", 4.0, 1000, "{\"open\": 0.1}")));
+        let (figures, _) = figures(&read(&path).unwrap(), &Inks::new([]), 5);
+        assert!(figures.iter().any(|figure| figure.note.contains("; slice 3.00 ms, timer periodic. ")));
+        assert!(figures.iter().any(|figure| figure.note.contains("timer periodic, open × 0.1. ")));
     }
 
     #[test]

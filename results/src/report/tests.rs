@@ -1,3 +1,5 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::*;
 use crate::fixture;
 
@@ -154,4 +156,42 @@ fn the_security_policy_names_the_script() {
 fn sweeps_alone_make_a_page_too() {
     let text = shown(Vec::new(), "nothing measured");
     assert!(text.contains("id=\"published\"") && !text.contains("id=\"hosts\""));
+}
+
+/// Returns the classes of the colours that each name has in the plots of a page.
+fn colours(page: &str) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for group in page.split("<g data-s=\"").skip(1) {
+        let (name, rest) = group.split("</g>").next().unwrap().split_once('"').unwrap();
+        let classes =
+            rest.split("class=\"").skip(1).filter_map(|rest| rest.split('"').next()).flat_map(str::split_whitespace);
+        let is_colour = |class: &&str| class.strip_prefix('c').is_some_and(|rest| rest.parse::<u8>().is_ok());
+        found.entry(name).or_default().extend(classes.filter(is_colour));
+    }
+    found
+}
+
+#[test]
+fn a_strategy_has_one_colour_in_all_plots_and_shares_it_with_none() {
+    let names =
+        ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual", "mine", "their"];
+    let (_dir, mut all) = fixture::written(&fixture::of_strategies(10, &names));
+    for arm in &mut all.arms {
+        arm.own.events_held.time_mean = Some(1.0);
+    }
+    // Another order of the arms, another size, and a page of some of them alone.
+    let mut turned = all.clone();
+    turned.arms.reverse();
+    turned.parameters.insert("vcpus".to_owned(), 2.into());
+    let page = shown(vec![all.clone(), turned], "all");
+    let found = colours(&page);
+    for name in names {
+        assert_eq!(found[name].len(), 1, "{name}: {:?}", found[name]);
+    }
+    let different: BTreeSet<&str> = names.iter().flat_map(|name| found[name].iter().copied()).collect();
+    assert_eq!(different.len(), names.len(), "{found:?}");
+    all.arms.retain(|arm| ["virtual", "floor", "mine"].contains(&arm.name.as_str()));
+    let page = shown(vec![all], "some");
+    let some = colours(&page);
+    assert_eq!((&some["virtual"], &some["mine"]), (&found["virtual"], &found["mine"]));
 }

@@ -1,20 +1,17 @@
 //! Shows the cost: host operations per PMI, and the phases of a set-up.
 
-use super::axis::{Axis, duration, plain};
 use super::figure::{Figure, Key, Table, dash};
-use super::group::Inks;
 use super::latency::{ARMS, too_many};
-use super::plot::{self, Curve};
-use super::rows::{self, Bar, Part};
 use super::subject;
 use crate::document::{Any, Arm, ArmKind, Record, Summary};
+use crate::plot::{self, Axis, Bar, Curve, Ink, Inks, Part, duration, plain};
 use crate::stats::pareto;
 use crate::table::layout::{ratio, time};
 
 /// Returns the divisor of an arm's work: the NMIs it took, its set-ups, or its rotations.
 fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
     let counted = metric.and_then(|key| arm.metrics.get(key)).map_or(0, |metric| metric.count);
-    Some(arm.own.nmis.max(counted)).filter(|&n| n > 0).map(|n| n as f64)
+    Some(arm.own.counts.nmis.max(counted)).filter(|&n| n > 0).map(|n| n as f64)
 }
 
 /// Host operations: kind, how often and how long in all, ns.
@@ -95,12 +92,16 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
 
 /// Parts of a bar, each with its ink by its place; those of 0 are left out.
 fn parts<'a>(values: impl Iterator<Item = (&'a str, f64)>, text: fn(f64) -> String) -> Vec<Part> {
-    let part =
-        |(ink, (name, value)): (usize, (&str, f64))| Part { name: name.to_owned(), ink, value, text: text(value) };
+    let part = |(place, (name, value)): (usize, (&str, f64))| Part {
+        name: name.to_owned(),
+        ink: Ink::Part(place),
+        value,
+        text: text(value),
+    };
     values.enumerate().map(part).filter(|part| part.value > 0.0).collect()
 }
 
-fn keys(unnamed: Vec<(String, plot::Ink)>) -> Vec<Key> {
+fn keys(unnamed: Vec<(String, Ink)>) -> Vec<Key> {
     unnamed.into_iter().map(|(name, ink)| Key::bar(ink, name)).collect()
 }
 
@@ -156,9 +157,9 @@ pub(super) fn phases(record: &Record) -> Option<Figure> {
     })
 }
 
-fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) -> (String, Vec<(String, plot::Ink)>) {
+fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) -> (String, Vec<(String, Ink)>) {
     let totals = bars.iter().map(|bar| bar.parts.iter().map(|part| part.value).sum());
-    rows::bars(title, &Axis::linear(label, totals, format), bars)
+    plot::bars(title, &Axis::linear(label, totals, format).of_cost(), bars)
 }
 
 /// Draws latency against host events held, and marks the strategies that are not beaten in both. `None` if events held are unknown or there
@@ -170,7 +171,7 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
         .filter(|arm| arm.kind != ArmKind::Floor)
         .filter_map(|arm| {
             let held = arm.own.events_held.time_mean.filter(|n| n.is_finite() && *n >= 0.0)?;
-            Some(Candidate { name: &arm.name, ink: inks.of(arm), held, latency: subject::p50(record, arm)? })
+            Some(Candidate { name: &arm.name, ink: inks.of(&arm.name), held, latency: subject::p50(record, arm)? })
         })
         .collect();
     if points.len() < 2 {
@@ -184,7 +185,7 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
 /// A strategy by its cost and its held events.
 pub(super) struct Candidate<'a> {
     pub(super) name: &'a str,
-    pub(super) ink: plot::Ink,
+    pub(super) ink: Ink,
     /// Host events held in the mean.
     pub(super) held: f64,
     /// p50, ns.
@@ -212,14 +213,12 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
         .collect();
     let on_front = sorted.iter().zip(&best).filter(|(_, best)| **best);
     let line: Vec<(f64, f64)> = on_front.map(|(point, _)| (point.held, point.latency)).collect();
-    let x = Axis::linear("host events held, mean over time", points.iter().map(|point| point.held), plain);
-    let y = Axis::log("p50", points.iter().map(|point| point.latency).chain(floor), duration);
+    let x = Axis::linear("host events held, mean over time", points.iter().map(|point| point.held), plain).of_cost();
+    let y = Axis::log("p50", points.iter().map(|point| point.latency).chain(floor), duration).of_cost();
     let (plot, unnamed) = plot::scatter(title, &x, &y, &dots, &line, floor);
     Figure {
         title: title.to_owned(),
-        note: format!(
-            "{note} Left and low is better: fewer host events held, and less time. The line joins those that none beats in both."
-        ),
+        note: format!("{note} The line joins those that none beats in both."),
         plots: vec![plot],
         key: unnamed.into_iter().map(|index| Key::dot(dots[index].ink, dots[index].name.as_str())).collect(),
         table,
@@ -283,7 +282,7 @@ mod tests {
         for (arm, held) in record.arms.iter_mut().zip([0.5, 4.0, 7.0]) {
             arm.own.events_held.time_mean = Some(held);
         }
-        let inks = Inks::new(std::slice::from_ref(&record));
+        let inks = Inks::new([]);
         let figure = pareto(&record, &inks).unwrap();
         let on_front = |name: &str| figure.table.rows.iter().find(|row| row[0] == name).unwrap()[3].clone();
         // recreate takes twice as long but holds least; pool is as fast as reuse and holds more.

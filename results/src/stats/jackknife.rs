@@ -8,6 +8,9 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::interval::{CONFIDENCE, Interval};
 
+/// Quantile of the normal distribution for nine of ten.
+const POWER: f64 = 1.282;
+
 /// A figure and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -31,6 +34,14 @@ impl Estimate {
     #[must_use]
     pub fn below(&self) -> f64 {
         self.value + self.error * t_quantile(CONFIDENCE, self.freedom)
+    }
+
+    /// Returns the standard error with which nine of ten such estimates show a difference of `room` at a level of confidence: a
+    /// variance that shrinks with the number of values takes (error / this)² times as many.
+    #[must_use]
+    pub fn wanted_error(&self, confidence: f64, room: f64) -> f64 {
+        // More values bring degrees of freedom, too.
+        room / (t_quantile(confidence, self.freedom).min(4.0) + POWER)
     }
 
     /// Returns the two-sided p value of "the figure is 0".

@@ -1,6 +1,6 @@
 //! Statistics over rounds and runs: what may be said of two samples, and where a series changes.
 //!
-//! Nothing here assumes a distribution but the t-test of [`change_points`]: latencies of small guests have several
+//! Nothing here assumes a distribution but [`change_points`]: latencies of small guests have several
 //! modes and long tails, so two samples are compared by ranks and medians.
 
 pub mod change_points;
@@ -11,7 +11,6 @@ pub mod location;
 pub mod pareto;
 mod quantile;
 mod slope;
-mod t_test;
 
 pub use quantile::median_of;
 pub use quantile::{median, nearest_rank};

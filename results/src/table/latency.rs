@@ -6,7 +6,7 @@ use super::fold::{Table, wrapped};
 use super::layout::{dash, name, ns, plural, ratio, time};
 use super::{stat, summary};
 use crate::answers;
-use crate::document::{Arm, Document, GuestArm, Status, Summary, Warning};
+use crate::document::{Arm, Counts, Document, Status, Summary, Warning};
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, SIGNAL};
 
 /// Columns of the latencies that a guest user feels, beside the p50.
@@ -28,14 +28,14 @@ fn latency_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
         ns(latency.and_then(|s| s.max)),
         latency.and_then(|s| s.mean).map_or_else(dash, time),
         // An arm without NMIs had no overflow that asks for one: the signals are those of others, such as the floor's timer.
-        ns(arm.metric(&SIGNAL).filter(|_| arm.own.nmis > 0).map(|s| s.p50)),
+        ns(arm.metric(&SIGNAL).filter(|_| arm.own.counts.nmis > 0).map(|s| s.p50)),
         ns(arm.metric(&PMI_DELIVERY).map(|s| s.p50)),
     ]
 }
 
 fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
     let per = |n: u64| {
-        let samples = latency.map_or(0, |s| s.count).max(arm.own.nmis);
+        let samples = latency.map_or(0, |s| s.count).max(arm.own.counts.nmis);
         if samples == 0 { dash() } else { ratio(n as f64 / samples as f64) }
     };
     [
@@ -44,7 +44,7 @@ fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
         per(arm.own.all_ops()),
         per(arm.own.all_exits()),
         arm.own.events_held.max.to_string(),
-        arm.own.nmis.to_string(),
+        arm.own.counts.nmis.to_string(),
         arm.own.lost.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
     ]
 }
@@ -117,12 +117,12 @@ fn surroundings(document: &Document) -> String {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");
         let _ = writeln!(out, "guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf);
     }
-    for arm in document.arms.iter().filter(|arm| arm.own.late > 0) {
-        let GuestArm { held, late, settled, .. } = &arm.own;
+    for arm in document.arms.iter().filter(|arm| arm.own.counts.deferred_delivered > 0) {
+        let Counts { deferred: held, deferred_delivered: late, deferred_dropped: settled, .. } = arm.own.counts;
         let _ = writeln!(out, "  {}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled", arm.name);
     }
-    for arm in document.arms.iter().filter(|arm| arm.own.merged > 0) {
-        let _ = writeln!(out, "  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.merged);
+    for arm in document.arms.iter().filter(|arm| arm.own.counts.merged > 0) {
+        let _ = writeln!(out, "  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.counts.merged);
     }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
@@ -192,7 +192,7 @@ mod tests {
     fn tables_fit_60_columns_even_with_large_figures() {
         let mut finished = fixture::document(10);
         for arm in &mut finished.arms {
-            arm.own.nmis = 1_000_000;
+            arm.own.counts.nmis = 1_000_000;
             arm.own.lost = Some(100);
             if let Some(delivery) = arm.metrics.get("pmi_delivery_ns").cloned() {
                 arm.metrics.insert("signal_ns".to_owned(), delivery);
@@ -234,7 +234,7 @@ mod tests {
             command: "perf record".to_owned(),
         });
         let own = &mut document.arms[0].own;
-        (own.held, own.late, own.settled) = (5, 2, 3);
+        (own.counts.deferred, own.counts.deferred_delivered, own.counts.deferred_dropped) = (5, 2, 3);
         let text = super::text(&document, 100);
         assert!(text.contains("guest: Linux 6.1.0-50, CPU clx, perf version 6.1\n"), "{text}");
         assert!(text.contains("recreate: 5 PMIs met LVTPC's mask: 2 delivered late, 3 settled"), "{text}");

@@ -149,7 +149,7 @@ mod tests {
                 }
             }
             let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
-            arm.own.counts = vec![event(100), event(90), EventCount::default()];
+            arm.own.event_counts = vec![event(100), event(90), EventCount::default()];
         }
         document
     }

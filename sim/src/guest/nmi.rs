@@ -217,7 +217,7 @@ impl<C: Cpu> Guest<C> {
         self.wrmsr_in_nmi(msr, next.value);
     }
 
-    /// Only acknowledges the overflow, because the driver has disabled the counters and reads them itself.
+    /// Acknowledges the overflow only, because the driver has disabled the counters and reads them itself.
     fn count_late(&mut self, status: u64) {
         self.go(Path::PmiLate);
         self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);

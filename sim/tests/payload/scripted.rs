@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use arch_pmu::pmi::PmiStats;
+use counts::Counts;
 use host_pmu::stats::{HostSide, PhaseTally, Recorder};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -189,7 +189,7 @@ impl Cpu for Scripted {
 
     fn take_side(&mut self) -> VcpuSide {
         VcpuSide {
-            pmi: PmiStats::default(),
+            counts: Counts::default(),
             msrs: Vec::new(),
             phases: [PhaseTally::default(); guest::abi::PHASES],
             exit_path_ns: Recorder::default(),

@@ -2,13 +2,12 @@
 //!
 //! - [`workspace`]: arrows between crates lead down the folders at the top; licences of dependencies.
 //! - [`rust`]: which source file takes names from which other. No two in a circle.
-//! - [`places`]: the files and folders of a folder have levels, and no arrow leads up.
+//! - [`graph`]: the files and folders of a folder have levels, and no arrow leads up.
 //! - [`structure`]: these over the whole tree, and unsafe code.
 //! - [`docs`]: links, paths and commands in the documents.
 
 pub mod docs;
 pub mod graph;
-pub mod places;
 pub mod rust;
 pub mod structure;
 pub mod workspace;

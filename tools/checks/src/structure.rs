@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use proc_macro2::{TokenStream, TokenTree};
 
-use crate::graph::{Circle, Graph};
+use crate::graph::{Circle, Graph, circles_in_folders};
+use crate::rust;
 use crate::workspace::{self, Member, Workspace};
-use crate::{places, rust};
 
 /// Largest share of a crate, percent: a larger one is several subjects.
 pub const MOST_PERCENT: usize = 30;
@@ -72,7 +72,7 @@ fn draw(place: &str, graph: &Graph) -> Vec<String> {
     };
     let mut found: Vec<String> =
         graph.circles().iter().map(|circle| text("files import each other in a circle", circle)).collect();
-    found.extend(places::circles(graph).iter().map(|(folder, circle)| {
+    found.extend(circles_in_folders(graph).iter().map(|(folder, circle)| {
         text(&format!("an arrow runs back up among the files and folders of {place}/{folder}"), circle)
     }));
     found

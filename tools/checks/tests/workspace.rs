@@ -23,6 +23,6 @@ fn dependencies_have_a_licence_that_is_allowed() {
 
 #[test]
 fn links_anchors_and_paths_in_documents_lead_somewhere() {
-    let dead = checks::docs::links::dead(root()).unwrap();
+    let dead = checks::docs::dead(root()).unwrap();
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }

@@ -58,7 +58,7 @@ pub struct Board<'a, W: Write> {
 }
 
 impl<'a, W: Write> Board<'a, W> {
-    /// A vCPU's view.
+    /// Builds a vCPU's view.
     pub const fn new(shared: &'a Shared<W>) -> Self {
         Self { shared, absent: 0 }
     }

@@ -20,27 +20,27 @@ pub enum Next {
 /// The devices of one vCPU. Called between two KVM_RUNs: an implementation neither allocates, formats nor blocks on what a
 /// guest does often.
 pub trait Bus {
-    /// OUT of `data` to `port`, seen at host TSC `tsc`. A string instruction gives all its units in one go.
+    /// Answers an OUT of `data` to `port`, seen at host TSC `tsc`. A string instruction gives all its units in one go.
     fn write_port(&mut self, port: u16, data: &[u8], tsc: u64) -> Next;
 
-    /// IN from `port`: fills `data`.
+    /// Answers an IN from `port`: fills `data`.
     fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
         data.fill(0xff);
         Next::End(End::UnknownExit(format!("IN from port {port:#x}")))
     }
 
-    /// A write to guest-physical memory that is not there.
+    /// Answers a write to guest-physical memory that is not there.
     fn write_memory(&mut self, address: u64, _data: &[u8]) -> Next {
         Next::End(End::UnassignedAccess { address, write: true })
     }
 
-    /// A read from guest-physical memory that is not there.
+    /// Answers a read from guest-physical memory that is not there.
     fn read_memory(&mut self, address: u64, data: &mut [u8]) -> Next {
         data.fill(0xff);
         Next::End(End::UnassignedAccess { address, write: false })
     }
 
-    /// The host events held now, after [`Next::NoteHeld`].
+    /// Takes the number of host events held now, after [`Next::NoteHeld`].
     fn note_held(&mut self, _held: u64) {}
 }
 

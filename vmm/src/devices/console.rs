@@ -42,13 +42,13 @@ impl Console {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No more bytes come; [`write_to`](Self::write_to) ends.
+    /// Closes the input: [`write_to`](Self::write_to) ends.
     pub fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_all();
     }
 
-    /// The guest no longer waits for room; what has none is lost.
+    /// Lets the guest no longer wait for room; what has none is lost.
     pub fn abandon(&self) {
         self.lock().abandoned = true;
         self.drained.notify_all();

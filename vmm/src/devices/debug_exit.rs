@@ -22,7 +22,7 @@ impl DebugExit {
         data.fill(if Self::claims(port) { 0 } else { 0xff });
     }
 
-    /// The exit status a write asks for; `None` for another port.
+    /// Returns the exit status that a write asks for; `None` for another port.
     #[must_use]
     pub fn write(self, port: u16, data: &[u8]) -> Option<u32> {
         if !Self::claims(port) {

@@ -59,7 +59,7 @@ impl Default for Doorbell {
 }
 
 impl Doorbell {
-    /// The guest wrote `data` to `port`; the VMM saw it at host TSC `tsc`.
+    /// Handles a write of `data` to `port`, which the VMM saw at host TSC `tsc`.
     pub fn write(&mut self, port: u16, data: &[u8], tsc: u64) -> Rung {
         match (port, data) {
             (PORT_WORKLOAD, _) => Rung::Nothing,

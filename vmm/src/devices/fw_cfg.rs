@@ -27,7 +27,7 @@ pub struct FwCfg {
 }
 
 impl FwCfg {
-    /// A device that reports `cpus` CPUs and `ram` bytes of memory.
+    /// Builds a device that reports `cpus` CPUs and `ram` bytes of memory.
     #[must_use]
     pub const fn new(cpus: u16, ram: u64) -> Self {
         Self { cpus, ram, selected: SIGNATURE, offset: 0 }

@@ -51,7 +51,7 @@ impl<'a> Shared<'a> {
         let _ = self.line.set(line);
     }
 
-    /// Input for the serial port: returns how many bytes had room.
+    /// Takes input for the serial port; returns how many bytes had room.
     pub fn receive(&self, bytes: &[u8]) -> usize {
         self.with_serial(|serial| serial.receive(bytes))
     }
@@ -91,13 +91,13 @@ pub struct LinuxBoard<'b, 'a> {
 }
 
 impl<'b, 'a> LinuxBoard<'b, 'a> {
-    /// A vCPU's view.
+    /// Builds a vCPU's view.
     #[must_use]
     pub const fn new(shared: &'b Shared<'a>, channel: Option<&'b virtio::Console>) -> Self {
         Self { shared, channel, absent: 0, cmos: 0 }
     }
 
-    /// The virtio console with the offset of an access to it.
+    /// Returns the virtio console with the offset of an access to it.
     fn channel_at(&mut self, address: u64) -> Option<(&'b virtio::Console, u64)> {
         let offset = address.checked_sub(VIRTIO).filter(|&offset| offset < VIRTIO_SIZE);
         let found = self.channel.zip(offset);

@@ -47,7 +47,7 @@ impl Complaints {
         *self == Self::default()
     }
 
-    /// One line for each kind that there is.
+    /// Formats one line for each kind that there is.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let counts = [
@@ -95,7 +95,7 @@ impl Complaints {
         self.unknown_nmis + self.dazed + self.lockups + self.pmu + self.rdpmc_faults
     }
 
-    /// A line of the kernel, without its stamp.
+    /// Takes a line of the kernel, without its stamp.
     fn line(&mut self, line: &[u8]) {
         let has = |words: &str| find(line, words.as_bytes()).is_some();
         self.unknown_nmis += u64::from(has("NMI received for unknown reason"));
@@ -154,7 +154,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next piece of text.
+    /// Takes the next piece of text.
     pub fn read(&mut self, text: &[u8]) {
         self.lines.read(text, |line| self.console.line(line));
     }
@@ -190,7 +190,7 @@ impl Stamped {
     }
 }
 
-/// `   12.345678] text`: the time in microseconds, and the text.
+/// Splits `   12.345678] text` into the time in microseconds, and the text.
 fn stamp(text: &[u8]) -> Option<(u64, &[u8])> {
     let end = text.iter().take(24).position(|&byte| byte == b']')?;
     let (seconds, micros) = str::from_utf8(&text[..end]).ok()?.trim_start().split_once('.')?;
@@ -228,7 +228,7 @@ impl Write for Log {
     }
 }
 
-/// `6,339,5140900,-;text`: facility and level, the number, the text.
+/// Splits `6,339,5140900,-;text` into facility and level, the number, the text.
 fn record(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let end = line.iter().position(|&byte| byte == b';')?;
     let mut numbers = str::from_utf8(&line[..end]).ok()?.split(',').map(|number| number.parse().ok());

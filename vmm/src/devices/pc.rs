@@ -18,7 +18,7 @@ pub(super) const POST_CODE: u16 = 0x80;
 pub(super) const CMOS_INDEX: u16 = 0x70;
 pub(super) const CMOS_DATA: u16 = 0x71;
 
-/// A register of a CMOS clock that stands still with a flat battery, at the first of January 2000. A kernel without KVM's clock reads its date there, and
+/// Reads a register of a CMOS clock that stands still with a flat battery, at the first of January 2000. A kernel without KVM's clock reads its date there, and
 /// before Linux 5.17 waits for ever until no update is under way: absent, all ones, one always would be (seen: 5.10 with `--msr-cost`).
 pub(super) const fn cmos(index: u8) -> u8 {
     match index & 0x7f {
@@ -45,7 +45,7 @@ pub(super) const fn is_serial(port: u16) -> bool {
     COM1 <= port && port < COM1 + 8
 }
 
-/// The chip is 8 bits wide: each byte of a string instruction is an access.
+/// Writes each byte of a string instruction as an access: the chip is 8 bits wide.
 pub(super) fn write_serial<W: Write>(serial: &mut Serial<W>, port: u16, data: &[u8]) {
     for byte in data {
         serial.write(port, std::slice::from_ref(byte));

@@ -64,7 +64,7 @@ pub struct Serial<W> {
 }
 
 impl<W: Write> Serial<W> {
-    /// A port at eight addresses from `base`.
+    /// Builds a port at eight addresses from `base`.
     pub const fn new(base: u16, out: W) -> Self {
         Self {
             base,
@@ -169,13 +169,13 @@ impl<W: Write> Serial<W> {
         !self.received.is_empty()
     }
 
-    /// Level of the interrupt line.
+    /// Returns the level of the interrupt line.
     #[must_use]
     pub fn interrupts(&self) -> bool {
         self.registers.modem_control & MCR_OUT2 != 0 && self.cause() != IIR_NONE
     }
 
-    /// The cause of an interrupt, as its identification register has it.
+    /// Returns the cause of an interrupt, as its identification register has it.
     fn cause(&self) -> u8 {
         let Registers { interrupt_enable, emptied, .. } = self.registers;
         if interrupt_enable & IER_RECEIVE != 0 && !self.received.is_empty() {
@@ -187,7 +187,7 @@ impl<W: Write> Serial<W> {
         }
     }
 
-    /// The first error of the output; nothing was sent after it.
+    /// Returns the first error of the output; nothing was sent after it.
     #[must_use]
     pub const fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
@@ -216,7 +216,7 @@ impl<W: Write> Serial<W> {
     }
 }
 
-/// In loop-back the modem inputs show the modem outputs: RTS at CTS, DTR at DSR, OUT1 at RI, OUT2 at DCD.
+/// Shows the modem outputs at the modem inputs, as loop-back does: RTS at CTS, DTR at DSR, OUT1 at RI, OUT2 at DCD.
 const fn looped_back(modem_control: u8) -> u8 {
     (modem_control & 0x0c) << 4 | (modem_control & 0x01) << 5 | (modem_control & 0x02) << 3
 }

@@ -4,7 +4,8 @@
 //! Neither is done while the guest has all counters off: it is in its handler or in its driver, and its next write of the global
 //! enables is an exit. A handler that unmasks LVTPC before it starts the counters costs nothing by this.
 
-use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met, PmiStats};
+use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
+use counts::Counts;
 use host_pmu::kick;
 
 use super::lapic::{Delivered, Mode, PmiPort, deliver, lvtpc};
@@ -74,25 +75,25 @@ impl<A: Alarm> Deferred<A> {
 
     /// Notes that a delivery masked LVTPC.
     #[inline]
-    pub(crate) fn delivered(&mut self, by: Delivery, pmu: Pmu, stats: &mut PmiStats) {
+    pub(crate) fn delivered(&mut self, by: Delivery, pmu: Pmu, counts: &mut Counts) {
         self.by = by;
         if self.mask.by_delivery(pmu.turned_on) {
-            self.drop_deferred(stats);
+            self.drop_deferred(counts);
         }
     }
 
     /// Notes that a PMI, seen at host TSC `seen_at`, met a masked LVTPC, or a LAPIC that is `off`.
-    pub(crate) fn met_mask(&mut self, off: bool, pmu: Pmu, seen_at: u64, stats: &mut PmiStats) {
+    pub(crate) fn met_mask(&mut self, off: bool, pmu: Pmu, seen_at: u64, counts: &mut Counts) {
         if off && self.mask.forget() {
-            self.drop_deferred(stats);
+            self.drop_deferred(counts);
         }
         match self.mask.met(pmu.turned_on) {
             Met::Deferred => {
-                stats.deferred += 1;
+                counts.deferred += 1;
                 (self.seen_at, self.wait_ns) = (seen_at, FIRST_NS);
             }
             Met::Joined => {}
-            Met::Guests => stats.masked += 1,
+            Met::Guests => counts.masked += 1,
         }
     }
 
@@ -104,11 +105,11 @@ impl<A: Alarm> Deferred<A> {
         contended: bool,
         pmu: Pmu,
         kicked: bool,
-        stats: &mut PmiStats,
+        counts: &mut Counts,
     ) -> Result<Option<DeferredDelivery>, P::Error> {
         if !pmu.unacknowledged {
             self.mask.release();
-            self.drop_deferred(stats);
+            self.drop_deferred(counts);
             return Ok(None);
         }
         if std::mem::take(&mut self.set) && !kicked {
@@ -121,17 +122,17 @@ impl<A: Alarm> Deferred<A> {
             Fate::Waits => self.wait(),
             Fate::Dropped => {
                 self.mask.forget();
-                self.drop_deferred(stats);
+                self.drop_deferred(counts);
             }
             Fate::Undeliverable => {
                 self.mask.forget();
-                stats.undeliverable += 1;
+                counts.undeliverable += 1;
                 self.silence();
             }
             Fate::Delivered(delivered) => {
                 self.mask.by_delivery(pmu.turned_on);
                 self.silence();
-                stats.deferred_delivered += 1;
+                counts.deferred_delivered += 1;
                 return Ok(Some(DeferredDelivery { delivered, seen_at: self.seen_at }));
             }
         }
@@ -146,8 +147,8 @@ impl<A: Alarm> Deferred<A> {
         }
     }
 
-    fn drop_deferred(&mut self, stats: &mut PmiStats) {
-        stats.deferred_dropped += 1;
+    fn drop_deferred(&mut self, counts: &mut Counts) {
+        counts.deferred_dropped += 1;
         self.silence();
     }
 

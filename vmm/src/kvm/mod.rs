@@ -29,6 +29,5 @@ pub(crate) mod vcpu;
 pub use capability::{API_VERSION, CAPABILITIES, Capability, PMU_CAPABILITY};
 pub use cpuid::Cpu;
 pub use host::{Facts, Host, KvmError, linux_refusal};
-pub use register_cost::HeldBack;
 
 pub(crate) use host::{GuestPmu, Look};

@@ -9,22 +9,12 @@ use std::io;
 
 use kvm_ioctls::VcpuFd;
 
+use crate::outcome::HeldBack;
 use crate::sys;
 
 /// This part of the least time that KVM_RUN took is held back. It has the ways in and out and the guest's own time in between, so that more
 /// could move the guest's TSC back.
 const SIXTEENTHS: u64 = 15;
-
-/// Time that was held back from the guest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldBack {
-    /// Accesses that took longer than they are to cost.
-    pub accesses: u64,
-    /// Time of these accesses that the guest did not see, ns.
-    pub ns: u64,
-    /// Accesses that took no longer than they are to cost, so that nothing was held back: they cost the guest their own time.
-    pub short: u64,
-}
 
 /// The guest's TSC, and the cost of an access to one of its PMU's registers. Times are TSC ticks.
 #[derive(Clone, Copy, Debug)]

@@ -1,25 +1,26 @@
 //! The vCPU loop's own accounts.
 
-use arch_pmu::msr::{MsrExits, MsrStats};
-use arch_pmu::pmi::PmiStats;
+use arch_pmu::Vpmu;
+use arch_pmu::msr::MsrStats;
+use counts::Counts;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
-use host_pmu::stats::{HostSide, OpStats, PhaseTally, Phases, ns_histogram};
+use host_pmu::side::HostPmu;
+use host_pmu::stats::{Phases, ns_histogram};
 
-use super::register_cost::HeldBack;
 use super::tsc::TickClock;
+use crate::outcome::Account;
 use crate::sample::ReturnKind;
 
 /// Counts and times of one vCPU's loop.
 #[derive(Debug)]
 pub(super) struct LoopStats {
     pub(super) clock: TickClock,
-    pub(super) pmi: PmiStats,
+    pub(super) counts: Counts,
     pub(super) msr: MsrStats,
     pub(super) phases: Phases<PHASES>,
     pub(super) deliveries: Vec<u64>,
     pub(super) exit_path_ns: Histogram<u64>,
-    pub(super) empty_kicks: u64,
     /// Host TSC at which the vPMU had done the last access.
     #[cfg(feature = "exit-points")]
     pub(super) accessed_at: u64,
@@ -27,45 +28,16 @@ pub(super) struct LoopStats {
     pub(super) others: [u64; ReturnKind::ALL.len()],
 }
 
-/// Contents of a loop's accounts.
-#[derive(Debug)]
-pub(super) struct Taken {
-    pub(super) pmi: PmiStats,
-    pub(super) msr_exits: Vec<MsrExits>,
-    pub(super) phases: [PhaseTally; PHASES],
-    pub(super) deliveries: Vec<u64>,
-    pub(super) exit_path_ns: Histogram<u64>,
-    pub(super) empty_kicks: u64,
-}
-
-/// Counts of a vCPU's loop and its host side in a turn, or in a run without turns.
-#[derive(Debug)]
-pub(crate) struct Account {
-    /// RDPMCs of an image that were answered.
-    pub(crate) rdpmcs: u64,
-    /// RDPMCs that were #GP because they were at no rewritten site.
-    pub(crate) rdpmcs_elsewhere: u64,
-    pub(crate) pmi: PmiStats,
-    pub(crate) msr_exits: Vec<MsrExits>,
-    pub(crate) deliveries: Vec<u64>,
-    pub(crate) exit_path_ns: Histogram<u64>,
-    pub(crate) host: HostSide,
-    pub(crate) phases: [PhaseTally; PHASES],
-    /// Time of accesses to the PMU's registers that the guest did not see; `None` unless they have a modelled cost.
-    pub(crate) held_back: Option<HeldBack>,
-}
-
 impl LoopStats {
     /// Creates accounts for a TSC of `tsc_khz`, with room for the times of so many deliveries.
     pub(super) fn new(tsc_khz: u64, deliveries: usize) -> Self {
         Self {
             clock: TickClock::new(tsc_khz),
-            pmi: PmiStats::default(),
+            counts: Counts::default(),
             msr: MsrStats::default(),
             phases: Phases::default(),
             deliveries: Vec::with_capacity(deliveries),
             exit_path_ns: ns_histogram(),
-            empty_kicks: 0,
             #[cfg(feature = "exit-points")]
             accessed_at: 0,
             others: Default::default(),
@@ -81,21 +53,24 @@ impl LoopStats {
         exits
     }
 
-    /// Takes all of it, and begins anew. `ops` are the host operations so far. Histogram and deliveries are copied, so that the loop goes
-    /// on in memory that is touched already.
-    pub(super) fn take(&mut self, ops: Option<&OpStats>) -> Taken {
-        let taken = Taken {
-            pmi: std::mem::take(&mut self.pmi),
+    /// Takes the account of the loop and of `pmu`, with its host side's, and begins anew. Histogram and deliveries are copied, so that the
+    /// loop goes on in memory that is touched already.
+    pub(super) fn take<H: HostPmu>(&mut self, pmu: &mut Vpmu<H>) -> Account {
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.merge(&std::mem::take(pmu.counts()));
+        let account = Account {
             msr_exits: std::mem::take(&mut self.msr).exits(),
-            phases: std::mem::take(&mut self.phases).finish(ops),
+            phases: std::mem::take(&mut self.phases).finish(pmu.host().ops()),
             deliveries: self.deliveries.clone(),
             exit_path_ns: self.exit_path_ns.clone(),
-            empty_kicks: std::mem::take(&mut self.empty_kicks),
+            host: pmu.host().account(&mut counts),
+            held_back: None,
+            counts,
         };
         self.others = Default::default();
         self.deliveries.clear();
         self.exit_path_ns.reset();
-        taken
+        account
     }
 
     /// Counts an MSR access that exited.

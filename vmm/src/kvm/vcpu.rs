@@ -5,12 +5,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arch_pmu::pmi::{Delivery, PmiStats};
+use arch_pmu::Vpmu;
+use arch_pmu::pmi::Delivery;
 use arch_pmu::spec::MAX_COUNTERS;
-use arch_pmu::{Vpmu, VpmuStats};
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::{HostSide, OpKind};
+use host_pmu::stats::OpKind;
 use kvm_bindings::KVM_EXIT_INTR;
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
@@ -23,10 +23,10 @@ use super::lapic::{self, Delivered, Mode, PmiPort as _};
 use super::local_apic::{LocalApic, X2ApicMsrs};
 use super::other_msrs::{OneMsr, OtherMsrs};
 use super::register_cost::RegisterCost;
-use super::stats::{Account, LoopStats};
+use super::stats::LoopStats;
 use super::tick::Tick;
 use crate::devices::bus::Bus;
-use crate::outcome::End;
+use crate::outcome::{Account, End};
 use crate::sample::{LiveCounts, VcpuSampler};
 use crate::sys::{self, KickGuard};
 
@@ -121,8 +121,6 @@ pub(crate) struct Vcpu<'a, H, B> {
     x2apic_msrs: Option<X2ApicMsrs>,
     deferred: Deferred<kick::Timer>,
     stats: LoopStats,
-    /// Overflows of earlier accounts.
-    counted: VpmuStats,
     /// Host TSC at the last return of KVM_RUN: an overflow found before the next entry was seen then.
     returned_at: u64,
     /// Host TSC at the last return of KVM_RUN, not counting returns before it looked at the LAPIC's timer.
@@ -154,7 +152,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             x2apic_msrs: X2ApicMsrs::new(parts.apic_id),
             deferred: Deferred::new(parts.alarm),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
-            counted: VpmuStats::default(),
             returned_at: sys::rdtsc(),
             ran_until: sys::rdtsc(),
             msr_exit_at: None,
@@ -232,7 +229,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         // A kick of the recording's own events says nothing of the counters, unless one of theirs came with it.
         if sampled == 0 || !self.pmu.host().nothing_overflowed() {
             let empty = self.pmu.kick() == 0;
-            self.stats.empty_kicks += u64::from(empty);
+            self.stats.counts.empty_kicks += u64::from(empty);
             let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
             self.pmu.host().saw_signals(since_return);
         }
@@ -251,8 +248,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Publishes it now, where it is sampled.
     fn publish(&mut self) {
         let Some(sampler) = &self.sampler else { return };
-        let (exits, nmis) = (self.stats.exits(), self.stats.pmi.nmis);
-        let overflows = self.pmu.stats().overflows - self.counted.overflows;
+        let (exits, nmis) = (self.stats.exits(), self.stats.counts.nmis_injected);
+        let overflows = self.pmu.counts().overflows;
         let ops = self.pmu.host().ops().map_or_else(Default::default, |ops| OpKind::ALL.map(|kind| ops.count(kind)));
         sampler.publish(&LiveCounts { exits, nmis, overflows, ops });
     }
@@ -340,8 +337,10 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let delivered = lapic::deliver(&mut port, self.contended, masks)?;
         let off = delivered.delivery == Delivery::Masked && port.mode() == Mode::Off;
         match delivered.delivery {
-            Delivery::Masked => self.deferred.met_mask(off, pmu, seen_at, &mut self.stats.pmi),
-            by @ (Delivery::Nmi | Delivery::Fixed(_)) if masks => self.deferred.delivered(by, pmu, &mut self.stats.pmi),
+            Delivery::Masked => self.deferred.met_mask(off, pmu, seen_at, &mut self.stats.counts),
+            by @ (Delivery::Nmi | Delivery::Fixed(_)) if masks => {
+                self.deferred.delivered(by, pmu, &mut self.stats.counts);
+            }
             Delivery::Nmi | Delivery::Fixed(_) | Delivery::Unsupported(_) => {}
         }
         if delivered.delivery != Delivery::Nmi {
@@ -356,7 +355,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     fn look_at_deferred(&mut self, kicked: bool) -> Result<(), End> {
         let pmu = self.pmi_state();
         let mut port = local_apic!(self);
-        if let Some(found) = self.deferred.look(&mut port, self.contended, pmu, kicked, &mut self.stats.pmi)? {
+        if let Some(found) = self.deferred.look(&mut port, self.contended, pmu, kicked, &mut self.stats.counts)? {
             self.count_delivery(found.delivered, found.seen_at);
         }
         Ok(())
@@ -376,16 +375,17 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         {
             self.publish_if_due();
         }
-        let pmi = &mut self.stats.pmi;
-        pmi.ticks_uncertain += u64::from(tick == Tick::Uncertain);
+        let counts = &mut self.stats.counts;
+        counts.ticks_uncertain += u64::from(tick == Tick::Uncertain);
         match delivery {
             // Counted where it met the mask.
             Delivery::Masked => {}
-            Delivery::Unsupported(_) => pmi.undeliverable += 1,
-            Delivery::Fixed(_) => pmi.fixed += 1,
-            Delivery::Nmi if merged => pmi.merged += 1,
+            Delivery::Unsupported(_) => counts.undeliverable += 1,
+            Delivery::Fixed(_) => counts.pmis += 1,
+            Delivery::Nmi if merged => counts.merged += 1,
             Delivery::Nmi => {
-                pmi.nmis += 1;
+                counts.pmis += 1;
+                counts.nmis_injected += 1;
                 if self.stats.deliveries.len() < self.stats.deliveries.capacity() {
                     self.stats.deliveries.push(seen_at);
                 }
@@ -420,34 +420,13 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         self.publish();
         #[cfg(feature = "exit-points")]
         self.points.hand_over();
-        let pmu = self.pmu.stats();
-        let before = std::mem::replace(&mut self.counted, pmu);
-        let rdpmcs = self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
-        let rdpmcs_elsewhere = self.other_msrs.as_ref().map_or(0, OtherMsrs::elsewhere);
+        let mut account = self.stats.take(&mut self.pmu);
         let sampled = self.sampler.as_mut().map_or(0, VcpuSampler::take_signals);
-        let host = self.pmu.host();
-        let stats = self.stats.take(host.ops());
-        Account {
-            rdpmcs,
-            rdpmcs_elsewhere,
-            pmi: PmiStats {
-                overflows: pmu.overflows - before.overflows,
-                pmi_requests: pmu.pmi_requests - before.pmi_requests,
-                status_shared: pmu.status_shared - before.status_shared,
-                ..stats.pmi
-            },
-            msr_exits: stats.msr_exits,
-            deliveries: stats.deliveries,
-            exit_path_ns: stats.exit_path_ns,
-            phases: stats.phases,
-            held_back: self.register_cost.as_ref().map(|cost| cost.held_back(|ticks| self.stats.clock.ns(ticks))),
-            host: HostSide {
-                signals: sys::take_kicks().saturating_sub(sampled),
-                empty_kicks: stats.empty_kicks,
-                held_at_end: host.held(),
-                ..host.account()
-            },
-        }
+        account.counts.signals += sys::take_kicks().saturating_sub(sampled);
+        account.counts.rdpmcs += self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
+        account.counts.rdpmcs_elsewhere += self.other_msrs.as_ref().map_or(0, OtherMsrs::elsewhere);
+        account.held_back = self.register_cost.as_ref().map(|cost| cost.held_back(|ticks| self.stats.clock.ns(ticks)));
+        account
     }
 
     /// Begins a new account after a rest, which is not part of it.

@@ -8,7 +8,7 @@ use super::error::MachineError;
 use super::plan::{CounterSource, Plan};
 use crate::kvm::{GuestPmu, Host, KvmError};
 
-/// The PMU that `plan`'s guest sees.
+/// Returns the PMU that `plan`'s guest sees.
 pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineError> {
     match &plan.behind {
         CounterSource::Kvm => {

@@ -42,7 +42,7 @@ pub(crate) struct Stuck<'a> {
 }
 
 impl Default for Stuck<'_> {
-    /// Longer than any thread takes to close its events, on an emulated host as well.
+    /// Waits longer than any thread takes to close its events, on an emulated host as well.
     fn default() -> Self {
         Self {
             silence_after: Duration::from_secs(10),

@@ -5,11 +5,10 @@ use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::error::MachineError;
-use super::left::VcpuRun;
 use crate::devices::bus::Bus;
 use crate::kvm::msr_filter::Also;
 use crate::kvm::other_msrs::OtherMsrs;
-use crate::outcome::End;
+use crate::outcome::{End, VcpuOutcome};
 
 /// The facts of the run that a guest is loaded for.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +52,7 @@ pub(crate) trait Guest: Sync {
     /// Results of one vCPU of this guest beside the common ones.
     type Left: Send;
 
-    /// Most vCPUs that this guest can have.
+    /// Returns the most vCPUs that this guest can have.
     fn max_vcpus(&self) -> usize;
 
     /// Allocates guest memory.
@@ -76,7 +75,7 @@ pub(crate) trait Guest: Sync {
         Ok(())
     }
 
-    /// The start of vCPU `cpu`, whose TSC runs at `tsc_khz`; `sregs` hold the reset state and are adapted.
+    /// Prepares the start of vCPU `cpu`, whose TSC runs at `tsc_khz`; `sregs` hold the reset state and are adapted.
     ///
     /// # Errors
     /// The vCPU's memory cannot be prepared.
@@ -88,10 +87,10 @@ pub(crate) trait Guest: Sync {
         memory: &GuestMemoryMmap,
     ) -> Result<Start, MachineError>;
 
-    /// The devices of a vCPU.
+    /// Returns the devices of a vCPU.
     fn bus(&self) -> Self::Bus<'_>;
 
-    /// The MSR exits of a vCPU beyond the PMU's registers; `None` if there are none.
+    /// Returns the MSR exits of a vCPU beyond the PMU's registers; `None` if there are none.
     fn other_msrs(&self) -> Option<OtherMsrs> {
         None
     }
@@ -100,7 +99,7 @@ pub(crate) trait Guest: Sync {
     /// timer. Then a PMI's delivery fetches the LAPIC's page again before it writes it back.
     fn others_write_the_lapic(&self) -> bool;
 
-    /// Most PMI deliveries whose time is kept.
+    /// Returns the number of PMI deliveries whose time is kept.
     fn deliveries(&self) -> usize {
         0
     }
@@ -110,7 +109,7 @@ pub(crate) trait Guest: Sync {
         false
     }
 
-    /// The end of the run, given the ends of its vCPUs.
+    /// Returns the end of the run, given the ends of its vCPUs.
     fn overall(&self, ends: &[&End]) -> End;
 
     /// Collects what vCPU `cpu` left in a turn, or in a run without turns. `end` may be refined by it.
@@ -126,12 +125,17 @@ pub(crate) trait Guest: Sync {
         memory: &GuestMemoryMmap,
     ) -> Result<Self::Left, MachineError>;
 
-    /// vCPU `cpu` ended a turn and left this: waits for the next one, and prepares `memory` for it. `false`: none follows, and the vCPU
+    /// Rests vCPU `cpu`, which ended a turn and left this: waits for the next one, and prepares `memory` for it. `false`: none follows, and the vCPU
     /// stops.
     ///
     /// # Errors
     /// Guest memory cannot be written.
-    fn rest(&self, _cpu: usize, _turn: VcpuRun<Self::Left>, _memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
+    fn rest(
+        &self,
+        _cpu: usize,
+        _turn: VcpuOutcome<Self::Left>,
+        _memory: &GuestMemoryMmap,
+    ) -> Result<bool, MachineError> {
         Ok(false)
     }
 

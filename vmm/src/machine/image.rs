@@ -9,7 +9,6 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
-use super::left::VcpuRun;
 use super::plan::Plan;
 use super::run::{self, Run};
 use crate::boot::elf64_vcpu::{self, Tables};
@@ -22,7 +21,7 @@ use crate::devices::board::{Board, Output, Shared as Devices};
 use crate::kvm::Host;
 use crate::kvm::msr_filter::Also;
 use crate::kvm::other_msrs::OtherMsrs;
-use crate::outcome::End;
+use crate::outcome::{End, VcpuOutcome};
 
 /// Most vCPUs: their APIC ids fit xAPIC mode.
 pub const MAX_VCPUS: usize = 254;
@@ -76,7 +75,7 @@ pub struct ImageOutcome {
     /// The first vCPU's reason that is not "stopped", else "stopped".
     pub end: End,
     /// One per vCPU.
-    pub vcpus: Vec<VcpuRun<ImageLeft>>,
+    pub vcpus: Vec<VcpuOutcome<ImageLeft>>,
     /// RDPMCs that were rewritten.
     pub rewritten: usize,
     /// The VMM checked addresses written to MSRs, since the host's processor is emulated without that check.
@@ -186,7 +185,7 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         true
     }
 
-    /// The first reason that is not "stopped".
+    /// Returns the first reason that is not "stopped".
     fn overall(&self, ends: &[&End]) -> End {
         overall(ends)
     }

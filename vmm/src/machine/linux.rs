@@ -13,7 +13,6 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
-use super::left::VcpuRun;
 use super::plan::Plan;
 use super::run::{self, Run};
 use crate::boot::elf64_vcpu::{self, Tables};
@@ -35,7 +34,7 @@ pub use crate::devices::virtio::Faults;
 use crate::kvm::msr_filter::Also;
 use crate::kvm::other_msrs::OtherMsrs;
 use crate::kvm::{Host, linux_refusal};
-use crate::outcome::End;
+use crate::outcome::{End, VcpuOutcome};
 use crate::sys::IrqLine;
 
 /// Most vCPUs.
@@ -91,7 +90,7 @@ pub struct LinuxOutcome {
     /// The reason for the end: that of the first vCPU that did not just stop, or the panic that led to it.
     pub end: End,
     /// One per vCPU.
-    pub vcpus: Vec<VcpuRun<LinuxLeft>>,
+    pub vcpus: Vec<VcpuOutcome<LinuxLeft>>,
     /// RDPMCs that were rewritten.
     pub rewritten: usize,
     /// The state of the console.
@@ -298,7 +297,7 @@ impl<'a> Guest for LinuxGuest<'a> {
         true
     }
 
-    /// The first reason that is not "stopped".
+    /// Returns the first reason that is not "stopped".
     fn overall(&self, ends: &[&End]) -> End {
         ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
     }
@@ -355,7 +354,7 @@ fn place(
     Ok(rip)
 }
 
-/// The command line with its terminating zero.
+/// Returns the command line with its terminating zero.
 fn full_command_line(kernel: &Kernel, appended: &str) -> Result<Vec<u8>, BootError> {
     if appended.contains('\0') {
         return Err(BootError::CommandLineZero);

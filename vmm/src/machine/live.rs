@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::error::MachineError;
-use super::payload::{self, Part, PayloadPlan};
+use super::payload::{self, PayloadPlan};
 use super::turns::{Next, Turns};
 use crate::kvm::Host;
-use crate::outcome::{End, RunOutcome};
+use crate::outcome::{End, RunOutcome, VcpuOutcome};
 
 /// Interval at which a wait looks at its time limit and at the user's interruption.
 const POLL: Duration = Duration::from_millis(20);
@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Dropped, it is stopped.
 #[derive(Debug)]
 pub struct LiveGuest {
-    turns: Arc<Turns<Part>>,
+    turns: Arc<Turns<VcpuOutcome>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<RunOutcome, MachineError>>>,
     /// Bound on a turn, and on the way to the first one.
@@ -30,7 +30,7 @@ pub struct LiveGuest {
 /// Place of a guest after a wait.
 enum At {
     /// All vCPUs rest; this they left.
-    Rest(Vec<Part>),
+    Rest(Vec<VcpuOutcome>),
     /// The run is over.
     Over,
 }
@@ -64,10 +64,10 @@ impl LiveGuest {
         };
         let thread = thread.map_err(|error| MachineError::Host(format!("a guest's thread: {error}")))?;
         let mut guest = Self { turns, stop, thread: Some(thread), time_limit, late: false };
-        let At::Rest(parts) = guest.wait(interrupted) else { return Ok((guest, None)) };
-        let booted = parts.iter().filter_map(|part| part.booted).min();
+        let At::Rest(vcpus) = guest.wait(interrupted) else { return Ok((guest, None)) };
+        let booted = vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min();
         let start = booted.map_or(Duration::ZERO, |at| at.saturating_duration_since(began));
-        Ok((guest, Some(rested(parts, began.elapsed(), start))))
+        Ok((guest, Some(rested(vcpus, began.elapsed(), start))))
     }
 
     /// Lets it take `samples` per vCPU, and waits until all vCPUs rest again. If it ended instead, this is what it left; it takes no
@@ -81,8 +81,8 @@ impl LiveGuest {
         }
         let began = Instant::now();
         self.turns.go(Next::Turn { samples });
-        let At::Rest(parts) = self.wait(interrupted) else { return self.join() };
-        Ok(rested(parts, began.elapsed(), Duration::ZERO))
+        let At::Rest(vcpus) = self.wait(interrupted) else { return self.join() };
+        Ok(rested(vcpus, began.elapsed(), Duration::ZERO))
     }
 
     /// Lets it end by itself, and returns what it left after its last turn. One that is interrupted is ended at once.
@@ -101,8 +101,8 @@ impl LiveGuest {
     fn wait(&mut self, interrupted: &AtomicBool) -> At {
         let began = Instant::now();
         loop {
-            if let Some(parts) = self.turns.all_rest(POLL) {
-                return At::Rest(parts);
+            if let Some(vcpus) = self.turns.all_rest(POLL) {
+                return At::Rest(vcpus);
             }
             if self.turns.is_over() {
                 return At::Over;
@@ -120,7 +120,7 @@ impl LiveGuest {
         self.turns.stop();
     }
 
-    /// The outcome of the run, which is over. A second call, after that of a turn, finds a guest that left nothing.
+    /// Returns the outcome of the run, which is over. A second call, after that of a turn, finds a guest that left nothing.
     fn join(&mut self) -> Result<RunOutcome, MachineError> {
         let nothing =
             || RunOutcome { end: End::Stopped, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO };
@@ -134,9 +134,9 @@ impl LiveGuest {
     }
 }
 
-/// The outcome of a guest with all vCPUs at rest.
-fn rested(parts: Vec<Part>, wall: Duration, start: Duration) -> RunOutcome {
-    RunOutcome { end: End::Done, vcpus: parts.into_iter().map(|part| part.outcome).collect(), wall, start }
+/// Returns the outcome of a guest with all vCPUs at rest.
+fn rested(vcpus: Vec<VcpuOutcome>, wall: Duration, start: Duration) -> RunOutcome {
+    RunOutcome { end: End::Done, vcpus, wall, start }
 }
 
 impl Drop for LiveGuest {
@@ -150,7 +150,7 @@ impl Drop for LiveGuest {
 }
 
 /// Says that a run is over, also when it panics.
-struct Ending<'a>(&'a Turns<Part>);
+struct Ending<'a>(&'a Turns<VcpuOutcome>);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {

@@ -9,7 +9,6 @@ mod crew;
 pub mod error;
 pub(crate) mod guest;
 pub mod image;
-pub mod left;
 pub mod linux;
 pub mod live;
 pub mod payload;

@@ -1,16 +1,15 @@
 //! The project's own payloads as guests.
 
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
-use guest::abi::{BootPage, ConformanceReport, LogEntry, Report};
+use guest::abi::{BootPage, ConformanceReport};
 use kvm_bindings::kvm_sregs;
 use vm_memory::GuestMemoryMmap;
 
 use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
-use super::left::VcpuRun;
 use super::plan::Plan;
 use super::run::{self, Run};
 use super::turns::{Next, Turns};
@@ -19,7 +18,7 @@ use crate::boot::payload::{self, Payload};
 use crate::boot::payload_log::PayloadLog;
 use crate::devices::doorbell::Doorbell;
 use crate::kvm::{Host, tsc};
-use crate::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+use crate::outcome::{End, PayloadLeft, RunOutcome, VcpuOutcome};
 use crate::sample::Sampling;
 
 /// Deliveries whose time is kept, per log entry.
@@ -54,22 +53,14 @@ pub(super) fn run_in_turns(
     host: &Host,
     image: &[u8],
     plan: &PayloadPlan,
-    turns: Option<&Turns<Part>>,
+    turns: Option<&Turns<VcpuOutcome>>,
     interrupted: &AtomicBool,
 ) -> Result<RunOutcome, MachineError> {
     let mut guest = PayloadGuest::new(image, plan, turns);
     let run = run::run(host, &mut guest, &plan.machine, interrupted)?;
     let start = run.vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min().map_or(Duration::ZERO, |at| at - run.began);
     let Run { end, vcpus, wall, .. } = run;
-    Ok(RunOutcome { end, vcpus: vcpus.into_iter().map(outcome).collect(), wall, start })
-}
-
-/// A vCPU's part of a turn.
-#[derive(Debug)]
-pub(super) struct Part {
-    /// When the payload's first instruction had run.
-    pub(super) booted: Option<Instant>,
-    pub(super) outcome: VcpuOutcome,
+    Ok(RunOutcome { end, vcpus, wall, start })
 }
 
 /// One run of the conformance payload.
@@ -107,33 +98,6 @@ pub fn run_conformance(
     Ok(ConformanceOutcome { end, report })
 }
 
-/// Results of a payload's vCPU.
-#[derive(Debug)]
-struct PayloadLeft {
-    booted: Option<Instant>,
-    report: Option<Box<Report>>,
-    log: Vec<LogEntry>,
-    tsc: TscMap,
-    held_at_tail_tick: Vec<u64>,
-}
-
-fn outcome(vcpu: VcpuRun<PayloadLeft>) -> VcpuOutcome {
-    VcpuOutcome {
-        end: vcpu.end,
-        report: vcpu.left.report,
-        log: vcpu.left.log,
-        tsc: vcpu.left.tsc,
-        deliveries: vcpu.deliveries,
-        pmi: vcpu.pmi,
-        msr_exits: vcpu.msr_exits,
-        exit_path_ns: vcpu.exit_path_ns,
-        host: vcpu.host,
-        held_at_tail_tick: vcpu.left.held_at_tail_tick,
-        phases: vcpu.phases,
-        probe_ns: vcpu.probe_ns,
-    }
-}
-
 /// A payload in a machine.
 #[derive(Debug)]
 struct PayloadGuest<'a> {
@@ -142,12 +106,12 @@ struct PayloadGuest<'a> {
     boot: BootPage,
     pmu: PmuCaps,
     loaded: Option<Payload>,
-    turns: Option<&'a Turns<Part>>,
+    turns: Option<&'a Turns<VcpuOutcome>>,
     sampling: Option<&'a Sampling>,
 }
 
 impl<'a> PayloadGuest<'a> {
-    fn new(image: &'a [u8], plan: &'a PayloadPlan, turns: Option<&'a Turns<Part>>) -> Self {
+    fn new(image: &'a [u8], plan: &'a PayloadPlan, turns: Option<&'a Turns<VcpuOutcome>>) -> Self {
         let layout = Layout::new(plan.machine.vcpus, plan.log_entries);
         let (pmu, sampling) = (plan.machine.pmu.bounded(), plan.machine.sampling.as_deref());
         Self { image, layout, boot: plan.boot, pmu, loaded: None, turns, sampling }
@@ -201,7 +165,7 @@ impl Guest for PayloadGuest<'_> {
         Doorbell::default()
     }
 
-    /// The payload sends no IPI, and has no interrupt but its LAPIC's own.
+    /// Returns `false`: the payload sends no IPI, and has no interrupt but its LAPIC's own.
     fn others_write_the_lapic(&self) -> bool {
         false
     }
@@ -214,7 +178,7 @@ impl Guest for PayloadGuest<'_> {
         end.is_complete()
     }
 
-    /// The first reason that is neither "done" nor "stopped", else "stopped" if any.
+    /// Returns the first reason that is neither "done" nor "stopped", else "stopped" if any.
     fn overall(&self, ends: &[&End]) -> End {
         let (mut overall, mut failed) = (End::Done, false);
         for &end in ends {
@@ -249,10 +213,10 @@ impl Guest for PayloadGuest<'_> {
         Ok(PayloadLeft { booted: bus.booted, report, log, tsc, held_at_tail_tick })
     }
 
-    fn rest(&self, cpu: usize, turn: VcpuRun<PayloadLeft>, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
+    fn rest(&self, cpu: usize, turn: VcpuOutcome, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
         let Some(turns) = self.turns else { return Ok(false) };
         let logged = turn.left.log.len();
-        let Some(next) = turns.rest(cpu, Part { booted: turn.left.booted, outcome: outcome(turn) }) else {
+        let Some(next) = turns.rest(cpu, turn) else {
             return Ok(false);
         };
         let samples = match next {

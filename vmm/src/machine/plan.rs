@@ -33,7 +33,7 @@ pub enum CounterSource {
 
 #[cfg(feature = "planted-slowdown")]
 impl CounterSource {
-    /// Name of the strategy, if there is one.
+    /// Returns the name of the strategy, if there is one.
     pub(super) fn strategy_name(&self) -> Option<&str> {
         match self {
             Self::Events { strategy, .. } => Some(&strategy.name),
@@ -54,7 +54,7 @@ pub struct Plan {
     /// Number of vCPUs.
     pub vcpus: usize,
     /// CPUs to bind vCPU threads to, in turn; empty = not bound.
-    pub pin: Vec<usize>,
+    pub pin: Vec<u32>,
     /// Wall time after which the run is stopped.
     pub time_limit: Duration,
     /// The threads that the guest reaches run under seccomp filters.

@@ -15,13 +15,12 @@ use super::counter_source;
 use super::crew::{Crew, Left, Limits, Stuck, Watched};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts, Start};
-use super::left::{Steps, VcpuRun};
 use super::plan::Plan;
 use crate::kvm::register_cost::RegisterCost;
 use crate::kvm::tsc::TickClock;
 use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
-use crate::outcome::End;
+use crate::outcome::{End, Steps, VcpuOutcome};
 use crate::probe;
 use crate::sample::VcpuSampler;
 use crate::seccomp::{Answer, confine_process, confine_vcpu};
@@ -33,7 +32,7 @@ pub(super) struct Run<L> {
     /// Why it ended, as the guest sums up its vCPUs.
     pub(super) end: End,
     /// One per vCPU.
-    pub(super) vcpus: Vec<VcpuRun<L>>,
+    pub(super) vcpus: Vec<VcpuOutcome<L>>,
     /// From creating the VM to the last vCPU's end.
     pub(super) wall: Duration,
     /// When the run began.
@@ -110,7 +109,11 @@ struct Shared<'a, G> {
 }
 
 impl<G: Guest> Shared<'_, G> {
-    fn run_all(&self, vcpus: Vec<(VcpuFd, u64)>, limits: &Limits<'_>) -> Result<Vec<VcpuRun<G::Left>>, MachineError> {
+    fn run_all(
+        &self,
+        vcpus: Vec<(VcpuFd, u64)>,
+        limits: &Limits<'_>,
+    ) -> Result<Vec<VcpuOutcome<G::Left>>, MachineError> {
         let (left, Watched { timed_out, silenced }) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
             let outcome = pin(&self.plan.pin, cpu).and_then(|()| {
                 counter_source::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?
@@ -133,9 +136,10 @@ impl<G: Guest> Shared<'_, G> {
 }
 
 /// Binds the calling vCPU thread to its CPU of `list`, if there is one.
-fn pin(list: &[usize], cpu: usize) -> Result<(), MachineError> {
+fn pin(list: &[u32], cpu: usize) -> Result<(), MachineError> {
     let Some(&on) = list.get(cpu % list.len().max(1)) else { return Ok(()) };
-    sys::pin_this_thread(on).map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))
+    sys::pin_this_thread(on as usize)
+        .map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))
 }
 
 /// The work of one vCPU's thread.
@@ -147,7 +151,7 @@ struct Work<'a, G> {
 }
 
 impl<G: Guest> open::Work for Work<'_, G> {
-    type Out = Result<VcpuRun<G::Left>, MachineError>;
+    type Out = Result<VcpuOutcome<G::Left>, MachineError>;
 
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
@@ -199,7 +203,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             let left = shared.guest.harvest(cpu, tsc_khz, &mut end, vcpu.bus(), shared.memory)?;
             let steps = vcpu.host().stepper();
             let steps = steps.map(|c| Steps { instructions: c.steps(), unsupported: c.unsupported() });
-            let run = VcpuRun::new(end, left, account, steps, probe_ns.take());
+            let run = VcpuOutcome { end, left, account, steps, probe_ns: probe_ns.take() };
             if !turn_over {
                 return Ok(run);
             }

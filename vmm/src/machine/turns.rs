@@ -35,14 +35,14 @@ struct State<T> {
 }
 
 impl<T> Turns<T> {
-    /// For so many vCPUs.
+    /// Prepares turns of so many vCPUs.
     pub(crate) fn new(vcpus: usize) -> Self {
         let left = (0..vcpus).map(|_| None).collect();
         let state = State { begun: 0, next: Next::Finish, left, stopped: false, over: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// vCPU `cpu` left this of its turn. Returns when a next turn begins; `None` if all were stopped.
+    /// Rests vCPU `cpu`, which left this of its turn. Returns when a next turn begins; `None` if all were stopped.
     pub(crate) fn rest(&self, cpu: usize, left: T) -> Option<Next> {
         let mut state = self.lock();
         state.left[cpu] = Some(left);
@@ -79,7 +79,7 @@ impl<T> Turns<T> {
         self.changed.notify_all();
     }
 
-    /// The guest's run is over.
+    /// Ends the guest's run.
     pub(crate) fn end(&self) {
         self.lock().over = true;
         self.changed.notify_all();

@@ -79,7 +79,7 @@ const fn answer(verdict: Verdict) -> sock_filter {
     instruction(RETURN, verdict.code(), 0, 0)
 }
 
-/// Offset of the lower half of an argument; the upper one is behind it.
+/// Returns the offset of the lower half of an argument; the upper one is behind it.
 const fn argument(position: u8) -> u32 {
     16 + 8 * position as u32
 }
@@ -141,7 +141,7 @@ impl Rule {
     }
 }
 
-/// A program of `rules` in their order; `rest` for all other calls, and `foreign` for those of another ABI.
+/// Builds a program of `rules` in their order; `rest` for all other calls, and `foreign` for those of another ABI.
 pub(super) fn program(rules: &[Rule], rest: Verdict, foreign: Verdict) -> Vec<sock_filter> {
     let mut all = vec![
         instruction(LOAD, ARCHITECTURE, 0, 0),

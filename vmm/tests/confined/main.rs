@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         let missing = missing.clone().or_else(|| no_perf(name).flatten().map(|error| error.to_string()));
         Case::new(name, missing, run)
     });
-    trials::run(cases, trials::expected::seccomp() && trials::expected::perf_events())
+    trials::run(cases, trials::expects_seccomp() && trials::expects_perf_events())
 }
 
 /// Runs `body` on a confined vCPU thread.

@@ -83,10 +83,10 @@ pub(crate) fn run_until(plan: &PayloadPlan, interrupted: &AtomicBool) -> RunOutc
 
 /// The guest's report.
 pub(crate) fn report(vcpu: &VcpuOutcome) -> &Report {
-    vcpu.report.as_deref().expect("the payload wrote its report")
+    vcpu.left.report.as_deref().expect("the payload wrote its report")
 }
 
 /// NMI entries of the log.
 pub(crate) fn nmis_logged(vcpu: &VcpuOutcome) -> u64 {
-    vcpu.log.iter().filter(|entry| entry.kind == LOG_NMI).count() as u64
+    vcpu.left.log.iter().filter(|entry| entry.kind == LOG_NMI).count() as u64
 }

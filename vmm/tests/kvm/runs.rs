@@ -27,12 +27,21 @@ fn only(outcome: &RunOutcome) -> &VcpuOutcome {
 /// Every overflow the VMM saw reached the guest's driver, every NMI its handler.
 fn whole(vcpu: &VcpuOutcome) {
     let report = report(vcpu);
-    assert_eq!(report.nmis, vcpu.pmi.nmis, "NMIs taken = PMIs delivered: {:?}", vcpu.pmi);
-    assert_eq!(report.overflows.iter().sum::<u64>(), vcpu.pmi.overflows, "overflows on both sides: {:?}", vcpu.pmi);
-    assert_eq!(vcpu.pmi.nmis, vcpu.deliveries.len() as u64);
+    assert_eq!(
+        report.nmis, vcpu.account.counts.nmis_injected,
+        "NMIs taken = PMIs delivered: {:?}",
+        vcpu.account.counts
+    );
+    assert_eq!(
+        report.overflows.iter().sum::<u64>(),
+        vcpu.account.counts.overflows,
+        "overflows on both sides: {:?}",
+        vcpu.account.counts
+    );
+    assert_eq!(vcpu.account.counts.nmis_injected, vcpu.account.deliveries.len() as u64);
     assert_eq!(nmis_logged(vcpu), report.nmis);
-    assert_eq!(vcpu.pmi.undeliverable, 0);
-    assert_eq!(vcpu.msr_exits.iter().map(|line| line.faults).sum::<u64>(), 0);
+    assert_eq!(vcpu.account.counts.undeliverable, 0);
+    assert_eq!(vcpu.account.msr_exits.iter().map(|line| line.faults).sum::<u64>(), 0);
 }
 
 /// The published run (July 2021): 7 250 PMIs and, by its PERFEVTSEL writes, 597 stops and restarts of all events.
@@ -51,13 +60,13 @@ pub(crate) fn mix_of_exits() {
     let vcpu = only(&outcome);
     whole(vcpu);
     // A PMI that meets the driver off, in the middle of a restart, is acknowledged and no more.
-    let met_off = || vcpu.log.iter().filter(|entry| entry.kind == LOG_NMI && entry.rearmed == 0);
+    let met_off = || vcpu.left.log.iter().filter(|entry| entry.kind == LOG_NMI && entry.rearmed == 0);
     let (off, late) =
         (met_off().count() as f64, met_off().map(|entry| f64::from(entry.status.count_ones())).sum::<f64>());
     let (nmis, restarts) = (report(vcpu).nmis as f64, report(vcpu).rotations as f64);
     let pmis = nmis - off;
     let sum = |range: std::ops::RangeInclusive<u32>, write: bool| {
-        let lines = vcpu.msr_exits.iter().filter(|line| range.contains(&line.msr));
+        let lines = vcpu.account.msr_exits.iter().filter(|line| range.contains(&line.msr));
         lines.map(|line| if write { line.writes } else { line.reads }).sum::<u64>() as f64
     };
     let counters = |write| sum(0xc1..=0xc8, write) + sum(0x309..=0x30c, write);
@@ -91,14 +100,15 @@ pub(crate) fn floor_timer() {
     let outcome = run(&plan(CounterSource::Floor, SINGLE, 400));
     let vcpu = only(&outcome);
     whole(vcpu);
-    let (calls, pmis) = (vcpu.host.timer_calls, vcpu.pmi.nmis);
+    let (calls, pmis) = (vcpu.account.counts.timer_calls, vcpu.account.counts.nmis_injected);
     assert!(calls > pmis / 2, "the timer raises them: {calls} calls for {pmis} PMIs");
     assert!(calls <= pmis + TIMER_SPARE, "{calls} calls for {pmis} PMIs");
     // At each tick all counters stop and start.
     let outcome = run(&plan(CounterSource::Floor, JULY_2021, 400));
     let vcpu = only(&outcome);
     whole(vcpu);
-    let (calls, pmis, restarts) = (vcpu.host.timer_calls, vcpu.pmi.nmis, report(vcpu).rotations);
+    let (calls, pmis, restarts) =
+        (vcpu.account.counts.timer_calls, vcpu.account.counts.nmis_injected, report(vcpu).rotations);
     assert!(calls <= pmis + 2 * restarts + TIMER_SPARE, "{calls} calls for {pmis} PMIs and {restarts} restarts");
 }
 
@@ -112,17 +122,21 @@ pub(crate) fn nothing_is_lost_on_amd() {
                 let outcome = run(&plan);
                 let vcpu = only(&outcome);
                 whole(vcpu);
-                assert_eq!((vcpu.pmi.deferred, vcpu.pmi.masked), (0, 0), "a delivery masks nothing");
+                assert_eq!(
+                    (vcpu.account.counts.deferred, vcpu.account.counts.masked),
+                    (0, 0),
+                    "a delivery masks nothing"
+                );
                 if behind == CounterSource::Floor && events == SINGLE {
-                    let (calls, pmis) = (vcpu.host.timer_calls, vcpu.pmi.nmis);
+                    let (calls, pmis) = (vcpu.account.counts.timer_calls, vcpu.account.counts.nmis_injected);
                     // Handlers of this guest end with a write of a running counter, of which some are worth a call.
                     let expected = pmis / 2..=2 * pmis;
                     assert!(expected.contains(&calls), "{cpu:?}: {calls} calls of the timer for {pmis} PMIs");
                 }
-                let accesses = vcpu.msr_exits.iter().map(|line| line.reads + line.writes).sum::<u64>() as f64;
+                let accesses = vcpu.account.msr_exits.iter().map(|line| line.reads + line.writes).sum::<u64>() as f64;
                 if events == SINGLE {
                     // A start and an end beside the PMIs.
-                    let per_pmi = (accesses - 20.0) / vcpu.pmi.nmis as f64;
+                    let per_pmi = (accesses - 20.0) / vcpu.account.counts.nmis_injected as f64;
                     assert!((exits - 0.2..exits + 0.3).contains(&per_pmi), "{cpu:?}: {per_pmi:.2} accesses per PMI");
                 }
             }
@@ -134,9 +148,9 @@ pub(crate) fn reuse_opens_once() {
     let outcome = run(&plan(clock("reuse"), SINGLE, 300));
     let vcpu = only(&outcome);
     whole(vcpu);
-    assert_eq!(vcpu.host.ops.count(OpKind::Open), 1);
-    assert_eq!((vcpu.host.held_max, vcpu.host.held_at_end), (1, 1), "never released");
-    assert!(vcpu.host.reused >= 2 * report(vcpu).nmis);
+    assert_eq!(vcpu.account.host.ops.count(OpKind::Open), 1);
+    assert_eq!((vcpu.account.counts.held_max, vcpu.account.counts.held_at_end), (1, 1), "never released");
+    assert!(vcpu.account.counts.reused >= 2 * report(vcpu).nmis);
 }
 
 /// Overflows seen by a read, and the last ones, may have no latency.
@@ -147,7 +161,7 @@ pub(crate) fn signals_have_latencies() {
     for behind in [CounterSource::Floor, clock("recreate"), clock("reuse"), clock("gate")] {
         let outcome = run(&plan(behind.clone(), SINGLE, 300));
         let vcpu = only(&outcome);
-        let signals = vcpu.host.signal_ns.histogram();
+        let signals = vcpu.account.host.signal_ns.histogram();
         assert!(
             signals.len() + FEW >= report(vcpu).nmis,
             "{behind:?}: {} of {} NMIs",
@@ -155,10 +169,10 @@ pub(crate) fn signals_have_latencies() {
             report(vcpu).nmis
         );
         assert!(
-            signals.len() <= vcpu.host.signals + FEW,
+            signals.len() <= vcpu.account.counts.signals + FEW,
             "{behind:?}: {} of {} signals",
             signals.len(),
-            vcpu.host.signals
+            vcpu.account.counts.signals
         );
         // It is part of the time in which the guest was running: the clocks of both sides agree.
         assert!(signals.value_at_quantile(0.5) < u64::try_from(outcome.wall.as_nanos()).expect("short") / 300);
@@ -169,9 +183,9 @@ pub(crate) fn recreate_opens_per_pmi() {
     let outcome = run(&plan(clock("recreate"), SINGLE, 300));
     let vcpu = only(&outcome);
     whole(vcpu);
-    assert!(vcpu.host.ops.count(OpKind::Open) > report(vcpu).nmis);
-    assert_eq!((vcpu.host.reused, vcpu.host.held_at_end), (0, 0));
-    assert_eq!(vcpu.host.ops.count(OpKind::Open), vcpu.host.ops.count(OpKind::Release));
+    assert!(vcpu.account.host.ops.count(OpKind::Open) > report(vcpu).nmis);
+    assert_eq!((vcpu.account.counts.reused, vcpu.account.counts.held_at_end), (0, 0));
+    assert_eq!(vcpu.account.host.ops.count(OpKind::Open), vcpu.account.host.ops.count(OpKind::Release));
 }
 
 pub(crate) fn lazy_release() {
@@ -179,11 +193,11 @@ pub(crate) fn lazy_release() {
         let outcome = run(&plan(clock("reuse-lazy"), events, 300));
         let vcpu = only(&outcome);
         whole(vcpu);
-        assert!(vcpu.host.held_max >= events.len() as u64);
+        assert!(vcpu.account.counts.held_max >= events.len() as u64);
         // The slice in which sampling ended is touched; the next is not, and after it nothing is left.
-        let tail = &vcpu.held_at_tail_tick;
+        let tail = &vcpu.left.held_at_tail_tick;
         assert_eq!(tail.last(), Some(&0), "{tail:?}");
-        assert!(vcpu.host.sched_ins >= 2);
+        assert!(vcpu.account.counts.sched_ins >= 2);
     }
 }
 
@@ -218,8 +232,8 @@ pub(crate) fn multiplexing() {
         assert!(report.running[i] > 0 && report.running[i] <= report.enabled[i], "event {i} ({:#x})", event.selector);
         assert!(report.counts[i] > 0, "event {i} counted nothing");
     }
-    assert!(vcpu.log.iter().any(|entry| entry.kind == LOG_ROTATION));
-    assert!(vcpu.host.held_max <= 7, "one event per vPMC at most");
+    assert!(vcpu.left.log.iter().any(|entry| entry.kind == LOG_ROTATION));
+    assert!(vcpu.account.counts.held_max <= 7, "one event per vPMC at most");
 }
 
 pub(crate) fn tracepoint() {
@@ -229,7 +243,7 @@ pub(crate) fn tracepoint() {
     let outcome = run(&plan);
     let vcpu = only(&outcome);
     whole(vcpu);
-    assert_eq!(vcpu.host.ops.count(OpKind::Open), 1);
+    assert_eq!(vcpu.account.host.ops.count(OpKind::Open), 1);
     assert!(report(vcpu).nmis >= 100);
 }
 
@@ -238,8 +252,8 @@ pub(crate) fn fixed_mode() {
     plan.boot.flags |= FLAG_PMI_FIXED;
     let outcome = run(&plan);
     let vcpu = only(&outcome);
-    assert_eq!((vcpu.pmi.fixed, vcpu.pmi.nmis), (report(vcpu).nmis, 0));
-    assert!(vcpu.pmi.fixed >= 100);
+    assert_eq!((vcpu.account.counts.pmis, vcpu.account.counts.nmis_injected), (report(vcpu).nmis, 0));
+    assert!(vcpu.account.counts.pmis >= 100);
 }
 
 pub(crate) fn pmi_wakes_a_halted_vcpu() {
@@ -266,12 +280,12 @@ pub(crate) fn counting() {
     let cpu_ns = sys::cpu_ns() - before;
     let vcpu = only(&outcome);
     let report = report(vcpu);
-    assert_eq!((report.nmis, vcpu.pmi.overflows), (0, 0));
+    assert_eq!((report.nmis, vcpu.account.counts.overflows), (0, 0));
     assert!(report.rotations >= 50);
     // The stand-in counts at the rate of the TSC while its thread has a CPU; it stands still while the driver switches. Trials run
     // one by one, and the vCPU is all that the process does.
     let (counted, ran) = (report.counts[0] as f64, report.running[0] as f64);
-    let on_cpu = ran.min(cpu_ns as f64 * vcpu.tsc.khz as f64 / 1e6);
+    let on_cpu = ran.min(cpu_ns as f64 * vcpu.left.tsc.khz as f64 / 1e6);
     assert!(
         counted > 0.3 * on_cpu && counted < 1.5 * ran,
         "{counted} counts in {ran} ticks, {on_cpu} of them on a CPU"
@@ -294,9 +308,9 @@ pub(crate) fn full_log() {
     let outcome = run(&plan);
     let vcpu = only(&outcome);
     let report = report(vcpu);
-    assert_eq!((vcpu.log.len() as u64, report.logged), (20, 20));
+    assert_eq!((vcpu.left.log.len() as u64, report.logged), (20, 20));
     assert_eq!(report.logged + report.dropped, report.nmis);
-    assert_eq!(report.nmis, vcpu.pmi.nmis);
+    assert_eq!(report.nmis, vcpu.account.counts.nmis_injected);
 }
 
 pub(crate) fn time_limit() {
@@ -306,8 +320,8 @@ pub(crate) fn time_limit() {
     let outcome = run(&plan);
     assert_eq!(outcome.end, End::TimedOut);
     let vcpu = &outcome.vcpus[0];
-    assert!(!vcpu.log.is_empty() && report(vcpu).nmis > 0, "what was measured so far");
-    assert!(vcpu.log.iter().all(|entry| entry.tsc_exit >= entry.tsc_entry));
+    assert!(!vcpu.left.log.is_empty() && report(vcpu).nmis > 0, "what was measured so far");
+    assert!(vcpu.left.log.iter().all(|entry| entry.tsc_exit >= entry.tsc_entry));
 }
 
 pub(crate) fn interruption() {

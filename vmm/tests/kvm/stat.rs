@@ -39,7 +39,7 @@ fn set_ups(behind: CounterSource, events: &[EventSpec], cycles: u64) -> PayloadP
 /// RDMSR and WRMSR exits of each phase per cycle.
 fn accesses(vcpu: &VcpuOutcome) -> [[u64; 2]; PHASES] {
     let cycles = report(vcpu).cycles;
-    let mut lines = vcpu.phases;
+    let mut lines = vcpu.account.phases;
     // Outside of phases the run begins and ends.
     lines[PHASE_NONE as usize] = PhaseTally::default();
     lines.map(|line| {
@@ -56,7 +56,7 @@ fn one(plan: &PayloadPlan) -> VcpuOutcome {
     assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 1));
     let vcpu = outcome.vcpus.remove(0);
     assert_eq!(report(&vcpu).cycles, plan.boot.sample_target);
-    assert_eq!(vcpu.msr_exits.iter().map(|line| line.faults).sum::<u64>(), 0);
+    assert_eq!(vcpu.account.msr_exits.iter().map(|line| line.faults).sum::<u64>(), 0);
     vcpu
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn accesses_of_one_event() {
     ] {
         let vcpu = one(&set_ups(CounterSource::Floor, &events, 10));
         assert_eq!(accesses(&vcpu)[1..5], expected);
-        assert_eq!(vcpu.phases[PHASE_ROTATE as usize].begun, 0, "one event needs no rotation");
+        assert_eq!(vcpu.account.phases[PHASE_ROTATE as usize].begun, 0, "one event needs no rotation");
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn opens_by_strategy() {
     for preset in PRESETS {
         let cycles = 12;
         let vcpu = one(&set_ups(clock(preset), &events(1), cycles));
-        let opens = vcpu.phases.map(|line| line.ops[OpKind::Open as usize]);
+        let opens = vcpu.account.phases.map(|line| line.ops[OpKind::Open as usize]);
         let expected = match preset {
             "recreate" => cycles..=cycles,
             "reuse" => 1..=1,
@@ -117,8 +117,8 @@ pub(crate) fn opens_by_strategy() {
         };
         assert!(expected.contains(&opens[PHASE_ENABLE as usize]), "{preset}: {opens:?}");
         assert_eq!(opens.iter().sum::<u64>(), opens[PHASE_ENABLE as usize], "{preset}: {opens:?}");
-        let all = vcpu.phases.iter().map(|line| line.ops.iter().sum::<u64>()).sum::<u64>();
-        assert_eq!(all, OpKind::ALL.into_iter().map(|kind| vcpu.host.ops.count(kind)).sum::<u64>(), "{preset}");
+        let all = vcpu.account.phases.iter().map(|line| line.ops.iter().sum::<u64>()).sum::<u64>();
+        assert_eq!(all, OpKind::ALL.into_iter().map(|kind| vcpu.account.host.ops.count(kind)).sum::<u64>(), "{preset}");
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn log_and_counts() {
     let outcome = run(&plan);
     assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 2));
     for vcpu in &outcome.vcpus {
-        let calls = |phase: u64| vcpu.log.iter().filter(move |entry| entry.kind == LOG_PHASE + phase);
+        let calls = |phase: u64| vcpu.left.log.iter().filter(move |entry| entry.kind == LOG_PHASE + phase);
         for phase in [PHASE_PROGRAM, PHASE_ENABLE, PHASE_READ, PHASE_DISABLE] {
             let numbers: Vec<_> = calls(phase).map(|entry| (entry.status / CALLS, entry.status % CALLS)).collect();
             let expected: Vec<_> = (0..4).flat_map(|cycle| (0..20).map(move |call| (cycle, call))).collect();

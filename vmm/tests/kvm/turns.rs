@@ -42,12 +42,17 @@ fn turn(guest: &mut LiveGuest, samples: u64) -> RunOutcome {
 fn balanced(vcpu: &VcpuOutcome) {
     let report = report(vcpu);
     assert_eq!(vcpu.end, End::Done);
-    assert_eq!((report.nmis, nmis_logged(vcpu)), (vcpu.pmi.nmis, vcpu.pmi.nmis), "{:?}", vcpu.pmi);
-    assert_eq!(report.overflows.iter().sum::<u64>(), vcpu.pmi.overflows, "{:?}", vcpu.pmi);
-    assert_eq!(vcpu.deliveries.len() as u64, vcpu.pmi.nmis);
+    assert_eq!(
+        (report.nmis, nmis_logged(vcpu)),
+        (vcpu.account.counts.nmis_injected, vcpu.account.counts.nmis_injected),
+        "{:?}",
+        vcpu.account.counts
+    );
+    assert_eq!(report.overflows.iter().sum::<u64>(), vcpu.account.counts.overflows, "{:?}", vcpu.account.counts);
+    assert_eq!(vcpu.account.deliveries.len() as u64, vcpu.account.counts.nmis_injected);
     assert_eq!(report.dropped, 0);
     let within = |tsc: u64| tsc >= report.measure_begin;
-    assert!(vcpu.log.iter().all(|entry| within(entry.tsc_entry)), "no entry is of an earlier turn");
+    assert!(vcpu.left.log.iter().all(|entry| within(entry.tsc_entry)), "no entry is of an earlier turn");
 }
 
 pub(crate) fn whole() {
@@ -65,16 +70,16 @@ pub(crate) fn whole() {
             assert!((samples..samples + 8).contains(&report.nmis), "{} of {samples} samples", report.nmis);
             assert_eq!(report.baseline_units, 0, "the baseline was before the first turn");
             assert!(report.measure_end > report.measure_begin && vcpu.probe_ns.is_some_and(|ns| ns > 0));
-            assert!(vcpu.held_at_tail_tick.is_empty());
-            let exits = vcpu.msr_exits.iter().find(|line| line.msr == 0x38e).expect("GLOBAL_STATUS");
+            assert!(vcpu.left.held_at_tail_tick.is_empty());
+            let exits = vcpu.account.msr_exits.iter().find(|line| line.msr == 0x38e).expect("GLOBAL_STATUS");
             assert!(exits.reads <= 2 * report.nmis + 2, "{exits:?} of {} NMIs", report.nmis);
             if recreates {
-                let opens = vcpu.host.ops.count(OpKind::Open);
+                let opens = vcpu.account.host.ops.count(OpKind::Open);
                 assert!(opens > report.nmis && opens <= 4 * (report.nmis + 2), "{opens} of {} NMIs", report.nmis);
             }
         }
         let last = guest.finish(&never()).expect("an end");
-        assert_eq!((&last.end, last.vcpus[0].held_at_tail_tick.len()), (&End::Done, 6));
+        assert_eq!((&last.end, last.vcpus[0].left.held_at_tail_tick.len()), (&End::Done, 6));
         assert_eq!(report(&last.vcpus[0]).nmis, 0);
     }
 }
@@ -117,10 +122,10 @@ pub(crate) fn time_between() {
         let longest = report.measure_end - report.measure_begin;
         let all = report.enabled.iter().chain(&report.running).all(|&ticks| ticks <= longest);
         assert!(all, "no event is longer than its turn: {longest}, {:?}", &report.running[..4]);
-        assert!(vcpu.log.iter().all(|entry| entry.tsc_exit - entry.tsc_entry <= longest));
+        assert!(vcpu.left.log.iter().all(|entry| entry.tsc_exit - entry.tsc_entry <= longest));
         std::thread::sleep(PAUSE);
     }
-    let pause = vmm_ticks(PAUSE, turn(&mut guest, 1).vcpus[0].tsc.khz);
+    let pause = vmm_ticks(PAUSE, turn(&mut guest, 1).vcpus[0].left.tsc.khz);
     for pair in ends.windows(2) {
         assert!(pair[1].0 - pair[0].1 >= pause, "the pause is between the turns");
     }
@@ -139,12 +144,12 @@ pub(crate) fn ticks() {
         let outcome = turn(&mut guest, 40);
         let vcpu = &outcome.vcpus[0];
         let report = report(vcpu);
-        let rotations = vcpu.log.iter().filter(|entry| entry.kind == LOG_ROTATION).count() as u64;
+        let rotations = vcpu.left.log.iter().filter(|entry| entry.kind == LOG_ROTATION).count() as u64;
         assert_eq!(rotations, report.rotations);
         // A tick that was pending, and the one that ends the turn, come beside those of whole intervals.
-        let intervals = (report.measure_end - report.measure_begin) * 1_000_000 / vcpu.tsc.khz / tick;
+        let intervals = (report.measure_end - report.measure_begin) * 1_000_000 / vcpu.left.tsc.khz / tick;
         assert!(rotations <= intervals + 1, "{rotations} rotations in {intervals} intervals");
-        assert!(vcpu.log.iter().any(|entry| entry.kind == LOG_NMI));
+        assert!(vcpu.left.log.iter().any(|entry| entry.kind == LOG_NMI));
         std::thread::sleep(PAUSE);
     }
 }

@@ -7,11 +7,12 @@ use super::model::{FleetComparison, FleetRow};
 use crate::run::{Figure, Run};
 use crate::statistics::{FleetSpec, Grid, Kind, Series};
 use results::error::Error;
+use results::stats::interval::CONFIDENCE;
 use results::stats::interval::Interval;
 use results::stats::jackknife::Estimate;
 use results::stats::{holm, location};
 use results::table::layout::plural;
-use results::verdict::{SURE, Tally, Verdict};
+use results::verdict::{Tally, Verdict};
 
 /// Fewest hosts of a verdict.
 const MIN_HOSTS: usize = 5;
@@ -250,11 +251,12 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
 fn enough(row: &FleetRow, estimate: Estimate, own: f64, room: f64) -> String {
     let n = row.hosts as f64;
     let variance = estimate.error.powi(2) * n;
-    let wanted = (SURE * SURE * variance / room.powi(2)).ceil().max(n + 1.0);
+    let enough = estimate.wanted_error(CONFIDENCE, room).powi(2);
+    let wanted = (variance / enough).ceil().max(n + 1.0);
     let hosts = format!("about {wanted:.0} hosts would do");
     // Differences of hosts beyond their runs stay, however many runs there are.
     let beyond = (variance - own).max(0.0);
-    let allowed = n * room.powi(2) / (SURE * SURE);
+    let allowed = n * enough;
     if own <= 0.0 || allowed <= beyond {
         return format!(
             "too noisy over {}: {hosts}; hosts differ, so more runs of the same would not",

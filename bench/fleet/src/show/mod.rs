@@ -2,7 +2,6 @@
 
 mod elements;
 mod junit;
-mod map;
 mod markdown;
 mod page;
 mod tables;

@@ -5,10 +5,10 @@ use minijinja::{Value, context};
 use serde::Serialize;
 
 use super::elements::{ElementLine, HEAD};
-use super::map;
 use super::tables::{self, Cells};
 use crate::statistics::{Analysis, HeatRow};
 use results::error::Error;
+use results::plot;
 use results::template;
 
 /// Most odd hosts with a row of the heat map and of the table.
@@ -76,31 +76,35 @@ fn classes(analysis: &Analysis) -> Vec<ClassMap> {
     let of =
         |class: &str| analysis.heat.hosts.iter().filter(|row| row.class == class).cloned().collect::<Vec<HeatRow>>();
     let most = HOSTS.min(CELLS / analysis.periods.len().max(1)) / analysis.classes.len().max(1);
-    let map = |class: &crate::statistics::Class| {
+    let mapped = |class: &crate::statistics::Class| {
         let mut rows = of(&class.name);
         let hosts = rows.len();
         rows.truncate(most);
         let note =
             if hosts > rows.len() { format!("The first {} of {hosts} are shown.", rows.len()) } else { String::new() };
-        let named = rows.len() <= 60;
-        let svg = map::svg(
-            &format!("Hosts of {} by time", class.name),
-            &rows,
-            &analysis.periods,
-            named,
-            if named { 16.0 } else { 3.0 },
-        );
+        let svg = heat(analysis, &format!("Hosts of {} by time", class.name), &rows, rows.len() <= 60);
         ClassMap { name: class.name.clone(), hosts, note, svg }
     };
-    analysis.classes.iter().map(map).collect()
+    analysis.classes.iter().map(mapped).collect()
 }
 
-/// Texts of the colours' key.
+/// Returns the date of a period, or all of its name.
+fn date(period: &str) -> &str {
+    period.split_once('(').map_or(period, |(_, date)| date.trim_end_matches(')'))
+}
+
+/// Draws rows of the heat map by the dates of periods.
+fn heat(analysis: &Analysis, label: &str, rows: &[HeatRow], names: bool) -> String {
+    let rows: Vec<(&str, &[Option<f64>])> = rows.iter().map(|row| (row.name.as_str(), &row.cells[..])).collect();
+    plot::heat(label, &rows, &analysis.periods.iter().map(|period| date(period)).collect::<Vec<_>>(), names)
+}
+
+/// Returns the texts of the colours' key.
 fn key() -> Vec<String> {
     let number = |end: f64| results::table::layout::signed(end, usize::from(end.fract() != 0.0));
-    let mut key = vec![format!("below {} %", number(map::ENDS[0]))];
-    key.extend(map::ENDS.windows(2).map(|two| format!("{} to {} %", number(two[0]), number(two[1]))));
-    key.push(format!("above {} %", number(map::ENDS[map::ENDS.len() - 1])));
+    let mut key = vec![format!("below {} %", number(plot::HEAT[0]))];
+    key.extend(plot::HEAT.windows(2).map(|two| format!("{} to {} %", number(two[0]), number(two[1]))));
+    key.push(format!("above {} %", number(plot::HEAT[plot::HEAT.len() - 1])));
     key
 }
 
@@ -114,13 +118,13 @@ pub fn page(analysis: &Analysis, elements: &[ElementLine], title: &str) -> Resul
     let rows = bad.iter().map(|element| element.cells().to_vec()).collect();
     let elements = laid(Cells { caption, head: HEAD.to_vec(), rows, keys: 3, left: vec![4, 5] });
     let odd: Vec<HeatRow> = analysis.heat.odd.iter().take(ODD).cloned().collect();
-    let odd_map = (!odd.is_empty()).then(|| map::svg("Odd hosts by time", &odd, &analysis.periods, true, 16.0));
+    let odd_map = (!odd.is_empty()).then(|| heat(analysis, "Odd hosts by time", &odd, true));
     let with_sign = |row: &HeatRow| {
         let name = [tables::class_of(analysis, &row.name), row.name.clone()].join(" ").trim().to_owned();
         HeatRow { name, ..row.clone() }
     };
     let by_class: Vec<HeatRow> = analysis.heat.classes.iter().map(with_sign).collect();
-    let class_map = map::svg("Host classes by time", &by_class, &analysis.periods, true, 20.0);
+    let class_map = heat(analysis, "Host classes by time", &by_class, true);
     let page = Page {
         title,
         verdict: &analysis.verdict,

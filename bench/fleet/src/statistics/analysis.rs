@@ -17,8 +17,10 @@ use super::periods::{self, Clock};
 use super::spec::FleetSpec;
 use crate::run::Run;
 use results::error::Exit;
+use results::stats::change_points::MIN_VALUES;
 use results::stats::interval::Interval;
 use results::table::layout::plural;
+use results::verdict::{Tally, Verdict};
 
 /// A host class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -227,27 +229,38 @@ fn history(grid: &Grid<'_>) -> Vec<PeriodRow> {
     rows
 }
 
+/// Judges hosts and changes: each host of a class that is large enough, and each change that was found.
 fn conclude(grid: &Grid<'_>, odd: &[OddHost], changes: &[Change], spec: &FleetSpec) -> (u8, String) {
     // Hosts whose figures are not whole show nothing.
     let hosts = |series: usize| {
         let points = &grid.series[series].points;
         points.iter().map(|point| grid.meta[point.run].host).collect::<BTreeSet<_>>().len()
     };
-    let judged = (0..grid.classes.len()).filter_map(|class| grid.speed(class)).any(|series| hosts(series) >= MIN_CLASS);
-    let slow = odd.iter().filter(|host| host.slower).count();
-    let found: Vec<&Change> = changes.iter().filter(|change| change.is_found()).collect();
-    let slower = found.iter().filter(|change| change.is_slower(spec.least_host)).count();
-    let tally = format!(
-        "{}, {slow} of them slower; {}, {slower} of them slower by {} % or more",
-        plural(odd.len(), "odd host"),
-        plural(found.len(), "change"),
-        results::table::layout::percent(spec.least_host)
-    );
-    if slow + slower > 0 {
-        return (1, format!("slower: {tally}"));
-    }
-    if !judged {
-        return (3, format!("not judged: no class has {MIN_CLASS} hosts ({tally})"));
-    }
-    (0, format!("nothing slower: {tally}"))
+    let judged = (0..grid.classes.len()).filter_map(|class| grid.speed(class)).map(hosts).filter(|n| *n >= MIN_CLASS);
+    let unchanged = judged.sum::<usize>().saturating_sub(odd.len());
+    let of_host = |host: &OddHost| if host.slower { Verdict::Slower } else { Verdict::Faster };
+    let of_change = |change: &Change| {
+        if change.is_slower(spec.least_host) {
+            Verdict::Slower
+        } else if change.rows.iter().all(|row| row.change < 0.0) {
+            Verdict::Faster
+        } else {
+            Verdict::NoChange
+        }
+    };
+    let found = changes.iter().filter(|change| change.is_found());
+    let verdicts = odd.iter().map(of_host).chain(std::iter::repeat_n(Verdict::NoChange, unchanged));
+    let doubt = (unchanged + odd.len() == 0).then(|| format!("no class has {MIN_CLASS} hosts"));
+    let (exit, verdict) = Tally::of(verdicts.chain(found.clone().map(of_change))).conclude(doubt.as_deref());
+    let what = if are_changes_judged(grid.periods.len(), changes) {
+        format!("{} and {}", plural(odd.len(), "odd host"), plural(found.count(), "change"))
+    } else {
+        format!("{}; changes take {MIN_VALUES} periods", plural(odd.len(), "odd host"))
+    };
+    (exit.code(), format!("{verdict} ({what})"))
+}
+
+/// Returns whether changes could be found: there are periods enough for steps, or facts changed on hosts enough.
+pub(crate) fn are_changes_judged(periods: usize, changes: &[Change]) -> bool {
+    periods >= MIN_VALUES || changes.iter().any(|change| !change.rows.is_empty())
 }

@@ -10,15 +10,12 @@ use super::facts::{self, Turn};
 use super::fit::fit;
 use super::grid::{Grid, Kind, Series};
 use super::spec::FleetSpec;
+use results::stats::change_points::{self, ChangePoint, Rules};
 use results::stats::interval::Interval;
 use results::stats::jackknife::Estimate;
 
 /// Fewest hosts that a change of a fact is judged on.
 const MIN_HOSTS: usize = 3;
-/// Fewest periods in which a step without a fact is looked for.
-const MIN_PERIODS: usize = 5;
-/// Most such steps of a series.
-const MOST: usize = 5;
 
 /// Change of one figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -196,14 +193,11 @@ fn of_turn(grid: &Grid<'_>, turn: &Turn, logs: &mut [Vec<f64>], spec: &FleetSpec
 
 /// Steps of figures with which no fact changed; taken out of `logs`.
 fn steps(grid: &Grid<'_>, logs: &mut [Vec<f64>], spec: &FleetSpec) -> Vec<Change> {
-    if grid.periods.len() < MIN_PERIODS {
-        return Vec::new();
-    }
     let judged: Vec<usize> = (0..grid.series.len()).filter(|index| grid.series[*index].is_judged()).collect();
     let tests = (judged.len() * grid.periods.len()) as f64;
     let found: Vec<(usize, Vec<(usize, Found)>)> = judged
         .par_iter()
-        .map(|&index| (index, of_series(grid, &grid.series[index], &logs[index], spec, tests)))
+        .map(|&index| (index, of_series(grid, &grid.series[index], &logs[index], spec, judged.len())))
         .collect();
     let mut by_period: BTreeMap<usize, Vec<(usize, Found)>> = BTreeMap::new();
     for (index, found) in found {
@@ -245,46 +239,34 @@ fn steps(grid: &Grid<'_>, logs: &mut [Vec<f64>], spec: &FleetSpec) -> Vec<Change
     changes
 }
 
-/// Steps of what all hosts share in a period, the largest first, then those of the parts it leaves.
-fn of_series(grid: &Grid<'_>, series: &Series, logs: &[f64], spec: &FleetSpec, tests: f64) -> Vec<(usize, Found)> {
+/// Returns the steps of the part that all hosts share in a period, in one of `family` series.
+fn of_series(grid: &Grid<'_>, series: &Series, logs: &[f64], spec: &FleetSpec, family: usize) -> Vec<(usize, Found)> {
+    let tests = (family * grid.periods.len()) as f64;
     let fitted = fit(grid, series, logs);
     let noise = event::of_period(&fitted.periods);
     let known: Vec<(usize, f64)> =
         fitted.periods.iter().enumerate().filter_map(|(period, value)| Some((period, (*value)?))).collect();
-    if noise <= 0.0 || known.len() < MIN_PERIODS {
+    let values = event::by_host(grid, series, logs);
+    if noise <= 0.0 {
         return Vec::new();
     }
-    let values = event::by_host(grid, series, logs);
-    let mut found: Vec<(usize, Found)> = Vec::new();
-    let mut parts: Vec<std::ops::Range<usize>> = std::iter::once(0..known.len()).collect();
-    while let Some(part) = parts.pop() {
-        let step = |at: usize| {
-            let mean = |range: std::ops::Range<usize>| {
-                let n = range.len() as f64;
-                (known[range].iter().map(|(_, value)| value).sum::<f64>() / n, n)
-            };
-            let (before, n) = mean(at.saturating_sub(spec.window).max(part.start)..at);
-            let (after, m) = mean(at..(at + spec.window).min(part.end));
-            let freedom = (known.len() - 1) as f64 * super::spread::EFFICIENCY;
-            Estimate { value: after - before, error: noise * (1.0 / n + 1.0 / m).sqrt(), freedom }
-        };
-        let size = |estimate: &Estimate| estimate.value.abs() / estimate.error;
-        let best =
-            (part.start + 1..part.end).map(|at| (at, step(at))).max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)));
-        let Some((at, step)) = best else { continue };
-        if step.p() * tests >= spec.alpha || step.value.abs() < spec.least_change || found.len() >= MOST {
-            continue;
-        }
-        let period = known[at].0;
+    let rules = Rules {
+        window: spec.window,
+        p: spec.alpha,
+        strength: spec.least_change,
+        logarithms: true,
+        variance: Some(noise.powi(2)),
+    };
+    let logs: Vec<f64> = known.iter().map(|(_, value)| *value).collect();
+    let confirmed = |point: ChangePoint| {
+        let period = known[point.index].0;
         let all: BTreeMap<usize, usize> = values.keys().map(|host| (*host, period)).collect();
         let change = event::change(&values, &all, spec.window, noise);
         let hosts = change.as_ref().map_or(fitted.hosts.len(), |change| change.hosts);
-        // One host's periods give the interval of the step.
-        let change = change.filter(|change| change.hosts >= MIN_HOSTS).map_or(step, |change| change.change);
-        if change.p() * tests < spec.alpha && change.value.abs() >= spec.least_change {
-            found.push((period, Found { change, hosts, offset: 0 }));
-            parts.extend([part.start..at, at..part.end]);
-        }
-    }
-    found
+        // The periods of a few hosts say how sure the step is; of more, each is its own control.
+        let change = change.filter(|change| change.hosts >= MIN_HOSTS).map_or(point.difference, |change| change.change);
+        let is_found = change.p() * tests < spec.alpha && change.value.abs() >= spec.least_change;
+        is_found.then_some((period, Found { change, hosts, offset: 0 }))
+    };
+    change_points::find(&logs, &rules, family).into_iter().filter_map(confirmed).collect()
 }

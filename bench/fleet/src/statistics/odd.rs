@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal, StudentsT};
+use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::components::Noise;
 use super::facts::{Step, Turn};
@@ -11,8 +11,9 @@ use super::fit::{Fit, HostPart};
 use super::grid::{Grid, Kind};
 use super::spec::FleetSpec;
 use super::spread::{EFFICIENCY, around_zero, centre};
+use results::stats::change_points::{self, ChangePoint, Rules};
 use results::stats::interval::Interval;
-use results::stats::median;
+use results::stats::jackknife::Estimate;
 
 /// Fewest hosts of a class in which one can be odd.
 pub(crate) const MIN_CLASS: usize = 3;
@@ -84,14 +85,7 @@ struct Test {
 }
 
 fn p_of(value: f64, variance: f64, freedom: f64) -> f64 {
-    if variance <= 0.0 {
-        return if value == 0.0 { 1.0 } else { 0.0 };
-    }
-    let t = (value / variance.sqrt()).abs();
-    if freedom > 5000.0 {
-        return (2.0 * Normal::standard().sf(t)).min(1.0);
-    }
-    StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(1.0, |law| (2.0 * law.sf(t)).min(1.0))
+    Estimate { value, error: variance.sqrt(), freedom }.p()
 }
 
 /// The chance that half of so many runs are disturbed: then a centre is theirs.
@@ -249,8 +243,7 @@ fn verdict(
     let figure = |(index, test): &(usize, &Test)| {
         let series = &grid.series[all[test.judged].series];
         let freedom = (all[test.judged].fit.hosts.len() as f64 - 1.0).max(1.0);
-        let t = StudentsT::new(0.0, 1.0, freedom.min(5000.0)).map_or(f64::INFINITY, |law| law.inverse_cdf(0.975));
-        let reach = t * test.variance.sqrt();
+        let interval = Estimate { value: test.value, error: test.variance.sqrt(), freedom }.interval();
         OddFigure {
             setting: series.setting.map_or_else(String::new, |setting| grid.settings[setting].label.clone()),
             kind: series.kind,
@@ -258,7 +251,7 @@ fn verdict(
             metric: series.metric.clone(),
             lately: test.lately,
             change: test.value.exp_m1(),
-            interval: Interval { low: (test.value - reach).exp_m1(), high: (test.value + reach).exp_m1() },
+            interval: Interval { low: interval.low.exp_m1(), high: interval.high.exp_m1() },
             p_adjusted: p(*index),
         }
     };
@@ -294,23 +287,17 @@ fn verdict(
 fn since(grid: &Grid<'_>, judged: &Judged, part: &HostPart, turns: &[Turn], spec: &FleetSpec) -> String {
     let series = &grid.series[judged.series];
     let own: Vec<f64> = part.points.clone().map(|index| judged.fit.rest[index]).collect();
-    let n = own.len();
-    if n < 6 {
-        return String::new();
-    }
-    let sides = |at: usize| Some((median(&own[..at])?, median(&own[at..])?));
-    let off = |values: &[f64], middle: f64| values.iter().map(|value| (value - middle).abs()).sum::<f64>();
-    // The split that leaves the least, by absolute deviations.
-    let left = |at: usize| sides(at).map(|(before, after)| off(&own[..at], before) + off(&own[at..], after));
-    let best = (2..n - 1).filter_map(|at| Some((at, left(at)?))).min_by(|a, b| a.1.total_cmp(&b.1));
-    let Some((at, (before, after))) = best.and_then(|(at, _)| Some((at, sides(at)?))) else { return String::new() };
-    let error = (judged.noise.run * (1.0 / at as f64 + 1.0 / (n - at) as f64) + 2.0 * judged.noise.boot).sqrt();
-    let (size, score) = (after - before, (after - before).abs() / error.max(f64::MIN_POSITIVE));
-    let p = 2.0 * Normal::standard().sf(score) * n as f64;
-    if p >= spec.alpha || size.exp_m1().abs() < spec.least_host {
-        return String::new();
-    }
-    let period = grid.meta[series.points[part.points.start + at].run].period;
+    let rules = Rules {
+        p: spec.alpha,
+        strength: spec.least_host,
+        logarithms: true,
+        variance: Some(judged.noise.run + judged.noise.boot),
+        ..Rules::default()
+    };
+    let found = change_points::find(&own, &rules, 1);
+    let size = |point: &ChangePoint| point.difference.value.abs();
+    let Some(step) = found.into_iter().max_by(|a, b| size(a).total_cmp(&size(b))) else { return String::new() };
+    let period = grid.meta[series.points[part.points.start + step.index].run].period;
     let with: Vec<String> = turns
         .iter()
         .filter(|turn| turn.hosts.get(&part.host).is_some_and(|at| at.abs_diff(period) <= 1))

@@ -4,7 +4,7 @@ use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
 use std::sync::Mutex;
 
 use super::crew::{Set, Worked, over, together};
-use crate::job::Job;
+use crate::child::Job;
 
 /// Ends of a thread's pipes: the one it writes to and the one it reads from.
 type Ends = (PipeWriter, PipeReader);

@@ -11,7 +11,7 @@ use std::io;
 
 pub use crew::Set;
 
-use crate::job::{Done, Job, MOST_THREADS};
+use crate::child::{Done, Job, MOST_THREADS};
 use crate::sys::voluntary_switches;
 
 /// A workload.

@@ -1,8 +1,7 @@
 //! Threads that map pages, touch each and unmap them: in one address space, or each in a process of its own.
 
 use super::crew::{Set, Worked, over, together};
-use crate::child::Child;
-use crate::job::Job;
+use crate::child::{Child, Job};
 use crate::sys::Pages;
 
 /// Pages of a mapping.

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use super::crew::{Set, Worked, over, together};
-use crate::job::Job;
+use crate::child::Job;
 use crate::sys;
 
 /// Draws between two looks at the clock.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::crew::{Set, Worked, over, together};
-use crate::job::Job;
+use crate::child::Job;
 
 /// Disks behind each adapter.
 pub const DISKS: usize = 3;

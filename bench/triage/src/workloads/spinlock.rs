@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::crew::{Set, Worked, over, together};
-use crate::job::Job;
+use crate::child::Job;
 
 /// Sections between two looks at the clock.
 const BATCH: u64 = 1000;

@@ -1,107 +1,55 @@
-//! The machine of `vpmu run` and `vpmu linux`: its options, the files that it reads, its report at the end.
+//! The machine of `vpmu run` and `vpmu linux`: the options of its counters, the files that it reads, its report at the end.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use arch_pmu::amd::AmdCaps;
-use arch_pmu::caps::PmuCaps;
+use clap::Args;
 use host_pmu::backend::BackendKey;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use vmm::kvm::KvmError;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
-use vmm::sample::Sampling;
 
 use crate::arms::rounds::pin::{PinChoice, usable_cpus};
 use crate::arms::rounds::plan::check_version;
 use crate::arms::summary::Report;
 use crate::setting::backend::BackendChoice;
+use crate::setting::parse::pmu_version;
 use crate::setting::strategy::{StrategyChoice, resolve_one};
 use crate::terminal::console::{complain, internal};
-use crate::terminal::output::Diverted;
 
-/// Options of a machine.
-#[derive(Clone, Debug)]
-pub struct MachineSpec {
-    /// Processor.
-    pub cpu: Cpu,
-    /// Guest memory, bytes.
-    pub memory: u64,
-    /// Virtual CPUs.
-    pub vcpus: u64,
-    /// Host CPU of each vCPU.
+/// The counters of one guest: an image, a Linux guest, or the payload that is recorded.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct CountersOptions {
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
+    #[arg(long, value_name = "CPULIST", default_value = "none")]
     pub pin: PinChoice,
-    /// Strategy of the host events.
+
+    /// Strategy: preset or .toml file
+    #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
     pub strategy: StrategyChoice,
-    /// Event source behind the guest's counters.
+
+    /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
+    ///
+    /// cpu-clock counts at the TSC's rate. cpu-clock:RATE counts at one of its own, e.g. cpu-clock:20MHz on a host with slow exits: there
+    /// the handling of a PMI takes longer than a short period at the TSC's rate, and the guest makes no progress.
+    #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
-    /// Architectural PMU version of the guest: 2 or 4.
+
+    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
+    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
     pub pmu_version: u64,
-    /// The guest's processor has SVM, for guests of its own.
-    pub nested: bool,
-    /// Modelled cost of an access to a register of the guest's PMU, ns.
-    pub register_cost_ns: Option<u64>,
-    /// Time after which the run is ended.
-    pub time_limit: Duration,
-    /// The threads that the guest reaches run under seccomp filters.
-    pub seccomp: bool,
-    /// Samples of the guest, if it is recorded.
-    pub sampling: Option<Arc<Sampling>>,
-    /// Destination of the guest's own output, if not this program's.
-    pub diverted: Option<Diverted>,
 }
 
-impl MachineSpec {
-    /// The defaults, for a guest with so many bytes and so much time.
-    #[must_use]
-    pub fn new(memory: u64, time_limit: Duration) -> Self {
-        Self {
-            cpu: Cpu::CascadeLake,
-            memory,
-            vcpus: 1,
-            pin: PinChoice::Nowhere,
-            strategy: StrategyChoice::Preset("reuse-lazy".to_owned()),
-            backend: BackendChoice::Auto,
-            pmu_version: 2,
-            nested: false,
-            register_cost_ns: None,
-            time_limit,
-            seccomp: true,
-            sampling: None,
-            diverted: None,
-        }
-    }
-
-    /// The guest's PMU.
-    fn pmu(&self) -> Result<PmuCaps, Error> {
-        match self.cpu.pmu_of_version(self.pmu_version as u8) {
-            PmuCaps::Amd(pmu) => Ok(PmuCaps::Amd(AmdCaps { svm: self.nested, ..pmu })),
-            PmuCaps::Intel(_) if self.nested => Err(Error::usage(
-                "--nested: a guest is a host by AMD's SVM alone",
-                format!("--cpu {} is an Intel processor", self.cpu.name()),
-                "give --cpu milan or --cpu genoa",
-            )),
-            intel @ PmuCaps::Intel(_) => Ok(intel),
-        }
-    }
-
-    /// The machine, with `backend` behind its counters.
+impl CountersOptions {
+    /// Returns a machine of `vcpus` vCPUs like `cpu`, with `backend` behind their counters and without a time limit.
     ///
     /// # Errors
     /// The strategy cannot be read, or the CPUs to pin to are not usable.
-    pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
-        check_version(self.cpu, self.pmu_version)?;
-        let pmu = self.pmu()?;
-        if self.register_cost_ns.is_some() && self.vcpus > 1 {
-            return Err(Error::usage(
-                "--msr-cost holds the TSC of one vCPU back",
-                format!("the TSCs of {} vCPUs would differ", self.vcpus),
-                "give --vcpus 1",
-            ));
-        }
+    pub fn plan(&self, cpu: Cpu, vcpus: u64, backend: &BackendKey) -> Result<Plan, Error> {
+        check_version(cpu, self.pmu_version)?;
         let behind = if *backend == BackendKey::None {
             CounterSource::Floor
         } else {
@@ -109,17 +57,16 @@ impl MachineSpec {
         };
         let fs = HostFs::default();
         let usable = usable_cpus(&HostFacts::read(&fs), fs.text("proc/self/status").as_deref());
-        let pin = self.pin.cpus(self.vcpus, usable.as_deref())?;
         Ok(Plan {
             behind,
-            cpu: self.cpu,
-            pmu,
-            vcpus: self.vcpus as usize,
-            pin: pin.into_iter().map(|cpu| cpu as usize).collect(),
-            time_limit: self.time_limit,
-            seccomp: self.seccomp,
-            register_cost_ns: self.register_cost_ns,
-            sampling: self.sampling.clone(),
+            cpu,
+            pmu: cpu.pmu_of_version(self.pmu_version as u8),
+            vcpus: vcpus as usize,
+            pin: self.pin.cpus(vcpus, usable.as_deref())?,
+            time_limit: Duration::MAX,
+            seccomp: true,
+            register_cost_ns: None,
+            sampling: None,
         })
     }
 }
@@ -168,20 +115,21 @@ pub(crate) fn say(report: &Report, quiet: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setting::parse::options;
 
     #[test]
     fn a_plan_has_the_options_and_refuses_what_this_host_has_not() {
-        let spec =
-            MachineSpec { pmu_version: 4, pin: "0".parse().unwrap(), ..MachineSpec::new(1 << 28, Duration::MAX) };
-        let plan = spec.plan(&BackendKey::CpuClock).unwrap();
+        let plan = |line: &[&str], vcpus, backend| {
+            options::<CountersOptions>(line).unwrap().plan(Cpu::default(), vcpus, &backend)
+        };
+        let line = ["--pmu-version", "4", "--pin", "0"];
+        let found = plan(&line, 1, BackendKey::CpuClock).unwrap();
         let pmu = Cpu::default().pmu_of_version(4);
-        assert_eq!((plan.pmu, plan.pin.as_slice(), plan.vcpus), (pmu, &[0][..], 1));
-        assert!(matches!(plan.behind, CounterSource::Events { backend: BackendKey::CpuClock, .. }));
-        assert!(matches!(spec.plan(&BackendKey::None).unwrap().behind, CounterSource::Floor));
-        let few = MachineSpec { vcpus: 2, ..spec.clone() };
-        assert!(few.plan(&BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
-        let misspelt = StrategyChoice::Preset("reues".to_owned());
-        assert!(MachineSpec { strategy: misspelt, ..spec }.plan(&BackendKey::CpuClock).is_err());
+        assert_eq!((found.pmu, found.pin.as_slice(), found.vcpus), (pmu, &[0][..], 1));
+        assert!(matches!(found.behind, CounterSource::Events { backend: BackendKey::CpuClock, .. }));
+        assert!(matches!(plan(&line, 1, BackendKey::None).unwrap().behind, CounterSource::Floor));
+        assert!(plan(&line, 2, BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
+        assert!(plan(&["--strategy", "reues"], 1, BackendKey::CpuClock).is_err());
     }
 
     #[test]
@@ -189,15 +137,6 @@ mod tests {
         let code = |error| not_begun("cannot boot", &error).exit.code();
         assert_eq!(code(MachineError::Panicked("a vCPU's thread")), 70);
         assert_eq!(code(MachineError::Host("no memory".to_owned())), 4);
-    }
-
-    #[test]
-    fn a_guest_that_is_a_host_is_an_amd() {
-        let spec = |cpu| MachineSpec { cpu, nested: true, ..MachineSpec::new(1 << 28, Duration::MAX) };
-        let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock).unwrap();
-        assert_eq!(plan.pmu, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::GENOA }));
-        let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock).unwrap_err();
-        assert!(error.exit.code() == 2 && error.to_string().contains("--cpu genoa"), "{error}");
     }
 
     #[test]

@@ -8,9 +8,7 @@ use arch_pmu::msr::{MsrExits, PmuMsr};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use vmm::devices::board::Output;
-use vmm::kvm::HeldBack;
-use vmm::machine::left::VcpuRun;
-use vmm::outcome::End;
+use vmm::outcome::{End, HeldBack, VcpuOutcome};
 
 /// The report, a line each.
 #[derive(Debug, Default)]
@@ -29,7 +27,7 @@ pub(crate) struct Ran<'a, L> {
     /// Time that it took.
     pub(crate) wall: Duration,
     /// Its vCPUs.
-    pub(crate) vcpus: &'a [VcpuRun<L>],
+    pub(crate) vcpus: &'a [VcpuOutcome<L>],
     /// RDPMCs that were rewritten; `None` if they were left alone.
     pub(crate) rewritten: Option<usize>,
     /// Accesses to absent ports and memory.
@@ -42,29 +40,29 @@ pub(crate) struct Ran<'a, L> {
 
 /// The report of a run that ended.
 pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
-    let sum = |of: fn(&VcpuRun<L>) -> u64| ran.vcpus.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&VcpuOutcome<L>) -> u64| ran.vcpus.iter().map(of).sum::<u64>();
     let mut report = Report::default();
     let lines = &mut report.summary;
     lines.push(format!("{}, after {:.1} s", ran.end, ran.wall.as_secs_f64()));
     if let Some(rewritten) = ran.rewritten {
-        let answered = sum(|vcpu| vcpu.rdpmcs);
+        let answered = sum(|vcpu| vcpu.account.counts.rdpmcs);
         lines.push(format!("RDPMC: {rewritten} rewritten to RDMSR, {answered} answered"));
     }
-    let faults = sum(|vcpu| vcpu.msr_exits.iter().map(|line| line.faults).sum());
-    let accesses = sum(|vcpu| vcpu.msr_exits.iter().map(|line| line.reads + line.writes).sum());
-    let merged = match sum(|vcpu| vcpu.pmi.merged) {
+    let faults = sum(|vcpu| vcpu.account.msr_exits.iter().map(|line| line.faults).sum());
+    let accesses = sum(|vcpu| vcpu.account.msr_exits.iter().map(|line| line.reads + line.writes).sum());
+    let merged = match sum(|vcpu| vcpu.account.counts.merged) {
         0 => String::new(),
         merged => format!(", {merged} merged with a pending NMI"),
     };
     lines.push(format!(
         "PMU: {accesses} register accesses ({faults} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} held ({} late, {} settled){merged}",
-        sum(|vcpu| vcpu.pmi.overflows),
-        sum(|vcpu| vcpu.pmi.nmis),
-        sum(|vcpu| vcpu.pmi.fixed),
-        sum(|vcpu| vcpu.pmi.masked),
-        sum(|vcpu| vcpu.pmi.deferred),
-        sum(|vcpu| vcpu.pmi.deferred_delivered),
-        sum(|vcpu| vcpu.pmi.deferred_dropped),
+        sum(|vcpu| vcpu.account.counts.overflows),
+        sum(|vcpu| vcpu.account.counts.nmis_injected),
+        sum(|vcpu| vcpu.account.counts.pmis - vcpu.account.counts.nmis_injected),
+        sum(|vcpu| vcpu.account.counts.masked),
+        sum(|vcpu| vcpu.account.counts.deferred),
+        sum(|vcpu| vcpu.account.counts.deferred_delivered),
+        sum(|vcpu| vcpu.account.counts.deferred_dropped),
     ));
     if ran.absent != 0 {
         lines.push(format!("{} accesses to ports or memory that this machine does not have", ran.absent));
@@ -78,29 +76,31 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
     report.summary.extend(held_back(ran.vcpus));
     counted(ran.vcpus, backend, &mut report);
     let warnings = &mut report.warnings;
-    let elsewhere = sum(|vcpu| vcpu.rdpmcs_elsewhere);
+    let elsewhere = sum(|vcpu| vcpu.account.counts.rdpmcs_elsewhere);
     if elsewhere != 0 {
         warnings.push(rdpmcs_elsewhere(elsewhere));
     }
-    let undelivered = sum(|vcpu| vcpu.pmi.undeliverable);
+    let undelivered = sum(|vcpu| vcpu.account.counts.undeliverable);
     if undelivered != 0 {
         warnings.push(format!("{undelivered} PMIs had a delivery mode that cannot be delivered"));
     }
-    let ticks = sum(|vcpu| vcpu.pmi.ticks_uncertain);
+    let ticks = sum(|vcpu| vcpu.account.counts.ticks_uncertain);
     if ticks != 0 {
         warnings.push(format!(
             "{ticks} PMIs may each have lost or repeated a tick of the local APIC's timer; an image in x2APIC mode, or with \
              the timer's TSC-deadline mode, has none of it"
         ));
     }
-    let lost = sum(|vcpu| vcpu.host.failed_opens + vcpu.host.pinned_errors + vcpu.host.throttled);
+    let lost = sum(|vcpu| {
+        vcpu.account.counts.failed_opens + vcpu.account.counts.pinned_errors + vcpu.account.counts.throttled
+    });
     if lost != 0 {
-        let why = ran.vcpus.iter().find_map(|vcpu| vcpu.host.last_error.clone()).unwrap_or_default();
+        let why = ran.vcpus.iter().find_map(|vcpu| vcpu.account.host.last_error.clone()).unwrap_or_default();
         warnings.push(format!(
             "counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"
         ));
     }
-    if ran.vcpus.iter().any(|vcpu| vcpu.host.blind) {
+    if ran.vcpus.iter().any(|vcpu| vcpu.account.counts.blind > 0) {
         warnings.push("the host's records of events did not reach the VMM: throttling cannot be seen".to_owned());
     }
     if let Some(error) = &ran.output.error {
@@ -118,8 +118,8 @@ pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
 }
 
 /// Formats a line about the time that a modelled cost of the PMU's registers took from the guest.
-fn held_back<L>(vcpus: &[VcpuRun<L>]) -> Option<String> {
-    let HeldBack { accesses, ns, short } = vcpus.iter().find_map(|vcpu| vcpu.held_back)?;
+fn held_back<L>(vcpus: &[VcpuOutcome<L>]) -> Option<String> {
+    let HeldBack { accesses, ns, short } = vcpus.iter().find_map(|vcpu| vcpu.account.held_back)?;
     let seconds = ns as f64 / 1e9;
     let dear =
         if short > 0 { format!("; {short} took no longer than that, and cost what they took") } else { String::new() };
@@ -129,14 +129,14 @@ fn held_back<L>(vcpus: &[VcpuRun<L>]) -> Option<String> {
 }
 
 /// Reports the source of the guest's counts, and a warning if nothing counted although counters were programmed.
-fn counted<L>(vcpus: &[VcpuRun<L>], backend: &BackendKey, report: &mut Report) {
+fn counted<L>(vcpus: &[VcpuOutcome<L>], backend: &BackendKey, report: &mut Report) {
     let Report { summary, warnings } = report;
     if *backend == BackendKey::None {
         summary.push("counts: none of host events; a counter advances by one per TSC tick".to_owned());
         return;
     }
     let steps: Vec<_> = vcpus.iter().filter_map(|vcpu| vcpu.steps).collect();
-    let opened: u64 = vcpus.iter().map(|vcpu| vcpu.host.ops.count(OpKind::Open)).sum();
+    let opened: u64 = vcpus.iter().map(|vcpu| vcpu.account.host.ops.count(OpKind::Open)).sum();
     let nothing = if steps.is_empty() {
         summary.push(format!("counts: backend {backend}, {opened} events opened"));
         opened == 0
@@ -152,7 +152,7 @@ fn counted<L>(vcpus: &[VcpuRun<L>], backend: &BackendKey, report: &mut Report) {
              nothing (instructions, branches and taken branches are counted)"
         ));
     }
-    if nothing && vcpus.iter().flat_map(|vcpu| &vcpu.msr_exits).any(programs_a_counter) {
+    if nothing && vcpus.iter().flat_map(|vcpu| &vcpu.account.msr_exits).any(programs_a_counter) {
         warnings.push("counters were programmed, and none ever counted".to_owned());
     }
 }
@@ -168,39 +168,40 @@ fn programs_a_counter(line: &MsrExits) -> bool {
 mod tests {
     use hdrhistogram::Histogram;
     use host_pmu::stats::HostSide;
-    use vmm::machine::left::Steps;
-    use vmm::outcome::PmiStats;
+    use vmm::outcome::{Account, Counts, Steps};
 
     use super::*;
 
     /// Results of a run.
     struct Left {
-        vcpus: Vec<VcpuRun<()>>,
+        vcpus: Vec<VcpuOutcome<()>>,
         absent: u64,
         output: Output,
     }
 
     fn left() -> Left {
-        let vcpu = VcpuRun {
+        let vcpu = VcpuOutcome {
             end: End::GuestExit { status: 3 },
             left: (),
-            deliveries: Vec::new(),
-            pmi: PmiStats {
-                overflows: 5,
-                nmis: 2,
-                deferred: 3,
-                deferred_delivered: 1,
-                deferred_dropped: 2,
-                ..PmiStats::default()
+            account: Account {
+                counts: Counts {
+                    overflows: 5,
+                    pmis: 2,
+                    nmis_injected: 2,
+                    deferred: 3,
+                    deferred_delivered: 1,
+                    deferred_dropped: 2,
+                    rdpmcs: 7,
+                    ..Counts::default()
+                },
+                host: HostSide::default(),
+                msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
+                deliveries: Vec::new(),
+                exit_path_ns: Histogram::new(3).unwrap(),
+                phases: Default::default(),
+                held_back: None,
             },
-            msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
-            rdpmcs: 7,
-            rdpmcs_elsewhere: 0,
-            exit_path_ns: Histogram::new(3).unwrap(),
-            host: HostSide::default(),
             steps: None,
-            phases: Default::default(),
-            held_back: None,
             probe_ns: None,
         };
         Left { vcpus: vec![vcpu.clone(), vcpu], absent: 0, output: Output { error: None, dropped: 0 } }
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn a_modelled_register_cost_is_said() {
         let mut outcome = left();
-        outcome.vcpus[0].held_back = Some(HeldBack { accesses: 12, ns: 1_500_000_000, short: 3 });
+        outcome.vcpus[0].account.held_back = Some(HeldBack { accesses: 12, ns: 1_500_000_000, short: 3 });
         let report = report(&outcome, None, &BackendKey::CpuClock);
         let line = "modelled register cost: the guest's TSC was held back by 1.500 s over 12 accesses; 3 took no \
                     longer than that, and cost what they took";
@@ -242,10 +243,10 @@ mod tests {
     fn what_spoils_a_run_is_said() {
         let mut outcome = left();
         outcome.absent = 3;
-        outcome.vcpus[1].host.throttled = 2;
-        outcome.vcpus[1].pmi.undeliverable = 1;
-        outcome.vcpus[0].rdpmcs_elsewhere = 6;
-        outcome.vcpus[0].pmi.ticks_uncertain = 4;
+        outcome.vcpus[1].account.counts.throttled = 2;
+        outcome.vcpus[1].account.counts.undeliverable = 1;
+        outcome.vcpus[0].account.counts.rdpmcs_elsewhere = 6;
+        outcome.vcpus[0].account.counts.ticks_uncertain = 4;
         outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
         let report = report(&outcome, None, &BackendKey::None);
         let warned = report.warnings.join("\n");
@@ -267,9 +268,9 @@ mod tests {
         let report = |outcome: &Left, backend| report(outcome, None, &backend);
         let text = |outcome: &Left, backend| report(outcome, backend).warnings.join("\n");
         assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "nothing was programmed");
-        outcome.vcpus[0].msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
+        outcome.vcpus[0].account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
         assert!(text(&outcome, BackendKey::CpuClock).contains("none ever counted"));
-        outcome.vcpus[0].host.ops.record(OpKind::Open, 1);
+        outcome.vcpus[0].account.host.ops.record(OpKind::Open, 1);
         assert!(text(&outcome, BackendKey::CpuClock).is_empty());
         // The step backend opens events of its own: what counts are instructions.
         outcome.vcpus[0].steps = Some(Steps { instructions: 0, unsupported: 2 });

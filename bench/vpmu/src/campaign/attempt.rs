@@ -9,6 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fleet::campaign::element::Element;
+use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
@@ -16,12 +18,9 @@ use results::host::finding::Status;
 use results::write::{now_unix, replace};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::inspect::doctor::diagnose::diagnose;
-use crate::inspect::doctor::diagnosis::Limits;
+use crate::inspect::doctor::{Limits, diagnose};
 use crate::setting::abilities::ThisHost;
 use crate::terminal::console::complain;
-use fleet::campaign::element::Element;
-use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
 
 /// Time in which a command that was interrupted saves its document.
 const PATIENCE: Duration = Duration::from_secs(20);

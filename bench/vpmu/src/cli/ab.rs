@@ -15,7 +15,6 @@ use crate::experiment::ab::run::{self, Context};
 use crate::experiment::ab::show;
 use crate::experiment::ab::spec::{AbSpec, Side};
 use crate::experiment::ab::verdict;
-use crate::experiment::nmi_latency::spec::SAMPLES;
 use crate::setting::parse::{duration_in, number_in, share};
 use crate::sys;
 use crate::terminal::console::{complain, internal, print};
@@ -86,7 +85,7 @@ pub struct AbArgs {
     pub vcpus: Option<String>,
 
     /// Samples of a turn and vCPU
-    #[arg(long, value_name = "N", default_value_t = SAMPLES.to_string(), help_heading = "Rounds")]
+    #[arg(long, value_name = "N", default_value = "25", help_heading = "Rounds")]
     pub samples: String,
 
     /// The run ends after the round in which this time passes

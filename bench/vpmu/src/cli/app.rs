@@ -4,41 +4,42 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
 use super::ab::AbArgs;
 use super::calibrate::CalibrateArgs;
 use super::compare::CompareArgs;
 use super::conformance::ConformanceArgs;
-use super::described::Described;
 use super::doctor::DoctorArgs;
 use super::export::ExportArgs;
 use super::fleet::FleetArgs;
 use super::guest_stat::GuestStatArgs;
 use super::history::HistoryArgs;
-use super::linux::LinuxArgs;
 use super::list::ListArgs;
 use super::measure::Invocation;
 use super::nmi_latency::{NmiLatencyArgs, SimArgs};
-use super::record::RecordArgs;
 use super::report::ReportArgs;
 use super::reproduce::ReproduceArgs;
-use super::run::RunArgs;
 use super::shell::{CompletionsArgs, ManArgs};
 use super::show::ShowArgs;
 use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
-use super::top::TopArgs;
 use super::triage::TriageArgs;
 use super::turns::TurnsArgs;
 use super::workload::WorkloadArgs;
 use super::{
     ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency, record,
-    report, reproduce, run, shell, show, stat_setup, sweep, top, triage, turns, usage, workload,
+    report, reproduce, run, shell, show, stat_setup, sweep, triage, turns, usage, workload,
 };
 use crate::arms::arm::sim;
-use crate::arms::rounds::spec::CommonSpec;
+use crate::arms::linux_boot::spec::LinuxSpec;
+use crate::arms::rounds::options::ArmsOptions;
+use crate::experiment::guest_stat::spec;
+use crate::inspect::record::spec::RecordSpec;
+use crate::inspect::run::spec::RunSpec;
+use crate::inspect::top::guests::top;
+use crate::inspect::top::spec::TopSpec;
 use crate::setting::backend::BackendChoice;
 use crate::setting::strategy;
 use crate::setting::tool::VERSION;
@@ -67,25 +68,8 @@ pub struct Cli {
     pub nmi_latency: NmiLatencyArgs,
 }
 
-/// A command line that begins with the name of a command: no option of the main job can follow it.
-#[derive(Clone, Debug, Parser)]
-#[command(name = "vpmu", version = VERSION, disable_help_subcommand = true, max_term_width = 80)]
-struct Named {
-    #[command(subcommand)]
-    command: Command,
-}
-
-/// A command line of the main job, which begins with one of its options or is empty.
-#[derive(Clone, Debug, Parser)]
-#[command(name = "vpmu", version = VERSION, max_term_width = 80)]
-struct Unnamed {
-    #[command(flatten)]
-    nmi_latency: NmiLatencyArgs,
-}
-
-/// The commands. The options of one are defined when it is asked for: those of all take longer than most commands have to do.
+/// The commands.
 #[derive(Clone, Debug, Subcommand)]
-#[command(defer = true)]
 pub enum Command {
     /// Compare strategies by guest NMI handler latency
     ///
@@ -93,125 +77,125 @@ pub enum Command {
     /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, .hlog
     /// (HdrHistogram) and .txt (benchstat), and a table on stdout. Where this host cannot measure, --backend auto simulates.
     #[command(after_help = nmi_latency::EXAMPLES)]
-    NmiLatency(Described<NmiLatencyArgs>),
+    NmiLatency(Box<NmiLatencyArgs>),
     /// Compare strategies on a simulated host
     ///
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a simulated host, guest and clock. One seed gives
     /// the same figures on any machine.
     #[command(after_help = nmi_latency::SIM_EXAMPLES)]
-    Sim(Described<SimArgs>),
+    Sim(Box<SimArgs>),
     /// Measure what guests and host operations cost here, and write a simulator's model of this host
     ///
     /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all. With --check every strategy
     /// is measured beside simulated.
     #[command(after_help = calibrate::EXAMPLES)]
-    Calibrate(Described<CalibrateArgs>),
+    Calibrate(Box<CalibrateArgs>),
     /// Simulate a grid of experiments on all cores; list the strategies that no other beats
     ///
     /// Strategy × model × cost × workload × vCPUs × CPUs × slice × slices until release × seed. Each point becomes one line of
     /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
     /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
     #[command(after_help = sweep::EXAMPLES)]
-    Sweep(Described<SweepArgs>),
+    Sweep(Box<SweepArgs>),
     /// Judge whether NEW is slower than BASE: exit 1 if it is, 3 if inconclusive
     ///
     /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
     #[command(after_help = compare::EXAMPLES)]
-    Compare(Described<CompareArgs>),
+    Compare(Box<CompareArgs>),
     /// Judge a build by guests of both that take turns: exit 1 if NEW is slower
     ///
     /// Each arm's guest of BASE runs for tens of milliseconds, then that of NEW, or the other way round, again and again, so that
     /// both meet the same host. Each side is a process, started anew every few seconds. The ratios are those of neighbouring
     /// turns.
     #[command(after_help = ab::EXAMPLES)]
-    Ab(Described<AbArgs>),
+    Ab(Box<AbArgs>),
     /// One side of `vpmu ab`
     #[command(name = crate::experiment::ab::protocol::COMMAND, hide = true)]
-    Turns(Described<TurnsArgs>),
+    Turns(Box<TurnsArgs>),
     /// Run a plan of many experiments: on many hosts by Slurm, or here one after the other
     ///
     /// A plan has experiments, hosts, variants and repetitions. Its elements run once each; what is stopped or lost runs again with
     /// the next submission. Without a subcommand: submit, then report.
     #[command(after_help = fleet::EXAMPLES)]
-    Fleet(Described<FleetArgs>),
+    Fleet(Box<FleetArgs>),
     /// Find where a folder of results changed over time, and the first changed revision
     #[command(after_help = history::EXAMPLES)]
-    History(Described<HistoryArgs>),
+    History(Box<HistoryArgs>),
     /// Compare published figures with simulated and measured ones
     #[command(after_help = reproduce::EXAMPLES)]
-    Reproduce(Described<ReproduceArgs>),
+    Reproduce(Box<ReproduceArgs>),
     /// Check the vPMU against the architectural rules from inside a guest, as TAP
     ///
     /// Stand-in backends check start, stop and overflow only, not counts; `--backend step`
     /// single-steps the guest and checks every count exactly, in seconds to minutes.
     #[command(after_help = conformance::EXAMPLES)]
-    Conformance(Described<ConformanceArgs>),
+    Conformance(Box<ConformanceArgs>),
     /// Boot a third-party image with the userspace vPMU: multiboot 1 and ELF
     ///
     /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as in kvm-unit-tests.
     #[command(after_help = run::EXAMPLES)]
-    Run(Described<RunArgs>),
+    Run(Box<RunSpec>),
     /// Boot a distribution's Linux kernel, with programs of this host in it
     ///
     /// The kernel is the distribution's own, unpacked in memory; its PMU driver and stock perf work on the userspace vPMU. Without
     /// --run its serial console is this terminal, with a shell.
     #[command(after_help = linux::EXAMPLES)]
-    Linux(Described<LinuxArgs>),
+    Linux(Box<LinuxSpec>),
     /// Record where a guest spends its time, as a perf.data file
     ///
     /// A host event samples the thread of each vCPU; the VMM takes the guest's registers and its call chain from the guest's memory. Stock
     /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
-    Record(Described<RecordArgs>),
+    Record(Box<RecordSpec>),
     /// List the events of this host: behind a guest's counters and to record by, and what creating one costs
     #[command(after_help = list::EXAMPLES)]
-    List(Described<ListArgs>),
+    List(Box<ListArgs>),
     /// Watch a guest while it runs: functions, exits, host operations, NMI latency
     ///
     /// Samples as `vpmu record`, and shows them in the terminal, or as plain tables. Keys: q ends, p pauses, s sorts, z shows callers,
     /// ? helps.
-    #[command(after_help = top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]
-    Top(Described<TopArgs>),
+    #[command(after_help = super::top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]
+    Top(Box<TopSpec>),
     /// Time setting up N perf events on M CPUs, by strategy and beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
     /// in random order from the seed. Writes DIR/stat-setup-TIME.json, and a table on stdout.
     #[command(after_help = stat_setup::EXAMPLES)]
-    StatSetup(Described<StatSetupArgs>),
+    StatSetup(Box<StatSetupArgs>),
     /// Time setting up N perf events inside a guest, on its vPMU, by strategy
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
     /// timed in the guest. Writes DIR/guest-stat-TIME.json, .hlog and .txt, and a table on stdout. Where this host cannot
     /// measure, --backend auto simulates.
     #[command(after_help = guest_stat::EXAMPLES)]
-    GuestStat(Described<GuestStatArgs>),
+    GuestStat(Box<GuestStatArgs>),
     /// Find what holds a workload up: what rose, which event to sample by, the call chains, the fix
     ///
     /// Counts the events of a workload with a known bottleneck against an idle baseline, samples it by the event that explains most, and
     /// runs a variant without the bottleneck beside it. On this host, without a guest.
     #[command(after_help = triage::EXAMPLES)]
-    Triage(Described<TriageArgs>),
+    Triage(Box<TriageArgs>),
     /// Run one of the workloads that triage knows, and print what it did
     #[command(after_help = workload::EXAMPLES)]
-    Workload(Described<WorkloadArgs>),
+    Workload(Box<WorkloadArgs>),
     /// Report what this host can do, its noise sources, and the backend that is used
     #[command(after_help = doctor::EXAMPLES)]
-    Doctor(Described<DoctorArgs>),
+    Doctor(Box<DoctorArgs>),
     /// List strategies, models, workloads or metrics
     #[command(after_help = show::EXAMPLES)]
-    Show(Described<ShowArgs>),
+    Show(Box<ShowArgs>),
     /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
     #[command(after_help = report::EXAMPLES)]
-    Report(Described<ReportArgs>),
+    Report(Box<ReportArgs>),
     /// Write results in another tool's format
     #[command(after_help = export::EXAMPLES)]
-    Export(Described<ExportArgs>),
+    Export(Box<ExportArgs>),
     /// Print a shell's completions of this command line
     #[command(after_help = shell::COMPLETIONS)]
-    Completions(Described<CompletionsArgs>),
+    Completions(Box<CompletionsArgs>),
     /// Print vpmu's manual page, or write those of all commands
     #[command(after_help = shell::MAN)]
-    Man(Described<ManArgs>),
+    Man(Box<ManArgs>),
 }
 
 /// A command line that was understood.
@@ -233,45 +217,15 @@ where
     T: Into<OsString>,
 {
     let args = help_first(record::as_perf_spells(run::as_qemu_spells(args.into_iter().map(Into::into).collect())));
-    if let Some(parsed) = quickly(&args) {
-        return Ok(parsed);
-    }
-    let matched = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
+    let definition = definition();
+    let matched = definition.clone().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
     match matched {
-        Ok(cli) => Ok(Parsed::Run(cli.command.unwrap_or(Command::NmiLatency(Described::new(cli.nmi_latency))))),
+        Ok(cli) => Ok(Parsed::Run(cli.command.unwrap_or_else(|| Command::NmiLatency(Box::new(cli.nmi_latency))))),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
-        Err(error) => Err(usage::error(&error, &definition(), &args)),
+        Err(error) => Err(usage::error(&error, &definition, &args)),
     }
-}
-
-/// Parses a usual line without defining more than it asks for. `None`: the whole definition must look at it, also to say what is wrong.
-fn quickly(args: &[OsString]) -> Option<Parsed> {
-    let Some(word) = args.get(1) else { return main_job(args) };
-    let word = word.to_str()?;
-    if args.len() == 2 && matches!(word, "--version" | "-V") {
-        return Some(Parsed::Print(format!("vpmu {VERSION}\n")));
-    }
-    if word.starts_with('-') {
-        return main_job(args);
-    }
-    if !Command::has_subcommand(word) {
-        return None;
-    }
-    let matched = with_defaults(Named::command()).try_get_matches_from(args);
-    match matched.and_then(|found| Named::from_arg_matches(&found)) {
-        Ok(named) => Some(Parsed::Run(named.command)),
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => Some(Parsed::Print(error.to_string())),
-        Err(_) => None,
-    }
-}
-
-/// Returns the main job without its name. Its help is that of all commands.
-fn main_job(args: &[OsString]) -> Option<Parsed> {
-    let found = nmi_latency::defaults(Unnamed::command()).try_get_matches_from(args).ok()?;
-    let Unnamed { nmi_latency } = Unnamed::from_arg_matches(&found).ok()?;
-    Some(Parsed::Run(Command::NmiLatency(Described::new(nmi_latency))))
 }
 
 /// Turns `vpmu help [COMMAND ...]` into `vpmu [COMMAND ...] --help`.
@@ -285,21 +239,12 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Returns the definition of the command line.
+/// Returns the definition of the command line. Options that several commands share have the defaults of their command.
 #[must_use]
 pub fn definition() -> clap::Command {
-    with_defaults(nmi_latency::defaults(Cli::command()))
-}
-
-/// Gives shared options the defaults of their commands.
-fn with_defaults(definition: clap::Command) -> clap::Command {
-    definition
-        .mut_subcommand("nmi-latency", |command| {
-            command.defer(|command| nmi_latency::defaults(Described::<NmiLatencyArgs>::augment_args(command)))
-        })
-        .mut_subcommand("guest-stat", |command| {
-            command.defer(|command| guest_stat::defaults(Described::<GuestStatArgs>::augment_args(command)))
-        })
+    nmi_latency::with_defaults(Cli::command())
+        .mut_subcommand("nmi-latency", nmi_latency::with_defaults)
+        .mut_subcommand("guest-stat", spec::other_defaults)
 }
 
 /// Carries out a command line, program name first.
@@ -327,11 +272,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::History(args) => history::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conformance(args) => conformance::run(&args),
-        Command::Run(args) => run::run(args.into_inner()),
-        Command::Linux(args) => linux::run(args.into_inner()),
+        Command::Run(args) => run::run(&args),
+        Command::Linux(args) => linux::run(&args),
         Command::List(args) => list::run(&args),
-        Command::Record(args) => record::run(args.into_inner(), invocation),
-        Command::Top(args) => top::run(args.into_inner()),
+        Command::Record(mut args) => record::run(&mut args, invocation),
+        Command::Top(args) => top(&args),
         Command::StatSetup(args) => stat_setup::run(&args, invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
         Command::Triage(args) => triage::run(&args),
@@ -349,23 +294,20 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
 /// command runs may be another folder.
 fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
     let Parsed::Run(command) = parse(line)? else { return Ok(None) };
-    let names = |common: &CommonSpec| {
-        strategy::check_names(&common.strategies)?;
-        if let BackendChoice::Sim(model) = &common.backend { sim::check_name(model) } else { Ok(()) }
+    let names = |arms: &ArmsOptions, backend: &BackendChoice| {
+        strategy::check_names(&arms.strategy)?;
+        if let BackendChoice::Sim(model) = backend { sim::check_name(model) } else { Ok(()) }
     };
     match command {
         Command::NmiLatency(args) => {
-            names(&args.arms.spec(Some(&args.host)))?;
+            names(&args.spec.arms, &args.host.backend)?;
             Ok(nmi_latency::estimate(&args))
         }
         Command::GuestStat(args) => {
-            names(&args.arms.spec(Some(&args.host)))?;
+            names(&args.spec.arms, &args.host.backend)?;
             Ok(guest_stat::estimate(&args))
         }
-        Command::Sim(args) => {
-            names(&args.arms.spec(None))?;
-            sim::check_name(&args.model).map(|()| None)
-        }
+        Command::Sim(args) => names(&args.spec.arms, &BackendChoice::Sim(args.model)).map(|()| None),
         Command::StatSetup(args) => stat_setup::check_names(&args).map(|()| None),
         _ => Ok(None),
     }

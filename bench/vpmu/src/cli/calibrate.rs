@@ -121,8 +121,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     }
     let measured = measure(&mut jobs, calibration.rounds, sys::interrupted(), progress.as_mut())?;
     let owns = || measured.iter().flat_map(|workload| &workload.arms).map(|arm| &arm.result.own);
-    let (failed, pinned) =
-        owns().fold((0, 0), |(failed, pinned), own| (failed + own.failed_opens, pinned + own.pinned_errors));
+    let (failed, pinned) = owns()
+        .fold((0, 0), |(failed, pinned), own| (failed + own.counts.failed_opens, pinned + own.counts.pinned_errors));
     if failed + pinned > 0 {
         let why = owns().find_map(|own| own.last_error.clone()).unwrap_or_default();
         complain(&format!(

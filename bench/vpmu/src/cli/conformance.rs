@@ -7,13 +7,13 @@ use clap::{Args, ValueEnum};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
+use vmm::machine::Cpu;
 
-use super::linux::CpuArg;
 use crate::experiment::conformance::run::{self, Checks, Target};
 use crate::experiment::conformance::tap::{self, Checked};
 use crate::setting::abilities::ThisHost;
 use crate::setting::backend::{BackendChoice, Chosen, choose};
-use crate::setting::parse::{duration_in, pmu_version};
+use crate::setting::parse::{duration_in, pmu_version, processor};
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
 use crate::terminal::console::{complain, internal, print};
@@ -73,8 +73,8 @@ pub struct ConformanceArgs {
     pub counts_time: bool,
 
     /// Processors of the guest
-    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', default_value = "clx")]
-    pub cpu: Vec<CpuArg>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "clx", value_parser = processor())]
+    pub cpu: Vec<Cpu>,
 
     /// Architectural PMU versions of a guest with an Intel processor
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
@@ -106,7 +106,7 @@ fn on_kvm(args: &ConformanceArgs) -> Result<Exit, Error> {
     let given = [
         (args.strategy != PRESETS.map(|name| StrategyChoice::Preset(name.to_owned())), "--strategy"),
         (args.backend != BackendChoice::Auto, "--backend"),
-        (args.cpu != [CpuArg::Clx], "--cpu"),
+        (args.cpu != [Cpu::CascadeLake], "--cpu"),
         (args.pmu_version != VERSIONS, "--pmu-version"),
     ];
     if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
@@ -130,7 +130,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     versions.sort_unstable();
     versions.dedup();
     let given = args.pmu_version != VERSIONS;
-    if given && let Some(cpu) = args.cpu.iter().map(|cpu| cpu.cpu()).find(|cpu| cpu.vendor() == Vendor::Amd) {
+    if given && let Some(cpu) = args.cpu.iter().find(|cpu| cpu.vendor() == Vendor::Amd) {
         return Err(Error::usage(
             format!("--pmu-version is not for --cpu {}", cpu.name()),
             "it is the version of Intel's PMU",
@@ -138,7 +138,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
         ));
     }
     let mut guests = Vec::new();
-    for cpu in args.cpu.iter().map(|cpu| cpu.cpu()) {
+    for &cpu in &args.cpu {
         // An AMD's PMU has one version.
         let of_cpu = if cpu.vendor() == Vendor::Amd { &versions[..1] } else { &versions[..] };
         guests.extend(of_cpu.iter().map(|&version| Checked { cpu, version }));

@@ -6,9 +6,7 @@ use clap::Args;
 use results::error::{Error, Exit};
 use results::host::HostFs;
 
-use crate::inspect::doctor::diagnose::diagnose;
-use crate::inspect::doctor::diagnosis::Limits;
-use crate::inspect::doctor::show;
+use crate::inspect::doctor::{Limits, diagnose, text};
 use crate::setting::abilities::ThisHost;
 use crate::terminal::console::{print, print_json};
 
@@ -38,7 +36,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Error> {
     if args.json {
         print_json(&diagnosis)?;
     } else {
-        print(&show::text(&diagnosis))?;
+        print(&text(&diagnosis))?;
     }
     Ok(diagnosis.exit())
 }

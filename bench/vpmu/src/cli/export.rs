@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
+use crate::setting::parse::one_of;
 use clap::Args;
 use fleet::{gather, parquet};
 use results::error::{Error, Exit};
@@ -10,7 +11,7 @@ use results::export::{ALL, Format, export, left_out};
 
 use super::by_host;
 use super::files::{records, write};
-use super::values::one_of;
+
 use crate::terminal::console::{complain, internal, print, print_bytes};
 
 pub(super) const EXAMPLES: &str = "\

@@ -214,7 +214,7 @@ fn real(
     let usable = usable(&host);
     let mut plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
     can_have(None, &plan)?;
-    let pin = if claiming == Claiming::Claim { &plan.guest.pin[..] } else { &[] };
+    let pin = if claiming == Claiming::Claim { &plan.guest.machine.pin[..] } else { &[] };
     let (claims, warning) = claim::all(pin);
     if let Some(warning) = warning {
         complain(&warning);
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(verdict(&document), Exit::Inconclusive);
         document.arms[0].own.lost = Some(0);
         assert_eq!(verdict(&document), Exit::Done);
-        document.arms[0].own.periods_missed = 1_000_000;
+        document.arms[0].own.counts.periods_missed = 1_000_000;
         assert_eq!(verdict(&document), Exit::Inconclusive, "nine periods of ten had no overflow");
     }
 

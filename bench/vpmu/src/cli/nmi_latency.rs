@@ -5,19 +5,17 @@ use std::time::Duration;
 use clap::{Args, Command};
 use host_pmu::backend::BackendKey;
 
-use super::baseline::{Baseline, BaselineOptions};
-use super::length::LengthOptions;
-use super::linux_guest::{self, GuestKind, LinuxGuestOptions};
+use super::baseline::BaselineOptions;
 use super::measure::{Invocation, Wanted, measure};
-use super::options::{ArmsOptions, HostOptions, ResultOptions};
+use super::options::ResultOptions;
 use crate::arms::arm::sim::DEFAULT_MODEL;
 use crate::arms::linux::job::{Kind, LinuxJob};
+use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, other_defaults};
+use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::spec::CommonSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
-use crate::setting::parse::number_in;
-use crate::setting::workload::Workload;
+use crate::setting::parse::defaults;
 use results::error::{Error, Exit};
 
 /// Examples of the main job.
@@ -58,43 +56,12 @@ Examples:
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 70 a bug of vpmu.";
 
-/// Events and work of the guest.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Guest")]
-pub struct SamplingOptions {
-    /// What the guest samples and does: EVENTS[/WORK] or WORK
-    ///
-    /// EVENTS: sampling10 (ten events multiplexed on 4 general-purpose and 3 fixed counters), sampling4 (four events, restarted
-    /// at each tick as by a task switch), counting1 (one counting event, restarted likewise: no NMIs, rotations are timed),
-    /// single (one sampling event). WORK: ftest (a branchy loop, ring 3; the default), io (port writes, so VM exits), idle (HLT).
-    /// WORK alone means single/WORK.
-    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single")]
-    pub workload: Workload,
-
-    /// Events between two overflows [default: 2000000 (1 ms at 2 GHz), 100 with a tracepoint]
-    ///
-    /// In the backend's own unit: cycles, ns of a clock, occurrences. Event i of a set gets N × (16 + 3 i) / 16, so that
-    /// stand-ins, which count every event at one rate, do not overflow all counters at once.
-    #[arg(long, value_name = "N", value_parser = number_in(2..=(1 << 47) - 1), conflicts_with = "freq")]
-    pub period: Option<u64>,
-
-    /// Let the guest adjust each event's period to this sampling frequency, as perf record -F
-    #[arg(long, value_name = "HZ", value_parser = number_in(1..=100_000))]
-    pub freq: Option<u64>,
-}
-
 /// Options of `vpmu nmi-latency`.
 #[derive(Clone, Debug, Args)]
 pub struct NmiLatencyArgs {
     /// Arms, guest and rounds.
     #[command(flatten)]
-    pub arms: ArmsOptions,
-    /// The end of the run.
-    #[command(flatten)]
-    pub length: LengthOptions,
-    /// The guest's events and work.
-    #[command(flatten)]
-    pub sampling: SamplingOptions,
+    pub spec: NmiLatencySpec,
     /// The kind of guest.
     #[command(flatten)]
     pub linux: LinuxGuestOptions,
@@ -117,13 +84,7 @@ pub struct SimArgs {
     pub model: String,
     /// Arms, guest and rounds.
     #[command(flatten)]
-    pub arms: ArmsOptions,
-    /// The end of the run.
-    #[command(flatten)]
-    pub length: LengthOptions,
-    /// The guest's events and work.
-    #[command(flatten)]
-    pub sampling: SamplingOptions,
+    pub spec: NmiLatencySpec,
     /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
@@ -132,34 +93,18 @@ pub struct SimArgs {
     pub baseline: BaselineOptions,
 }
 
-/// Returns the specification of these options.
-fn spec(
-    arms: &ArmsOptions,
-    length: &LengthOptions,
-    sampling: &SamplingOptions,
-    host: Option<&HostOptions>,
-) -> NmiLatencySpec {
-    with_samples(length.of(arms, arms.spec(host)), sampling)
-}
-
-/// Returns the specification with this guest.
-pub(super) fn with_samples(common: CommonSpec, sampling: &SamplingOptions) -> NmiLatencySpec {
-    NmiLatencySpec { common, workload: sampling.workload, period: sampling.period, freq_hz: sampling.freq }
-}
-
 /// Estimates the time that these options take, at the costs of the development host.
 pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
-    let spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
     // A boot of Linux takes two seconds or twenty.
     if args.linux.guest == GuestKind::Linux {
         return None;
     }
-    estimated(&spec.common, |chosen| spec.plan(chosen, None))
+    estimated(&args.host.backend, |chosen| args.spec.plan(&args.host, chosen, None))
 }
 
 /// Estimates the time that a plan takes on this host; `None`: unknown, as for a simulation.
-pub(super) fn estimated(common: &CommonSpec, plan: impl Fn(&Chosen) -> Result<Plan, Error>) -> Option<Duration> {
-    let key = match &common.backend {
+pub(super) fn estimated(backend: &BackendChoice, plan: impl Fn(&Chosen) -> Result<Plan, Error>) -> Option<Duration> {
+    let key = match backend {
         BackendChoice::Key(key) => key.clone(),
         BackendChoice::Auto => BackendKey::CpuClock,
         BackendChoice::Sim(_) => return None,
@@ -169,58 +114,43 @@ pub(super) fn estimated(common: &CommonSpec, plan: impl Fn(&Chosen) -> Result<Pl
 }
 
 pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit, Error> {
-    let mut spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
-    spec.common.cpu = args.linux.cpu.cpu();
-    let linux = args.linux.job(Kind::Record)?;
-    if linux.is_some() {
-        fresh_guests(&args.length)?;
-        spec.common.rounds_per_guest = Some(1);
-    }
-    carry_out(&spec, linux.as_ref(), &args.result, args.baseline.baseline(&args.result), invocation)
-}
-
-/// Refuses options of living guests: a Linux guest is measured from its boot to its end.
-fn fresh_guests(length: &LengthOptions) -> Result<(), Error> {
-    match length.guest_rounds {
-        None | Some(1) => Ok(()),
-        Some(rounds) => Err(Error::usage(
+    let linux = LinuxJob::new(&args.linux, Kind::Record)?;
+    let mut spec = args.spec.clone();
+    // A Linux guest is measured from its boot to its end.
+    if linux.is_some()
+        && let Some(rounds) = spec.length.guest_rounds.replace(1).filter(|&rounds| rounds > 1)
+    {
+        return Err(Error::usage(
             format!("--guest-rounds {rounds} is not for a Linux guest"),
             "each round boots one",
             "leave it out",
-        )),
+        ));
     }
+    let baseline = args.baseline.baseline(&args.result);
+    let wanted = Wanted { backend: &args.host.backend, linux: linux.as_ref(), result: &args.result, baseline };
+    let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
+        let mut plan = spec.plan(&args.host, chosen, usable)?;
+        if let Some(job) = &linux {
+            job.adapt(&mut plan, spec.workload)?;
+        }
+        Ok(plan)
+    };
+    measure(&wanted, &plan, invocation)
 }
 
 /// Sets other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
-pub(super) fn defaults(command: Command) -> Command {
-    linux_guest::defaults(
+pub(super) fn with_defaults(command: Command) -> Command {
+    other_defaults(
         command,
         &[("rounds", "5"), ("warmup", "0"), ("samples", "1000"), ("time_limit", "3s"), ("workload", "sampling10")],
     )
 }
 
 pub(super) fn run_simulated(args: &SimArgs, invocation: Invocation) -> Result<Exit, Error> {
-    let mut spec = spec(&args.arms, &args.length, &args.sampling, None);
-    spec.common.backend = BackendChoice::Sim(args.model.clone());
-    carry_out(&spec, None, &args.result, args.baseline.baseline(&args.result), invocation)
-}
-
-fn carry_out(
-    spec: &NmiLatencySpec,
-    linux: Option<&LinuxJob>,
-    result: &ResultOptions,
-    baseline: Option<Baseline>,
-    invocation: Invocation,
-) -> Result<Exit, Error> {
-    let wanted = Wanted { backend: &spec.common.backend, linux, result, baseline };
-    let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
-        let mut plan = spec.plan(chosen, usable)?;
-        if let Some(job) = linux {
-            job.adapt(&mut plan, spec.workload)?;
-        }
-        Ok(plan)
-    };
-    measure(&wanted, &plan, invocation)
+    let host = HostOptions { backend: BackendChoice::Sim(args.model.clone()), ..defaults() };
+    let baseline = args.baseline.baseline(&args.result);
+    let wanted = Wanted { backend: &host.backend, linux: None, result: &args.result, baseline };
+    measure(&wanted, &|chosen, usable| args.spec.plan(&host, chosen, usable), invocation)
 }
 
 #[cfg(test)]
@@ -233,27 +163,34 @@ mod tests {
     }
 
     #[test]
-    fn defaults_of_options_are_those_of_the_specification() {
-        let args = nmi(&[]).unwrap();
-        assert_eq!(spec(&args.arms, &args.length, &args.sampling, Some(&args.host)), NmiLatencySpec::default());
-        let sim: SimArgs = parsed(&[]).unwrap();
-        assert_eq!(spec(&sim.arms, &sim.length, &sim.sampling, None), NmiLatencySpec::default());
-    }
-
-    #[test]
-    fn every_option_reaches_the_specification() {
+    fn every_option_reaches_the_plan() {
         let line = "--strategy pool,gate --mux-interval 5ms --vcpus 2 --pmu-version 4 --rounds 3 --warmup 0 --samples 7 \
-                    --time-limit 2s --duration 1m --seed 9 --workload sampling4/io --freq 99 --backend none --pin 4,5 \
-                    --no-seccomp";
+                    --time-limit 2s --duration 1m --seed 9 --workload sampling4/io --freq 99 --backend cpu-clock --pin 4,5 \
+                    --no-seccomp --guest-rounds 2";
         let args = nmi(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
-        let NmiLatencySpec { common, workload, period, freq_hz } =
-            spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
-        assert_eq!((common.strategies.len(), common.vcpus, common.pmu_version, common.rounds), (2, 2, 4, 3));
-        assert_eq!((common.warmup, common.samples, common.seed, common.seccomp), (0, 7, 9, false));
-        assert_eq!((common.mux_interval, common.time_limit), (Duration::from_millis(5), Duration::from_secs(2)));
-        assert_eq!(common.duration, Some(Duration::from_secs(60)));
-        assert_eq!((common.backend.to_string().as_str(), common.pin.to_string()), ("none", "4-5".to_owned()));
-        assert_eq!((workload.to_string().as_str(), period, freq_hz), ("sampling4/io", None, Some(99)));
+        let plan = args.spec.plan(&args.host, &Chosen::here(BackendKey::CpuClock, String::new()), None).unwrap();
+        let document = serde_json::to_value(&plan.parameters).unwrap();
+        for (key, value) in [
+            ("mux_interval_ns", "5000000"),
+            ("vcpus", "2"),
+            ("pmu_version", "4"),
+            ("rounds", "3"),
+            ("rounds_per_guest", "2"),
+            ("warmup_rounds", "0"),
+            ("samples", "7"),
+            ("time_limit_ns", "2000000000"),
+            ("duration_ns", "60000000000"),
+            ("workload", "\"sampling4/io\""),
+            ("freq_hz", "99"),
+            ("backend_requested", "\"cpu-clock\""),
+            ("pin", "\"4-5\""),
+        ] {
+            assert_eq!(document[key].to_string(), value, "{key}");
+        }
+        let (machine, boot) = (&plan.guest.machine, &plan.guest.boot);
+        assert_eq!((machine.seccomp, machine.vcpus, machine.pin.as_slice()), (false, 2, &[4, 5][..]));
+        assert_eq!((boot.tick_count, boot.freq_hz, boot.event_count, plan.seed), (5_000_000, 99, 4, 9));
+        assert_eq!(plan.arms[0].strategy, "pool");
     }
 
     #[test]

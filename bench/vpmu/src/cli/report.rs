@@ -18,7 +18,7 @@ use super::by_host;
 use super::files::{records, write};
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
-use crate::inspect::record::nmis::Nmis;
+use crate::inspect::record::beside::Nmis;
 use crate::inspect::record::profile::{FEWER, MOST_MADE};
 use crate::inspect::record::spec::PIPED;
 use crate::inspect::record::{firefox, flame, profile};

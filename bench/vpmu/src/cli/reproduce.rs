@@ -181,7 +181,7 @@ fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error
         progress.borrow_mut().run(what);
     };
     let begin = &mut |steps: u64| progress.borrow_mut().begin(steps);
-    let found = practice::measure::practice(figure, rounds, &place, sys::interrupted(), begin, &mut step);
+    let found = practice::practice(figure, rounds, &place, sys::interrupted(), begin, &mut step);
     progress.borrow_mut().end();
     let found = found?;
     if args.json {

@@ -7,17 +7,16 @@ use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::check_file;
-use triage::child::this_program;
+use triage::child::{MOST_THREADS, this_program};
 use triage::counting::{ALL, Event};
-use triage::job::MOST_THREADS;
 use triage::run::{Place, SAMPLES_PER_SECOND, Spec, steps};
 use triage::show::text;
 use triage::workloads::{WITH_BOTTLENECK, Workload};
 
 use super::files::write_to;
-use super::values::one_of;
+
 use super::workload::{cpus, threads};
-use crate::setting::parse::{duration_in, number_in};
+use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::setting::tool::VERSION;
 use crate::sys;
 use crate::terminal::console::{internal, print};
@@ -136,7 +135,7 @@ mod tests {
 
     fn triage(args: &[&str]) -> Result<TriageArgs, Error> {
         match parse(["vpmu", "triage"].iter().chain(args))? {
-            Parsed::Run(Command::Triage(args)) => Ok(args.into_inner()),
+            Parsed::Run(Command::Triage(args)) => Ok(*args),
             other => panic!("not triage: {other:?}"),
         }
     }

@@ -5,8 +5,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 
 use super::measure::{Claiming, Ready, named_model, ready};
-use super::nmi_latency::{SamplingOptions, with_samples};
-use super::options::{ArmsOptions, HostOptions};
+use crate::arms::rounds::options::HostOptions;
 use crate::experiment::ab::child::{Streams, serve};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::Chosen;
@@ -22,28 +21,24 @@ const ENDLESS: u64 = u64::MAX;
 pub struct TurnsArgs {
     /// Arms, guest and rounds.
     #[command(flatten)]
-    pub arms: ArmsOptions,
-    /// The guest's events and work.
-    #[command(flatten)]
-    pub sampling: SamplingOptions,
+    pub spec: NmiLatencySpec,
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
 }
 
 pub(super) fn run(args: &TurnsArgs) -> Result<Exit, Error> {
-    let spec: NmiLatencySpec = with_samples(args.arms.spec(Some(&args.host)), &args.sampling);
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut streams = Streams { input: std::io::stdin().lock(), output: std::io::stdout().lock() };
-    let named = named_model(&spec.common.backend)?;
+    let named = named_model(&args.host.backend)?;
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
-        let mut spec = spec.clone();
-        spec.common.rounds_per_guest = Some(if chosen.shares_first { 1 } else { ENDLESS });
-        spec.plan(chosen, usable)
+        let mut spec = args.spec.clone();
+        spec.length.guest_rounds = Some(if chosen.shares_first { 1 } else { ENDLESS });
+        spec.plan(&args.host, chosen, usable)
     };
     let Ready { plan, mut runner, host, .. } =
-        ready((&spec.common.backend, None), named, &plan, (host, fs), Claiming::Ignore)?;
+        ready((&args.host.backend, None), named, &plan, (host, fs), Claiming::Ignore)?;
     serve(&plan, runner.as_mut(), &host.class, sys::interrupted(), &mut streams)
 }

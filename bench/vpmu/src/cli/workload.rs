@@ -5,13 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use triage::child::{gate, set, this_program};
-use triage::job::{Done, Job, MOST_THREADS};
+use triage::child::{Done, Job, MOST_THREADS, gate, set, this_program};
 use triage::workloads::{ALL, Workload};
 
 use super::measure::usable;
-use super::values::one_of;
-use crate::setting::parse::{duration_in, number_in};
+
+use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
@@ -118,7 +117,7 @@ mod tests {
 
     fn workload(args: &[&str]) -> Result<WorkloadArgs, Error> {
         match parse(["vpmu", "workload"].iter().chain(args))? {
-            Parsed::Run(Command::Workload(args)) => Ok(args.into_inner()),
+            Parsed::Run(Command::Workload(args)) => Ok(*args),
             other => panic!("not workload: {other:?}"),
         }
     }

@@ -4,6 +4,10 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Command};
+use vmm::machine::Cpu;
+
 pub use results::parse::{duration, most_like, suggestion};
 
 /// A folder that a command writes several files to. `-` is stdout for commands that write one.
@@ -102,6 +106,58 @@ pub fn pmu_version(text: &str) -> Result<u64, String> {
         "4" => Ok(4),
         _ => Err("possible values: 2, 4".to_owned()),
     }
+}
+
+/// Reads `KEY=VALUE`.
+pub fn environ(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("give KEY=VALUE, e.g. NR_CPUS=2")?;
+    let is_name = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !is_name || value.contains(['\n', '\0']) {
+        return Err("give a KEY of letters, digits and _, and a VALUE of one line".to_owned());
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// One of `all`, by name. Help and completions list the names.
+pub fn one_of<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+    about: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let shown = all.iter().map(move |&value| PossibleValue::new(name(value)).help(about(value)));
+    PossibleValuesParser::new(shown).try_map(move |text| {
+        let found = all.iter().copied().find(|&value| name(value) == text);
+        found.ok_or_else(|| std::io::Error::other("no such value"))
+    })
+}
+
+/// A processor of a guest.
+pub fn processor() -> impl TypedValueParser<Value = Cpu> {
+    const ALL: [Cpu; 4] = [Cpu::CascadeLake, Cpu::Generic, Cpu::Milan, Cpu::Genoa];
+    one_of(&ALL, Cpu::name, |cpu| match cpu {
+        Cpu::CascadeLake => "Cascade Lake-SP: family 6, model 0x55",
+        Cpu::Generic => "An Intel processor of no known model: Linux uses the architectural PMU alone",
+        Cpu::Milan => "AMD EPYC 7003: family 0x19, six counters without a global control",
+        Cpu::Genoa => "AMD EPYC 9004: family 0x19, PerfMonV2",
+    })
+}
+
+/// Reads options from a line without a program's name.
+///
+/// # Errors
+/// clap's.
+pub fn options<A: Args>(line: &[&str]) -> Result<A, clap::Error> {
+    let command = A::augment_args(Command::new("vpmu").no_binary_name(true).args_override_self(true));
+    A::from_arg_matches(&command.try_get_matches_from(line)?)
+}
+
+/// Returns the options that a line without any of them has.
+///
+/// # Panics
+/// If one of them must be given.
+#[must_use]
+pub fn defaults<A: Args>() -> A {
+    options(&[]).expect("options that need not be given")
 }
 
 #[cfg(test)]

@@ -201,6 +201,11 @@ mod tests {
     }
 
     #[test]
+    fn every_preset_has_a_colour_of_its_own_in_plots() {
+        assert_eq!(PRESETS, results::plot::PRESETS);
+    }
+
+    #[test]
     fn unknown_and_repeated_names_are_refused_with_a_remedy() {
         for (list, needle) in [
             ("reues", "did you mean reuse? There are recreate, reuse"),

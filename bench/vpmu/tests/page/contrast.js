@@ -40,6 +40,7 @@
   }
   check('svg .l', 'stroke', 3);
   check('svg .f', 'fill', 3);
+  check('svg .o', 'stroke', 3);
   check('svg .p', 'stroke', 3);
   return [...bad].slice(0, 10);
 })()

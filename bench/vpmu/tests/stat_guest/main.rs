@@ -109,8 +109,8 @@ fn a_short_run() {
 fn two_vcpus() {
     let document = document(&["--vcpus", "2", "--strategy", "deferred", "--rounds", "1", "--samples", "8"]);
     for arm in measured(&document) {
-        assert_eq!((arm.own.cycles, arm.own.counts.len()), (16, 10), "{}", arm.name);
-        assert!(arm.own.counts.iter().all(|event| event.scaled > Some(0) && event.running_ns < event.enabled_ns));
+        assert_eq!((arm.own.cycles, arm.own.event_counts.len()), (16, 10), "{}", arm.name);
+        assert!(arm.own.event_counts.iter().all(|event| event.scaled > Some(0) && event.running_ns < event.enabled_ns));
         let set_ups = arm.metric(&results::metric::SET_UP).map_or(0, |summary| summary.count);
         assert_eq!(set_ups, 16);
     }

@@ -43,7 +43,7 @@ pub struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// The agent at the other end of `stream`.
+    /// Talks to the agent at the other end of `stream`.
     pub fn new(stream: UnixStream) -> std::io::Result<Self> {
         let (patience, budget) = (PATIENCE, [BUDGET; 2]);
         Ok(Self { wire: Wire::new(stream)?, patience, budget, deadline: None, stop: None, pending: false })
@@ -70,7 +70,7 @@ impl<'a> Agent<'a> {
         self
     }
 
-    /// From now on requests end at `deadline`, whatever the guest sends. A running program has a limit of its own.
+    /// Ends requests at `deadline`, whatever the guest sends. A running program has a limit of its own.
     pub const fn ends_by(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
@@ -81,7 +81,7 @@ impl<'a> Agent<'a> {
         self.pending
     }
 
-    /// Why a request ends early: after `quiet` without a byte, at the deadline, or because the caller asks to stop.
+    /// Returns why a request ends early: after `quiet` without a byte, at the deadline, or because the caller asks to stop.
     pub(super) fn early(&self, quiet: Duration, patience: Duration, during: &'static str) -> Option<AgentError> {
         if self.is_stopped() {
             return Some(AgentError::Interrupted);
@@ -157,7 +157,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// The next frame; the guest is given up after `patience` without a byte, and at the deadline.
+    /// Waits for the next frame; the guest is given up after `patience` without a byte, and at the deadline.
     pub(super) fn wait_for(&mut self, patience: Duration, during: &'static str) -> Result<Frame, AgentError> {
         let mut last = Instant::now();
         loop {
@@ -173,7 +173,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// The reply DONE: its number of bytes.
+    /// Waits for the reply DONE: its number of bytes.
     pub(super) fn done(&mut self, during: &'static str) -> Result<u64, AgentError> {
         let frame = self.wait_for(self.patience, during)?;
         self.replied();
@@ -185,7 +185,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// The error in a frame ERROR.
+/// Reads the error in a frame ERROR.
 pub(super) fn refusal(payload: &[u8]) -> AgentError {
     let mut fields = Fields(payload);
     let parse = |fields: &mut Fields<'_>| Ok((fields.u32()?, text(fields.string()?), text(fields.string()?)));
@@ -195,13 +195,13 @@ pub(super) fn refusal(payload: &[u8]) -> AgentError {
     }
 }
 
-/// Text of the guest for messages: no control characters, and no longer than a path.
+/// Filters text of the guest for messages: no control characters, and no longer than a path.
 pub(super) fn text(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(MAX_PATH)];
     String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A path, or another string, as it is sent.
+/// Encodes a path, or another string, as it is sent.
 pub(super) fn zero_ended(string: &str) -> Result<Vec<u8>, AgentError> {
     if string.bytes().any(|byte| byte == 0) {
         return Err(AgentError::ZeroByte(string.to_owned()));

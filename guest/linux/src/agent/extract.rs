@@ -64,7 +64,7 @@ impl<'a> Entry<'a> {
         Ok(Self { kind, mode: mode & 0o777, names, target })
     }
 
-    /// The path of a file, below the one that was asked for; `None` for anything else.
+    /// Returns the path of a file, below the one that was asked for; `None` for anything else.
     pub(super) fn file(&self) -> Option<String> {
         let names: Vec<_> = self.names.iter().map(|name| text(name)).collect();
         (self.kind == FILE).then(|| names.join("/"))
@@ -145,7 +145,7 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    /// A folder below the top, by real folders only.
+    /// Opens a folder below the top, by real folders only.
     fn below_top(&self, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
         let top = self.top.as_ref().ok_or(Errno::NOTDIR)?;
         names.iter().try_fold(folder_in(top.as_fd(), OsStr::new("."))?, |folder, name| {
@@ -182,7 +182,7 @@ mod tests {
         Entry::parse(&payload).and_then(|entry| extraction.enter(&entry))
     }
 
-    /// A folder with an open descriptor.
+    /// Makes a folder with an open descriptor.
     fn opened() -> (tempfile::TempDir, File) {
         let folder = tempfile::tempdir().unwrap();
         let fd = File::open(folder.path()).unwrap();

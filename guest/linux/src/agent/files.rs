@@ -22,7 +22,7 @@ const ENTRY_COST: u64 = 512;
 
 const OTHER_FILE: AgentError = AgentError::Protocol("another file than the one that was asked for");
 
-/// The names in a folder, sorted.
+/// Lists the names in a folder, sorted.
 fn names_in(folder: &fs::File) -> std::io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
@@ -147,7 +147,7 @@ impl Agent<'_> {
         Ok(extraction.copied())
     }
 
-    /// The files at and below a path of the guest with what is in them: at most `files`, whose names and contents are together at most
+    /// Fetches the files at and below a path of the guest with what is in them: at most `files`, whose names and contents are together at most
     /// `bytes`. The path asked for is "" if it is a file itself.
     pub fn get_files(&mut self, path: &str, files: usize, bytes: usize) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
         let flood = || AgentError::Flood { path: path.to_owned(), most: bytes as u64 };

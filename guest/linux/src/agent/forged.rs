@@ -32,7 +32,7 @@ fn done() -> Vec<u8> {
     frame(DONE, &0_u64.to_le_bytes())
 }
 
-/// An agent that sends `frames` whatever it is asked, and then nothing.
+/// Makes an agent that sends `frames` whatever it is asked, and then nothing.
 fn sends(frames: &[u8]) -> Agent<'static> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let frames = frames.to_owned();
@@ -52,7 +52,7 @@ fn get_tree(agent: &mut Agent<'_>, path: &str, to: &Path) -> Result<Copied, Agen
     agent.get_tree(path, folder.as_fd(), to)
 }
 
-/// An agent that sends `first`, and then `again` as often as it is taken, after `pause`. The bytes that it got rid of are the thread's.
+/// Makes an agent that sends `first`, and then `again` as often as it is taken, after `pause`. The bytes that it got rid of are the thread's.
 fn endless(first: Vec<u8>, again: Vec<u8>, pause: Duration) -> (Agent<'static>, JoinHandle<u64>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let guest = std::thread::spawn(move || {
@@ -212,13 +212,13 @@ fn a_limit_without_end_is_none() {
     assert!(sends(&frame(HELLO, &hello)).hello(Duration::MAX).is_ok());
 }
 
-/// A path of any kind: out of the folder, absolute, through links that were sent before.
+/// Draws a path of any kind: out of the folder, absolute, through links that were sent before.
 fn path() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec!["", ".", "..", "a", "b", "l", "outside", "/", "\u{202e}", "\x1b[2J"]);
     prop::collection::vec(parts, 0..4).prop_map(|parts| parts.join("/"))
 }
 
-/// A frame of any kind, maybe with a length that is a lie.
+/// Draws a frame of any kind, maybe with a length that is a lie.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let kinds = vec![HELLO, OUT, ERR, TAKEN, ENDED, DONE, ERROR, ENTRY, DATA, 0, 255];
     let links = prop::sample::select(vec!["", "..", "../outside", "/", "/etc/passwd"]);

@@ -26,7 +26,7 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// A program and its arguments; a name without a slash is searched for in the guest's PATH. It runs in `/root`, with the
+    /// Describes a program and its arguments; a name without a slash is searched for in the guest's PATH. It runs in `/root`, with the
     /// init's environment (PATH, HOME, TERM), and its input is /dev/null.
     #[must_use]
     pub const fn new(argv: &'a [String]) -> Self {
@@ -96,7 +96,7 @@ impl Exit {
         if signal == 0 { Self::Code((status >> 8 & 0xff).cast_signed()) } else { Self::Signal(signal.cast_signed()) }
     }
 
-    /// The status as a shell gives it.
+    /// Returns the status as a shell gives it.
     #[must_use]
     pub const fn shell_status(self) -> i32 {
         match self {

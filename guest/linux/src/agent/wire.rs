@@ -82,7 +82,7 @@ impl Wire {
         Ok(())
     }
 
-    /// The next frame that is here as a whole.
+    /// Returns the next frame that is here as a whole.
     pub(super) fn frame(&mut self) -> Result<Option<Frame>, AgentError> {
         let here = &self.incoming[self.first..self.last];
         let Some((&[kind, a, b, c, d], rest)) = here.split_first_chunk::<HEADER>() else { return self.no_frame() };
@@ -189,7 +189,7 @@ impl<'a> Fields<'a> {
         Ok(u64::from_le_bytes(self.take()?))
     }
 
-    /// The bytes up to a zero byte.
+    /// Reads the bytes up to a zero byte.
     pub(super) fn string(&mut self) -> Result<&'a [u8], AgentError> {
         let end = self.0.iter().position(|&byte| byte == 0).ok_or(SHORT)?;
         let string = &self.0[..end];

@@ -34,7 +34,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// An archive with nothing in it.
+    /// Starts an archive with nothing in it.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -105,7 +105,7 @@ impl Archive {
         }
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         let size = |name: &str, entry: &Entry| HEADER + name.len() + entry.contents.len() + 8;

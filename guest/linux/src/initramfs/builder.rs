@@ -51,7 +51,7 @@ fn merged(path: &str) -> String {
 }
 
 impl Initramfs {
-    /// An initramfs with the init and nothing to run.
+    /// Starts an initramfs with the init and nothing to run.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -98,7 +98,7 @@ impl Initramfs {
         self.archive.has(&merged(path))
     }
 
-    /// The archive's bytes.
+    /// Returns the archive's bytes.
     pub fn finish(mut self) -> Result<Vec<u8>, InitramfsError> {
         for folder in FOLDERS {
             self.archive.folder(folder, 0o755)?;
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// The names in an archive, with the contents of links.
+    /// Lists the names in an archive, with the contents of links.
     fn listing(bytes: &[u8]) -> Vec<(String, String)> {
         let (mut at, mut found) = (0, Vec::new());
         let number = |at: usize| usize::from_str_radix(std::str::from_utf8(&bytes[at..at + 8]).unwrap(), 16).unwrap();
@@ -244,7 +244,7 @@ mod tests {
         assert!(Initramfs::new().program("/x", &folder.path().join("none")).is_err());
     }
 
-    /// A program that names another loader, of as many bytes, than this test's.
+    /// Makes a program that names another loader, of as many bytes, than this test's.
     fn with_loader(path: &Path, loader: &Path) {
         const OWN: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
         let mut bytes = fs::read(std::env::current_exe().unwrap()).unwrap();

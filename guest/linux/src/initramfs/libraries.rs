@@ -26,7 +26,7 @@ impl Folder {
         Self { host: path.into(), guest: path.to_owned() }
     }
 
-    /// A folder of an RPATH or RUNPATH of a file that is in `origin`. None for a token other than $ORIGIN, and for a relative
+    /// Finds a folder of an RPATH or RUNPATH of a file that is in `origin`. None for a token other than $ORIGIN, and for a relative
     /// folder, which is searched from wherever the program is started.
     pub(super) fn of_path(path: &str, origin: &Self) -> Option<Self> {
         let in_origin = path.strip_prefix("$ORIGIN").or_else(|| path.strip_prefix("${ORIGIN}"));
@@ -43,7 +43,7 @@ impl Folder {
     }
 }
 
-/// A path without `.`, `..` and empty parts.
+/// Returns a path without `.`, `..` and empty parts.
 pub(super) fn plain(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -110,20 +110,20 @@ impl Search {
         })
     }
 
-    /// The folders searched, for a message.
+    /// Returns the folders searched, for a message.
     pub(super) fn describe(&self, first: &[Folder]) -> String {
         let all = first.iter().chain(&self.configured).chain(&self.defaults);
         all.map(|folder| folder.host.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The folder that the guest's loader surely searches: it has the C library.
+    /// Returns the folder that the guest's loader surely searches: it has the C library.
     pub(super) fn loaders_own(&self) -> String {
         let has_libc = |folder: &&Folder| folder.host.join("libc.so.6").exists();
         self.defaults.iter().find(has_libc).map_or("/usr/lib", |folder| &folder.guest).to_owned()
     }
 }
 
-/// The files of a pattern with `*` in its last part, in order of their names; reversed, as they are taken from the end.
+/// Lists the files of a pattern with `*` in its last part, in order of their names; reversed, as they are taken from the end.
 fn matching(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let path = if pattern.starts_with('/') { pattern.to_owned() } else { format!("/etc/{pattern}") };
     let Some((folder, last)) = path.rsplit_once('/') else { return Vec::new() };

@@ -12,7 +12,7 @@ use super::error::InitramfsError;
 pub(super) struct Named(BTreeSet<PathBuf>);
 
 impl Named {
-    /// The user named this file or folder.
+    /// Adds a file or folder that the user named.
     pub(super) fn add(&mut self, from: &Path) {
         // A path that does not exist is refused by its reader.
         self.0.extend(fs::canonicalize(from));

@@ -86,7 +86,7 @@ impl Collector {
         std::mem::take(&mut self.items)
     }
 
-    /// A program: an ELF file or a script.
+    /// Adds a program: an ELF file or a script.
     pub(super) fn program(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
         self.named.add(from);
         // A link to a program of another name is that program under this name.
@@ -98,7 +98,7 @@ impl Collector {
         self.with_needs(guest, &real, bytes, 0o755, &[])
     }
 
-    /// Any file or folder: a program with its needs, a folder with everything below it, links as links.
+    /// Adds any file or folder: a program with its needs, a folder with everything below it, links as links.
     pub(super) fn any(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
         let metadata = fs::metadata(from).map_err(host(from))?;
         self.named.add(from);
@@ -213,7 +213,7 @@ impl Collector {
         Ok(())
     }
 
-    /// A shared library under the name by which it is needed. Where that is a link to a file beside it, as `libx.so.1` is to
+    /// Adds a shared library under the name by which it is needed. Where that is a link to a file beside it, as `libx.so.1` is to
     /// `libx.so.1.2`, it stays one.
     fn library(&mut self, name: &str, found: Found, inherited: &[Folder]) -> Result<(), InitramfsError> {
         let Found { folder, bytes, configured } = found;
@@ -233,7 +233,7 @@ impl Collector {
         self.with_needs(&guest, &folder.host.join(&name), bytes, 0o755, inherited)
     }
 
-    /// The interpreter in the first line of a script.
+    /// Adds the interpreter in the first line of a script.
     fn interpreter_of(&mut self, script: &Path, line: &str) -> Result<(), InitramfsError> {
         let mut words = line.split_whitespace();
         let Some(interpreter) = words.next() else { return Err(InitramfsError::NotAProgram(script.to_owned())) };
@@ -253,7 +253,7 @@ impl Collector {
         Ok(())
     }
 
-    /// An interpreter at the same path as on the host, which must be of a kind that `runs`: a program may name any file.
+    /// Adds an interpreter at the same path as on the host, which must be of a kind that `runs`: a program may name any file.
     fn interpreter(
         &mut self,
         program: &Path,
@@ -274,13 +274,13 @@ impl Collector {
     }
 }
 
-/// The words after `#!`.
+/// Returns the words after `#!`.
 fn first_line(bytes: &[u8]) -> String {
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     String::from_utf8_lossy(line).trim_start_matches("#!").trim().to_owned()
 }
 
-/// The name that a file of the host has in the guest if none is given: its absolute path.
+/// Returns the name that a file of the host has in the guest if none is given: its absolute path.
 pub(super) fn absolute(from: &Path) -> Result<PathBuf, InitramfsError> {
     std::path::absolute(from).map_err(host(from))
 }

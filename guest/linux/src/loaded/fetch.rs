@@ -16,7 +16,7 @@ const MOST_OF_ALL: usize = 16 << 20;
 /// Most notes of a module or the kernel, and their bytes.
 const MOST_NOTES: (usize, usize) = (64, 1 << 16);
 
-/// The code of the agent's kernel. What the guest refuses is not known then: a kernel without modules has no list of them.
+/// Fetches the code of the agent's kernel. A list that the guest refuses is not known then: a kernel without modules has none.
 ///
 /// # Errors
 /// The connection is of no use any more.
@@ -53,7 +53,7 @@ fn of_module(agent: &mut Agent<'_>, module: &mut Module, left: &mut usize) -> Re
     Ok(())
 }
 
-/// The files at a path; none if the guest has none there, or sends more than there can be.
+/// Fetches the files at a path; none if the guest has none there, or sends more than there can be.
 fn files(agent: &mut Agent<'_>, path: &str, most: (usize, usize)) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
     match agent.get_files(path, most.0, most.1) {
         Ok(files) => Ok(files),

@@ -11,7 +11,7 @@ const MOST_OF_SIZE: u64 = 1 << 30;
 /// Start of the kernel's half of linear addresses.
 const KERNEL: u64 = 1 << 63;
 
-/// The modules of a list, in ascending order of their addresses; and how many of its lines were left out.
+/// Reads the modules of a list, in ascending order of their addresses; and how many of its lines were left out.
 pub(super) fn modules(text: &str) -> (Vec<Module>, usize) {
     let lines = text.lines().filter(|line| !line.is_empty());
     let (mut found, mut left_out) = (Vec::new(), 0);
@@ -25,7 +25,7 @@ pub(super) fn modules(text: &str) -> (Vec<Module>, usize) {
     (found, left_out)
 }
 
-/// `NAME SIZE USERS BY STATE ADDRESS [TAINT]`. A module on its way in or out has no code that stays.
+/// Reads `NAME SIZE USERS BY STATE ADDRESS [TAINT]`. A module on its way in or out has no code that stays.
 fn module(line: &str) -> Option<Module> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     let [name, size, _, _, "Live", address, ..] = words[..] else { return None };
@@ -37,7 +37,7 @@ fn module(line: &str) -> Option<Module> {
     named.then(|| Module { name: name.to_owned(), address, size, ..Module::default() })
 }
 
-/// An address of the kernel, in hexadecimal digits. A kernel that hides addresses says 0.
+/// Reads an address of the kernel, in hexadecimal digits. A kernel that hides addresses says 0.
 pub(super) fn address_of(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.strip_prefix("0x").unwrap_or(text);

@@ -5,7 +5,7 @@ const BUILD_ID: u32 = 3;
 /// Most bytes of a build-id in a recording.
 const MOST: usize = 20;
 
-/// The build-id among the notes; `None` if there is none of a length that is used.
+/// Finds the build-id among the notes; `None` if there is none of a length that is used.
 pub(super) fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     loop {
         let [name_length, length, kind] = [0, 4, 8].map(|at| {

@@ -8,7 +8,7 @@ use super::error::ModuleError;
 /// Folders in which a system keeps its modules, by release.
 const SYSTEM: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 
-/// The folder of the modules of kernel `release`: in the folder `given`, which is that folder or one above it; otherwise beside the
+/// Finds the folder of the modules of kernel `release`: in the folder `given`, which is that folder or one above it; otherwise beside the
 /// kernel's file, as a package has them. The host's own modules are those of such a kernel, too.
 pub fn find(release: &str, given: Option<&Path>, kernel: &Path) -> Result<PathBuf, ModuleError> {
     let candidates = match given {
@@ -53,13 +53,13 @@ fn beside(kernel: &Path, release: &str) -> Vec<PathBuf> {
     candidates
 }
 
-/// A release is a folder's name that begins with a number.
+/// Returns the release in a folder's name: it begins with a number.
 fn release_of(folder: &Path) -> Option<String> {
     let name = fs::canonicalize(folder).ok()?.file_name()?.to_str()?.to_owned();
     name.starts_with(|first: char| first.is_ascii_digit()).then_some(name)
 }
 
-/// The releases of the modules in a folder, or below it.
+/// Lists the releases of the modules in a folder, or below it.
 fn releases(folder: &Path) -> Vec<String> {
     let mut found: Vec<String> = release_of(folder).filter(|_| folder.join("kernel").is_dir()).into_iter().collect();
     for above in [folder.to_owned()].into_iter().chain(SYSTEM.iter().map(|system| folder.join(system))) {

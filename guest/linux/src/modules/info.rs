@@ -15,7 +15,7 @@ pub(super) struct Info {
     pub(super) depends: Vec<String>,
 }
 
-/// A module's name as the kernel has it.
+/// Returns a module's name as the kernel has it.
 pub(super) fn plain(name: &str) -> String {
     name.replace('-', "_")
 }

@@ -29,7 +29,7 @@ struct Folder<'a> {
     seen: BTreeSet<String>,
 }
 
-/// The modules `names` of kernel `release` with those that they need, each after what it needs. What is built into the kernel is left
+/// Finds the modules `names` of kernel `release` with those that they need, each after what it needs. What is built into the kernel is left
 /// out. A folder without the list of those (Debian's since 7) cannot say what is absent: there, a name of `names` that has no file
 /// is taken as built in.
 pub fn needed(folder: &Path, release: &str, names: &[&str]) -> Result<Vec<Module>, ModuleError> {
@@ -78,7 +78,7 @@ fn name_of(path: &Path) -> Option<String> {
     ENDINGS.iter().find_map(|ending| file.strip_suffix(ending)).map(plain)
 }
 
-/// The modules below a folder. Links are not followed: `build` and `source` lead out of it.
+/// Indexes the modules below a folder. Links are not followed: `build` and `source` lead out of it.
 fn index(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), ModuleError> {
     let error = |error| ModuleError::File { path: folder.to_owned(), error };
     let mut entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(error)?;
@@ -98,7 +98,7 @@ fn index(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Mod
 mod tests {
     use super::*;
 
-    /// A section's header (ELF64).
+    /// Builds a section's header (ELF64).
     fn section(name: u32, kind: u32, offset: usize, size: usize) -> Vec<u8> {
         let mut header = [&name.to_le_bytes()[..], &kind.to_le_bytes(), &[0; 16]].concat();
         for number in [offset as u64, size as u64, 0, 1, 0] {
@@ -107,7 +107,7 @@ mod tests {
         header
     }
 
-    /// A relocatable ELF file with two sections: its names, and `.modinfo`.
+    /// Builds a relocatable ELF file with two sections: its names, and `.modinfo`.
     fn module(info: &str) -> Vec<u8> {
         const NAMES: &[u8] = b"\0.names\0.modinfo\0";
         let info = info.replace(' ', "\0");

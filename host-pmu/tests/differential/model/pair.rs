@@ -210,7 +210,7 @@ impl Pair {
     fn kick(&mut self) {
         self.signal_held = false;
         self.vpmu.kick();
-        if self.late && self.model.overflow_unseen() {
+        if self.late && !self.model.settled() {
             self.model.may_see();
         } else {
             self.late = false;
@@ -349,7 +349,7 @@ impl Pair {
         let mut entries = 0;
         // The lost signal's overflow is found at the next look.
         // A gate without records shows its loss when it is shut, or to the account at the end of a turn.
-        self.vpmu.host().account();
+        self.vpmu.host().account(&mut counts::Counts::default());
         self.kick();
         self.enter()?;
         while !came_back(self) {
@@ -375,7 +375,7 @@ impl Pair {
         self.aim_open = false;
         self.enter()?;
         let stats = self.vpmu.host().stats();
-        let reported = [stats.failed_opens, stats.refused_periods, stats.pinned_errors];
+        let reported = [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors];
         let injected = self.host.failures();
         if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
     }
@@ -483,10 +483,10 @@ impl Pair {
         }
         self.pmi()?;
         let Self { mut vpmu, host, pmis, .. } = self;
-        let overflows = vpmu.stats().overflows;
+        let overflows = vpmu.counts().overflows;
         let bank = vpmu.host().stats();
-        let failures = bank.failed_opens + bank.refused_periods + bank.pinned_errors;
-        let (reused, slices) = (bank.reused, bank.sched_ins);
+        let failures = bank.counts.failed_opens + bank.counts.refused_periods + bank.counts.pinned_errors;
+        let (reused, slices) = (bank.counts.reused, bank.counts.sched_ins);
         let (stopped, lost_records) = host.stopped_and_lost();
         let activity = Activity { overflows, pmis, reused, slices, failures, stopped, lost_records };
         drop(vpmu);

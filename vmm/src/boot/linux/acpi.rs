@@ -68,7 +68,7 @@ fn table(signature: [u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
     table.as_slice().to_vec()
 }
 
-/// A register of one byte at an I/O port.
+/// Describes a register of one byte at an I/O port.
 fn register(port: u16) -> GAS {
     GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, port.into())
 }
@@ -106,7 +106,7 @@ fn device(path: &str, parts: &[(&str, &dyn Aml)]) -> Vec<u8> {
     bytes(&Device::new(Path::new(path), parts.iter().map(|part| part as &dyn Aml).collect()))
 }
 
-/// An interrupt: edge, active high, not shared.
+/// Describes an interrupt: edge, active high, not shared.
 fn interrupt(gsi: u32) -> Interrupt {
     Interrupt::new(true, true, false, false, gsi)
 }

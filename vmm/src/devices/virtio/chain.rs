@@ -75,7 +75,7 @@ impl Chain {
     }
 }
 
-/// The iterator ends at a descriptor that it cannot read, at a loop, and at an index out of range, as it does at the chain's end:
+/// Iterates over a chain's buffers; it ends at a descriptor that it cannot read, at a loop, and at an index out of range, as it does at the chain's end:
 /// a chain is whole only if its last descriptor has no successor.
 fn buffers(
     chain: DescriptorChain<&GuestMemoryMmap>,

@@ -46,7 +46,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// A device for the port's bytes on `stream`. It works once it is attached.
+    /// Builds a device for the port's bytes on `stream`. It works once it is attached.
     #[must_use]
     pub fn new(stream: UnixStream) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Console {
         Ok((kicks, interrupt))
     }
 
-    /// A read by a vCPU, `offset` bytes into the device's window.
+    /// Handles a read by a vCPU, `offset` bytes into the device's window.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         data.fill(0);
         if let Some(offset) = offset.checked_sub(register::CONFIG) {
@@ -132,7 +132,7 @@ impl Console {
         }
     }
 
-    /// A write by a vCPU. Registers are 32 bits wide; any other write changes nothing.
+    /// Handles a write by a vCPU. Registers are 32 bits wide; any other write changes nothing.
     pub fn write(&self, offset: u64, data: &[u8]) {
         let Ok(value) = data.try_into().map(u32::from_le_bytes) else { return };
         if offset == register::INTERRUPT_ACK {

@@ -36,7 +36,7 @@ fn message(id: u32, event: u16, value: u16) -> Vec<u8> {
 }
 
 impl Control {
-    /// As after a reset; whether the host's end is closed is not the driver's.
+    /// Resets the driver's part; whether the host's end is closed is not the driver's.
     pub(super) fn reset(&mut self) {
         *self = Self { host_closed: self.host_closed, ..Self::default() };
     }
@@ -68,7 +68,7 @@ impl Control {
         }
     }
 
-    /// The host's end was closed.
+    /// Closes the host's end.
     pub(super) fn close_host(&mut self) {
         if !self.host_closed && self.port_ready {
             self.pending.push_back(message(PORT, event::PORT_OPEN, 0));
@@ -81,12 +81,12 @@ impl Control {
         self.guest_open
     }
 
-    /// The next message for the driver.
+    /// Returns the next message for the driver.
     pub(super) fn next(&self) -> Option<&[u8]> {
         self.pending.front().map(Vec::as_slice)
     }
 
-    /// The driver has the next message.
+    /// Drops the next message, which the driver has.
     pub(super) fn sent(&mut self) {
         self.pending.pop_front();
     }

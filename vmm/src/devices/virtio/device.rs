@@ -85,12 +85,12 @@ impl Device {
         }
     }
 
-    /// From now on queues are in `memory`.
+    /// Sets the memory that queues are in.
     pub(super) fn set_memory(&mut self, memory: &GuestMemoryMmap) {
         self.memory = memory.clone();
     }
 
-    /// A 32-bit register.
+    /// Reads a 32-bit register.
     pub(super) fn read(&self, offset: u64) -> u32 {
         self.transport.read(offset)
     }
@@ -116,7 +116,7 @@ impl Device {
         self.faults.clone()
     }
 
-    /// The thread has ended by the host's error `why`: no byte passes any more.
+    /// Ends the device by the host's error `why`: no byte passes any more.
     pub(super) fn fail(&mut self, why: String) {
         self.faults.error = Some(why);
         self.stream.shut();
@@ -197,7 +197,7 @@ impl Device {
         if any { used(work, queue, &self.memory) } else { Ok(()) }
     }
 
-    /// The port's bytes to the host.
+    /// Moves the port's bytes to the host.
     fn transmit(&mut self, work: &mut Work) -> Result<(), Broken> {
         let Some(queue) = self.transport.queue(TRANSMIT) else { return Ok(()) };
         let (stop, count) = self.stream.transmit(queue, &self.memory)?;
@@ -221,7 +221,7 @@ impl Device {
         Ok(())
     }
 
-    /// The port's bytes to the guest. A driver throws away what comes while no program has the port open.
+    /// Moves the port's bytes to the guest. A driver throws away what comes while no program has the port open.
     fn receive(&mut self, work: &mut Work) -> Result<(), Broken> {
         if !self.control.guest_is_open() {
             return Ok(());

@@ -23,7 +23,7 @@ pub(super) fn memory() -> GuestMemoryMmap {
     GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap()
 }
 
-/// The address of a queue's descriptors; its other rings follow.
+/// Returns the address of a queue's descriptors; its other rings follow.
 pub(super) const fn descriptors(queue: usize) -> u64 {
     0x1_0000 * (queue as u64 + 1)
 }
@@ -36,12 +36,12 @@ pub(super) const fn used(queue: usize) -> u64 {
     descriptors(queue) + 0x3000
 }
 
-/// The `used_event` of a queue.
+/// Returns the `used_event` of a queue.
 pub(super) const fn used_event(queue: usize) -> GuestAddress {
     GuestAddress(available(queue) + 4 + SIZE as u64 * 2)
 }
 
-/// The buffer of a descriptor.
+/// Returns the buffer of a descriptor.
 pub(super) const fn buffer(queue: usize, index: u16) -> GuestAddress {
     GuestAddress(0x10_0000 + queue as u64 * 0x2_0000 + index as u64 * BUFFER as u64)
 }
@@ -108,7 +108,7 @@ impl<'a> Driver<'a> {
         self.memory.write_obj(*next, GuestAddress(available(queue) + 2)).unwrap();
     }
 
-    /// The descriptor that the next [`Self::offer_room`] or [`Self::send`] takes.
+    /// Returns the descriptor that the next [`Self::offer_room`] or [`Self::send`] takes.
     fn next(&self, queue: usize) -> u16 {
         self.next_available[queue] % SIZE
     }

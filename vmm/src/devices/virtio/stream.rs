@@ -49,7 +49,7 @@ impl Stream {
         Self { socket, taken: 0, outgoing: vec![0; CHUNK], incoming: vec![0; CHUNK], first: 0, last: 0 }
     }
 
-    /// Before the first byte: neither end waits for the other within a call.
+    /// Makes both ends non-blocking before the first byte: neither waits for the other within a call.
     pub(super) fn prepare(&self) -> io::Result<()> {
         self.socket.set_nonblocking(true)
     }

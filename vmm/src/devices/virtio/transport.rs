@@ -73,7 +73,7 @@ impl Default for Description {
 }
 
 impl Description {
-    /// The queue, if all of it is in memory and aligned.
+    /// Builds the queue, if all of it is in memory and aligned.
     fn queue(self, memory: &GuestMemoryMmap, event_idx: bool) -> Option<Queue> {
         let mut queue = Queue::new(QUEUE_SIZE).ok()?;
         queue.try_set_size(u16::try_from(self.size).ok()?).ok()?;
@@ -148,12 +148,12 @@ impl Transport {
         self.status & BOTH == BOTH && !std::mem::replace(&mut self.announced, true)
     }
 
-    /// A queue, if the driver made it ready.
+    /// Returns a queue, if the driver made it ready.
     pub(super) const fn queue(&mut self, number: usize) -> Option<&mut Queue> {
         self.queues[number].as_mut()
     }
 
-    /// A 32-bit register.
+    /// Reads a 32-bit register.
     pub(super) fn read(&self, offset: u64) -> u32 {
         match offset {
             register::MAGIC => MAGIC,
@@ -237,7 +237,7 @@ impl Transport {
     }
 }
 
-/// The configuration space (5.3.4): columns and rows, which are not offered, then max_nr_ports.
+/// Reads the configuration space (5.3.4): columns and rows, which are not offered, then max_nr_ports.
 pub(super) fn read_config(offset: u64, data: &mut [u8]) {
     let mut config = [0; 12];
     config[4..8].copy_from_slice(&MAX_PORTS.to_le_bytes());

@@ -84,8 +84,8 @@ impl Alarm for Alarms {
 const BUSY: Pmu = Pmu { unacknowledged: true, all_off: false, turned_on: 0 };
 
 /// A PMI is deferred behind a delivery whose handler has ended.
-fn with_deferred() -> (Deferred<Alarms>, PmiStats) {
-    let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), PmiStats::default());
+fn with_deferred() -> (Deferred<Alarms>, Counts) {
+    let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), Counts::default());
     deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
     deferred.met_mask(false, BUSY, 7, &mut stats);
     assert_eq!((deferred.has_deferred(), stats.deferred, stats.masked), (true, 1, 0));
@@ -239,7 +239,7 @@ enum At {
 struct Machine {
     ack: Ack,
     deferred: Deferred<Alarms>,
-    stats: PmiStats,
+    stats: Counts,
     port: Port,
     at: At,
     on: bool,
@@ -253,7 +253,7 @@ struct Machine {
 impl Machine {
     fn new(ack: Ack) -> Self {
         let port = Port { lvtpc: OPEN, ..Port::masked() };
-        let (deferred, stats) = (Deferred::new(Alarms::default()), PmiStats::default());
+        let (deferred, stats) = (Deferred::new(Alarms::default()), Counts::default());
         Self { ack, deferred, stats, port, at: At::Guest, on: true, status: 0, handled: 0, swallow: false, unknown: 0 }
     }
 
@@ -376,7 +376,7 @@ proptest! {
     fn each_deferred_pmi_is_counted_once_whatever_the_guest_does(
         steps in prop::collection::vec((0..6_u8, prop::sample::select(vec![0x400, 0x1_0400, 0x1_0000, 0x200, 0x1_0200])), 0..60),
     ) {
-        let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), PmiStats::default());
+        let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), Counts::default());
         let (mut port, mut pmu) = (Port { lvtpc: OPEN, ..Port::masked() }, BUSY);
         for (what, entry) in steps {
             match what {

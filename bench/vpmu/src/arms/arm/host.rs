@@ -6,9 +6,9 @@ use host_pmu::backend::{BackendKey, UnknownBackend};
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::CounterSource;
+use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::RunOutcome;
 
-use super::guest::GuestPlan;
 use super::launch::{launch, start};
 use super::runner::{Arm, ArmRunner, Opened, Turn};
 use results::document::ArmKind;
@@ -18,7 +18,7 @@ use results::error::Error;
 #[derive(Debug)]
 pub struct HostRunner {
     host: Arc<Host>,
-    guest: GuestPlan,
+    guest: PayloadPlan,
     /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
 }
@@ -26,7 +26,7 @@ pub struct HostRunner {
 impl HostRunner {
     /// Creates it for guests of this configuration. `period` is that of the strategies' `backend`.
     #[must_use]
-    pub fn new(host: Arc<Host>, guest: GuestPlan, backend: &BackendKey, period: u64) -> Self {
+    pub fn new(host: Arc<Host>, guest: PayloadPlan, backend: &BackendKey, period: u64) -> Self {
         Self { host, guest, paced: backend.pace(period) }
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use vmm::kvm::Host;
+use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::{End, RunOutcome};
 
-use super::guest::GuestPlan;
 use super::launch::{Failure, launch, start};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use results::error::Error;
@@ -46,7 +46,7 @@ fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> 
 #[derive(Debug)]
 pub struct KvmRunner {
     host: Arc<Host>,
-    guest: GuestPlan,
+    guest: PayloadPlan,
     /// Guests of other arms live at the same time, on hardware events.
     beside_hardware: bool,
 }
@@ -54,7 +54,7 @@ pub struct KvmRunner {
 impl KvmRunner {
     /// Creates it for guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
     #[must_use]
-    pub const fn new(host: Arc<Host>, guest: GuestPlan, beside_hardware: bool) -> Self {
+    pub const fn new(host: Arc<Host>, guest: PayloadPlan, beside_hardware: bool) -> Self {
         Self { host, guest, beside_hardware }
     }
 }
@@ -99,7 +99,7 @@ impl LiveGuest for Absent {
 impl ArmRunner for KvmRunner {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
         shares(&arm.strategy, self.beside_hardware)?;
-        available(&self.host, self.guest.cpu)
+        available(&self.host, self.guest.machine.cpu)
     }
 
     fn run(&mut self, _arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {

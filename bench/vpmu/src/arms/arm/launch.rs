@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guest::abi::FLAG_TURNS;
+use guest::abi::{BootPage, FLAG_TURNS};
 use vmm::kvm::{Host, KvmError};
 use vmm::machine::live;
 use vmm::machine::payload::{self, PayloadPlan};
@@ -10,11 +10,15 @@ use vmm::machine::{self, CounterSource, MachineError};
 use vmm::outcome::RunOutcome;
 use vmm::sample::Sampling;
 
-use super::guest::GuestPlan;
 use super::runner::{LiveGuest, Opened, TurnOutcome};
 use crate::sys;
 use crate::terminal::console::internal;
 use results::error::Error;
+
+/// Log entries per requested sample: rotations share the log.
+const LOG_PER_SAMPLE: u64 = 2;
+/// Log entries beyond that, for NMIs that arrive while the guest stops.
+const LOG_SPARE: u64 = 4096;
 
 /// Reason why a guest was not run.
 #[derive(Debug)]
@@ -46,7 +50,7 @@ impl From<Failure> for Error {
 /// Runs the payload with `behind` its counters.
 pub(super) fn launch(
     host: &Host,
-    guest: &GuestPlan,
+    guest: &PayloadPlan,
     behind: CounterSource,
     samples: u64,
 ) -> Result<RunOutcome, Failure> {
@@ -56,7 +60,7 @@ pub(super) fn launch(
 /// Runs the payload with `behind` its counters, recorded.
 pub(crate) fn recorded(
     host: &Host,
-    guest: &GuestPlan,
+    guest: &PayloadPlan,
     behind: CounterSource,
     samples: u64,
     sampling: Arc<Sampling>,
@@ -67,22 +71,20 @@ pub(crate) fn recorded(
 }
 
 /// Plans a run of `samples` samples.
-fn plan(guest: &GuestPlan, behind: CounterSource, samples: u64) -> PayloadPlan {
+fn plan(guest: &PayloadPlan, behind: CounterSource, samples: u64) -> PayloadPlan {
     PayloadPlan {
-        machine: machine::Plan {
-            behind,
-            cpu: guest.cpu,
-            pmu: guest.pmu(),
-            vcpus: guest.vcpus as usize,
-            pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
-            time_limit: guest.hard_limit,
-            seccomp: guest.seccomp,
-            register_cost_ns: None,
-            sampling: None,
-        },
-        log_entries: guest.log_entries(samples),
-        boot: guest.boot_page(samples),
+        machine: machine::Plan { behind, ..guest.machine.clone() },
+        log_entries: log_entries(&guest.boot, samples),
+        boot: BootPage { sample_target: samples, ..guest.boot },
     }
+}
+
+/// Returns the capacity of a guest's log for a run of this many samples.
+#[must_use]
+pub(crate) const fn log_entries(boot: &BootPage, samples: u64) -> u64 {
+    // A set-up logs each call of its four phases, and the rotations after it.
+    let set_up = 4 * boot.event_count + boot.window_ticks;
+    samples * (if boot.window_ticks > 0 { set_up } else { LOG_PER_SAMPLE }) + LOG_SPARE
 }
 
 /// The error of a guest that has no result.
@@ -101,7 +103,7 @@ struct Live(live::LiveGuest);
 /// Starts a guest for turns of at most `samples` samples.
 pub(super) fn start(
     host: &Arc<Host>,
-    guest: &GuestPlan,
+    guest: &PayloadPlan,
     behind: CounterSource,
     samples: u64,
 ) -> Result<Opened, Failure> {

@@ -3,7 +3,6 @@
 //! [`runner::ArmRunner`] is the interface. [`host`] runs a guest on this host's KVM with the userspace vPMU, [`kvm`] with
 //! KVM's own vPMU, [`real`] picks one of these two by the arm, [`sim`] simulates host and guest.
 
-pub mod guest;
 pub mod host;
 pub mod kvm;
 pub(crate) mod launch;

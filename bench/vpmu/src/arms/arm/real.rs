@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use host_pmu::backend::BackendKey;
 use vmm::kvm::Host;
+use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::RunOutcome;
 
-use super::guest::GuestPlan;
 use super::host::HostRunner;
 use super::kvm::KvmRunner;
 use super::limits;
@@ -27,9 +27,9 @@ impl RealRunner {
     ///
     /// # Errors
     /// Exit 4 where this host cannot run guests.
-    pub fn new(guest: &GuestPlan, backend: &BackendKey, period: u64, guests_stay: bool) -> Result<Self, Error> {
+    pub fn new(guest: &PayloadPlan, backend: &BackendKey, period: u64, guests_stay: bool) -> Result<Self, Error> {
         let host = Arc::new(Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?);
-        limits::ensure(guest.vcpus)?;
+        limits::ensure(guest.machine.vcpus as u64)?;
         Ok(Self {
             host: HostRunner::new(Arc::clone(&host), guest.clone(), backend, period),
             kvm: KvmRunner::new(host, guest.clone(), guests_stay && *backend == BackendKey::Hardware),

@@ -4,17 +4,19 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use arch_pmu::spec::Vendor;
-use guest::abi::FLAG_TURNS;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
+use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, CounterSource};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, EMBEDDED, Model};
-use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+use vmm::machine::payload::PayloadPlan;
+use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
-use super::guest::GuestPlan;
+use super::launch::log_entries;
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::setting::backend::Chosen;
 use crate::setting::parse::suggestion;
@@ -120,7 +122,8 @@ pub fn facts(model: &Model) -> HostFacts {
 #[derive(Clone, Debug)]
 pub struct SimRunner {
     model: Model,
-    guest: GuestPlan,
+    guest: PayloadPlan,
+    pmu: IntelCaps,
     /// Counts per millisecond of the floor, where the arms beside it count no clock.
     paced: Option<u64>,
     seed: u64,
@@ -131,23 +134,23 @@ impl SimRunner {
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
-    pub fn new(model: Model, guest: &GuestPlan, period: u64, seed: u64) -> Result<Self, Error> {
-        if !guest.pin.is_empty() {
+    pub fn new(model: Model, guest: &PayloadPlan, period: u64, seed: u64) -> Result<Self, Error> {
+        if !guest.machine.pin.is_empty() {
             return Err(Error::usage(
                 "--pin is not supported by a simulated host",
                 "each vCPU has its own CPU",
                 "leave it out",
             ));
         }
-        if guest.cpu.vendor() != Vendor::Intel {
+        let PmuCaps::Intel(pmu) = guest.machine.pmu else {
             return Err(Error::usage(
-                format!("--cpu {} is not supported by a simulated host", guest.cpu.name()),
+                format!("--cpu {} is not supported by a simulated host", guest.machine.cpu.name()),
                 "the simulated guest's driver is Intel's",
                 "use --cpu clx, or a backend of this host",
             ));
-        }
+        };
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest: guest.clone(), paced, seed })
+        Ok(Self { model, guest: guest.clone(), pmu, paced, seed })
     }
 }
 
@@ -195,16 +198,17 @@ impl SimRunner {
                 }
             },
         };
-        let mut boot = self.guest.boot_page(samples);
-        boot.log_capacity = self.guest.log_entries(samples);
+        let boot = self.guest.boot;
+        let boot = BootPage { sample_target: samples, log_capacity: log_entries(&boot, samples), ..boot };
+        let vcpus = self.guest.machine.vcpus as u64;
         Ok(host::Plan {
             behind,
-            pmu: self.guest.intel_pmu(),
-            vcpus: self.guest.vcpus,
-            cpus: self.guest.vcpus,
+            pmu: self.pmu,
+            vcpus,
+            cpus: vcpus,
             boot,
             timer: Timer::Periodic,
-            limit_ns: u64::try_from(self.guest.hard_limit.as_nanos()).unwrap_or(u64::MAX),
+            limit_ns: u64::try_from(self.guest.machine.time_limit.as_nanos()).unwrap_or(u64::MAX),
             seed: self.seed,
         })
     }
@@ -247,17 +251,24 @@ fn outcome(left: Vec<GuestOutcome>, tsc_khz: u64) -> RunOutcome {
 fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
     VcpuOutcome {
         end: if guest.timed_out { End::TimedOut } else { End::Done },
-        report: Some(guest.report),
-        log: guest.log,
-        // The guest's TSC and the host's are the same here.
-        tsc: TscMap { khz: tsc_khz, offset: 0, uncertainty: 0 },
-        deliveries: guest.deliveries,
-        pmi: guest.side.pmi,
-        msr_exits: guest.side.msrs,
-        exit_path_ns: guest.side.exit_path_ns.into_histogram(),
-        host: guest.side.host,
-        held_at_tail_tick: guest.held_at_tail_tick,
-        phases: guest.side.phases,
+        left: PayloadLeft {
+            booted: None,
+            report: Some(guest.report),
+            log: guest.log,
+            // The guest's TSC and the host's are the same here.
+            tsc: TscMap { khz: tsc_khz, offset: 0, uncertainty: 0 },
+            held_at_tail_tick: guest.held_at_tail_tick,
+        },
+        account: Account {
+            counts: guest.side.counts,
+            host: guest.side.host,
+            msr_exits: guest.side.msrs,
+            deliveries: guest.deliveries,
+            exit_path_ns: guest.side.exit_path_ns.into_histogram(),
+            phases: guest.side.phases,
+            held_back: None,
+        },
+        steps: None,
         probe_ns: None,
     }
 }

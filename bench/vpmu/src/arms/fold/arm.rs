@@ -6,10 +6,11 @@ use std::time::Duration;
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats};
-use vmm::outcome::{End, MsrExits, RunOutcome, VcpuOutcome};
+use vmm::outcome::{Account, End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
-    self, ArmKind, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost, encode, latency_histogram, merge,
+    self, ArmKind, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost, encode,
+    latency_histogram, merge,
 };
 use results::error::one_line;
 use results::export::hlog::Interval;
@@ -74,8 +75,6 @@ pub struct ArmFold {
     ops: OpStats,
     msrs: BTreeMap<u32, MsrCount>,
     phases: PhaseFold,
-    held_ns: u64,
-    time_ns: u64,
     baseline: Work,
     measured: Work,
     /// Start of a guest that lives over several rounds, until the first of them.
@@ -109,8 +108,6 @@ impl ArmFold {
             ops: OpStats::default(),
             msrs: BTreeMap::new(),
             phases: PhaseFold::default(),
-            held_ns: 0,
-            time_ns: 0,
             baseline: Work::default(),
             measured: Work::default(),
             guest_start_ns: None,
@@ -171,9 +168,8 @@ impl ArmFold {
                 latencies.of(&SET_UP).saturating_record(ns.max(1));
             }
         }
-        let before = (self.result.own.overflows, self.result.own.nmis, self.ops.count(OpKind::Open));
+        let mut counts = Counts::default();
         let mut lost = Some(0_u64);
-        let mut held_at_end = 0_u64;
         let mut tail: Vec<u64> = Vec::new();
         if let Some(periods) = &mut self.periods {
             periods.begin(place.guest);
@@ -181,16 +177,16 @@ impl ArmFold {
         }
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
             let who = format!("round {}, vCPU {index}", place.turn.index);
-            let vcpu_lost = self.add_vcpu(&who, vcpu, &mut latencies);
+            let vcpu_lost = self.add_vcpu(&who, vcpu, &mut counts, &mut latencies);
             lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b.unsigned_abs()));
-            held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
-            add_each(&mut tail, &vcpu.held_at_tail_tick);
+            add_each(&mut tail, &vcpu.left.held_at_tail_tick);
         }
         if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
             self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
         }
+        self.result.own.counts.merge(&counts);
         if place.guest.is_none() {
-            self.note_held(held_at_end, &tail);
+            self.note_held(counts.held_at_end, &tail);
         }
         let start = place.guest.is_none().then(|| ns(outcome.start)).or_else(|| self.guest_start_ns.take());
         self.result.own.lost = match (self.result.rounds.is_empty(), self.result.own.lost, lost) {
@@ -198,7 +194,6 @@ impl ArmFold {
             (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
             (false, _, _) => None,
         };
-        let (overflows, nmis) = (self.result.own.overflows - before.0, self.result.own.nmis - before.1);
         let rounds = &mut self.result.rounds;
         rounds.index.push(place.turn.index);
         rounds.position.push(place.turn.position);
@@ -210,11 +205,8 @@ impl ArmFold {
         rounds.wall_us.push(ns(outcome.wall) / 1000);
         // A guest that starts at once has started: 0 says that it was there before.
         rounds.guest_start_us.push(start.map_or(0, |ns| ns.div_ceil(1000).max(1)));
-        rounds.overflows.push(overflows);
-        rounds.nmis.push(nmis);
         rounds.lost.push(lost);
-        rounds.opens.push(self.ops.count(OpKind::Open) - before.2);
-        rounds.held_at_end.push(held_at_end);
+        rounds.counts.push(&counts);
         let mut metrics = latencies.metrics(Summary::brief);
         if let Some(signal) = metrics.get_mut(SIGNAL.key) {
             // No comparison judges it: what tables show is enough, and a default document stays small.
@@ -230,8 +222,8 @@ impl ArmFold {
     pub fn open(&mut self, opening: &RunOutcome) {
         self.guest_start_ns = Some(ns(opening.start));
         for vcpu in &opening.vcpus {
-            if let Some(report) = vcpu.report.as_ref().filter(|_| vcpu.tsc.khz > 0) {
-                self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, vcpu.tsc.khz);
+            if let Some(report) = vcpu.left.report.as_ref().filter(|_| vcpu.left.tsc.khz > 0) {
+                self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, vcpu.left.tsc.khz);
             }
         }
     }
@@ -241,13 +233,18 @@ impl ArmFold {
         if outcome.end == End::Stopped {
             return;
         }
-        let (mut tail, mut held_at_end): (Vec<u64>, u64) = (Vec::new(), 0);
+        let (mut tail, mut counts) = (Vec::new(), Counts::default());
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
-            self.add_vcpu(&format!("end of guest {number}, vCPU {index}"), vcpu, &mut Latencies::default());
-            held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
-            add_each(&mut tail, &vcpu.held_at_tail_tick);
+            self.add_vcpu(
+                &format!("end of guest {number}, vCPU {index}"),
+                vcpu,
+                &mut counts,
+                &mut Latencies::default(),
+            );
+            add_each(&mut tail, &vcpu.left.held_at_tail_tick);
         }
-        self.note_held(held_at_end, &tail);
+        self.result.own.counts.merge(&counts);
+        self.note_held(counts.held_at_end, &tail);
     }
 
     fn note_held(&mut self, at_end: u64, tail: &[u64]) {
@@ -259,130 +256,97 @@ impl ArmFold {
         }
     }
 
-    /// Adds one vCPU; returns NMIs delivered minus NMIs taken, if both are known.
-    fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, into: &mut Latencies) -> Option<i64> {
+    /// Adds one vCPU, its counts to `counts`; returns NMIs delivered minus NMIs taken, if both are known.
+    fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, counts: &mut Counts, into: &mut Latencies) -> Option<i64> {
         if !vcpu.end.is_complete() {
             self.incomplete(&format!("{who}: {}", vcpu.end));
         }
-        self.add_host_side(vcpu);
-        merge(into.of(&EXIT_PATH), &vcpu.exit_path_ns);
-        merge(into.of(&SIGNAL), &vcpu.host.signal_ns.histogram());
-        let Some(report) = &vcpu.report else {
+        let account = &vcpu.account;
+        counts.merge(&account.counts);
+        self.add_host_side(account);
+        merge(into.of(&EXIT_PATH), &account.exit_path_ns);
+        merge(into.of(&SIGNAL), &account.host.signal_ns.histogram());
+        let Some(report) = &vcpu.left.report else {
             self.incomplete(&format!("{who}: the guest left no report"));
             return None;
         };
-        self.add_report(report);
+        let guest_overflows = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
+        counts.merge(&Counts {
+            nmis: report.nmis,
+            nmis_without_status: report.nmis_without_status,
+            guest_overflows,
+            log_dropped: report.dropped,
+            ..Counts::default()
+        });
         if vcpu.end.is_complete()
             && let Some(lost) = &mut self.result.own.overflows_lost
         {
-            let seen = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
-            *lost = lost.saturating_add(vcpu.pmi.overflows_lost(seen));
+            *lost = lost.saturating_add(account.counts.overflows_lost(guest_overflows));
         }
-        if vcpu.tsc.khz == 0 {
+        if vcpu.left.tsc.khz == 0 {
             self.incomplete(&format!("{who}: the guest's TSC frequency is unknown"));
         } else {
-            self.add_times(vcpu, report, into);
+            self.add_times(vcpu, report, counts, into);
         }
         if self.result.kind == ArmKind::Kvm {
             return None;
         }
-        self.result.own.surplus = self.result.own.surplus.saturating_add(report.nmis.saturating_sub(vcpu.pmi.nmis));
-        Some(difference(vcpu.pmi.nmis, report.nmis))
+        let injected = account.counts.nmis_injected;
+        counts.surplus = counts.surplus.saturating_add(report.nmis.saturating_sub(injected));
+        Some(difference(injected, report.nmis))
     }
 
-    fn add_host_side(&mut self, vcpu: &VcpuOutcome) {
-        let result = &mut self.result.own;
-        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
-        add(&mut result.overflows, vcpu.pmi.overflows);
-        add(&mut result.pmi_requests, vcpu.pmi.pmi_requests);
-        add(&mut result.status_shared, vcpu.pmi.status_shared);
-        add(&mut result.pmis, vcpu.pmi.nmis.saturating_add(vcpu.pmi.fixed));
-        if let Some(sum) = &mut result.nmis_delivered {
-            add(sum, vcpu.pmi.nmis);
+    fn add_host_side(&mut self, account: &Account) {
+        if let Some(error) = &account.host.last_error {
+            self.result.own.last_error = Some(one_line(error));
         }
-        add(&mut result.masked, vcpu.pmi.masked);
-        add(&mut result.held, vcpu.pmi.deferred);
-        add(&mut result.late, vcpu.pmi.deferred_delivered);
-        add(&mut result.settled, vcpu.pmi.deferred_dropped);
-        add(&mut result.merged, vcpu.pmi.merged);
-        add(&mut result.undeliverable, vcpu.pmi.undeliverable);
-        let host = &vcpu.host;
-        add(&mut result.entries, host.entries);
-        add(&mut result.timer_calls, host.timer_calls);
-        add(&mut result.sched_ins, host.sched_ins);
-        add(&mut result.signals, host.signals);
-        add(&mut result.empty_kicks, host.empty_kicks);
-        add(&mut result.reused, host.reused);
-        add(&mut result.refused_periods, host.refused_periods);
-        add(&mut result.failed_opens, host.failed_opens);
-        add(&mut result.pinned_errors, host.pinned_errors);
-        add(&mut result.throttled, host.throttled);
-        add(&mut result.blind, u64::from(host.blind));
-        result.events_held.max = result.events_held.max.max(host.held_max);
-        if let Some(error) = &host.last_error {
-            result.last_error = Some(one_line(error));
-        }
-        add(&mut self.held_ns, host.held_ns);
-        add(&mut self.time_ns, host.time_ns);
-        self.ops.merge(&host.ops);
-        for &MsrExits { msr, reads, writes, faults } in &vcpu.msr_exits {
+        self.ops.merge(&account.host.ops);
+        for &MsrExits { msr, reads, writes, faults } in &account.msr_exits {
             let count = self.msrs.entry(msr).or_default();
-            add(&mut count.reads, reads);
-            add(&mut count.writes, writes);
-            add(&mut count.faults, faults);
+            for (sum, n) in [(&mut count.reads, reads), (&mut count.writes, writes), (&mut count.faults, faults)] {
+                *sum = sum.saturating_add(n);
+            }
         }
     }
 
-    fn add_report(&mut self, report: &Report) {
-        let result = &mut self.result.own;
-        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
-        add(&mut result.nmis, report.nmis);
-        add(&mut result.nmis_without_status, report.nmis_without_status);
-        add(&mut result.log_dropped, report.dropped);
-        for &n in &report.overflows {
-            add(&mut result.guest_overflows, n);
-        }
-    }
-
-    fn add_times(&mut self, vcpu: &VcpuOutcome, report: &Report, into: &mut Latencies) {
-        let khz = vcpu.tsc.khz;
-        let uncertainty = ticks_to_ns(vcpu.tsc.uncertainty, khz);
-        let result = &mut self.result.own;
-        result.tsc_uncertainty_ns = result.tsc_uncertainty_ns.max(uncertainty);
-        result.log_invalid += self.phases.add(vcpu, report, into.of(&SET_UP));
-        for entry in vcpu.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
+    fn add_times(&mut self, vcpu: &VcpuOutcome, report: &Report, counts: &mut Counts, into: &mut Latencies) {
+        let khz = vcpu.left.tsc.khz;
+        let uncertainty = ticks_to_ns(vcpu.left.tsc.uncertainty, khz);
+        counts.tsc_uncertainty_ns = counts.tsc_uncertainty_ns.max(uncertainty);
+        counts.log_invalid += self.phases.add(vcpu, report, into.of(&SET_UP));
+        for entry in vcpu.left.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
             let histogram = match entry.kind {
                 LOG_NMI if entry.rearmed == 0 => {
-                    result.nmis_driver_off += 1;
+                    counts.nmis_driver_off += 1;
                     continue;
                 }
                 LOG_NMI => into.of(&NMI_HANDLER),
                 LOG_ROTATION => into.of(&ROTATION),
                 _ => {
-                    result.log_invalid += 1;
+                    counts.log_invalid += 1;
                     continue;
                 }
             };
             match entry.tsc_exit.checked_sub(entry.tsc_entry) {
                 Some(ticks) => histogram.saturating_record(ticks_to_ns(ticks, khz).max(1)),
-                None => result.log_invalid += 1,
+                None => counts.log_invalid += 1,
             }
         }
         match deliveries(vcpu, report) {
             _ if !self.pairs_deliveries => {}
             Some(delays) => {
-                let allowed = i64::try_from(vcpu.tsc.uncertainty).unwrap_or(i64::MAX);
+                let allowed = i64::try_from(vcpu.left.tsc.uncertainty).unwrap_or(i64::MAX);
                 for ticks in delays {
                     match u64::try_from(ticks) {
                         Ok(ticks) => {
                             into.of(&PMI_DELIVERY).saturating_record(ticks_to_ns(ticks, khz).max(1));
                         }
                         Err(_) if ticks >= -allowed => into.of(&PMI_DELIVERY).saturating_record(1),
-                        Err(_) => result.delivery_negative += 1,
+                        Err(_) => counts.delivery_negative += 1,
                     }
                 }
             }
-            None => result.delivery_unmatched += 1,
+            None => counts.delivery_unmatched += 1,
         }
         self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, khz);
         self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
@@ -410,13 +374,17 @@ impl ArmFold {
             })
             .collect();
         own.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
+        let Counts { nmis_injected, held_max, held_ns, time_ns, .. } = own.counts;
+        own.counts = own.counts.written();
+        own.nmis_delivered = (result.kind != ArmKind::Kvm).then_some(nmis_injected);
+        own.events_held.max = held_max;
         own.events_held.time_mean = match result.kind {
             ArmKind::Floor => Some(0.0),
-            _ => (self.time_ns > 0).then(|| self.held_ns as f64 / self.time_ns as f64),
+            _ => (time_ns > 0).then(|| held_ns as f64 / time_ns as f64),
         };
-        (own.cycles, own.phases, own.counts) = self.phases.result();
+        (own.cycles, own.phases, own.event_counts) = self.phases.result();
         result.metrics.extend(self.phases.metrics());
-        own.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
+        own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
         own.workload_ns = self.measured.ns;
         own.workload = cost(self.baseline, self.measured);
         result
@@ -448,7 +416,7 @@ fn empty(arm: &Arm, stand_in: bool) -> document::Arm {
         not_available: None,
         incomplete: Vec::new(),
         metrics: Metrics::new(),
-        own: GuestArm { nmis_delivered: counted, overflows_lost: counted, ..GuestArm::default() },
+        own: GuestArm { overflows_lost: counted, ..GuestArm::default() },
         rounds: Rounds::default(),
     }
 }

@@ -36,7 +36,7 @@ impl Periods {
 
     /// Adds what vCPU `index` left.
     pub(super) fn add(&mut self, index: usize, vcpu: &VcpuOutcome) {
-        let Some(report) = vcpu.report.as_deref().filter(|_| vcpu.end.is_complete()) else { return };
+        let Some(report) = vcpu.left.report.as_deref().filter(|_| vcpu.end.is_complete()) else { return };
         self.events.resize(self.events.len().max(index + 1), Vec::new());
         let events = &mut self.events[index];
         events.resize(report.periods.len(), Event::default());
@@ -62,7 +62,7 @@ mod tests {
     /// Returns a vCPU with this count and these overflows of an event with period 100.
     fn vcpu(count: u64, overflows: u64) -> VcpuOutcome {
         let mut vcpu = mock::vcpu(0, 0);
-        let report = vcpu.report.as_mut().unwrap();
+        let report = vcpu.left.report.as_mut().unwrap();
         (report.counts[3], report.overflows[3], report.periods[3]) = (count, overflows, 100);
         vcpu
     }

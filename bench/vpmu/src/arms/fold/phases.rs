@@ -57,15 +57,15 @@ impl PhaseFold {
 
     /// Adds one vCPU's part; whole set-ups also go to `set_ups`. Returns the number of lines that make no sense.
     pub(super) fn add(&mut self, vcpu: &VcpuOutcome, report: &Report, set_ups: &mut Histogram<u64>) -> u64 {
-        if report.cycles == 0 && !vcpu.log.iter().any(Self::takes) {
+        if report.cycles == 0 && !vcpu.left.log.iter().any(Self::takes) {
             return 0;
         }
-        let khz = vcpu.tsc.khz;
+        let khz = vcpu.left.tsc.khz;
         let times = self.times.get_or_insert_default();
         let mut invalid = 0;
         // TSC ticks of each phase, if it is there, by cycle.
         let mut cycles: BTreeMap<u64, [Option<u64>; PHASES]> = BTreeMap::new();
-        for entry in &vcpu.log {
+        for entry in &vcpu.left.log {
             let Some(phase) = phase_of(entry) else { continue };
             let Some(ticks) = entry.tsc_exit.checked_sub(entry.tsc_entry) else {
                 invalid += 1;
@@ -98,7 +98,7 @@ impl PhaseFold {
     }
 
     fn add_tallies(&mut self, vcpu: &VcpuOutcome) {
-        for (mine, theirs) in self.tallies.iter_mut().zip(&vcpu.phases) {
+        for (mine, theirs) in self.tallies.iter_mut().zip(&vcpu.account.phases) {
             mine.begun += theirs.begun;
             mine.msr_reads += theirs.msr_reads;
             mine.msr_writes += theirs.msr_writes;
@@ -184,7 +184,7 @@ mod tests {
     /// Returns a vCPU's log of these calls: phase, cycle, TSC ticks of its begin and end.
     fn vcpu(calls: &[(u64, u64, u64, u64)]) -> VcpuOutcome {
         let mut vcpu = mock::vcpu(0, 0);
-        vcpu.log = calls
+        vcpu.left.log = calls
             .iter()
             .map(|&(phase, cycle, tsc_entry, tsc_exit)| LogEntry {
                 kind: LOG_PHASE + phase,
@@ -195,7 +195,7 @@ mod tests {
                 rearmed: 0,
             })
             .collect();
-        let report = vcpu.report.as_mut().unwrap();
+        let report = vcpu.left.report.as_mut().unwrap();
         report.cycles = 1;
         (report.counts[1], report.enabled[1], report.running[1]) = (30, 1000, 500);
         (report.enabled[0], report.enabled[2]) = (400, 400);
@@ -204,7 +204,7 @@ mod tests {
 
     fn folded(vcpu: &VcpuOutcome) -> (u64, PhaseFold, Histogram<u64>) {
         let (mut fold, mut set_ups) = (PhaseFold::default(), latency_histogram());
-        let invalid = fold.add(vcpu, vcpu.report.as_deref().unwrap(), &mut set_ups);
+        let invalid = fold.add(vcpu, vcpu.left.report.as_deref().unwrap(), &mut set_ups);
         (invalid, fold, set_ups)
     }
 

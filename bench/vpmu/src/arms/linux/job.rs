@@ -1,5 +1,6 @@
 //! From an experiment's plan to its Linux guests.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use results::document::SetUpParameters;
@@ -7,7 +8,7 @@ use results::error::Error;
 
 use super::machine::Boot;
 use super::runner::LinuxRunner;
-use super::spec::PerfGuest;
+use super::spec::{GuestKind, LinuxGuestOptions};
 use super::task::Task;
 use crate::arms::arm::limits;
 use crate::arms::arm::runner::ArmRunner;
@@ -26,13 +27,27 @@ pub enum Kind {
 /// An experiment's Linux guests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinuxJob {
+    /// The kernel.
+    pub kernel: PathBuf,
     /// The guest.
-    pub guest: PerfGuest,
+    pub guest: LinuxGuestOptions,
     /// Job of the guest.
     pub kind: Kind,
 }
 
 impl LinuxJob {
+    /// Returns the job of these options, if their guest is Linux.
+    ///
+    /// # Errors
+    /// Exit 2 for a kernel of a guest that is not Linux.
+    pub fn new(guest: &LinuxGuestOptions, kind: Kind) -> Result<Option<Self>, Error> {
+        let Some(kernel) = guest.kernel.clone() else { return Ok(None) };
+        if guest.guest == GuestKind::Payload {
+            return Err(Error::usage("--kernel is for a Linux guest", "the guest is the payload", "add --guest linux"));
+        }
+        Ok(Some(Self { kernel, guest: guest.clone(), kind }))
+    }
+
     /// Makes a plan for the payload one for Linux, but for what the kernel's file says.
     ///
     /// # Errors
@@ -41,7 +56,7 @@ impl LinuxJob {
         if self.kind == Kind::Record {
             check(workload)?;
         }
-        let interval = plan.guest.mux_interval;
+        let interval = Duration::from_nanos(plan.parameters.mux_interval_ns);
         if !interval.as_nanos().is_multiple_of(1_000_000) {
             return Err(Error::usage(
                 format!("--mux-interval {interval:?} is no whole number of milliseconds"),
@@ -49,7 +64,7 @@ impl LinuxJob {
                 "give e.g. 4ms",
             ));
         }
-        (plan.rounds_per_guest, plan.parameters.rounds_per_guest) = (1, None);
+        plan.parameters.rounds_per_guest = None;
         plan.parameters.workload = format!("linux:{}", plan.parameters.workload);
         (plan.parameters.baseline_ticks, plan.parameters.tail_ticks) = (0, 0);
         if self.kind == Kind::SetUp {
@@ -73,11 +88,12 @@ impl LinuxJob {
     /// # Errors
     /// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
     pub fn runner(&self, plan: &mut Plan) -> Result<Box<dyn ArmRunner>, Error> {
-        limits::ensure(plan.guest.vcpus)?;
-        let boot = Boot::new(&self.guest, &plan.guest)?;
+        let vcpus = plan.parameters.vcpus;
+        limits::ensure(vcpus)?;
+        let boot = Boot::new(self, &plan.guest.machine)?;
         let task = self.task(plan);
-        plan.parameters.linux = Some(boot.parameters(&task.command(plan.samples, plan.guest.vcpus)));
-        Ok(Box::new(LinuxRunner::new(boot, &plan.guest, task, &plan.backend, plan.parameters.period)))
+        plan.parameters.linux = Some(boot.parameters(&task.command(plan.parameters.samples, vcpus)));
+        Ok(Box::new(LinuxRunner::new(boot, &plan.parameters, task, &plan.backend)))
     }
 }
 
@@ -103,18 +119,10 @@ fn check(workload: Workload) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::arms::rounds::mock;
-    use vmm::machine::Cpu;
+    use crate::setting::parse::defaults;
 
     fn job(kind: Kind) -> LinuxJob {
-        let guest = PerfGuest {
-            kernel: "vmlinuz".into(),
-            modules: None,
-            perf: "perf".into(),
-            memory: 1 << 29,
-            cpu: Cpu::CascadeLake,
-            append: String::new(),
-        };
-        LinuxJob { guest, kind }
+        LinuxJob { kernel: "vmlinuz".into(), guest: defaults(), kind }
     }
 
     fn adapted(kind: Kind, workload: &str) -> Result<Plan, Error> {

@@ -18,14 +18,13 @@ use vmm::machine::linux::{LinuxOutcome, LinuxPlan};
 use vmm::machine::{CounterSource, Plan as Machine};
 use vmm::outcome::{End, RunOutcome};
 
+use super::job::LinuxJob;
 use super::runner::{Boots, Left, vcpu};
 use super::session::{Ended, Shell};
-use super::spec::PerfGuest;
 use super::task::{FTEST, PERF};
-use crate::arms::arm::guest::GuestPlan;
 use crate::arms::arm::kvm;
 use crate::arms::linux_boot::guest::{LinuxGuest, channel, kernel_log};
-use crate::arms::linux_boot::job;
+use crate::arms::linux_boot::job as linux_boot;
 use crate::arms::linux_boot::place::in_path;
 use crate::arms::linux_boot::userland::{Wanted, initramfs};
 use crate::arms::summary::rdpmcs_elsewhere;
@@ -42,24 +41,25 @@ pub(super) struct Boot {
     host: Arc<Host>,
     kernel: Kernel,
     initrd: Vec<u8>,
-    guest: GuestPlan,
-    spec: PerfGuest,
+    machine: Machine,
+    memory: u64,
+    append: String,
     /// perf's own words on its version.
     version: String,
 }
 
 impl Boot {
     /// Reads the kernel and makes the initial RAM disk.
-    pub(super) fn new(spec: &PerfGuest, guest: &GuestPlan) -> Result<Self, Error> {
+    pub(super) fn new(job: &LinuxJob, machine: &Machine) -> Result<Self, Error> {
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-        let kernel = job::kernel(&spec.kernel)?;
-        let perf = find(&spec.perf, std::env::var_os("PATH").as_deref())?;
+        let kernel = linux_boot::kernel(&job.kernel)?;
+        let perf = find(&job.guest.perf, std::env::var_os("PATH").as_deref())?;
         let version = version(&perf)?;
         let mut files = initramfs(&Wanted {
-            kernel: &spec.kernel,
+            kernel: &job.kernel,
             release: kernel.release(),
-            modules: spec.modules.as_deref(),
+            modules: job.guest.modules.as_deref(),
             load: &[],
             with: &[],
             shell: false,
@@ -70,35 +70,32 @@ impl Boot {
         files.program(PERF, &perf).map_err(cannot)?;
         files.file(FTEST, 0o755, guest::FTEST).map_err(cannot)?;
         let initrd = files.finish().map_err(cannot)?;
-        Ok(Self { host: Arc::new(host), kernel, initrd, guest: guest.clone(), spec: spec.clone(), version })
+        Ok(Self {
+            host: Arc::new(host),
+            kernel,
+            initrd,
+            machine: machine.clone(),
+            memory: job.guest.memory,
+            append: job.guest.append.clone().unwrap_or_default(),
+            version,
+        })
     }
 
     /// The guest for the document, with the command that is measured.
     pub(super) fn parameters(&self, command: &[String]) -> LinuxParameters {
         LinuxParameters {
             release: Some(self.kernel.release().to_owned()),
-            cpu: self.spec.cpu.name().to_owned(),
+            cpu: self.machine.cpu.name().to_owned(),
             perf: self.version.clone(),
-            memory: self.spec.memory,
+            memory: self.memory,
             command: command.join(" "),
         }
     }
 
     fn plan(&self, behind: CounterSource) -> LinuxPlan {
-        let guest = &self.guest;
-        let machine = Machine {
-            behind,
-            cpu: self.spec.cpu,
-            pmu: guest.pmu(),
-            vcpus: guest.vcpus as usize,
-            pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
-            time_limit: LONGEST,
-            seccomp: guest.seccomp,
-            register_cost_ns: None,
-            sampling: None,
-        };
-        let (initrd, command_line) = (self.initrd.clone(), self.spec.append.clone());
-        LinuxPlan { machine, memory: self.spec.memory, initrd, command_line }
+        let machine = Machine { behind, time_limit: LONGEST, ..self.machine.clone() };
+        let (initrd, command_line) = (self.initrd.clone(), self.append.clone());
+        LinuxPlan { machine, memory: self.memory, initrd, command_line }
     }
 }
 
@@ -170,7 +167,7 @@ impl Boots for Boot {
     }
 
     fn kvm_pmu(&mut self) -> Result<(), String> {
-        kvm::available(&self.host, self.spec.cpu)
+        kvm::available(&self.host, self.machine.cpu)
     }
 }
 
@@ -178,8 +175,8 @@ fn left(outcome: LinuxOutcome) -> Left {
     let LinuxOutcome { end, vcpus, complaints, wall, .. } = outcome;
     let whole = matches!(end, End::Done | End::PowerOff);
     let end = if whole { End::Done } else { end };
-    let rdpmcs = vcpus.iter().map(|vcpu| vcpu.rdpmcs).sum();
-    let elsewhere: u64 = vcpus.iter().map(|vcpu| vcpu.rdpmcs_elsewhere).sum();
+    let rdpmcs = vcpus.iter().map(|vcpu| vcpu.account.counts.rdpmcs).sum();
+    let elsewhere: u64 = vcpus.iter().map(|vcpu| vcpu.account.counts.rdpmcs_elsewhere).sum();
     let mut complained = complaints.lines();
     complained.extend((elsewhere > 0).then(|| rdpmcs_elsewhere(elsewhere)));
     let vcpus = vcpus.into_iter().map(|run| vcpu(run, end.clone())).collect();

@@ -2,15 +2,14 @@
 
 use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::backend::BackendKey;
-use results::document::{ArmKind, LinuxArm};
+use results::document::{ArmKind, LinuxArm, Parameters};
 use results::error::Error;
 use vmm::machine::CounterSource;
-use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
-use super::session::{Recorded, Settings, Shell, carry_out};
+use super::session::{Recorded, Shell, carry_out};
 use super::task::Task;
 use super::trace::Handler;
-use crate::arms::arm::guest::GuestPlan;
 use crate::arms::arm::host::behind;
 use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, Turn};
 
@@ -54,7 +53,7 @@ pub trait Boots {
 #[derive(Debug)]
 pub struct LinuxRunner<B> {
     boots: B,
-    guest: GuestPlan,
+    parameters: Parameters,
     task: Task,
     /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
@@ -62,10 +61,10 @@ pub struct LinuxRunner<B> {
 }
 
 impl<B: Boots> LinuxRunner<B> {
-    /// For guests of this configuration that do `task`. `period` is that of the strategies' `backend`.
-    pub fn new(boots: B, guest: &GuestPlan, task: Task, backend: &BackendKey, period: u64) -> Self {
-        let paced = backend.pace(period);
-        Self { boots, guest: guest.clone(), task, paced, left: None }
+    /// Creates it for guests of these parameters that do `task`, with strategies on `backend`.
+    pub fn new(boots: B, parameters: &Parameters, task: Task, backend: &BackendKey) -> Self {
+        let paced = backend.pace(parameters.period);
+        Self { boots, parameters: parameters.clone(), task, paced, left: None }
     }
 }
 
@@ -82,11 +81,9 @@ impl<B: Boots> ArmRunner for LinuxRunner<B> {
 
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
         self.left = None;
-        let GuestPlan { vcpus, mux_interval, .. } = self.guest;
-        let settings = Settings { samples: turn.samples, vcpus, mux_interval };
         let mut recorded = None;
         let mut work = |shell: &mut dyn Shell| {
-            recorded = Some(carry_out(shell, &self.task, &settings)?);
+            recorded = Some(carry_out(shell, &self.task, &self.parameters, turn.samples)?);
             Ok(())
         };
         let (left, worked) = self.boots.boot(behind(arm, self.paced)?, &mut work)?;
@@ -140,9 +137,9 @@ fn report(run: &mut RunOutcome, recorded: &Recorded) {
             ..Report::default()
         };
         report.overflows[0] = handlers.iter().map(|handler| handler.handled).sum();
-        vcpu.log = handlers.into_iter().map(entry).collect();
-        vcpu.report = Some(Box::new(report));
-        vcpu.tsc = TscMap { khz: KHZ, offset: 0, uncertainty: 0 };
+        vcpu.left.log = handlers.into_iter().map(entry).collect();
+        vcpu.left.report = Some(Box::new(report));
+        vcpu.left.tsc = TscMap { khz: KHZ, offset: 0, uncertainty: 0 };
     }
 }
 
@@ -159,21 +156,16 @@ fn entry(handler: &Handler) -> LogEntry {
 
 /// A vCPU's part without what its guest recorded.
 #[must_use]
-pub fn vcpu<L>(run: vmm::machine::left::VcpuRun<L>, end: End) -> VcpuOutcome {
-    VcpuOutcome {
-        end,
+pub fn vcpu<L>(run: VcpuOutcome<L>, end: End) -> VcpuOutcome {
+    let left = PayloadLeft {
+        booted: None,
         report: None,
         log: Vec::new(),
         tsc: TscMap::default(),
-        deliveries: Vec::new(),
-        pmi: run.pmi,
-        msr_exits: run.msr_exits,
-        exit_path_ns: run.exit_path_ns,
-        host: run.host,
         held_at_tail_tick: Vec::new(),
-        phases: run.phases,
-        probe_ns: run.probe_ns,
-    }
+    };
+    let account = Account { deliveries: Vec::new(), ..run.account };
+    VcpuOutcome { end, left, account, steps: run.steps, probe_ns: run.probe_ns }
 }
 
 #[cfg(test)]
@@ -203,7 +195,7 @@ mod tests {
             let worked = work(&mut Fake { fails: self.fails, ..Fake::default() });
             let mut run = mock::outcome(vec![mock::vcpu(3, 100)]);
             run.end = self.end.clone();
-            run.vcpus[0].report = None;
+            run.vcpus[0].left.report = None;
             Ok((Left { run, rdpmcs: 5, complaints: 1, complained: vec!["Uhhuh: 1".to_owned()] }, worked))
         }
 
@@ -216,7 +208,7 @@ mod tests {
         let plan = mock::plan(&[]).unwrap();
         let boots = FakeBoots { fails, end, booted: Vec::new() };
         let task = Task::Record { events: Vec::new(), freq_hz: None, limit: Duration::from_secs(1) };
-        let mut runner = LinuxRunner::new(boots, &plan.guest, task, &plan.backend, 100);
+        let mut runner = LinuxRunner::new(boots, &plan.parameters, task, &plan.backend);
         let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
         let run = runner.run(&plan.arms[0], turn).unwrap();
         let left = runner.linux().unwrap();
@@ -237,8 +229,11 @@ mod tests {
         let arm = fold.result();
         let handler = arm.metric(&NMI_HANDLER).unwrap();
         assert_eq!((handler.count, handler.min), (2, Some(4000)), "the third handled nothing");
-        assert_eq!((arm.own.nmis, arm.own.nmis_without_status, arm.own.guest_overflows), (3, 1, 3));
-        assert_eq!((arm.own.lost, arm.own.overflows_lost, arm.own.delivery_unmatched), (Some(0), Some(0), 0));
+        assert_eq!(
+            (arm.own.counts.nmis, arm.own.counts.nmis_without_status, arm.own.counts.guest_overflows),
+            (3, 1, 3)
+        );
+        assert_eq!((arm.own.lost, arm.own.overflows_lost, arm.own.counts.delivery_unmatched), (Some(0), Some(0), 0));
         assert!((arm.own.workload.unwrap().slowdown - 1.0).abs() < 1e-9);
         assert_eq!(arm.own.linux.unwrap().complained, ["Uhhuh: 1"]);
         assert!(arm.incomplete.is_empty());
@@ -258,13 +253,8 @@ mod tests {
     fn arms_that_cannot_run_say_why() {
         let plan = mock::plan(&[]).unwrap();
         let boots = FakeBoots { fails: "", end: End::Done, booted: Vec::new() };
-        let mut runner = LinuxRunner::new(
-            boots,
-            &plan.guest,
-            Task::SetUp { events: Vec::new(), limit: Duration::ZERO },
-            &plan.backend,
-            1,
-        );
+        let task = Task::SetUp { events: Vec::new(), limit: Duration::ZERO };
+        let mut runner = LinuxRunner::new(boots, &plan.parameters, task, &plan.backend);
         let kvm = plan.arms.iter().find(|arm| arm.kind == ArmKind::Kvm).unwrap();
         assert_eq!(runner.available(kvm), Err("none here".to_owned()));
         assert!(runner.open(kvm, 0, 1).is_err());

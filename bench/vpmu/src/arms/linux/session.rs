@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use results::document::Parameters;
+
 use super::perf;
 use super::task::{DATA, PERF, Task, workload};
 use super::trace::Trace;
@@ -41,16 +43,6 @@ pub trait Shell {
     fn get(&mut self, path: &str) -> Result<String, String>;
 }
 
-/// A turn's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
-    /// NMIs of each vCPU, or set-ups.
-    pub(super) samples: u64,
-    pub(super) vcpus: u64,
-    /// perf's interval of rotation.
-    pub(super) mux_interval: Duration,
-}
-
 /// Results of a turn in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recorded {
@@ -82,21 +74,26 @@ const KERNEL: [(&str, &str); 2] = [("perf_cpu_time_max_percent", "0"), ("perf_ev
 ///
 /// # Errors
 /// A line for the user: the guest is gone, its kernel lacks something, or perf failed.
-pub(super) fn carry_out(shell: &mut dyn Shell, task: &Task, settings: &Settings) -> Result<Recorded, String> {
+pub(super) fn carry_out(
+    shell: &mut dyn Shell,
+    task: &Task,
+    parameters: &Parameters,
+    samples: u64,
+) -> Result<Recorded, String> {
     for (name, value) in KERNEL {
         shell.write(&format!("/proc/sys/kernel/{name}"), value)?;
     }
-    shell.write(MUX_INTERVAL, &settings.mux_interval.as_millis().to_string())?;
-    let command = task.command(settings.samples, settings.vcpus);
+    shell.write(MUX_INTERVAL, &(parameters.mux_interval_ns / 1_000_000).to_string())?;
+    let command = task.command(samples, parameters.vcpus);
     match task {
-        Task::Record { .. } => record(shell, &command, settings),
-        Task::SetUp { limit, .. } => set_up(shell, &command, settings.samples, *limit),
+        Task::Record { .. } => record(shell, &command, parameters.vcpus, samples),
+        Task::SetUp { limit, .. } => set_up(shell, &command, samples, *limit),
     }
 }
 
-fn record(shell: &mut dyn Shell, command: &[String], settings: &Settings) -> Result<Recorded, String> {
-    let without = perf::units(&done(shell, &workload(0, BASELINE, settings.vcpus))?.out);
-    let kib = (settings.samples + SPARE) * ENTRY * HANDLERS / 1024;
+fn record(shell: &mut dyn Shell, command: &[String], vcpus: u64, samples: u64) -> Result<Recorded, String> {
+    let without = perf::units(&done(shell, &workload(0, BASELINE, vcpus))?.out);
+    let kib = (samples + SPARE) * ENTRY * HANDLERS / 1024;
     shell.write(&format!("{TRACING}/buffer_size_kb"), &kib.to_string())?;
     let switch = format!("{TRACING}/events/nmi/nmi_handler/enable");
     shell.write(&switch, "1")?;
@@ -141,6 +138,7 @@ fn last_line(text: &str) -> &str {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::arms::rounds::mock;
 
     /// A guest that answers as Linux and perf do, and notes what it is asked.
     #[derive(Default)]
@@ -182,7 +180,10 @@ pub(super) mod tests {
         }
     }
 
-    const SETTINGS: Settings = Settings { samples: 3, vcpus: 1, mux_interval: Duration::from_millis(4) };
+    /// Carries a task out for three samples of one vCPU.
+    fn carry_out(shell: &mut dyn Shell, task: &Task) -> Result<Recorded, String> {
+        super::carry_out(shell, task, &mock::plan(&[]).unwrap().parameters, 3)
+    }
 
     fn task() -> Task {
         Task::Record { events: Vec::new(), freq_hz: None, limit: Duration::from_secs(1) }
@@ -191,7 +192,7 @@ pub(super) mod tests {
     #[test]
     fn the_trace_is_on_while_perf_records_and_the_guest_lets_it() {
         let mut fake = Fake::default();
-        let recorded = carry_out(&mut fake, &task(), &SETTINGS).unwrap();
+        let recorded = carry_out(&mut fake, &task()).unwrap();
         let asked = fake.asked.iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!(
             asked,
@@ -216,15 +217,15 @@ pub(super) mod tests {
     fn a_set_up_is_timed_by_the_guest_after_a_first_one() {
         let mut fake = Fake::default();
         let task = |ns| Task::SetUp { events: Vec::new(), limit: Duration::from_nanos(ns) };
-        let recorded = carry_out(&mut fake, &task(1000), &SETTINGS).unwrap();
+        let recorded = carry_out(&mut fake, &task(1000)).unwrap();
         assert_eq!(recorded.set_up_ns, [75, 76, 77]);
-        assert_eq!(carry_out(&mut Fake::default(), &task(76), &SETTINGS).unwrap().set_up_ns, [75, 76]);
+        assert_eq!(carry_out(&mut Fake::default(), &task(76)).unwrap().set_up_ns, [75, 76]);
     }
 
     #[test]
     fn a_perf_that_fails_is_quoted() {
         let mut fake = Fake { fails: "record", ..Fake::default() };
-        let why = carry_out(&mut fake, &task(), &SETTINGS).unwrap_err();
+        let why = carry_out(&mut fake, &task()).unwrap_err();
         assert_eq!(why, "`/bin/perf record` ended with status 129 in the guest: no such event");
     }
 }

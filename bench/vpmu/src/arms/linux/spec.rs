@@ -1,25 +1,70 @@
-//! Which Linux a guest is, and which perf it has.
+//! The choice between the payload and Linux as the guest of an experiment: which kernel, and which perf.
 
 use std::path::PathBuf;
 
-use vmm::machine::Cpu;
+use clap::builder::{ArgPredicate, StyledStr};
+use clap::{Args, Command, ValueEnum};
+use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 
-/// Guest memory unless another size is given, bytes.
-pub const MEMORY: u64 = 768 << 20;
+use crate::setting::parse::size_in;
 
-/// A Linux guest with perf in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PerfGuest {
-    /// A bzImage or vmlinux.
-    pub kernel: PathBuf,
-    /// Folder of the kernel's modules; `None`: beside the kernel.
+/// The guest of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuestKind {
+    /// The bare-metal payload of this tool
+    Payload,
+    /// A distribution's kernel with its own perf: a fresh guest for each arm and round
+    Linux,
+}
+
+/// Which guest, and which Linux with which perf.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Linux guest")]
+pub struct LinuxGuestOptions {
+    /// The guest: this tool's payload, or Linux with stock perf
+    #[arg(long, value_enum, default_value = "payload")]
+    pub guest: GuestKind,
+
+    /// A distribution's kernel: bzImage or vmlinux
+    #[arg(long, value_name = "FILE", required_if_eq("guest", "linux"))]
+    pub kernel: Option<PathBuf>,
+
+    /// The kernel's modules: its /lib/modules/RELEASE; the default is beside the kernel
+    #[arg(long, value_name = "DIR", requires = "kernel")]
     pub modules: Option<PathBuf>,
-    /// perf, a file or a name in PATH.
+
+    /// The guest's perf: a file, or a program of PATH [default: perf]
+    #[arg(long, value_name = "FILE", requires = "kernel", default_value = "perf", hide_default_value = true)]
     pub perf: PathBuf,
-    /// Guest memory, bytes.
+
+    /// Guest memory: a number and K, M or G [default: 768M]
+    #[arg(long, value_name = "SIZE", requires = "kernel", default_value = "768M", hide_default_value = true, value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
     pub memory: u64,
-    /// The guest's processor.
-    pub cpu: Cpu,
-    /// Added to the kernel's command line.
-    pub append: String,
+
+    /// Add this to the kernel's command line
+    #[arg(long, value_name = "TEXT", requires = "kernel", allow_hyphen_values = true)]
+    pub append: Option<String>,
+}
+
+/// Gives options other defaults where the guest is Linux. The help says both.
+#[must_use]
+pub fn other_defaults(command: Command, values: &[(&'static str, &'static str)]) -> Command {
+    values.iter().fold(command, |command, &(name, value)| {
+        command.mut_arg(name, |arg| {
+            let with = |help: String| format!("{help} [{value} with --guest linux]");
+            // Help has no escape codes, and to look for them takes a quarter of the start of every command.
+            let plain = |help: &StyledStr| help.ansi().to_string();
+            let (help, long) = (arg.get_help().map(plain), arg.get_long_help().map(plain));
+            let linux = ("guest", ArgPredicate::Equals("linux".into()), Some(value));
+            let arg = if name == "rounds" {
+                // Options that bound the run in another way leave the number of rounds open.
+                let open = |option| (option, ArgPredicate::IsPresent, None);
+                arg.default_value_ifs([open("until_ci"), open("duration"), open("quick"), linux])
+            } else {
+                arg.default_value_ifs([linux])
+            };
+            let arg = help.map(with).into_iter().fold(arg, clap::Arg::help);
+            long.map(with).into_iter().fold(arg, clap::Arg::long_help)
+        })
+    })
 }

@@ -57,7 +57,7 @@ pub(super) fn run(
         Some(target) => Box::new(target.create().map_err(|error| {
             Error::usage(format!("cannot write the console to {}", target.path().display()), error.to_string(), "")
         })?),
-        None => match &spec.machine.diverted {
+        None => match &spec.diverted {
             Some(to) => Box::new(to.clone()),
             None => Box::new(io::sink()),
         },
@@ -69,7 +69,7 @@ pub(super) fn run(
     let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (channel, agent) = guest::pair()?;
     // Files of a guest are in its memory.
-    let mut agent = agent.stopped_by(&cut).with_budget(spec.machine.memory);
+    let mut agent = agent.stopped_by(&cut).with_budget(spec.memory);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
     let mut session = Session { stdin, over: Arc::clone(guest.over()), ..Session::new(spec, places, &cut, COLLECT) };
     let ended = std::thread::scope(|scope| {
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
         if let Some(stdin) = &self.stdin {
             shell = shell.stdin(stdin.as_fd());
         }
-        let ran = match &self.spec.machine.diverted {
+        let ran = match &self.spec.diverted {
             Some(to) => agent.run(&shell, &mut to.clone(), &mut to.clone()),
             None => agent.run(&shell, &mut out, &mut err),
         };

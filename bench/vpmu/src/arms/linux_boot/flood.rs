@@ -83,7 +83,7 @@ fn the_time_limit_is_that_of_the_files_too() {
         }
     });
     let folder = tempfile::tempdir().unwrap();
-    let mut spec = LinuxSpec::new("vmlinuz");
+    let mut spec = crate::setting::parse::options::<LinuxSpec>(&["vmlinuz"]).unwrap();
     spec.get = vec!["/x".to_owned()];
     spec.output = folder.path().to_owned();
     let places = Places::open(&spec).unwrap();

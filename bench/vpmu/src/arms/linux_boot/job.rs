@@ -33,24 +33,24 @@ use crate::terminal::output::{Diverted, Limits, Output};
 /// # Errors
 /// Conditions that keep it from starting, and a guest that ends before its command.
 pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
-    let machine = spec.machine.plan(backend)?;
+    let machine = spec.plan(backend)?;
     let (places, kernel, initrd) = contents(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-    if spec.machine.nested {
+    if spec.nested {
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
     let interactive = spec.run.is_none() && spec.initrd.is_none();
     let append = if interactive { format!("{} {}", linux_guest::SHELL_WORD, spec.append) } else { spec.append.clone() };
-    let append = match spec.machine.register_cost_ns {
+    let append = match spec.msr_cost {
         Some(ns) => format!("{append} {}", with_register_cost(&host, ns)?),
         None => append,
     };
-    let plan = LinuxPlan { machine, memory: spec.machine.memory, initrd, command_line: append };
+    let plan = LinuxPlan { machine, memory: spec.memory, initrd, command_line: append };
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let host = Arc::new(host);
     let ran = match &spec.run {
-        None => match &spec.machine.diverted {
+        None => match &spec.diverted {
             Some(to) => on_its_own(&host, kernel, plan, to)?,
             None => on_terminal(&host, kernel, plan)?,
         },
@@ -70,10 +70,10 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
 /// # Errors
 /// Exit 2 for what is wrong, exit 4 for the host's refusal.
 pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
-    match choose(&spec.machine.backend, &ThisHost) {
+    match choose(&spec.counters.backend, &ThisHost) {
         Ok(chosen) => Ok(chosen.backend),
         Err(refused) => {
-            spec.machine.plan(&BackendKey::CpuClock)?;
+            spec.plan(&BackendKey::CpuClock)?;
             contents(spec)?;
             Err(refused)
         }

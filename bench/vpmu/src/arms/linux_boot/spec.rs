@@ -1,77 +1,201 @@
-//! The plain specification of `vpmu linux`.
+//! The options of `vpmu linux`: what it boots, and with what.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
+use clap::Args;
+use host_pmu::backend::BackendKey;
+use results::error::Error;
+use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
+use vmm::machine::linux::MAX_VCPUS;
+use vmm::machine::{Cpu, Plan};
+use vmm::sample::Sampling;
 
 use super::load::Load;
 use super::place::Placed;
 use super::symbols::Symbols;
-use crate::arms::machine::MachineSpec;
-
-/// Guest memory unless another size is given, bytes.
-pub const MEMORY: u64 = 512 << 20;
+use crate::arms::machine::CountersOptions;
+use crate::setting::parse::{duration_in, environ, folder, number_in, processor, size_in};
+use crate::terminal::output::Diverted;
 
 /// Time of a command, unless another is given.
-pub const TIME_LIMIT: Duration = Duration::from_secs(600);
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// Kernel and contents that `vpmu linux` boots.
-#[derive(Clone, Debug)]
+/// Options of `vpmu linux`.
+#[derive(Clone, Debug, Args)]
 pub struct LinuxSpec {
-    /// A bzImage or vmlinux.
+    /// A distribution's kernel: bzImage or vmlinux
     pub kernel: PathBuf,
-    /// The user's initial RAM disk in place of the one that is made.
-    pub initrd: Option<PathBuf>,
-    /// Added to the kernel's command line.
-    pub append: String,
-    /// Folder of the kernel's modules; `None`: beside the kernel.
-    pub modules: Option<PathBuf>,
-    /// Modules to load beside those of the agent's port.
-    pub load: Vec<Load>,
-    /// Programs and files to put into the guest.
-    pub with: Vec<Placed>,
-    /// A shell's command to run; `None`: a shell on the terminal.
+
+    /// Run this command by the guest's shell, then power off
+    ///
+    /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's. Files and pipes get its
+    /// bytes as they are; a terminal shows control bytes as cat -v does. The shell without --run has the terminal to itself, unfiltered.
+    #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
-    /// Variables of the command's environment.
+
+    /// Set a variable of the command's environment; repeat for more
+    #[arg(long, value_name = "KEY=VALUE", requires = "run", value_parser = environ)]
     pub env: Vec<(String, String)>,
-    /// The command's input: a file, or `-` for this program's own.
+
+    /// Give the command the bytes of this file as input; - is this program's own
+    ///
+    /// Without it the command's input is empty.
+    #[arg(long, value_name = "FILE", requires = "run")]
     pub stdin: Option<PathBuf>,
-    /// Files and folders of the guest to bring out.
+
+    /// Put a program, file or folder into the guest; repeat for more
+    ///
+    /// A program comes with the shared libraries it needs. A name without a slash is a program of PATH and keeps its path;
+    /// other programs go to /bin, files and folders to /root, or to PATH of FILE:PATH. A library or interpreter that not everybody may read
+    /// on this host goes in only if it is named by a --with of its own, before the program.
+    #[arg(long, value_name = "FILE[:PATH]")]
+    pub with: Vec<Placed>,
+
+    /// After the command, bring this file or folder of the guest to the folder of --output; repeat for more
+    #[arg(long, value_name = "PATH", requires = "run")]
     pub get: Vec<String>,
-    /// Folder for them.
+
+    /// Folder for what --get brings
+    #[arg(short, long, value_name = "DIR", default_value = ".", value_parser = folder)]
     pub output: PathBuf,
-    /// A folder that the guest has a copy of, and whose changes come back.
+
+    /// Copy this folder to /share of the guest, and back after the command
+    #[arg(long, value_name = "DIR", requires = "run")]
     pub share: Option<PathBuf>,
-    /// Files for the kernel's lists of its code.
-    pub symbols: Option<Symbols>,
-    /// File for the console's output while a command runs.
+
+    /// Write the guest's console to this file; without it, its last lines are shown if the guest fails
+    #[arg(long, value_name = "FILE", requires = "run")]
     pub console: Option<PathBuf>,
-    /// The machine.
-    pub machine: MachineSpec,
-    /// The report at the end is left out.
+
+    /// The kernel's modules: its /lib/modules/RELEASE; the default is beside the kernel
+    #[arg(long, value_name = "DIR")]
+    pub modules: Option<PathBuf>,
+
+    /// Load this module, with those it needs; repeat for more
+    ///
+    /// Parameters follow its name: --load 'kvm-amd enable_mediated_pmu=1'.
+    #[arg(long, value_name = "NAME[ PARAM=VALUE...]")]
+    pub load: Vec<Load>,
+
+    /// Boot this initial RAM disk as it is, in place of one that is made
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "env", "stdin", "with", "modules", "load", "get", "share", "console"])]
+    pub initrd: Option<PathBuf>,
+
+    /// Add this to the kernel's command line
+    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
+    pub append: String,
+
+    /// Guest memory: a number and K, M or G
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
+    pub memory: u64,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
+    pub vcpus: u64,
+
+    /// Processor of the guest
+    #[arg(long, value_name = "MODEL", default_value = "clx", value_parser = processor())]
+    pub cpu: Cpu,
+
+    /// Give the guest's processor SVM, so that it can run KVM (with --load kvm-amd)
+    ///
+    /// Needs --cpu milan or genoa, and SVM of this host with kvm_amd's nested=1.
+    #[arg(long)]
+    pub nested: bool,
+
+    /// Let an access to a register of the PMU cost the guest NS nanoseconds, by holding its TSC back: a modelled cost [default: the whole exit]
+    ///
+    /// Each access is an exit to this program, which costs a guest that is a host far more than a processor's register. What the exits
+    /// took beyond NS is taken from the guest's time. The events behind its counters go on meanwhile. Needs one vCPU, and Linux 5.16 here.
+    #[arg(long, value_name = "NS", value_parser = number_in(0..=1_000_000))]
+    pub msr_cost: Option<u64>,
+
+    /// Counters of the guest.
+    #[command(flatten)]
+    pub counters: CountersOptions,
+
+    /// Kill the command after this time, and then end the guest; without --run, end it after this time
+    ///
+    /// The default is 10m with --run, and no limit without. Its files are brought out within the limit, too, or within 30 s after the command.
+    #[arg(long, value_name = "TIME",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
+    pub time_limit: Option<Duration>,
+
+    /// Let the threads of vCPUs and devices make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+
+    /// No summary on stderr
+    #[arg(short, long)]
     pub quiet: bool,
+
+    /// Files for the kernel's lists of its code.
+    #[arg(skip)]
+    pub symbols: Option<Symbols>,
+    /// Samples of the guest, if it is recorded.
+    #[arg(skip)]
+    pub sampling: Option<Arc<Sampling>>,
+    /// Destination of the guest's own output, if not this program's.
+    #[arg(skip)]
+    pub diverted: Option<Diverted>,
 }
 
 impl LinuxSpec {
-    /// The defaults, for this kernel.
+    /// Returns the time after which the guest is ended.
     #[must_use]
-    pub fn new(kernel: impl Into<PathBuf>) -> Self {
-        Self {
-            kernel: kernel.into(),
-            initrd: None,
-            append: String::new(),
-            modules: None,
-            load: Vec::new(),
-            with: Vec::new(),
-            run: None,
-            env: Vec::new(),
-            stdin: None,
-            get: Vec::new(),
-            output: PathBuf::from("."),
-            symbols: None,
-            share: None,
-            console: None,
-            machine: MachineSpec::new(MEMORY, Duration::MAX),
-            quiet: false,
+    pub fn time_limit(&self) -> Duration {
+        self.time_limit.unwrap_or(if self.run.is_some() { TIME_LIMIT } else { Duration::MAX })
+    }
+
+    /// Returns the machine, with `backend` behind its counters.
+    ///
+    /// # Errors
+    /// The strategy cannot be read, the CPUs to pin to are not usable, or the processor cannot be what was asked for.
+    pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
+        let mut plan = self.counters.plan(self.cpu, self.vcpus, backend)?;
+        match &mut plan.pmu {
+            PmuCaps::Amd(AmdCaps { svm, .. }) => *svm = self.nested,
+            PmuCaps::Intel(_) if self.nested => {
+                return Err(Error::usage(
+                    "--nested: a guest is a host by AMD's SVM alone",
+                    format!("--cpu {} is an Intel processor", self.cpu.name()),
+                    "give --cpu milan or --cpu genoa",
+                ));
+            }
+            PmuCaps::Intel(_) => {}
         }
+        if self.msr_cost.is_some() && self.vcpus > 1 {
+            return Err(Error::usage(
+                "--msr-cost holds the TSC of one vCPU back",
+                format!("the TSCs of {} vCPUs would differ", self.vcpus),
+                "give --vcpus 1",
+            ));
+        }
+        Ok(Plan {
+            time_limit: self.time_limit(),
+            seccomp: !self.no_seccomp,
+            register_cost_ns: self.msr_cost,
+            sampling: self.sampling.clone(),
+            ..plan
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setting::parse::options;
+
+    #[test]
+    fn a_guest_that_is_a_host_is_an_amd() {
+        let spec = |cpu| LinuxSpec { cpu, nested: true, ..options(&["vmlinuz"]).unwrap() };
+        let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock).unwrap();
+        assert_eq!(plan.pmu, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::GENOA }));
+        let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock).unwrap_err();
+        assert!(error.exit.code() == 2 && error.to_string().contains("--cpu genoa"), "{error}");
     }
 }

@@ -22,50 +22,52 @@ impl Plan {
         let arms = u32::try_from(arms).unwrap_or(u32::MAX);
         let warmups = self.warmups();
         let guests = self.guests();
-        let ticks = u32::try_from(self.guest.baseline_ticks + self.guest.tail_ticks).unwrap_or(u32::MAX);
-        let start = START + self.guest.mux_interval.saturating_mul(ticks);
-        let turns = self.turn(self.samples).saturating_mul(bounded(self.rounds));
-        let turns = turns.saturating_add(self.turn(self.warmup_samples).saturating_mul(bounded(warmups)));
+        let ticks = u32::try_from(self.guest.boot.baseline_ticks + self.guest.boot.tail_ticks).unwrap_or(u32::MAX);
+        let start = START + Duration::from_nanos(self.parameters.mux_interval_ns).saturating_mul(ticks);
+        let turns = self.turn(self.parameters.samples).saturating_mul(bounded(self.parameters.rounds));
+        let turns = turns.saturating_add(self.turn(self.parameters.warmup_samples).saturating_mul(bounded(warmups)));
         let all = turns.saturating_add(start.saturating_mul(bounded(guests))).saturating_mul(arms);
-        self.duration.map_or(all, |bound| all.min(bound))
+        self.duration().map_or(all, |bound| all.min(bound))
     }
 
     /// Estimates the rounds that `arms` arms have time for, warm-ups included.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "neither time nor rounds are negative")]
     pub fn expected_rounds(&self, arms: usize) -> u64 {
-        let all = self.rounds.saturating_add(self.warmups());
-        let unbounded = Self { duration: None, ..self.clone() }.estimate(arms).as_secs_f64().max(f64::MIN_POSITIVE);
+        let all = self.parameters.rounds.saturating_add(self.warmups());
+        let mut unbounded = self.clone();
+        unbounded.parameters.duration_ns = None;
+        let unbounded = unbounded.estimate(arms).as_secs_f64().max(f64::MIN_POSITIVE);
         let share = self.estimate(arms).as_secs_f64() / unbounded;
         // Neither negative nor above the number of rounds.
         ((share * all as f64) as u64).clamp(1, all.max(1))
     }
 
     /// Returns the number of guests of each arm, one after the other.
-    pub(super) const fn guests(&self) -> u64 {
-        if self.keeps_guests() { self.sessions() } else { self.rounds.saturating_add(self.warmups()) }
+    pub(super) fn guests(&self) -> u64 {
+        if self.keeps_guests() { self.sessions() } else { self.parameters.rounds.saturating_add(self.warmups()) }
     }
 
-    const fn sessions(&self) -> u64 {
-        self.rounds.div_ceil(if self.rounds_per_guest == 0 { 1 } else { self.rounds_per_guest })
+    fn sessions(&self) -> u64 {
+        self.parameters.rounds.div_ceil(self.rounds_per_guest().max(1))
     }
 
     /// Returns the number of discarded rounds of the whole run: guests that live on are warmed up once each.
-    const fn warmups(&self) -> u64 {
-        self.warmup.saturating_mul(if self.keeps_guests() { self.sessions() } else { 1 })
+    fn warmups(&self) -> u64 {
+        self.parameters.warmup_rounds.saturating_mul(if self.keeps_guests() { self.sessions() } else { 1 })
     }
 
     fn turn(&self, samples: u64) -> Duration {
         let limit = Duration::from_nanos(self.parameters.time_limit_ns);
         let rate = if let BackendKey::CpuClockAt { mhz } = self.backend { f64::from(mhz) * 1e6 } else { RATE };
-        let overflows = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
+        let overflows = |event: &guest::abi::EventSpec| match (event.period, self.guest.boot.freq_hz) {
             (0, _) => 0.0,
             (period, 0) => rate / period as f64,
             (_, hz) => hz as f64,
         };
-        let rate: f64 = self.guest.events.iter().map(overflows).sum();
+        let rate: f64 = self.guest.boot.events.iter().map(overflows).sum();
         // A workload without samples counts rotations, one a tick.
-        let rate = if rate > 0.0 { rate } else { 1.0 / self.guest.mux_interval.as_secs_f64() };
+        let rate = if rate > 0.0 { rate } else { 1.0 / (self.parameters.mux_interval_ns as f64 / 1e9) };
         let turn = Duration::try_from_secs_f64(samples as f64 / rate * OVERHEAD).unwrap_or(limit);
         if matches!(self.backend, BackendKey::Tracepoint { .. }) { limit } else { turn.min(limit) }
     }

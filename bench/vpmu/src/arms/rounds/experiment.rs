@@ -101,7 +101,7 @@ impl<'a> Experiment<'a> {
             .iter()
             .map(|arm| {
                 let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
-                let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(plan.guest.freq_hz == 0);
+                let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(plan.guest.boot.freq_hz == 0);
                 if plan.parameters.linux.is_some() {
                     fold = fold.without_deliveries();
                 }
@@ -193,7 +193,7 @@ impl<'a> Experiment<'a> {
     /// Starts the guest of one arm for the session that begins, if the arm takes part.
     fn open(&mut self, arm: usize) -> Result<(), Error> {
         let slot = &mut self.slots[arm];
-        let samples = self.plan.samples.max(self.plan.warmup_samples);
+        let samples = self.plan.parameters.samples.max(self.plan.parameters.warmup_samples);
         if !slot.runs() {
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl<'a> Experiment<'a> {
         let (started, began) = (self.elapsed(), self.process_began.elapsed());
         let slot = &mut self.slots[arm];
         let Round { index, warmup } = round;
-        let samples = if warmup { self.plan.warmup_samples } else { self.plan.samples };
+        let samples = if warmup { self.plan.parameters.warmup_samples } else { self.plan.parameters.samples };
         let turn = Turn { index, position, warmup, samples };
         let alive = self.plan.keeps_guests();
         let guest = alive.then(|| self.sessions.saturating_sub(1));

@@ -8,16 +8,18 @@ use std::time::Duration;
 use arch_pmu::spec::Vendor;
 use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
-use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOutcome};
+use vmm::outcome::{Account, End, HostSide, MsrExits, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
+use super::options::{ArmsOptions, LengthOptions};
 use super::plan::{GuestTask, Plan};
 use super::run::{Context, Finished, run};
-use super::spec::CommonSpec;
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::setting::backend::Chosen;
+use crate::setting::parse::{defaults, options};
+use crate::setting::workload::Workload;
 use crate::terminal::progress::Silent;
 use results::document::ArmKind;
-use results::document::{Document, EventParameter};
+use results::document::{Counts, Document, EventParameter};
 use results::error::Error;
 use results::host::{HostFacts, fixture};
 
@@ -46,36 +48,46 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
     ops.record(OpKind::Open, 30_000);
     let mut exit_path_ns = ns_histogram();
     exit_path_ns.saturating_record(250);
+    let log = (0..nmis).map(|k| LogEntry {
+        kind: LOG_NMI,
+        tsc_entry: entry(k),
+        tsc_exit: entry(k) + handler_ns * 2,
+        status: 1,
+        rip: 0x40_0000,
+        rearmed: 1,
+    });
     VcpuOutcome {
         end: End::Done,
-        report: Some(Box::new(report)),
-        log: (0..nmis)
-            .map(|k| LogEntry {
-                kind: LOG_NMI,
-                tsc_entry: entry(k),
-                tsc_exit: entry(k) + handler_ns * 2,
-                status: 1,
-                rip: 0x40_0000,
-                rearmed: 1,
-            })
-            .collect(),
-        tsc: TscMap { khz: KHZ, offset: OFFSET, uncertainty: 100 },
-        deliveries: (0..nmis).map(|k| entry(k) - 1000 + OFFSET.unsigned_abs()).collect(),
-        pmi: PmiStats { overflows: nmis, pmi_requests: nmis, nmis, ..PmiStats::default() },
-        msr_exits: vec![MsrExits { msr: 0x38f, reads: 0, writes: 2 * nmis, faults: 0 }],
-        exit_path_ns,
-        host: HostSide {
-            ops,
-            signals: nmis,
-            held_max: 7,
-            held_ns: 300,
-            time_ns: 100,
-            entries: 10,
-            held_at_end: 1,
-            ..HostSide::default()
+        left: PayloadLeft {
+            booted: None,
+            report: Some(Box::new(report)),
+            log: log.collect(),
+            tsc: TscMap { khz: KHZ, offset: OFFSET, uncertainty: 100 },
+            held_at_tail_tick: vec![3, 0],
         },
-        held_at_tail_tick: vec![3, 0],
-        phases: <_>::default(),
+        account: Account {
+            counts: Counts {
+                overflows: nmis,
+                pmi_requests: nmis,
+                pmis: nmis,
+                nmis_injected: nmis,
+                signals: nmis,
+                opens: ops.count(OpKind::Open),
+                held_max: 7,
+                held_ns: 300,
+                time_ns: 100,
+                entries: 10,
+                held_at_end: 1,
+                ..Counts::default()
+            },
+            host: HostSide { ops, ..HostSide::default() },
+            msr_exits: vec![MsrExits { msr: 0x38f, reads: 0, writes: 2 * nmis, faults: 0 }],
+            deliveries: (0..nmis).map(|k| entry(k) - 1000 + OFFSET.unsigned_abs()).collect(),
+            exit_path_ns,
+            phases: <_>::default(),
+            held_back: None,
+        },
+        steps: None,
         probe_ns: None,
     }
 }
@@ -166,7 +178,8 @@ impl LiveGuest for MockGuest {
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
         self.lives.borrow_mut().push(format!("{} {} closes", self.name, self.number));
-        let vcpu = VcpuOutcome { held_at_tail_tick: vec![2, 1], ..vcpu(0, 0) };
+        let mut vcpu = vcpu(0, 0);
+        vcpu.left.held_at_tail_tick = vec![2, 1];
         Ok(outcome(vec![vcpu]))
     }
 }
@@ -194,22 +207,21 @@ pub(crate) fn experiment(
     )
 }
 
-/// Returns a plan of `nmi-latency`'s options `--rounds`, `--samples`, `--until-ci`, `--seed`, `--strategy` and `--workload`, on cpu-clock.
+/// Options of a plan.
+#[derive(clap::Args)]
+struct Line {
+    #[command(flatten)]
+    arms: ArmsOptions,
+    #[command(flatten)]
+    length: LengthOptions,
+    #[arg(long, default_value = "single")]
+    workload: Workload,
+}
+
+/// Returns a plan of these options, on cpu-clock.
 pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
-    let mut spec = CommonSpec::default();
-    let mut workload: crate::setting::workload::Workload = "single".parse().unwrap();
-    for pair in line.chunks(2) {
-        let number = || pair[1].parse::<u64>().unwrap();
-        match pair[0] {
-            "--rounds" => spec.rounds = number(),
-            "--samples" => spec.samples = number(),
-            "--until-ci" => spec.until_ci = Some(crate::setting::parse::share(pair[1]).unwrap()),
-            "--seed" => spec.seed = number(),
-            "--strategy" => spec.strategies = pair[1].split(',').map(|name| name.parse().unwrap()).collect(),
-            "--workload" => workload = pair[1].parse().unwrap(),
-            other => panic!("{other}"),
-        }
-    }
+    let usual = ["--rounds", "10", "--samples", "800", "--guest-rounds", "1"];
+    let Line { arms, length, workload } = options(&[&usual[..], line].concat()).unwrap();
     let events = workload.events.events(Vendor::Intel, 2_000_000).into_iter().map(|event| {
         let name = event.name.to_owned();
         let selector = format!("{:#x}", event.spec.selector);
@@ -219,7 +231,7 @@ pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     let (flags, period) = (workload.events.flags(), 2_000_000);
     let task = GuestTask { workload, events: events.collect(), flags, period, freq_hz: None };
     let chosen = Chosen::here(host_pmu::backend::BackendKey::CpuClock, "test".into());
-    Plan::new("nmi-latency", &spec, task, &chosen, Some(&[0, 1, 2, 3]))
+    Plan::new("nmi-latency", (&arms, &length, &defaults()), task, &chosen, Some(&[0, 1, 2, 3]))
 }
 
 /// Returns a finished experiment of these options without an error, 40 samples a round unless they say otherwise.

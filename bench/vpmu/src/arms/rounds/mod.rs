@@ -4,9 +4,9 @@ mod estimate;
 pub mod experiment;
 #[cfg(test)]
 pub(crate) mod mock;
+pub mod options;
 pub mod pin;
 pub mod plan;
 mod precision;
 pub mod run;
 pub mod schedule;
-pub mod spec;

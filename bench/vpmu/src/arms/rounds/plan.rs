@@ -1,15 +1,16 @@
 //! Makes a checked plan of arms and rounds from a specification.
 
 use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
 use arch_pmu::spec::Vendor;
 use std::time::Duration;
-use vmm::machine::Cpu;
+use vmm::machine::payload::PayloadPlan;
+use vmm::machine::{self, CounterSource, Cpu};
 
-use guest::abi::EventSpec;
+use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::backend::BackendKey;
 
-use super::spec::{CommonSpec, OPEN_ENDED, ROUNDS_PER_GUEST};
-use crate::arms::arm::guest::GuestPlan;
+use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
 use crate::arms::arm::real::RealRunner;
 use crate::arms::arm::runner::Arm;
 use crate::setting::backend::Chosen;
@@ -29,6 +30,8 @@ const TAIL_TICKS: u64 = 4;
 const MAX_LOG: u64 = 20_000_000;
 /// Most samples of a warm-up run.
 const WARMUP_SAMPLES: u64 = 500;
+/// Rounds by default in which an arm's guest lives on: starts take little of the run, and layouts of single guests are averaged.
+const ROUNDS_PER_GUEST: u64 = 20;
 
 /// The guest's part in an experiment: its work, and the events that its driver programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ pub struct GuestTask {
 }
 
 /// A checked plan.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The experiment's name in documents.
     pub experiment: &'static str,
@@ -54,27 +57,13 @@ pub struct Plan {
     pub arms: Vec<Arm>,
     /// The backend of the strategies' arms; never `auto`.
     pub backend: BackendKey,
-    /// The guest.
-    pub guest: GuestPlan,
-    /// Rounds that count.
-    pub rounds: u64,
-    /// Warm-up rounds: of each session, or of the run where no guest lives on.
-    pub warmup: u64,
-    /// Samples of a turn and vCPU.
-    pub samples: u64,
-    /// Samples of a warm-up turn and vCPU.
-    pub warmup_samples: u64,
-    /// Rounds that count in which an arm's guest lives on; 1: each turn has a guest of its own.
-    pub rounds_per_guest: u64,
-    /// It ends at the end of a session in which every ratio judged has a 95 % interval of at most this half-width, a share.
-    pub until_ci: Option<f64>,
-    /// Bound on the whole experiment.
-    pub duration: Option<Duration>,
+    /// What the guests of all arms have in common. An arm's counters, and its samples and log, are those of each run.
+    pub guest: PayloadPlan,
     /// True if time is that of simulated guests, not this host's.
     pub simulated: bool,
     /// Seed of the order of arms.
     pub seed: u64,
-    /// Parameters for the result document.
+    /// Rounds, samples and bounds, as the result document has them.
     pub parameters: Parameters,
 }
 
@@ -87,115 +76,122 @@ impl Plan {
         RealRunner::new(&self.guest, &self.backend, self.parameters.period, self.keeps_guests())
     }
 
-    /// Checks what cannot be checked value by value. `usable` are the CPUs that this process may use, if known.
+    /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that this process may
+    /// use, if known.
     ///
     /// # Errors
-    /// Exit 2 for parameters that contradict each other or the host.
+    /// Exit 2 for options that contradict each other or the host.
     pub fn new(
         experiment: &'static str,
-        spec: &CommonSpec,
+        (arms, length, host): (&ArmsOptions, &LengthOptions, &HostOptions),
         task: GuestTask,
         chosen: &Chosen,
         usable: Option<&[u32]>,
     ) -> Result<Self, Error> {
-        let strategies = resolve(&spec.strategies)?;
-        let pin = spec.pin.cpus(spec.vcpus, usable)?;
-        check(spec)?;
+        let strategies = resolve(&arms.strategy)?;
+        let pin = host.pin.cpus(arms.vcpus, usable)?;
+        check(arms, host.cpu)?;
         let backend = chosen.backend.clone();
         let alone = if chosen.shares_first { 1 } else { ROUNDS_PER_GUEST };
-        let rounds_per_guest = spec.rounds_per_guest.unwrap_or(alone);
-        let ticks = |time: Duration| {
-            let ticks = time.as_nanos() / spec.mux_interval.as_nanos().max(1);
-            u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
-        };
-        let (events, event_parameters) = task.events.into_iter().unzip();
-        let pmu = spec.cpu.pmu();
-        let (gp_counters, fixed_counters) = pmu.count();
-        let guest = GuestPlan {
-            workload: task.workload,
-            events,
-            flags: task.flags,
-            freq_hz: task.freq_hz.unwrap_or(0),
-            mux_interval: spec.mux_interval,
-            baseline_ticks: ticks(BASELINE),
-            tail_ticks: TAIL_TICKS,
-            max_ticks: ticks(spec.time_limit),
-            window_ticks: 0,
-            gap_ticks: 0,
-            limit_us: 0,
-            // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
-            hard_limit: spec.time_limit * 2 + spec.mux_interval * 16 + Duration::from_secs(5),
-            vcpus: spec.vcpus,
-            pin,
-            cpu: spec.cpu,
-            pmu_version: spec.pmu_version,
-            seccomp: spec.seccomp,
-            gp_counters: gp_counters.into(),
-            fixed_counters: fixed_counters.into(),
-        };
-        let warmup_samples = spec.samples.div_ceil(4).min(WARMUP_SAMPLES);
+        let rounds_per_guest = length.guest_rounds.unwrap_or(alone);
+        let (rounds, duration) = length.rounds(arms);
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let tick_ns = nanos(arms.mux_interval);
+        let ticks = |time: Duration| (nanos(time) / tick_ns.max(1)).max(1);
+        let (baseline_ticks, max_ticks) = (ticks(BASELINE), ticks(arms.time_limit));
+        let pmu = host.cpu.pmu_of_version(arms.pmu_version as u8);
+        let (gp_counters, fixed_counters) = pmu.count();
+        let mut events = [EventSpec::default(); MAX_EVENTS];
+        for (slot, (event, _)) in events.iter_mut().zip(&task.events) {
+            *slot = *event;
+        }
         let parameters = Parameters {
             strategies: strategies.clone(),
-            backend_requested: spec.backend.to_string(),
+            backend_requested: host.backend.to_string(),
             backend: backend.to_string(),
             backend_why: chosen.why.clone(),
             workload: task.workload.to_string(),
-            events: event_parameters,
             period: task.period,
             freq_hz: task.freq_hz,
-            mux_interval_ns: nanos(spec.mux_interval),
-            vcpus: spec.vcpus,
-            pin: (!guest.pin.is_empty()).then(|| CpuList(guest.pin.clone()).to_string()),
-            rounds: spec.rounds,
+            mux_interval_ns: tick_ns,
+            vcpus: arms.vcpus,
+            pin: (!pin.is_empty()).then(|| CpuList(pin.clone()).to_string()),
+            rounds,
             rounds_per_guest: (rounds_per_guest > 1).then_some(rounds_per_guest),
-            until_ci: spec.until_ci,
-            quick: spec.quick,
-            samples: spec.samples,
-            warmup_samples,
-            warmup_rounds: spec.warmup,
-            duration_ns: spec.duration.map(nanos),
-            time_limit_ns: nanos(spec.time_limit),
-            cpu: spec.cpu.name().to_owned(),
+            until_ci: length.until_ci,
+            quick: length.quick,
+            samples: arms.samples,
+            warmup_samples: arms.samples.div_ceil(4).min(WARMUP_SAMPLES),
+            warmup_rounds: arms.warmup,
+            duration_ns: duration.map(nanos),
+            time_limit_ns: nanos(arms.time_limit),
+            cpu: host.cpu.name().to_owned(),
             pmu_version: match pmu {
-                PmuCaps::Intel(_) => spec.pmu_version,
+                PmuCaps::Intel(caps) => caps.version.into(),
                 PmuCaps::Amd(caps) => caps.version().into(),
             },
             gp_counters: gp_counters.into(),
             fixed_counters: fixed_counters.into(),
-            baseline_ticks: guest.baseline_ticks,
-            tail_ticks: guest.tail_ticks,
+            baseline_ticks,
+            tail_ticks: TAIL_TICKS,
             set_up: None,
             linux: None,
+            events: task.events.into_iter().map(|(_, parameter)| parameter).collect(),
         };
-        Ok(Self {
-            experiment,
-            arms: arms(strategies, &backend),
-            backend,
-            guest,
-            rounds: spec.rounds,
-            warmup: spec.warmup,
-            samples: spec.samples,
-            warmup_samples,
-            rounds_per_guest,
-            until_ci: spec.until_ci,
-            duration: spec.duration,
-            simulated: false,
-            seed: spec.seed,
-            parameters,
-        })
+        let guest = PayloadPlan {
+            machine: machine::Plan {
+                behind: CounterSource::Floor,
+                cpu: host.cpu,
+                pmu,
+                vcpus: arms.vcpus as usize,
+                pin,
+                // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
+                time_limit: arms.time_limit * 2 + arms.mux_interval * 16 + Duration::from_secs(5),
+                seccomp: !host.no_seccomp,
+                register_cost_ns: None,
+                sampling: None,
+            },
+            log_entries: 0,
+            boot: BootPage {
+                workload: task.workload.work.abi(),
+                flags: task.flags,
+                // Ticks of KVM's LAPIC timer, which runs at 1 GHz and has 32 bits.
+                tick_count: tick_ns.min(u32::MAX.into()),
+                baseline_ticks,
+                max_ticks,
+                tail_ticks: TAIL_TICKS,
+                freq_hz: task.freq_hz.unwrap_or(0),
+                event_count: parameters.events.len().min(MAX_EVENTS) as u64,
+                events,
+                ..BootPage::default()
+            },
+        };
+        let (arms, seed) = (arms_of(strategies, &backend), arms.seed);
+        Ok(Self { experiment, arms, backend, guest, simulated: false, seed, parameters })
     }
 
     /// Returns whether something else than the number of rounds ends it.
     #[must_use]
     pub const fn is_open_ended(&self) -> bool {
-        self.rounds >= OPEN_ENDED
+        self.parameters.rounds >= OPEN_ENDED
+    }
+
+    /// Returns the bound on the whole experiment.
+    #[must_use]
+    pub fn duration(&self) -> Option<Duration> {
+        self.parameters.duration_ns.map(Duration::from_nanos)
+    }
+
+    /// Returns the rounds that count in which an arm's guest lives on; 1: each turn has a guest of its own.
+    #[must_use]
+    pub fn rounds_per_guest(&self) -> u64 {
+        self.parameters.rounds_per_guest.unwrap_or(1)
     }
 
     /// Returns whether guests live over several turns.
     #[must_use]
     pub const fn keeps_guests(&self) -> bool {
-        self.rounds_per_guest > 1
+        self.parameters.rounds_per_guest.is_some()
     }
 
     /// Makes it a plan for a simulated host: the model's name replaces the backend's, so that no simulated
@@ -210,19 +206,19 @@ impl Plan {
     }
 }
 
-fn check(spec: &CommonSpec) -> Result<(), Error> {
-    check_version(spec.cpu, spec.pmu_version)?;
-    if spec.samples.saturating_mul(spec.vcpus) > MAX_LOG {
+fn check(arms: &ArmsOptions, cpu: Cpu) -> Result<(), Error> {
+    check_version(cpu, arms.pmu_version)?;
+    if arms.samples.saturating_mul(arms.vcpus) > MAX_LOG {
         return Err(Error::usage(
-            format!("{} samples on {} vCPUs do not fit the guest's log", spec.samples, spec.vcpus),
+            format!("{} samples on {} vCPUs do not fit the guest's log", arms.samples, arms.vcpus),
             "",
             "take fewer --samples and more --rounds",
         ));
     }
-    if spec.time_limit < spec.mux_interval * 2 {
+    if arms.time_limit < arms.mux_interval * 2 {
         return Err(Error::usage(
-            format!("--time-limit {:?} is shorter than two ticks", spec.time_limit),
-            format!("--mux-interval is {:?}", spec.mux_interval),
+            format!("--time-limit {:?} is shorter than two ticks", arms.time_limit),
+            format!("--mux-interval is {:?}", arms.mux_interval),
             "raise the one or lower the other",
         ));
     }
@@ -234,7 +230,7 @@ fn check(spec: &CommonSpec) -> Result<(), Error> {
 /// # Errors
 /// Exit 2 if it has none.
 pub fn check_version(cpu: Cpu, version: u64) -> Result<(), Error> {
-    if cpu.vendor() == Vendor::Amd && version != CommonSpec::default().pmu_version {
+    if cpu.vendor() == Vendor::Amd && version != u64::from(IntelCaps::default().version) {
         return Err(Error::usage(
             format!("--pmu-version {version} is not for --cpu {}", cpu.name()),
             "it is the version of Intel's PMU",
@@ -244,7 +240,7 @@ pub fn check_version(cpu: Cpu, version: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn arms(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
+fn arms_of(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
     let mut arms: Vec<Arm> = strategies
         .into_iter()
         .map(|strategy| Arm {

@@ -94,8 +94,10 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         experiment.incomplete(&format!("the experiment ended early: {error}"));
     }
     let mut document = context.document(&experiment, true);
-    if let Some(why) =
-        plan.until_ci.and_then(|wanted| precision::missing(&document.arms, answers::metric(&plan.parameters), wanted))
+    if let Some(why) = plan
+        .parameters
+        .until_ci
+        .and_then(|wanted| precision::missing(&document.arms, answers::metric(&plan.parameters), wanted))
     {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
@@ -107,10 +109,10 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
 
 /// Tells a user who waits for the result what to expect.
 fn expectation(plan: &Plan, arms: usize) -> String {
-    let rounds = plan.rounds;
+    let rounds = plan.parameters.rounds;
     let (rounds_text, arms_text) =
         (plural(usize::try_from(rounds).unwrap_or(usize::MAX), "round"), plural(arms, "arm"));
-    let what = match (plan.until_ci, plan.duration) {
+    let what = match (plan.parameters.until_ci, plan.duration()) {
         (Some(share), _) => format!("rounds of {arms_text} until every ratio is known to ± {} %", percent(share)),
         (None, Some(_)) if plan.is_open_ended() => format!("as many rounds of {arms_text} as fit"),
         (None, Some(_)) => format!("up to {rounds_text} of {arms_text}"),
@@ -123,7 +125,7 @@ fn expectation(plan: &Plan, arms: usize) -> String {
     let seconds = |time: Duration| time.as_secs_f64().max(1.0).round();
     if plan.parameters.linux.is_some() {
         // A boot takes two seconds or twenty.
-        let time = match plan.duration {
+        let time = match plan.duration() {
             Some(bound) => format!("at most {} s", seconds(bound)),
             None => {
                 let guests = plan.guests().saturating_mul(u64::try_from(arms).unwrap_or(u64::MAX));
@@ -134,7 +136,7 @@ fn expectation(plan: &Plan, arms: usize) -> String {
     }
     let seconds = seconds(plan.estimate(arms));
     // The rate of a tracepoint is unknown, so only the time limit bounds the run.
-    let unknown = plan.until_ci.is_some() || matches!(plan.backend, BackendKey::Tracepoint { .. });
+    let unknown = plan.parameters.until_ci.is_some() || matches!(plan.backend, BackendKey::Tracepoint { .. });
     let most = if unknown { "at most" } else { "about" };
     format!("this takes {most} {seconds} s: {what}, {pinned}")
 }
@@ -156,7 +158,7 @@ impl Rounds<'_, '_> {
         if !plan.keeps_guests() {
             self.warm_up(context)?;
         }
-        for index in 0..plan.rounds {
+        for index in 0..plan.parameters.rounds {
             if plan.keeps_guests() {
                 self.session(context)?;
             }
@@ -165,10 +167,10 @@ impl Rounds<'_, '_> {
             if self.experiment.interrupted || self.experiment.running() == 0 {
                 break;
             }
-            if plan.duration.is_some_and(|bound| self.experiment.elapsed() >= bound) {
+            if plan.duration().is_some_and(|bound| self.experiment.elapsed() >= bound) {
                 break;
             }
-            if index + 1 < plan.rounds {
+            if index + 1 < plan.parameters.rounds {
                 self.save(context)?;
             }
             if self.is_sure() {
@@ -181,7 +183,7 @@ impl Rounds<'_, '_> {
     /// Warms the arms up, in the order of the plan.
     fn warm_up(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let all: Vec<usize> = (0..self.experiment.arms()).collect();
-        for index in 0..self.plan.warmup {
+        for index in 0..self.plan.parameters.warmup_rounds {
             self.one(&all, context, Round { index, warmup: true })?;
         }
         Ok(())
@@ -236,13 +238,13 @@ impl Rounds<'_, '_> {
     }
 
     /// Returns whether the next round begins with fresh guests.
-    const fn is_between_guests(&self) -> bool {
-        !self.plan.keeps_guests() || self.kept_in_session >= self.plan.rounds_per_guest
+    fn is_between_guests(&self) -> bool {
+        !self.plan.keeps_guests() || self.kept_in_session >= self.plan.rounds_per_guest()
     }
 
     /// Returns whether the intervals are as narrow as wanted; looked at between guests, because guests differ.
     fn is_sure(&mut self) -> bool {
-        let Some(wanted) = self.plan.until_ci.filter(|_| self.is_between_guests()) else { return false };
+        let Some(wanted) = self.plan.parameters.until_ci.filter(|_| self.is_between_guests()) else { return false };
         let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();
         self.looks.are_enough(|| precision::is_reached(&arms(), answers::metric(&self.plan.parameters), wanted))
     }

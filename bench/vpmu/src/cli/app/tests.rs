@@ -4,7 +4,7 @@ use super::*;
 
 fn main_job(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
     match parse(std::iter::once("vpmu").chain(line.iter().copied()))? {
-        Parsed::Run(Command::NmiLatency(args)) => Ok(args.into_inner()),
+        Parsed::Run(Command::NmiLatency(args)) => Ok(*args),
         other => panic!("not nmi-latency: {other:?}"),
     }
 }
@@ -38,9 +38,9 @@ fn definitions_are_consistent() {
 #[test]
 fn no_command_is_the_main_job_with_its_defaults() {
     let args = main_job(&[]).unwrap();
-    assert_eq!(args.arms.strategy.len(), 3);
-    assert_eq!(main_job(&["nmi-latency"]).unwrap().arms.rounds, args.arms.rounds);
-    assert_eq!(main_job(&["--rounds", "3"]).unwrap().arms.rounds, Some(3));
+    assert_eq!(args.spec.arms.strategy.len(), 3);
+    assert_eq!(main_job(&["nmi-latency"]).unwrap().spec.arms.rounds, args.spec.arms.rounds);
+    assert_eq!(main_job(&["--rounds", "3"]).unwrap().spec.arms.rounds, Some(3));
 }
 
 #[test]
@@ -62,61 +62,6 @@ fn help_and_version_are_not_errors() {
     for (flag, needle) in [("--help", "Examples:"), ("--version", env!("CARGO_PKG_VERSION"))] {
         let Parsed::Print(text) = parse(["vpmu", flag]).unwrap() else { panic!() };
         assert!(text.contains(needle));
-    }
-}
-
-/// Without the other commands' definitions the main job's options mean the same.
-#[test]
-fn the_main_job_without_its_name_is_what_it_is_in_the_whole_definition() {
-    let lines = [
-        "",
-        "--rounds 3 --strategy gate,pool --json -q",
-        "--guest linux --kernel vmlinuz",
-        "--workload sampling10 --seed 7",
-    ];
-    for line in lines {
-        let args: Vec<OsString> = std::iter::once("vpmu").chain(line.split_whitespace()).map(OsString::from).collect();
-        let whole = Cli::from_arg_matches(&definition().try_get_matches_from(&args).unwrap()).unwrap();
-        let Some(Parsed::Run(quick)) = quickly(&args) else { panic!("{line:?} is not parsed quickly") };
-        assert_eq!(format!("{quick:?}"), format!("{:?}", Command::NmiLatency(Described::new(whole.nmi_latency))));
-    }
-    for line in [&["vpmu", "--help"][..], &["vpmu", "-h"], &["vpmu", "--rond"], &["vpmu", "--json", "doctor"]] {
-        assert!(quickly(&line.iter().map(OsString::from).collect::<Vec<_>>()).is_none(), "{line:?}");
-    }
-}
-
-/// The quick parser returns what the whole definition returns.
-#[test]
-fn a_named_command_is_what_it_is_in_the_whole_definition() {
-    let whole = |line: &[&str]| match definition().try_get_matches_from(line) {
-        Ok(found) => format!("{:?}", Cli::from_arg_matches(&found).unwrap().command.unwrap()),
-        Err(text) => text.to_string(),
-    };
-    let quick = |line: &[&str]| match quickly(&line.iter().map(OsString::from).collect::<Vec<_>>()) {
-        Some(Parsed::Run(command)) => format!("{command:?}"),
-        Some(Parsed::Print(text)) => text,
-        None => panic!("{line:?} is not parsed quickly"),
-    };
-    let definition = definition();
-    let names: Vec<&str> = definition.get_subcommands().map(clap::Command::get_name).collect();
-    assert!(names.len() > 20);
-    for name in names {
-        for help in ["--help", "-h"] {
-            assert_eq!(quick(&["vpmu", name, help]), whole(&["vpmu", name, help]), "{name} {help}");
-        }
-    }
-    for line in [
-        &["vpmu", "--version"][..],
-        &["vpmu", "-V"],
-        &["vpmu", "nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"],
-        &["vpmu", "guest-stat", "--events", "10,20"],
-        &["vpmu", "sim", "--rounds", "3", "--json"],
-        &["vpmu", "compare", "a", "b"],
-    ] {
-        assert_eq!(quick(line), whole(line), "{line:?}");
-    }
-    for line in [&["vpmu", "sim", "--nonsense"], &["vpmu", "frobnicate"][..]] {
-        assert!(quickly(&line.iter().map(OsString::from).collect::<Vec<_>>()).is_none(), "{line:?}");
     }
 }
 

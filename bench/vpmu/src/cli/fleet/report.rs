@@ -106,6 +106,9 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     let verdict = exit(&standing, &analysis, &variants);
     let verdict = gathered.as_ref().map_or(verdict, |gathered| gathered.exit(verdict));
     let word = match verdict {
+        Exit::Done if analysis.exit() == Exit::Inconclusive && variants.is_empty() => {
+            "✅ nothing failed, no speed judged"
+        }
         Exit::Done => "✅ nothing failed, nothing slower",
         Exit::Regression => "❌ something failed or is slower",
         _ => "⚠️ undecided",

@@ -84,8 +84,8 @@ impl Side<'_> {
             stand_in: self.plan.backend.is_stand_in(),
             host: host.to_owned(),
             pin: self.plan.parameters.pin.clone(),
-            samples: self.plan.samples,
-            turn_limit_ms: u64::try_from(self.plan.guest.hard_limit.as_millis()).unwrap_or(u64::MAX),
+            samples: self.plan.parameters.samples,
+            turn_limit_ms: u64::try_from(self.plan.guest.machine.time_limit.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
@@ -151,15 +151,15 @@ impl Side<'_> {
 mod tests {
     use super::*;
     use crate::arms::arm::sim::{self, SimRunner};
-    use crate::arms::rounds::spec::CommonSpec;
     use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+    use crate::setting::parse::defaults;
 
     /// Answers of a simulated side to these lines, and how it ended.
     fn served(lines: &str) -> (Vec<Answer>, Result<Exit, Error>) {
         let model = sim::model(sim::DEFAULT_MODEL).unwrap();
-        let common = CommonSpec { samples: 5, rounds_per_guest: Some(1000), ..CommonSpec::default() };
-        let spec = NmiLatencySpec { common, ..NmiLatencySpec::default() };
-        let plan = spec.plan(&sim::chosen(&model, "test"), None).unwrap();
+        let mut spec: NmiLatencySpec = defaults();
+        (spec.arms.samples, spec.length.guest_rounds) = (5, Some(1000));
+        let plan = spec.plan(&defaults(), &sim::chosen(&model, "test"), None).unwrap();
         let mut runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed).unwrap();
         let mut streams = Streams { input: lines.as_bytes(), output: Vec::new() };
         let ended = serve(&plan, &mut runner, "a host", &AtomicBool::new(false), &mut streams);

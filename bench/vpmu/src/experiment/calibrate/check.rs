@@ -102,7 +102,7 @@ fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -
     let handler = |arm: &ArmGuests| Estimate::of(arm.medians(&NMI_HANDLER));
     let per_pmi = |arm: &ArmGuests, op: &str| {
         let own = &arm.result.own;
-        own.host_ops.get(op).map_or(0, |op| op.count) as f64 / own.nmis.max(1) as f64
+        own.host_ops.get(op).map_or(0, |op| op.count) as f64 / own.counts.nmis.max(1) as f64
     };
     let ops = OPS.map(|op| OpPair { op, measured: per_pmi(real, op), simulated: per_pmi(simulated, op) });
     let measured = handler(real)?;

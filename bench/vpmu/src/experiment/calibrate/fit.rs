@@ -127,7 +127,7 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, man
 fn others(draft: &mut Draft, single: &Measured) -> Result<(), Error> {
     let reuse = single.arm("reuse-lazy").or_else(|| single.arm("reuse")).ok_or_else(|| missing("reuse"))?;
     let reuse = &reuse.result;
-    if let Some(every) = reuse.own.workload_ns.checked_div(reuse.own.sched_ins).filter(|every| *every > 0) {
+    if let Some(every) = reuse.own.workload_ns.checked_div(reuse.own.counts.sched_ins).filter(|every| *every > 0) {
         draft.host(format!(
             "others.every = {{ ns = {every}, source = \"measured: time by sched-ins, {}\" }}",
             reuse.name

@@ -185,7 +185,7 @@ fn take_rounds(
             let slot = &mut slots[at];
             let job = &mut jobs[slot.job];
             progress.run(&format!("round {}, {}, {}", round + 1, job.workload, slot.arm.strategy));
-            let turn = Turn { index: round, position, warmup, samples: job.plan.samples };
+            let turn = Turn { index: round, position, warmup, samples: job.plan.parameters.samples };
             let started = began.elapsed();
             let outcome = job.runner.run(slot.arm, turn)?;
             progress.step();
@@ -196,9 +196,10 @@ fn take_rounds(
                 return Err(incomplete(job.workload, &format!("{}: {}", slot.arm.strategy, outcome.end)));
             }
             if !warmup {
-                khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.tsc.khz);
+                khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.left.tsc.khz);
                 slot.fold.add(Place { turn, started, guest: None, probe_ns: None }, &outcome);
-                let beside = beside(&outcome, &job.plan.guest.events);
+                let boot = &job.plan.guest.boot;
+                let beside = beside(&outcome, &boot.events[..boot.event_count as usize]);
                 slot.ops.merge(&beside.ops);
                 slot.beside.push(beside);
             }
@@ -210,9 +211,9 @@ fn take_rounds(
 fn beside(outcome: &RunOutcome, events: &[EventSpec]) -> Beside {
     let mut beside = Beside::default();
     for vcpu in &outcome.vcpus {
-        beside.ops.merge(&vcpu.host.ops);
-        let Some(report) = vcpu.report.as_deref().filter(|_| vcpu.tsc.khz > 0) else { continue };
-        let ns = |ticks: u64| ticks as f64 * 1e6 / vcpu.tsc.khz as f64;
+        beside.ops.merge(&vcpu.account.host.ops);
+        let Some(report) = vcpu.left.report.as_deref().filter(|_| vcpu.left.tsc.khz > 0) else { continue };
+        let ns = |ticks: u64| ticks as f64 * 1e6 / vcpu.left.tsc.khz as f64;
         if report.loops > 0 {
             let instructions = report.loops as f64 * LOOP_INSTRUCTIONS as f64;
             beside.instruction_ps = Some(1000.0 * ns(report.loop_ticks) / instructions);

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use host_pmu::backend::UnknownBackend;
-
 use guest::abi::FLAG_TIME_LOOP;
 
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::spec::CommonSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::setting::backend::Chosen;
+use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::parse::defaults;
 use crate::setting::strategy::StrategyChoice;
 use results::error::Error;
 
@@ -62,20 +61,20 @@ pub fn workloads(calibration: &CalibrateSpec) -> Vec<(&'static str, Vec<String>)
 /// Returns the specification of one workload.
 ///
 /// # Errors
-/// Exit 2 for an unknown workload or backend.
+/// Exit 2 for an unknown workload.
 pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) -> Result<NmiLatencySpec, Error> {
-    let wrong = |why: String| Error::usage("cannot calibrate", why, "");
+    let spec: NmiLatencySpec = defaults();
     Ok(NmiLatencySpec {
-        common: CommonSpec {
-            strategies: strategies.iter().cloned().map(StrategyChoice::Preset).collect(),
-            backend: calibration.backend.parse().map_err(|error: UnknownBackend| wrong(error.to_string()))?,
-            rounds: calibration.rounds,
+        arms: ArmsOptions {
+            strategy: strategies.iter().cloned().map(StrategyChoice::Preset).collect(),
+            rounds: Some(calibration.rounds),
             samples: calibration.samples,
             time_limit: Duration::from_secs(20),
-            ..CommonSpec::default()
+            ..spec.arms
         },
-        workload: workload.parse().map_err(wrong)?,
-        ..NmiLatencySpec::default()
+        length: LengthOptions { guest_rounds: Some(1), ..spec.length },
+        workload: workload.parse().map_err(|why: String| Error::usage("cannot calibrate", why, ""))?,
+        ..spec
     })
 }
 
@@ -84,7 +83,8 @@ pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) 
 /// # Errors
 /// Exit 2 for parameters that contradict each other or the host.
 pub fn plan(spec: &NmiLatencySpec, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
-    let mut plan = spec.plan(chosen, usable)?;
-    plan.guest.flags |= FLAG_TIME_LOOP;
+    let host = HostOptions { backend: BackendChoice::Key(chosen.backend.clone()), ..defaults() };
+    let mut plan = spec.plan(&host, chosen, usable)?;
+    plan.guest.boot.flags |= FLAG_TIME_LOOP;
     Ok(plan)
 }

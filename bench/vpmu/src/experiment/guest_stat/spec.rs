@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use arch_pmu::spec::Vendor;
+use clap::{Args, Command, ValueEnum};
 use guest::abi::{EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
 use vmm::boot::layout::MAX_LOG;
 
+use crate::arms::arm::launch::log_entries;
+use crate::arms::linux::spec as linux;
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::{GuestTask, Plan};
-use crate::arms::rounds::spec::CommonSpec;
 use crate::setting::backend::Chosen;
-use crate::setting::strategy::StrategyChoice;
+use crate::setting::parse::number_in;
 use crate::setting::workload::{EventSet, GuestWork, Workload, hardware_event};
 use results::document::{EventParameter, GUEST_STAT, SetUpParameters};
 use results::error::Error;
@@ -28,6 +31,8 @@ const FLAGS: u64 = 0x13_0000;
 const GAP_TICKS: u64 = 1;
 /// Ticks from enabling to reading, where a tick is no rotation.
 const WINDOW_TICKS: u64 = 2;
+/// Rounds where the run has a bound, and no number of rounds is given.
+const BOUNDED_ROUNDS: u64 = 10;
 /// Time beyond its limit after which a guest is ended: its last set-up may hold hundreds of host events that take tens of ms each.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -45,79 +50,89 @@ const NAMED: [&str; 10] = [
     "L1-dcache-load-misses",
 ];
 
-/// Way in which a set-up enables its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Order in which a set-up enables its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Enable {
-    /// Each event by a call of its own, as `perf stat -a`: the counters are re-scheduled each time.
+    /// Each event by a call of its own, as `perf stat -a`: the counters are re-scheduled each time
     Each,
-    /// All of them by one re-scheduling, as enable_on_exec does for `perf stat COMMAND`.
+    /// All of them by one re-scheduling, as enable_on_exec for `perf stat COMMAND`
     Once,
 }
 
-impl Enable {
-    /// Returns the key in documents and on the command line.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Each => "each",
-            Self::Once => "once",
-        }
-    }
-}
-
-/// Parameters of `guest-stat`; the defaults are those of the command. A sample is one set-up.
-#[derive(Clone, Debug, PartialEq)]
+/// Options of `vpmu guest-stat`, apart from the host and from where the result goes. A sample is one set-up.
+#[derive(Clone, Debug, PartialEq, Args)]
 pub struct GuestStatSpec {
-    /// Arms, rounds and limits.
-    pub common: CommonSpec,
-    /// Number of events, 1 to [`MAX`].
-    pub events: u64,
-    /// Way in which a set-up enables them.
+    /// Arms, guest and rounds.
+    #[command(flatten)]
+    pub arms: ArmsOptions,
+
+    /// Number of counting events, or several numbers: a result for each
+    ///
+    /// The payload's driver takes up to 64, perf in a Linux guest up to 700.
+    #[arg(long, value_name = "LIST", default_value = "10", value_delimiter = ',', value_parser = number_in(1..=MAX_LINUX),
+          help_heading = "Guest")]
+    pub events: Vec<u64>,
+
+    /// How a set-up enables its events
+    #[arg(long, value_enum, default_value = "each", help_heading = "Guest")]
     pub enable: Enable,
-    /// Ticks from enabling to reading; `None` = two, or a whole turn of the rotation if the events are multiplexed.
-    pub window_ticks: Option<u64>,
+
+    /// Ticks from enabling events to reading them [default: 2; where they are multiplexed a whole turn of the rotation]
+    #[arg(long, value_name = "TICKS", value_parser = number_in(1..=10_000), help_heading = "Guest")]
+    pub window: Option<u64>,
 }
 
-impl Default for GuestStatSpec {
-    fn default() -> Self {
-        Self {
-            common: CommonSpec {
-                strategies: StrategyChoice::presets(&["recreate", "reuse", "reuse-lazy", "deferred", "pool"]),
-                mux_interval: Duration::from_millis(1),
-                rounds: 5,
-                samples: 40,
-                time_limit: Duration::from_secs(2),
-                ..CommonSpec::default()
-            },
-            events: 10,
-            enable: Enable::Each,
-            window_ticks: None,
-        }
-    }
+/// Gives the shared options the defaults of this experiment.
+#[must_use]
+pub fn other_defaults(command: Command) -> Command {
+    let command = command
+        .mut_arg("strategy", |arg| arg.default_value("recreate,reuse,reuse-lazy,deferred,pool"))
+        .mut_arg("mux_interval", |arg| {
+            arg.default_value("1ms").help("The guest's tick: rotation of multiplexed events")
+        })
+        .mut_arg("vcpus", |arg| arg.help("Virtual CPUs; each sets its events up for itself"))
+        .mut_arg("rounds", |arg| arg.default_value("5").help("Rounds that count; every arm runs once in each"))
+        .mut_arg("samples", |arg| arg.default_value("40").help("Set-ups per arm, round and vCPU"))
+        .mut_arg("time_limit", |arg| {
+            arg.default_value("2s").help("In a round no set-up begins after this time, even with fewer samples")
+        });
+    linux::other_defaults(
+        command,
+        &[
+            ("rounds", "3"),
+            ("warmup", "0"),
+            ("samples", "10"),
+            ("time_limit", "60s"),
+            ("mux_interval", "4ms"),
+            ("enable", "once"),
+        ],
+    )
 }
 
 impl GuestStatSpec {
-    /// Returns the plan on this backend. `usable` are the CPUs that this process may use, if known.
+    /// Returns the plan on this backend with `count` events. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
-    pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
-        let count = self.events;
+    pub fn plan(&self, count: u64, host: &HostOptions, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
         if !(1..=MAX).contains(&count) {
             return Err(Error::usage(format!("{count} events"), "", format!("give 1 to {MAX}")));
         }
         let task = GuestTask {
             workload: WORKLOAD,
-            events: events(count, self.common.cpu.vendor()),
+            events: events(count, host.cpu.vendor()),
             flags: FLAG_STAT_SETUP | if self.enable == Enable::Once { FLAG_ENABLE_ONCE } else { 0 },
             period: 0,
             freq_hz: None,
         };
-        let mut plan = Plan::new(NAME, &self.common, task, chosen, usable)?;
+        // A bound on the run leaves the number of rounds open.
+        let arms = ArmsOptions { rounds: Some(self.arms.rounds.unwrap_or(BOUNDED_ROUNDS)), ..self.arms.clone() };
+        let length = LengthOptions { guest_rounds: Some(1), ..LengthOptions::default() };
+        let mut plan = Plan::new(NAME, (&arms, &length, host), task, chosen, usable)?;
         // A turn brings each event to the head of the list once.
-        let multiplexed = count > plan.guest.gp_counters + plan.guest.fixed_counters;
-        let window_ticks = self.window_ticks.unwrap_or(if multiplexed { count + 1 } else { WINDOW_TICKS });
-        let (limit, tick) = (self.common.time_limit, self.common.mux_interval);
+        let multiplexed = count > plan.parameters.gp_counters + plan.parameters.fixed_counters;
+        let window_ticks = self.window.unwrap_or(if multiplexed { count + 1 } else { WINDOW_TICKS });
+        let (limit, tick) = (self.arms.time_limit, self.arms.mux_interval);
         let cycle = tick * u32::try_from(window_ticks + GAP_TICKS).unwrap_or(u32::MAX);
         if cycle > limit {
             return Err(Error::usage(
@@ -126,17 +141,18 @@ impl GuestStatSpec {
                 "raise --time-limit, or lower --window or --mux-interval",
             ));
         }
-        plan.guest.window_ticks = window_ticks;
-        plan.guest.gap_ticks = GAP_TICKS;
-        plan.guest.limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        plan.guest.hard_limit = limit * 2 + PATIENCE;
+        plan.guest.boot.window_ticks = window_ticks;
+        plan.guest.boot.gap_ticks = GAP_TICKS;
+        plan.guest.boot.limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        plan.guest.machine.time_limit = limit * 2 + PATIENCE;
         plan.parameters.workload = workload(count);
-        plan.parameters.set_up =
-            Some(SetUpParameters { enable: self.enable.key().to_owned(), window_ticks, gap_ticks: GAP_TICKS });
-        let entries = plan.guest.log_entries(plan.samples);
+        let enable = if self.enable == Enable::Once { "once" } else { "each" }.to_owned();
+        plan.parameters.set_up = Some(SetUpParameters { enable, window_ticks, gap_ticks: GAP_TICKS });
+        let samples = plan.parameters.samples;
+        let entries = log_entries(&plan.guest.boot, samples);
         if entries > MAX_LOG {
             return Err(Error::usage(
-                format!("{} set-ups of {count} events do not fit the guest's log", plan.samples),
+                format!("{samples} set-ups of {count} events do not fit the guest's log"),
                 format!("they need {entries} entries, and it has {MAX_LOG}"),
                 "take fewer --samples and more --rounds",
             ));
@@ -177,14 +193,20 @@ fn events(count: u64, vendor: Vendor) -> Vec<(EventSpec, EventParameter)> {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches as _;
     use host_pmu::backend::BackendKey;
 
     use super::*;
+    use crate::arms::linux::spec::LinuxGuestOptions;
 
-    fn plan(edit: impl FnOnce(&mut GuestStatSpec)) -> Result<Plan, Error> {
-        let mut spec = GuestStatSpec::default();
-        edit(&mut spec);
-        spec.plan(&Chosen::here(BackendKey::CpuClock, String::new()), Some(&[0, 1]))
+    /// A plan of this line for `count` events, on cpu-clock of two CPUs.
+    fn plan(count: u64, line: &[&str]) -> Result<Plan, Error> {
+        let command = HostOptions::augment_args(GuestStatSpec::augment_args(Command::new("guest-stat")));
+        let command = other_defaults(LinuxGuestOptions::augment_args(command)).no_binary_name(true);
+        let matches = command.get_matches_from(line);
+        let spec = GuestStatSpec::from_arg_matches(&matches).unwrap();
+        let host = HostOptions::from_arg_matches(&matches).unwrap();
+        spec.plan(count, &host, &Chosen::here(BackendKey::CpuClock, String::new()), Some(&[0, 1]))
     }
 
     #[test]
@@ -196,23 +218,32 @@ mod tests {
 
     #[test]
     fn the_defaults_are_a_guests() {
-        let plan = plan(|_| ()).unwrap();
-        assert_eq!((plan.experiment, plan.guest.events.len(), plan.rounds, plan.samples), ("guest-stat", 10, 5, 40));
+        let plan = plan(10, &[]).unwrap();
+        let (rounds, samples) = (plan.parameters.rounds, plan.parameters.samples);
+        assert_eq!((plan.experiment, plan.guest.boot.event_count, rounds, samples), ("guest-stat", 10, 5, 40));
         let names: Vec<_> = plan.arms.iter().map(|arm| arm.strategy.as_str()).collect();
         assert_eq!(names, ["recreate", "reuse", "reuse-lazy", "deferred", "pool", "floor", "kvm"]);
         // A set-up on the development host takes 25 ms: a minute, and without running into the limit.
-        let runs = (plan.arms.len() as u64 - 1) * (plan.rounds + 1);
-        assert!(plan.samples * 25 * runs < 55_000 && plan.guest.limit_us > plan.samples * 25_000);
-        assert_eq!((plan.parameters.period, plan.guest.freq_hz), (0, 0));
+        let runs = (plan.arms.len() as u64 - 1) * (rounds + 1);
+        assert!(samples * 25 * runs < 55_000 && plan.guest.boot.limit_us > samples * 25_000);
+        assert_eq!((plan.parameters.period, plan.guest.boot.freq_hz), (0, 0));
     }
 
     #[test]
     fn more_events_than_counters_are_given_a_turn() {
-        let window = |events, window_ticks| {
-            plan(|spec| (spec.events, spec.window_ticks) = (events, window_ticks)).unwrap().guest.window_ticks
+        let window = |events, line: &[&str]| plan(events, line).unwrap().guest.boot.window_ticks;
+        assert_eq!((window(7, &[]), window(8, &[])), (2, 9));
+        assert_eq!(window(20, &["--window", "3"]), 3);
+    }
+
+    #[test]
+    fn a_set_up_enables_its_events_as_asked() {
+        let enable = |line: &[&str]| {
+            let plan = plan(2, line).unwrap();
+            (plan.parameters.set_up.unwrap().enable, plan.guest.boot.flags & FLAG_ENABLE_ONCE != 0)
         };
-        assert_eq!((window(7, None), window(8, None)), (2, 9));
-        assert_eq!(window(20, Some(3)), 3);
+        assert_eq!(enable(&[]), ("each".to_owned(), false));
+        assert_eq!(enable(&["--enable", "once"]), ("once".to_owned(), true));
     }
 
     #[test]
@@ -229,19 +260,17 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        type Edit = fn(&mut GuestStatSpec);
-        let cases: [(Edit, &str); 8] = [
-            (|spec| spec.events = 0, "1 to 64"),
-            (|spec| spec.events = 65, "1 to 64"),
-            (|spec| spec.common.strategies = StrategyChoice::presets(&["auto"]), "unknown strategy 'auto'"),
-            (|spec| (spec.common.vcpus, spec.common.pin) = (2, "0".parse().unwrap()), "1 CPUs for 2 vCPUs"),
-            (|spec| spec.common.pin = "5".parse().unwrap(), "not online"),
-            (|spec| (spec.events, spec.common.samples) = (64, 10_000), "do not fit the guest's log"),
-            (|spec| spec.common.mux_interval = Duration::from_millis(1500), "shorter than two ticks"),
-            (|spec| spec.common.mux_interval = Duration::from_secs(1), "one set-up takes 12s"),
-        ];
-        for (edit, needle) in cases {
-            let error = plan(edit).unwrap_err();
+        for (events, line, needle) in [
+            (0, &[][..], "1 to 64"),
+            (65, &[], "1 to 64"),
+            (10, &["--strategy", "auto"], "unknown strategy 'auto'"),
+            (10, &["--vcpus", "2", "--pin", "0"], "1 CPUs for 2 vCPUs"),
+            (10, &["--pin", "5"], "not online"),
+            (64, &["--samples", "10000"], "do not fit the guest's log"),
+            (10, &["--mux-interval", "1500ms"], "shorter than two ticks"),
+            (10, &["--mux-interval", "1s"], "one set-up takes 12s"),
+        ] {
+            let error = plan(events, line).unwrap_err();
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle), "{error} lacks {needle:?}");
         }

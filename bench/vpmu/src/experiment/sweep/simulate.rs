@@ -145,7 +145,7 @@ fn result(totals: &Totals, floor: Option<u64>, point: &GridPoint, workload: Work
     PointResult {
         guests: point.vcpus * point.hosts,
         timed_out: totals.timed_out,
-        nmis: totals.nmis[1],
+        nmis: totals.counts.nmis,
         lost: totals.lost,
         overflows_lost: totals.overflows_lost,
         nmi_handler_ns: summary(&totals.handler),
@@ -165,10 +165,10 @@ fn result(totals: &Totals, floor: Option<u64>, point: &GridPoint, workload: Work
         creates_gp: totals.creates.gp,
         creates_fixed: totals.creates.fixed,
         held_mean: totals.held_mean(),
-        held_max: totals.held_max,
-        sched_ins: totals.sched_ins,
-        pinned_errors: totals.pinned_errors,
-        failed_opens: totals.failed_opens,
+        held_max: totals.counts.held_max,
+        sched_ins: totals.counts.sched_ins,
+        pinned_errors: totals.counts.pinned_errors,
+        failed_opens: totals.counts.failed_opens,
         virtual_ns: totals.ns,
     }
 }

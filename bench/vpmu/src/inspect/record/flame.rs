@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use perf_data::calls::TooMuch;
 use serde::Serialize;
 
-use super::nmis::Nmis;
+use super::beside::Nmis;
 use super::profile::{Contents, MOST_MADE};
 
 const PAGE: &str = include_str!("flame.html");
@@ -100,7 +100,7 @@ pub fn page(contents: &Contents, title: &str, nmis: Option<&Nmis>) -> Result<Str
     if (data.len() + 5 * data.matches('<').count()) as u64 > MOST_MADE {
         return Err(TooMuch(MOST_MADE));
     }
-    Ok(PAGE.replace("/*DATA*/", &data.replace('<', "\\u003c")))
+    Ok(PAGE.replace("/*STYLE*/", results::plot::STYLE).replace("/*DATA*/", &data.replace('<', "\\u003c")))
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
         let stacks: Vec<Vec<&str>> = (1..100).map(|depth| vec![long.as_str(); depth]).collect();
         let stacks: Vec<&[&str]> = stacks.iter().map(Vec::as_slice).collect();
         let page = page(&recording(&stacks), "x", None).unwrap();
-        assert!(page.len() < PAGE.len() + 20_000, "{}", page.len());
+        assert!(page.len() < PAGE.len() + results::plot::STYLE.len() + 20_000, "{}", page.len());
         assert_eq!((json(&"four", 6), json(&"four", 5)), (Ok("\"four\"".to_owned()), Err(TooMuch(5))));
     }
 

@@ -12,10 +12,9 @@ use results::host::{self, HostFs};
 use results::write::{Pending, Target};
 use vmm::sample::Sampling;
 
-use super::beside::{Companion, Place, named};
+use super::beside::{Companion, Nmis, Place, named};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
-use super::nmis::Nmis;
 use super::recorder::{Recorder, Subject, output};
 use super::spec::RecordSpec;
 use super::summary;
@@ -25,10 +24,7 @@ use crate::arms::linux_boot::symbols::{CodeReports, Symbols};
 use crate::arms::machine;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::sampled::events;
-use crate::inspect::sampled::guest::{GuestSpec, PayloadSpec};
-use crate::inspect::sampled::kernel::{refuse_nested, unwind_tables};
-use crate::inspect::sampled::payload::ReadyPayload;
+use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, unwind_tables};
 use crate::setting::abilities::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
@@ -38,39 +34,36 @@ use crate::terminal::console::complain;
 ///
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
-pub fn record(spec: &RecordSpec, guest: GuestSpec) -> Result<Exit, Error> {
+pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     check(spec)?;
-    match guest {
+    match spec.guest.clone() {
         GuestSpec::Payload(payload) => of_payload(spec, &payload),
-        GuestSpec::Image(image) => of_image(spec, *image),
+        GuestSpec::Run(image) => of_image(spec, *image),
         GuestSpec::Linux(linux) => of_linux(spec, *linux),
     }
 }
 
 fn check(spec: &RecordSpec) -> Result<(), Error> {
-    if spec.writing.aio.is_some() && spec.is_pipe() {
+    let writing = spec.writing();
+    if writing.aio.is_some() && spec.is_pipe() {
         return Err(Error::usage(
             "cannot write to a pipe by --aio",
             "writes that are done at once need places of their own, which a pipe does not have",
             "give a file with --output, or leave --aio out",
         ));
     }
-    if spec.writing.threads > 1 && spec.writing.level == 0 {
+    if writing.threads > 1 && writing.level == 0 {
         return Err(Error::usage(
             "--compress-threads has nothing to do",
             "the recording is not compressed",
             "give --compression-level as well, e.g. -z",
         ));
     }
-    events::check(&spec.events, spec.rate)
-}
-
-fn sampling(spec: &RecordSpec, vcpus: u64) -> Sampling {
-    Sampling::new(spec.events.clone(), spec.rate, spec.chains, vcpus as usize)
+    spec.sampling.check(spec.events())
 }
 
 fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
-    let backend = choose(&image.machine.backend, &ThisHost)?.backend;
+    let backend = choose(&image.counters.backend, &ThisHost)?.backend;
     let bytes = machine::read(&image.image, "the image")?;
     let path = fs::canonicalize(&image.image).unwrap_or_else(|_| image.image.clone());
     let subject = Subject { kind: Kind::Task, mappings: of_elf(&bytes, &path, std::process::id()), code: None };
@@ -78,8 +71,8 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
         complain("warning: the image is no ELF file: its functions have no names");
     }
     image.quiet |= spec.quiet;
-    let sampling = Arc::new(sampling(spec, image.machine.vcpus));
-    image.machine.sampling = Some(Arc::clone(&sampling));
+    let sampling = Arc::new(spec.sampling.sampling(spec.events(), image.vcpus));
+    image.sampling = Some(Arc::clone(&sampling));
     recorded(spec, sampling, subject, None, || Ok((run::run(&image, &backend)?, None)))
 }
 
@@ -87,9 +80,9 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     refuse_nested(&linux)?;
     let backend = job::backend(&linux)?;
     let kernel = job::kernel(&linux.kernel)?;
-    let mut sampling = sampling(spec, linux.machine.vcpus);
-    sampling.orc = spec.chains.then(|| unwind_tables(&kernel)).flatten();
-    let kind = Kind::of_linux(spec.guest_as, spec.chains);
+    let mut sampling = spec.sampling.sampling(spec.events(), linux.vcpus);
+    sampling.orc = spec.sampling.chains.then(|| unwind_tables(&kernel)).flatten();
+    let kind = Kind::of_linux(spec.guest_as, spec.sampling.chains);
     let text = perf_data::symbols::text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
     let build_id = perf_data::symbols::build_id(kernel.image());
     drop(kernel);
@@ -109,7 +102,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     }
     linux.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
-    linux.machine.sampling = Some(Arc::clone(&sampling));
+    linux.sampling = Some(Arc::clone(&sampling));
     recorded(spec, sampling, subject, None, || Ok((job::run(&linux, &backend)?, None)))
 }
 
@@ -117,7 +110,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
 const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 
 fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
-    let ready = ReadyPayload::new(payload, spec.chains)?;
+    let ready = ReadyPayload::new(payload, spec.sampling.chains)?;
     if spec.output.is_dir() {
         let what = format!("cannot write the recording to {}", spec.output.display());
         return Err(Error::usage(what, "it is a folder", "give the path of a file with --output"));
@@ -133,7 +126,7 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let (elf, pending) = written().map_err(|error| cannot_keep(&file, &error))?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
     let subject = Subject { kind: Kind::Task, mappings, code: None };
-    let sampling = Arc::new(sampling(spec, ready.vcpus));
+    let sampling = Arc::new(spec.sampling.sampling(spec.events(), ready.vcpus));
     let sampled = Arc::clone(&sampling);
     recorded(spec, sampling, subject, Some((file, pending)), || {
         let ran = ready.run(sampled, spec.quiet)?;
@@ -155,7 +148,7 @@ fn recorded(
     guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
-    events::described(&sampling, kind == Kind::Task)?;
+    sampled::described(&sampling, kind == Kind::Task)?;
     let facts = facts(spec, vcpus);
     let (output, mut place) = output(spec)?;
     match (payload, &mut place) {

@@ -10,7 +10,6 @@ pub mod firefox;
 pub mod flame;
 pub mod guests;
 pub mod layout;
-pub mod nmis;
 pub mod profile;
 pub mod recorder;
 pub mod spec;

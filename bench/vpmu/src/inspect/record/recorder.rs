@@ -20,8 +20,8 @@ use super::beside::{Place, forget};
 use super::code::{KernelCode, Unwinding};
 use super::layout::Kind;
 use super::spec::{PIPED, RecordSpec};
-use crate::inspect::sampled::events;
-use crate::inspect::sampled::turn::take_turn;
+use crate::inspect::sampled;
+use crate::inspect::sampled::take_turn;
 use crate::sys;
 
 /// Interval at which queues are emptied: each time costs CPU time that the guest may want.
@@ -131,8 +131,8 @@ impl Recorder {
             let what = format!("cannot begin the recording in {}", spec.output.display());
             Error::usage(what, error.to_string(), "make room, or give another --output")
         };
-        let events = events::described(&sampling, subject.kind == Kind::Task)?;
-        let writer = Writer::begin(output, &events, spec.chains, spec.writing, &facts).map_err(cannot)?;
+        let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
+        let writer = Writer::begin(output, &events, spec.sampling.chains, spec.writing(), &facts).map_err(cannot)?;
         let done = Arc::new(AtomicBool::new(false));
         let work = Work {
             known: vec![false; sampling.channels.len()],
@@ -140,7 +140,7 @@ impl Recorder {
             writer,
             subject,
             facts,
-            chains: spec.chains,
+            chains: spec.sampling.chains,
             counts: Counts::default(),
             failed: None,
             until: u64::MAX,

@@ -18,13 +18,13 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     let counts = &recorded.counts;
     let to = if spec.is_pipe() { "stdout".to_owned() } else { spec.output.display().to_string() };
     let of_event = |event: usize| counts.by_event.get(event).copied().unwrap_or(0);
-    let names: Vec<_> = match &spec.events[..] {
+    let names: Vec<_> = match spec.events() {
         [event] => vec![event.to_string()],
         events => events.iter().enumerate().map(|(n, event)| format!("{event} ({})", of_event(n))).collect(),
     };
     // Exits and PMIs, which the VMM counts itself, are always at an exit: the share is of host events' samples alone.
     let is_host = |event: &Event| matches!(event, Event::Host(_));
-    let by_chance: u64 = (0..spec.events.len()).filter(|&n| is_host(&spec.events[n])).map(of_event).sum();
+    let by_chance: u64 = (0..spec.events().len()).filter(|&n| is_host(&spec.events()[n])).map(of_event).sum();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let taken = match recorded.file.samples {
         written if written < counts.samples => format!("{written} of {}", counts.samples),
@@ -34,12 +34,12 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         "recorded {taken} samples of {} on {vcpus} vCPUs in {to}: {} KiB{}{}",
         names.join(", "),
         recorded.file.bytes.div_ceil(1024),
-        if spec.writing.level > 0 {
-            format!(", compressed {:.1}:1 at level {}", recorded.file.ratio, spec.writing.level)
+        if spec.writing().level > 0 {
+            format!(", compressed {:.1}:1 at level {}", recorded.file.ratio, spec.writing().level)
         } else {
             String::new()
         },
-        spec.writing.aio.map_or_else(String::new, |writes| format!(", written by a thread, {writes} ahead of it"))
+        spec.aio.map_or_else(String::new, |writes| format!(", written by a thread, {writes} ahead of it"))
     )];
     if counts.at_exit > 0 {
         lines.push(format!(
@@ -56,7 +56,7 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
             "of the samples, {before} are of the guest's start and {after} of its end, before and after the command"
         ));
     }
-    if spec.chains {
+    if spec.sampling.chains {
         let part = |at: usize, what: &str| {
             let whole = counts.parts[at];
             (whole > 0).then(|| format!("{:.2} % of {whole} {what}", of(counts.complete[at], whole)))
@@ -76,7 +76,7 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     }
     let mut warnings = warnings(recorded);
     if counts.samples > 0 {
-        let none = spec.events.iter().enumerate().filter(|&(n, _)| of_event(n) == 0);
+        let none = spec.events().iter().enumerate().filter(|&(n, _)| of_event(n) == 0);
         warnings.extend(none.map(|(_, event)| {
             format!("no sample of {event} was taken: it did not happen, or less often than its period")
         }));
@@ -196,26 +196,15 @@ pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
 mod tests {
     use std::io;
 
-    use host_pmu::sampler::Rate;
-    use perf_data::writer::{Options, Summary};
+    use perf_data::writer::Summary;
     use vmm::sample::{Refusal, TablesRead};
 
-    use super::super::layout::As;
     use super::super::recorder::Counts;
     use super::*;
+    use crate::setting::parse::options;
 
-    fn spec() -> RecordSpec {
-        RecordSpec {
-            output: "x.data".into(),
-            events: vec!["cpu-clock".parse().unwrap()],
-            rate: Rate::Hertz(999),
-            chains: true,
-            writing: Options::level(1),
-            duration: None,
-            guest_as: As::Auto,
-            quiet: false,
-            command_line: Vec::new(),
-        }
+    fn spec(events: &str) -> RecordSpec {
+        options(&["-o", "x.data", "-e", events, "-g", "-z=1", "payload"]).unwrap()
     }
 
     fn recorded(counts: Counts, failed: Option<io::Error>) -> Recorded {
@@ -245,7 +234,7 @@ mod tests {
             around: [70, 30],
             too_late: 5,
         };
-        let (lines, warnings) = lines(&recorded(counts, None), &spec(), 2);
+        let (lines, warnings) = lines(&recorded(counts, None), &spec("cpu-clock"), 2);
         let text = lines.join("\n");
         for needle in [
             "1000 samples of cpu-clock on 2 vCPUs in x.data: 2 KiB",
@@ -265,8 +254,7 @@ mod tests {
 
     #[test]
     fn each_event_has_its_count() {
-        let events = ["exit", "cpu-clock", "pmi"].map(|name| name.parse().unwrap());
-        let spec = RecordSpec { events: events.to_vec(), ..spec() };
+        let spec = spec("exit,cpu-clock,pmi");
         let counts = Counts { samples: 50, by_event: vec![40, 10], at_exit: 2, ..Counts::default() };
         let (lines, warnings) = lines(&recorded(counts, None), &spec, 1);
         assert!(lines[0].starts_with("recorded 50 samples of exit (40), cpu-clock (10), pmi (0) on"), "{lines:?}");
@@ -278,7 +266,7 @@ mod tests {
     #[test]
     fn the_first_line_names_the_thread_that_writes() {
         let first = |aio| {
-            let spec = RecordSpec { writing: Options { aio, ..spec().writing }, ..spec() };
+            let spec = RecordSpec { aio, ..spec("cpu-clock") };
             lines(&recorded(Counts::default(), None), &spec, 1).0.remove(0)
         };
         assert!(first(None).ends_with("at level 1"));
@@ -308,7 +296,7 @@ mod tests {
         let mut recorded = recorded(counted(), Some(io::ErrorKind::StorageFull.into()));
         (recorded.file.samples, recorded.file.given_up) = (7, 500);
         recorded.not_kept = Some("the earlier recording is x.data.1.before".to_owned());
-        let (lines, warnings) = lines(&recorded, &spec(), 1);
+        let (lines, warnings) = lines(&recorded, &spec("cpu-clock"), 1);
         assert!(lines[0].starts_with("recorded 7 of 10 samples of cpu-clock"), "{lines:?}");
         assert!(warnings[0].starts_with("500 bytes") && warnings[1].contains("x.data.1.before"), "{warnings:?}");
     }

@@ -26,8 +26,8 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let plan = plan_of(args, backend)?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let limits = Limits { began: Instant::now(), time_limit: args.machine.time_limit };
-    let mut output = match &args.machine.diverted {
+    let limits = Limits { began: Instant::now(), time_limit: args.time_limit };
+    let mut output = match &args.diverted {
         Some(to) => Output::diverted(to.clone(), limits),
         None => Output::to_stdout(limits),
     };
@@ -63,7 +63,7 @@ fn exit(end: &End) -> Exit {
 }
 
 fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
-    let machine = args.machine.plan(backend)?;
+    let machine = args.plan(backend)?;
     let mut modules = Vec::new();
     for path in &args.module {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -74,7 +74,7 @@ fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
     }
     Ok(ImagePlan {
         machine,
-        memory: args.machine.memory,
+        memory: args.memory,
         program: args.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         arguments: args.append.clone(),
         modules,
@@ -85,8 +85,8 @@ fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
 /// The module "environ": the machine's size, overridden and added to by the user.
 fn environ(args: &RunSpec) -> String {
     let mut lines = vec![
-        ("NR_CPUS".to_owned(), args.machine.vcpus.to_string()),
-        ("MEMSIZE".to_owned(), (args.machine.memory >> 20).to_string()),
+        ("NR_CPUS".to_owned(), args.vcpus.to_string()),
+        ("MEMSIZE".to_owned(), (args.memory >> 20).to_string()),
         ("TEST_DEVICE".to_owned(), "0".to_owned()),
     ];
     for (key, value) in &args.environ {
@@ -101,10 +101,10 @@ fn environ(args: &RunSpec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arms::machine::MachineSpec;
+    use crate::setting::parse::options;
 
     fn spec() -> RunSpec {
-        RunSpec::new("dir/x.flat")
+        options(&["dir/x.flat"]).unwrap()
     }
 
     fn pair(key: &str, value: &str) -> (String, String) {
@@ -113,8 +113,7 @@ mod tests {
 
     #[test]
     fn the_environment_has_the_machines_size_unless_overridden() {
-        let two = MachineSpec { vcpus: 2, ..spec().machine };
-        assert_eq!(environ(&RunSpec { machine: two, ..spec() }), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
+        assert_eq!(environ(&RunSpec { vcpus: 2, ..spec() }), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
         let lines = environ(&RunSpec { environ: vec![pair("MEMSIZE", "1"), pair("X", "y")], ..spec() });
         assert_eq!(lines, "NR_CPUS=1\nMEMSIZE=1\nTEST_DEVICE=0\nX=y\n");
     }

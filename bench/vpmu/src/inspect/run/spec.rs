@@ -1,49 +1,107 @@
-//! The specification of `run`: an image, its machine, and what counts behind its counters.
+//! The options of `run`: an image, its machine, and what counts behind its counters.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use vmm::machine::image::Rdpmc;
+use clap::Args;
+use host_pmu::backend::BackendKey;
+use results::error::Error;
+use vmm::boot::image::{MAX_MEMORY, MIN_MEMORY};
+use vmm::machine::image::{MAX_VCPUS, Rdpmc};
+use vmm::machine::{Cpu, Plan};
+use vmm::sample::Sampling;
 
-use crate::arms::machine::MachineSpec;
+use crate::arms::machine::CountersOptions;
+use crate::setting::parse::{duration_in, environ, number_in, one_of, size_in};
+use crate::terminal::output::Diverted;
 
-/// Guest memory unless another size is given, bytes.
-const MEMORY: u64 = 256 << 20;
+/// Treatments of an image's RDPMC instructions.
+const RDPMC: [Rdpmc; 2] = [Rdpmc::Rewrite, Rdpmc::Fault];
 
-/// Time of a run, unless another is given.
-const TIME_LIMIT: Duration = Duration::from_secs(600);
+const fn rdpmc(treatment: Rdpmc) -> &'static str {
+    match treatment {
+        Rdpmc::Rewrite => "rewrite",
+        Rdpmc::Fault => "fault",
+    }
+}
 
-/// Parameters of `run`; the defaults, apart from the image, are those of the command.
-#[derive(Clone, Debug)]
+const fn about_rdpmc(treatment: Rdpmc) -> &'static str {
+    match treatment {
+        Rdpmc::Rewrite => "Rewritten to RDMSR, which the userspace vPMU answers",
+        Rdpmc::Fault => "Left alone: #GP, unless KVM has a vPMU of its own",
+    }
+}
+
+/// Options of `vpmu run`.
+#[derive(Clone, Debug, Args)]
 pub struct RunSpec {
-    /// A multiboot 1 or ELF kernel.
+    /// A multiboot 1 or ELF kernel
     pub image: PathBuf,
-    /// The kernel's command line, after its name.
+
+    /// The kernel's command line, after its name; -append, too
+    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
     pub append: String,
-    /// Multiboot modules.
+
+    /// A multiboot module; repeat for more. -initrd, too
+    #[arg(long, value_name = "FILE", visible_alias = "initrd")]
     pub module: Vec<PathBuf>,
-    /// Additions to the module "environ".
+
+    /// A line of the module "environ", over NR_CPUS, MEMSIZE (MiB) and TEST_DEVICE=0
+    ///
+    /// kvm-unit-tests read their environment from there. Without --module that module is always given; with --module
+    /// only if --environ is, too, and as the last one.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = environ)]
     pub environ: Vec<(String, String)>,
-    /// The machine.
-    pub machine: MachineSpec,
-    /// Treatment of RDPMC instructions in the image.
+
+    /// Guest memory: a number and K, M or G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
+    pub memory: u64,
+
+    /// Virtual CPUs; all but the first wait for a start-up IPI
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
+    pub vcpus: u64,
+
+    /// Counters of the guest.
+    #[command(flatten)]
+    pub counters: CountersOptions,
+
+    /// Treatment of RDPMC instructions in the image
+    #[arg(long, value_name = "HOW", default_value = "rewrite", value_parser = one_of(&RDPMC, rdpmc, about_rdpmc))]
     pub rdpmc: Rdpmc,
-    /// Whether the report at the end is left out.
+
+    /// Stop the run after this time
+    #[arg(long, value_name = "TIME", default_value = "10m",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
+    pub time_limit: Duration,
+
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+
+    /// No summary on stderr
+    #[arg(short, long)]
     pub quiet: bool,
+
+    /// Samples of the guest, if it is recorded.
+    #[arg(skip)]
+    pub sampling: Option<Arc<Sampling>>,
+    /// Destination of the guest's own output, if not this program's.
+    #[arg(skip)]
+    pub diverted: Option<Diverted>,
 }
 
 impl RunSpec {
-    /// The defaults, for this image.
-    #[must_use]
-    pub fn new(image: impl Into<PathBuf>) -> Self {
-        Self {
-            image: image.into(),
-            append: String::new(),
-            module: Vec::new(),
-            environ: Vec::new(),
-            machine: MachineSpec::new(MEMORY, TIME_LIMIT),
-            rdpmc: Rdpmc::Rewrite,
-            quiet: false,
-        }
+    /// Returns the machine, with `backend` behind its counters.
+    ///
+    /// # Errors
+    /// The strategy cannot be read, or the CPUs to pin to are not usable.
+    pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
+        Ok(Plan {
+            time_limit: self.time_limit,
+            seccomp: !self.no_seccomp,
+            sampling: self.sampling.clone(),
+            ..self.counters.plan(Cpu::default(), self.vcpus, backend)?
+        })
     }
 }

@@ -9,24 +9,19 @@ use results::error::{Error, Exit};
 use results::write::{Folder, Target, check_file};
 use vmm::sample::Sampling;
 
-use super::model::Model;
-use super::names::{Names, Of};
+use super::model::{Model, Names, Of};
 use super::screen::Screen;
 use super::spec::TopSpec;
 use super::text;
 use super::view::View;
 use super::watch::{Show, Watched, Watcher};
 use crate::arms::linux_boot::bring::refuse_inside;
-use crate::arms::linux_boot::job;
 use crate::arms::linux_boot::spec::LinuxSpec;
-use crate::arms::linux_boot::symbols;
+use crate::arms::linux_boot::{job, symbols};
 use crate::arms::machine;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::sampled::events;
-use crate::inspect::sampled::guest::{GuestSpec, PayloadSpec};
-use crate::inspect::sampled::kernel::{refuse_nested, unwind_tables};
-use crate::inspect::sampled::payload::ReadyPayload;
+use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, unwind_tables};
 use crate::setting::abilities::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
@@ -37,30 +32,26 @@ use crate::terminal::output::Diverted;
 ///
 /// # Errors
 /// Conditions that keep it from starting, and a view that ended early.
-pub fn top(spec: &TopSpec, guest: GuestSpec) -> Result<Exit, Error> {
-    events::check(&spec.events, spec.rate)?;
-    if spec.symbols.is_some() && !matches!(guest, GuestSpec::Linux(_)) {
+pub fn top(spec: &TopSpec) -> Result<Exit, Error> {
+    spec.sampling.check(&spec.sampling.event)?;
+    if spec.symbols.is_some() && !matches!(spec.guest, GuestSpec::Linux(_)) {
         let why = "the names of other guests are in their ELF files";
         return Err(Error::usage("--symbols is for Linux guests", why, "leave it out"));
     }
-    match guest {
+    match spec.guest.clone() {
         GuestSpec::Payload(payload) => of_payload(spec, &payload),
-        GuestSpec::Image(image) => of_image(spec, *image),
+        GuestSpec::Run(image) => of_image(spec, *image),
         GuestSpec::Linux(linux) => of_linux(spec, *linux),
     }
-}
-
-fn sampling(spec: &TopSpec, vcpus: u64) -> Sampling {
-    Sampling::new(spec.events.clone(), spec.rate, spec.chains, vcpus as usize)
 }
 
 fn of_payload(spec: &TopSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     if spec.guest_output.is_some() {
         return Err(Error::usage("--guest-output is for other guests", "the payload writes nothing", "leave it out"));
     }
-    let ready = ReadyPayload::new(payload, spec.chains)?;
+    let ready = ReadyPayload::new(payload, spec.sampling.chains)?;
     let names = Names::new(Symbols::of_elf(guest::PMU_PAYLOAD).unwrap_or_default(), Of::Everything);
-    let sampling = Arc::new(sampling(spec, ready.vcpus));
+    let sampling = Arc::new(spec.sampling.sampling(&spec.sampling.event, ready.vcpus));
     let sampled = Arc::clone(&sampling);
     watched(spec, sampling, Guest { name: "payload", names, output: None, late: None }, || {
         ready.run(sampled, spec.quiet).map(|ran| ran.exit)
@@ -68,7 +59,7 @@ fn of_payload(spec: &TopSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
 }
 
 fn of_image(spec: &TopSpec, mut image: RunSpec) -> Result<Exit, Error> {
-    let backend = choose(&image.machine.backend, &ThisHost)?.backend;
+    let backend = choose(&image.counters.backend, &ThisHost)?.backend;
     let bytes = machine::read(&image.image, "the image")?;
     let names = Names::new(Symbols::of_elf(&bytes).unwrap_or_default(), Of::Everything);
     if names.is_empty() {
@@ -76,9 +67,9 @@ fn of_image(spec: &TopSpec, mut image: RunSpec) -> Result<Exit, Error> {
     }
     let output = output(spec.guest_output.as_deref(), None)?;
     image.quiet |= spec.quiet;
-    let sampling = Arc::new(sampling(spec, image.machine.vcpus));
-    image.machine.sampling = Some(Arc::clone(&sampling));
-    image.machine.diverted = Some(output.clone());
+    let sampling = Arc::new(spec.sampling.sampling(&spec.sampling.event, image.vcpus));
+    image.sampling = Some(Arc::clone(&sampling));
+    image.diverted = Some(output.clone());
     let guest = Guest { name: "image", names, output: Some(output), late: None };
     watched(spec, sampling, guest, || run::run(&image, &backend))
 }
@@ -97,8 +88,8 @@ fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     }
     let backend = job::backend(&linux)?;
     let kernel = job::kernel(&linux.kernel)?;
-    let mut sampling = sampling(spec, linux.machine.vcpus);
-    sampling.orc = spec.chains.then(|| unwind_tables(&kernel)).flatten();
+    let mut sampling = spec.sampling.sampling(&spec.sampling.event, linux.vcpus);
+    sampling.orc = spec.sampling.chains.then(|| unwind_tables(&kernel)).flatten();
     let symbols = match &spec.symbols {
         Some(path) => listed(path, "the symbols")?,
         None => Symbols::of_elf(kernel.image()).unwrap_or_default(),
@@ -125,8 +116,8 @@ fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     let output = output(spec.guest_output.as_deref(), linux.share.as_deref())?;
     linux.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
-    linux.machine.sampling = Some(Arc::clone(&sampling));
-    linux.machine.diverted = Some(output.clone());
+    linux.sampling = Some(Arc::clone(&sampling));
+    linux.diverted = Some(output.clone());
     let late = || linux.run.is_some().then(|| listed(&list, "the guest's symbols").ok()).flatten();
     let guest = Guest { name: "linux", names, output: Some(output), late: Some(&late) };
     watched(spec, sampling, guest, || job::run(&linux, &backend))
@@ -182,14 +173,14 @@ fn watched(
     run: impl FnOnce() -> Result<Exit, Error>,
 ) -> Result<Exit, Error> {
     // Before anything begins: an event that this host does not have.
-    events::described(&sampling, false)?;
+    sampled::described(&sampling, false)?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let events = spec.events.iter().map(ToString::to_string).collect();
+    let events = spec.sampling.event.iter().map(ToString::to_string).collect();
     let model = Model::new(events, spec.span(), guest.name == "payload");
     let show = if is_picture(spec) {
         let screen = Screen::open()
             .map_err(|error| Error::host("cannot use the terminal", error.to_string(), "--stdio needs no terminal"))?;
-        Show::Picture(Box::new(screen), View::new(guest.name, spec.chains))
+        Show::Picture(Box::new(screen), View::new(guest.name, spec.sampling.chains))
     } else {
         Show::Tables
     };

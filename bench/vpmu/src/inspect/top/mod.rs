@@ -5,7 +5,6 @@
 
 pub mod guests;
 pub mod model;
-pub mod names;
 pub mod screen;
 pub mod spec;
 pub mod text;

@@ -1,14 +1,103 @@
 //! Samples of a guest, over all and over a sliding window. Nothing here knows a terminal, a clock or a guest.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use host_pmu::stats::ns_histogram;
+use perf_data::symbols::{Symbols, demangled};
 use vmm::sample::{LiveCounts, Sample};
 
-use super::names::{Names, OTHERS, Place};
+// Names of a guest's addresses, fit for a terminal: a guest chooses its symbols.
+
+/// The address of code that is not told apart any more.
+pub const OTHERS: u64 = u64::MAX;
+/// Longest name that is shown, characters.
+const LONGEST: usize = 160;
+/// Most names that are kept; others are looked up again.
+const MOST_KNOWN: usize = 1 << 18;
+
+/// Place of a vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// It is at privilege level 3.
+    pub user: bool,
+    /// Linear address.
+    pub address: u64,
+}
+
+/// Guest that names are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// All of the guest: one program.
+    Everything,
+    /// Its kernel alone.
+    Kernel,
+}
+
+/// Names of addresses.
+#[derive(Debug)]
+pub struct Names {
+    symbols: Symbols,
+    of: Of,
+    known: HashMap<Place, Arc<str>>,
+}
+
+impl Names {
+    /// With these symbols.
+    #[must_use]
+    pub fn new(symbols: Symbols, of: Of) -> Self {
+        Self { symbols, of, known: HashMap::new() }
+    }
+
+    /// Returns whether there are no symbols.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.symbols.is_empty()
+    }
+
+    /// The function, or the page of code that has no name.
+    pub fn of(&mut self, place: Place) -> Arc<str> {
+        if let Some(known) = self.known.get(&place) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = self.find(place).into();
+        if self.known.len() < MOST_KNOWN {
+            self.known.insert(place, Arc::clone(&name));
+        }
+        name
+    }
+
+    fn find(&self, place: Place) -> String {
+        if place.address == OTHERS {
+            return "[others]".to_owned();
+        }
+        let named = self.of == Of::Everything || !place.user;
+        let symbol = named.then(|| self.symbols.find(place.address)).flatten();
+        symbol.map_or_else(|| format!("{:#x}xxx", place.address >> 12), |symbol| escaped(&demangled(symbol)))
+    }
+}
+
+/// Text of a guest's as printable characters, cut.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for (at, character) in text.chars().enumerate() {
+        if at == LONGEST {
+            out.push_str("...");
+            break;
+        }
+        // Neither control characters nor those that turn or hide text.
+        if character == ' ' || character.is_ascii_graphic() || character.is_alphanumeric() {
+            out.push(character);
+        } else {
+            let _ = write!(out, "\\u{{{:x}}}", u32::from(character));
+        }
+    }
+    out
+}
 
 /// Most addresses that are told apart; those that come later are one. A guest can make any number.
 const MOST_PLACES: usize = 1 << 17;
@@ -287,4 +376,145 @@ fn lines(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use perf_data::symbols::Symbols;
+
+    use super::*;
+
+    fn names() -> Names {
+        Names::new(Symbols::of_kallsyms("1000 T one\n2000 T two\n3000 T three\n"), Of::Everything)
+    }
+
+    fn at(rip: u64) -> Sample {
+        Sample { rip, period: 10, ..Sample::default() }
+    }
+
+    fn model(span: usize) -> Model {
+        Model::new(vec!["cpu-clock".to_owned(), "kvm:kvm_exit".to_owned()], span, false)
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_window_slides_and_the_rest_stays() {
+        let mut model = model(2);
+        let counts = |n: u64| LiveCounts { nmis: n, exits: [n, 2 * n, 0, 0, 0], ..LiveCounts::default() };
+        for (rip, n) in [(0x1001, 3), (0x2001, 5), (0x1002, 9)] {
+            (0..n).for_each(|_| model.sample(&at(rip)));
+            model.tick(SECOND, counts(n), [n, 0]);
+        }
+        let shown = model.snapshot(&mut names(), None);
+        let line = |name: &str, window, all| Line { user: false, name: name.to_owned(), window, all };
+        assert_eq!(shown.functions, [line("one", 9, 12), line("two", 5, 5)]);
+        assert_eq!((shown.samples, shown.seconds, shown.ticks), ([9, 14, 17], [3.0, 2.0], 3));
+        assert_eq!(shown.events, [("cpu-clock".to_owned(), 7.0, 70.0), ("kvm:kvm_exit".to_owned(), 0.0, 0.0)]);
+        assert_eq!((shown.window.nmis, shown.window.exits[1], shown.all.nmis, shown.lost), (6, 12, 9, [9, 0]));
+        assert_eq!((shown.history.as_slice(), shown.handler), (&[3, 2, 4][..], [None, None]));
+        assert_eq!(shown.callers, None);
+    }
+
+    #[test]
+    fn functions_are_those_of_the_first_event() {
+        let mut model = model(1);
+        model.sample(&at(0x1000));
+        model.sample(&Sample { event: 1, ..at(0x2000) });
+        model.sample(&Sample { event: 9, ..at(0x2000) });
+        model.tick(SECOND, LiveCounts::default(), [0; 2]);
+        let shown = model.snapshot(&mut names(), None);
+        assert_eq!((shown.functions.len(), shown.samples[2], model.every_sample()), (1, 1, 3));
+        assert_eq!((shown.events[0].1, shown.events[1].1), (1.0, 1.0));
+    }
+
+    #[test]
+    fn callers_are_found_by_function_and_ring() {
+        let mut model = model(1);
+        let chain = |kernel: &[u64], user: &[u64]| [kernel.to_vec(), user.to_vec()];
+        model.sample(&Sample { chain: chain(&[0x1001, 0x2001, 0x3001], &[]), ..at(0x1001) });
+        // A return address at the end of its function is the next one's begin.
+        model.sample(&Sample { chain: chain(&[0x1002, 0x3000], &[]), ..at(0x1002) });
+        model.sample(&Sample { chain: chain(&[0x1002], &[0x3000]), ..at(0x1002) });
+        model.sample(&Sample { user: true, chain: chain(&[], &[0x1001, 0x3001]), ..at(0x1001) });
+        model.sample(&at(0x1001));
+        let mut names = names();
+        let shown = model.snapshot(&mut names, Some(&(false, "one".to_owned())));
+        let line = |user, name: &str, all| Line { user, name: name.to_owned(), window: 0, all };
+        assert_eq!(shown.callers.unwrap(), [line(false, "two", 2), line(true, "three", 1)]);
+        let of_user = model.snapshot(&mut names, Some(&(true, "one".to_owned()))).callers.unwrap();
+        assert_eq!(of_user, [line(true, "three", 1)]);
+        assert_eq!(model.snapshot(&mut names, Some(&(false, "no such".to_owned()))).callers, Some(Vec::new()));
+    }
+
+    #[test]
+    fn the_handlers_times_are_those_of_the_window() {
+        let mut model = Model::new(vec!["cpu-clock".to_owned()], 1, true);
+        model.handler(1000);
+        model.tick(SECOND, LiveCounts::default(), [0; 2]);
+        (0..99).for_each(|_| model.handler(50));
+        model.handler(100);
+        model.tick(SECOND, LiveCounts::default(), [0; 2]);
+        let shown = model.snapshot(&mut names(), None);
+        assert_eq!(shown.handler[0], Some(Handler { count: 100, p50: 50, p99: 50, worst: 100 }));
+        assert_eq!(shown.handler[1].map(|all| all.count), Some(101));
+        model.tick(SECOND, LiveCounts { nmis: 7, ..LiveCounts::default() }, [0; 2]);
+        let shown = model.snapshot(&mut names(), None);
+        assert_eq!((shown.handler[0], shown.history[1..].to_vec()), (None, vec![50, 0]));
+    }
+
+    #[test]
+    fn a_guest_that_jumps_anywhere_does_not_grow_the_model() {
+        let mut model = model(1);
+        let more = MOST_PLACES as u64 + 1000;
+        (0..more).for_each(|n| model.sample(&at(0x10_0000 + n)));
+        model.tick(SECOND, LiveCounts::default(), [0; 2]);
+        assert_eq!(model.places.counts.len(), MOST_PLACES + 1);
+        let shown = model.snapshot(&mut names(), None);
+        assert_eq!(shown.samples, [more; 3]);
+        let others = |shown: &Snapshot| {
+            let line = shown.functions.iter().find(|line| line.name == "[others]").unwrap();
+            (line.window, line.all)
+        };
+        assert_eq!(others(&shown), (1000, 1000));
+        // New places of a later window are the others of both columns; known ones stay.
+        (0..50).for_each(|n| model.sample(&at(0x9000_0000 + n)));
+        (0..5).for_each(|_| model.sample(&at(0x10_0000)));
+        model.tick(SECOND, LiveCounts::default(), [0; 2]);
+        let mut names = names();
+        let shown = model.snapshot(&mut names, None);
+        assert_eq!((others(&shown), shown.samples), ((50, 1050), [55, 55, more + 55]));
+        assert_eq!(model.bins[0].places.counts.len(), 2);
+    }
+
+    fn place(user: bool, address: u64) -> Place {
+        Place { user, address }
+    }
+
+    #[test]
+    fn what_has_no_name_is_its_page() {
+        let symbols = || {
+            Symbols::of_kallsyms("ffffffff81000000 T start\nffffffff81001000 T next\nffffffff81002000 t _RNvCs4_1a1b\n")
+        };
+        let mut names = Names::new(symbols(), Of::Kernel);
+        assert_eq!(&*names.of(place(false, 0xffff_ffff_8100_0010)), "start");
+        assert_eq!(&*names.of(place(false, 0xffff_ffff_8100_2000)), "a::b");
+        assert_eq!(&*names.of(place(false, 0x1234)), "0x1xxx");
+        assert_eq!(&*names.of(place(true, 0xffff_ffff_8100_0010)), "0xffffffff81000xxx", "user code is no kernel's");
+        assert_eq!(&*Names::new(symbols(), Of::Everything).of(place(true, 0xffff_ffff_8100_0010)), "start");
+        assert_eq!(&*names.of(place(true, OTHERS)), "[others]");
+    }
+
+    #[test]
+    fn names_that_are_kept_are_bounded() {
+        let mut names = Names::new(Symbols::default(), Of::Kernel);
+        for page in 0..MOST_KNOWN as u64 + 10 {
+            assert!(names.of(place(false, page << 12)).ends_with("xxx"));
+        }
+        assert_eq!((names.known.len(), &*names.of(place(false, 0x7fff_f123))), (MOST_KNOWN, "0x7ffffxxx"));
+    }
+
+    #[test]
+    fn a_symbol_does_not_steer_the_terminal() {
+        assert_eq!(escaped("a\x1b[31mb\r\u{202e}c\u{9b}"), "a\\u{1b}[31mb\\u{d}\\u{202e}c\\u{9b}");
+        assert_eq!(escaped("core::ptr<é>"), "core::ptr<é>");
+        assert_eq!(escaped(&"x".repeat(500)).len(), LONGEST + 3);
+    }
+}

@@ -10,12 +10,11 @@ use ratatui_crossterm::crossterm::event::{self, Event};
 use results::error::{Error, Exit};
 use vmm::sample::{LiveCounts, Sampling};
 
-use super::model::{Model, Snapshot};
-use super::names::Names;
+use super::model::{Model, Names, Snapshot};
 use super::screen::Screen;
 use super::text;
 use super::view::{Asked, View};
-use crate::inspect::sampled::turn::take_turn;
+use crate::inspect::sampled::take_turn;
 use crate::sys;
 use crate::terminal::console::offer;
 

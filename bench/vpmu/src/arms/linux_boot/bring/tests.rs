@@ -41,7 +41,7 @@ fn nothing_of_the_hosts_is_written_into_the_share() {
     fs::create_dir(&outside).unwrap();
     symlink(share.join("sub"), outside.join("link")).unwrap();
     let spec = |change: Change<'_>, at: &Path| {
-        let mut spec = LinuxSpec::new("k");
+        let mut spec = crate::setting::parse::options::<LinuxSpec>(&["k"]).unwrap();
         spec.share = Some(share.clone());
         change(&mut spec, at);
         Places::open(&spec).map(drop).map_err(|error| error.to_string())

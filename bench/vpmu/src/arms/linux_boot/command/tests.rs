@@ -15,7 +15,7 @@ fn a_link_that_a_guest_plants_leads_nothing_to_the_host() {
     // The share of an earlier run has the link already.
     symlink(&victim, share.join("perf.data.modules")).unwrap();
     let target = |name: &str| Target::of(&share.join(name)).unwrap().private().always_file();
-    let mut spec = LinuxSpec::new("k");
+    let mut spec = crate::setting::parse::options::<LinuxSpec>(&["k"]).unwrap();
     spec.symbols = Some(Symbols {
         kallsyms: target("perf.data.kallsyms"),
         modules: target("perf.data.modules"),

@@ -5,6 +5,7 @@ use vmm::outcome::End;
 
 use super::*;
 use crate::arms::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
+use crate::arms::rounds::options::OPEN_ENDED;
 use results::document::{ArmKind, LinuxParameters, Status};
 use results::error::Exit;
 use results::metric::NMI_HANDLER;
@@ -45,7 +46,7 @@ fn the_warm_up_is_not_counted_and_the_absent_arm_says_why() {
     let document = mock::finished(&["--rounds", "3"]).document;
     assert_eq!(document.status, Status::Complete);
     let [recreate, _, _, floor, kvm] = &document.arms[..] else { panic!() };
-    assert_eq!(recreate.own.nmis, 3 * 40);
+    assert_eq!(recreate.own.counts.nmis, 3 * 40);
     assert_eq!(recreate.metric(&NMI_HANDLER).unwrap().p50, 2000);
     assert_eq!(recreate.own.lost, Some(0));
     assert!(recreate.stand_in && !floor.stand_in);
@@ -178,7 +179,7 @@ fn a_duration_ends_the_experiment_after_the_round_in_which_it_passes() {
     // A mock's guest takes 5 ms: 5 rounds of 4 arms, the first of them the warm-up, are 100 ms.
     plan.simulated = true;
     for (ms, rounds) in [(1, 1), (81, 4), (79, 3), (10_000, 9)] {
-        plan.duration = Some(Duration::from_millis(ms));
+        plan.parameters.duration_ns = Some(ms * 1_000_000);
         let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
         assert_eq!(document.status, Status::Complete);
         assert!(document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm).all(|arm| arm.rounds.len() == rounds));
@@ -187,18 +188,18 @@ fn a_duration_ends_the_experiment_after_the_round_in_which_it_passes() {
 
 #[test]
 fn as_many_warm_up_rounds_run_as_the_plan_has() {
-    for (warmup, runs) in [(0, 4), (3, 16)] {
-        let plan = Plan { warmup, ..plan(&["--rounds", "1", "--samples", "40"]).unwrap() };
+    for (warmup, runs) in [("0", 4), ("3", 16)] {
+        let plan = plan(&["--rounds", "1", "--samples", "40", "--warmup", warmup]).unwrap();
         let mut runner = MockRunner::good();
         let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
         assert_eq!((runner.runs.len(), document.arms[0].rounds.len()), (runs, 1));
-        assert_eq!(document.arms[0].own.nmis, 40);
+        assert_eq!(document.arms[0].own.counts.nmis, 40);
     }
 }
 
 /// A plan whose guests live for two rounds each.
 fn sessions(rounds: &str) -> Plan {
-    Plan { rounds_per_guest: 2, ..plan(&["--rounds", rounds, "--samples", "40", "--strategy", "reuse"]).unwrap() }
+    plan(&["--rounds", rounds, "--samples", "40", "--strategy", "reuse", "--guest-rounds", "2"]).unwrap()
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
         assert_eq!(guests, expected);
         let starts: Vec<_> = arm.rounds.guest_start_us.iter().map(|start| *start > 0).collect();
         assert_eq!(starts, [true, false, true, false, true]);
-        assert_eq!((arm.own.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
+        assert_eq!((arm.own.counts.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
         assert!(arm.own.workload.is_some(), "the baselines are those before the warm-ups");
     }
     let lives = runner.lives.borrow();
@@ -292,14 +293,15 @@ fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
 #[test]
 fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
     // Constant figures have no width: the looks after ten and thirteen guests are good.
-    let plan = Plan { until_ci: Some(0.02), rounds: crate::arms::rounds::spec::OPEN_ENDED, ..sessions("1") };
+    let mut plan = sessions("1");
+    (plan.parameters.until_ci, plan.parameters.rounds) = (Some(0.02), OPEN_ENDED);
     let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
     assert_eq!(document.status, Status::Complete);
     assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (26, 26));
     assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
     // A run without enough rounds says what it does not know.
-    let short = Plan { rounds: 18, ..plan };
-    let document = experiment(&short, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
+    plan.parameters.rounds = 18;
+    let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
     let why = document.warnings.iter().find(|warning| warning.code == "until-ci");
     assert!(why.is_some_and(|why| why.message.contains("9 guests")), "{:?}", document.warnings);
 }
@@ -307,20 +309,23 @@ fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
 #[test]
 fn what_is_ahead_is_said_before_the_start() {
     let said = |plan: &Plan| expectation(plan, 4);
-    let plan = Plan { duration: Some(Duration::from_secs(9)), rounds_per_guest: 20, ..sessions("100") };
+    let line =
+        ["--rounds", "100", "--samples", "40", "--strategy", "reuse", "--guest-rounds", "20", "--duration", "9s"];
+    let mut plan = mock::plan(&line).unwrap();
     let turn = plan.estimate(4).as_secs();
     assert_eq!(said(&plan), format!("this takes about {turn} s: up to 100 rounds of 4 arms, pinned to CPU 3"));
-    let open = Plan { rounds: crate::arms::rounds::spec::OPEN_ENDED, ..plan.clone() };
-    assert!(said(&open).starts_with("this takes about 9 s: as many rounds of 4 arms as fit"), "{}", said(&open));
-    assert!(open.expected_rounds(4) < 200 && open.expected_rounds(4) > 10, "{}", open.expected_rounds(4));
-    let sure = Plan { until_ci: Some(0.02), ..open };
+    plan.parameters.rounds = OPEN_ENDED;
+    assert!(said(&plan).starts_with("this takes about 9 s: as many rounds of 4 arms as fit"), "{}", said(&plan));
+    assert!(plan.expected_rounds(4) < 200 && plan.expected_rounds(4) > 10, "{}", plan.expected_rounds(4));
+    plan.parameters.until_ci = Some(0.02);
     assert!(
-        said(&sure).contains("at most 9 s: rounds of 4 arms until every ratio is known to ± 2 %"),
+        said(&plan).contains("at most 9 s: rounds of 4 arms until every ratio is known to ± 2 %"),
         "{}",
-        said(&sure)
+        said(&plan)
     );
-    assert!(said(&Plan { simulated: true, ..sure.clone() }).starts_with("simulating rounds of 4 arms"));
-    let mut linux = Plan { rounds: 3, rounds_per_guest: 1, warmup: 0, duration: None, until_ci: None, ..sure };
+    plan.simulated = true;
+    assert!(said(&plan).starts_with("simulating rounds of 4 arms"));
+    let mut linux = mock::plan(&["--rounds", "3", "--warmup", "0", "--samples", "40", "--strategy", "reuse"]).unwrap();
     linux.parameters.linux = Some(LinuxParameters {
         release: None,
         cpu: "clx".to_owned(),
@@ -329,6 +334,6 @@ fn what_is_ahead_is_said_before_the_start() {
         command: String::new(),
     });
     assert!(said(&linux).contains(" s and the boots of 12 guests: 3 rounds of 4 arms"), "{}", said(&linux));
-    linux.duration = Some(Duration::from_secs(60));
+    linux.parameters.duration_ns = Some(60_000_000_000);
     assert!(said(&linux).starts_with("this takes at most 60 s: up to 3 rounds"), "{}", said(&linux));
 }

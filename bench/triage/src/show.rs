@@ -1,0 +1,330 @@
+//! An account as text.
+
+use std::fmt::Write as _;
+
+use results::stats::interval::Interval;
+
+use crate::account::{Account, EventRow, Published, Rate, Sampling, Status, figure, percent};
+use crate::counting::Event;
+
+/// Stacks that are shown, and those of which each has at least this share of the samples.
+const STACKS: (usize, f64) = (3, 0.05);
+
+/// The text.
+#[must_use]
+pub fn text(account: &Account) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = head(&mut text, account);
+    let _ = events(&mut text, account);
+    let _ = samples(&mut text, account);
+    let _ = ratio(&mut text, account);
+    text += "\nverdict\n";
+    for sentence in &account.verdict {
+        let _ = writeln!(text, "  {sentence}");
+    }
+    for note in &account.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    for figure in &account.published {
+        let _ = published(&mut text, figure);
+    }
+    text
+}
+
+fn head(text: &mut String, account: &Account) -> std::fmt::Result {
+    let subject = &account.subject;
+    writeln!(text, "triage of {}: {}", subject.workload, subject.about)?;
+    let (threads, cpus, kernel) = (subject.threads, subject.cpus, &subject.kernel);
+    let rounds = account.rounds;
+    write!(text, "threads {threads}, CPUs {cpus}, Linux {kernel}, rounds {rounds}, turns of {} ms", subject.turn_ms)?;
+    writeln!(text, "{}", if account.status == Status::Interrupted { ", interrupted" } else { "" })?;
+    writeln!(text, "host: {}", account.host.class)
+}
+
+fn events(text: &mut String, account: &Account) -> std::fmt::Result {
+    let subject = &account.subject;
+    writeln!(text, "\n{:<30}{:>10}{:>26}{:>11}", "events per second", "idle", subject.workload, "apart")?;
+    for row in account.events.iter().filter(|row| row.not_counted.is_none()) {
+        let name = if row.user_mode_only { format!("{}:u", row.event) } else { row.event.clone() };
+        let (idle, busy, apart) = (middle(row, row.idle), with_interval(row, row.workload), middle(row, row.apart));
+        let mark = if row.rose { "  rose" } else { "" };
+        writeln!(text, "  {name:<28}{idle:>10}{busy:>26}{apart:>11}{mark}")?;
+    }
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in &account.events {
+        let Some(why) = row.not_counted.as_deref() else { continue };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(&row.event),
+            None => reasons.push((why, vec![&row.event])),
+        }
+    }
+    for (why, names) in reasons {
+        writeln!(text, "not counted here: {}: {why}", names.join(", "))?;
+    }
+    if let Some(choice) = &account.choice {
+        writeln!(text, "sample by {}: {}", choice.event, choice.why)?;
+    }
+    Ok(())
+}
+
+/// A clock's rate is CPUs in use, any other one's events per second.
+fn value(row: &EventRow, per_second: f64) -> String {
+    if Event::named(&row.event).is_some_and(Event::is_time) {
+        format!("{:.2} CPUs", per_second / 1e9)
+    } else {
+        figure(per_second)
+    }
+}
+
+fn middle(row: &EventRow, rate: Option<Rate>) -> String {
+    rate.map_or_else(|| "-".to_owned(), |rate| value(row, rate.per_second))
+}
+
+fn with_interval(row: &EventRow, rate: Option<Rate>) -> String {
+    let bounds = rate.and_then(|rate| rate.interval).map(|Interval { low, high }| {
+        let scale = if Event::named(&row.event).is_some_and(Event::is_time) { 1e9 } else { 1.0 };
+        format!(" [{}, {}]", figure(low / scale), figure(high / scale))
+    });
+    middle(row, rate) + &bounds.unwrap_or_default()
+}
+
+fn samples(text: &mut String, account: &Account) -> std::fmt::Result {
+    let Some(sampling) = &account.sampling else {
+        return writeln!(text, "\nno samples: {}", account.no_samples.as_deref().unwrap_or("none were taken"));
+    };
+    let Sampling { event, period, samples, lost, .. } = sampling;
+    write!(text, "\nsamples: {samples} by {event}, one in {period}, {lost} lost")?;
+    if sampling.damaged > 0 {
+        write!(text, ", {} not readable", sampling.damaged)?;
+    }
+    if sampling.throttled > 0 {
+        write!(text, ", throttled {} times by the kernel", sampling.throttled)?;
+    }
+    writeln!(text, "; {} of the chains are complete", percent(sampling.complete, *samples))?;
+    for broken in sampling.broken.iter().take(STACKS.0) {
+        writeln!(text, "  {} chains broken at {}", broken.samples, broken.at)?;
+    }
+    let large = |count: usize| count as f64 >= STACKS.1 * *samples as f64;
+    for (index, stack) in sampling.stacks.iter().take(STACKS.0).enumerate().filter(|(_, stack)| large(stack.samples)) {
+        let which = if index == 0 { "heaviest stack" } else { "next stack" };
+        writeln!(text, "{which}: {} samples ({})", stack.samples, percent(stack.samples, *samples))?;
+        for frame in &stack.frames {
+            writeln!(text, "  {} ({})", frame.symbol, frame.module)?;
+        }
+    }
+    Ok(())
+}
+
+fn ratio(text: &mut String, account: &Account) -> std::fmt::Result {
+    let Some(speedup) = &account.ratio else { return Ok(()) };
+    let operation = &account.subject.operation;
+    let rate = |rate: Rate| figure(rate.per_second);
+    writeln!(text, "\napart: {}", account.subject.apart)?;
+    write!(
+        text,
+        "{operation} per second, nothing counted: {} against {}, ",
+        rate(speedup.apart),
+        rate(speedup.workload)
+    )?;
+    write!(text, "ratio {}", figure(speedup.ratio))?;
+    match speedup.interval {
+        Some(Interval { low, high }) => write!(text, " [{}, {}]", figure(low), figure(high))?,
+        None => write!(text, ", too few rounds for an interval")?,
+    }
+    writeln!(text, ", {} rounds", speedup.rounds)
+}
+
+fn published(text: &mut String, figure: &Published) -> std::fmt::Result {
+    writeln!(
+        text,
+        "published, not measured here: {} [{}]: {}: {}",
+        figure.id, figure.source, figure.what, figure.figures
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use results::error::Exit;
+    use results::host::HostFacts;
+
+    use super::*;
+    use crate::account::{Account, SCHEMA, Speedup, Subject};
+    use crate::choice::choose;
+    use crate::counting::{ALL, Class};
+    use crate::sampling::{Chain, Ended, Losses};
+    use crate::stacks::fold;
+    use crate::symbols::{Frame, KERNEL};
+    use crate::verdict::sentences;
+
+    fn rate(per_second: f64) -> Rate {
+        Rate { per_second, interval: None }
+    }
+
+    /// Two threads, a host without PMU and tracefs, and chains as rand's.
+    fn planted() -> Account {
+        let row = |event: &Event| {
+            let known = |idle, busy, apart| (Some(rate(idle)), Some(rate(busy)), Some(rate(apart)), None);
+            let (idle, workload, apart, not_counted) = match (event.name, event.class) {
+                ("context-switches", _) => known(10.0, 240_000.0, 12.0),
+                ("task-clock" | "cpu-clock", _) => known(1e6, 1.8e9, 2e9),
+                (_, Class::Hardware) => (None, None, None, Some("this host has no PMU".to_owned())),
+                (name, _) if name.contains(':') => (None, None, None, Some("no tracefs".to_owned())),
+                _ => known(0.0, 0.0, 0.0),
+            };
+            let rose = workload.is_some_and(|rate| rate.per_second > 10.0);
+            EventRow {
+                event: event.name.into(),
+                class: event.class,
+                not_counted,
+                user_mode_only: false,
+                idle,
+                workload,
+                apart,
+                rose,
+            }
+        };
+        let frame = |symbol: &str, module: &str| Frame { symbol: symbol.into(), module: module.into() };
+        let waits = vec![
+            frame("schedule", KERNEL),
+            frame("futex_wait", KERNEL),
+            frame("rand", "libc.so.6"),
+            frame("draw_shared", "vpmu"),
+        ];
+        let mut chains = vec![Chain { frames: waits, ended: Ended::Bottom }; 9];
+        chains.push(Chain { frames: vec![frame("f", "x.so")], ended: Ended::Broken(frame("f", "x.so")) });
+        let events: Vec<EventRow> = ALL.iter().map(row).collect();
+        let subject = Subject {
+            workload: "rand".into(),
+            about: "threads draw".into(),
+            apart: "one generator per thread".into(),
+            operation: "draws".into(),
+            threads: 2,
+            cpus: 2,
+            kernel: "6.1.0".into(),
+            turn_ms: 200,
+        };
+        let speedup = Speedup {
+            workload: Rate { per_second: 3e6, interval: None },
+            apart: Rate { per_second: 24e6, interval: None },
+            ratio: 8.0,
+            interval: Some(Interval { low: 7.5, high: 8.5 }),
+            rounds: 10,
+        };
+        let published =
+            Published { id: "a".into(), source: "b".into(), what: "c".into(), figures: "ratio 9 (s)".into() };
+        let mut account = Account {
+            schema: SCHEMA,
+            tool: "0".into(),
+            status: Status::Complete,
+            subject,
+            host: HostFacts { class: "planted".into(), ..HostFacts::default() },
+            rounds: 10,
+            choice: choose(&events),
+            events,
+            sampling: Some(fold("context-switches", 120, &chains, Losses::default(), "vpmu")),
+            no_samples: None,
+            ratio: Some(speedup),
+            verdict: Vec::new(),
+            notes: vec!["planted".into()],
+            published: vec![published],
+        };
+        account.verdict = sentences(&account);
+        account
+    }
+
+    #[test]
+    fn the_account_reads_from_events_to_verdict() {
+        let expected = "\
+triage of rand: threads draw
+threads 2, CPUs 2, Linux 6.1.0, rounds 10, turns of 200 ms
+host: planted
+
+events per second                   idle                      rand      apart
+  context-switches                    10                      240k         12  rose
+  cpu-migrations                       0                         0          0
+  page-faults                          0                         0          0
+  alignment-faults                     0                         0          0
+  emulation-faults                     0                         0          0
+  minor-faults                         0                         0          0
+  major-faults                         0                         0          0
+  cgroup-switches                      0                         0          0
+  task-clock                   0.00 CPUs                 1.80 CPUs  2.00 CPUs  rose
+  cpu-clock                    0.00 CPUs                 1.80 CPUs  2.00 CPUs  rose
+not counted here: sched:sched_switch, sched:sched_wakeup, sched:sched_migrate_task, exceptions:page_fault_user, \
+exceptions:page_fault_kernel, kvm:kvm_exit: no tracefs
+not counted here: cycles, instructions, branches, branch-misses, cache-references, cache-misses: this host has no PMU
+sample by context-switches: 240k/s against 10/s idle, one in 7.50 µs of CPU time; no other event that happens to a program is as frequent
+
+samples: 10 by context-switches, one in 120, 0 lost; 90.0 % of the chains are complete
+  1 chains broken at f (x.so)
+heaviest stack: 9 samples (90.0 %)
+  schedule ([kernel])
+  futex_wait ([kernel])
+  rand (libc.so.6)
+  draw_shared (vpmu)
+next stack: 1 samples (10.0 %)
+  f (x.so)
+
+apart: one generator per thread
+draws per second, nothing counted: 24M against 3M, ratio 8 [7.50, 8.50], 10 rounds
+
+verdict
+  Under rand with 2 threads on 2 CPUs context-switches rose from 10/s to 240k/s, and is the event to sample by.
+  On Linux 6.1.0 90.0 % of 10 samples are in rand (libc.so.6), called by draw_shared (vpmu); in the kernel they are most often in \
+futex_wait (100.0 % of these).
+  The variant (one generator per thread) does 8 times the operations (95 % interval 7.50 to 8.50, 10 rounds, 2 threads on 2 CPUs).
+note: planted
+published, not measured here: a [b]: c: ratio 9 (s)
+";
+        assert_eq!(text(&planted()), expected);
+        assert_eq!(planted().exit(), Exit::Done);
+    }
+
+    type Change = fn(&mut Account);
+
+    #[test]
+    fn what_is_missing_is_said_and_is_inconclusive() {
+        let with = |change: Change| {
+            let mut account = planted();
+            change(&mut account);
+            account.verdict = sentences(&account);
+            account
+        };
+        let cases: [(Change, &str); 7] = [
+            (
+                |account| (account.sampling, account.no_samples) = (None, Some("no ring".into())),
+                "There is no sample on Linux 6.1.0: no ring.",
+            ),
+            (
+                |account| account.sampling = Some(fold("cpu-clock", 1, &[], Losses::default(), "vpmu")),
+                "the event did not happen while it sampled",
+            ),
+            (|account| account.ratio = None, "Without a whole round there is no figure"),
+            (|account| account.ratio.as_mut().unwrap().interval = None, "too few for an interval"),
+            (
+                |account| account.ratio.as_mut().unwrap().interval = Some(Interval { low: 0.9, high: 1.2 }),
+                "does more is open: 8 times the operations (95 % interval 0.900 to 1.20",
+            ),
+            (|account| account.status = Status::Interrupted, "turns of 200 ms, interrupted"),
+            (|account| (account.choice, account.sampling) = (None, None), "No event can be counted here under rand"),
+        ];
+        for (change, needle) in cases {
+            let account = with(change);
+            assert!(text(&account).contains(needle), "{} lacks {needle:?}", text(&account));
+            assert_eq!((account.exit(), account.verdict.len()), (Exit::Inconclusive, 3));
+        }
+    }
+
+    #[test]
+    fn chains_that_are_mostly_broken_are_part_of_the_verdict() {
+        let mut account = planted();
+        account.sampling.as_mut().unwrap().complete = 3;
+        let verdict = sentences(&account);
+        assert!(
+            verdict[1].contains("only 30.0 % of the chains are complete (most others end at f (x.so))"),
+            "{}",
+            verdict[1]
+        );
+    }
+}

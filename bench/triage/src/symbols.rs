@@ -1,0 +1,206 @@
+//! Names of addresses in processes and in the kernel.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use object::read::File;
+use object::{Object as _, ObjectSection as _, ObjectSegment as _};
+use perf_data::plain::Code;
+use perf_data::symbols::{Symbols, demangled};
+use serde::Serialize;
+
+use crate::unwind::Table;
+
+/// Owner of a frame that belongs to no file.
+pub const KERNEL: &str = "[kernel]";
+
+/// A function, as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Frame {
+    /// Its name; without one, the offset in its file.
+    pub symbol: String,
+    /// The file's name, or [`KERNEL`].
+    pub module: String,
+}
+
+impl Frame {
+    /// Returns whether it is the kernel's.
+    #[must_use]
+    pub fn in_kernel(&self) -> bool {
+        self.module == KERNEL
+    }
+}
+
+/// Files and the kernel by what they define; read once.
+#[derive(Debug, Default)]
+pub struct Names {
+    kernel: Option<Symbols>,
+    modules: HashMap<PathBuf, Option<Module>>,
+}
+
+impl Names {
+    /// With the kernel's symbols of this host, if it shows them.
+    #[must_use]
+    pub fn of_this_host() -> Self {
+        let kernel = std::fs::read_to_string("/proc/kallsyms").ok();
+        let kernel = kernel.map(|text| Symbols::of_kallsyms(&text)).filter(|symbols| !symbols.is_empty());
+        Self { kernel, modules: HashMap::new() }
+    }
+
+    /// The kernel's function at an address.
+    #[must_use]
+    pub fn in_kernel(&self, address: u64) -> Frame {
+        let name = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
+        // An address of its own would split one function into many frames.
+        let symbol = name.map_or_else(|| "(hidden)".to_owned(), demangled);
+        Frame { symbol, module: KERNEL.to_owned() }
+    }
+
+    /// The function of user code at an address.
+    pub fn in_user(&mut self, maps: &Maps, address: u64) -> Frame {
+        let Some(map) = maps.find(address) else {
+            return Frame { symbol: format!("{address:#x}"), module: "[unknown]".to_owned() };
+        };
+        let (name, offset) = (map.name(), map.offset_of(address));
+        let found = self.module(&map.path).and_then(|module| module.symbol(offset));
+        let symbol = found.map_or_else(|| format!("+{offset:#x}"), demangled);
+        Frame { symbol, module: name }
+    }
+
+    /// The file of a mapping; `None`: it cannot be read, or is no ELF file.
+    pub fn module(&mut self, path: &std::path::Path) -> Option<&Module> {
+        self.modules.entry(path.to_owned()).or_insert_with(|| Module::read(path)).as_ref()
+    }
+}
+
+// The executable mappings of a process, `/proc/PID/maps`.
+
+/// A mapping of a file's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    start: u64,
+    end: u64,
+    offset: u64,
+    /// The file, or a name in brackets.
+    pub path: PathBuf,
+}
+
+impl Map {
+    /// The last part of the path.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// The place in the file.
+    #[must_use]
+    pub fn offset_of(&self, address: u64) -> u64 {
+        address.wrapping_sub(self.start).wrapping_add(self.offset)
+    }
+}
+
+/// Mappings by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maps(Vec<Map>);
+
+impl Maps {
+    /// Those of a process; none if it has ended.
+    #[must_use]
+    pub fn of(pid: i32) -> Self {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Self {
+        Self(text.lines().filter_map(line).collect())
+    }
+
+    /// The mapping that an address is in.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<&Map> {
+        self.0.iter().find(|map| (map.start..map.end).contains(&address))
+    }
+}
+
+fn line(line: &str) -> Option<Map> {
+    let mut words = line.splitn(6, ' ');
+    let (range, flags, offset) = (words.next()?, words.next()?, words.next()?);
+    let path = words.nth(2)?.trim_start();
+    let (start, end) = range.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let map = Map { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, path: Path::new(path).to_owned() };
+    (flags.contains('x') && !path.is_empty()).then_some(map)
+}
+
+// An ELF file: its functions and its rules to find callers.
+
+/// A file that processes have mapped.
+#[derive(Debug)]
+pub struct Module {
+    /// (offset in the file, length, address) of what is loaded.
+    segments: Vec<(u64, u64, u64)>,
+    symbols: Symbols,
+    /// Table by which callers are found.
+    pub table: Table,
+}
+
+impl Module {
+    /// Reads a file; `None` if it cannot be read, is no plain file of a bounded size, or is no ELF file.
+    #[must_use]
+    pub fn read(path: &Path) -> Option<Self> {
+        let bytes = Code::open(path)?.read()?;
+        let file = File::parse(&*bytes).ok()?;
+        let segments = file.segments().map(|segment| {
+            let (offset, length) = segment.file_range();
+            (offset, length, segment.address())
+        });
+        let section = file.section_by_name(".eh_frame");
+        let frames = section.and_then(|section| Some((section.data().ok()?.to_vec(), section.address())));
+        Some(Self {
+            segments: segments.collect(),
+            symbols: Symbols::of_elf(&bytes).unwrap_or_default(),
+            table: frames.map(|(bytes, address)| Table::new(bytes, address)).unwrap_or_default(),
+        })
+    }
+
+    /// The file's own address of a place in it.
+    #[must_use]
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        let inside = |&&(start, length, _): &&(u64, u64, u64)| offset >= start && offset - start < length;
+        self.segments.iter().find(inside).map(|(start, _, address)| address.wrapping_add(offset - start))
+    }
+
+    /// The function at a place in the file.
+    #[must_use]
+    pub fn symbol(&self, offset: u64) -> Option<&str> {
+        self.symbols.find(self.address(offset)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_found_by_address_and_has_a_place_in_its_file() {
+        let maps = Maps::parse(
+            "55d0c000-55d0f000 r--p 00000000 fe:00 12    /usr/bin/a tool\n\
+         55d10000-55d20000 r-xp 00001000 fe:00 12    /usr/bin/a tool\n\
+         7ffe0000-7ffe2000 r-xp 00000000 00:00 0     [vdso]\n7f000000-7f001000 r-xp 00000000 00:00 0 \nnonsense\n",
+        );
+        let map = maps.find(0x55d1_0010).unwrap();
+        assert_eq!((map.name().as_str(), map.offset_of(0x55d1_0010)), ("a tool", 0x1010));
+        assert_eq!(maps.find(0x7ffe_0000).unwrap().name(), "[vdso]");
+        assert!(maps.find(0x55d0_c000).is_none() && maps.find(0x7f00_0000).is_none() && maps.find(0).is_none());
+        assert_eq!(Maps::of(0), Maps::default());
+    }
+
+    #[test]
+    fn this_program_has_functions_and_rules() {
+        let module = Module::read(&std::env::current_exe().unwrap()).unwrap();
+        assert!(module.symbols.len() > 100 && module.table.len() > 100);
+        let main = module.symbols.address("main").unwrap();
+        let (start, _, address) = module.segments.iter().rfind(|(_, _, address)| *address <= main).copied().unwrap();
+        assert_eq!(module.symbol(start + (main - address)), Some("main"));
+        assert!(Module::read(Path::new("/etc/passwd")).is_none() && Module::read(Path::new("/nowhere")).is_none());
+    }
+}

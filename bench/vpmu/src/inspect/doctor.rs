@@ -1,0 +1,496 @@
+//! `vpmu doctor`: abilities of this host, noise sources on it, the backend of `auto`.
+
+use std::fmt::Write;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use results::error::{Exit, one_line};
+use results::host::finding::{Finding, Status};
+use results::host::{HostFacts, HostFs, noise};
+use results::table::layout;
+use serde::Serialize;
+use textwrap::{Options, WordSplitter};
+use vmm::kvm::{API_VERSION, CAPABILITIES};
+
+use crate::arms::arm::limits;
+use crate::setting::abilities::{AutoBackend, EventProbe, KvmProbe, choose_backend};
+use crate::setting::process;
+
+/// The report of `doctor`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diagnosis {
+    /// See [`results::host::host_class`].
+    pub host_class: String,
+    /// The backend of `auto`; `None` if none works.
+    pub auto_backend: Option<String>,
+    /// It is a stand-in for hardware events.
+    pub stand_in: bool,
+    /// The reason for that one.
+    pub auto_why: String,
+    /// The checks.
+    pub findings: Vec<Finding>,
+    /// All facts.
+    pub host: HostFacts,
+}
+
+impl Diagnosis {
+    /// [`Exit::Done`], or [`Exit::Host`] if this host cannot measure.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        if self.findings.iter().any(|f| f.vital && f.status == Status::Missing) { Exit::Host } else { Exit::Done }
+    }
+}
+
+/// Limits of the process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// RLIMIT_NOFILE; `None` = unlimited.
+    pub open_files: Option<u64>,
+    /// RLIMIT_SIGPENDING; `None` = unlimited.
+    pub pending_signals: Option<u64>,
+    /// Signals of its user that are queued now, of those that the limit allows.
+    pub queued_signals: u64,
+    /// It may open any perf event, by root's capabilities or CAP_PERFMON.
+    pub perfmon: bool,
+}
+
+impl Limits {
+    /// Reads the limits of this process.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        Self {
+            open_files: process::soft_limit(process::Limit::OpenFiles),
+            pending_signals: process::soft_limit(process::Limit::PendingSignals),
+            queued_signals: process::queued_signals(),
+            perfmon: process::has_perfmon(),
+        }
+    }
+}
+
+// The checks, made from facts and probes.
+
+/// Tells a user how to open host events. The program is named by its path: it need not be in PATH.
+fn perf_remedy(program: Option<&Path>) -> String {
+    let file = program.map(Path::to_string_lossy);
+    let file = file.as_deref().and_then(|path| shlex::try_quote(path).ok());
+    let file = file.as_deref().unwrap_or("FILE");
+    // A capability on a program that others than root can replace is theirs for whatever they like.
+    let changeable = |found: &std::fs::Metadata| found.uid() != 0 || found.mode() & 0o022 != 0;
+    let (before, file) = match program.and_then(|path| path.metadata().ok()) {
+        Some(found) if changeable(&found) => (format!("sudo install {file} {INSTALLED} and "), INSTALLED),
+        _ => (String::new(), file),
+    };
+    format!(
+        "{before}sudo setcap cap_perfmon=ep {file} for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
+    )
+}
+
+/// A place that only root can change.
+const INSTALLED: &str = "/usr/local/bin/vpmu";
+
+/// /dev/kvm, its capabilities, its own vPMU.
+fn kvm_findings(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
+    let opened = OpenOptions::new().read(true).write(true).open(fs.path("dev/kvm"));
+    let (status, found, remedy) = match &opened {
+        Ok(_) => (Status::Ok, "opens for reading and writing".to_owned(), String::new()),
+        Err(error) => (
+            Status::Missing,
+            error.to_string(),
+            match error.kind() {
+                ErrorKind::NotFound => "enable virtualization in the firmware and load kvm_intel or kvm_amd".to_owned(),
+                ErrorKind::PermissionDenied => join_its_group(fs),
+                _ => "look at `ls -l /dev/kvm` and the kernel log".to_owned(),
+            },
+        ),
+    };
+    let why = "the guest runs on it; nothing can be measured without";
+    let mut findings = vec![Finding { vital: true, ..Finding::new("/dev/kvm", status, found, why, remedy) }];
+
+    let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
+    let upgrade = match &opened {
+        Ok(_) => "use a kernel of 5.10 or later whose KVM has them",
+        Err(_) => "see /dev/kvm",
+    };
+    let (status, found, report) = match probe.probe() {
+        Ok(report) => {
+            let absent: Vec<String> = CAPABILITIES
+                .into_iter()
+                .filter(|cap| cap.needed && report.value(*cap) <= 0)
+                .map(|cap| format!("{} ({})", cap.name, cap.purpose))
+                .collect();
+            if report.api_version != API_VERSION {
+                (Status::Missing, format!("API version {}, not {API_VERSION}", report.api_version), Some(report))
+            } else if absent.is_empty() {
+                let found = format!("all present; up to {} vCPUs", report.max_vcpus);
+                (Status::Ok, found, Some(report))
+            } else {
+                (Status::Missing, format!("absent: {}", absent.join(", ")), Some(report))
+            }
+        }
+        Err(error) => (Status::Missing, format!("cannot be asked: {error}"), None),
+    };
+    findings.push(Finding { vital: true, ..Finding::new("KVM capabilities", status, found, why, upgrade) });
+
+    let own = report.map_or_else(|| Err("KVM cannot be asked".to_owned()), |report| report.own_pmu);
+    findings.push(Finding::new(
+        "KVM's own vPMU",
+        Status::warn_unless(own.is_ok()),
+        format!(
+            "{}, kvm.enable_pmu={}{}{}",
+            host.kvm.as_deref().unwrap_or("no KVM vendor module seen"),
+            host.kvm_enable_pmu.as_deref().unwrap_or("unknown"),
+            if host.kvm_mediated_pmu == Some(true) { ", mediated" } else { "" },
+            own.err().map(|why| format!(": {why}")).unwrap_or_default()
+        ),
+        "arm `kvm` measures it with the same payload",
+        "needs a hardware PMU, kvm_intel or kvm_amd, and kvm.enable_pmu=Y; the other arms run without",
+    ));
+    findings.push(linux_guests(opened.is_ok(), vmm::kvm::linux_refusal()));
+    findings
+}
+
+/// Reports whether `vpmu linux` can run here.
+fn linux_guests(opened: bool, refusal: Result<(), String>) -> Finding {
+    let (ok, found) = match refusal {
+        Ok(()) if opened => (true, "can run: ring 0 of a guest runs on the processor".to_owned()),
+        Ok(()) => (false, "/dev/kvm does not open".to_owned()),
+        Err(why) => (false, why),
+    };
+    Finding::new(
+        "Linux guests",
+        Status::warn_unless(ok),
+        found,
+        "`vpmu linux`, and `--guest linux` of experiments; the project's own payloads run on any KVM",
+        "use a host whose KVM has VMX or SVM, or such a host in QEMU: docs/linux.md",
+    )
+}
+
+/// Tells this user how to use a /dev/kvm that refuses it.
+fn join_its_group(fs: &HostFs) -> String {
+    let join = |group: &str| format!("sudo usermod -aG {group} $USER, then log in anew");
+    let owner = std::fs::metadata(fs.path("dev/kvm")).map_or(0, |kvm| kvm.gid());
+    let groups = std::fs::read_to_string(fs.path("etc/group")).unwrap_or_default();
+    let named = |line: &&str| line.split(':').nth(2).is_some_and(|number| number.parse() == Ok(owner));
+    match groups.lines().find(named).and_then(|line| line.split(':').next()) {
+        Some(group) if owner != 0 => format!("join the group that owns it: {}", join(group)),
+        _ => format!(
+            "give it to group kvm: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm; and join that: {}",
+            join("kvm")
+        ),
+    }
+}
+
+/// Reports the event sources that can stand behind the counters.
+fn event_findings(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Vec<Finding> {
+    let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
+    let mut findings = vec![
+        Finding {
+            vital: true,
+            ..Finding::new(
+                "event backend",
+                match &auto.backend {
+                    Some(key) => Status::warn_unless(!key.is_stand_in()),
+                    None => Status::Missing,
+                },
+                match &auto.backend {
+                    Some(key) => format!("auto is {key}: {}", auto.why),
+                    None => auto.why.clone(),
+                },
+                "host events count for the guest",
+                if auto.backend.is_some() {
+                    "for hardware figures use a bare-metal host with a PMU; compare arms of one run only".to_owned()
+                } else {
+                    remedy.clone()
+                },
+            )
+        },
+        Finding::new(
+            "hardware PMU",
+            Status::warn_unless(host.hardware_pmu),
+            if host.perf_pmus.is_empty() {
+                "no perf event source at all".to_owned()
+            } else {
+                format!("perf sources: {}", host.perf_pmus.join(", "))
+            },
+            "backend `hardware`; everything else is a stand-in",
+            "use a bare-metal host, or give this machine a vPMU",
+        ),
+    ];
+    let paranoid = host.perf_event_paranoid;
+    findings.push(Finding::new(
+        "perf_event_paranoid",
+        Status::warn_unless(limits.perfmon || paranoid.is_some_and(|n| n <= 1)),
+        format!(
+            "{}, {} CAP_PERFMON",
+            paranoid.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
+            if limits.perfmon { "with" } else { "without" }
+        ),
+        "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
+        remedy,
+    ));
+    let number = |root: &String| fs.number(&format!("{root}/events/sched/sched_switch/id"));
+    let (found, remedy) = match &host.tracefs {
+        Some(root) if number(root).is_some() => (root.clone(), String::new()),
+        Some(root) => (
+            format!("{root}, but this user cannot read the number of an event there"),
+            format!("sudo mount -o remount,mode=755 {root}, or run as root"),
+        ),
+        None => ("not mounted".to_owned(), "sudo mount -t tracefs tracefs /sys/kernel/tracing".to_owned()),
+    };
+    findings.push(Finding::new(
+        "tracefs",
+        Status::warn_unless(remedy.is_empty()),
+        found,
+        "backend tracepoint:GROUP/NAME finds its event numbers there",
+        remedy,
+    ));
+    findings
+}
+
+/// Reports the process's limits; vpmu raises both up to the hard limits.
+fn limit_findings(limits: Limits) -> Vec<Finding> {
+    let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    let (files, signals) = (limits::files(1), limits::signals(1));
+    let queued = limits.queued_signals;
+    // The limit is the user's, over all processes.
+    let left = limits.pending_signals.map(|limit| limit.saturating_sub(queued));
+    vec![
+        Finding::new(
+            "open files",
+            Status::warn_unless(limits.open_files.is_none_or(|n| n >= files)),
+            show(limits.open_files),
+            "each host event is an open file",
+            format!("ulimit -n {files}, for one vCPU"),
+        ),
+        Finding::new(
+            "pending signals",
+            Status::warn_unless(left.is_none_or(|left| left >= signals)),
+            match left {
+                Some(left) => format!("{left} left of {}: this user has {queued} queued", show(limits.pending_signals)),
+                None => show(None),
+            },
+            "each vCPU's timers have their places in the queue of this user's signals, which all of their processes share",
+            format!("ulimit -i {}, for one vCPU, or end this user's other runs", queued.saturating_add(signals)),
+        ),
+    ]
+}
+
+/// Runs all checks; CPU use by others is observed for `watch`.
+pub fn diagnose(
+    fs: &HostFs,
+    limits: Limits,
+    kvm: &dyn KvmProbe,
+    events: &dyn EventProbe,
+    watch: Duration,
+) -> Diagnosis {
+    let mut host = HostFacts::read(fs);
+    std::thread::sleep(watch);
+    host.finish(fs);
+    let auto = choose_backend(events);
+    let mut findings = kvm_findings(fs, &host, kvm);
+    findings.extend(event_findings(fs, &host, limits, &auto));
+    findings.extend(limit_findings(limits));
+    findings.extend(noise::findings(&host, &[]));
+    let AutoBackend { backend, why, .. } = auto;
+    Diagnosis {
+        host_class: host.class.clone(),
+        stand_in: backend.as_ref().is_some_and(host_pmu::backend::BackendKey::is_stand_in),
+        auto_backend: backend.map(|key| key.to_string()),
+        auto_why: why,
+        findings,
+        host,
+    }
+}
+
+/// Columns before the text of a finding: status and check.
+const INDENT: usize = 30;
+
+/// Fills `text` to `width` behind the indent; words are never cut.
+fn wrap(out: &mut String, text: &str, width: usize) {
+    let indent = " ".repeat(INDENT);
+    // A path to copy is not split at its hyphens.
+    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
+    let options = options.initial_indent(&indent).subsequent_indent(&indent).break_words(false);
+    out.push_str(textwrap::fill(text, options).trim_start());
+    out.push('\n');
+}
+
+fn show(out: &mut String, finding: &Finding, width: usize) {
+    // An unknown setting is neither fine nor a fault.
+    let unknown = finding.status == Status::Ok && finding.found.starts_with("unknown");
+    let status = match finding.status {
+        Status::Ok if unknown => "?",
+        Status::Ok => "ok",
+        Status::Warn => "warn",
+        Status::Missing => "MISSING",
+    };
+    let _ = write!(out, "{status:<8}{:<22}", finding.check);
+    wrap(out, &one_line(&finding.found), width);
+    if unknown {
+        let _ = write!(out, "{:INDENT$}", "");
+        wrap(out, &format!("why: this host does not tell; {}", finding.why), width);
+    }
+    if finding.status != Status::Ok {
+        let _ = write!(out, "{:INDENT$}", "");
+        wrap(out, &format!("why: {}", finding.why), width);
+        let _ = write!(out, "{:INDENT$}", "");
+        wrap(out, &format!("do:  {}", finding.remedy), width);
+    }
+}
+
+/// The findings for a terminal or a pipe; a check without a finding takes one line.
+#[must_use]
+pub fn text(diagnosis: &Diagnosis) -> String {
+    let width = layout::columns().max(INDENT + 20);
+    let mut out = format!("host class: {}\n\n", diagnosis.host_class);
+    for finding in &diagnosis.findings {
+        show(&mut out, finding, width);
+    }
+    let simulation = "a simulation, so that nothing is measured";
+    let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
+    let _ = write!(out, "\n{:<INDENT$}", "--backend auto uses");
+    wrap(&mut out, &format!("{auto}: {}", one_line(&diagnosis.auto_why)), width);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use results::error::Exit;
+    use results::host::finding::{Finding, Status};
+    use results::host::fixture::{CASCADE_LAKE, PVM, tree};
+
+    use super::*;
+    use crate::setting::abilities::fake::{KvmWithout, Opens};
+
+    #[test]
+    fn the_remedy_names_the_program_as_a_shell_reads_it() {
+        let of = |path: &str| perf_remedy(Some(Path::new(path)));
+        assert!(of("/opt/vpmu").starts_with("sudo setcap cap_perfmon=ep /opt/vpmu for"), "{}", of("/opt/vpmu"));
+        assert!(of("/a b/vpmu").contains("'/a b/vpmu'"), "{}", of("/a b/vpmu"));
+        assert!(perf_remedy(None).contains(" FILE "));
+    }
+
+    #[test]
+    fn no_capability_is_advised_for_a_program_that_others_can_replace() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o775)).unwrap();
+        let remedy = perf_remedy(Some(file.path()));
+        let install = format!("sudo install {} {INSTALLED} and ", file.path().display());
+        assert!(remedy.starts_with(&format!("{install}sudo setcap cap_perfmon=ep {INSTALLED} for")), "{remedy}");
+    }
+
+    const PLENTY: Limits =
+        Limits { open_files: Some(20_000), pending_signals: Some(90_000), queued_signals: 0, perfmon: true };
+
+    fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
+        diagnosis.findings.iter().find(|f| f.check == check).unwrap()
+    }
+
+    #[test]
+    fn a_good_host_is_fine() {
+        let (_dir, fs) = tree(CASCADE_LAKE);
+        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware", "cpu-clock"]), Duration::ZERO);
+        assert_eq!(diagnosis.exit(), Exit::Done);
+        assert_eq!(diagnosis.auto_backend.as_deref(), Some("hardware"));
+        for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "open files", "load"] {
+            assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
+        }
+    }
+
+    #[test]
+    fn a_tracefs_that_this_user_cannot_read_is_not_fine() {
+        let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
+        let (_dir, fs) = tree(&unreadable);
+        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
+        let found = status(&diagnosis, "tracefs");
+        assert!(found.status == Status::Warn && found.remedy.contains("remount"), "{found:?}");
+    }
+
+    /// Each permission by itself, with its own remedy.
+    #[test]
+    fn a_user_without_root_learns_which_permission_is_missing() {
+        let (_dir, fs) = tree(PVM);
+        let user = |perfmon| Limits { perfmon, ..PLENTY };
+        let without = diagnose(&fs, user(false), &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
+        for check in ["event backend", "perf_event_paranoid"] {
+            let found = status(&without, check);
+            assert!(found.remedy.contains("setcap cap_perfmon") && found.remedy.contains("paranoid=1"), "{found:?}");
+        }
+        assert!(status(&without, "perf_event_paranoid").found.ends_with("2, without CAP_PERFMON"));
+        let with = diagnose(&fs, user(true), &KvmWithout(&[]), &Opens(&["cpu-clock"]), Duration::ZERO);
+        assert_eq!(status(&with, "perf_event_paranoid").status, Status::Ok);
+    }
+
+    #[test]
+    fn what_is_missing_has_a_reason_and_a_remedy() {
+        let (_dir, fs) = tree(PVM);
+        let limits = Limits { open_files: Some(64), pending_signals: Some(10), ..Limits::default() };
+        let diagnosis = diagnose(
+            &fs,
+            limits,
+            &KvmWithout(&["KVM_CAP_X86_MSR_FILTER", "KVM_CAP_PMU_CAPABILITY"]),
+            &Opens(&[]),
+            Duration::ZERO,
+        );
+        assert_eq!(diagnosis.exit(), Exit::Host);
+        for check in ["/dev/kvm", "KVM capabilities", "event backend"] {
+            assert_eq!(status(&diagnosis, check).status, Status::Missing, "{check}");
+        }
+        for finding in diagnosis.findings.iter().filter(|f| f.status != Status::Ok) {
+            assert!(!finding.why.is_empty() && !finding.remedy.is_empty(), "{finding:?}");
+        }
+        for check in ["tracefs", "hardware PMU", "open files", "pending signals", "load", "virtualized"] {
+            assert_ne!(status(&diagnosis, check).status, Status::Ok, "{check}");
+        }
+        assert!(text(&diagnosis).contains("a simulation, so that nothing is measured"), "{}", text(&diagnosis));
+        assert!(status(&diagnosis, "KVM capabilities").found.contains("KVM_CAP_X86_MSR_FILTER"));
+    }
+
+    #[test]
+    fn a_user_whose_other_runs_have_its_signals_is_warned() {
+        let (_dir, fs) = tree(CASCADE_LAKE);
+        let limits = Limits { queued_signals: 89_990, ..PLENTY };
+        let diagnosis = diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
+        let found = status(&diagnosis, "pending signals");
+        assert!(found.status == Status::Warn && found.found.starts_with("10 left of 90000"), "{found:?}");
+    }
+
+    #[test]
+    fn text_shows_every_check_and_the_choice() {
+        let (_dir, fs) = tree(PVM);
+        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["cpu-clock"]), Duration::ZERO);
+        let text = text(&diagnosis);
+        for finding in &diagnosis.findings {
+            assert!(text.contains(finding.check));
+        }
+        assert!(text.contains("cpu-clock") && text.contains("stand-in"));
+        assert!(text.contains("development host"));
+        let json = serde_json::to_value(&diagnosis).unwrap();
+        assert_eq!(json["findings"][0]["check"], "/dev/kvm");
+    }
+
+    #[test]
+    fn what_the_host_does_not_tell_is_not_ok() {
+        let shown = |found: &str| {
+            let mut out = String::new();
+            show(&mut out, &Finding::new("governor", Status::Ok, found, "it matters", ""), 80);
+            out
+        };
+        assert!(shown("unknown").starts_with("?  ") && shown("unknown").contains("does not tell; it matters"));
+        assert!(shown("performance").starts_with("ok  ") && !shown("performance").contains("why"));
+    }
+
+    #[test]
+    fn long_text_is_wrapped_at_words_and_none_is_lost() {
+        let text = "a sentence of several words that does not fit into one line of that width";
+        let mut out = String::new();
+        wrap(&mut out, text, 60);
+        assert!(out.lines().count() > 1);
+        assert!(out.lines().skip(1).all(|line| line.chars().count() <= 60));
+        assert_eq!(one_line(&out), text);
+    }
+}

@@ -1,0 +1,421 @@
+//! Parts that commands share which sample a guest: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use event_list::tracepoints::Tracepoints;
+use guest::abi::MAX_VCPUS;
+use host_pmu::sampler::{Rate, SampledEvent};
+use perf_data::attr::{Attr, Event};
+use results::error::{Error, Exit};
+use results::host::{self, HostFs};
+use vmm::kvm::Host;
+use vmm::machine::CounterSource;
+use vmm::machine::linux::Kernel;
+use vmm::outcome::RunOutcome;
+use vmm::sample::{self, MOST_EVENTS, Moment, Orc, OrcError, Sampling};
+
+use crate::arms::arm::{launch, limits};
+use crate::arms::linux_boot::spec::LinuxSpec;
+use crate::arms::machine::CountersOptions;
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
+use crate::arms::rounds::pin::usable_cpus;
+use crate::arms::rounds::plan::Plan;
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::inspect::run::spec::RunSpec;
+use crate::setting::abilities::ThisHost;
+use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::parse::{defaults, duration_in, most_like, number_in, suggestion};
+use crate::setting::strategy::resolve_one;
+use crate::setting::workload::Workload;
+use crate::sys;
+use crate::terminal::console::complain;
+
+// The guest of a command that samples.
+
+/// The guest that is sampled.
+#[derive(Clone, Debug, Subcommand)]
+pub enum GuestSpec {
+    /// The project's own payload, which takes PMIs
+    Payload(Box<PayloadSpec>),
+    /// A third-party image, as `vpmu run`
+    Run(Box<RunSpec>),
+    /// A distribution's kernel, as `vpmu linux`
+    Linux(Box<LinuxSpec>),
+}
+
+/// Options of the payload as a guest.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct PayloadSpec {
+    /// What the guest samples and does: EVENTS[/WORK] or WORK, as of `vpmu nmi-latency`
+    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single")]
+    pub workload: Workload,
+
+    /// NMIs per vCPU; the guest ends then
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = number_in(1..=1_000_000))]
+    pub samples: u64,
+
+    /// The guest ends after this time, even with fewer NMIs
+    #[arg(long, value_name = "TIME", default_value = "30s",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
+    pub time_limit: Duration,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
+    pub vcpus: u64,
+
+    /// Counters of the guest.
+    #[command(flatten)]
+    pub counters: CountersOptions,
+
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+}
+
+impl PayloadSpec {
+    /// Returns the plan of its one guest on this backend. `usable` are the CPUs that this process may use, if known.
+    ///
+    /// # Errors
+    /// Exit 2 for options that contradict each other or the host.
+    pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
+        let CountersOptions { pin, strategy, backend, pmu_version } = self.counters.clone();
+        let spec: NmiLatencySpec = defaults();
+        let arms = ArmsOptions {
+            strategy: vec![strategy],
+            vcpus: self.vcpus,
+            samples: self.samples,
+            time_limit: self.time_limit,
+            pmu_version,
+            ..spec.arms
+        };
+        let length = LengthOptions { guest_rounds: Some(1), ..spec.length };
+        let spec = NmiLatencySpec { arms, length, workload: self.workload, ..spec };
+        let host = HostOptions { backend, pin, no_seccomp: self.no_seccomp, ..defaults() };
+        spec.plan(&host, chosen, usable)
+    }
+}
+
+// The events that sample, and how often.
+
+/// Shortest period of the kernel's clocks, ns.
+const SHORTEST_NS: u64 = 10_000;
+/// PERF_TYPE_RAW, of events that no perf has a type for. `perf script` shows no address of a dummy event.
+const RAW: u32 = 4;
+
+/// Event and rate by which a guest is sampled.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct SamplingOptions {
+    /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit, exit, pmi ... (`vpmu list`)
+    ///
+    /// cpu-clock and task-clock need no PMU. cycles, instructions, branches, branch-misses, cache-references, cache-misses and rHEX count
+    /// in guest mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread. exit, or
+    /// exit:rdmsr, exit:wrmsr, exit:io, exit:mmio, exit:other, is an exit of the guest to the VMM; pmi a PMI of the guest's own counters,
+    /// where the guest takes it. Without --count each exit and each PMI is a sample.
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "cpu-clock", value_parser = event)]
+    pub event: Vec<sample::Event>,
+
+    /// Samples a second of each vCPU that runs [default: 999]
+    ///
+    /// For host events; what the VMM itself sees has --count.
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = number_in(1..=100_000))]
+    pub freq: Option<u64>,
+
+    /// One sample in N counts, in place of --freq; of a clock they are ns, 10000 and more
+    #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = number_in(1..=1 << 47))]
+    pub count: Option<u64>,
+
+    /// Take call chains: a Linux kernel's by its ORC tables, others by frame pointers
+    #[arg(short = 'g', long = "call-graph")]
+    pub chains: bool,
+}
+
+impl SamplingOptions {
+    /// Returns how often.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
+    }
+
+    /// Returns samples of `events` on so many vCPUs, still none.
+    #[must_use]
+    pub fn sampling(&self, events: &[sample::Event], vcpus: u64) -> Sampling {
+        Sampling::new(events.to_vec(), self.rate(), self.chains, vcpus as usize)
+    }
+
+    /// Checks that each of `events` is there once and can be sampled so often, and that some event has a given frequency.
+    ///
+    /// # Errors
+    /// Exit 2: it is not so.
+    pub fn check(&self, events: &[sample::Event]) -> Result<(), Error> {
+        if self.freq.is_some() && events.iter().all(|event| event.host().is_none()) {
+            return Err(Error::usage(
+                "--freq has nothing to do",
+                "exits and PMIs are counted by the VMM: each is a sample, or with --count one in N",
+                "leave it out, or give --count",
+            ));
+        }
+        check(events, self.rate())
+    }
+}
+
+/// Samples a second without `--freq`.
+const USUAL: u64 = 999;
+
+/// Reads the name of an event.
+fn event(text: &str) -> Result<sample::Event, String> {
+    text.parse().map_err(|_: String| {
+        let known: Vec<_> = SampledEvent::named().chain(sample::Event::of_vmm().map(|(name, _)| name)).collect();
+        match text.split_once('/').or_else(|| text.split_once(':')) {
+            Some((name, _)) if known.contains(&name) && name != "exit" => {
+                format!("events have no modifiers here: those of a PMU count in guest mode, clocks all the thread's time; give {name}")
+            }
+            Some((group, name)) if text.contains('/') && !group.is_empty() && !name.is_empty() => {
+                format!("a tracepoint has a colon in place of the slash: {group}:{}", name.trim_end_matches('/'))
+            }
+            _ => suggestion(text, &known, ", rHEX, and tracepoints as kvm:kvm_exit"),
+        }
+    })
+}
+
+fn check(events: &[sample::Event], rate: Rate) -> Result<(), Error> {
+    if let Some((at, event)) = events.iter().enumerate().find(|(at, event)| events[..*at].contains(event)) {
+        let first = events[..at].iter().position(|before| before == event).unwrap_or(0);
+        return Err(Error::usage(
+            format!("duplicate event {event}"),
+            format!("it is number {} and {} of --event", first + 1, at + 1),
+            "leave one out",
+        ));
+    }
+    if events.len() > MOST_EVENTS {
+        let what = format!("cannot sample by {} events at once", events.len());
+        return Err(Error::usage(what, format!("a recording has {MOST_EVENTS} at the most"), "leave some out"));
+    }
+    match rate {
+        Rate::Period(ns)
+            if ns < SHORTEST_NS && events.iter().filter_map(sample::Event::host).any(SampledEvent::is_clock) =>
+        {
+            Err(Error::usage(
+                format!("cannot sample a clock each {ns} ns"),
+                format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
+                "give a longer --count",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The events as a recording has them; `user_only`: all samples are those of a user task, and perf misses no kernel.
+///
+/// # Errors
+/// Exit 4: this host does not have one.
+pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Error> {
+    let event = |(at, event): (usize, &sample::Event)| {
+        let host = event.host();
+        let (type_, config) = match host {
+            Some(host) => {
+                let encoding = host.encoding();
+                encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, remedy(host)))?
+            }
+            None => (RAW, 0),
+        };
+        // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
+        let type_ = if host.is_some_and(SampledEvent::is_tracepoint) { RAW } else { type_ };
+        let (period, by_frequency) = event.rate(sampling.rate);
+        let exclude_host = host.is_some_and(SampledEvent::is_hardware);
+        let attr =
+            Attr { type_, config, period, by_frequency, exclude_host, exclude_kernel: user_only, ..Attr::default() };
+        Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
+    };
+    sampling.events.iter().enumerate().map(event).collect()
+}
+
+/// Tells how to get an event that this host does not have.
+fn remedy(event: &SampledEvent) -> String {
+    let (found, name) = (Tracepoints::of_this_host(), event.to_string());
+    // One that is there has another fault.
+    let like = most_like(&name, found.names.iter().map(String::as_str)).filter(|like| *like != name);
+    match like.filter(|_| event.is_tracepoint()) {
+        Some(like) => format!("did you mean {like}?"),
+        None => "give another --event; `vpmu list` has them".to_owned(),
+    }
+}
+
+// A Linux guest that is sampled.
+
+/// Refuses a guest whose registers are those of another guest at times.
+///
+/// # Errors
+/// Exit 2: it is one.
+pub fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
+    if linux.nested {
+        return Err(Error::usage(
+            "cannot sample a guest with --nested",
+            "while a guest of its own runs, the registers are that one's",
+            "leave --nested out",
+        ));
+    }
+    Ok(())
+}
+
+/// The unwind tables of a kernel, with a warning if it has none.
+#[must_use]
+pub fn unwind_tables(kernel: &Kernel) -> Option<Orc> {
+    match Orc::of_kernel(kernel.image(), kernel.release()) {
+        Ok(orc) => Some(orc),
+        Err(why @ (OrcError::Absent | OrcError::Damaged(_))) => {
+            complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
+            None
+        }
+    }
+}
+
+// The payload as a guest that is sampled.
+
+/// A payload that may begin.
+#[derive(Debug)]
+pub struct ReadyPayload {
+    host: Host,
+    plan: Plan,
+    behind: CounterSource,
+    /// Its vCPUs.
+    pub vcpus: u64,
+}
+
+impl ReadyPayload {
+    /// Looks for all that it needs; `chains`: its samples are to have call chains.
+    ///
+    /// # Errors
+    /// A missing prerequisite.
+    pub fn new(payload: &PayloadSpec, chains: bool) -> Result<Self, Error> {
+        if chains {
+            complain(
+                "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
+            );
+        }
+        if let BackendChoice::Sim(_) = payload.counters.backend {
+            return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
+        }
+        let chosen = choose(&payload.counters.backend, &ThisHost)?;
+        let fs_of_host = HostFs::default();
+        let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
+        let plan = payload.plan(&chosen, usable.as_deref())?;
+        let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
+            CounterSource::Floor
+        } else {
+            CounterSource::Events {
+                backend: chosen.backend.clone(),
+                strategy: resolve_one(&payload.counters.strategy)?,
+            }
+        };
+        let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        limits::ensure(payload.vcpus)?;
+        sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+        Ok(Self { host, plan, behind, vcpus: payload.vcpus })
+    }
+
+    /// Runs it, and says on stderr what it did unless `quiet`.
+    ///
+    /// # Errors
+    /// It could not begin.
+    pub fn run(self, sampling: Arc<Sampling>, quiet: bool) -> Result<Ran, Error> {
+        let first = Moment::now();
+        let outcome =
+            launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling)?;
+        let last = Moment::now();
+        let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
+        if !quiet {
+            complain(&format!(
+                "the payload ended ({}) after {:.1} s and {nmis} NMIs",
+                outcome.end,
+                outcome.wall.as_secs_f64()
+            ));
+        }
+        let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
+        Ok(Ran { exit, outcome, first, last })
+    }
+}
+
+/// A payload that ran.
+#[derive(Debug)]
+pub struct Ran {
+    /// The exit code that it stands for.
+    pub exit: Exit,
+    /// Outcome of its run.
+    pub outcome: RunOutcome,
+    /// Before it began.
+    pub first: Moment,
+    /// When it had ended.
+    pub last: Moment,
+}
+
+// Turns of vCPUs at the one thread that takes samples out of all queues.
+
+/// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.
+const MOST_AT_ONCE: usize = 2048;
+
+/// Takes no more of a queue than a turn has; returns whether there may be more.
+pub fn take_turn<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)) -> bool {
+    for _ in 0..MOST_AT_ONCE {
+        let Some(one) = next() else { return false };
+        take(one);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_sampled_once() {
+        let of = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>();
+        let refused = |names: &[&str]| check(&of(names), Rate::Hertz(1)).map_err(|error| error.to_string());
+        assert_eq!(refused(&["pmi", "exit", "exit:io", "cpu-clock", "task-clock"]), Ok(()));
+        for (names, needle) in [
+            (&["pmi", "pmi"][..], "duplicate event pmi"),
+            (&["exit", "cpu-clock", "cpu-clock"], "number 2 and 3"),
+            (&["kvm:kvm_exit", "kvm:kvm_exit"], "kvm:kvm_exit"),
+        ] {
+            let why = refused(names).unwrap_err();
+            assert!(why.contains(needle) && why.lines().count() == 1, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_clock_has_a_shortest_period() {
+        let clock = ["cpu-clock".parse().unwrap()];
+        assert!(
+            check(&clock, Rate::Period(SHORTEST_NS - 1)).is_err() && check(&clock, Rate::Period(SHORTEST_NS)).is_ok()
+        );
+        assert!(check(&["pmi".parse().unwrap()], Rate::Period(1)).is_ok());
+    }
+
+    #[test]
+    fn a_misspelt_event_is_told_the_right_one() {
+        for (text, needle) in [
+            ("cycels", "did you mean cycles?"),
+            ("cpu-cycles", "did you mean"),
+            ("exits", "did you mean exit?"),
+            ("exit:wmsr", "did you mean exit:wrmsr?"),
+            ("kvm/kvm_exit", "kvm:kvm_exit"),
+            ("cycles/", "give cycles"),
+            ("zzz", "there are cpu-clock"),
+        ] {
+            let why = event(text).unwrap_err();
+            assert!(why.contains(needle), "{text}: {why} lacks {needle}");
+        }
+    }
+
+    #[test]
+    fn a_vcpu_that_never_stops_leaves_the_others_their_turn() {
+        let mut taken = 0;
+        assert!(take_turn(|| Some(()), |()| taken += 1));
+        assert_eq!(taken, MOST_AT_ONCE);
+        let mut three = 0..3;
+        let mut found = Vec::new();
+        assert!(!take_turn(|| three.next(), |one| found.push(one)));
+        assert_eq!(found, [0, 1, 2]);
+    }
+}

@@ -1,0 +1,220 @@
+//! The axis of a plot: its range, its ticks and their texts.
+
+/// Most ticks an axis is given; a plot is as narrow as a phone.
+const MOST: usize = 7;
+
+/// Formats a ratio as the text of a tick: as many digits as its step needs.
+pub(crate) fn plain(value: f64) -> String {
+    let text = format!("{value:.4}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// Formats a time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
+pub(crate) fn duration(value: f64) -> String {
+    let (value, unit) = match value {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    format!("{} {unit}", plain((value * 1e3).round() / 1e3))
+}
+
+/// One axis.
+#[derive(Clone)]
+pub(crate) struct Axis {
+    /// Label of the axis, with its unit.
+    pub(crate) label: String,
+    low: f64,
+    high: f64,
+    log: bool,
+    ticks: Vec<f64>,
+    format: fn(f64) -> String,
+    /// Text of each tick, for places that are no numbers.
+    names: Vec<String>,
+}
+
+impl Axis {
+    /// Creates an axis of places with names, at 1, 2, 3 and so on.
+    pub(crate) fn named(label: &str, names: Vec<String>) -> Self {
+        let ticks: Vec<f64> = (1..=names.len()).map(|place| place as f64).collect();
+        let high = ticks.last().copied().unwrap_or(1.0).max(2.0);
+        Self { label: label.to_owned(), low: 1.0, high, log: false, ticks, format: plain, names }
+    }
+
+    /// Creates an axis from 0 (or a lower value) to the highest of `values`, in even steps.
+    pub(crate) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+        let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
+        let (low, high) = (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 });
+        let ticks = even(low, high);
+        // A little room, so that the largest value does not lie on the edge.
+        let end = high + 0.03 * (high - low);
+        Self { label: label.to_owned(), low, high: end, log: false, ticks, format, names: Vec::new() }
+    }
+
+    /// Creates an axis from the lowest to the highest of `values`, in even steps, without 0.
+    pub(crate) fn span(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+        let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
+        let high = if high > low { high } else { low + 1.0 };
+        Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format, names: Vec::new() }
+    }
+
+    /// Returns the axis of a cost, which says in which direction it is better.
+    pub(crate) fn of_cost(mut self) -> Self {
+        self.label.push_str(", lower is better");
+        self
+    }
+
+    /// Returns the axis without ticks between whole numbers: half a CPU is none.
+    pub(crate) fn whole(mut self) -> Self {
+        self.ticks.retain(|tick| (tick - tick.round()).abs() < 1e-9);
+        self
+    }
+
+    /// Returns the axis with about every second tick, where their texts are long.
+    pub(crate) fn with_few_ticks(mut self) -> Self {
+        self.ticks = self.ticks.into_iter().step_by(2).collect();
+        self
+    }
+
+    /// Creates an axis of decades, or of 1-2-5 where there are few; values that are not above 0 have no place and are left out.
+    pub(crate) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+        let positive = values.into_iter().filter(|&value| value > 0.0);
+        let (low, high) = bounds(positive).unwrap_or((1.0, 10.0));
+        // A little room, and at least 2 %.
+        let room = (high / low).powf(0.04).max(1.01);
+        let (low, high) = (low / room, high * room);
+        Self { label: label.to_owned(), low, high, log: true, ticks: powers(low, high), format, names: Vec::new() }
+    }
+
+    /// Creates HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
+    pub(crate) fn percentile(largest: f64) -> Self {
+        let high = largest.clamp(10.0, 1e9);
+        let decades = high.log10().floor() as i32;
+        let ticks = (0..=decades).map(|n| 10_f64.powi(n)).chain([2.0]).collect();
+        Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile, names: Vec::new() }
+    }
+
+    /// Returns the ticks with their texts. A tick whose text would be its neighbour's is left out.
+    pub(crate) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
+        let mut last = String::new();
+        self.ticks.iter().enumerate().filter_map(move |(place, &tick)| {
+            let text = self.names.get(place).cloned().unwrap_or_else(|| (self.format)(tick));
+            (text != last).then(|| {
+                last.clone_from(&text);
+                (tick, text)
+            })
+        })
+    }
+
+    /// Encodes for a script how to find the values of places: scale, lowest, highest.
+    pub(crate) fn scale(&self) -> String {
+        format!("{} {:e} {:e}", if self.log { "log" } else { "lin" }, self.low, self.high)
+    }
+
+    /// Returns the place of a value if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
+    pub(crate) fn place(&self, value: f64, from: f64, to: f64) -> f64 {
+        from + (to - from) * self.share(value)
+    }
+
+    /// Returns the place of a value between the ends, 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let scale = |v: f64| if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
+        let (low, high) = (scale(self.low), scale(self.high));
+        ((scale(value) - low) / (high - low)).clamp(0.0, 1.0)
+    }
+}
+
+fn bounds(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    values.into_iter().filter(|value| value.is_finite()).fold(None, |found, value| {
+        Some(found.map_or((value, value), |(low, high): (f64, f64)| (low.min(value), high.max(value))))
+    })
+}
+
+/// Multiples of 1, 2 or 5 times a power of ten that cover the range.
+fn even(low: f64, high: f64) -> Vec<f64> {
+    let wanted = (high - low) / (MOST - 1) as f64;
+    let power = 10_f64.powf(wanted.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= wanted * 0.999_999);
+    let step = step.unwrap_or(10.0 * power);
+    let first = (low / step - 1e-9).ceil();
+    (0..=MOST).map(|n| (first + n as f64) * step).take_while(|tick| *tick <= high + step * 1e-9).collect()
+}
+
+/// Chooses the finest of 1-2-5 per decade, decades, and every second or third decade that is not too fine.
+fn powers(low: f64, high: f64) -> Vec<f64> {
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let within = |digits: &[f64], every: i32| -> Vec<f64> {
+        (first..=last)
+            .filter(|power| power.rem_euclid(every) == 0)
+            .flat_map(|power| digits.iter().map(move |digit| digit * 10_f64.powi(power)))
+            .filter(|tick| (low..=high).contains(tick))
+            .collect()
+    };
+    let fine = [within(&[1.0, 2.0, 5.0], 1), within(&[1.0, 3.0], 1), within(&[1.0], 1), within(&[1.0], 3)];
+    let found = fine.into_iter().find(|ticks| ticks.len() <= MOST).unwrap_or_default();
+    if found.len() < 3 { even(low, high) } else { found }
+}
+
+fn percentile(x: f64) -> String {
+    if x <= 1.0 {
+        return "0 %".to_owned();
+    }
+    // 99.9 % is the first with a decimal.
+    let nines = (3..=9).filter(|power| 10_f64.powi(*power) <= x * 1.01).count();
+    if x < 10.0 { "50 %".to_owned() } else { format!("{:.nines$} %", 100.0 - 100.0 / x) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_few_and_within() {
+        for (low, high) in [(0.0, 1.0), (0.0, 7.3), (3.0, 3.1), (1e9, 1.000_001e9), (0.0, 0.004)] {
+            let ticks = even(low, high);
+            assert!((2..=MOST + 1).contains(&ticks.len()), "{low} {high} {ticks:?}");
+        }
+        for (low, high) in [(75e3, 13e6), (80e3, 90e3), (1.0, 1e9), (5e3, 45e6), (0.5, 2.0)] {
+            let ticks = powers(low, high);
+            assert!((2..=MOST + 1).contains(&ticks.len()), "{low} {high} {ticks:?}");
+            assert!(ticks.iter().all(|tick| (low * 0.99..=high * 1.01).contains(tick)), "{ticks:?}");
+        }
+    }
+
+    #[test]
+    fn degenerate_values_give_a_range_all_the_same() {
+        for values in [vec![], vec![0.0], vec![5.0, 5.0], vec![f64::NAN, f64::INFINITY], vec![-1.0]] {
+            for axis in [
+                Axis::linear("", values.clone(), |v| v.to_string()),
+                Axis::span("", values.clone(), |v| v.to_string()),
+                Axis::log("", values.clone(), |v| v.to_string()),
+            ] {
+                assert!(axis.high > axis.low && axis.high.is_finite(), "{values:?}");
+                assert!(axis.ticks.iter().all(|tick| tick.is_finite()));
+                assert!((0.0..=1.0).contains(&axis.share(3.0)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_axis_fits_narrow_data_and_its_texts_differ() {
+        let axis = Axis::log("", [1.02, 1.06], plain);
+        assert!(axis.share(1.02) < 0.25 && axis.share(1.06) > 0.75, "{} {}", axis.low, axis.high);
+        let texts: Vec<String> = axis.ticks().map(|(_, text)| text).collect();
+        assert!(texts.len() >= 3 && texts.windows(2).all(|two| two[0] != two[1]), "{texts:?}");
+        assert_eq!((plain(1.005), plain(200.0), plain(0.5)), ("1.005".into(), "200".into(), "0.5".into()));
+        assert_eq!(
+            (duration(104_500.0), duration(2e6), duration(999.0)),
+            ("104.5 µs".into(), "2 ms".into(), "999 ns".into())
+        );
+    }
+
+    #[test]
+    fn each_nine_takes_the_same_room() {
+        let axis = Axis::percentile(10_000.0);
+        let texts: Vec<String> = axis.ticks().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "50 %"]);
+        assert!((axis.share(100.0) - 0.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,29 @@
+//! Plots as SVG: the one kit of every page and picture.
+//!
+//! Colours are classes of [`STYLE`], so that a page has a light, a dark and a printed set. A strategy has one colour wherever it
+//! is drawn ([`Inks`]). Texts are escaped, and a name stands beside every line, point and row.
+
+mod axis;
+mod colour;
+mod lines;
+mod rows;
+mod svg;
+
+pub(crate) use axis::{Axis, duration, plain};
+pub use colour::PRESETS;
+pub(crate) use colour::{Ink, Inks};
+pub(crate) use lines::{Curve, lines, scatter};
+pub(crate) use rows::{Bar, Estimate, Part, Strip, bars, estimates, strips};
+pub use rows::{HEAT, heat};
+
+/// Colours and lines of every plot, for light and dark screens and for paper.
+pub const STYLE: &str = include_str!("plot.css");
+
+/// Returns a plot as a file of its own, with its style sheet.
+pub(crate) fn standalone(plot: &str) -> String {
+    let (open, rest) = plot.split_once('>').unwrap_or((plot, ""));
+    let open = open.strip_prefix("<svg").unwrap_or(open);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\"{open}>\n<style>\n{STYLE}</style>\n{rest}"
+    )
+}

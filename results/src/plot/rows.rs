@@ -1,0 +1,296 @@
+//! Plots of rows below each other, each with its name left of it: estimates with intervals, the spread of rounds, stacked bars, and
+//! a map of cells.
+
+use super::axis::Axis;
+use super::colour::Ink;
+use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
+use crate::stats::interval::Interval;
+
+/// Height of a row: a line of text on a phone, with room to the next.
+const ROW: f64 = 46.0;
+/// Half of the height of what is drawn in a row.
+const HALF_BAND: f64 = 18.0;
+/// Most characters of a row's name, and of its text.
+const NAME: usize = 16;
+const TEXT: usize = 24;
+
+/// A row with an estimate and its interval.
+pub(crate) struct Estimate {
+    pub(crate) name: String,
+    pub(crate) ink: Ink,
+    pub(crate) value: f64,
+    pub(crate) interval: Option<Interval>,
+    /// The estimate, as text.
+    pub(crate) text: String,
+}
+
+/// A row with a value for each round.
+pub(crate) struct Strip {
+    pub(crate) name: String,
+    pub(crate) ink: Ink,
+    /// Values in order of time.
+    pub(crate) values: Vec<f64>,
+    /// Lower quartile, median, upper quartile.
+    pub(crate) quartiles: [f64; 3],
+    /// The median, as text.
+    pub(crate) text: String,
+}
+
+/// A row of stacked bars.
+pub(crate) struct Bar {
+    pub(crate) name: String,
+    /// The sum, as text.
+    pub(crate) total: String,
+    /// Each with its name and its value as text.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A part of a bar.
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) ink: Ink,
+    pub(crate) value: f64,
+    pub(crate) text: String,
+}
+
+/// Draws estimates with their intervals, the lowest first, below a `title` if that is not empty. `base` is a value with its name: one
+/// line through all rows.
+pub(crate) fn estimates(label: &str, title: &str, x: &Axis, mut rows: Vec<Estimate>, base: (f64, &str)) -> String {
+    rows.sort_by(|a, b| a.value.total_cmp(&b.value));
+    let texts: Vec<(&str, &str)> = rows.iter().map(|row| (row.name.as_str(), row.text.as_str())).collect();
+    // The base's name stands above its line, and the title above that.
+    // Only texts of a page, which has no title in its plots, are larger on a phone.
+    let (above, character) = if title.is_empty() { (LINE, CHARACTER) } else { (2.0 * LINE + HALF_LINE, 14.0) };
+    drawn(label, x, area(&texts, above, character), |svg, area, place| {
+        if !title.is_empty() {
+            svg.text("title", (4.0, LINE - 8.0), Anchor::Start, &short(title, 60));
+        }
+        let (at, name) = (place(base.0), short(base.1, NAME));
+        let room = name.chars().count() as f64 * CHARACTER / 2.0;
+        svg.text("name c-floor", (at.max(room), area.top - 10.0), Anchor::Middle, &name);
+        svg.line("l c-floor whole", 3.0, &[(at, area.top), (at, area.bottom)]);
+        for_rows(svg, area, &texts, |svg, row, middle| {
+            let (row, class) = (&rows[row], rows[row].ink.class());
+            let ends = row.interval.map(|Interval { low, high }| (place(low), place(high)));
+            // An interval that is no wider than its ends is not seen.
+            if let Some((low, high)) = ends.filter(|(low, high)| high - low > 4.0) {
+                svg.line(&format!("l {class} whole"), 4.0, &[(low, middle), (high, middle)]);
+                for end in [low, high] {
+                    svg.line(&format!("l {class} whole"), 4.0, &[(end, middle - 13.0), (end, middle + 13.0)]);
+                }
+            }
+            svg.circle(row.ink, (place(row.value), middle), 8.0);
+        });
+    })
+}
+
+/// Draws values of rounds as dots, the first round uppermost in its row, with quartiles and median.
+pub(crate) fn strips(label: &str, x: &Axis, strips: &[Strip]) -> String {
+    let texts: Vec<(&str, &str)> = strips.iter().map(|row| (row.name.as_str(), row.text.as_str())).collect();
+    drawn(label, x, area(&texts, 0.0, CHARACTER), |svg, area, place| {
+        for_rows(svg, area, &texts, |svg, row, middle| {
+            let (row, class) = (&strips[row], strips[row].ink.class());
+            let (from, to) = (middle - HALF_BAND, middle + HALF_BAND);
+            let [low, centre, high] = row.quartiles.map(place);
+            svg.rectangle("box", (low, from), ((high - low).max(1.0), to - from));
+            let step = (to - from - 8.0) / row.values.len() as f64;
+            let points = row.values.iter().enumerate();
+            svg.points(
+                &format!("p {class}"),
+                7.0,
+                points.map(|(n, &value)| (place(value), from + 4.0 + step * (n as f64 + 0.5))),
+            );
+            svg.line(&format!("l {class} whole"), 5.0, &[(centre, from - 3.0), (centre, to + 3.0)]);
+        });
+    })
+}
+
+/// Draws stacked bars from 0, with the names of the parts in them where there is room. Gives the plot and the parts without a name in any
+/// row.
+pub(crate) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> (String, Vec<(String, Ink)>) {
+    let texts: Vec<(&str, &str)> = bars.iter().map(|bar| (bar.name.as_str(), bar.total.as_str())).collect();
+    let area = area(&texts, 0.0, CHARACTER);
+    let wide = |value: f64| x.place(value, area.left, area.right) - x.place(0.0, area.left, area.right);
+    let fits = |part: &Part| wide(part.value) >= (part.name.chars().count() as f64 + 0.6) * CHARACTER;
+    let all = || bars.iter().flat_map(|bar| &bar.parts);
+    let mut unnamed: Vec<(String, Ink)> = Vec::new();
+    for part in all() {
+        let named = all().any(|other| other.name == part.name && fits(other));
+        if !named && !unnamed.iter().any(|(name, _)| *name == part.name) {
+            unnamed.push((part.name.clone(), part.ink));
+        }
+    }
+    let text = drawn(label, x, area, |svg, area, place| {
+        for_rows(svg, area, &texts, |svg, row, middle| {
+            let mut from = 0.0;
+            for part in &bars[row].parts {
+                let (left, right) = (place(from), place(from + part.value));
+                let class = part.ink.class();
+                svg.open(&part.name, &format!("{}: {} {}", bars[row].name, part.name, part.text));
+                svg.rectangle(&format!("f {class}"), (left, middle - HALF_BAND), (right - left, 2.0 * HALF_BAND));
+                if fits(part) {
+                    let at = (f64::midpoint(left, right), middle + HALF_LINE);
+                    svg.text(&format!("on {class}"), at, Anchor::Middle, &part.name);
+                }
+                svg.close();
+                from += part.value;
+            }
+        });
+    });
+    (text, unnamed)
+}
+
+/// Returns the room that rows with these names and texts, of this width, leave between them.
+fn area(texts: &[(&str, &str)], above: f64, character: f64) -> Area {
+    let longest = |length: &dyn Fn(&(&str, &str)) -> usize, most: usize| {
+        texts.iter().map(length).max().unwrap_or(0).min(most) as f64 * character + HALF_LINE
+    };
+    let left = longest(&|(name, _)| name.chars().count(), NAME);
+    let right = longest(&|(_, text)| text.chars().count(), TEXT).max(RIGHT);
+    let top = TOP + above;
+    Area { left, right: WIDTH - right, top, bottom: top + ROW * texts.len() as f64 }
+}
+
+/// Draws the axis, and `draw` what is above it.
+fn drawn(label: &str, x: &Axis, area: Area, draw: impl Fn(&mut Svg, Area, &dyn Fn(f64) -> f64)) -> String {
+    let mut svg = Svg::new(label, WIDTH, area.bottom + BELOW);
+    area.x_axis(&mut svg, x);
+    draw(&mut svg, area, &|value| x.place(value, area.left, area.right));
+    svg.end()
+}
+
+/// Writes the name and the text of each row, and has `draw` fill it; it gets the row's number and middle.
+fn for_rows(svg: &mut Svg, area: Area, texts: &[(&str, &str)], draw: impl Fn(&mut Svg, usize, f64)) {
+    for (row, (name, text)) in texts.iter().enumerate() {
+        let middle = area.top + ROW * (row as f64 + 0.5);
+        svg.open(name, &short(&format!("{name}: {text}"), 200));
+        svg.text("", (area.left - HALF_LINE, middle + HALF_LINE - 2.0), Anchor::End, &short(name, NAME));
+        svg.text("", (WIDTH, middle + HALF_LINE - 2.0), Anchor::End, &short(text, TEXT));
+        draw(svg, row, middle);
+        svg.close();
+    }
+}
+
+/// Upper ends of a heat map's colours, in per cent; beyond the last is one more. Their classes are `k0`, `k1` and so on.
+pub const HEAT: [f64; 8] = [-6.0, -4.0, -2.5, -1.0, 1.0, 2.5, 4.0, 6.0];
+/// Heights of a row of a heat map with names, and of one without.
+const HEAT_ROW: f64 = 34.0;
+const THIN_ROW: f64 = 3.0;
+
+/// Returns the colour of a difference of logarithms.
+fn heat_colour(log: f64) -> usize {
+    HEAT.iter().take_while(|end| log.exp_m1() * 100.0 > **end).count()
+}
+
+/// Draws rows of cells by column: a path for each colour, so that thousands of them stay small. Rows without `names` are thin.
+#[must_use]
+pub fn heat(label: &str, rows: &[(&str, &[Option<f64>])], columns: &[&str], names: bool) -> String {
+    let row_height = if names { HEAT_ROW } else { THIN_ROW };
+    let longest = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).min(NAME) as f64;
+    let left = if names { longest * CHARACTER + HALF_LINE } else { 0.0 };
+    let width = (WIDTH - left) / columns.len().max(1) as f64;
+    let gap = if names { f64::min(1.0, width / 4.0) } else { 0.0 };
+    let mut svg = Svg::new(label, WIDTH, LINE + rows.len() as f64 * row_height);
+    let mut cells: [Vec<(f64, f64)>; HEAT.len() + 1] = std::array::from_fn(|_| Vec::new());
+    for (row, (name, values)) in rows.iter().enumerate() {
+        let y = LINE + row as f64 * row_height;
+        for (column, log) in values.iter().enumerate().filter_map(|(column, log)| Some((column, (*log)?))) {
+            cells[heat_colour(log)].push((left + column as f64 * width, y));
+        }
+        if names {
+            svg.text("", (left - HALF_LINE, y + row_height - 9.0), Anchor::End, &short(name, NAME));
+        }
+    }
+    for (colour, corners) in cells.iter().enumerate().filter(|(_, corners)| !corners.is_empty()) {
+        svg.cells(&format!("k k{colour}"), (width - gap, row_height - gap), corners);
+    }
+    let mut free = 0.0;
+    for (column, name) in columns.iter().enumerate() {
+        let (x, room) = (left + column as f64 * width, name.chars().count() as f64 * CHARACTER);
+        if x >= free && x + room <= WIDTH {
+            svg.text("", (x, LINE - 10.0), Anchor::Start, name);
+            free = x + room + CHARACTER;
+        }
+    }
+    svg.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(high: f64) -> Axis {
+        Axis::linear("n", [high], |v| v.to_string())
+    }
+
+    fn part(name: &str, ink: Ink, value: f64) -> Part {
+        Part { name: name.to_owned(), ink, value, text: value.to_string() }
+    }
+
+    #[test]
+    fn names_from_documents_cannot_become_markup() {
+        let evil = "</text><script>alert(1)</script>";
+        let bar = Bar { name: evil.to_owned(), total: "3".to_owned(), parts: vec![part(evil, Ink::Part(0), 3.0)] };
+        let (text, _) = bars("bars", &axis(3.0), &[bar]);
+        assert!(!text.contains("<script") && text.contains("&lt;script&gt;"), "{text}");
+        let row = Estimate { name: "x".repeat(5000), ink: Ink::Floor, value: 1.0, interval: None, text: String::new() };
+        let text = estimates("dots", "", &axis(2.0), vec![row], (1.0, "floor"));
+        assert!(text.len() < 10_000, "{}", text.len());
+    }
+
+    #[test]
+    fn parts_are_named_within_or_given_back() {
+        let bar = Bar {
+            name: "reuse".to_owned(),
+            total: "10".to_owned(),
+            parts: vec![part("open", Ink::Part(0), 9.9), part("map", Ink::Part(1), 0.1)],
+        };
+        let (text, unnamed) = bars("bars", &axis(10.0), &[bar]);
+        assert!(text.contains(">open</text>") && !text.contains(">map</text>"), "{text}");
+        assert!(text.contains("<title>reuse: map 0.1</title>"), "{text}");
+        assert_eq!(unnamed, [("map".to_owned(), Ink::Part(1))]);
+    }
+
+    #[test]
+    fn every_round_is_a_dot_in_order_of_time() {
+        let row = Strip {
+            name: "reuse".to_owned(),
+            ink: Ink::Strategy(0, 0),
+            values: vec![3.0, 1.0, 2.0],
+            quartiles: [1.5, 2.0, 2.5],
+            text: "2".to_owned(),
+        };
+        let text = strips("rounds", &axis(4.0), &[row]);
+        let path = text.lines().find(|line| line.contains("class=\"p c0\"")).unwrap();
+        assert_eq!(path.matches("h0").count(), 3);
+        let heights: Vec<f64> =
+            path.split('M').skip(1).map(|at| at.split([' ', 'h']).nth(1).unwrap().parse().unwrap()).collect();
+        assert!(heights.windows(2).all(|two| two[0] < two[1]), "{heights:?}");
+    }
+
+    #[test]
+    fn estimates_stand_by_value_and_their_base_is_one_line() {
+        let row = |name: &str, value| Estimate {
+            name: name.to_owned(),
+            ink: Ink::Strategy(0, 0),
+            value,
+            interval: Some(Interval { low: value - 0.1, high: value + 0.1 }),
+            text: value.to_string(),
+        };
+        let rows = vec![row("slow", 3.0), row("fast", 1.5)];
+        let text = estimates("two", "A title", &axis(4.0).of_cost(), rows, (1.0, "floor"));
+        let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("no {needle}: {text}"));
+        assert!(at(">A title<") < at(">floor<") && at(">floor<") < at(">fast<") && at(">fast<") < at(">slow<"));
+        assert_eq!(text.matches("l c-floor whole").count(), 1);
+        assert!(text.contains(">n, lower is better<"));
+    }
+
+    #[test]
+    fn cells_have_the_colour_of_their_difference_and_texts_are_escaped() {
+        assert_eq!([-0.5, -0.03, 0.0, 0.015, 0.5].map(heat_colour), [0, 2, 4, 5, 8]);
+        let cells = [Some(0.0), None, Some(0.5)];
+        let svg = heat("map", &[("a<b", &cells)], &["2026-11-01", "b", "c"], true);
+        assert!(svg.contains("a&lt;b") && svg.contains(">2026-11-01<"), "{svg}");
+        assert_eq!((svg.matches("<path").count(), svg.matches('M').count()), (2, 2), "{svg}");
+    }
+}
