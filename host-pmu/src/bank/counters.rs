@@ -7,7 +7,7 @@ use counts::Counts;
 
 use super::held::HeldEvent;
 use super::state::{EventState, Transition};
-use super::{Backoff, Bank, BankStats, WantedEvent, host_op};
+use super::{Bank, BankStats, WantedEvent, host_op};
 use crate::backend::step::StepCounts;
 use crate::backend::{Backend, HostError};
 use crate::side::HostPmu;
@@ -85,7 +85,9 @@ impl<B: Backend> HostCounters for Bank<B> {
         match host_op(&mut self.backend, &mut self.stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
             Ok(total) => {
                 held.note(Transition::Disabled);
-                held.gather(total)
+                let gathered = held.gather(total);
+                self.counts_again(counter);
+                gathered
             }
             Err(error) => {
                 self.fail(counter, &error);
@@ -366,7 +368,6 @@ impl<B: Backend> Bank<B> {
         let room = self.room(counter, period);
         match self.host(OpKind::Open, |backend| backend.open(spec, room.period(period))) {
             Ok(event) => {
-                self.backoffs[counter.index()] = Backoff::default();
                 let id = self.backend.id(&event);
                 self.slots[counter.index()] = Some(HeldEvent::opened(event, id, spec, counter, period, room));
                 self.holds(self.held + 1);
@@ -378,6 +379,7 @@ impl<B: Backend> Bank<B> {
                     self.fail_gate();
                 }
                 self.retries.insert(counter);
+                self.failing.insert(counter);
                 self.backoffs[counter.index()].failed(spec);
             }
         }

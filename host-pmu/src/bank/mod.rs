@@ -115,6 +115,8 @@ pub struct Bank<B: Backend> {
     stopped: Stopped,
     in_use: CounterSet,
     retries: CounterSet,
+    /// Counters whose events failed and were not seen to count since.
+    failing: CounterSet,
     /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by the other's success.
     backoffs: [Backoff; MAX_COUNTERS],
     /// Events in slots and pool.
@@ -155,6 +157,7 @@ impl<B: Backend> Bank<B> {
             stopped: Stopped::default(),
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
+            failing: CounterSet::EMPTY,
             backoffs: [Backoff::default(); MAX_COUNTERS],
             held: 0,
             may_have_slept: false,
@@ -266,7 +269,11 @@ impl<B: Backend> Bank<B> {
     fn read(&mut self, counter: CounterId) -> u64 {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         match count(&mut self.backend, &mut self.stats, &mut held.event) {
-            Ok(total) => held.gather(total),
+            Ok(total) => {
+                let gathered = held.gather(total);
+                self.counts_again(counter);
+                gathered
+            }
             Err(error) => {
                 self.fail(counter, &error);
                 0
@@ -318,10 +325,21 @@ impl<B: Backend> Bank<B> {
             self.backoffs[counter.index()].failed(held.spec);
             self.release(held);
         }
+        self.failing.insert(counter);
         if is_on {
             self.retries.insert(counter);
         }
         self.note_change();
+    }
+
+    /// Notes that the event of `counter` has a count: its failures are over. An event that was opened may get no hardware counter, so its
+    /// opening alone proves nothing.
+    #[inline]
+    fn counts_again(&mut self, counter: CounterId) {
+        if self.failing.contains(counter) {
+            self.failing.remove(counter);
+            self.backoffs[counter.index()] = Backoff::default();
+        }
     }
 
     /// Looks at an event that was enabled again after it had no hardware counter, now with `period` counts to its counter's overflow.
@@ -332,6 +350,7 @@ impl<B: Backend> Bank<B> {
         let Some(held) = &mut slots[counter.index()] else { return false };
         match host_op(backend, stats, OpKind::Read, |b| b.read(&mut held.event)) {
             Ok(total) => {
+                self.failing.remove(counter);
                 self.backoffs[counter.index()] = Backoff::default();
                 if std::mem::take(&mut held.forfeited) {
                     held.leave_out(total);

@@ -60,7 +60,9 @@ impl<B: Backend> Bank<B> {
         self.note_change();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         held.note(Transition::Off);
-        held.gather(held.shut_at)
+        let gathered = held.gather(held.shut_at);
+        self.counts_again(counter);
+        gathered
     }
 
     fn shut_gate(&mut self) -> Result<(), HostError> {
@@ -163,6 +165,7 @@ impl<B: Backend> Bank<B> {
                     recorded.remove(counter);
                 }
                 let gathered = held.gather(total);
+                self.counts_again(counter);
                 self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
                 self.note_change();
                 gathered

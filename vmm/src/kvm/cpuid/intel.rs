@@ -3,7 +3,7 @@
 use arch_pmu::intel::IntelCaps;
 use kvm_bindings::CpuId;
 
-use super::leaf::{CpuidFull, DEBUG_STORE, PDCM, RTM_HLE, leaf};
+use super::leaf::{BUS_LOCK_DETECT, CpuidFull, DEBUG_STORE, PDCM, RTM_HLE, leaf};
 
 /// "GenuineIntel" in EBX, EDX, ECX.
 pub(super) const NAME: [u32; 3] = [0x756e_6547, 0x4965_6e69, 0x6c65_746e];
@@ -20,7 +20,13 @@ pub(super) fn adapt(cpuid: &mut CpuId, pmu: IntelCaps) -> Result<(), CpuidFull> 
                     entry.edx |= DEBUG_STORE;
                 }
             }
-            7 if entry.index == 0 && !pmu.transactions => entry.ebx &= !RTM_HLE,
+            7 if entry.index == 0 => {
+                // Linux sets that bit where CPUID offers it (`bus_lock_init`), and this vPMU's IA32_DEBUGCTL has none.
+                entry.ecx &= !BUS_LOCK_DETECT;
+                if !pmu.transactions {
+                    entry.ebx &= !RTM_HLE;
+                }
+            }
             _ => {}
         }
     }

@@ -10,6 +10,9 @@ pub(super) const PDCM: u32 = 1 << 15;
 /// 7:EBX: RTM and HLE.
 pub(super) const RTM_HLE: u32 = 1 << 4 | 1 << 11;
 
+/// 7:ECX: IA32_DEBUGCTL has a bit for bus locks.
+pub(super) const BUS_LOCK_DETECT: u32 = 1 << 24;
+
 /// No place for a leaf in the table that KVM takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(

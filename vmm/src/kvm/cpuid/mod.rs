@@ -172,7 +172,7 @@ mod tests {
         assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
         assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (0x0005_0657, 0x0304, 0));
         assert_eq!(leaf(1).ecx & (leaf::PDCM | X2APIC | MONITOR), leaf::PDCM | X2APIC);
-        assert_eq!(leaf(7).ebx & leaf::RTM_HLE, 0);
+        assert_eq!((leaf(7).ebx & leaf::RTM_HLE, leaf(7).ecx & leaf::BUS_LOCK_DETECT), (0, 0));
         assert_eq!(leaf(0xa).eax, 0x0730_0402, "added where KVM has no PMU leaf");
     }
 
