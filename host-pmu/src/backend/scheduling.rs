@@ -124,11 +124,11 @@ impl Processor {
         let fixed_counter = |index: u32| if index < u32::from(fixed) { 1 << (FIXED + index) } else { 0 };
         // Cycles and instructions count on any counter, reference cycles and slots on their own alone.
         let generic = |index: u32| if index < 2 { general | fixed_counter(index) } else { fixed_counter(index) };
+        if self.vendor() == Vendor::Amd {
+            return general;
+        }
         let selection = match spec.0 {
-            // The kernel is asked for a generic event, which AMD's have on any counter.
-            Source::Fixed { .. } if self.vendor() == Vendor::Amd => return general,
             Source::Fixed { index, .. } => return generic(u32::from(index)),
-            Source::Selector(_) if self.vendor() == Vendor::Amd => return general,
             Source::Selector(selection) => selection,
         };
         let plain = !selection.edge() && !selection.invert() && selection.cmask() == 0;
@@ -156,7 +156,7 @@ impl Processor {
     #[must_use]
     pub const fn of_watchdog(self) -> CounterMask {
         let (gp, fixed) = self.counters();
-        (1 << gp) - 1 | if fixed > 1 { 1 << (FIXED + 1) } else { 0 }
+        ((1 << gp) - 1) | if fixed > 1 { 1 << (FIXED + 1) } else { 0 }
     }
 }
 

@@ -84,7 +84,7 @@ fn agree(shapes: impl proptest::strategy::Strategy<Value = (Shape, Option<Rules>
             done.set(done.get() + ops.len() as u64);
             let more = pair.finish().map_err(|why| TestCaseError::fail(format!("at the end: {why}")))?;
             activity.set(activity.get().add(more));
-            scripted.set(scripted.get() & !by_rules);
+            scripted.set(scripted.get() && !by_rules);
             Ok(())
         });
     if let Err(error) = result {
