@@ -14,9 +14,12 @@
 //! | [`skip-period`] | `resume`; `resume_virtually` for virtual pauses | `counters.rs`, `pause.rs` |
 //! | [`overflow`] | `after_overflow`; for `stop`, `Stopped::due` decides when the event is started again | `overflow.rs`, here |
 //! | [`pause`] | `pause_virtually`, `resume_virtually`, `finish_virtual_pauses` | `pause.rs` |
-//! | [`gate`] | `pause_behind_gate`, `finish_at_gate`; the backend opens the leader | `pause.rs` |
-//! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room and opens | `counters.rs` |
+//! | [`gate`] | `pause_behind_gate`, `finish_at_gate`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, here |
+//! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room, stops what leaves and opens | `counters.rs` |
 //! | [`mark`] | `marks`, asked at each touch; `release_after_slices` looks at the result | `release.rs` |
+//!
+//! An event that failed is handled by `fail`: a pinned one without a hardware counter is kept, and `regain` looks at it once it was enabled
+//! again. The rules by which the host's PMU serves events are in [`scheduling`](crate::backend::scheduling).
 //!
 //! The other files: `state.rs` has the states of an event and their one transition table, `held.rs` an event with its counts, and
 //! `budget.rs` bounds how often the events of a thread may signal.
