@@ -31,6 +31,7 @@
 //! `cargo run -p results --example compare A.json B.json` prints the arms of two results and compares them.
 
 pub mod answers;
+pub mod child;
 pub mod compare;
 pub mod document;
 pub mod error;

@@ -87,8 +87,12 @@ fn check(stat: &Stat, most: u64) -> io::Result<()> {
 }
 
 fn too_large(most: u64) -> io::Error {
-    let most = if most >> 20 > 0 { format!("{} MiB", most >> 20) } else { format!("{most} bytes") };
-    io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {most}"))
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {}", size(most)))
+}
+
+/// Returns a bound in words.
+pub(crate) fn size(most: u64) -> String {
+    if most >> 20 > 0 { format!("{} MiB", most >> 20) } else { format!("{most} bytes") }
 }
 
 #[cfg(test)]

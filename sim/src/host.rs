@@ -1,6 +1,8 @@
 //! One host with its vCPUs, from the first instruction to the last.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -10,15 +12,14 @@ use guest::abi::BootPage;
 use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
 
+use super::clock::Schedule;
+use super::vcpu::SimHost;
 use crate::backend::SimBackend;
 use crate::clock::Clock;
 use crate::floor::SimFloor;
 use crate::guest::{Guest, GuestOutcome, Timer};
 use crate::mediated::{Mediated, SimMediated};
 use crate::model::{CountBase, Model};
-use crate::queue::Queue;
-use crate::sched::Schedule;
-use crate::side::SimHost;
 use crate::stream::{Purpose, Streams};
 use crate::vcpu::Vcpu;
 
@@ -199,5 +200,38 @@ impl<H: SimHost> Live for Guests<H> {
     fn outcomes(&mut self) -> Vec<GuestOutcome> {
         self.run();
         self.guests.iter_mut().map(Guest::take_outcome).collect()
+    }
+}
+
+/// vCPUs by virtual time, then by number.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    next: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+impl Queue {
+    /// Adds `vcpu` at `time`.
+    pub fn push(&mut self, time: u64, vcpu: usize) {
+        self.next.push(Reverse((time, vcpu)));
+    }
+
+    /// Removes and returns the earliest.
+    pub fn pop(&mut self) -> Option<usize> {
+        self.next.pop().map(|Reverse((_, vcpu))| vcpu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_times_and_lower_numbers_go_first() {
+        let mut queue = Queue::default();
+        for (time, vcpu) in [(5, 0), (3, 2), (3, 1), (9, 3)] {
+            queue.push(time, vcpu);
+        }
+        let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(order, [1, 2, 0, 3]);
     }
 }

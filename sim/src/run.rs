@@ -6,9 +6,9 @@ use counts::Counts;
 use host_pmu::stats::OpStats;
 use rayon::prelude::*;
 
+use super::guest::Latency;
 use crate::backend::Creates;
 use crate::guest::GuestOutcome;
-use crate::guest::latency::Latency;
 use crate::host::{self, Plan};
 use crate::mediated::Switches;
 use crate::model::Model;

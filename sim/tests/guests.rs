@@ -153,7 +153,7 @@ fn fewer_creates_follow_from_the_guest_alone() {
 
 fn fingerprint(totals: &Totals) -> String {
     let ops: Vec<_> = OpKind::ALL.into_iter().map(|k| (totals.ops.count(k), totals.ops.total_ns(k))).collect();
-    let values = |latency: &sim::guest::latency::Latency| {
+    let values = |latency: &sim::guest::Latency| {
         let histogram = latency.histogram();
         let all = histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value()));
         format!("{:?} {} {} {}", all.collect::<Vec<_>>(), latency.sum, latency.min, latency.max)

@@ -12,7 +12,6 @@ pub mod devices;
 pub mod kvm;
 pub mod machine;
 pub mod outcome;
-mod probe;
 pub mod sample;
 pub mod seccomp;
 mod sys;

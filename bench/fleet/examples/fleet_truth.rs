@@ -70,7 +70,7 @@ fn show(path: &str, hosts: usize) -> std::io::Result<()> {
     let page = fleet::page(&analysis, &[], "Synthetic fleet").map_err(std::io::Error::other)?;
     let json = serde_json::to_string(&analysis)?;
     println!("page of {} bytes and JSON of {} in {:.2} s", page.len(), json.len(), begun.elapsed().as_secs_f64());
-    println!("{}", fleet::text(&analysis, 80));
+    println!("{}", fleet::report(&analysis, &[]).text(80));
     std::fs::write(path, page)
 }
 

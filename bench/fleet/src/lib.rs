@@ -21,7 +21,8 @@ pub mod synthetic;
 pub use before_after::{FleetComparison, FleetRow, by_fact, by_variant, compare};
 pub use gather::gather;
 pub use run::{Figure, Labels, Level, Run};
-pub use show::{ElementEnd, ElementLine, junit, markdown, page, text};
+pub use show::tables::{ElementEnd, ElementLine};
+pub use show::{page, report};
 pub use statistics::{
     Analysis, Change, ChangeRow, Class, Clock, Components, FleetSpec, Kind, LevelRow, OddFigure, OddHost, PeriodRow,
     Setting, Spread, analyse,

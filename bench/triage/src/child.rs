@@ -3,11 +3,12 @@
 //!
 //! Events can so be attached before it has anything that inherits them, and count from the time that all of it is there. It ends with this process, however that ends.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use results::child::{Gathered, Keep, Line, Lines, Supervised};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -60,15 +61,20 @@ const SET: &str = "set";
 pub const OPTION: &str = "--gated";
 /// Time that a child may take beyond its duration.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks whether it has ended.
+/// Time to wait for the last output of a child that has ended.
+const WORDS: Duration = Duration::from_millis(500);
+/// Most bytes of a line of a child, and of its stderr.
+const MOST: usize = 64 << 10;
+/// Interval of `meanwhile`.
 const POLL: Duration = Duration::from_millis(4);
 
 /// A child that is ready, or works.
 #[derive(Debug)]
 pub struct Child {
-    process: std::process::Child,
+    process: Supervised,
     stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
+    lines: Lines<ChildStdout>,
+    errors: Option<Gathered>,
 }
 
 impl Child {
@@ -88,25 +94,30 @@ impl Child {
 
     fn of(mut command: Command) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn()?;
-        let (Some(stdout), stdin) = (process.stdout.take(), process.stdin.take()) else {
-            return Err(io::Error::other("the child has no stdout"));
-        };
-        let mut child = Self { process, stdin, stdout: BufReader::new(stdout) };
+        let mut process = Supervised::start(&mut command)?;
+        let pipes = &mut process.process;
+        let (stdin, stdout, stderr) = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
+        let Some(stdout) = stdout else { return Err(io::Error::other("the child has no stdout")) };
+        let errors = stderr.map(|pipe| Gathered::start(pipe, Keep::First(MOST)));
+        let mut child = Self { process, stdin, lines: Lines::new(stdout, MOST), errors };
         child.wait_for(READY)?;
         Ok(child)
     }
 
     fn wait_for(&mut self, word: &str) -> io::Result<()> {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line)?;
-        if line.trim_end() == word { Ok(()) } else { Err(self.complaint("it did not get ready")) }
+        let until = Instant::now() + PATIENCE;
+        let said = self.lines.next(|| Instant::now() > until);
+        if said.is_ok_and(|said| said == Line::Text(word.to_owned())) {
+            Ok(())
+        } else {
+            Err(self.complaint("it did not get ready"))
+        }
     }
 
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> i32 {
-        self.process.id().cast_signed()
+        self.process.process.id().cast_signed()
     }
 
     /// Lets it make what works, and waits until that is there.
@@ -136,44 +147,29 @@ impl Child {
     /// `Interrupted` if it was ended; its own failure.
     pub fn finish(mut self, duration: Duration, mut meanwhile: impl FnMut() -> bool) -> io::Result<Done> {
         let until = Instant::now() + duration + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.process.try_wait()? {
-                break status;
-            }
-            if !meanwhile() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            if Instant::now() > until {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the workload did not end"));
-            }
-            std::thread::sleep(POLL);
+        let Some(status) = self.process.wait(POLL, || !meanwhile() || Instant::now() > until)? else {
+            return Err(if Instant::now() > until {
+                io::Error::new(io::ErrorKind::TimedOut, "the workload did not end")
+            } else {
+                io::ErrorKind::Interrupted.into()
+            });
         };
         if !status.success() {
             return Err(self.complaint(&status.to_string()));
         }
         let mut report = String::new();
-        self.stdout.read_to_string(&mut report)?;
+        while let Line::Text(line) = self.lines.next(|| true)? {
+            report += &line;
+        }
         serde_json::from_str(&report).map_err(io::Error::other)
     }
 
     /// Returns the child's first line on stderr as an error.
     fn complaint(&mut self, or: &str) -> io::Error {
-        let mut said = String::new();
-        // It has ended or is about to; a part is as good as nothing.
-        let _ = self.process.kill();
-        if let Some(stderr) = &mut self.process.stderr {
-            let _ = stderr.read_to_string(&mut said);
-        }
+        self.process.kill();
+        let said = self.errors.as_ref().map(|errors| errors.text(WORDS).0).unwrap_or_default();
         let line = said.lines().next().unwrap_or_default().trim_start_matches("vpmu: error: ");
         io::Error::other(if line.is_empty() { or.to_owned() } else { line.to_owned() })
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // Both fail only if it has been waited for.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use host_pmu::backend::BackendKey;
 use serde_json::Value;
 use trials::Case;
-use vpmu::setting::abilities::{EventProbe as _, ThisHost};
+use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
 const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
 /// Short simulated rounds.

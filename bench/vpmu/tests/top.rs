@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use host_pmu::backend::BackendKey;
 use trials::Case;
-use vpmu::setting::abilities::{EventProbe as _, ThisHost};
+use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
 fn main() -> ExitCode {
     let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());

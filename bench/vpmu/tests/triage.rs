@@ -11,7 +11,7 @@ use host_pmu::backend::BackendKey;
 use serde_json::Value;
 use triage::workloads::ALL;
 use trials::Case;
-use vpmu::setting::abilities::{EventProbe as _, ThisHost};
+use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
 fn main() -> ExitCode {
     let events = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why).err();

@@ -109,10 +109,10 @@ counts! {
     /// PMIs that met LVTPC masked by the delivery of an earlier one.
     #[serde(rename = "held", skip_serializing_if = "none")]
     deferred: sum;
-    /// Held PMIs delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
+    /// Deferred PMIs delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
     #[serde(rename = "late", skip_serializing_if = "none")]
     deferred_delivered: sum;
-    /// Held PMIs without a delivery of their own: the overflow was acknowledged by then, the next delivery's handler found it, the
+    /// Deferred PMIs without a delivery of their own: the overflow was acknowledged by then, the next delivery's handler found it, the
     /// local APIC was switched off, or LVTPC was no longer that of the delivery. The rest, besides one that is still deferred, is
     /// among the `undeliverable`.
     #[serde(rename = "settled", skip_serializing_if = "none")]

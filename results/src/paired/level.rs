@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use super::counting::counting;
 use super::groups::groups;
 use super::ratio::{LAYOUT, MIN_ROUNDS};
-use super::statistic::Statistic;
+use super::rounds::{Statistic, counting};
 use crate::document::{Arm, Experiment};
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::{known, over_groups};

@@ -13,20 +13,14 @@
 //! | which rounds count? | [`counting()`] |
 //! | which rounds belong together? | [`groups`](mod@groups) |
 
-mod counting;
 pub mod groups;
 mod level;
 mod looks;
-mod plan_order;
 mod ratio;
 mod rounds;
-mod statistic;
 
-pub use counting::{counting, fewest, short};
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
-pub use plan_order::in_plan_order;
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_turns, ratio};
 pub(crate) use rounds::of_counting;
-pub use rounds::{Pair, pairs};
-pub use statistic::Statistic;
+pub use rounds::{Pair, Statistic, counting, fewest, in_plan_order, pairs, short};

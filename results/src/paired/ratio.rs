@@ -3,14 +3,12 @@
 use serde::Serialize;
 
 use super::groups::groups;
-use super::rounds::{Pair, pairs};
-use super::statistic::Statistic;
+use super::rounds::{Pair, Statistic, pairs};
 use crate::document::{Arm, Experiment};
 use crate::stats::interval::{CONFIDENCE, Interval};
 use crate::stats::jackknife::{self, Estimate};
-use crate::stats::leave_one_out;
 use crate::stats::location::Centre;
-use crate::stats::{median, slope};
+use crate::stats::{leave_one_out, median, slope};
 
 /// Logarithms that differ by less are the same but for how they were calculated.
 const SAME: f64 = 1e-9;

@@ -1,8 +1,8 @@
-//! The rounds that two arms have in common.
+//! The rounds that count, the statistic of each, and those that two arms have in common.
 
-use super::counting::counting;
-use super::statistic::Statistic;
-use crate::document::{Arm, Experiment, Round};
+use serde::Serialize;
+
+use crate::document::{Arm, ArmKind, Column, Experiment, Round, Summary};
 
 /// A round of two arms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,11 +52,158 @@ pub(crate) fn of_counting(
     found
 }
 
+/// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.
+///
+/// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the arm's own rounds and
+/// not the number asked for: an arm that is too slow for `--samples` within `--time-limit` has such rounds only.
+#[must_use]
+pub fn fewest(mut counts: Vec<u64>) -> u64 {
+    counts.sort_unstable();
+    counts.get(counts.len() / 2).map_or(0, |middle| middle.div_ceil(2))
+}
+
+/// Returns the rounds of an arm that count and have the statistic of the metric, with it, in order.
+pub fn counting<'a, E: Experiment>(
+    arm: &'a Arm<E>,
+    metric: &str,
+    statistic: Statistic,
+) -> impl Iterator<Item = (Round, f64)> + use<'a, E> {
+    let column = arm.rounds.metrics.get(metric);
+    let least = fewest(counts(arm, metric).collect());
+    let complete = arm.rounds.iter().filter(|round| round.complete);
+    complete.filter_map(move |round| {
+        let column = column.filter(|column| column.count.get(round.at).is_some_and(|count| *count >= least.max(1)))?;
+        Some((round, statistic.of_round(column, round.at)?))
+    })
+}
+
+/// Returns the number of rounds of an arm that do not count because they have few samples.
+#[must_use]
+pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
+    let least = fewest(counts(arm, metric).collect());
+    counts(arm, metric).filter(|count| *count < least).count()
+}
+
+/// The samples of the complete rounds that have the metric.
+fn counts<E: Experiment>(arm: &Arm<E>, metric: &str) -> impl Iterator<Item = u64> {
+    let counts = arm.rounds.metrics.get(metric).map_or(&[][..], |column| &column.count);
+    let complete = counts.iter().zip(&arm.rounds.complete).filter(|(_, complete)| **complete);
+    complete.map(|(count, _)| *count).filter(|count| *count > 0)
+}
+
+/// Number of a round that is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// Smallest.
+    Min,
+    /// 10th percentile.
+    P10,
+    /// Median.
+    #[default]
+    P50,
+    /// 90th percentile.
+    P90,
+    /// 99th percentile.
+    P99,
+    /// Largest.
+    Max,
+    /// Arithmetic mean.
+    Mean,
+}
+
+impl Statistic {
+    /// Every one.
+    pub const ALL: [Self; 7] = [Self::Min, Self::P10, Self::P50, Self::P90, Self::P99, Self::Max, Self::Mean];
+
+    /// Returns the number; `None` if the round has it not.
+    #[must_use]
+    pub fn of(self, metric: &Summary) -> Option<f64> {
+        match self {
+            Self::Min => metric.min.map(|ns| ns as f64),
+            Self::P10 => metric.p10.map(|ns| ns as f64),
+            Self::P50 => Some(metric.median()),
+            Self::P90 => metric.p90.map(|ns| ns as f64),
+            Self::P99 => metric.p99.map(|ns| ns as f64),
+            Self::Max => metric.max.map(|ns| ns as f64),
+            Self::Mean => metric.mean,
+        }
+    }
+
+    /// Returns the value of a round at a place of a column that has the metric there.
+    #[must_use]
+    pub fn of_round(self, column: &Column, at: usize) -> Option<f64> {
+        let ns = |column: &[Option<u64>]| column.get(at).copied().flatten().map(|ns| ns as f64);
+        match self {
+            Self::Min => ns(&column.min),
+            Self::P10 => ns(&column.p10),
+            Self::P50 => column.p50.get(at).map(|ns| *ns as f64),
+            Self::P90 => ns(&column.p90),
+            Self::P99 => ns(&column.p99),
+            Self::Max => ns(&column.max),
+            Self::Mean => column.mean.get(at).copied().flatten(),
+        }
+    }
+
+    /// Describes it.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Min => "Smallest",
+            Self::P10 => "10th percentile",
+            Self::P50 => "Median",
+            Self::P90 => "90th percentile",
+            Self::P99 => "99th percentile",
+            Self::Max => "Largest",
+            Self::Mean => "Arithmetic mean",
+        }
+    }
+
+    /// Returns its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Min => "min",
+            Self::P10 => "p10",
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::Max => "max",
+            Self::Mean => "mean",
+        }
+    }
+}
+
+/// Up to so many strategies each is compared with every one before it; of more, with the one before it.
+const ALL_PAIRS: usize = 3;
+
+/// Returns the arms that have the metric, each with one that it is compared with, in the order of the plan: strategies with one another,
+/// KVM's own vPMU with each of them, and each with the floor.
+///
+/// The list depends on nothing that was measured: pairs chosen by their figures would have intervals that are too narrow.
+#[must_use]
+pub fn in_plan_order<'a, E: Experiment>(arms: &'a [Arm<E>], metric: &str) -> Vec<(&'a Arm<E>, &'a Arm<E>)> {
+    let measured = || arms.iter().filter(|arm| !arm.rounds.is_empty() && arm.metrics.contains_key(metric));
+    let of_kind = |kind: ArmKind| measured().filter(move |arm| arm.kind == kind);
+    let strategies: Vec<&Arm<E>> = of_kind(ArmKind::Strategy).collect();
+    let reach = if strategies.len() <= ALL_PAIRS { ALL_PAIRS } else { 1 };
+    let mut found = Vec::new();
+    for (place, arm) in strategies.iter().enumerate() {
+        found.extend(strategies[place.saturating_sub(reach)..place].iter().map(|base| (*arm, *base)));
+    }
+    found.extend(of_kind(ArmKind::Kvm).flat_map(|kvm| strategies.iter().map(move |base| (kvm, *base))));
+    if let Some(floor) = of_kind(ArmKind::Floor).next() {
+        found.extend(strategies.iter().copied().chain(of_kind(ArmKind::Kvm)).map(|arm| (arm, floor)));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::fixture::{changed, value};
     use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{changed, document, of_strategies, value};
 
     #[test]
     fn rounds_that_one_arm_lacks_are_left_out_of_both() {
@@ -83,5 +230,49 @@ mod tests {
         assert!((found[0].log - 2.002_f64.ln()).abs() < 1e-12);
         assert!((found[1].probe.unwrap() - 2.0_f64.ln()).abs() < 1e-9 && found[0].probe == Some(0.0));
         assert!(pairs(reuse, floor, "rotation_ns", Statistic::P50).is_empty());
+    }
+
+    #[test]
+    fn rounds_of_few_samples_and_incomplete_ones_do_not_count() {
+        let mut document = document(9);
+        let arm = &mut document.arms[0];
+        arm.rounds.complete[2] = false;
+        for (round, count) in [(4, 19), (5, 20)] {
+            arm.rounds.metrics.get_mut("nmi_handler_ns").unwrap().count[round] = count;
+        }
+        let found: Vec<u64> = counting(arm, "nmi_handler_ns", Statistic::P50).map(|(round, _)| round.index).collect();
+        assert_eq!(found, [0, 1, 3, 5, 6, 7, 8]);
+        assert_eq!((short(arm, "nmi_handler_ns"), short(arm, "pmi_delivery_ns")), (1, 0));
+        // All rounds are short: they count.
+        arm.rounds.metrics.get_mut("nmi_handler_ns").unwrap().count.fill(3);
+        assert_eq!((counting(arm, "nmi_handler_ns", Statistic::P50).count(), short(arm, "nmi_handler_ns")), (8, 0));
+        assert_eq!((fewest(Vec::new()), fewest(vec![1]), fewest(vec![7, 9, 2])), (0, 1, 4));
+    }
+
+    #[test]
+    fn a_round_without_it_has_none() {
+        let brief = Summary { count: 1, p50: 7, ..Summary::default() };
+        assert_eq!((Statistic::P50.of(&brief), Statistic::P99.of(&brief)), (Some(7.0), None));
+        let mut column = Column::default();
+        let summary = Summary { p10: Some(5), mean: Some(9.0), max: Some(12), ..brief };
+        column.push(Some(&summary));
+        assert!(Statistic::ALL.iter().all(|one| one.of_round(&column, 0) == one.of(&summary)));
+        assert!(Statistic::ALL.iter().all(|one| !one.name().is_empty() && !one.about().is_empty()));
+    }
+
+    #[test]
+    fn few_strategies_are_compared_with_all_and_many_with_the_one_before() {
+        let pairs = |strategies: &[&str]| -> Vec<String> {
+            let document = of_strategies(5, strategies);
+            let found = in_plan_order(&document.arms, "nmi_handler_ns");
+            found.iter().map(|(arm, base)| format!("{} {}", arm.name, base.name)).collect()
+        };
+        assert_eq!(pairs(&["a", "b", "c"]), ["b a", "c a", "c b", "a floor", "b floor", "c floor"]);
+        assert_eq!(pairs(&["a", "b", "c", "d"])[..4], ["b a", "c b", "d c", "a floor"]);
+        assert!(in_plan_order(&of_strategies(5, &["a"]).arms, "rotation_ns").is_empty());
+        let mut document = of_strategies(5, &["a", "b", "c", "kvm"]);
+        document.arms[3].kind = ArmKind::Kvm;
+        let found = in_plan_order(&document.arms, "nmi_handler_ns");
+        assert_eq!((found.len(), &*found[3].0.name, &*found[5].1.name, &*found[9].1.name), (10, "kvm", "c", "floor"));
     }
 }

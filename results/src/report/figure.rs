@@ -1,8 +1,12 @@
-//! A plot with its key and its table.
+//! A plot with its key and its table, and the page that they are put into: its template escapes every text.
 
+use minijinja::value::Serde;
+use minijinja::{Value, context};
 use serde::Serialize;
 
+use crate::error::Error;
 use crate::plot::Ink;
+use crate::template;
 
 /// Cells as text; a row's first is its heading.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -84,4 +88,18 @@ pub(super) struct Figure {
 /// Returns a dash for an unknown figure.
 pub(super) fn dash() -> String {
     "–".to_owned()
+}
+
+/// The page's own script, the only one that its content security policy allows.
+pub(super) const SCRIPT: &str = include_str!("page.js");
+/// SHA-256 of the script in base64: `openssl dgst -sha256 -binary page.js | base64`.
+pub(super) const DIGEST: &str = "3Cs8rME1Q1ltQMxSOXmPejfgn44m3BPLK9jMrtiWhcc=";
+
+/// The style sheet of every page.
+pub const STYLE: &str = concat!(include_str!("../plot/plot.css"), include_str!("page.css"));
+
+/// Renders the page as HTML.
+pub(super) fn render(page: &impl serde::Serialize) -> Result<String, Error> {
+    let values = context! { page => Value::from(Serde(page)), style => STYLE, script => SCRIPT, digest => DIGEST };
+    template::page(include_str!("page.html"), values)
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::figure::{Figure, Table, dash};
-use super::group::{key, newest, title};
+use super::group::{self, key, newest, title};
 use super::latency::{ARMS, date, too_many};
 use super::strategies::capital;
-use super::subject;
 use crate::document::{Record, Status};
 use crate::metric;
 use crate::paired::{self, Statistic};
@@ -56,7 +55,7 @@ fn short(kernel: &str) -> String {
 }
 
 fn figure(family: &[(&str, &Record)], inks: &Inks) -> Option<Figure> {
-    let what = family.iter().find_map(|(_, record)| subject::metric_of(record))?;
+    let what = family.iter().find_map(|(_, record)| group::metric_of(record))?;
     let mut names: Vec<&str> = Vec::new();
     for arm in family.iter().flat_map(|(_, record)| &record.arms) {
         if !names.contains(&arm.name.as_str()) {
@@ -78,7 +77,7 @@ fn figure(family: &[(&str, &Record)], inks: &Inks) -> Option<Figure> {
             if let Some(place) = (place + drawn.len()).checked_sub(family.len()) {
                 points.push((place as f64 + 1.0, p50.ns));
             }
-            let floor = subject::base(record).filter(|base| base.name != name);
+            let floor = group::base(record).filter(|base| base.name != name);
             let ratio = floor.and_then(|base| paired::ratio(arm, base, what, Statistic::P50));
             table.rows.push(vec![
                 name.to_owned(),

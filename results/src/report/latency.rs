@@ -1,20 +1,19 @@
-//! Shows the distribution of latencies, and their changes over time.
+//! Shows the distribution of latencies, of samples and of rounds, and their changes over time.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 use super::figure::{Figure, Table, dash};
-use super::group::{Group, thin};
+use super::group::{self, Group, measured, metric_of, thin};
 use super::strategies::capital;
-use super::subject::{measured, metric_of};
 use crate::document::{Any, Arm, Record, decode_text};
 use crate::error::Error;
 use crate::metric;
-use crate::paired;
-use crate::plot::{self, Axis, Curve, Inks, duration};
-use crate::stats::median;
-use crate::table::layout::time;
+use crate::paired::{self, Statistic};
+use crate::plot::{self, Axis, Curve, Inks, Strip, duration};
+use crate::stats::{median, nearest_rank};
+use crate::table::layout::{level, plural, time};
 use crate::write::time_stamp;
 
 /// Most points of a line over time; neighbours beyond share one.
@@ -201,6 +200,64 @@ fn short_date(unix: f64) -> String {
     date(unix).chars().skip(2).take(8).collect()
 }
 
+/// Most rounds of an arm that are drawn.
+const DOTS: usize = 400;
+
+/// Draws the p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
+pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
+    let key = group::metric_of(record)?;
+    let title = format!("{} over rounds", capital(&metric::name(key)));
+    let mut table =
+        Table::new(format!("{title}: p50 of each"), &["arm", "rounds", "lowest", "25 %", "p50", "75 %", "highest"]);
+    let mut strips = Vec::new();
+    let mut most = 0;
+    for (arm, ..) in group::measured(record) {
+        let values: Vec<f64> = paired::counting(arm, key, Statistic::P50).map(|(_, value)| value).collect();
+        let Some(found) = paired::level(arm, key, Statistic::P50).filter(|found| found.rounds > 1) else { continue };
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = |q: f64| nearest_rank(&sorted, q);
+        let cell = |value: Option<f64>| value.map_or_else(dash, time);
+        table.rows.push(vec![
+            arm.name.clone(),
+            values.len().to_string(),
+            cell(sorted.first().copied()),
+            cell(at(0.25)),
+            level(&found),
+            cell(at(0.75)),
+            cell(sorted.last().copied()),
+        ]);
+        most = most.max(values.len());
+        strips.push(Strip {
+            name: arm.name.clone(),
+            ink: inks.of(&arm.name),
+            quartiles: [at(0.25).unwrap_or(found.ns), found.ns, at(0.75).unwrap_or(found.ns)],
+            values: values.into_iter().step_by(found.rounds.div_ceil(DOTS)).collect(),
+            text: level(&found),
+        });
+    }
+    if strips.is_empty() {
+        return None;
+    }
+    let arms = strips.len();
+    strips.truncate(ARMS);
+    let drawn = if most > DOTS { format!(" One of {} is drawn.", most.div_ceil(DOTS)) } else { String::new() };
+    let x =
+        Axis::log("p50 of a round", strips.iter().flat_map(|strip| strip.values.iter().copied()), duration).of_cost();
+    Some(Figure {
+        note: format!(
+            "A dot is a round, the first uppermost; the box has the middle half of them, the bar is p50, the \
+             median of {}.{drawn}{}",
+            plural(most, "round"),
+            too_many(arms)
+        ),
+        plots: vec![plot::strips(&title, &x, &strips)],
+        key: Vec::new(),
+        title,
+        table,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,7 +282,7 @@ mod tests {
         let one = [record.clone()];
         let inks = Inks::new([]);
         assert!(over_time(&groups(&one)[0], &inks).is_none());
-        let figure = crate::report::spread::rounds(&record, &inks).unwrap();
+        let figure = rounds(&record, &inks).unwrap();
         assert!(figure.title.ends_with("over rounds"), "{}", figure.title);
         assert_eq!(figure.plots[0].matches("h0").count(), 4 * 3);
         let many: Vec<Record> =
@@ -249,5 +306,27 @@ mod tests {
         assert_eq!(date(951_782_460.0), "2000-02-29 00:01");
         assert_eq!(short_date(951_782_460.0), "00-02-29");
         assert_eq!(date(0.0), "no date");
+    }
+
+    #[test]
+    fn every_whole_round_is_drawn() {
+        let mut record = fixture::record(9, 5, |_, round| 1000 + round);
+        record.arms[0].rounds.complete[2] = false;
+        let figure = rounds(&record, &Inks::new([])).unwrap();
+        assert_eq!(figure.plots[0].matches("h0").count(), 8 + 3 * 9);
+        assert_eq!(figure.table.rows.len(), 4);
+        assert_eq!(
+            figure.table.rows[1],
+            ["reuse", "9", "1.00 µs", "1.00 µs", "1.00 µs [1.00, 1.01]", "1.01 µs", "1.01 µs"]
+        );
+    }
+
+    #[test]
+    fn many_rounds_are_thinned_and_the_note_says_so() {
+        let record = fixture::record(900, 5, |_, round| 1000 + round);
+        let figure = rounds(&record, &Inks::new([])).unwrap();
+        assert_eq!(figure.plots[0].matches("h0").count(), 4 * 300);
+        assert!(figure.note.contains("One of 3 is drawn."), "{}", figure.note);
+        assert!(rounds(&fixture::record(1, 5, |_, _| 7), &Inks::new([])).is_none());
     }
 }

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::figure::{Table, dash};
 use super::group;
-use super::subject;
 use crate::document::{Any, Arm, ArmKind, Record};
 use crate::metric;
 use crate::paired::{self, Ratio, Statistic};
@@ -28,7 +27,7 @@ struct Against<'a> {
 }
 
 fn against(record: &Record) -> Option<Against<'_>> {
-    let (base, metric) = (subject::base(record)?, subject::metric_of(record)?);
+    let (base, metric) = (group::base(record)?, group::metric_of(record)?);
     let others = record.arms.iter().filter(|arm| arm.name != base.name);
     let arms: Vec<_> =
         others.filter_map(|arm| Some((arm, paired::ratio(arm, base, metric, Statistic::P50)?))).collect();

@@ -1,8 +1,8 @@
 //! Shows the cost: host operations per PMI, and the phases of a set-up.
 
 use super::figure::{Figure, Key, Table, dash};
+use super::group;
 use super::latency::{ARMS, too_many};
-use super::subject;
 use crate::document::{Any, Arm, ArmKind, Record, Summary};
 use crate::plot::{self, Axis, Bar, Curve, Ink, Inks, Part, duration, plain};
 use crate::stats::pareto;
@@ -36,7 +36,7 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     if kinds.is_empty() {
         return None;
     }
-    let metric = subject::metric_of(record);
+    let metric = group::metric_of(record);
     let per = match metric {
         Some("nmi_handler_ns") => "PMI",
         Some("set_up_ns") => "set-up",
@@ -171,14 +171,14 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
         .filter(|arm| arm.kind != ArmKind::Floor)
         .filter_map(|arm| {
             let held = arm.own.events_held.time_mean.filter(|n| n.is_finite() && *n >= 0.0)?;
-            Some(Candidate { name: &arm.name, ink: inks.of(&arm.name), held, latency: subject::p50(record, arm)? })
+            Some(Candidate { name: &arm.name, ink: inks.of(&arm.name), held, latency: group::p50(record, arm)? })
         })
         .collect();
     if points.len() < 2 {
         return None;
     }
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
-    let floor = floor.and_then(|arm| subject::p50(record, arm));
+    let floor = floor.and_then(|arm| group::p50(record, arm));
     Some(front("Pareto front of strategies", "", &points, floor))
 }
 

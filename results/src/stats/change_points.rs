@@ -139,10 +139,10 @@ fn candidates(series: &[f64], rules: &Rules, noise: Noise) -> Vec<usize> {
         Some(*sum)
     }));
     let mut places = Vec::new();
-    let mut parts: Vec<std::ops::Range<usize>> = vec![0..series.len()];
-    while let Some(part) = parts.pop() {
+    let mut parts: Vec<(usize, usize)> = vec![(0, series.len())];
+    while let Some((begin, end)) = parts.pop() {
         let difference = |at: usize| {
-            let (from, to) = (at.saturating_sub(window).max(part.start), (at + window).min(part.end));
+            let (from, to) = (at.saturating_sub(window).max(begin), (at + window).min(end));
             let (n, m) = ((at - from) as f64, (to - at) as f64);
             Estimate {
                 value: (sums[to] - sums[at]) / m - (sums[at] - sums[from]) / n,
@@ -154,10 +154,10 @@ fn candidates(series: &[f64], rules: &Rules, noise: Noise) -> Vec<usize> {
             let difference = difference(*at);
             difference.value.abs() / difference.error
         };
-        let Some(at) = (part.start + 1..part.end).max_by(|a, b| size(a).total_cmp(&size(b))) else { continue };
-        if difference(at).p() * (part.len() - 1) as f64 <= rules.p {
+        let Some(at) = (begin + 1..end).max_by(|a, b| size(a).total_cmp(&size(b))) else { continue };
+        if difference(at).p() * (end - begin - 1) as f64 <= rules.p {
             places.push(at);
-            parts.extend([part.start..at, at..part.end]);
+            parts.extend([(begin, at), (at, end)]);
         }
     }
     places.sort_unstable();

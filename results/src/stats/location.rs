@@ -6,7 +6,7 @@
 //! off, there is no mode to prefer, and Hodges and Lehmann's estimator is sharper ([`Centre::of`]). `cargo run --release -p results
 //! --features testing --example statistics` compares them.
 
-use super::quantile::{median, median_of};
+use super::{median, median_of};
 
 /// Fewest and most values of which all pairs are taken: fewer have intervals that are too narrow, more take too long.
 const PAIRED: std::ops::RangeInclusive<usize> = 20..=1000;

@@ -1,7 +1,9 @@
 //! Statistics over rounds and runs: what may be said of two samples, and where a series changes.
 //!
 //! Nothing here assumes a distribution but [`change_points`]: latencies of small guests have several
-//! modes and long tails, so two samples are compared by ranks and medians.
+//! modes and long tails, so two samples are compared by ranks and medians. There are two conventions of quantiles: latencies have
+//! [`nearest_rank`], a value that occurred, as in HdrHistogram; rounds and runs have [`median`], the mean of the two middle values of
+//! an even number, since a test must not depend on the sign of its values.
 
 pub mod change_points;
 pub mod interval;
@@ -9,12 +11,6 @@ pub mod jackknife;
 pub mod leave_one_out;
 pub mod location;
 pub mod pareto;
-mod quantile;
-mod slope;
-
-pub use quantile::median_of;
-pub use quantile::{median, nearest_rank};
-pub use slope::slope;
 
 /// Returns Cliff's delta, −1 to 1: the chance that a value of `new` is above one of `base`, less the chance that it is below. 0: neither is
 /// above the other; 1: every value of `new` is above every one of `base`. `None` without values.
@@ -48,6 +44,61 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
+/// Returns the slope of `y` over `x` by least absolute deviations over pairs of values far apart in time; 0 where `x` never differs.
+///
+/// A pair gives a slope; the slopes' median, weighted by the pairs' distances in `x`, is the one that minimizes the sum of
+/// absolute deviations. Pairs of neighbours would see only what changes fast.
+#[must_use]
+pub fn slope(x: &[f64], y: &[f64]) -> f64 {
+    let n = x.len().min(y.len());
+    let mut slopes: Vec<(f64, f64)> = Vec::with_capacity(3 * n);
+    for apart in [n / 2, n / 3, 1] {
+        for i in 0..n.saturating_sub(apart.max(1)) {
+            let (dx, dy) = (x[i + apart] - x[i], y[i + apart] - y[i]);
+            if dx != 0.0 && apart > 0 {
+                slopes.push((dy / dx, dx.abs()));
+            }
+        }
+    }
+    slopes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = slopes.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut seen = 0.0;
+    slopes
+        .iter()
+        .find(|(_, weight)| {
+            seen += weight;
+            seen >= half
+        })
+        .map_or(0.0, |(slope, _)| *slope)
+}
+
+/// Returns the q-quantile of sorted values by nearest rank, `q` from 0 to 1; `None` without values.
+#[must_use]
+#[expect(clippy::cast_sign_loss, reason = "neither a share nor a length is negative")]
+pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
+}
+
+/// Returns the median; the mean of the two middle values of an even number. `None` without values.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    median_of(&mut sorted)
+}
+
+/// Computes the [`median`] in place; `values` are reordered.
+pub fn median_of(values: &mut [f64]) -> Option<f64> {
+    if values.is_empty() {
+        return None;
+    }
+    let middle = values.len() / 2;
+    let even = values.len().is_multiple_of(2);
+    let (below, &mut high, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    let low = if even { below.iter().copied().max_by(f64::total_cmp).unwrap_or(high) } else { high };
+    Some(f64::midpoint(low, high))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +126,37 @@ mod tests {
         }
         assert!(near(holm(&[0.7, 0.9])[1], 1.0));
         assert!(holm(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_line_has_its_slope_whatever_is_far_out() {
+        let x: Vec<f64> = (0..40).map(|i| f64::from(i * 7 % 11)).collect();
+        let mut y: Vec<f64> = x.iter().map(|x| 0.8 * x + 3.0).collect();
+        assert!((slope(&x, &y) - 0.8).abs() < 1e-9);
+        y[3] = 500.0;
+        y[20] = -90.0;
+        assert!((slope(&x, &y) - 0.8).abs() < 0.05);
+        assert!(slope(&[1.0; 9], &[2.0; 9]).abs() < 1e-12 && slope(&[], &[]).abs() < 1e-12);
+    }
+
+    #[test]
+    fn medians_of_odd_even_and_no_values() {
+        assert!(near(median(&[3.0, 1.0, 2.0]).unwrap(), 2.0));
+        assert!(near(median(&[4.0, 1.0, 2.0, 3.0]).unwrap(), 2.5));
+        assert!(near(median(&[7.0]).unwrap(), 7.0));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn nearest_rank_gives_values_that_occur_as_histograms_do() {
+        let values: Vec<u64> = (1..=10).collect();
+        let mut histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+        for &value in &values {
+            histogram.record(value).unwrap();
+        }
+        for q in [0.0, 0.1, 0.5, 0.9, 0.91, 0.99, 1.0] {
+            assert_eq!(nearest_rank(&values, q), Some(histogram.value_at_quantile(q)), "{q}");
+        }
+        assert_eq!((nearest_rank(&[5], 0.5), nearest_rank::<u64>(&[], 0.5)), (Some(5), None));
     }
 }

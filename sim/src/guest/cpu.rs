@@ -1,7 +1,7 @@
 //! The interface through which a guest uses its CPU.
 
 use crate::guest::paths::Path;
-use crate::side::SimHost;
+use crate::vcpu::SimHost;
 use crate::vcpu::{Vcpu, VcpuSide};
 
 /// A CPU with a PMU, a local APIC and a host, from the guest's side. The guest executes the instructions before an access, and that

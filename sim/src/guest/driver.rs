@@ -3,7 +3,7 @@
 use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERFEVTSEL0};
 
 use super::cpu::Cpu;
-use super::event::{EVNTSEL_EN, Event, FIXED, Move};
+use super::events::{EVNTSEL_EN, Event, FIXED, Move};
 use super::paths::Path;
 use super::state::{Guest, NOBODY};
 

@@ -2,14 +2,11 @@
 
 pub mod cpu;
 mod driver;
-mod event;
 mod events;
-pub mod latency;
 mod nmi;
 pub mod paths;
 mod stat;
 mod state;
 mod tick;
-mod turns;
 
-pub use state::{Guest, GuestOutcome, Timer};
+pub use state::{Guest, GuestOutcome, Latency, Timer};

@@ -1,7 +1,7 @@
 //! Costs of the operations of guest, VMM and host.
 
 use super::cost::Cost;
-use super::read::{MAX_NS, Section};
+use super::cost::{MAX_NS, Section};
 
 /// Cost of a look at a count without a host call, where a model has none: RDPMC, or a clock by the vDSO.
 const PEEK_NS: u64 = 40;

@@ -7,15 +7,148 @@
 mod cost;
 mod costs;
 mod file;
-mod host;
-mod rate;
-mod read;
 
 pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
+pub use file::{CountBase, Rate};
 pub use file::{EMBEDDED, Fitted, Model, ModelError};
-pub use host::{HostModel, Others};
-pub use rate::{CountBase, Rate};
+pub use file::{HostModel, Others};
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn changed(from: &str, to: &str) -> Result<Model, ModelError> {
+        let (name, text) = EMBEDDED[0];
+        assert!(text.contains(from), "{from}");
+        Model::from_toml(name, &text.replacen(from, to, 1))
+    }
+
+    #[test]
+    fn every_embedded_model_reads_and_names_itself_and_its_sources() {
+        for (name, _) in EMBEDDED {
+            let model = Model::embedded(name).unwrap();
+            assert_eq!(model.name, name);
+            assert!(model.fitted.len() <= 2, "{name}: at most two constants are fitted");
+            assert!(model.sources.len() >= 20);
+            for fitted in &model.fitted {
+                assert!(model.sources[&fitted.constant].contains("fitted"), "{name}: {}", fitted.constant);
+            }
+        }
+        assert!(Model::embedded("clx").unwrap_err().to_string().contains("clx-ap-watchdog-on"));
+    }
+
+    #[test]
+    fn bad_models_are_refused_with_their_key_in_one_line() {
+        let (_, text) = EMBEDDED[0];
+        let exit = text.lines().find(|line| line.starts_with("exit = ")).unwrap();
+        for (from, to, needle) in [
+            (exit, "exit = { ns = -3, source = 'x' }", "cost.exit.ns: -3 is negative"),
+            (exit, "exit = { ns = nan, source = 'x' }", "cost.exit.ns: NaN is not a finite number"),
+            (exit, "exit = { ns = inf, source = 'x' }", "cost.exit.ns: inf"),
+            (exit, "exit = { ns = 1e13, source = 'x' }", "cost.exit.ns: 10000000000000 is more"),
+            (exit, "exit = { ns = [], source = 'x' }", "cost.exit.ns: a distribution needs"),
+            (exit, "exit = { ns = [2, 1], source = 'x' }", "cost.exit.ns: quantiles must ascend"),
+            (exit, "exit = { ns = [1, nan], source = 'x' }", "cost.exit.ns: NaN"),
+            (exit, "exit = { ns = 'fast', source = 'x' }", "cost.exit.ns"),
+            (exit, "exit = { us = 3, source = 'x' }", "cost.exit.ns: missing"),
+            (exit, "exit = { ns = 3 }", "cost.exit.source: missing"),
+            (exit, "exit = { ns = 3, interval = [4, 2], source = 'x' }", "cost.exit.interval: not a lower"),
+            (exit, "exit = { ns = 3, interval = [-1, 2], source = 'x' }", "cost.exit.interval: -1 is negative"),
+            (exit, "exit = { ns = 3, source = 'x', unit = 'ns' }", "cost.exit.unit: unknown key"),
+            (exit, "exitt = { ns = 3, source = 'x' }", "cost.exit: missing"),
+            (exit, &format!("{exit}\nexits = 3"), "cost.exits: unknown key"),
+            ("[host]", "[hosts]", "host: missing"),
+            ("follow = \"thread-time\"", "follow = \"time\"", "counts.follow"),
+            ("follow = \"thread-time\"", "follow = \"exits\"", "counts.default.per-exit: missing"),
+            (exit, &format!("{exit}\nio = {{ ns = -1, source = 'x' }}"), "cost.io.ns: -1 is negative"),
+            ("shortest-period = { ns = 57000", "shortest-period = { ns = 0", "host.shortest-period.ns: 0 is not"),
+            ("others.every = { ns = [1000000,", "others.every = { ns = [0,", "host.others.every: 0 ns between"),
+            ("counters = { value = 64", "counters = { value = 99999999999999999999", "line "),
+            ("taken = { value = 0", "taken = { value = 65", "host.taken.value: 65"),
+            ("khz = 2000000", "khz = 0", "tsc.khz: 0"),
+            ("per-us = 2000", "per-us = -2000", "counts.default.per-us: -2000 is negative"),
+            (exit, "exit = { ns = 1, source = '' }", "cost.exit.source: not a text"),
+            (exit, "exit = { ns = true, source = 'x' }", "cost.exit.ns: true is not a number"),
+            (exit, &format!("exit = {{ ns = [{}], source = 'x' }}", "1,".repeat(1002)), "1002 quantiles"),
+            (exit, &format!("{exit}\n{exit}"), "duplicate"),
+            ("fitted = []", "fitted = [{ constant = 'cost.x', figure = 'y' }]", "no constant 'cost.x'"),
+            ("name = ", "name = \n#", "line "),
+        ] {
+            let error = changed(from, to).unwrap_err().to_string();
+            assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_model_leaves_out_has_its_default() {
+        let model = Model::embedded("icx-2021").unwrap();
+        assert_eq!((&model.costs.io, model.host.shortest_period), (&model.costs.exit, 50_000));
+        assert_eq!((&model.costs.tick_exit, &model.host.others), (&Cost::fixed(0), &None));
+        let model = Model::embedded("development-host-tracepoint").unwrap();
+        assert_eq!((&model.costs.io, model.rate(0x3c).counts(7)), (&Cost::fixed(17_100), 7), "counts are exits");
+    }
+
+    #[test]
+    fn every_cost_can_be_scaled_and_nothing_else() {
+        let model = Model::embedded("icx-2021").unwrap();
+        for key in Costs::SCALABLE {
+            let mut dearer = model.clone();
+            dearer.scale(key, 3.0).unwrap();
+            // A cost of 0 stays 0.
+            let absent = ["vmm", "resume-other", "tick-exit", "switch", "switch-held", "switch-running", "expiry"];
+            assert!(dearer.costs != model.costs || absent.contains(&key), "{key}");
+            dearer.scale(key, 1e6).unwrap();
+            dearer.scale(key, 1e6).unwrap();
+        }
+        let mut dearer = model.clone();
+        dearer.scale("open", 2.0).unwrap();
+        let twice = |cost: &Cost| Cost::fixed(2 * cost.smallest());
+        assert_eq!(dearer.costs.open_first, twice(&model.costs.open_first));
+        assert_eq!(dearer.costs.open_more, twice(&model.costs.open_more));
+        for (key, factor, needle) in [
+            ("opne", 1.0, "there are exit, tick-exit"),
+            ("open", -1.0, "not a factor"),
+            ("open", f64::NAN, "not a factor"),
+        ] {
+            let error = dearer.scale(key, factor).unwrap_err().to_string();
+            assert!(error.contains(needle), "{error}");
+        }
+    }
+
+    proptest! {
+        /// A model with random damage is read or refused in one line, and a model that was read has costs within bounds.
+        #[test]
+        fn a_damaged_model_is_read_or_refused(
+            which in 0..EMBEDDED.len(),
+            damages in proptest::collection::vec((0..4000_usize, 0..12_usize, "[-+0-9a-z.=,{}\\[\\]'\"\n\u{e9}]{0,12}"), 1..4),
+        ) {
+            let (name, text) = EMBEDDED[which];
+            let mut text = text.to_owned();
+            for (at, cut, with) in damages {
+                let boundary = |at: usize| (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+                let (begin, end) = (boundary(at), boundary(at + cut));
+                text.replace_range(begin..end, &with);
+            }
+            match Model::from_toml(name, &text) {
+                Err(error) => prop_assert!(!error.to_string().contains('\n'), "{error}"),
+                Ok(mut model) => {
+                    for key in Costs::SCALABLE {
+                        model.scale(key, 1e6).unwrap();
+                    }
+                    let costs = &model.costs;
+                    let largest = [&costs.exit, &costs.open_first, &costs.resume_other].map(Cost::smallest);
+                    prop_assert!(largest.into_iter().all(|ns| ns <= 1_000_000_000_000));
+                }
+            }
+        }
+
+        /// No text makes the reader panic.
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z.=\\[\\]{}\n'0-9-]{0,200}") {
+            let _ = Model::from_toml("x", &text);
+        }
+    }
+}

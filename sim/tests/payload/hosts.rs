@@ -10,12 +10,12 @@ use host_pmu::bank::Bank;
 use host_pmu::strategy::{PRESETS, Strategy};
 use sim::backend::SimBackend;
 use sim::clock::Clock;
+use sim::clock::Schedule;
 use sim::floor::SimFloor;
 use sim::mediated::{MEDIATED, SimMediated};
 use sim::model::Model;
-use sim::sched::Schedule;
-use sim::side::SimHost;
 use sim::stream::{Purpose, Streams};
+use sim::vcpu::SimHost;
 use sim::vcpu::Vcpu;
 
 use super::common::{FOUR, SINGLE, TEN, boot};

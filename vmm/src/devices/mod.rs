@@ -8,9 +8,7 @@
 pub mod board;
 pub mod bus;
 pub mod console;
-pub mod debug_exit;
 pub mod doorbell;
-pub mod fw_cfg;
 pub mod linux_board;
 pub mod oops;
 pub mod output;

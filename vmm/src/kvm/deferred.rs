@@ -205,4 +205,416 @@ fn is_still(entry: Lvtpc, by: Delivery) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use arch_pmu::pmi::Lvtpc;
+    use kvm_bindings::kvm_lapic_state;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OPEN: Lvtpc = Lvtpc::from_bits(0x400);
+
+    /// An x2APIC, or with `page` the same by its page; NMIs as KVM keeps them.
+    #[derive(Debug)]
+    struct Port {
+        lvtpc: Lvtpc,
+        page: bool,
+        off: bool,
+        pending: u32,
+        in_nmi: bool,
+        sent: u32,
+    }
+
+    impl Port {
+        fn masked() -> Self {
+            Self { lvtpc: OPEN.with_masked(true), page: false, off: false, pending: 0, in_nmi: false, sent: 0 }
+        }
+    }
+
+    impl PmiPort for Port {
+        type Error = &'static str;
+        fn mode(&mut self) -> Mode {
+            match (self.off, self.page) {
+                (true, _) => Mode::Off,
+                (false, true) => Mode::XApic,
+                (false, false) => Mode::X2Apic,
+            }
+        }
+        fn ns_outside(&self) -> (u64, u64) {
+            (0, 0)
+        }
+        fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error> {
+            Ok(Some(self.lvtpc))
+        }
+        fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
+            self.lvtpc = lvtpc;
+            Ok(())
+        }
+        fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error> {
+            let mut page = kvm_lapic_state::default();
+            for (i, byte) in self.lvtpc.into_bits().to_le_bytes().into_iter().enumerate() {
+                page.regs[0x340 + i] = byte.cast_signed();
+            }
+            Ok(page)
+        }
+        fn set_lapic(&mut self, page: &kvm_lapic_state) -> Result<(), Self::Error> {
+            self.lvtpc = lvtpc(page);
+            Ok(())
+        }
+        fn nmi(&mut self) -> Result<(), Self::Error> {
+            self.pending += 1;
+            self.sent += 1;
+            Ok(())
+        }
+        fn interrupt(&mut self, _vector: u8) -> Result<(), Self::Error> {
+            Err("LVTPC is in NMI mode")
+        }
+        fn nmi_pending(&mut self) -> Result<bool, Self::Error> {
+            Ok(self.pending > 0)
+        }
+        fn in_handler(&mut self, _delivery: Delivery) -> Result<bool, Self::Error> {
+            Ok(self.in_nmi || self.pending > 0)
+        }
+    }
+
+    /// The times that were set.
+    #[derive(Debug, Default)]
+    struct Alarms(Vec<u64>);
+
+    impl Alarm for Alarms {
+        fn set(&mut self, ns: u64) {
+            self.0.push(ns);
+        }
+    }
+
+    const BUSY: Pmu = Pmu { unacknowledged: true, all_off: false, turned_on: 0 };
+
+    /// A PMI is deferred behind a delivery whose handler has ended.
+    fn with_deferred() -> (Deferred<Alarms>, Counts) {
+        let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), Counts::default());
+        deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
+        deferred.met_mask(false, BUSY, 7, &mut stats);
+        assert_eq!((deferred.has_deferred(), stats.deferred, stats.masked), (true, 1, 0));
+        (deferred, stats)
+    }
+
+    #[test]
+    fn a_deferred_pmi_waits_for_the_mask_and_for_the_handler() {
+        for page in [false, true] {
+            let mut port = Port { page, in_nmi: true, ..Port::masked() };
+            let look = |port: &mut Port| (deliver_deferred(port, Delivery::Nmi, false).unwrap(), port.sent);
+            assert_eq!(look(&mut port), (Fate::Waits, 0));
+            port.lvtpc = OPEN;
+            assert_eq!(look(&mut port), (Fate::Waits, 0), "its handler may have unmasked it before it reads STATUS");
+            port.in_nmi = false;
+            let (delivered, sent) = look(&mut port);
+            assert!(matches!(delivered, Fate::Delivered(Delivered { delivery: Delivery::Nmi, .. })));
+            assert_eq!((sent, look(&mut port)), (1, (Fate::Waits, 1)), "masked again");
+            port.off = true;
+            assert_eq!(look(&mut port), (Fate::Dropped, 1));
+        }
+    }
+
+    #[test]
+    fn it_is_delivered_once_or_settled() {
+        let mut port = Port { lvtpc: OPEN, ..Port::masked() };
+        let (mut deferred, mut stats) = with_deferred();
+        let delivery = deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap().unwrap();
+        assert_eq!(
+            (delivery.seen_at, deferred.has_deferred(), port.sent, stats.deferred_delivered, stats.deferred_dropped),
+            (7, false, 1, 1, 0)
+        );
+
+        let acknowledged = Pmu { unacknowledged: false, ..BUSY };
+        let (mut deferred, mut stats) = with_deferred();
+        assert_eq!(deferred.look(&mut port, false, acknowledged, false, &mut stats), Ok(None));
+        assert_eq!(
+            (deferred.has_deferred(), port.sent, stats.deferred_delivered, stats.deferred_dropped),
+            (false, 1, 0, 1)
+        );
+
+        let (mut deferred, mut stats) = with_deferred();
+        deferred.met_mask(false, BUSY, 9, &mut stats);
+        deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
+        assert_eq!(
+            (deferred.has_deferred(), stats.deferred, stats.deferred_dropped),
+            (false, 1, 1),
+            "another's handler finds both"
+        );
+
+        let (mut deferred, mut stats) = with_deferred();
+        deferred.met_mask(true, BUSY, 9, &mut stats);
+        assert_eq!((deferred.has_deferred(), stats.masked, stats.deferred_dropped), (false, 1, 1), "the LAPIC is off");
+
+        let (mut deferred, mut stats) = with_deferred();
+        port.off = true;
+        assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
+        assert_eq!(
+            (deferred.has_deferred(), stats.deferred_delivered, stats.deferred_dropped),
+            (false, 0, 1),
+            "switched off meanwhile"
+        );
+    }
+
+    #[test]
+    fn a_delivery_mode_that_is_not_known_drops_it_and_counts_it() {
+        let mut port = Port { lvtpc: Lvtpc::from_bits(0x200), ..Port::masked() };
+        let (mut deferred, mut stats) = with_deferred();
+        deferred.look(&mut port, false, Pmu { all_off: true, ..BUSY }, false, &mut stats).unwrap();
+        assert!(deferred.has_deferred());
+        assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
+        assert_eq!(
+            (deferred.has_deferred(), stats.deferred_delivered, stats.deferred_dropped, stats.undeliverable),
+            (false, 0, 0, 1)
+        );
+        deferred.met_mask(false, BUSY, 9, &mut stats);
+        assert_eq!((deferred.has_deferred(), stats.masked), (false, 1), "no delivery has masked LVTPC since");
+        assert_eq!((port.lvtpc.into_bits(), port.sent), (0x200, 0));
+    }
+
+    #[test]
+    fn another_kernels_lvtpc_drops_it() {
+        let entries = [(0x1_0000, 1), (0x31, 1), (0x1_0031, 1), (0x1_0200, 1), (0x1_0400, 0)];
+        for (entry, dropped) in entries {
+            for page in [false, true] {
+                let mut port = Port { lvtpc: Lvtpc::from_bits(entry), page, ..Port::masked() };
+                let (mut deferred, mut stats) = with_deferred();
+                assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
+                port.lvtpc = OPEN;
+                if deferred.has_deferred() {
+                    deferred.look(&mut port, false, BUSY, true, &mut stats).unwrap();
+                }
+                assert_eq!(
+                    (stats.deferred_dropped, stats.deferred_delivered, port.sent),
+                    (dropped, 1 - dropped, 1 - dropped as u32),
+                    "{entry:#x}"
+                );
+            }
+        }
+        let fixed = Delivery::Fixed(0x31);
+        for (entry, same) in [(0x31, true), (0x1_0031, true), (0x32, false), (0x400, false), (0x1_0000, false)] {
+            assert_eq!(is_still(Lvtpc::from_bits(entry), fixed), same, "{entry:#x}");
+        }
+        assert!(!is_still(LVTPC_AT_RESET, Delivery::Fixed(0)), "a reset, whatever was delivered");
+    }
+
+    #[test]
+    fn the_alarm_rings_less_and_less_often_and_not_while_all_counters_are_off() {
+        let (mut deferred, mut stats) = with_deferred();
+        let mut port = Port::masked();
+        let off = Pmu { all_off: true, ..BUSY };
+        deferred.look(&mut port, false, off, false, &mut stats).unwrap();
+        assert_eq!(deferred.alarm.0, [0; 0]);
+        deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap();
+        deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap();
+        assert_eq!(deferred.alarm.0, [FIRST_NS], "an exit of the guest's own leaves it as it is");
+        for _ in 0..20 {
+            deferred.look(&mut port, false, BUSY, true, &mut stats).unwrap();
+        }
+        assert_eq!((deferred.alarm.0[1], deferred.alarm.0.last()), (2 * FIRST_NS, Some(&MOST_NS)));
+        deferred.look(&mut port, false, off, true, &mut stats).unwrap();
+        let rang = deferred.alarm.0.len();
+        deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap();
+        assert_eq!(deferred.alarm.0.len(), rang + 1, "it rang while they were off");
+        port.lvtpc = OPEN;
+        assert!(deferred.look(&mut port, false, BUSY, true, &mut stats).unwrap().is_some());
+        assert_eq!(deferred.alarm.0.len(), rang + 1, "nothing to silence after its ring");
+    }
+
+    /// Time at which a driver unmasks LVTPC (Linux: early_ack, mid_ack, late_ack).
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Ack {
+        Early,
+        Mid,
+        Late,
+    }
+
+    /// Next access of a handler.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum At {
+        Guest,
+        UnmaskFirst,
+        Off,
+        Status,
+        On,
+        UnmaskLast,
+        Iret,
+    }
+
+    /// A guest with Linux's handler and two counters, and the VMM around it.
+    struct Machine {
+        ack: Ack,
+        deferred: Deferred<Alarms>,
+        stats: Counts,
+        port: Port,
+        at: At,
+        on: bool,
+        status: u32,
+        handled: u32,
+        /// A handler in this row of NMIs handled more than one overflow: Linux swallows those of the row that find nothing.
+        swallow: bool,
+        unknown: u32,
+    }
+
+    impl Machine {
+        fn new(ack: Ack) -> Self {
+            let port = Port { lvtpc: OPEN, ..Port::masked() };
+            let (deferred, stats) = (Deferred::new(Alarms::default()), Counts::default());
+            Self {
+                ack,
+                deferred,
+                stats,
+                port,
+                at: At::Guest,
+                on: true,
+                status: 0,
+                handled: 0,
+                swallow: false,
+                unknown: 0,
+            }
+        }
+
+        fn pmu(&self) -> Pmu {
+            Pmu { unacknowledged: self.status != 0, all_off: !self.on, turned_on: 0 }
+        }
+
+        /// Does the work before an entry. `pmi`: an overflow was found.
+        fn entry(&mut self, pmi: bool, kicked: bool) {
+            let pmu = self.pmu();
+            if pmi {
+                match deliver(&mut self.port, false, true).unwrap().delivery {
+                    Delivery::Masked => self.deferred.met_mask(false, pmu, 0, &mut self.stats),
+                    by => self.deferred.delivered(by, pmu, &mut self.stats),
+                }
+            }
+            if self.deferred.has_deferred() {
+                let deferred = self.deferred.look(&mut self.port, false, pmu, kicked, &mut self.stats).unwrap();
+                assert!(deferred.is_none() || self.status != 0, "an NMI without a STATUS bit");
+                assert!(
+                    deferred.is_none() || !self.port.in_nmi,
+                    "an NMI behind a handler that may acknowledge its overflow"
+                );
+            }
+            self.take_nmi(false);
+        }
+
+        fn take_nmi(&mut self, behind_another: bool) {
+            if self.port.pending > 0 && !self.port.in_nmi {
+                self.port.pending -= 1;
+                self.port.in_nmi = true;
+                self.handled = 0;
+                self.swallow &= behind_another;
+                self.at = if self.ack == Ack::Early { At::UnmaskFirst } else { At::Off };
+            }
+        }
+
+        /// A counter that was armed overflows.
+        fn overflow(&mut self, counter: u32) {
+            let bit = 1 << counter;
+            if self.on && self.status & bit == 0 {
+                self.status |= bit;
+                self.entry(true, true);
+            }
+        }
+
+        /// The handler's next step. `overflows`: found when the counters are switched off.
+        fn step(&mut self, overflows: u32) {
+            match self.at {
+                At::Guest => {}
+                At::UnmaskFirst => {
+                    self.port.lvtpc = OPEN;
+                    self.at = At::Off;
+                }
+                At::Off => {
+                    let new = overflows & 3 & !self.status;
+                    self.on = false;
+                    self.status |= new;
+                    self.at = At::Status;
+                    self.entry(new != 0, false);
+                }
+                At::Status if self.status == 0 => {
+                    self.unknown += u32::from(self.handled == 0 && !self.swallow);
+                    self.at = if self.ack == Ack::Mid { At::UnmaskLast } else { At::On };
+                    self.entry(false, false);
+                }
+                At::Status => {
+                    self.handled += self.status.count_ones();
+                    self.status = 0;
+                    self.entry(false, false);
+                }
+                At::On => {
+                    self.on = true;
+                    self.at = if self.ack == Ack::Late { At::UnmaskLast } else { At::Iret };
+                    self.entry(false, false);
+                }
+                At::UnmaskLast => {
+                    self.port.lvtpc = OPEN;
+                    self.at = if self.ack == Ack::Mid { At::On } else { At::Iret };
+                }
+                At::Iret => {
+                    self.swallow |= self.handled > 1;
+                    self.port.in_nmi = false;
+                    self.at = At::Guest;
+                    self.take_nmi(true);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_counter_goes_silent_and_no_nmi_comes_for_nothing(
+            ack in prop_oneof![Just(Ack::Early), Just(Ack::Mid), Just(Ack::Late)],
+            steps in prop::collection::vec((0..6_u8, 0..4_u32), 0..200),
+        ) {
+            let mut machine = Machine::new(ack);
+            for (what, bits) in steps {
+                match what {
+                    0 => machine.overflow(bits & 1),
+                    1 => machine.entry(false, true),
+                    _ => machine.step(bits),
+                }
+            }
+            // The guest goes on without overflows; the alarm rings when it was set.
+            for _ in 0..40 {
+                machine.step(0);
+                if machine.at == At::Guest && machine.deferred.set {
+                    machine.entry(false, true);
+                }
+            }
+            prop_assert_eq!((machine.at, machine.port.lvtpc.masked(), machine.deferred.has_deferred()), (At::Guest, false, false));
+            prop_assert_eq!(machine.status, 0, "an overflow without its NMI");
+            prop_assert_eq!(machine.unknown, 0, "an NMI for nothing");
+            prop_assert_eq!(machine.stats.deferred, machine.stats.deferred_delivered + machine.stats.deferred_dropped);
+            prop_assert_eq!(machine.stats.undeliverable, 0);
+        }
+
+        #[test]
+        fn each_deferred_pmi_is_counted_once_whatever_the_guest_does(
+            steps in prop::collection::vec((0..6_u8, prop::sample::select(vec![0x400, 0x1_0400, 0x1_0000, 0x200, 0x1_0200])), 0..60),
+        ) {
+            let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), Counts::default());
+            let (mut port, mut pmu) = (Port { lvtpc: OPEN, ..Port::masked() }, BUSY);
+            for (what, entry) in steps {
+                match what {
+                    0 => port.lvtpc = Lvtpc::from_bits(entry),
+                    1 => port.off = !port.off,
+                    2 => pmu.unacknowledged = !pmu.unacknowledged,
+                    3 => (port.pending, port.in_nmi) = (0, false),
+                    4 => match deliver(&mut port, false, true).unwrap().delivery {
+                        Delivery::Masked => deferred.met_mask(port.off, pmu, 0, &mut stats),
+                        Delivery::Unsupported(_) => {}
+                        by => deferred.delivered(by, pmu, &mut stats),
+                    },
+                    _ if deferred.has_deferred() => {
+                        deferred.look(&mut port, false, pmu, true, &mut stats).unwrap();
+                    }
+                    _ => {}
+                }
+                let ended = stats.deferred_delivered + stats.deferred_dropped + stats.undeliverable;
+                prop_assert_eq!(stats.deferred, ended + u64::from(deferred.has_deferred()));
+                prop_assert!(deferred.has_deferred() || !deferred.set, "an alarm for nothing");
+            }
+        }
+    }
+}

@@ -1,15 +1,16 @@
 //! The answer to an exit, without a file descriptor.
 
-use host_pmu::side::HostPmu;
-
 use arch_pmu::Vpmu;
+use host_pmu::side::HostPmu;
+use kvm_ioctls::VcpuFd;
 
 use super::exit::Exit;
-use super::other_msrs::{OtherMsrs, Registers};
+use super::other_msrs::{OneMsr, OtherMsrs, Registers};
 use super::stats::LoopStats;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
 use crate::sample::ReturnKind;
+use crate::sys;
 
 /// Next step of the loop after an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,5 +167,225 @@ fn reason_name(reason: u32) -> &'static str {
     }
 }
 
+/// A vCPU of KVM's behind an exit.
+pub(super) struct KvmVcpu<'a> {
+    pub(super) fd: &'a mut VcpuFd,
+    pub(super) one: &'a mut OneMsr,
+}
+
+impl Registers for KvmVcpu<'_> {
+    fn rip(&self) -> Option<u64> {
+        self.fd.get_regs().ok().map(|regs| regs.rip)
+    }
+
+    fn msr(&mut self, index: u32) -> Option<u64> {
+        self.one.read(self.fd, index)
+    }
+
+    fn set_msr(&mut self, index: u32, value: u64) -> bool {
+        self.one.write(self.fd, index, value)
+    }
+}
+
+impl ExitedVcpu for KvmVcpu<'_> {
+    fn port_data(&mut self) -> &mut [u8] {
+        sys::port_data(self.fd)
+    }
+
+    fn memory_data(&mut self) -> &mut [u8] {
+        sys::memory_data(self.fd)
+    }
+
+    fn instruction(&mut self) -> Vec<u8> {
+        sys::internal_error(self.fd).1
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use arch_pmu::caps::PmuCaps;
+    use host_pmu::floor::Floor;
+
+    use super::*;
+    use crate::boot::rdpmc::Site;
+
+    /// A vCPU of arrays.
+    #[derive(Default)]
+    struct Fake {
+        port: Vec<u8>,
+        memory: Vec<u8>,
+        rip: u64,
+        msr: Option<(u32, u64)>,
+        instruction: Vec<u8>,
+    }
+
+    impl Registers for Fake {
+        fn rip(&self) -> Option<u64> {
+            Some(self.rip)
+        }
+        fn msr(&mut self, index: u32) -> Option<u64> {
+            self.msr.filter(|&(known, _)| known == index).map(|(_, value)| value)
+        }
+        fn set_msr(&mut self, index: u32, value: u64) -> bool {
+            self.msr = Some((index, value));
+            true
+        }
+    }
+
+    impl ExitedVcpu for Fake {
+        fn port_data(&mut self) -> &mut [u8] {
+            &mut self.port
+        }
+        fn memory_data(&mut self) -> &mut [u8] {
+            &mut self.memory
+        }
+        fn instruction(&mut self) -> Vec<u8> {
+            self.instruction.clone()
+        }
+    }
+
+    /// Notes accesses; port 1 ends the run, port 2 asks for the events held, port 3 begins a phase.
+    #[derive(Default)]
+    struct Notes(Vec<(u64, Vec<u8>)>, Vec<u64>);
+
+    impl Bus for Notes {
+        fn write_port(&mut self, port: u16, data: &[u8], tsc: u64) -> Next {
+            self.0.push((tsc, data.to_vec()));
+            match port {
+                1 => Next::End(End::Done),
+                2 => Next::NoteHeld,
+                3 => Next::Phase(1),
+                _ => Next::Continue,
+            }
+        }
+        fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
+            data.fill(port as u8);
+            Next::Continue
+        }
+        fn note_held(&mut self, held: u64) {
+            self.1.push(held);
+        }
+    }
+
+    struct World {
+        pmu: Vpmu<Floor>,
+        bus: Notes,
+        other_msrs: Option<OtherMsrs>,
+        stats: LoopStats,
+        vcpu: Fake,
+    }
+
+    impl World {
+        fn new(other_msrs: Option<OtherMsrs>) -> Self {
+            Self {
+                pmu: Vpmu::new(PmuCaps::default(), Floor::new(1_000_000).unwrap()),
+                bus: Notes::default(),
+                other_msrs,
+                stats: LoopStats::new(1_000_000, 0),
+                vcpu: Fake::default(),
+            }
+        }
+
+        fn handle(&mut self, exit: Exit) -> Action {
+            let other_msrs = self.other_msrs.as_mut();
+            let mut parts = Parts { pmu: &mut self.pmu, bus: &mut self.bus, other_msrs, stats: &mut self.stats };
+            handle(exit, 77, &mut parts, &mut self.vcpu)
+        }
+    }
+
+    const OVF_CTRL: u32 = 0x390;
+    const GLOBAL_STATUS: u32 = 0x38e;
+    const PERFEVTSEL0: u32 = 0x186;
+    const FS_BASE: u32 = 0xc000_0100;
+
+    #[test]
+    fn msr_accesses_are_answered_by_the_pmu_and_counted() {
+        let mut world = World::new(None);
+        let write = Exit::Wrmsr { index: PERFEVTSEL0, value: 0x53_00c0 };
+        assert_eq!(world.handle(write), Action::AnswerMsr(Some(0x53_00c0)));
+        assert_eq!(world.handle(Exit::Rdmsr { index: PERFEVTSEL0 }), Action::AnswerMsr(Some(0x53_00c0)));
+        // GLOBAL_STATUS is read-only, bit 9 of OVF_CTRL is reserved.
+        assert_eq!(world.handle(Exit::Wrmsr { index: GLOBAL_STATUS, value: 0 }), Action::AnswerMsr(None));
+        assert_eq!(world.handle(Exit::Wrmsr { index: OVF_CTRL, value: 1 << 9 }), Action::AnswerMsr(None));
+        let lines: Vec<_> =
+            world.stats.msr.exits().iter().map(|line| (line.msr, line.reads, line.writes, line.faults)).collect();
+        assert_eq!(lines, [(PERFEVTSEL0, 1, 1, 0), (GLOBAL_STATUS, 0, 1, 1), (OVF_CTRL, 0, 1, 1)]);
+    }
+
+    #[test]
+    fn an_images_rewritten_rdpmc_is_distinguished_from_rdmsr_by_rip() {
+        let site = Site { address: 0x1000, length: 2, offset: 0 };
+        let mut world = World::new(Some(OtherMsrs::new(&[site])));
+        world.handle(Exit::Wrmsr { index: 0xc1, value: 5 });
+        world.vcpu.rip = 0x1000;
+        assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(5)));
+        world.vcpu.rip = 0x1002;
+        assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(None), "no MSR 0 here");
+        world.vcpu.msr = Some((0, 9));
+        assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(9)));
+        let other_msrs = world.other_msrs.unwrap();
+        assert_eq!((other_msrs.rdpmcs(), other_msrs.elsewhere()), (1, 1), "KVM's answer to a true RDMSR is none");
+    }
+
+    #[test]
+    fn addresses_that_are_not_canonical_fault_and_others_reach_kvm() {
+        let mut world = World::new(Some(OtherMsrs::new(&[])));
+        assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 1 << 47 }), Action::AnswerMsr(None));
+        assert_eq!(world.vcpu.msr, None);
+        assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 0x7000 }), Action::AnswerMsr(Some(0x7000)));
+        assert_eq!(world.vcpu.msr, Some((FS_BASE, 0x7000)));
+    }
+
+    #[test]
+    fn port_accesses_reach_the_bus_with_their_data_and_time() {
+        let mut world = World::new(None);
+        world.vcpu.port = b"string".to_vec();
+        assert_eq!(world.handle(Exit::PortOut { port: 9 }), Action::Resume);
+        assert_eq!(world.bus.0, [(77, b"string".to_vec())]);
+        assert_eq!(world.handle(Exit::PortIn { port: 0x42 }), Action::Resume);
+        assert_eq!(world.vcpu.port, [0x42; 6]);
+        assert_eq!(world.handle(Exit::PortOut { port: 1 }), Action::End(End::Done));
+        assert_eq!(world.handle(Exit::PortOut { port: 2 }), Action::Resume);
+        assert_eq!(world.bus.1, [0], "the floor holds no event");
+        assert_eq!(world.handle(Exit::PortOut { port: 3 }), Action::Resume);
+        assert_eq!(world.stats.phases.finish(None)[1].begun, 1);
+    }
+
+    #[test]
+    fn memory_that_is_absent_ends_the_run_unless_the_bus_says_otherwise() {
+        let mut world = World::new(None);
+        world.vcpu.memory = vec![0; 4];
+        for (exit, write) in
+            [(Exit::MemoryRead { address: 0xd000_0000 }, false), (Exit::MemoryWrite { address: 0xd000_0000 }, true)]
+        {
+            let end = End::UnassignedAccess { address: 0xd000_0000, write };
+            assert_eq!(world.handle(exit), Action::End(end));
+        }
+        assert_eq!(world.vcpu.memory, [0xff; 4]);
+    }
+
+    #[test]
+    fn exits_without_work_resume() {
+        let mut world = World::new(None);
+        assert_eq!(world.handle(Exit::Interrupted), Action::Resume);
+        assert_eq!(world.handle(Exit::Debug), Action::Resume);
+        assert!(world.stats.msr.exits().is_empty());
+    }
+
+    #[test]
+    fn exits_that_end_a_run_say_what_happened() {
+        let mut world = World::new(None);
+        world.vcpu.instruction = vec![0x0f, 0x01, 0xca];
+        let mut end = |exit| match world.handle(exit) {
+            Action::End(end) => end,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(end(Exit::Shutdown), End::TripleFault);
+        assert_eq!(end(Exit::EntryFailed { reason: 7 }), End::EntryFailed { reason: 7 });
+        let failed = end(Exit::InternalError { suberror: 1 });
+        assert_eq!(failed, End::InternalError { suberror: 1, instruction: vec![0x0f, 0x01, 0xca] });
+        assert!(failed.to_string().contains("0f, 01, ca"), "{failed}");
+        assert!(end(Exit::Other { reason: 5 }).to_string().contains("KVM_EXIT_HLT"));
+        assert!(end(Exit::Failed { errno: libc::EFAULT }).to_string().contains("KVM_RUN: Bad address"));
+    }
+}

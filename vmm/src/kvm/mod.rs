@@ -3,15 +3,12 @@
 //! One entry of a vCPU: `vcpu` does what comes before it and enters; [`exit`] turns KVM's exit into an owned value;
 //! `handle` decides what the exit asks for, without a descriptor; `run_loop` repeats this until the vCPU ends.
 
-mod capability;
 mod cpuid;
 mod deferred;
 pub mod exit;
-mod exited;
 pub(crate) mod handle;
 mod host;
 pub mod lapic;
-mod local_apic;
 pub mod msr_filter;
 pub mod other_msrs;
 #[cfg(feature = "planted-slowdown")]
@@ -22,12 +19,11 @@ pub(crate) mod register_cost;
 pub(crate) mod run_loop;
 pub(crate) mod stats;
 mod step;
-mod tick;
 pub(crate) mod tsc;
 pub(crate) mod vcpu;
 
-pub use capability::{API_VERSION, CAPABILITIES, Capability, PMU_CAPABILITY};
 pub use cpuid::Cpu;
+pub use host::{API_VERSION, CAPABILITIES, Capability, PMU_CAPABILITY};
 pub use host::{Facts, Host, KvmError, linux_refusal};
 
 pub(crate) use host::{GuestPmu, Look};

@@ -17,14 +17,14 @@ use vm_memory::GuestMemoryMmap;
 
 use super::deferred::{self, Deferred};
 use super::exit::Exit;
-use super::exited::KvmVcpu;
+use super::handle::KvmVcpu;
 use super::handle::{self, Action, Answer};
+use super::lapic::Tick;
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
-use super::local_apic::{LocalApic, X2ApicMsrs};
+use super::lapic::{LocalApic, X2ApicMsrs};
 use super::other_msrs::{OneMsr, OtherMsrs};
 use super::register_cost::RegisterCost;
 use super::stats::LoopStats;
-use super::tick::Tick;
 use crate::devices::bus::Bus;
 use crate::outcome::{Account, End};
 use crate::sample::{LiveCounts, VcpuSampler};

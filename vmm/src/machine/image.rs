@@ -11,12 +11,11 @@ use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
 use super::plan::Plan;
 use super::run::{self, Run};
-use crate::boot::elf64_vcpu::{self, Tables};
 use crate::boot::image::{LoadPlan, MAX_MEMORY, MIN_MEMORY};
 use crate::boot::multiboot::{BOOT_MAGIC, Information, Module};
-use crate::boot::multiboot_vcpu;
 use crate::boot::rdpmc::{self, Site};
 use crate::boot::segment::Entry;
+use crate::boot::vcpu::{self, Tables};
 use crate::devices::board::{Board, Output, Shared as Devices};
 use crate::kvm::Host;
 use crate::kvm::msr_filter::Also;
@@ -217,12 +216,12 @@ impl EntryState {
     fn enter(self, sregs: &mut kvm_sregs) -> kvm_bindings::kvm_regs {
         match self {
             Self::Protected { eip, eax, ebx } => {
-                multiboot_vcpu::enter_protected_mode(sregs);
-                multiboot_vcpu::registers(eip, eax, ebx)
+                vcpu::enter_protected_mode(sregs);
+                vcpu::protected_mode_registers(eip, eax, ebx)
             }
             Self::Long { rip, cr3 } => {
-                elf64_vcpu::enter_64_bit_mode(sregs, cr3);
-                elf64_vcpu::registers(rip)
+                vcpu::enter_64_bit_mode(sregs, cr3);
+                vcpu::long_mode_registers(rip)
             }
         }
     }

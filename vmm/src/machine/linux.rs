@@ -15,7 +15,6 @@ use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
 use super::plan::Plan;
 use super::run::{self, Run};
-use crate::boot::elf64_vcpu::{self, Tables};
 use crate::boot::image::LoadPlan;
 use crate::boot::linux::layout::{
     ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, VIRTIO, VIRTIO_GSI,
@@ -25,6 +24,7 @@ pub use crate::boot::linux::{BootError, Kernel, KernelError};
 use crate::boot::linux::{acpi, zero_page};
 use crate::boot::rdpmc::Site;
 use crate::boot::segment::{Entry, LoadError};
+use crate::boot::vcpu::{self, Tables};
 use crate::devices::console::Console;
 use crate::devices::linux_board::{LinuxBoard, Shared as Devices};
 pub use crate::devices::oops::{Complaints, Log};
@@ -276,13 +276,13 @@ impl<'a> Guest for LinuxGuest<'a> {
         if cpu > 0 {
             return Ok(Start::Waits);
         }
-        elf64_vcpu::enter_64_bit_mode(sregs, PAGE_TABLES);
+        vcpu::enter_64_bit_mode(sregs, PAGE_TABLES);
         sregs.cs.selector = CODE;
         for segment in [&mut sregs.ds, &mut sregs.es, &mut sregs.fs, &mut sregs.gs, &mut sregs.ss] {
             segment.selector = DATA;
         }
         (sregs.gdt.base, sregs.gdt.limit) = (GDT, size_of_val(&GDT_ENTRIES) as u16 - 1);
-        Ok(Start::At(kvm_regs { rsi: ZERO_PAGE, ..elf64_vcpu::registers(self.entry) }))
+        Ok(Start::At(kvm_regs { rsi: ZERO_PAGE, ..vcpu::long_mode_registers(self.entry) }))
     }
 
     fn bus(&self) -> LinuxBoard<'_, 'a> {

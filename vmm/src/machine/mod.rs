@@ -4,17 +4,14 @@
 //! `guest::Guest`: the memory it needs, how it is loaded, its devices, and the results that only it leaves.
 //! [`payload`] runs the project's own payloads, [`image`] a third-party image, [`linux`] a distribution's kernel.
 
-mod counter_source;
 mod crew;
 pub mod error;
 pub(crate) mod guest;
 pub mod image;
 pub mod linux;
-pub mod live;
 pub mod payload;
 pub mod plan;
 pub mod run;
-mod turns;
 
 pub use error::MachineError;
 pub use plan::{CounterSource, Cpu, Plan};

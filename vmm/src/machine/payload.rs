@@ -1,7 +1,9 @@
 //! The project's own payloads as guests.
 
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, ConformanceReport};
@@ -12,10 +14,8 @@ use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
 use super::plan::Plan;
 use super::run::{self, Run};
-use super::turns::{Next, Turns};
 use crate::boot::layout::{Layout, MAX_VCPUS};
-use crate::boot::payload::{self, Payload};
-use crate::boot::payload_log::PayloadLog;
+use crate::boot::payload::{self, Payload, PayloadLog};
 use crate::devices::doorbell::Doorbell;
 use crate::kvm::{Host, tsc};
 use crate::outcome::{End, PayloadLeft, RunOutcome, VcpuOutcome};
@@ -234,6 +234,246 @@ impl Guest for PayloadGuest<'_> {
     }
 }
 
+/// Action of the vCPUs after a rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A turn of so many samples.
+    Turn {
+        /// Samples per vCPU.
+        samples: u64,
+    },
+    /// The guest ends by itself.
+    Finish,
+}
+
+/// Rendezvous of a guest's vCPUs with their driver. `T`: the result of a vCPU's turn.
+#[derive(Debug)]
+pub(crate) struct Turns<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// Rests that were ended.
+    begun: u64,
+    next: Next,
+    /// Results of each resting vCPU.
+    left: Vec<Option<T>>,
+    stopped: bool,
+    /// The guest's run is over: nobody comes to rest any more.
+    over: bool,
+}
+
+impl<T> Turns<T> {
+    /// Prepares turns of so many vCPUs.
+    pub(crate) fn new(vcpus: usize) -> Self {
+        let left = (0..vcpus).map(|_| None).collect();
+        let state = State { begun: 0, next: Next::Finish, left, stopped: false, over: false };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Rests vCPU `cpu`, which left this of its turn. Returns when a next turn begins; `None` if all were stopped.
+    pub(crate) fn rest(&self, cpu: usize, left: T) -> Option<Next> {
+        let mut state = self.lock();
+        state.left[cpu] = Some(left);
+        let begun = state.begun;
+        self.changed.notify_all();
+        while state.begun == begun && !state.stopped {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        (!state.stopped).then_some(state.next)
+    }
+
+    /// Waits until all vCPUs rest, and returns their results. `None`: not within `time`, or never again as the run is over.
+    pub(crate) fn all_rest(&self, time: Duration) -> Option<Vec<T>> {
+        let waiting = |state: &mut State<T>| !state.over && state.left.iter().any(Option::is_none);
+        let waited = self.changed.wait_timeout_while(self.lock(), time, waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.left.iter().any(Option::is_none) {
+            return None;
+        }
+        state.left.iter_mut().map(Option::take).collect()
+    }
+
+    /// Lets all go on. They must all rest.
+    pub(crate) fn go(&self, next: Next) {
+        let mut state = self.lock();
+        state.next = next;
+        state.begun += 1;
+        self.changed.notify_all();
+    }
+
+    /// Ends every rest, now and later.
+    pub(crate) fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends the guest's run.
+    pub(crate) fn end(&self) {
+        self.lock().over = true;
+        self.changed.notify_all();
+    }
+
+    /// Returns whether the guest's run is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // No holder can panic between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Interval at which a wait looks at its time limit and at the user's interruption.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A guest that takes its samples in turns. Between two of them its vCPUs wait outside of KVM_RUN, its counters and its timer off.
+/// Dropped, it is stopped.
+#[derive(Debug)]
+pub struct LiveGuest {
+    turns: Arc<Turns<VcpuOutcome>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<RunOutcome, MachineError>>>,
+    /// Bound on a turn, and on the way to the first one.
+    time_limit: Duration,
+    /// The time limit ended it.
+    late: bool,
+}
+
+/// Place of a guest after a wait.
+enum At {
+    /// All vCPUs rest; this they left.
+    Rest(Vec<VcpuOutcome>),
+    /// The run is over.
+    Over,
+}
+
+impl LiveGuest {
+    /// Starts `image`, one of the project's payloads, and waits until its first turn can begin; returns what it left by then, its
+    /// baseline among it. `plan.boot` has [`guest::abi::FLAG_TURNS`], and `plan.machine.time_limit` bounds each turn. A guest that
+    /// fails on its way leaves `None`, and says why at its first turn.
+    ///
+    /// # Errors
+    /// [`MachineError`] if it could not begin.
+    pub fn start(
+        host: &Arc<Host>,
+        image: &'static [u8],
+        plan: PayloadPlan,
+        interrupted: &AtomicBool,
+    ) -> Result<(Self, Option<RunOutcome>), MachineError> {
+        let turns = Arc::new(Turns::new(plan.machine.vcpus));
+        let stop = Arc::new(AtomicBool::new(false));
+        let time_limit = plan.machine.time_limit;
+        let began = Instant::now();
+        let thread = {
+            let (host, turns, stop) = (Arc::clone(host), Arc::clone(&turns), Arc::clone(&stop));
+            let mut plan = plan;
+            // Turns have the limit, not the guest's life.
+            plan.machine.time_limit = Duration::MAX;
+            std::thread::Builder::new().name("guest".to_owned()).spawn(move || {
+                let _ending = Ending(&turns);
+                run_in_turns(&host, image, &plan, Some(&turns), &stop)
+            })
+        };
+        let thread = thread.map_err(|error| MachineError::Host(format!("a guest's thread: {error}")))?;
+        let mut guest = Self { turns, stop, thread: Some(thread), time_limit, late: false };
+        let At::Rest(vcpus) = guest.wait(interrupted) else { return Ok((guest, None)) };
+        let booted = vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min();
+        let start = booted.map_or(Duration::ZERO, |at| at.saturating_duration_since(began));
+        Ok((guest, Some(rested(vcpus, began.elapsed(), start))))
+    }
+
+    /// Lets it take `samples` per vCPU, and waits until all vCPUs rest again. If it ended instead, this is what it left; it takes no
+    /// further turn.
+    ///
+    /// # Errors
+    /// [`MachineError`] if it could not begin.
+    pub fn turn(&mut self, samples: u64, interrupted: &AtomicBool) -> Result<RunOutcome, MachineError> {
+        if self.turns.is_over() {
+            return self.join();
+        }
+        let began = Instant::now();
+        self.turns.go(Next::Turn { samples });
+        let At::Rest(vcpus) = self.wait(interrupted) else { return self.join() };
+        Ok(rested(vcpus, began.elapsed(), Duration::ZERO))
+    }
+
+    /// Lets it end by itself, and returns what it left after its last turn. One that is interrupted is ended at once.
+    ///
+    /// # Errors
+    /// [`MachineError`] if it could not begin.
+    pub fn finish(mut self, interrupted: &AtomicBool) -> Result<RunOutcome, MachineError> {
+        if !self.turns.is_over() {
+            self.turns.go(Next::Finish);
+            self.wait(interrupted);
+        }
+        self.join()
+    }
+
+    /// Waits until all vCPUs rest or the run is over; ends it at the time limit and on an interruption.
+    fn wait(&mut self, interrupted: &AtomicBool) -> At {
+        let began = Instant::now();
+        loop {
+            if let Some(vcpus) = self.turns.all_rest(POLL) {
+                return At::Rest(vcpus);
+            }
+            if self.turns.is_over() {
+                return At::Over;
+            }
+            let late = began.elapsed() > self.time_limit;
+            if late || interrupted.load(Ordering::Relaxed) {
+                self.late |= late && !self.stop.load(Ordering::Relaxed);
+                self.stop();
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.turns.stop();
+    }
+
+    /// Returns the outcome of the run, which is over. A second call, after that of a turn, finds a guest that left nothing.
+    fn join(&mut self) -> Result<RunOutcome, MachineError> {
+        let nothing =
+            || RunOutcome { end: End::Stopped, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO };
+        let Some(thread) = self.thread.take() else { return Ok(nothing()) };
+        let mut outcome = thread.join().map_err(|_| MachineError::Panicked("a guest's thread"))??;
+        if self.late {
+            let ends = outcome.vcpus.iter_mut().map(|vcpu| &mut vcpu.end).chain([&mut outcome.end]);
+            ends.filter(|end| **end == End::Stopped).for_each(|end| *end = End::TimedOut);
+        }
+        Ok(outcome)
+    }
+}
+
+/// Returns the outcome of a guest with all vCPUs at rest.
+fn rested(vcpus: Vec<VcpuOutcome>, wall: Duration, start: Duration) -> RunOutcome {
+    RunOutcome { end: End::Done, vcpus, wall, start }
+}
+
+impl Drop for LiveGuest {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.stop();
+            // Results of a guest that is given up are dropped.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says that a run is over, also when it panics.
+struct Ending<'a>(&'a Turns<VcpuOutcome>);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,5 +498,46 @@ mod tests {
         assert_eq!(overall(&[End::Done, End::Stopped, End::Done]), End::Stopped);
         assert_eq!(overall(&[End::Stopped, End::TripleFault, End::Reset]), End::TripleFault);
         assert_eq!(overall(&[End::TimedOut, End::Stopped]), End::TimedOut);
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_turn_begins_for_all_when_the_last_one_rests() {
+        let turns = Turns::new(2);
+        std::thread::scope(|scope| {
+            let vcpus: Vec<_> = (0..2)
+                .map(|cpu| {
+                    let turns = &turns;
+                    scope.spawn(move || {
+                        let mut seen = Vec::new();
+                        while let Some(Next::Turn { samples }) = turns.rest(cpu, (cpu, seen.len())) {
+                            seen.push(samples);
+                        }
+                        seen
+                    })
+                })
+                .collect();
+            for turn in 0..3 {
+                assert_eq!(turns.all_rest(LONG), Some(vec![(0, turn), (1, turn)]));
+                turns.go(Next::Turn { samples: turn as u64 + 5 });
+            }
+            assert!(turns.all_rest(LONG).is_some());
+            turns.go(Next::Finish);
+            for vcpu in vcpus {
+                assert_eq!(vcpu.join().unwrap(), [5, 6, 7]);
+            }
+        });
+    }
+
+    #[test]
+    fn a_stop_ends_every_rest_and_an_end_every_wait() {
+        let turns = Turns::new(2);
+        assert_eq!(turns.all_rest(Duration::ZERO), None);
+        turns.stop();
+        assert_eq!((turns.rest(0, 1), turns.rest(0, 1)), (None, None));
+        assert!(!turns.is_over());
+        turns.end();
+        assert_eq!(turns.all_rest(LONG), None, "vCPU 1 never came");
     }
 }

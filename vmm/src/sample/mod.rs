@@ -8,9 +8,7 @@
 //! out.
 
 mod chain;
-mod clock;
 mod event;
-mod live;
 mod modules;
 mod orc;
 pub mod queue;
@@ -18,12 +16,12 @@ mod sampling;
 mod space;
 mod take;
 
-pub use clock::Moment;
 pub use event::{Event, ExitKind, ExitKinds};
-pub use live::{Live, LiveCounts, ReturnKind};
 pub use modules::{ModulePlace, Refusal, TablesRead};
 pub use orc::{Orc, OrcError};
 pub use queue::{MOST_EVENTS, NoTable, Queue, Sample};
 pub use sampling::{Channel, Sampling};
+pub use sampling::{Live, LiveCounts, ReturnKind};
+pub use take::Moment;
 
 pub(crate) use take::{Past, VcpuSampler};

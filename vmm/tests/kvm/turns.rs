@@ -8,7 +8,7 @@ use guest::abi::{FLAG_TURNS, LOG_NMI, LOG_ROTATION};
 use host_pmu::stats::OpKind;
 use vmm::kvm::Host;
 use vmm::machine::CounterSource;
-use vmm::machine::live::LiveGuest;
+use vmm::machine::payload::LiveGuest;
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::element::Element;
 use super::folder::{Campaign, Done, Folder};
-use crate::slurm::state::{State as Slurm, Task};
+use crate::slurm::query::{State as Slurm, Task};
 
 /// Exit code of an attempt that was stopped.
 const INTERRUPTED: i32 = Exit::Inconclusive.code() as i32;

@@ -1,20 +1,11 @@
 //! The rows that every format shows.
 
+use serde::Serialize;
+
 use crate::statistics::{Analysis, Change, ChangeRow, Components, Kind, LevelRow, OddHost, Spread};
-use results::table::layout::{change, dash, p, percent, plural};
-
-use super::words::{level, over};
-
-/// A table of texts.
-pub(super) struct Cells {
-    pub(super) caption: String,
-    pub(super) head: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
-    /// Columns that name a row.
-    pub(super) keys: usize,
-    /// Further columns of text.
-    pub(super) left: Vec<usize>,
-}
+use results::stats::interval::Interval;
+use results::table::Table;
+use results::table::layout::{change, dash, p, percent, plural, ratio, time};
 
 /// Names of a figure: arm and metric.
 fn figure(arm: &str, metric: &str) -> String {
@@ -80,7 +71,7 @@ fn full(analysis: &Analysis, arm: &str, metric: &str, class: &str, setting: &str
 }
 
 /// The odd hosts.
-pub(super) fn odd(analysis: &Analysis) -> Cells {
+pub(super) fn odd(analysis: &Analysis) -> Table {
     let spec = &analysis.spec;
     let several = analysis.classes.len() > 1;
     let with_since = analysis.odd.iter().any(|host| !host.since.is_empty());
@@ -109,17 +100,16 @@ pub(super) fn odd(analysis: &Analysis) -> Cells {
     if with_since {
         head.push("since");
     }
-    Cells {
-        caption: format!(
-            "Odd hosts: {} % or more off their class, at most {} % wrong names expected; intervals by each host's boots and runs",
-            percent(spec.least_host),
-            percent(spec.false_share)
-        ),
-        left: (3..head.len()).collect(),
-        head,
-        rows: analysis.odd.iter().map(row).collect(),
-        keys: 1,
+    let caption = format!(
+        "Odd hosts: {} % or more off their class, at most {} % wrong names expected; intervals by each host's boots and runs",
+        percent(spec.least_host),
+        percent(spec.false_share)
+    );
+    let mut table = (3..head.len()).fold(Table::new(head.clone()).caption(caption).cut(), Table::left);
+    for row in analysis.odd.iter().map(row) {
+        table.add_row(row);
     }
+    table
 }
 
 /// Name of a change: its facts.
@@ -152,7 +142,7 @@ pub(super) fn change_lines(analysis: &Analysis) -> Vec<String> {
 }
 
 /// Changes over time: the speed of each class, and figures that changed otherwise than it.
-pub(super) fn changes(analysis: &Analysis) -> Cells {
+pub(super) fn changes(analysis: &Analysis) -> Table {
     let mut rows = Vec::new();
     for (place, one) in in_order(analysis).into_iter().enumerate() {
         for row in &one.rows {
@@ -177,18 +167,20 @@ pub(super) fn changes(analysis: &Analysis) -> Cells {
             ]);
         }
     }
-    Cells {
-        caption: format!(
+    let mut table = Table::new(["no.", "figure", "change", "verdict", "hosts", "p (adj.)"])
+        .caption(format!(
             "Changes, each host before and after it over {} periods to either side; found: p below {} and {} % or more",
             analysis.spec.window,
             analysis.spec.alpha,
             percent(analysis.spec.least_change)
-        ),
-        head: vec!["no.", "figure", "change", "verdict", "hosts", "p (adj.)"],
-        rows,
-        keys: 1,
-        left: vec![1, 3],
+        ))
+        .cut()
+        .left(1)
+        .left(3);
+    for row in rows {
+        table.add_row(row);
     }
+    table
 }
 
 fn spread(spread: Option<&Spread>, interval: bool) -> String {
@@ -213,7 +205,7 @@ fn components(found: &Components) -> [String; 4] {
 }
 
 /// Lists the sources of variance: the speed of each class, then figures. `all`: times of single arms, too.
-pub(super) fn variance(analysis: &Analysis, all: bool) -> Cells {
+pub(super) fn variance(analysis: &Analysis, all: bool) -> Table {
     let mut rows = Vec::new();
     for (class, found) in &analysis.speed {
         let name = full(analysis, "", "all metrics", class, "");
@@ -224,14 +216,14 @@ pub(super) fn variance(analysis: &Analysis, all: bool) -> Cells {
         let name = if row.kind == Kind::Ratio { format!("{name}, ratio") } else { name };
         rows.push([&[name][..], &components(&row.spread)[..], &[over_what(&row.spread)][..]].concat());
     }
-    Cells {
-        caption: "Where variance comes from: standard deviations with 95 % intervals, changes and periods taken out"
-            .to_owned(),
-        head: vec!["figure", "hosts", "boots", "runs", "rounds", "over"],
-        rows,
-        keys: 1,
-        left: vec![5],
+    let mut table = Table::new(["figure", "hosts", "boots", "runs", "rounds", "over"])
+        .caption("Where variance comes from: standard deviations with 95 % intervals, changes and periods taken out")
+        .cut()
+        .left(5);
+    for row in rows {
+        table.add_row(row);
     }
+    table
 }
 
 fn over_what(found: &Components) -> String {
@@ -246,7 +238,7 @@ fn shown(analysis: &Analysis, all: bool) -> impl Iterator<Item = &LevelRow> {
 }
 
 /// Levels of each class, and class against class.
-pub(super) fn levels(analysis: &Analysis, all: bool) -> Cells {
+pub(super) fn levels(analysis: &Analysis, all: bool) -> Table {
     let several = analysis.classes.len() > 1;
     let mut rows = Vec::new();
     for row in shown(analysis, all) {
@@ -265,13 +257,13 @@ pub(super) fn levels(analysis: &Analysis, all: bool) -> Cells {
     }
     head.extend(["hosts", "boots", "runs"]);
     let against = if several { "; class against class by Welch's t over hosts" } else { "" };
-    Cells {
-        caption: format!("Levels by class before the changes found: means over hosts, 95 % by t over hosts{against}"),
-        head,
-        rows,
-        keys: 1,
-        left: Vec::new(),
+    let mut table = Table::new(head)
+        .caption(format!("Levels by class before the changes found: means over hosts, 95 % by t over hosts{against}"))
+        .cut();
+    for row in rows {
+        table.add_row(row);
     }
+    table
 }
 
 /// Lists the remarks that the other tables need.
@@ -290,4 +282,80 @@ pub(super) fn remarks(analysis: &Analysis) -> Vec<String> {
     }
     lines.extend(analysis.notes.iter().map(|note| format!("note: {note}")));
     lines
+}
+
+/// Formats a level: a time, or a ratio.
+pub(crate) fn value(kind: Kind, level: f64) -> String {
+    if kind == Kind::Ratio { format!("× {level:.3}") } else { time(level) }
+}
+
+/// Formats a level with its interval.
+fn level(kind: Kind, level: f64, interval: Option<Interval>) -> String {
+    let Some(Interval { low, high }) = interval else { return value(kind, level) };
+    // Half of the interval's width in per cent says as much as its ends.
+    let half = ((high / low).sqrt() - 1.0) * 100.0;
+    format!("{} ± {half:.*} %", value(kind, level), if half < 0.95 { 2 } else { 1 })
+}
+
+/// Formats a ratio with its interval.
+fn over(found: f64, interval: Option<Interval>) -> String {
+    let interval = interval.map_or_else(String::new, |Interval { low, high }| format!(" [{low:.3}, {high:.3}]"));
+    format!("{}{interval}", if interval.is_empty() { ratio(found) } else { format!("{found:.3}") })
+}
+
+/// End of an element: as it was to be, or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ElementEnd {
+    /// It did.
+    #[default]
+    Ok,
+    /// It failed.
+    Failed,
+    /// It has no outcome yet, or an inconclusive one.
+    Open,
+}
+
+/// One element and how it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ElementLine {
+    /// Experiment, variant, repetition.
+    pub name: String,
+    /// Host; empty where it never had one.
+    pub host: String,
+    /// The end of the element: done, failed or open.
+    pub end: ElementEnd,
+    /// State in a word.
+    pub state: String,
+    /// Exit code; `None` of one that did not end by itself.
+    pub exit_code: Option<u8>,
+    /// Job of the scheduler; empty without one.
+    pub job: String,
+    /// Why it failed; empty of one that did not.
+    pub reason: String,
+}
+
+impl ElementLine {
+    /// Returns the cells of a table.
+    pub(super) fn cells(&self) -> [String; 6] {
+        let exit = self.exit_code.map_or_else(dash, |code| code.to_string());
+        [&self.name, &self.host, &self.state, &exit, &self.job, &self.reason].map(Clone::clone)
+    }
+}
+
+/// Returns the elements that failed, then those without a conclusive outcome.
+pub(super) fn problems(elements: &[ElementLine]) -> Table {
+    let of = |end: ElementEnd| elements.iter().filter(move |element| element.end == end);
+    let (failed, open) = (of(ElementEnd::Failed).count(), of(ElementEnd::Open).count());
+    let all = plural(elements.len(), "element");
+    let mut table = Table::new(["element", "host", "state", "exit", "job", "reason"])
+        .caption(format!("Of {all}: {failed} failed, {open} without a conclusive outcome"))
+        .cut()
+        .keys(3)
+        .left(4)
+        .left(5);
+    for element in of(ElementEnd::Failed).chain(of(ElementEnd::Open)) {
+        table.add_row(element.cells());
+    }
+    table
 }

@@ -1,19 +1,18 @@
 //! Slurm's commands, run with a time limit: a controller that vanished makes them wait for minutes.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Read, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use results::child::{Gathered, Keep, POLL, Supervised};
 use results::error::{Error, one_line};
 
 /// Most bytes of standard output: 200 000 tasks of `scontrol show job -o`.
-const MOST_OUTPUT: u64 = 256 << 20;
+const MOST_OUTPUT: usize = 256 << 20;
 /// Bytes of standard error that are kept.
-const MOST_ERRORS: u64 = 64 << 10;
-/// Longest time between two looks at a running command.
-const POLL: Duration = Duration::from_millis(20);
+const MOST_ERRORS: usize = 64 << 10;
 
 /// Slurm's commands on this machine.
 #[derive(Clone, Debug)]
@@ -109,8 +108,8 @@ impl Slurm {
     /// [`Failure::Command`] and, past the time limit, [`Failure::Controller`].
     pub fn run(&self, program: &str, arguments: &[OsString], input: &str) -> Result<Output, Failure> {
         let path = self.folder.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
-        let cannot = |error: &std::io::Error| Failure::Command(format!("{program}: {error}"));
-        let child = Command::new(path)
+        let mut command = Command::new(path);
+        command
             .args(arguments)
             // Without these, lists of array indexes are cut after 64 bytes, and times have the user's format.
             .env("SLURM_BITSTR_LEN", "0")
@@ -118,13 +117,11 @@ impl Slurm {
             .env("LC_ALL", "C")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| match error.kind() {
-                ErrorKind::NotFound => Failure::Command(format!("no {program} in PATH")),
-                _ => cannot(&error),
-            })?;
-        let (output, late) = converse(child, input.as_bytes(), self.limit).map_err(|error| cannot(&error))?;
+            .stderr(Stdio::piped());
+        let (output, late) = converse(&mut command, input, self.limit).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Failure::Command(format!("no {program} in PATH")),
+            _ => Failure::Command(format!("{program}: {error}")),
+        })?;
         if late {
             let said = complaint(&output.stderr);
             let said = if said.is_empty() { String::new() } else { format!(" ({said})") };
@@ -134,46 +131,27 @@ impl Slurm {
     }
 }
 
-/// Writes the input and reads the output of `child`, which is killed after `limit`.
-fn converse(mut child: Child, input: &[u8], limit: Duration) -> std::io::Result<(Output, bool)> {
-    let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    std::thread::scope(|scope| {
+/// Writes the input and reads the output of `command`, which is killed after `limit`; returns also whether it was.
+fn converse(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<(Output, bool)> {
+    let mut child = Supervised::start(command)?;
+    let process = &mut child.process;
+    let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
+    let stdout = stdout.map(|pipe| Gathered::start(pipe, Keep::First(MOST_OUTPUT)));
+    let stderr = stderr.map(|pipe| Gathered::start(pipe, Keep::First(MOST_ERRORS)));
+    let until = Instant::now() + limit;
+    let status = std::thread::scope(|scope| {
         scope.spawn(move || {
             // A command that ends before it reads says so by its exit code.
-            let _ = stdin.as_mut().map(|pipe| pipe.write_all(input));
+            let _ = stdin.map(|mut pipe| pipe.write_all(input.as_bytes()));
         });
-        let stdout = scope.spawn(move || text(stdout, MOST_OUTPUT));
-        let stderr = scope.spawn(move || text(stderr, MOST_ERRORS));
-        let until = Instant::now() + limit;
-        let mut pause = Duration::from_millis(1);
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break Some(status);
-            }
-            if Instant::now() >= until {
-                child.kill()?;
-                child.wait()?;
-                break None;
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(POLL);
-        };
-        let text = |reader: std::thread::ScopedJoinHandle<'_, (String, bool)>| reader.join().unwrap_or_default();
-        let code = status.and_then(|status| status.code());
-        let ((stdout, cut), (stderr, _)) = (text(stdout), text(stderr));
-        Ok((Output { code, stdout, stderr, cut }, status.is_none()))
-    })
-}
-
-/// At most `most` bytes of `from`, and whether there are more; those are read, too, so that the writer does not block.
-fn text(from: Option<impl Read>, most: u64) -> (String, bool) {
-    let mut kept = Vec::new();
-    let mut more = 0;
-    if let Some(mut from) = from {
-        let _ = from.by_ref().take(most).read_to_end(&mut kept);
-        more = std::io::copy(&mut from, &mut std::io::sink()).unwrap_or(1);
-    }
-    (String::from_utf8_lossy(&kept).into_owned(), more > 0)
+        let status = child.wait(POLL, || Instant::now() >= until);
+        // Ends the write, if it still waits for a reader.
+        child.kill();
+        status
+    })?;
+    let text = |gathered: Option<Gathered>| gathered.map(|gathered| gathered.text(limit)).unwrap_or_default();
+    let ((stdout, cut), (stderr, _)) = (text(stdout), text(stderr));
+    Ok((Output { code: status.and_then(|status| status.code()), stdout, stderr, cut }, status.is_none()))
 }
 
 /// Parts of messages that mean: there was no answer from the controller.
@@ -249,13 +227,6 @@ pub(crate) mod tests {
         let long = "x".repeat(300_000);
         let output = slurm.run("sbatch", &arguments(["two words"]), &long).unwrap();
         assert_eq!((output.code, output.stdout == long, output.stderr.as_str()), (Some(3), true, "two words 0\n"));
-    }
-
-    #[test]
-    fn output_beyond_the_bound_is_read_and_reported() {
-        assert_eq!(text(Some(&b"abcdef"[..]), 4), ("abcd".into(), true));
-        assert_eq!(text(Some(&b"abcd"[..]), 4), ("abcd".into(), false));
-        assert_eq!(text(None::<&[u8]>, 4), (String::new(), false));
     }
 
     #[test]

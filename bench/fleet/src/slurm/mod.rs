@@ -5,18 +5,14 @@
 //! fields and states that they do not know.
 //!
 //! [`command::Slurm`] runs the commands, each with a time limit. [`submit`] splits a request into array jobs and
-//! submits them, [`query`] asks for the state of each element, [`cancel`] ends jobs, [`nodes`] lists nodes, and
-//! [`config`] reads what the controller says about itself.
+//! submits them and ends jobs, [`query`] asks for the state of each element, [`nodes`] lists nodes and
+//! reads what the controller says about itself.
 
-pub mod cancel;
 pub mod command;
-pub mod config;
 pub mod hostlist;
 pub mod nodes;
-pub mod parse;
 pub mod parts;
 pub mod query;
 pub mod request;
 pub mod script;
-pub mod state;
 pub mod submit;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::slurm::command::{Failure, Slurm, arguments};
-use crate::slurm::parse;
-use crate::slurm::state::Task;
 use crate::slurm::submit::Submitted;
 
 /// Job ids in one call of `sacct`.
@@ -28,7 +28,7 @@ impl Slurm {
     /// The states of the elements of `jobs`, which are in the order of their submission. `accounting` is whether to ask `sacct` for
     /// what the controller does not know.
     ///
-    /// This always has an answer: elements whose state is not known have [`State::Unknown`](crate::slurm::state::State::Unknown)
+    /// This always has an answer: elements whose state is not known have [`State::Unknown`](crate::slurm::query::State::Unknown)
     /// with the reason.
     #[must_use]
     pub fn states(&self, jobs: &[Submitted], accounting: bool) -> States {
@@ -85,7 +85,7 @@ impl Slurm {
         let cluster = job.cluster.as_ref().map(|name| format!("--clusters={name}"));
         let words = ["show", "job", "-o"].map(str::to_owned).into_iter().chain([job.job.to_string()]);
         let text = self.ask("scontrol", &arguments(cluster.into_iter().chain(words)), "")?;
-        Ok(parse::show_job(&text))
+        Ok(show_job(&text))
     }
 
     fn records(&self, jobs: &[&Submitted]) -> Result<Vec<Task>, Failure> {
@@ -97,12 +97,252 @@ impl Slurm {
         for (cluster, ids) in clusters {
             for ids in ids.chunks(AT_ONCE) {
                 let cluster = cluster.map(|name| format!("--clusters={name}"));
-                let words = ["-X", "-n", "-P", "-o", parse::SACCT_FIELDS, "-j"].map(str::to_owned).into_iter();
+                let words = ["-X", "-n", "-P", "-o", SACCT_FIELDS, "-j"].map(str::to_owned).into_iter();
                 let words = cluster.into_iter().chain(words).chain([ids.join(",")]);
-                tasks.extend(parse::accounting(&self.ask("sacct", &arguments(words), "")?));
+                tasks.extend(accounting(&self.ask("sacct", &arguments(words), "")?));
             }
         }
         Ok(tasks)
+    }
+}
+
+/// State of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state", content = "reason")]
+pub enum State {
+    /// In the queue, for this reason; also after a requeue.
+    Pending(String),
+    /// On a node.
+    Running,
+    /// Ended with exit code 0.
+    Completed,
+    /// Ended with another exit code, or by a signal; for this reason.
+    Failed(String),
+    /// Ended by a user or an administrator.
+    Cancelled,
+    /// Ended by its time limit.
+    TimedOut,
+    /// Ended by a job of higher priority, and not requeued.
+    Preempted,
+    /// Its node failed, and it was not requeued.
+    NodeFailed,
+    /// Ended by its memory limit.
+    OutOfMemory,
+    /// Not known, for this reason: no answer from the controller, or the job is forgotten.
+    Unknown(String),
+}
+
+impl State {
+    /// The state of this name in `scontrol` (JobState) or `sacct` (State).
+    #[must_use]
+    pub fn of_name(name: &str, reason: &str) -> Self {
+        // sacct: "CANCELLED by 1000", and "CANCELLED+" where a column is too narrow.
+        let base = name.split([' ', ',']).next().unwrap_or(name).trim_end_matches('+');
+        let reason = if matches!(reason, "None" | "(null)" | "") { "" } else { reason };
+        match base {
+            "PENDING" | "REQUEUED" | "REQUEUE_FED" => Self::Pending(reason.to_owned()),
+            "REQUEUE_HOLD" | "SPECIAL_EXIT" | "RESV_DEL_HOLD" => Self::Pending(format!("held: {base}")),
+            "RUNNING" | "COMPLETING" | "CONFIGURING" | "SUSPENDED" | "STOPPED" | "RESIZING" | "SIGNALING"
+            | "STAGE_OUT" | "POWER_UP_NODE" | "EXPEDITING" => Self::Running,
+            "COMPLETED" => Self::Completed,
+            "FAILED" | "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => {
+                Self::Failed(if reason.is_empty() { base.to_owned() } else { reason.to_owned() })
+            }
+            "CANCELLED" | "REVOKED" => Self::Cancelled,
+            "TIMEOUT" | "DEADLINE" => Self::TimedOut,
+            "PREEMPTED" => Self::Preempted,
+            "NODE_FAIL" => Self::NodeFailed,
+            "OUT_OF_MEMORY" => Self::OutOfMemory,
+            _ => Self::Unknown(format!("Slurm's state {base:?} is not known here")),
+        }
+    }
+
+    /// Returns whether the task runs or will run.
+    #[must_use]
+    pub const fn is_active(&self) -> bool {
+        matches!(self, Self::Pending(_) | Self::Running)
+    }
+
+    /// A word for a table.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Pending(_) => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed(_) => "failed",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed out",
+            Self::Preempted => "preempted",
+            Self::NodeFailed => "node failed",
+            Self::OutOfMemory => "out of memory",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+
+    /// The reason, where there is one.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Pending(reason) | Self::Failed(reason) | Self::Unknown(reason) => Some(reason),
+            _ => None,
+        }
+        .map(String::as_str)
+        .filter(|reason| !reason.is_empty())
+    }
+}
+
+/// A task of an array job, or a job without an array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Job id of the array: what `sbatch` printed.
+    pub job: u64,
+    /// Index in the array; `None` for a job without an array.
+    pub index: Option<u32>,
+    /// State.
+    pub state: State,
+    /// Node, once it has one.
+    pub node: Option<String>,
+    /// Exit code of the batch script, once it ended.
+    pub exit_code: Option<i32>,
+    /// Signal that ended the batch script; 0 for none.
+    pub signal: i32,
+    /// Times that it was requeued.
+    pub restarts: u32,
+    /// When it began, as Slurm prints it.
+    pub began: Option<String>,
+    /// When it ended or will have to, as Slurm prints it.
+    pub ends: Option<String>,
+}
+
+impl Task {
+    /// A task without a known state.
+    #[must_use]
+    pub fn unknown(job: u64, index: Option<u32>, why: impl Into<String>) -> Self {
+        Self {
+            job,
+            index,
+            state: State::Unknown(why.into()),
+            node: None,
+            exit_code: None,
+            signal: 0,
+            restarts: 0,
+            began: None,
+            ends: None,
+        }
+    }
+
+    /// The id that Slurm's commands take: `18_7`.
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.index.map_or_else(|| self.job.to_string(), |index| format!("{}_{index}", self.job))
+    }
+}
+
+/// Most indexes that a list may have: MaxArraySize is at most 4 000 001.
+const MOST_INDEXES: u64 = 4_000_001;
+
+/// The tasks of `scontrol show job -o`: a line for each task that has begun, and one for all that have not.
+#[must_use]
+pub fn show_job(text: &str) -> Vec<Task> {
+    text.lines().flat_map(job_line).collect()
+}
+
+/// The tasks of a line.
+fn job_line(line: &str) -> Vec<Task> {
+    let fields = fields(line);
+    let field =
+        |key: &str| fields.get(key).copied().filter(|value| !matches!(*value, "" | "(null)" | "N/A" | "Unknown"));
+    let (Some(id), Some(state)) = (number(field("JobId")), field("JobState")) else { return Vec::new() };
+    let (exit_code, signal) = exit_code(field("ExitCode").unwrap_or_default());
+    let state = State::of_name(state, field("Reason").unwrap_or_default());
+    let waits = matches!(state, State::Pending(_));
+    let over = !state.is_active();
+    let task = |index| Task {
+        job: number(field("ArrayJobId")).unwrap_or(id),
+        index,
+        state: state.clone(),
+        node: field("BatchHost").or_else(|| field("NodeList")).filter(|_| !waits).map(str::to_owned),
+        exit_code: exit_code.filter(|_| over),
+        signal: if over { signal } else { 0 },
+        restarts: number(field("Restarts")).and_then(|n| n.try_into().ok()).unwrap_or(0),
+        began: field("StartTime").filter(|_| !waits).map(str::to_owned),
+        ends: field("EndTime").filter(|_| !waits).map(str::to_owned),
+    };
+    match field("ArrayTaskId") {
+        None => vec![task(None)],
+        Some(list) => indexes(list).into_iter().map(|index| task(Some(index))).collect(),
+    }
+}
+
+/// The fields of a line. The first of two with one name is the one: comments come later.
+fn fields(line: &str) -> BTreeMap<&str, &str> {
+    let mut fields = BTreeMap::new();
+    for (key, value) in line.split_ascii_whitespace().filter_map(|word| word.split_once('=')) {
+        fields.entry(key).or_insert(value);
+    }
+    fields
+}
+
+fn number(text: Option<&str>) -> Option<u64> {
+    text?.parse().ok()
+}
+
+/// Exit code and signal of `5:0`.
+fn exit_code(text: &str) -> (Option<i32>, i32) {
+    let (code, signal) = text.split_once(':').unwrap_or((text, "0"));
+    (code.parse().ok(), signal.parse().unwrap_or(0))
+}
+
+/// The indexes of `14,16-20,30-40:2%7`. A part that cannot be read is left out: its tasks are then unknown.
+#[must_use]
+pub fn indexes(text: &str) -> Vec<u32> {
+    let text = text.split('%').next().unwrap_or(text);
+    let mut indexes = Vec::new();
+    for part in text.split(',') {
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(first), Ok(last), Ok(step)) = (first.parse::<u32>(), last.parse::<u32>(), step.parse::<usize>()) else {
+            continue;
+        };
+        if first <= last && u64::from(last - first) < MOST_INDEXES {
+            indexes.extend((first..=last).step_by(step.max(1)));
+        }
+    }
+    indexes
+}
+
+/// Fields that [`accounting`] reads.
+pub const SACCT_FIELDS: &str = "JobID,State,ExitCode,NodeList,Start,End";
+
+/// The tasks of `sacct -X -n -P -o` [`SACCT_FIELDS`].
+#[must_use]
+pub fn accounting(text: &str) -> Vec<Task> {
+    text.lines().flat_map(accounting_line).collect()
+}
+
+fn accounting_line(line: &str) -> Vec<Task> {
+    let [id, state, exit, node, began, ends] = line.split('|').collect::<Vec<_>>()[..] else { return Vec::new() };
+    let (job, list) = id.split_once('_').map_or((id, None), |(job, list)| (job, Some(list)));
+    let Ok(job) = job.parse() else { return Vec::new() };
+    let state = State::of_name(state, "");
+    let over = !state.is_active();
+    let (exit_code, signal) = exit_code(exit);
+    let known = |text: &str| (!matches!(text, "" | "None assigned" | "Unknown" | "None")).then(|| text.to_owned());
+    let task = |index| Task {
+        job,
+        index,
+        state: state.clone(),
+        node: known(node),
+        exit_code: exit_code.filter(|_| over),
+        signal: if over { signal } else { 0 },
+        restarts: 0,
+        began: known(began),
+        ends: known(ends),
+    };
+    match list {
+        None => vec![task(None)],
+        Some(list) => indexes(list.trim_matches(['[', ']'])).into_iter().map(|index| task(Some(index))).collect(),
     }
 }
 
@@ -110,7 +350,6 @@ impl Slurm {
 mod tests {
     use super::*;
     use crate::slurm::command::tests::fakes;
-    use crate::slurm::state::State;
 
     fn job(job: u64, elements: &[u64]) -> Submitted {
         Submitted { job, cluster: None, elements: elements.to_vec(), options: Vec::new() }
@@ -118,13 +357,13 @@ mod tests {
 
     /// Knows job 5, whose task 1 was requeued, and task 2 cancelled in the queue; has forgotten all others.
     const SCONTROL: &str = r#"if [ "$*" != "show job -o 5" ]; then echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; fi
-echo "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=COMPLETED Reason=None Restarts=0 ExitCode=0:0 BatchHost=n1"
-echo "JobId=7 ArrayJobId=5 ArrayTaskId=1 JobState=RUNNING Reason=None Restarts=2 ExitCode=0:0 BatchHost=n2"
-echo "JobId=5 ArrayJobId=5 ArrayTaskId=3-4%2 JobState=PENDING Reason=Resources Restarts=0 ExitCode=0:0""#;
+    echo "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=COMPLETED Reason=None Restarts=0 ExitCode=0:0 BatchHost=n1"
+    echo "JobId=7 ArrayJobId=5 ArrayTaskId=1 JobState=RUNNING Reason=None Restarts=2 ExitCode=0:0 BatchHost=n2"
+    echo "JobId=5 ArrayJobId=5 ArrayTaskId=3-4%2 JobState=PENDING Reason=Resources Restarts=0 ExitCode=0:0""#;
     /// Has records of job 3.
     const SACCT: &str = r#"case "$*" in *"-j 3,5") ;; *) echo "sacct: error: $*" >&2; exit 1;; esac
-echo "3_0|FAILED|1:0|n1|2026-11-22T11:53:39|2026-11-22T11:53:47"
-echo "3_1|TIMEOUT|0:0|n1|2026-11-22T11:53:39|2026-11-22T11:53:47""#;
+    echo "3_0|FAILED|1:0|n1|2026-11-22T11:53:39|2026-11-22T11:53:47"
+    echo "3_1|TIMEOUT|0:0|n1|2026-11-22T11:53:39|2026-11-22T11:53:47""#;
 
     #[test]
     fn elements_have_the_state_of_their_last_submission() {
@@ -156,5 +395,132 @@ echo "3_1|TIMEOUT|0:0|n1|2026-11-22T11:53:39|2026-11-22T11:53:47""#;
         assert!(states.unanswered.unwrap().contains("Unable to contact"));
         assert!(states.elements.values().all(|task| task.state.reason().unwrap().contains("Unable to contact")));
         assert_eq!(std::fs::read_to_string(folder.path().join("calls")).unwrap(), "x\n");
+    }
+
+    #[test]
+    fn states_of_scontrol_and_sacct_are_the_same() {
+        let of = |name| State::of_name(name, "None");
+        assert_eq!(of("CANCELLED by 1000"), State::Cancelled);
+        assert_eq!(of("CANCELLED+"), State::Cancelled);
+        assert_eq!(of("COMPLETING"), State::Running);
+        assert_eq!(of("RUNNING,SIGNALING"), State::Running);
+        assert_eq!(of("PENDING"), State::Pending(String::new()));
+        assert_eq!(State::of_name("PENDING", "Resources"), State::Pending("Resources".into()));
+        assert_eq!(of("SPECIAL_EXIT"), State::Pending("held: SPECIAL_EXIT".into()));
+        assert_eq!(State::of_name("FAILED", "NonZeroExitCode"), State::Failed("NonZeroExitCode".into()));
+        assert_eq!(of("BOOT_FAIL"), State::Failed("BOOT_FAIL".into()));
+        assert!(matches!(of("NEXT_RELEASES_STATE"), State::Unknown(why) if why.contains("NEXT_RELEASES_STATE")));
+    }
+
+    #[test]
+    fn only_pending_and_running_tasks_are_still_to_come() {
+        let names = [
+            "PENDING",
+            "RUNNING",
+            "COMPLETED",
+            "FAILED",
+            "CANCELLED",
+            "TIMEOUT",
+            "PREEMPTED",
+            "NODE_FAIL",
+            "OUT_OF_MEMORY",
+            "?",
+        ];
+        let active: Vec<&str> = names.into_iter().filter(|name| State::of_name(name, "").is_active()).collect();
+        assert_eq!(active, ["PENDING", "RUNNING"]);
+    }
+
+    /// An array and a job, on a controller of 22.05 with a dead slurmd.
+    const SHOWN: &str = include_str!("../../tests/outputs/show-job-22.05.txt");
+
+    fn of(index: u32) -> Task {
+        show_job(SHOWN).into_iter().find(|task| task.index == Some(index)).unwrap()
+    }
+
+    #[test]
+    fn every_task_of_an_array_is_found_once() {
+        let tasks = show_job(SHOWN);
+        let indexes: Vec<u32> = tasks.iter().filter(|task| task.job == 1).filter_map(|task| task.index).collect();
+        // Task 15 was cancelled before it began: the controller keeps no record of it.
+        assert_eq!(indexes, [14, 16, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn ends_have_their_exit_code_or_signal_and_node() {
+        let done = of(0);
+        assert_eq!(
+            (&done.state, done.exit_code, done.signal, done.id().as_str()),
+            (&State::Completed, Some(0), 0, "1_0")
+        );
+        assert!(done.node.is_some() && done.began.is_some() && done.ends.is_some());
+        let failed = of(1);
+        assert_eq!((failed.state, failed.exit_code), (State::Failed("NonZeroExitCode".into()), Some(5)));
+        let killed = of(2);
+        assert_eq!((killed.exit_code, killed.signal), (Some(0), 11));
+        assert_eq!(of(3).state, State::Cancelled);
+    }
+
+    #[test]
+    fn tasks_that_wait_have_a_reason_and_those_requeued_a_count() {
+        let requeued = of(4);
+        assert_eq!((&requeued.state, requeued.restarts), (&State::Pending("Resources".into()), 1));
+        assert_eq!((requeued.node, requeued.began, requeued.exit_code), (None, None, None));
+        assert_eq!(of(6).state, State::Pending("job_requeued_in_held_state".into()));
+        assert_eq!((of(16).state, of(16).restarts), (State::Pending("Resources".into()), 0));
+        let running = of(13);
+        assert_eq!((&running.state, running.exit_code), (&State::Running, None));
+        assert!(running.node.is_some());
+    }
+
+    #[test]
+    fn a_job_without_requeue_on_a_dead_node_has_failed_with_it() {
+        let job = show_job(SHOWN).into_iter().find(|task| task.index.is_none()).unwrap();
+        assert_eq!((job.state, job.node.as_deref()), (State::NodeFailed, Some("node3")));
+    }
+
+    #[test]
+    fn a_comment_does_not_change_a_state_and_unknown_fields_are_ignored() {
+        // 24.11 has new fields, and no Power.
+        let line = "JobId=9 JobName=x JobState=RUNNING Reason=None FailedNode=(null) Dependency=(null) Restarts=2 \
+                    ExitCode=0:0 SubmitTime=2026-11-22T11:00:00 StartTime=2026-11-22T11:53:39 EndTime=Unknown \
+                    BatchHost=clx7 Comment=JobState=FAILED Restarts=9 OOMKillStep=0 \n\nno job here\n";
+        let tasks = show_job(line);
+        assert_eq!(tasks.len(), 1);
+        assert_eq!((&tasks[0].state, tasks[0].restarts, tasks[0].ends.as_deref()), (&State::Running, 2, None));
+    }
+
+    #[test]
+    fn index_lists_are_read_with_steps_and_bounds() {
+        assert_eq!(indexes("14,16%7"), [14, 16]);
+        assert_eq!(indexes("0-6:3,9"), [0, 3, 6, 9]);
+        assert_eq!(indexes("1,x,3-2,0-4294967295,5-"), [1]);
+    }
+
+    #[test]
+    fn accounting_is_read_with_its_ranges() {
+        let text = "18_0|COMPLETED|0:0|clx1|2026-11-22T11:53:39|2026-11-22T11:53:47\n\
+                    18_1|CANCELLED by 1000|0:15|clx1|2026-11-22T11:53:39|2026-11-22T11:53:40\n\
+                    18_[2-3%4]|PENDING|0:0|None assigned|Unknown|Unknown\n\
+                    19|OUT_OF_MEMORY|0:125|clx2|2026-11-22T11:53:39|2026-11-22T11:53:47\n\
+                    broken|line\n";
+        let tasks = accounting(text);
+        let states: Vec<(String, &str)> = tasks.iter().map(|task| (task.id(), task.state.word())).collect();
+        let expected = [
+            ("18_0", "completed"),
+            ("18_1", "cancelled"),
+            ("18_2", "pending"),
+            ("18_3", "pending"),
+            ("19", "out of memory"),
+        ];
+        assert_eq!(states, expected.map(|(id, word)| (id.to_owned(), word)));
+        assert_eq!((tasks[2].node.as_deref(), tasks[0].node.as_deref()), (None, Some("clx1")));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_ends_without_a_panic(text in "(JobId=|JobState=|ArrayTaskId=|[0-9]{1,12}|[,:%|_ -]|\\[|PENDING|\n){0,40}") {
+            let _ = show_job(&text);
+            let _ = accounting(&text);
+        }
     }
 }

@@ -6,29 +6,19 @@
 
 mod analysis;
 mod changes;
-mod components;
-mod event;
-mod facts;
 mod fit;
 mod grid;
-mod heat;
 mod levels;
 mod odd;
-mod periods;
-mod spec;
 mod spread;
 
+pub(crate) use analysis::are_changes_judged;
 pub use analysis::{Analysis, Class, PeriodRow, analyse};
 pub use changes::{Change, ChangeRow};
-pub use components::{Components, Spread};
+pub use fit::{Components, Spread};
+pub use grid::{Clock, FleetSpec, Kind, Setting};
 pub(crate) use grid::{Grid, Series};
-pub use grid::{Kind, Setting};
-pub(crate) use heat::HeatRow;
+pub(crate) use levels::HeatRow;
 pub use levels::LevelRow;
 pub(crate) use odd::MIN_CLASS;
 pub use odd::{OddFigure, OddHost};
-pub use periods::Clock;
-pub use spec::FleetSpec;
-
-#[cfg(test)]
-mod tests;

@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use statrs::distribution::{Binomial, DiscreteCDF};
-
-use super::components::Noise;
-use super::facts::{Step, Turn};
-use super::fit::{Fit, HostPart};
-use super::grid::{Grid, Kind};
-use super::spec::FleetSpec;
-use super::spread::{EFFICIENCY, around_zero, centre};
 use results::stats::change_points::{self, ChangePoint, Rules};
 use results::stats::interval::Interval;
 use results::stats::jackknife::Estimate;
+use serde::Serialize;
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use super::changes::{Step, Turn};
+use super::fit::{Fit, HostPart, Noise};
+use super::grid::{FleetSpec, Grid, Kind};
+use super::spread::{EFFICIENCY, around_zero, centre};
 
 /// Fewest hosts of a class in which one can be odd.
 pub(crate) const MIN_CLASS: usize = 3;

@@ -1,26 +1,29 @@
 //! One attempt at an element: on the host, in Slurm's job or outside of it.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
+use results::child::Supervised;
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::finding::Status;
 use results::write::{now_unix, replace};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::inspect::doctor::{Limits, diagnose};
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::terminal::console::complain;
+use crate::terminal::progress::Progress;
 
 /// Time in which a command that was interrupted saves its document.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -163,7 +166,7 @@ fn start(
     element: &Element,
     binaries: Option<&Path>,
     attempt: &Path,
-) -> Result<Child, Error> {
+) -> Result<Supervised, Error> {
     let missing = |what: &str| {
         Error::usage(format!("cannot run element {}", element.name), what, "submit the plan to another folder")
     };
@@ -194,39 +197,32 @@ fn start(
     if element.words.first().is_some_and(|word| word != "conformance") {
         command.arg("--output").arg(attempt).arg("--quiet");
     }
-    // A process group of its own, so that an interrupt from the terminal reaches it once, from here.
-    command.stdin(Stdio::null()).stdout(file(STDOUT)?).stderr(file(STDERR)?).process_group(0);
-    command.spawn().map_err(|error| {
+    // An interrupt from the terminal reaches it once, from here.
+    command.stdin(Stdio::null()).stdout(file(STDOUT)?).stderr(file(STDERR)?);
+    Supervised::start(&mut command).map_err(|error| {
         let what = format!("cannot run {} in {}", program.display(), campaign.folder.display());
         Error::host(what, error.to_string(), "is it for this machine, and are both folders there?")
     })
 }
 
-/// Waits for the command; interrupts it once `over` has a reason, and ends it if that does not help.
-fn wait(child: &mut Child, over: impl Fn() -> Option<String>) -> std::io::Result<(ExitStatus, Option<String>)> {
-    let signal = |child: &Child, signal| {
-        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended meanwhile.
-            let _ = kill_process(pid, signal);
-        }
-    };
-    let mut stopped: Option<(String, Instant)> = None;
-    let mut interrupted = false;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok((status, stopped.map(|(why, _)| why)));
-        }
-        match &stopped {
-            None => stopped = over().map(|why| (why, Instant::now())),
-            Some((_, since)) if since.elapsed() > PATIENCE => signal(child, Signal::KILL),
-            Some((_, since)) if !interrupted && since.elapsed() > LATER => {
-                interrupted = true;
-                signal(child, Signal::INT);
+/// Waits for the command; interrupts it once `over` has a reason, and kills it if that does not help.
+fn wait(child: &mut Supervised, over: impl Fn() -> Option<String>) -> std::io::Result<(ExitStatus, Option<String>)> {
+    let mut why = None;
+    let mut status = child.wait(POLL, || {
+        why = over();
+        why.is_some()
+    })?;
+    for (signal, patience) in [(None, LATER), (Some(Signal::INT), PATIENCE)] {
+        if status.is_none() {
+            if let Some(signal) = signal {
+                child.signal(signal);
             }
-            Some(_) => {}
+            let until = Instant::now() + patience;
+            status = child.wait(POLL, || Instant::now() > until)?;
         }
-        std::thread::sleep(POLL);
     }
+    let status = status.or_else(|| child.kill());
+    status.map(|status| (status, why)).ok_or_else(|| std::io::Error::other("its status is lost"))
 }
 
 /// Returns the result documents of an attempt, relative to the campaign's folder.
@@ -304,10 +300,41 @@ fn last_line(path: &Path) -> String {
     one_line(line)
 }
 
+/// Runs the elements of these numbers in order. False if it was interrupted.
+///
+/// # Errors
+/// Those of [`attempt::run`]; outcomes until then are kept.
+pub fn one_after_the_other(
+    folder: &Folder,
+    campaign: &Campaign,
+    due: &BTreeSet<u64>,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<bool, Error> {
+    progress.begin(due.len() as u64);
+    let elements = campaign.elements.iter().filter(|element| due.contains(&element.number));
+    for element in elements {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        progress.run(&element.name);
+        let ended = run(folder, campaign, element, None, stop).inspect_err(|_| progress.end())?;
+        if let Ended::Stopped(why) = ended
+            && !stop.load(Ordering::Relaxed)
+        {
+            complain(&format!("warning: {}: {why}; it runs again with the next submission", element.name));
+        }
+        progress.step();
+    }
+    progress.end();
+    Ok(!stop.load(Ordering::Relaxed))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use fleet::campaign::fixture::submitted;
+
+    use super::*;
 
     /// Makes a campaign whose binary is a shell script.
     fn script(dir: &Path, text: &str, plan: &str) -> (Folder, Campaign) {

@@ -15,7 +15,7 @@ use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::plan::{SlurmOptions, Target};
 use fleet::campaign::trust::Trust;
 use fleet::slurm::command::Slurm;
-use fleet::slurm::config::Config;
+use fleet::slurm::nodes::Config;
 use fleet::slurm::query::States;
 use fleet::slurm::request::Request;
 use fleet::slurm::submit::Submitted;

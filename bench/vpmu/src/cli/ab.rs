@@ -1,4 +1,4 @@
-//! `vpmu ab`.
+//! `vpmu ab`, and `vpmu __turns`: one of its sides, driven by its parent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,11 +10,14 @@ use results::table::layout::columns;
 use results::verdict::{Limits, Verdict};
 
 use super::files::write_to;
-use super::measure::Invocation;
+use super::measure::{Claiming, Invocation, Ready, named_model, ready};
+use crate::arms::rounds::options::HostOptions;
+use crate::experiment::ab::child::{Streams, serve};
 use crate::experiment::ab::run::{self, Context};
-use crate::experiment::ab::show;
 use crate::experiment::ab::spec::{AbSpec, Side};
-use crate::experiment::ab::verdict;
+use crate::experiment::ab::{show, verdict};
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::setting::backend::Chosen;
 use crate::setting::parse::{duration_in, number_in, share};
 use crate::sys;
 use crate::terminal::console::{complain, internal, print};
@@ -245,6 +248,38 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         Verdict::NoChange | Verdict::Faster if !unsure => Exit::Done,
         _ => Exit::Inconclusive,
     })
+}
+
+/// Rounds of a session at most; the parent ends it.
+const ENDLESS: u64 = u64::MAX;
+
+/// Options of `vpmu __turns`: those of `vpmu nmi-latency` but for where the result goes.
+#[derive(Clone, Debug, Args)]
+#[command(args_override_self = true)]
+pub struct TurnsArgs {
+    /// Arms, guest and rounds.
+    #[command(flatten)]
+    pub spec: NmiLatencySpec,
+    /// The host.
+    #[command(flatten)]
+    pub host: HostOptions,
+}
+
+/// Serves the turns of one side of `vpmu ab`, driven by its parent.
+pub(super) fn turns(args: &TurnsArgs) -> Result<Exit, Error> {
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let mut streams = Streams { input: std::io::stdin().lock(), output: std::io::stdout().lock() };
+    let named = named_model(&args.host.backend)?;
+    let fs = HostFs::default();
+    let host = HostFacts::read(&fs);
+    let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
+        let mut spec = args.spec.clone();
+        spec.length.guest_rounds = Some(if chosen.shares_first { 1 } else { ENDLESS });
+        spec.plan(&args.host, chosen, usable)
+    };
+    let Ready { plan, mut runner, host, .. } =
+        ready((&args.host.backend, None), named, &plan, (host, fs), Claiming::Ignore)?;
+    serve(&plan, runner.as_mut(), &host.class, sys::interrupted(), &mut streams)
 }
 
 #[cfg(test)]

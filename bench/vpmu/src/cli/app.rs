@@ -1,13 +1,15 @@
 //! The command line as a whole: its commands, their help, and what carries each out.
 
 use std::ffi::OsString;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
-use super::ab::AbArgs;
+use super::ab::{AbArgs, TurnsArgs};
 use super::calibrate::CalibrateArgs;
 use super::compare::CompareArgs;
 use super::conformance::ConformanceArgs;
@@ -26,11 +28,10 @@ use super::show::ShowArgs;
 use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
 use super::triage::TriageArgs;
-use super::turns::TurnsArgs;
 use super::workload::WorkloadArgs;
 use super::{
     ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency, record,
-    report, reproduce, run, shell, show, stat_setup, sweep, triage, turns, usage, workload,
+    report, reproduce, run, shell, show, stat_setup, sweep, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::linux_boot::spec::LinuxSpec;
@@ -41,8 +42,8 @@ use crate::inspect::run::spec::RunSpec;
 use crate::inspect::top::guests::top;
 use crate::inspect::top::spec::TopSpec;
 use crate::setting::backend::BackendChoice;
+use crate::setting::process::VERSION;
 use crate::setting::strategy;
-use crate::setting::tool::VERSION;
 use crate::terminal::console::print;
 
 /// What stands behind a guest's performance counters, and what does each choice cost?
@@ -68,8 +69,9 @@ pub struct Cli {
     pub nmi_latency: NmiLatencyArgs,
 }
 
-/// The commands.
+/// The commands. The options of one are defined when it is asked for: those of all take longer than most commands have to do.
 #[derive(Clone, Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Command {
     /// Compare strategies by guest NMI handler latency
     ///
@@ -77,125 +79,158 @@ pub enum Command {
     /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, .hlog
     /// (HdrHistogram) and .txt (benchstat), and a table on stdout. Where this host cannot measure, --backend auto simulates.
     #[command(after_help = nmi_latency::EXAMPLES)]
-    NmiLatency(Box<NmiLatencyArgs>),
+    NmiLatency(Described<NmiLatencyArgs>),
     /// Compare strategies on a simulated host
     ///
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a simulated host, guest and clock. One seed gives
     /// the same figures on any machine.
     #[command(after_help = nmi_latency::SIM_EXAMPLES)]
-    Sim(Box<SimArgs>),
+    Sim(Described<SimArgs>),
     /// Measure what guests and host operations cost here, and write a simulator's model of this host
     ///
     /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all. With --check every strategy
     /// is measured beside simulated.
     #[command(after_help = calibrate::EXAMPLES)]
-    Calibrate(Box<CalibrateArgs>),
+    Calibrate(Described<CalibrateArgs>),
     /// Simulate a grid of experiments on all cores; list the strategies that no other beats
     ///
     /// Strategy × model × cost × workload × vCPUs × CPUs × slice × slices until release × seed. Each point becomes one line of
     /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
     /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
     #[command(after_help = sweep::EXAMPLES)]
-    Sweep(Box<SweepArgs>),
+    Sweep(Described<SweepArgs>),
     /// Judge whether NEW is slower than BASE: exit 1 if it is, 3 if inconclusive
     ///
     /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
     #[command(after_help = compare::EXAMPLES)]
-    Compare(Box<CompareArgs>),
+    Compare(Described<CompareArgs>),
     /// Judge a build by guests of both that take turns: exit 1 if NEW is slower
     ///
     /// Each arm's guest of BASE runs for tens of milliseconds, then that of NEW, or the other way round, again and again, so that
     /// both meet the same host. Each side is a process, started anew every few seconds. The ratios are those of neighbouring
     /// turns.
     #[command(after_help = ab::EXAMPLES)]
-    Ab(Box<AbArgs>),
+    Ab(Described<AbArgs>),
     /// One side of `vpmu ab`
     #[command(name = crate::experiment::ab::protocol::COMMAND, hide = true)]
-    Turns(Box<TurnsArgs>),
+    Turns(Described<TurnsArgs>),
     /// Run a plan of many experiments: on many hosts by Slurm, or here one after the other
     ///
     /// A plan has experiments, hosts, variants and repetitions. Its elements run once each; what is stopped or lost runs again with
     /// the next submission. Without a subcommand: submit, then report.
     #[command(after_help = fleet::EXAMPLES)]
-    Fleet(Box<FleetArgs>),
+    Fleet(Described<FleetArgs>),
     /// Find where a folder of results changed over time, and the first changed revision
     #[command(after_help = history::EXAMPLES)]
-    History(Box<HistoryArgs>),
+    History(Described<HistoryArgs>),
     /// Compare published figures with simulated and measured ones
     #[command(after_help = reproduce::EXAMPLES)]
-    Reproduce(Box<ReproduceArgs>),
+    Reproduce(Described<ReproduceArgs>),
     /// Check the vPMU against the architectural rules from inside a guest, as TAP
     ///
     /// Stand-in backends check start, stop and overflow only, not counts; `--backend step`
     /// single-steps the guest and checks every count exactly, in seconds to minutes.
     #[command(after_help = conformance::EXAMPLES)]
-    Conformance(Box<ConformanceArgs>),
+    Conformance(Described<ConformanceArgs>),
     /// Boot a third-party image with the userspace vPMU: multiboot 1 and ELF
     ///
     /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as in kvm-unit-tests.
     #[command(after_help = run::EXAMPLES)]
-    Run(Box<RunSpec>),
+    Run(Described<RunSpec>),
     /// Boot a distribution's Linux kernel, with programs of this host in it
     ///
     /// The kernel is the distribution's own, unpacked in memory; its PMU driver and stock perf work on the userspace vPMU. Without
     /// --run its serial console is this terminal, with a shell.
     #[command(after_help = linux::EXAMPLES)]
-    Linux(Box<LinuxSpec>),
+    Linux(Described<LinuxSpec>),
     /// Record where a guest spends its time, as a perf.data file
     ///
     /// A host event samples the thread of each vCPU; the VMM takes the guest's registers and its call chain from the guest's memory. Stock
     /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
-    Record(Box<RecordSpec>),
+    Record(Described<RecordSpec>),
     /// List the events of this host: behind a guest's counters and to record by, and what creating one costs
     #[command(after_help = list::EXAMPLES)]
-    List(Box<ListArgs>),
+    List(Described<ListArgs>),
     /// Watch a guest while it runs: functions, exits, host operations, NMI latency
     ///
     /// Samples as `vpmu record`, and shows them in the terminal, or as plain tables. Keys: q ends, p pauses, s sorts, z shows callers,
     /// ? helps.
     #[command(after_help = super::top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]
-    Top(Box<TopSpec>),
+    Top(Described<TopSpec>),
     /// Time setting up N perf events on M CPUs, by strategy and beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
     /// in random order from the seed. Writes DIR/stat-setup-TIME.json, and a table on stdout.
     #[command(after_help = stat_setup::EXAMPLES)]
-    StatSetup(Box<StatSetupArgs>),
+    StatSetup(Described<StatSetupArgs>),
     /// Time setting up N perf events inside a guest, on its vPMU, by strategy
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
     /// timed in the guest. Writes DIR/guest-stat-TIME.json, .hlog and .txt, and a table on stdout. Where this host cannot
     /// measure, --backend auto simulates.
     #[command(after_help = guest_stat::EXAMPLES)]
-    GuestStat(Box<GuestStatArgs>),
+    GuestStat(Described<GuestStatArgs>),
     /// Find what holds a workload up: what rose, which event to sample by, the call chains, the fix
     ///
     /// Counts the events of a workload with a known bottleneck against an idle baseline, samples it by the event that explains most, and
     /// runs a variant without the bottleneck beside it. On this host, without a guest.
     #[command(after_help = triage::EXAMPLES)]
-    Triage(Box<TriageArgs>),
+    Triage(Described<TriageArgs>),
     /// Run one of the workloads that triage knows, and print what it did
     #[command(after_help = workload::EXAMPLES)]
-    Workload(Box<WorkloadArgs>),
+    Workload(Described<WorkloadArgs>),
     /// Report what this host can do, its noise sources, and the backend that is used
     #[command(after_help = doctor::EXAMPLES)]
-    Doctor(Box<DoctorArgs>),
+    Doctor(Described<DoctorArgs>),
     /// List strategies, models, workloads or metrics
     #[command(after_help = show::EXAMPLES)]
-    Show(Box<ShowArgs>),
+    Show(Described<ShowArgs>),
     /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
     #[command(after_help = report::EXAMPLES)]
-    Report(Box<ReportArgs>),
+    Report(Described<ReportArgs>),
     /// Write results in another tool's format
     #[command(after_help = export::EXAMPLES)]
-    Export(Box<ExportArgs>),
+    Export(Described<ExportArgs>),
     /// Print a shell's completions of this command line
     #[command(after_help = shell::COMPLETIONS)]
-    Completions(Box<CompletionsArgs>),
+    Completions(Described<CompletionsArgs>),
     /// Print vpmu's manual page, or write those of all commands
     #[command(after_help = shell::MAN)]
-    Man(Box<ManArgs>),
+    Man(Described<ManArgs>),
+}
+
+/// Options that leave a command its description: clap puts that of options that are defined late in its place.
+#[derive(Clone, Debug)]
+pub struct Described<A>(Box<A>);
+
+impl<A> Deref for Described<A> {
+    type Target = A;
+
+    fn deref(&self) -> &A {
+        &self.0
+    }
+}
+
+impl<A: Args> Args for Described<A> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let (about, long) = (command.get_about().cloned(), command.get_long_about().cloned());
+        A::augment_args(command).about(Resettable::from(about)).long_about(Resettable::from(long))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<A: FromArgMatches> FromArgMatches for Described<A> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        A::from_arg_matches(matches).map(|args| Self(Box::new(args)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
 }
 
 /// A command line that was understood.
@@ -217,14 +252,19 @@ where
     T: Into<OsString>,
 {
     let args = help_first(record::as_perf_spells(run::as_qemu_spells(args.into_iter().map(Into::into).collect())));
-    let definition = definition();
-    let matched = definition.clone().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
+    if args.len() == 2 && (args[1] == "--version" || args[1] == "-V") {
+        // Scripts ask for it often, and it needs no definition of commands, which takes half a millisecond.
+        return Ok(Parsed::Print(format!("vpmu {VERSION}\n")));
+    }
+    let matched = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
     match matched {
-        Ok(cli) => Ok(Parsed::Run(cli.command.unwrap_or_else(|| Command::NmiLatency(Box::new(cli.nmi_latency))))),
+        Ok(Cli { command, nmi_latency }) => {
+            Ok(Parsed::Run(command.unwrap_or_else(|| Command::NmiLatency(Described(Box::new(nmi_latency))))))
+        }
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
-        Err(error) => Err(usage::error(&error, &definition, &args)),
+        Err(error) => Err(usage::error(&error, &definition(), &args)),
     }
 }
 
@@ -243,8 +283,12 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
 #[must_use]
 pub fn definition() -> clap::Command {
     nmi_latency::with_defaults(Cli::command())
-        .mut_subcommand("nmi-latency", nmi_latency::with_defaults)
-        .mut_subcommand("guest-stat", spec::other_defaults)
+        .mut_subcommand("nmi-latency", |command| {
+            command.defer(|command| nmi_latency::with_defaults(Described::<NmiLatencyArgs>::augment_args(command)))
+        })
+        .mut_subcommand("guest-stat", |command| {
+            command.defer(|command| spec::other_defaults(Described::<GuestStatArgs>::augment_args(command)))
+        })
 }
 
 /// Carries out a command line, program name first.
@@ -266,7 +310,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Ab(args) => ab::run(&args, invocation),
-        Command::Turns(args) => turns::run(&args),
+        Command::Turns(args) => ab::turns(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Fleet(args) => fleet::run(&args, &check),
         Command::History(args) => history::run(&args),
@@ -275,7 +319,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Run(args) => run::run(&args),
         Command::Linux(args) => linux::run(&args),
         Command::List(args) => list::run(&args),
-        Command::Record(mut args) => record::run(&mut args, invocation),
+        Command::Record(args) => record::run(*args.0, invocation),
         Command::Top(args) => top(&args),
         Command::StatSetup(args) => stat_setup::run(&args, invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
@@ -307,11 +351,173 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
             names(&args.spec.arms, &args.host.backend)?;
             Ok(guest_stat::estimate(&args))
         }
-        Command::Sim(args) => names(&args.spec.arms, &BackendChoice::Sim(args.model)).map(|()| None),
-        Command::StatSetup(args) => stat_setup::check_names(&args).map(|()| None),
+        Command::Sim(args) => names(&args.spec.arms, &BackendChoice::Sim(args.model.clone())).map(|()| None),
+        Command::StatSetup(args) => args.spec.strategies().map(|_| None),
         _ => Ok(None),
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn main_job(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
+        match parse(std::iter::once("vpmu").chain(line.iter().copied()))? {
+            Parsed::Run(Command::NmiLatency(args)) => Ok((*args).clone()),
+            other => panic!("not nmi-latency: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_plan_is_checked_to_its_names_and_estimated() {
+        let check =
+            |line: &[&str]| check(std::iter::once("vpmu").chain(line.iter().copied()).map(str::to_owned).collect());
+        for (line, needle) in [
+            (&["nmi-latency", "--strategy", "reues"][..], "unknown strategy 'reues'"),
+            (&["nmi-latency", "--backend", "sim:hots"], "no model 'hots'"),
+            (&["sim", "no-model"], "no model 'no-model'"),
+            (&["guest-stat", "--strategy", "reues"], "unknown strategy"),
+            (&["stat-setup", "--strategy", "reues"], "reues"),
+            (&["nmi-latency", "--rond", "3"], "--rond"),
+        ] {
+            let error = check(line).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
+        }
+        // A file is looked for where the command runs.
+        assert!(check(&["sim", "elsewhere.toml", "--strategy", "reuse,mine.toml"]).unwrap().is_none());
+        assert!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap().is_none());
+        let one = check(&["guest-stat", "--events", "10"]).unwrap().unwrap();
+        assert!(check(&["guest-stat", "--events", "10,10"]).unwrap().unwrap() == 2 * one && !one.is_zero());
+    }
+
+    #[test]
+    fn definitions_are_consistent() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn no_command_is_the_main_job_with_its_defaults() {
+        let args = main_job(&[]).unwrap();
+        assert_eq!(args.spec.arms.strategy.len(), 3);
+        assert_eq!(main_job(&["nmi-latency"]).unwrap().spec.arms.rounds, args.spec.arms.rounds);
+        assert_eq!(main_job(&["--rounds", "3"]).unwrap().spec.arms.rounds, Some(3));
+    }
+
+    #[test]
+    fn json_is_a_flag_and_a_command_comes_before_its_options() {
+        assert!(main_job(&["--json"]).unwrap().result.json);
+        for (line, needle) in [
+            (&["--json", "x.json"][..], "x.json"),
+            (&["--json=x"], "unexpected value 'x' for '--json'"),
+            (&["--json", "doctor"], "vpmu doctor --json"),
+            (&["frobnicate"], "frobnicate"),
+        ] {
+            let error = main_job(line).unwrap_err();
+            assert!(error.to_string().contains(needle), "{error} lacks {needle}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_not_errors() {
+        for (flag, needle) in [("--help", "Examples:"), ("--version", env!("CARGO_PKG_VERSION"))] {
+            let Parsed::Print(text) = parse(["vpmu", flag]).unwrap() else { panic!() };
+            assert!(text.contains(needle));
+        }
+    }
+
+    #[test]
+    fn help_is_a_command_too() {
+        let printed = |line: &[&str]| match parse(line) {
+            Ok(Parsed::Print(text)) => text,
+            other => panic!("{line:?}: {other:?}"),
+        };
+        assert_eq!(printed(&["vpmu", "help"]), printed(&["vpmu", "--help"]));
+        assert_eq!(printed(&["vpmu", "help", "sim"]), printed(&["vpmu", "sim", "--help"]));
+        assert_eq!(printed(&["vpmu", "help", "record", "payload"]), printed(&["vpmu", "record", "payload", "--help"]));
+        let error = parse(["vpmu", "help", "docter"]).unwrap_err();
+        assert!(error.to_string().contains("did you mean doctor"), "{error}");
+    }
+
+    #[test]
+    fn help_of_every_command_begins_with_what_it_does() {
+        let definition = definition();
+        for command in definition.get_subcommands() {
+            let about = command.get_about().unwrap().to_string();
+            for help in ["--help", "-h"] {
+                let Ok(Parsed::Print(text)) = parse(["vpmu", command.get_name(), help]) else { panic!() };
+                let start: String = about.chars().take(40).collect();
+                assert!(text.starts_with(&start), "{} {help}: {text}", command.get_name());
+            }
+        }
+    }
+
+    /// Exit codes are part of the interface: each command's help ends with its own.
+    #[test]
+    fn help_of_every_command_ends_with_its_exit_codes() {
+        let definition = definition();
+        let shown = definition.get_subcommands().filter(|command| !command.is_hide_set());
+        for command in std::iter::once(&definition).chain(shown) {
+            let text = after_help(command).unwrap_or_default();
+            let codes =
+                text.split("\nExit codes: ").nth(1).unwrap_or_else(|| panic!("{} has none", command.get_name()));
+            assert!(codes.starts_with("0 ") && !codes.contains("\n\n"), "{}: {codes}", command.get_name());
+            assert!(codes.replace('\n', " ").ends_with("70 a bug of vpmu."), "{}: {codes}", command.get_name());
+        }
+    }
+
+    /// Help fits a terminal of 80 columns and one of 60, and every command shows examples.
+    #[test]
+    fn help_fits_narrow_terminals_and_teaches_by_example() {
+        for width in [60, 80] {
+            let mut command = definition().term_width(width);
+            command.build();
+            let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+            let all = std::iter::once(command.clone()).chain(shown.cloned());
+            for command in all {
+                let name = command.get_name().to_owned();
+                let text = command.term_width(width).render_long_help().to_string();
+                assert!(text.contains("Examples:\n  "), "{name} has no examples");
+                let long = text.lines().find(|line| line.chars().count() > width);
+                assert_eq!(long, None, "{name} at {width} columns");
+            }
+        }
+    }
+
+    /// Examples are broken by hand, so they are measured as written: the help wraps its text to any width.
+    #[test]
+    fn examples_of_help_are_at_most_72_columns_as_written() {
+        for text in definition().get_subcommands().filter_map(after_help).chain(after_help(&definition())) {
+            let long = text.lines().find(|line| line.chars().count() > 72);
+            assert_eq!(long, None);
+        }
+    }
+
+    #[test]
+    fn examples_of_help_are_command_lines_that_parse() {
+        let mut texts: Vec<String> = definition().get_subcommands().filter_map(after_help).collect();
+        texts.extend(after_help(&definition()));
+        let mut found = 0;
+        for text in texts {
+            let joined = text.replace("\\\n", " ");
+            for line in joined.lines().map(str::trim).filter(|line| *line == "vpmu" || line.starts_with("vpmu ")) {
+                let words = words(line);
+                assert!(parse(&words).is_ok(), "{line}: {:?}", parse(&words).err());
+                found += 1;
+            }
+        }
+        assert!(found > 40, "{found}");
+    }
+
+    /// Words of a shell's line up to a pipe or redirection; single quotes keep spaces.
+    fn words(line: &str) -> Vec<String> {
+        let parts = line.split('\'').enumerate().flat_map(|(at, part)| match at % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        parts.take_while(|word| word != "|" && word != ">").collect()
+    }
+
+    fn after_help(command: &clap::Command) -> Option<String> {
+        command.get_after_help().map(ToString::to_string)
+    }
+}

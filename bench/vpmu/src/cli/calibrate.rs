@@ -20,8 +20,8 @@ use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::fit::fit;
 use crate::experiment::calibrate::measure::{Job, run as measure};
 use crate::experiment::calibrate::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
-use crate::setting::abilities::{EventProbe, ThisHost};
 use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::backend::{EventProbe, ThisHost};
 use crate::setting::parse::number_in;
 use crate::sys;
 use crate::terminal::console::{complain, internal, print, print_json};
@@ -195,7 +195,7 @@ fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setting::abilities::fake::Opens;
+    use crate::setting::backend::fake::Opens;
 
     #[test]
     fn auto_is_cpu_clock_where_hardware_events_open_too() {

@@ -9,13 +9,13 @@ use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::read;
-use results::table::layout::{columns, plural};
+use results::table::layout::plural;
 
 use super::by_host;
 use super::files::write_junit;
 use super::options::SeriesOptions;
 use crate::setting::parse::share;
-use crate::terminal::console::{self, Form, complain, print, print_json};
+use crate::terminal::console::{self, Form, complain};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -171,14 +171,9 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
     by_host::refuse(base, &of_results)?;
     let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
     let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
-    write_junit(args.junit.as_deref(), &found.junit())?;
-    if args.json {
-        print_json(&found)?;
-    } else if args.markdown {
-        print(&found.markdown())?;
-    } else {
-        print(&found.text(columns()))?;
-    }
+    let report = found.report();
+    write_junit(args.junit.as_deref(), &report.junit())?;
+    console::show(Form::of(args.json, args.markdown), &report, &found)?;
     Ok(base.exit(new.exit(found.exit())))
 }
 

@@ -7,7 +7,7 @@ use results::error::{Error, Exit};
 use results::host::HostFs;
 
 use crate::inspect::doctor::{Limits, diagnose, text};
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\

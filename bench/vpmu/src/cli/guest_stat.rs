@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 
-use super::baseline::BaselineOptions;
 use super::measure::{Invocation, Wanted, measure};
 use super::nmi_latency::estimated;
+use super::options::BaselineOptions;
 use super::options::ResultOptions;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};

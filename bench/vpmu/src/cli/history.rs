@@ -10,12 +10,11 @@ use results::error::{Error, Exit};
 use results::history::{self, HistorySpec};
 use results::read;
 use results::stats::change_points::Rules;
-use results::table::layout::columns;
 
 use super::by_host;
 use super::options::SeriesOptions;
 use crate::setting::parse::{number_in, share};
-use crate::terminal::console::{self, Form, print, print_json};
+use crate::terminal::console::{self, Form};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -112,11 +111,7 @@ fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
     by_host::refuse(Path::new(&args.source), &of_series)?;
     let gathered = by_host::gather(Path::new(&args.source), false)?;
     let found = fleet::analyse(&gathered.runs, &FleetSpec::default());
-    if args.json {
-        print_json(&found)?;
-    } else {
-        print(&fleet::text(&found, columns()))?;
-    }
+    console::show(Form::of(args.json, false), &fleet::report(&found, &[]), &found)?;
     // A change is no verdict.
     Ok(gathered.exit(if found.exit() == Exit::Regression { Exit::Done } else { found.exit() }))
 }

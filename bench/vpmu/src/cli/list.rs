@@ -13,7 +13,7 @@ use results::table::fold::wrapped;
 use results::table::layout::{columns, time};
 use serde::Serialize;
 
-use crate::cli::catalog;
+use super::show;
 use crate::setting::parse::{most_like, suggestion};
 use crate::terminal::console::{print, print_json};
 
@@ -54,7 +54,7 @@ struct Listed {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     backends: Vec<Backend>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    models: Vec<catalog::Item>,
+    models: Vec<show::Item>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     guest: Vec<GuestEvent>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -98,7 +98,7 @@ fn check(sections: &[&String], words: &[&String], found: &Tracepoints) -> Result
     let mut names: Vec<String> = found.names.clone();
     if has(sections, "backends") {
         names.extend(backend_names());
-        names.extend(catalog::models()?.iter().map(|model| simulated(&model.name)));
+        names.extend(show::models()?.iter().map(|model| simulated(&model.name)));
     }
     if has(sections, "guest") {
         names.extend(guest::names().map(str::to_owned));
@@ -140,7 +140,7 @@ fn listed(sections: &[&String], words: &[&String], found: Tracepoints) -> Result
     let mut all = Listed::default();
     if has("backends") {
         all.backends = backends(named);
-        all.models = catalog::models()?.into_iter().filter(|model| named(&simulated(&model.name))).collect();
+        all.models = show::models()?.into_iter().filter(|model| named(&simulated(&model.name))).collect();
     }
     if has("guest") {
         all.guest = guest::events(named);

@@ -6,24 +6,24 @@ use host_pmu::backend::BackendKey;
 use results::document::{ArmKind, Document, Status, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::table;
 use results::table::layout::{columns, time};
-use results::write::OutputFolder;
+use results::write::{OutputFolder, now_unix, time_stamp};
+use results::{export, table};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
 
-use super::baseline::Baseline;
-use super::kept::Kept;
+use super::options::Baseline;
 use super::options::ResultOptions;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
+use crate::arms::fold::arm::ArmFold;
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::pin::usable_cpus;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{self as rounds, Context, Finished};
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::setting::backend::{BackendChoice, Chosen, choose};
-use crate::setting::claim::{self, Claim, free_last};
+use crate::setting::process::{self, Claim, free_last};
 use crate::setting::strategy::refuse_modelled;
 use crate::sys;
 use crate::terminal::console::{complain, internal, print};
@@ -215,7 +215,7 @@ fn real(
     let mut plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
     can_have(None, &plan)?;
     let pin = if claiming == Claiming::Claim { &plan.guest.machine.pin[..] } else { &[] };
-    let (claims, warning) = claim::all(pin);
+    let (claims, warning) = process::claim(pin);
     if let Some(warning) = warning {
         complain(&warning);
     }
@@ -283,6 +283,60 @@ fn verdict(document: &Document) -> Exit {
     let no_answer = [warnings::UNSURE, warnings::NO_OVERFLOWS];
     let unsure = document.warnings.iter().any(|warning| no_answer.contains(&warning.code.as_str()));
     if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
+}
+
+/// Returns the name of an experiment's files, without extension.
+fn stem(document: &Document, opened_unix: u64) -> String {
+    // A simulated document has no date; the names of its files have one.
+    let unix = if document.started_unix == 0 { opened_unix } else { document.started_unix };
+    format!("{}-{}", document.experiment, time_stamp(unix))
+}
+
+/// The files of a run. A full disk neither ends the run nor hides its table.
+pub(super) struct Kept {
+    pub(super) folder: Option<OutputFolder>,
+    opened_unix: u64,
+    /// Why the last write failed, if it did.
+    pub(super) failed: Option<Error>,
+}
+
+impl Kept {
+    pub(super) fn new(folder: Option<OutputFolder>) -> Self {
+        let opened_unix = now_unix();
+        Self { folder, opened_unix, failed: None }
+    }
+
+    /// Writes the document as it is now.
+    pub(super) fn save(&mut self, document: &Document) -> Result<(), Error> {
+        let Some(folder) = &mut self.folder else { return Ok(()) };
+        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+        let failed = folder.write(&stem(document, self.opened_unix), "json", json.as_bytes()).err();
+        if let (Some(error), None) = (&failed, &self.failed) {
+            complain(&format!("warning: {error}; measuring goes on, and the table comes at the end"));
+        }
+        self.failed = failed;
+        Ok(())
+    }
+
+    /// Writes the exports beside the document.
+    pub(super) fn export(&mut self, finished: &Finished) -> Result<(), Error> {
+        let document = &finished.document;
+        let measured = finished.arms.iter().any(|arm| !arm.intervals().is_empty());
+        let Some(folder) = self.folder.as_mut().filter(|_| measured && self.failed.is_none()) else { return Ok(()) };
+        let hlog = export::hlog::text(document, &finished.arms.iter().map(ArmFold::intervals).collect::<Vec<_>>())
+            .map_err(|why| internal("cannot write the interval log", why))?;
+        let stem = stem(document, self.opened_unix);
+        let written = folder.write(&stem, "hlog", &hlog);
+        let written = written.and_then(|_| folder.write(&stem, "txt", export::gobench::text(document).as_bytes()));
+        self.failed = written.err();
+        Ok(())
+    }
+
+    /// Formats a line that names what was written.
+    pub(super) fn line(&self) -> String {
+        let path = self.folder.as_ref().and_then(|folder| folder.path("json")).filter(|_| self.failed.is_none());
+        path.map_or_else(String::new, |path| format!("saved: {} (and .hlog, .txt)\n", path.display()))
+    }
 }
 
 #[cfg(test)]

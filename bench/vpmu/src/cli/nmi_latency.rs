@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::{Args, Command};
 use host_pmu::backend::BackendKey;
 
-use super::baseline::BaselineOptions;
 use super::measure::{Invocation, Wanted, measure};
+use super::options::BaselineOptions;
 use super::options::ResultOptions;
 use crate::arms::arm::sim::DEFAULT_MODEL;
 use crate::arms::linux::job::{Kind, LinuxJob};

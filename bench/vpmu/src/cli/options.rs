@@ -1,11 +1,16 @@
-//! Options that several commands share; each means the same everywhere.
+//! Options that several commands share, each with one meaning: what is compared, where a result goes, and its baseline.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::compare::Statistic;
+use results::document::{Document, Experiment, Status};
+use results::error::{Error, Exit};
+use results::read;
+use results::write::{Folder, OutputFolder, replace};
 
 use crate::setting::parse::{folder, one_of};
+use crate::terminal::console::{complain, internal};
 
 /// Arms, metrics and statistic to compare or follow.
 #[derive(Clone, Debug, Args)]
@@ -42,4 +47,106 @@ pub struct ResultOptions {
     /// No progress bar
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// A baseline that the result is kept as.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Result")]
+pub struct BaselineOptions {
+    /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
+    #[arg(long, value_name = "NAME", value_parser = read::check_name)]
+    pub save_baseline: Option<String>,
+
+    /// Replace a baseline of that name
+    #[arg(long, requires = "save_baseline")]
+    pub force: bool,
+}
+
+impl BaselineOptions {
+    /// Returns the baseline, in the folder of results.
+    pub(super) fn baseline(&self, result: &ResultOptions) -> Option<Baseline> {
+        let dir = read::baseline_folder(&result.output, self.save_baseline.as_ref()?);
+        Some(Baseline { dir, force: self.force })
+    }
+}
+
+/// A baseline to keep the result as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Baseline {
+    /// Its folder, with a document for each experiment.
+    dir: PathBuf,
+    /// An existing document of the experiment is replaced.
+    force: bool,
+}
+
+impl Baseline {
+    /// Returns the document of an experiment.
+    fn document(&self, experiment: &str) -> PathBuf {
+        self.dir.join(format!("{experiment}.json"))
+    }
+
+    /// Refuses one that is there and is not to be replaced.
+    pub(super) fn check(&self, experiment: &str) -> Result<(), Error> {
+        let path = self.document(experiment);
+        if self.force || !path.exists() {
+            return OutputFolder::open(&self.dir).map(drop);
+        }
+        Err(Error::usage(
+            format!("baseline {} already exists", path.display()),
+            "replacing it changes later comparisons",
+            "give another name, or --force to replace it",
+        ))
+    }
+
+    /// Keeps a complete document of a run that answers its question (`exit`); one file an experiment, so that a baseline may hold several.
+    pub(super) fn keep<E: Experiment>(&self, document: &Document<E>, exit: Exit) -> Result<(), Error> {
+        let dir = &self.dir;
+        if document.status == Status::Complete && exit != Exit::Done {
+            complain(&format!("warning: {} is left as it was: this run is inconclusive", dir.display()));
+            return Ok(());
+        }
+        if document.status != Status::Complete {
+            complain(&format!("warning: {} is left as it was: this run is not complete", dir.display()));
+            return Ok(());
+        }
+        let path = self.document(&document.experiment);
+        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+        // `baselines` is this tool's part of the path: no link that waits there is followed for another user.
+        let within = |dir: &Path| {
+            dir.parent().filter(|parent| parent.exists()).map_or(Ok(()), |parent| Folder::open(parent).map(drop))
+        };
+        let made =
+            within(dir).and_then(|()| std::fs::create_dir_all(dir)).and_then(|()| replace(&path, json.as_bytes()));
+        made.map_err(|error| {
+            Error::usage(
+                format!("cannot write {}", path.display()),
+                error.to_string(),
+                "choose another folder with -o DIR",
+            )
+        })?;
+        complain(&format!("baseline: {}", path.display()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::rounds::mock;
+
+    #[test]
+    fn a_baseline_is_replaced_only_by_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let baseline = |force| Baseline { dir: dir.path().join("baselines/v1"), force };
+        let document = mock::finished(&[]).document;
+        baseline(false).check(&document.experiment).unwrap();
+        baseline(false).keep(&document, Exit::Inconclusive).unwrap();
+        assert!(!baseline(false).document(&document.experiment).exists(), "an inconclusive run is no baseline");
+        baseline(false).keep(&document, Exit::Done).unwrap();
+        let error = baseline(false).check(&document.experiment).unwrap_err();
+        assert_eq!(error.exit, Exit::Usage);
+        assert!(error.to_string().contains("--force"), "{error}");
+        baseline(true).check(&document.experiment).unwrap();
+        baseline(false).check("another-experiment").unwrap();
+    }
 }

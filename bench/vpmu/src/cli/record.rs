@@ -33,13 +33,13 @@ run and linux otherwise that of the guest, 2 bad usage or input,
 3 the recording ended early or was interrupted, 4 the host
 cannot do it, 70 a bug of vpmu.";
 
-pub(super) fn run(spec: &mut RecordSpec, invocation: Invocation) -> Result<Exit, Error> {
+pub(super) fn run(mut spec: RecordSpec, invocation: Invocation) -> Result<Exit, Error> {
     spec.command_line = invocation.command_line;
     if spec.guest_as != As::Auto && !matches!(spec.guest, GuestSpec::Linux(_)) {
         let why = "stock perf takes a payload or an image for a user task";
         return Err(Error::usage("--as is for Linux guests", why, "leave it out"));
     }
-    guests::record(spec)
+    guests::record(&spec)
 }
 
 /// The names of guests on a command line.
@@ -82,7 +82,7 @@ mod tests {
 
     fn record(args: &[&str]) -> Result<RecordSpec, Error> {
         match parse(["vpmu", "record"].iter().chain(args))? {
-            Parsed::Run(Command::Record(args)) => Ok(*args),
+            Parsed::Run(Command::Record(args)) => Ok((*args).clone()),
             other => panic!("not record: {other:?}"),
         }
     }

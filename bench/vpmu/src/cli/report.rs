@@ -22,7 +22,7 @@ use crate::inspect::record::beside::Nmis;
 use crate::inspect::record::profile::{FEWER, MOST_MADE};
 use crate::inspect::record::spec::PIPED;
 use crate::inspect::record::{firefox, flame, profile};
-use crate::setting::tool;
+use crate::setting::process;
 use crate::terminal::console::{complain, print};
 
 pub(super) const EXAMPLES: &str = "\
@@ -257,7 +257,7 @@ fn is_sweep(path: &Path) -> bool {
 fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
     let (records, sweeps) = read(given)?;
     let published = Simulated::stored()?.beside(&published::documents(&records)?)?;
-    Ok(Sources { records, sweeps, published, tool: tool::this() })
+    Ok(Sources { records, sweeps, published, tool: process::tool() })
 }
 
 /// Reads the results and sweeps of files and folders. A folder may have either.

@@ -2,11 +2,19 @@
 
 use std::fmt::Write as _;
 
+use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
+use host_pmu::strategy::{self, PRESETS, Strategy};
 use results::error::{Error, Exit};
+use results::metric;
+use serde::Serialize;
 use serde_json::json;
+use sim::mediated::{MEDIATED, Mediated};
+use sim::model::EMBEDDED;
 
-use crate::cli::catalog::{self, Item};
+use crate::arms::arm::sim::model;
+use crate::setting::parse::suggestion;
+use crate::setting::workload::{EventSet, GuestWork, Workload};
 use crate::terminal::console::{internal, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
@@ -55,10 +63,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
         Some(name) => one(args.kind, name, args.json)?,
         None => {
             let items = match args.kind {
-                Kind::Strategies => catalog::strategies(),
-                Kind::Models => catalog::models()?,
-                Kind::Workloads => catalog::workloads(),
-                Kind::Metrics => catalog::metrics(),
+                Kind::Strategies => strategies(),
+                Kind::Models => models()?,
+                Kind::Workloads => workloads(),
+                Kind::Metrics => metrics(),
             };
             if args.json { print_json(&items)? } else { print(&list(&items))? }
         }
@@ -68,10 +76,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
 
 fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
     match kind {
-        Kind::Strategies => definition(name, &catalog::strategy(name)?, json),
-        Kind::Models => definition(name, &catalog::model_text(name)?, json),
+        Kind::Strategies => definition(name, &strategy(name)?, json),
+        Kind::Models => definition(name, &model_text(name)?, json),
         Kind::Workloads => {
-            let events = catalog::workload(name)?;
+            let events = workload(name)?;
             if json {
                 return print_json(&events);
             }
@@ -84,7 +92,7 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
             print(&text)
         }
         Kind::Metrics => {
-            let metric = catalog::metric(name)?;
+            let metric = metric(name)?;
             if json {
                 return print_json(metric);
             }
@@ -114,14 +122,161 @@ fn list(items: &[Item]) -> String {
     items.iter().fold(String::new(), |text, item| text + &format!("{:<width$}  {}\n", item.name, item.about))
 }
 
+/// One choice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Item {
+    /// Its name, as options take it.
+    pub name: String,
+    /// One line about it.
+    pub about: String,
+}
+
+impl Item {
+    fn new(name: &str, about: &str) -> Self {
+        Self { name: name.to_owned(), about: about.to_owned() }
+    }
+}
+
+/// Returns the preset strategies, and what a simulated guest can have in place of one.
+#[must_use]
+pub fn strategies() -> Vec<Item> {
+    let presets = PRESETS.iter().map(|name| Item::new(name, strategy::about(name)));
+    presets.chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
+}
+
+/// Returns a preset's definition in TOML, a starting point for one's own.
+///
+/// # Errors
+/// Exit 2 for an unknown preset, or what has no definition.
+pub fn strategy(name: &str) -> Result<String, Error> {
+    if Mediated::named(name).is_some() {
+        return Err(Error::usage(
+            format!("{name} has no definition in TOML"),
+            "it keeps no host events, which is what a definition is of",
+            format!("docs/simulator.md describes it; vpmu sim spr-2026 --strategy {name} simulates it"),
+        ));
+    }
+    let strategy = Strategy::preset(name).map_err(|_| unknown("strategy", name, &PRESETS))?;
+    toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))
+}
+
+/// Returns the embedded models of hosts.
+///
+/// # Errors
+/// None but a bug's.
+pub fn models() -> Result<Vec<Item>, Error> {
+    EMBEDDED.iter().map(|(name, _)| Ok(Item::new(name, &model(name)?.about))).collect()
+}
+
+/// Returns a model's definition in TOML.
+///
+/// # Errors
+/// Exit 2 for an unknown model.
+pub fn model_text(name: &str) -> Result<String, Error> {
+    let found = EMBEDDED.iter().find(|(known, _)| *known == name);
+    let known: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+    found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| unknown("model", name, &known))
+}
+
+/// Returns the event sets and the kinds of work; a workload is one of each, EVENTS/WORK.
+#[must_use]
+pub fn workloads() -> Vec<Item> {
+    let sets = EventSet::ALL.map(|set| Item::new(set.key(), set.about()));
+    let works = GuestWork::ALL.map(|work| Item::new(&format!(".../{}", work.key()), work.about()));
+    sets.into_iter().chain(works).collect()
+}
+
+/// One event of a workload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkloadEvent {
+    /// perf's name.
+    pub name: &'static str,
+    /// IA32_PERFEVTSELx, hexadecimal.
+    pub selector: String,
+    /// Its fixed counter, if it has one.
+    pub fixed_counter: Option<u64>,
+    /// Its period for `--period 1000000`; 0 if it only counts.
+    pub period: u64,
+}
+
+/// Returns the events of a workload.
+///
+/// # Errors
+/// Exit 2 for an unknown workload.
+pub fn workload(name: &str) -> Result<Vec<WorkloadEvent>, Error> {
+    let workload: Workload =
+        name.parse().map_err(|why: String| Error::usage(format!("no workload '{name}'"), why, ""))?;
+    let event = |event: crate::setting::workload::NamedEvent| WorkloadEvent {
+        name: event.name,
+        selector: format!("{:#x}", event.spec.selector),
+        fixed_counter: event.spec.fixed.checked_sub(1),
+        period: event.spec.period,
+    };
+    Ok(workload.events.events(Vendor::Intel, 1_000_000).into_iter().map(event).collect())
+}
+
+/// Returns the metrics of results.
+#[must_use]
+pub fn metrics() -> Vec<Item> {
+    metric::ALL.iter().map(|metric| Item::new(metric.key, metric.about)).collect()
+}
+
+/// Returns a metric's properties.
+///
+/// # Errors
+/// Exit 2 for an unknown metric.
+pub fn metric(name: &str) -> Result<&'static metric::Metric, Error> {
+    let known = metric::ALL.map(|metric| metric.key);
+    metric::find(name).ok_or_else(|| unknown("metric", name, &known))
+}
+
+fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {
+    Error::usage(format!("no {kind} '{name}'"), "", suggestion(name, known, ""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_list_has_a_line_for_each() {
-        let text = list(&catalog::strategies());
-        assert_eq!(text.lines().count(), catalog::strategies().len());
+        let text = list(&strategies());
+        assert_eq!(text.lines().count(), strategies().len());
         assert!(text.starts_with("recreate         an event"), "{text}");
+    }
+
+    #[test]
+    fn every_choice_has_a_line_about_it() {
+        let all = [strategies(), models().unwrap(), workloads(), metrics()];
+        for item in all.iter().flatten() {
+            assert!(!item.about.is_empty() && !item.about.contains('\n'), "{item:?}");
+        }
+        assert_eq!(all[0].len(), PRESETS.len() + MEDIATED.len());
+        assert_eq!(all[1].len(), EMBEDDED.len());
+    }
+
+    #[test]
+    fn definitions_read_back_as_what_they_define() {
+        for name in PRESETS {
+            assert_eq!(Strategy::from_toml(&strategy(name).unwrap()).unwrap(), Strategy::preset(name).unwrap());
+        }
+        for item in models().unwrap() {
+            assert!(sim::model::Model::from_toml(&item.name, &model_text(&item.name).unwrap()).is_ok());
+        }
+        assert_eq!(workload("sampling10/io").unwrap().len(), 10);
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        for (error, needle) in [
+            (strategy("reues").unwrap_err(), "did you mean reuse? There are recreate"),
+            (strategy("mediated").unwrap_err(), "no definition in TOML"),
+            (model_text("clx").unwrap_err(), "There are development-host"),
+            (workload("spin").unwrap_err(), "sampling10"),
+            (metric("latency").unwrap_err(), "nmi_handler_ns"),
+        ] {
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle), "{error}");
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! `vpmu sweep`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -9,7 +8,7 @@ use results::error::{Error, Exit};
 use results::table::layout::columns;
 
 use crate::experiment::sweep::front;
-use crate::experiment::sweep::grid::{Grid, Seeds};
+use crate::experiment::sweep::grid::Grid;
 use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::GridPoint;
 use crate::experiment::sweep::simulate::Simulator;
@@ -52,79 +51,9 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub grid: Option<PathBuf>,
 
-    /// Strategies: preset names or .toml files [default: every preset]
-    ///
-    /// With a model of a host that can give its PMU away, such as spr-2026, also mediated and mediated-filter.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub strategy: Option<Vec<String>>,
-
-    /// Models of hosts: names of `vpmu show models` or .toml files [default: development-host]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub model: Option<Vec<String>>,
-
-    /// What the guests sample and do: EVENTS[/WORK], see vpmu nmi-latency --help [default: sampling10]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub workload: Option<Vec<String>>,
-
-    /// Multiply a cost of the model by each of these, e.g. open=0.1,1,10; an axis for each --cost
-    ///
-    /// exit, tick-exit, io, vmm, apic, signal, inject, interrupt, instruction, work-unit, open (open-first and open-more), release
-    /// (release-last and release), pause, resume, resume-other, period, period-running, read, peek, expiry, switch, switch-held, switch-running,
-    /// pmu-switch, register; or a part of open and release by its own name.
-    #[arg(long, value_name = "COST=LIST", value_parser = cost)]
-    pub cost: Vec<(String, Factors)>,
-
-    /// Time slice of a vCPU on a shared CPU, e.g. 1ms,10ms [default: the model's]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub slice: Option<Vec<String>>,
-
-    /// Slices after which lazy strategies release an unused event [default: the strategy's]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=u64::MAX))]
-    pub release_slices: Option<Vec<u64>>,
-
-    /// vCPUs of a host, of all its VMs together [default: 1]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=u64::MAX))]
-    pub vcpus: Option<Vec<u64>>,
-
-    /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=u64::MAX))]
-    pub cpus: Option<Vec<u64>>,
-
-    /// Seeds, e.g. 1,2 or 1-8 [default: 1]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub seed: Option<Vec<String>>,
-
-    /// Events between two overflows, as in vpmu nmi-latency
-    #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX), conflicts_with = "freq")]
-    pub period: Option<u64>,
-
-    /// Let the guest adjust each event's period to this sampling frequency
-    #[arg(long, value_name = "HZ", value_parser = number_in(0..=u64::MAX))]
-    pub freq: Option<u64>,
-
-    /// The guest's tick: rotation of multiplexed events, task switches [default: 4ms]
-    #[arg(long, value_name = "TIME")]
-    pub mux_interval: Option<String>,
-
-    /// The guest's timer: periodic as the payload's, or forwarded after its work as Linux's [default: periodic]
-    #[arg(long, value_name = "KIND")]
-    pub timer: Option<String>,
-
-    /// NMIs per vCPU (rotations, if the workload only counts) [default: 2000]
-    #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
-    pub samples: Option<u64>,
-
-    /// A guest's measured phase ends after this virtual time even with fewer samples [default: 10s]
-    #[arg(long, value_name = "TIME")]
-    pub time_limit: Option<String>,
-
-    /// Idle time after the measured phase; shows events left open [default: 16ms]
-    #[arg(long, value_name = "TIME")]
-    pub tail: Option<String>,
-
-    /// Hosts simulated for each point [default: 1]
-    #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
-    pub hosts: Option<u64>,
+    /// Axes, and parameters of all points.
+    #[command(flatten)]
+    pub axes: Grid,
 
     /// Simulate one of N parts of the points, e.g. 3/16: for machines that share the work; `vpmu fleet` puts them together
     #[arg(long, value_name = "K/N", value_parser = part)]
@@ -159,9 +88,6 @@ pub struct SweepArgs {
     pub quiet: bool,
 }
 
-/// The factors of one `--cost`.
-pub type Factors = Vec<f64>;
-
 /// One of N parts: K and N.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -184,52 +110,11 @@ fn part(text: &str) -> Result<Part, String> {
     }
 }
 
-fn cost(text: &str) -> Result<(String, Factors), String> {
-    let (cost, list) = text.split_once('=').ok_or("give COST=FACTOR[,FACTOR…], e.g. open=0.1,1,10")?;
-    let number =
-        |text: &str| text.trim().parse().map_err(|_| format!("'{text}' is no number; give e.g. open=0.1,1,10"));
-    Ok((cost.trim().to_owned(), list.split(',').map(number).collect::<Result<_, _>>()?))
-}
-
-impl SweepArgs {
-    /// Returns the grid that the command line gives.
-    ///
-    /// # Errors
-    /// Exit 2 for a cost that is given twice.
-    pub fn to_grid(&self) -> Result<Grid, Error> {
-        let mut costs = BTreeMap::new();
-        for (cost, factors) in &self.cost {
-            if costs.insert(cost.clone(), factors.clone()).is_some() {
-                let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
-                return Err(Error::usage(format!("duplicate --cost {cost}"), "", remedy));
-            }
-        }
-        let seeds = self.seed.as_ref().map(|list| list.iter().cloned().map(Seeds::Text).collect());
-        Ok(Grid {
-            strategy: self.strategy.clone(),
-            model: self.model.clone(),
-            workload: self.workload.clone(),
-            cost: (!costs.is_empty()).then_some(costs),
-            slice: self.slice.clone(),
-            release_slices: self.release_slices.clone(),
-            vcpus: self.vcpus.clone(),
-            cpus: self.cpus.clone(),
-            seed: seeds,
-            period: self.period,
-            freq: self.freq,
-            mux_interval: self.mux_interval.clone(),
-            timer: self.timer.clone(),
-            samples: self.samples,
-            time_limit: self.time_limit.clone(),
-            tail: self.tail.clone(),
-            hosts: self.hosts,
-        })
-    }
-}
-
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
-    let file = args.grid.as_deref().map(Grid::from_file).transpose()?.unwrap_or_default();
-    let (points, models) = file.overridden_by(args.to_grid()?).points()?;
+    let (points, models) = match &args.grid {
+        Some(file) => Grid::from_file(file)?.overridden_by(&args.axes)?.points()?,
+        None => args.axes.points()?,
+    };
     let points = match args.part {
         Some(part) => part.take(points),
         None => points,
@@ -323,12 +208,12 @@ mod tests {
     #[test]
     fn options_become_the_same_grid_as_keys_of_a_file() {
         let line =
-            "--strategy pool,reuse --cost open=0.1,10 --cost exit=2 --vcpus 1,2 --seed 1-3,7 --slice 1ms --freq 99";
-        let grid = args(&line.split(' ').collect::<Vec<_>>()).unwrap().to_grid().unwrap();
+            "--strategy pool,reuse --cost exit=2 --cost open=0.1,10 --vcpus 1,2 --seed 1-3,7 --slice 1ms --freq 99";
+        let grid = args(&line.split(' ').collect::<Vec<_>>()).unwrap().axes;
         let file = "strategy = ['pool', 'reuse']\ncost.open = [0.1, 10]\ncost.exit = [2]\nvcpus = [1, 2]\n\
                     seed = ['1-3', '7']\nslice = ['1ms']\nfreq = 99";
         assert_eq!(grid, toml::from_str(file).unwrap());
-        assert_eq!(args(&[]).unwrap().to_grid().unwrap(), Grid::default());
+        assert_eq!(args(&[]).unwrap().axes, Grid::default());
     }
 
     #[test]
@@ -355,7 +240,7 @@ mod tests {
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle), "{error}");
         }
-        let twice = args(&["--cost", "open=1", "--cost", "open=2"]).unwrap().to_grid().unwrap_err();
+        let twice = args(&["--cost", "open=1", "--cost", "open=2"]).unwrap().axes.points().unwrap_err();
         assert!(twice.to_string().contains("duplicate --cost open"));
     }
 }

@@ -30,7 +30,7 @@ mod tests {
 
     fn top(args: &[&str]) -> Result<TopSpec, Error> {
         match parse(["vpmu", "top"].iter().chain(args))? {
-            Parsed::Run(Command::Top(args)) => Ok(*args),
+            Parsed::Run(Command::Top(args)) => Ok((*args).clone()),
             other => panic!("not top: {other:?}"),
         }
     }

@@ -17,7 +17,7 @@ use super::files::write_to;
 
 use super::workload::{cpus, threads};
 use crate::setting::parse::{duration_in, number_in, one_of};
-use crate::setting::tool::VERSION;
+use crate::setting::process::VERSION;
 use crate::sys;
 use crate::terminal::console::{internal, print};
 use crate::terminal::progress;
@@ -135,7 +135,7 @@ mod tests {
 
     fn triage(args: &[&str]) -> Result<TriageArgs, Error> {
         match parse(["vpmu", "triage"].iter().chain(args))? {
-            Parsed::Run(Command::Triage(args)) => Ok(*args),
+            Parsed::Run(Command::Triage(args)) => Ok((*args).clone()),
             other => panic!("not triage: {other:?}"),
         }
     }

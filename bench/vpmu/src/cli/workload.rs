@@ -117,7 +117,7 @@ mod tests {
 
     fn workload(args: &[&str]) -> Result<WorkloadArgs, Error> {
         match parse(["vpmu", "workload"].iter().chain(args))? {
-            Parsed::Run(Command::Workload(args)) => Ok(*args),
+            Parsed::Run(Command::Workload(args)) => Ok((*args).clone()),
             other => panic!("not workload: {other:?}"),
         }
     }

@@ -16,7 +16,7 @@ use textwrap::{Options, WordSplitter};
 use vmm::kvm::{API_VERSION, CAPABILITIES};
 
 use crate::arms::arm::limits;
-use crate::setting::abilities::{AutoBackend, EventProbe, KvmProbe, choose_backend};
+use crate::setting::backend::{AutoBackend, EventProbe, KvmProbe, choose_backend};
 use crate::setting::process;
 
 /// The report of `doctor`.
@@ -363,7 +363,7 @@ mod tests {
     use results::host::fixture::{CASCADE_LAKE, PVM, tree};
 
     use super::*;
-    use crate::setting::abilities::fake::{KvmWithout, Opens};
+    use crate::setting::backend::fake::{KvmWithout, Opens};
 
     #[test]
     fn the_remedy_names_the_program_as_a_shell_reads_it() {

@@ -24,7 +24,7 @@ use crate::arms::rounds::pin::usable_cpus;
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::run::spec::RunSpec;
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::setting::backend::{BackendChoice, Chosen, choose};
 use crate::setting::parse::{defaults, duration_in, most_like, number_in, suggestion};
 use crate::setting::strategy::resolve_one;

@@ -1,12 +1,12 @@
 //! The choice of a backend: one of the host's, a simulated one, or `auto`.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
-use host_pmu::backend::BackendKey;
-
-use crate::setting::abilities::{EventProbe, choose_backend};
+use host_pmu::backend::{BackendKey, HostError};
 use results::error::Error;
+use vmm::kvm::{CAPABILITIES, Capability};
 
 /// A backend as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,11 +106,182 @@ fn remedy(known: &str, or: &str) -> String {
     format!("{first}{or}")
 }
 
+/// Mount points of tracefs.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// KVM's answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvmReport {
+    /// KVM_GET_API_VERSION, see [`API_VERSION`](vmm::kvm::API_VERSION).
+    pub api_version: i32,
+    /// KVM_CAP_MAX_VCPUS.
+    pub max_vcpus: u64,
+    /// KVM_CHECK_EXTENSION of each of [`CAPABILITIES`]; 0 = absent.
+    pub capabilities: Vec<(Capability, i32)>,
+    /// Why KVM's own vPMU cannot serve a guest, if it cannot.
+    pub own_pmu: Result<(), String>,
+}
+
+impl KvmReport {
+    /// The answer for one capability, 0 if it was not queried.
+    #[must_use]
+    pub fn value(&self, cap: Capability) -> i32 {
+        self.capabilities.iter().find(|(c, _)| *c == cap).map_or(0, |(_, value)| *value)
+    }
+}
+
+/// Queries KVM.
+pub trait KvmProbe {
+    /// Opens /dev/kvm and queries every capability.
+    ///
+    /// # Errors
+    /// The reason if KVM cannot be queried.
+    fn probe(&self) -> Result<KvmReport, String>;
+}
+
+/// Why a host event does not open, and what a user can do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The reason.
+    pub why: String,
+    /// The remedy; empty if none is known.
+    pub remedy: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// Tries host events.
+pub trait EventProbe {
+    /// Opens and closes one sampling event of this backend.
+    ///
+    /// # Errors
+    /// The reason if it does not open.
+    fn try_open(&self, backend: &BackendKey) -> Result<(), Refused>;
+}
+
+/// The result of `auto`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AutoBackend {
+    /// The backend; `None` if none works.
+    pub backend: Option<BackendKey>,
+    /// The reason for this one, and against those before it.
+    pub why: String,
+    /// Remedy where none works; else empty.
+    pub remedy: String,
+}
+
+/// Tries `hardware`, then `cpu-clock`.
+pub fn choose_backend(probe: &dyn EventProbe) -> AutoBackend {
+    let hardware = match probe.try_open(&BackendKey::Hardware) {
+        Ok(()) => {
+            return AutoBackend {
+                backend: Some(BackendKey::Hardware),
+                why: "the host has a hardware PMU and lets this user sample with it".to_owned(),
+                remedy: String::new(),
+            };
+        }
+        Err(why) => why,
+    };
+    match probe.try_open(&BackendKey::CpuClock) {
+        Ok(()) => AutoBackend {
+            backend: Some(BackendKey::CpuClock),
+            why: format!("a stand-in, since hardware events do not open ({hardware})"),
+            remedy: String::new(),
+        },
+        Err(clock) => AutoBackend {
+            backend: None,
+            why: format!("neither hardware events ({hardware}) nor cpu-clock ({clock}) open"),
+            remedy: clock.remedy,
+        },
+    }
+}
+
+/// KVM and perf of this host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThisHost;
+
+impl KvmProbe for ThisHost {
+    fn probe(&self) -> Result<KvmReport, String> {
+        let facts = vmm::kvm::Facts::read().map_err(|error| error.to_string())?;
+        Ok(KvmReport {
+            api_version: facts.api_version,
+            max_vcpus: facts.max_vcpus as u64,
+            capabilities: CAPABILITIES.iter().map(|&cap| (cap, facts.capability(cap.number))).collect(),
+            own_pmu: vmm::kvm::Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
+        })
+    }
+}
+
+impl EventProbe for ThisHost {
+    fn try_open(&self, backend: &BackendKey) -> Result<(), Refused> {
+        host_pmu::open::probe(backend).map_err(|error| refused(backend, &error))
+    }
+}
+
+fn refused(backend: &BackendKey, error: &HostError) -> Refused {
+    let HostError::Os { call, errno, remedy } = error else {
+        return Refused { why: error.to_string(), remedy: String::new() };
+    };
+    let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
+    let remedy = match backend {
+        BackendKey::Tracepoint { group, .. } if *errno == libc::ENOENT => tracepoints(&TRACEFS.map(Path::new), group),
+        _ => None,
+    }
+    .unwrap_or_else(|| remedy.trim_start_matches("; ").to_owned());
+    Refused { why, remedy }
+}
+
+/// Tells how to list the tracepoints near a misspelt one: its group's, or all groups; `None` where there is no tracefs.
+fn tracepoints(roots: &[&Path], group: &str) -> Option<String> {
+    let events = roots.iter().map(|root| root.join("events")).find(|events| events.is_dir())?;
+    let folder = Some(events.join(group)).filter(|group| group.is_dir()).unwrap_or(events);
+    Some(format!("list what is there with: ls {}", folder.display()))
+}
+
+#[cfg(test)]
+pub(crate) mod fake {
+    use vmm::kvm::PMU_CAPABILITY;
+
+    use super::*;
+
+    /// Opens exactly the backends named.
+    #[derive(Debug)]
+    pub(crate) struct Opens(pub(crate) &'static [&'static str]);
+
+    impl EventProbe for Opens {
+        fn try_open(&self, backend: &BackendKey) -> Result<(), Refused> {
+            let key = backend.to_string();
+            let refused = Refused { why: "No such file or directory".to_owned(), remedy: "look elsewhere".to_owned() };
+            if self.0.contains(&key.as_str()) { Ok(()) } else { Err(refused) }
+        }
+    }
+
+    /// A KVM where every capability but these is present.
+    #[derive(Debug)]
+    pub(crate) struct KvmWithout(pub(crate) &'static [&'static str]);
+
+    impl KvmProbe for KvmWithout {
+        fn probe(&self) -> Result<KvmReport, String> {
+            Ok(KvmReport {
+                api_version: vmm::kvm::API_VERSION,
+                max_vcpus: 4,
+                capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!self.0.contains(&cap.name)))).collect(),
+                own_pmu: if self.0.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },
+            })
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::setting::abilities::fake::Opens;
     use results::error::Exit;
+
+    use super::fake::Opens;
+    use super::*;
 
     #[test]
     fn the_backend_asked_for_must_open() {
@@ -132,5 +303,28 @@ mod tests {
         }
         assert!("sim:".parse::<BackendChoice>().is_err());
         assert!("cpuclock".parse::<BackendChoice>().unwrap_err().to_string().contains("cpu-clock"));
+    }
+
+    #[test]
+    fn auto_prefers_hardware_and_says_why_not() {
+        let auto = choose_backend(&Opens(&["hardware", "cpu-clock"]));
+        assert_eq!(auto.backend, Some(BackendKey::Hardware));
+        let auto = choose_backend(&Opens(&["cpu-clock"]));
+        assert_eq!(auto.backend, Some(BackendKey::CpuClock));
+        assert!(auto.why.contains("stand-in") && auto.why.contains("No such file"));
+        let none = choose_backend(&Opens(&[]));
+        assert_eq!((none.backend, none.remedy.as_str()), (None, "look elsewhere"));
+        assert!(!none.why.contains("elsewhere"), "a remedy within the reason: {}", none.why);
+    }
+
+    #[test]
+    fn a_misspelt_tracepoint_names_the_folder_to_look_in() {
+        let root = tempfile::tempdir().unwrap();
+        let events = root.path().join("events");
+        std::fs::create_dir_all(events.join("sched")).unwrap();
+        let remedy = |group| tracepoints(&[Path::new("/nonexistent"), root.path()], group).unwrap();
+        assert!(remedy("sched").ends_with(&format!("ls {}", events.join("sched").display())));
+        assert!(remedy("shed").ends_with(&format!("ls {}", events.display())));
+        assert_eq!(tracepoints(&[Path::new("/nonexistent")], "sched"), None);
     }
 }

@@ -1,10 +1,7 @@
 //! Values of options: strategies, workloads, backends; and the abilities of this host.
 
-pub mod abilities;
 pub mod backend;
-pub mod claim;
 pub mod parse;
 pub mod process;
 pub mod strategy;
-pub mod tool;
 pub mod workload;

@@ -1,6 +1,5 @@
 //! Output of a command for a person: results on stdout, warnings and progress on stderr, files of a guest's output.
 
 pub mod console;
-mod filter;
 pub mod output;
 pub mod progress;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::sys;
+use crate::terminal::console::Filter;
 use crate::terminal::console::{CHUNK, PATIENCE, POLL};
-use crate::terminal::filter::Filter;
 
 /// The time limit of the run.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,17 @@
 //! The static binary (tools/packaging/static) on kernels of several series, as root and as an ordinary user in group kvm, with CAP_PERFMON on
 //! the file or with a lowered kernel.perf_event_paranoid.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use kvm_ioctls::{Cap, Kvm};
 use serde_json::Value;
 
 use super::frames::Finished;
 use super::machine::{Job, Report};
 use super::parts::Parts;
-use super::probe;
 
 /// A boot of one kernel.
 type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
@@ -73,7 +74,7 @@ fn root_and_users(parts: &Parts, binary: &Path) -> Result<()> {
         )
         .file("/etc/group", 0o644, b"root:x:0:\nkvm:x:101:member\n")
         .limit(Duration::from_secs(600));
-    ensure!(probe::ARGUMENT == "--inside-host-b");
+    ensure!(PROBE_ARGUMENT == "--inside-host-b");
     for command in [DOCTOR, CONFORMANCE, LATENCY, "chgrp kvm /dev/kvm && chmod 660 /dev/kvm"] {
         job = job.command(["sh", "-c", command]);
     }
@@ -165,4 +166,56 @@ fn latency(done: &Finished) -> Result<String> {
         nmis.push(format!("{name} {count}"));
     }
     Ok(format!("NMIs: {}; 0 lost", nmis.join(", ")))
+}
+
+// Actions of this test binary when it is started inside host B: it is itself the dynamically linked program that is
+// carried in.
+
+/// First argument that selects a probe instead of the tests.
+pub(crate) const PROBE_ARGUMENT: &str = "--inside-host-b";
+
+/// Runs the probe `name`, on `file` if it takes one. Returns the exit code.
+pub(crate) fn probe(name: &str, file: Option<&str>) -> Result<u8> {
+    let mut out = std::io::stdout().lock();
+    match name {
+        "kvm" => {
+            let kvm = Kvm::new().context("cannot open /dev/kvm")?;
+            let vm = kvm.create_vm().context("KVM_CREATE_VM")?;
+            let _vcpu = vm.create_vcpu(0).context("KVM_CREATE_VCPU")?;
+            writeln!(out, "version {}", kvm.get_api_version())?;
+            for (name, cap) in [("user-space-msr", Cap::X86UserSpaceMsr), ("msr-filter", Cap::X86MsrFilter)] {
+                writeln!(out, "{name} {}", kvm.check_extension(cap))?;
+            }
+            Ok(0)
+        }
+        // A loop of known length, and the time it took.
+        "loop" => {
+            let start = Instant::now();
+            let mut x = 1_u64;
+            for _ in 0..3_000_000 {
+                x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+            }
+            writeln!(out, "{}", start.elapsed().as_nanos())?;
+            Ok(0)
+        }
+        // As `setcap cap_perfmon=ep FILE`.
+        "perfmon" => {
+            let capability = perfmon();
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(file.context("a file")?, "security.capability", &capability, flags)?;
+            Ok(0)
+        }
+        other => {
+            writeln!(out, "standard output of {other}: é €")?;
+            eprintln!("standard error, not UTF-8 on the next line");
+            std::io::stderr().write_all(b"\xff\x00\r\n")?;
+            Ok(42)
+        }
+    }
+}
+
+/// CAP_PERFMON (38), permitted and effective: `struct vfs_cap_data` of revision 2, little-endian words.
+fn perfmon() -> Vec<u8> {
+    let (revision, effective, high) = (0x0200_0000_u32, 1, 1_u32 << (38 - 32));
+    [revision | effective, 0, 0, high, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
 }

@@ -13,11 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 use linux_guest::initramfs::Archive;
 
 use super::frames::{self, Finished};
-use super::kernel;
-use super::monitor::{self, Monitor};
+use super::monitor::{self, Ended, Files, Monitor};
 use super::parts::{self, Parts};
-use super::script;
-use super::watch::{self, Ended, Files};
 
 /// Boots of a machine that hangs.
 const BOOTS: u32 = 3;
@@ -78,7 +75,7 @@ impl Job {
             clock: Clock::Host,
             memory: "1G",
             limit: Duration::from_secs(180),
-            silence: watch::SILENCE,
+            silence: monitor::SILENCE,
             binaries: Vec::new(),
             files: Vec::new(),
             commands: Vec::new(),
@@ -163,7 +160,7 @@ impl Job {
             .with_context(|| format!("cannot run {}", parts.qemu.display()))?;
         let mut running = Running(child);
         let monitor = Monitor::new(&mut running.0, &answers)?;
-        let (ended, silence) = watch::wait(&mut running.0, &files, started + self.limit, self.silence)?;
+        let (ended, silence) = monitor::wait(&mut running.0, &files, started + self.limit, self.silence)?;
         let wall = started.elapsed();
         let stopped = !matches!(ended, Ended::Exit(_));
         let dump = if stopped { monitor.dump(&mut running.0) } else { String::new() };
@@ -178,7 +175,7 @@ impl Job {
             Ended::Exit(status) if status.success() => "ended early".to_owned(),
             Ended::Exit(status) => format!("failed ({status})"),
         };
-        let left = format!("console:\n{}\n{dump}", watch::tail(&log, 150));
+        let left = format!("console:\n{}\n{dump}", monitor::tail(&log, 150));
         let wire = std::fs::read(&files.results).unwrap_or_default();
         let received =
             frames::parse(&wire).with_context(|| format!("host B {how}, and what it sent cannot be read; {left}"))?;
@@ -224,7 +221,7 @@ impl Job {
                 line.push_str(" nokaslr norandmaps");
             }
         }
-        command.arg("-kernel").arg(kernel::bootable(parts));
+        command.arg("-kernel").arg(parts::bootable(parts));
         command.arg("-initrd").arg(initramfs).args(["-append", &line]);
         for port in [&files.console, &files.results] {
             // A comma ends a file name for QEMU; two stand for one.
@@ -243,10 +240,10 @@ impl Job {
         let mut modules = Vec::new();
         for path in &parts.modules {
             let (name, bytes) = parts::module(path)?;
-            archive.file(&format!("{}/{name}", script::MODULES), 0o644, &bytes)?;
+            archive.file(&format!("{}/{name}", frames::MODULES), 0o644, &bytes)?;
             modules.push(name);
         }
-        let init = script::init(&modules, &self.commands, boot);
+        let init = frames::init(&modules, &self.commands, boot);
         archive.file("/init", 0o755, init.as_bytes())?;
         for (path, permissions, contents) in &self.files {
             archive.file(path, *permissions, contents)?;

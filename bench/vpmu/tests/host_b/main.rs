@@ -4,11 +4,9 @@
 //! Without QEMU, the kernel or busybox the boots are listed as ignored and a `SKIP` line says what to install; with
 //! `VPMU_REQUIRE_HOST_B=1` that is a failure.
 
-mod conformance;
 #[path = "../counted/mod.rs"]
 mod counted;
 mod frames;
-mod kernel;
 mod kernels;
 mod linux;
 mod machine;
@@ -16,11 +14,7 @@ mod measure;
 mod monitor;
 mod nest;
 mod parts;
-mod probe;
 mod readers;
-mod script;
-mod triage;
-mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,11 +34,11 @@ type Boot = fn(&Parts) -> Result<()>;
 
 const CHECKS: [(&str, Check); 6] = [
     ("rig::frames", frames::check),
-    ("rig::kernel", kernel::check),
+    ("rig::kernel", parts::check_kernel),
     ("rig::parts", parts::check),
-    ("rig::script", script::check),
+    ("rig::script", frames::check_script),
     ("rig::monitor", monitor::check),
-    ("rig::watch", watch::check),
+    ("rig::watch", monitor::check_watch),
 ];
 
 const BOOTS: [(&str, Boot); 15] = [
@@ -56,9 +50,9 @@ const BOOTS: [(&str, Boot); 15] = [
     ("boot::instruction_clock_repeats", instruction_clock_repeats),
     ("measure::stock_kvm", measure::stock_kvm),
     ("measure::counts_repeat", measure::counts_repeat),
-    ("conformance::cpu_clock_version_2", conformance::version_2),
-    ("conformance::cpu_clock_version_4", conformance::version_4),
-    ("conformance::step", conformance::step),
+    ("conformance::cpu_clock_version_2", measure::version_2),
+    ("conformance::cpu_clock_version_4", measure::version_4),
+    ("measure::step", measure::step),
     ("images::instructions_are_counted", instructions_are_counted),
     ("linux::stock_perf", linux::stock_perf),
     ("linux::host_pmu", linux::host_pmu),
@@ -72,25 +66,25 @@ const LONG: [(&str, Boot); 11] = [
     ("linux::recorded", linux::recorded),
     ("linux::bad_input", linux::bad_input),
     ("linux::readers", readers::a_guests_kernel),
-    ("linux::triage", triage::in_a_guest),
-    ("nest::two_runs_are_equal", nest::long::two_runs_are_equal),
-    ("nest::ten_thousand", nest::long::ten_thousand),
-    ("nest::failures_are_said", nest::long::failures_are_said),
-    ("nest::registers_cost_what_is_modelled", nest::long::registers_cost_what_is_modelled),
-    ("nest::hardware_is_calibrated", nest::long::hardware_is_calibrated),
+    ("linux::triage", readers::in_a_guest),
+    ("nest::two_runs_are_equal", nest::two_runs_are_equal),
+    ("nest::ten_thousand", nest::ten_thousand),
+    ("nest::failures_are_said", nest::failures_are_said),
+    ("nest::registers_cost_what_is_modelled", nest::registers_cost_what_is_modelled),
+    ("nest::hardware_is_calibrated", nest::hardware_is_calibrated),
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.
 const BOTH: [(&str, Boot); 3] = [
-    ("conformance::cpu_clock_version_2_is_the_same_here", conformance::version_2_here),
-    ("conformance::cpu_clock_version_4_is_the_same_here", conformance::version_4_here),
-    ("conformance::step_is_the_same_here", conformance::step_here),
+    ("conformance::cpu_clock_version_2_is_the_same_here", measure::version_2_here),
+    ("conformance::cpu_clock_version_4_is_the_same_here", measure::version_4_here),
+    ("conformance::step_is_the_same_here", measure::step_here),
 ];
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some(probe::ARGUMENT) {
-        return match probe::run(&words.next().unwrap_or_default(), words.next().as_deref()) {
+    if words.next().as_deref() == Some(kernels::PROBE_ARGUMENT) {
+        return match kernels::probe(&words.next().unwrap_or_default(), words.next().as_deref()) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
                 eprintln!("{error:#}");
@@ -158,7 +152,7 @@ fn commands_come_back_exactly(parts: &Parts) -> Result<()> {
     let long: Vec<u8> = (0..300_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let report = job()?
         .file("/data/long", 0o644, &long)
-        .command(["/probe", probe::ARGUMENT, "talk"])
+        .command(["/probe", kernels::PROBE_ARGUMENT, "talk"])
         .command(["cat", "/data/long"])
         .command(["printf", "%s|", "it's", "$HOME", "two words", "é", ""])
         .command(["sh", "-c", "kill -9 $$"])
@@ -183,7 +177,7 @@ fn commands_come_back_exactly(parts: &Parts) -> Result<()> {
 
 fn kvm_is_there(parts: &Parts) -> Result<()> {
     let report = job()?
-        .command(["/probe", probe::ARGUMENT, "kvm"])
+        .command(["/probe", kernels::PROBE_ARGUMENT, "kvm"])
         .command(["ls", "/sys/kernel/tracing/events/kvm/kvm_userspace_exit/id"])
         .command(["cat", "/sys/module/kvm_amd/parameters/npt"])
         .run(parts)?;
@@ -218,7 +212,7 @@ fn a_machine_that_hangs_is_reported(parts: &Parts) -> Result<()> {
     let started = std::time::Instant::now();
     let command = ["sh", "-c", "echo half a result; echo half a reason >&2; exec sleep 1000000"];
     let stuck = error(job()?.command(command).limit(Duration::from_secs(30)))?;
-    for needle in ["was stopped after 30 s", "half a result", "half a reason", "RIP=", "Kernel panic", script::BEAT] {
+    for needle in ["was stopped after 30 s", "half a result", "half a reason", "RIP=", "Kernel panic", frames::BEAT] {
         ensure!(stuck.contains(needle), "no {needle:?} in:\n{stuck}");
     }
     eprintln!("# stopped after {:.1} s", started.elapsed().as_secs_f64());
@@ -231,7 +225,7 @@ fn a_machine_that_hangs_is_reported(parts: &Parts) -> Result<()> {
 }
 
 fn instruction_clock_repeats(parts: &Parts) -> Result<()> {
-    let job = job()?.clock(Clock::Instructions).command(["/probe", probe::ARGUMENT, "loop"]).command([
+    let job = job()?.clock(Clock::Instructions).command(["/probe", kernels::PROBE_ARGUMENT, "loop"]).command([
         "cat",
         "/proc/sys/kernel/random/uuid",
         "/proc/uptime",
@@ -263,7 +257,7 @@ fn instructions_are_counted(parts: &Parts) -> Result<()> {
 
 /// The loader's rewriting, on the largest piece of real code at hand.
 fn a_whole_kernel_has_one_rdpmc(parts: &Parts) -> Result<()> {
-    let before = std::fs::read(kernel::bootable(parts))?;
+    let before = std::fs::read(parts::bootable(parts))?;
     let elf = Elf::parse(&before).context("the kernel could not be unpacked")?;
     let pairs: usize = elf
         .code

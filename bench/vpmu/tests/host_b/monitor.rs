@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin};
+use std::process::{Child, ChildStdin, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+
+use super::frames::BEAT;
 
 /// QEMU's options for it. No socket: paths of sockets are short, those of build folders are not.
 pub(crate) const OPTIONS: [&str; 2] = ["-qmp", "stdio"];
@@ -132,5 +134,73 @@ pub(crate) fn check() -> Result<()> {
     let stat = "12 (CPU 0/TCG (x)) R 1 2 3 4 5 6 7 8 9 10 77 88 0 0";
     ensure!(thread(stat).as_deref() == Some("CPU 0/TCG (x): R user 77 system 88"), "{:?}", thread(stat));
     ensure!(!threads(std::process::id()).is_empty());
+    Ok(())
+}
+
+// Waiting for a machine's end, and whether it lives: a byte on any of its serial ports is a sign of life, and the init script sends
+// one every few seconds.
+
+/// Time without a byte after which a machine counts as hung. From power-on to the init script pass 5 s, and 22 s under the
+/// instruction clock on a machine with three times more work than cores; later it is 5 s.
+pub(crate) const SILENCE: Duration = Duration::from_secs(150);
+
+/// Output of the machine, by serial port.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// The kernel's messages, signs of life, and the running command's output as it comes.
+    pub(crate) console: PathBuf,
+    /// Frames.
+    pub(crate) results: PathBuf,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ended {
+    /// QEMU's own end.
+    Exit(ExitStatus),
+    /// The limit passed. The machine runs.
+    Limit,
+    /// No sign of life. The machine runs.
+    Silent,
+}
+
+/// Waits for the end, and measures the longest silence on the way.
+pub(crate) fn wait(qemu: &mut Child, files: &Files, deadline: Instant, silence: Duration) -> Result<(Ended, Duration)> {
+    let size = || [&files.console, &files.results].map(|file| std::fs::metadata(file).map_or(0, |file| file.len()));
+    let (mut seen, mut since, mut longest) = (size(), Instant::now(), Duration::ZERO);
+    loop {
+        let ended = qemu.try_wait()?;
+        let (now, time) = (size(), Instant::now());
+        longest = longest.max(time - since);
+        if now != seen {
+            (seen, since) = (now, time);
+        }
+        if let Some(status) = ended {
+            return Ok((Ended::Exit(status), longest));
+        }
+        if time >= deadline {
+            return Ok((Ended::Limit, longest));
+        }
+        if time - since >= silence {
+            return Ok((Ended::Silent, longest));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The last lines of the console, with no sign of life but the last.
+pub(crate) fn tail(log: &str, count: usize) -> String {
+    let lines: Vec<_> = log.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let last = lines.iter().rposition(|line| line.starts_with(BEAT));
+    let kept = lines.iter().enumerate().filter(|(at, line)| !line.starts_with(BEAT) || Some(*at) == last);
+    let kept: Vec<_> = kept.map(|(_, line)| *line).collect();
+    kept[kept.len().saturating_sub(count)..].join("\n")
+}
+
+/// Signs of life do not crowd out the rest.
+pub(crate) fn check_watch() -> Result<()> {
+    let log = format!("one\n{BEAT} 5 s\r\n\ntwo\n{BEAT} 10 s\n{BEAT} 15 s\r\nthree\n");
+    ensure!(tail(&log, 10) == format!("one\ntwo\n{BEAT} 15 s\nthree"), "{}", tail(&log, 10));
+    ensure!(tail(&log, 1) == "three" && tail("", 3).is_empty());
     Ok(())
 }

@@ -1,8 +1,6 @@
 //! Recordings of a guest whose functions have known shares, as `vpmu record` writes them and stock perf reads them.
 
 mod edges;
-mod hostile;
-mod planted;
 mod rig;
 
 use std::collections::BTreeMap;
@@ -15,7 +13,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
 use serde_json::Value;
 use trials::Case;
-use vpmu::setting::abilities::{EventProbe as _, ThisHost};
+use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
 use edges::{at_the_exit, beside, full_disk, last_overflow, programs_of_perf, small_disk};
 use rig::{RATE, leaves, perf_script, planted, record, said_samples, vpmu, wait_for_samples};
@@ -52,10 +50,10 @@ fn main() -> ExitCode {
         case("a_recorded_payload_takes_all_its_nmis", &here, payload),
         case("the_table_of_compression_has_every_level", &here, table_of_compression),
         case("what_cannot_be_recorded_is_refused", &None, refusals),
-        case("deep_chains_of_a_stranger_are_cut", &None, hostile::deep_chains),
-        case("long_names_of_a_stranger_are_no_gigabytes", &None, hostile::long_names),
-        case("a_compressed_recording_of_a_stranger_is_read_in_part", &None, hostile::compressed),
-        case("files_that_a_stranger_names_are_not_waited_for", &None, hostile::names_of_the_kernels_files),
+        case("deep_chains_of_a_stranger_are_cut", &None, edges::deep_chains),
+        case("long_names_of_a_stranger_are_no_gigabytes", &None, edges::long_names),
+        case("a_compressed_recording_of_a_stranger_is_read_in_part", &None, edges::compressed),
+        case("files_that_a_stranger_names_are_not_waited_for", &None, edges::names_of_the_kernels_files),
     ];
     trials::run(cases, kvm.is_ok())
 }
@@ -64,7 +62,7 @@ fn main() -> ExitCode {
 fn exact_shares_and_chains() -> Result<()> {
     const ROUNDS: usize = 400;
     let folder = tempfile::tempdir()?;
-    planted::build(&folder.path().join("planted"), ROUNDS as u32, true)?;
+    rig::build_planted(&folder.path().join("planted"), ROUNDS as u32, true)?;
     let output = record(folder.path(), &["-g", "-e", "exit:io,exit:mmio"])?;
     let wanted: BTreeMap<&str, usize> = EXITS.into_iter().map(|(name, exits)| (name, exits * ROUNDS)).collect();
     // And the guest's way out.

@@ -3,9 +3,7 @@
 //! Without Slurm or without root the tests are listed as ignored and a `SKIP` line says what to install; with
 //! `VPMU_REQUIRE_SLURM=1` that is a failure.
 
-mod campaign;
 mod campaigns;
-mod jobs;
 mod rig;
 mod stops;
 
@@ -19,9 +17,9 @@ use rig::Rig;
 type Check = fn(&mut Rig) -> Result<()>;
 
 const CHECKS: [(&str, Check); 11] = [
-    ("jobs::elements_run_once_with_their_states", jobs::elements_run_once_with_their_states),
-    ("jobs::refusals_are_sbatchs_own_words", jobs::refusals_are_sbatchs_own_words),
-    ("jobs::a_time_limit_is_announced_by_sigterm", jobs::a_time_limit_is_announced_by_sigterm),
+    ("campaigns::elements_run_once_with_their_states", campaigns::elements_run_once_with_their_states),
+    ("campaigns::refusals_are_sbatchs_own_words", campaigns::refusals_are_sbatchs_own_words),
+    ("campaigns::a_time_limit_is_announced_by_sigterm", campaigns::a_time_limit_is_announced_by_sigterm),
     ("campaigns::every_result_once_whatever_happens", campaigns::every_result_once_whatever_happens),
     ("campaigns::a_sweep_in_parts_is_the_same_to_the_byte", campaigns::a_sweep_in_parts_is_the_same_to_the_byte),
     ("stops::a_controller_that_vanishes_loses_no_outcome", stops::a_controller_that_vanishes_loses_no_outcome),

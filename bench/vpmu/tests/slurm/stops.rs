@@ -7,7 +7,7 @@ use std::process::Output;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::campaign::{Campaign, QUICK, has, over, paced, read, text};
+use crate::campaigns::{Campaign, QUICK, has, over, paced, read, text};
 use crate::rig::{Rig, wait};
 
 /// The controller goes after the submission: what ended is collected, and nothing is submitted twice.

@@ -4,11 +4,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use host_pmu::backend::BackendKey;
-use results::document::Arm;
-use results::document::{Document, Status};
+use results::document::{Arm, Document, Status};
 use trials::Case;
-use vpmu::setting::abilities::EventProbe as _;
-use vpmu::setting::abilities::ThisHost;
+use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
 fn main() -> ExitCode {
     let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());

@@ -4,10 +4,8 @@
 
 mod archive;
 mod builder;
-mod elf;
 mod error;
 mod libraries;
-mod named;
 mod program;
 
 pub use archive::Archive;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::elf::{self, Elf};
 use super::error::InitramfsError;
-use super::libraries::{Folder, Found, Search, plain};
-use super::named::Named;
+use super::libraries;
+use super::libraries::{Elf, Folder, Found, Search, plain};
 use crate::open;
 
 /// Longest chain of links from one name of a library to the next.
@@ -92,7 +91,7 @@ impl Collector {
         // A link to a program of another name is that program under this name.
         let real = fs::canonicalize(from).map_err(host(from))?;
         let bytes = open::bytes(&real).map_err(host(&real))?;
-        if !elf::is_elf(&bytes) && !bytes.starts_with(b"#!") {
+        if !libraries::is_elf(&bytes) && !bytes.starts_with(b"#!") {
             return Err(InitramfsError::NotAProgram(from.to_owned()));
         }
         self.with_needs(guest, &real, bytes, 0o755, &[])
@@ -121,8 +120,11 @@ impl Collector {
             let bytes = open::bytes(from).map_err(host(from))?;
             let real = fs::canonicalize(from).map_err(host(from))?;
             // A script of a folder is data unless it can be started; an ELF file of another processor is data.
-            let runs =
-                if elf::is_elf(&bytes) { elf::fits(&bytes) } else { bytes.starts_with(b"#!") && mode & 0o111 != 0 };
+            let runs = if libraries::is_elf(&bytes) {
+                libraries::fits(&bytes)
+            } else {
+                bytes.starts_with(b"#!") && mode & 0o111 != 0
+            };
             if runs {
                 return self.with_needs(guest, &real, bytes, mode, &[]);
             }
@@ -160,8 +162,8 @@ impl Collector {
         mode: u32,
         inherited: &[Folder],
     ) -> Result<(), InitramfsError> {
-        if elf::is_elf(&bytes) {
-            let wishes = elf::parse(real, &bytes)?;
+        if libraries::is_elf(&bytes) {
+            let wishes = libraries::parse(real, &bytes)?;
             let origin =
                 Folder { host: real.parent().unwrap_or(Path::new("/")).to_owned(), guest: parent(guest).to_owned() };
             self.items.push(Item::File { path: guest.to_owned(), mode, bytes });
@@ -181,7 +183,7 @@ impl Collector {
         inherited: &[Folder],
     ) -> Result<(), InitramfsError> {
         if let Some(interpreter) = &wishes.interpreter {
-            self.interpreter(real, interpreter, elf::fits)?;
+            self.interpreter(real, interpreter, libraries::fits)?;
         }
         let folders =
             |paths: &[String]| paths.iter().filter_map(|path| Folder::of_path(path, origin)).collect::<Vec<_>>();
@@ -193,7 +195,7 @@ impl Collector {
         for name in &wishes.needed {
             let found = if name.contains('/') {
                 let (folder, _) = name.rsplit_once('/').unwrap_or_default();
-                open::bytes(Path::new(name)).ok().filter(|bytes| elf::fits(bytes)).map(|bytes| Found {
+                open::bytes(Path::new(name)).ok().filter(|bytes| libraries::fits(bytes)).map(|bytes| Found {
                     folder: Folder::same(folder),
                     bytes,
                     configured: false,
@@ -238,7 +240,7 @@ impl Collector {
         let mut words = line.split_whitespace();
         let Some(interpreter) = words.next() else { return Err(InitramfsError::NotAProgram(script.to_owned())) };
         // As the kernel has it, a script's interpreter may be a script.
-        let runs = |bytes: &[u8]| elf::fits(bytes) || bytes.starts_with(b"#!");
+        let runs = |bytes: &[u8]| libraries::fits(bytes) || bytes.starts_with(b"#!");
         self.interpreter(script, interpreter, runs)?;
         if interpreter.ends_with("/env") {
             // `env -S` and settings of variables come before the name.
@@ -283,6 +285,34 @@ fn first_line(bytes: &[u8]) -> String {
 /// Returns the name that a file of the host has in the guest if none is given: its absolute path.
 pub(super) fn absolute(from: &Path) -> Result<PathBuf, InitramfsError> {
     std::path::absolute(from).map_err(host(from))
+}
+
+/// Files and folders that the user named.
+#[derive(Debug, Default)]
+pub(super) struct Named(BTreeSet<PathBuf>);
+
+impl Named {
+    /// Adds a file or folder that the user named.
+    pub(super) fn add(&mut self, from: &Path) {
+        // A path that does not exist is refused by its reader.
+        self.0.extend(fs::canonicalize(from));
+    }
+
+    /// Checks that `program` may have `path`, which it asks for itself. Run by root, it could ask for anything, and whoever made it sees what is
+    /// in the guest: it gets what everybody may read on this host, or what the user named.
+    pub(super) fn check(&self, path: &Path, program: &Path) -> Result<(), InitramfsError> {
+        // A path that does not exist is another error.
+        let Ok(real) = fs::canonicalize(path) else { return Ok(()) };
+        let may = |path: &Path, bit| fs::metadata(path).is_ok_and(|found| found.mode() & bit != 0);
+        // Folders above what the user named are no secret.
+        let passable = |folder: &Path| may(folder, 0o001) || self.0.iter().any(|named| named.starts_with(folder));
+        if self.0.iter().any(|named| real.starts_with(named))
+            || (may(&real, 0o004) && real.ancestors().skip(1).all(passable))
+        {
+            return Ok(());
+        }
+        Err(InitramfsError::NotEveryones { program: program.to_owned(), path: real })
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! A Linux kernel, unpacked.
 
+use iced_x86::{Code as Opcode, Decoder, DecoderOptions, Instruction};
+
 use super::error::KernelError;
-use super::header::{self, Setup};
-use super::{payload, rdpmc};
-use crate::boot::elf::Elf;
-use crate::boot::rdpmc::Site;
+use super::zero_page::Setup;
+use super::{payload, zero_page};
+use crate::boot::elf::{Code, Elf};
+use crate::boot::rdpmc::{self, PAIR, Site};
+use crate::boot::segment::LoadError;
 
 /// The boot header of a kernel that came as a vmlinux: version 2.15, loaded high, alignment 16 MiB.
 const PLAIN_HEADER: [u8; 0x49] = plain_header();
@@ -20,7 +23,7 @@ const fn plain_header() -> [u8; 0x49] {
     while i < fields.len() {
         let mut at = 0;
         while at < fields[i].1.len() {
-            bytes[fields[i].0 - header::START + at] = fields[i].1[at];
+            bytes[fields[i].0 - zero_page::START + at] = fields[i].1[at];
             at += 1;
         }
         i += 1;
@@ -126,7 +129,7 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::Load`] if its sections make no sense.
     pub fn rewrite_rdpmcs(&mut self) -> Result<Vec<Site>, KernelError> {
-        Ok(rdpmc::rewrite(&mut self.image)?)
+        Ok(rewrite(&mut self.image)?)
     }
 }
 
@@ -147,6 +150,79 @@ fn banner(image: &[u8]) -> Option<String> {
             return Some(String::from_utf8_lossy(word).into_owned());
         }
     }
+}
+
+// The RDPMCs of a kernel, found by decoding around each byte pair: decoding tens of megabytes takes seconds on an emulated host.
+//
+// Decoding x86 code from the middle of an instruction falls into step with the true instructions after a few of them. Code before a pair
+// is therefore decoded from several neighbouring starts; if all agree on the pair, that is the answer, else the section is decoded as a
+// whole.
+
+/// Distance before a pair at which decoding begins.
+const BEFORE: usize = 512;
+/// Neighbouring starts: more than the longest instruction has bytes.
+const STARTS: usize = 16;
+
+/// Rewrites the RDPMCs of an ELF image in place and returns their sites in ascending order of address.
+pub(super) fn rewrite(image: &mut [u8]) -> Result<Vec<Site>, LoadError> {
+    rdpmc::rewrite_by(image, in_section)
+}
+
+fn in_section(code: &Code, bytes: &[u8], bits: u32, symbols: &[u64], sites: &mut Vec<Site>) {
+    let first = sites.len();
+    for pair in pairs(bytes) {
+        match at(code, bytes, bits, pair) {
+            Answer::Rdpmc(site) => sites.push(site),
+            Answer::Other => {}
+            Answer::Unclear => {
+                sites.truncate(first);
+                rdpmc::in_section(code, bytes, bits, symbols, sites);
+                return;
+            }
+        }
+    }
+}
+
+fn pairs(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    bytes.windows(2).enumerate().filter(|(_, pair)| *pair == PAIR).map(|(at, _)| at)
+}
+
+/// Meaning of a byte pair.
+enum Answer {
+    Rdpmc(Site),
+    /// Part of something else.
+    Other,
+    Unclear,
+}
+
+/// Classifies the byte pair at `pair`.
+fn at(code: &Code, bytes: &[u8], bits: u32, pair: usize) -> Answer {
+    // At the start of a section only its first byte is sure to begin an instruction.
+    let starts = if pair < BEFORE { 0..1 } else { pair - BEFORE..pair - BEFORE + STARTS };
+    let mut found = starts.map(|start| from(code, bytes, bits, start, pair));
+    match found.next() {
+        Some(first) if found.all(|site| site == first) => first.map_or(Answer::Other, Answer::Rdpmc),
+        _ => Answer::Unclear,
+    }
+}
+
+fn from(code: &Code, bytes: &[u8], bits: u32, start: usize, pair: usize) -> Option<Site> {
+    let end = bytes.len().min(pair + 16);
+    let address = code.address.wrapping_add(start as u64);
+    let mut decoder = Decoder::with_ip(bits, &bytes[start..end], address, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    while decoder.can_decode() && decoder.position() <= pair - start {
+        let at = decoder.position();
+        decoder.decode_out(&mut instruction);
+        if instruction.is_invalid() {
+            decoder.set_position(at + 1).ok()?;
+            decoder.set_ip(address.wrapping_add(at as u64 + 1));
+        } else if instruction.code() == Opcode::Rdpmc && start + decoder.position() == pair + 2 {
+            let length = u8::try_from(instruction.len()).unwrap_or(u8::MAX);
+            return Some(Site { address: instruction.ip(), length, offset: code.file.start + pair + 1 });
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -203,7 +279,7 @@ mod tests {
         assert_eq!((packed.end(), packed.header().len()), (BASE + 0x30_0000, 0x26c - 0x1f1));
         assert!(plain.end() > BASE && plain.end() < BASE + 0x1000);
         for header in [packed.header(), plain.header()] {
-            assert_eq!(&header[0x202 - header::START..0x206 - header::START], b"HdrS");
+            assert_eq!(&header[0x202 - zero_page::START..0x206 - zero_page::START], b"HdrS");
         }
         let sites = packed.rewrite_rdpmcs().unwrap();
         assert_eq!(sites.iter().map(|site| site.address).collect::<Vec<_>>(), [BASE]);
@@ -256,6 +332,56 @@ mod tests {
             if let Ok(mut kernel) = Kernel::parse(&file) {
                 let _ = kernel.rewrite_rdpmcs();
             }
+        }
+    }
+
+    /// Instructions as a compiler makes them; the last four hold the byte pair, and the last two are RDPMC.
+    const PIECES: [&[u8]; 12] = [
+        &[0x48, 0x89, 0xd8],
+        &[0x55],
+        &[0x0f, 0xb7, 0x0c, 0x02],
+        &[0xe8, 0x10, 0x20, 0x00, 0x00],
+        &[0x48, 0x8d, 0x05, 0x10, 0x00, 0x33, 0x00],
+        &[0x74, 0x0f],
+        &[0x90],
+        &[0xc3],
+        &[0xb8, 0x0f, 0x33, 0x00, 0x00],
+        &[0x48, 0x8b, 0x80, 0x0f, 0x33, 0x00, 0x00],
+        &[0x0f, 0x33],
+        &[0x48, 0x0f, 0x33],
+    ];
+
+    fn both(code: &[u8]) -> (Vec<Site>, Vec<Site>) {
+        let file = TestElf::new(true, BASE).code(BASE, code).bytes();
+        let (mut quick, mut exact) = (file.clone(), file);
+        let sites = (rewrite(&mut quick).unwrap(), rdpmc::rewrite(&mut exact).unwrap());
+        assert!(quick == exact);
+        sites
+    }
+
+    #[test]
+    fn one_is_found_among_much_other_code() {
+        let other: Vec<u8> = (0..4000).flat_map(|n: usize| PIECES[n * n % 10]).copied().collect();
+        let code = [&other[..], &[0x0f, 0x33], &other].concat();
+        let (quick, exact) = both(&code);
+        assert_eq!(quick, exact);
+        assert_eq!(quick.iter().map(|site| site.address).collect::<Vec<_>>(), [BASE + other.len() as u64]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_answer_is_that_of_decoding_all(pieces in prop::collection::vec(0_usize..12, 1..2000)) {
+            let code: Vec<u8> = pieces.into_iter().flat_map(|piece| PIECES[piece]).copied().collect();
+            let (quick, exact) = both(&code);
+            prop_assert_eq!(quick, exact);
+        }
+
+        /// Starts that never fall into step make the whole section be decoded.
+        #[test]
+        fn unclear_code_is_decoded_whole(byte: u8, length in 600_usize..2000) {
+            let code = [&vec![byte; length][..], &[0x0f, 0x33, 0xc3]].concat();
+            let (quick, exact) = both(&code);
+            prop_assert!(quick.len() <= 1 && exact.len() <= 1);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A distribution's Linux kernel, booted as it is.
 //!
-//! [`kernel::Kernel`] is the kernel's ELF image, unpacked from a bzImage (`header`, `payload`) or taken from a vmlinux. The
+//! [`kernel::Kernel`] is the kernel's ELF image, unpacked from a bzImage (`zero_page`, `payload`) or taken from a vmlinux. The
 //! guest does not unpack itself, so that its RDPMCs can be rewritten.
 //!
 //! The boot protocol is the 64-bit one of Documentation/arch/x86/boot.rst: [`layout`] has the addresses, `zero_page` the
@@ -8,11 +8,9 @@
 
 pub mod acpi;
 mod error;
-mod header;
 pub mod kernel;
 pub mod layout;
 mod payload;
-mod rdpmc;
 pub mod zero_page;
 
 pub use error::{BootError, KernelError, MAX_UNPACKED};

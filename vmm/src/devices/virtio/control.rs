@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::ports::{PORT, PORT_NAME};
-
 /// Events of `struct virtio_console_control`.
 mod event {
     pub(super) const DEVICE_READY: u16 = 0;
@@ -91,6 +89,27 @@ impl Control {
         self.pending.pop_front();
     }
 }
+
+/// The name of the port, in the guest's `/sys/class/virtio-ports/*/name`.
+pub const PORT_NAME: &str = "vpmu";
+
+/// Its number.
+pub(super) const PORT: u32 = 1;
+
+/// Ports, for the configuration space.
+pub(super) const MAX_PORTS: u32 = 2;
+
+/// Virtqueues: two of port 0, two of the control messages, two of port 1.
+pub(super) const QUEUES: usize = 6;
+
+/// Control messages to the driver.
+pub(super) const CONTROL_RECEIVE: usize = 2;
+/// Control messages of the driver.
+pub(super) const CONTROL_TRANSMIT: usize = 3;
+/// The port's bytes to the driver.
+pub(super) const RECEIVE: usize = 4;
+/// The port's bytes of the driver.
+pub(super) const TRANSMIT: usize = 5;
 
 #[cfg(test)]
 mod tests {

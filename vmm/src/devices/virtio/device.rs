@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use virtio_queue::QueueT as _;
 use vm_memory::GuestMemoryMmap;
 
-use super::chain::{Broken, Chain, Queue};
+use super::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, RECEIVE, TRANSMIT};
 use super::control::{Control, MESSAGE};
-use super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, RECEIVE, TRANSMIT};
+use super::stream::{Broken, Chain, Queue};
 use super::stream::{Stop, Stream};
 use super::transport::{Effect, Transport};
 
@@ -239,4 +239,474 @@ impl Device {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::io::{ErrorKind, Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use proptest::prelude::*;
+    use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+
+    use super::super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used, used_event};
+    use super::super::transport::{register, status};
+    use super::{Device, Faults, PUT_OFF, Work};
+    use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
+
+    const FEATURES: u64 = 1 << 32 | 1 << 1;
+    const EVENT_IDX: u64 = 1 << 29;
+
+    fn device(memory: &GuestMemoryMmap) -> (Device, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut device = Device::new(ours);
+        device.stream.prepare().unwrap();
+        device.set_memory(memory);
+        (device, theirs)
+    }
+
+    fn driver<'a>(device: &mut Device, memory: &'a GuestMemoryMmap, features: u64) -> Driver<'a> {
+        Driver::new(memory, features, |offset, value| {
+            device.write(offset, value);
+        })
+    }
+
+    /// Works until nothing is left to do; returns all interrupts and the last state.
+    fn settle(device: &mut Device) -> Work {
+        let mut interrupt = 0;
+        loop {
+            let work = device.work();
+            interrupt |= work.interrupt;
+            if !work.again {
+                return Work { interrupt, ..work };
+            }
+        }
+    }
+
+    /// A device with a driver that has the port open.
+    fn open(memory: &GuestMemoryMmap, features: u64) -> (Device, Driver<'_>, UnixStream) {
+        let (mut device, host) = device(memory);
+        let mut driver = driver(&mut device, memory, features);
+        driver.control(0, 0, 1);
+        driver.control(1, 3, 1);
+        driver.control(1, 6, 1);
+        settle(&mut device);
+        driver.receive(CONTROL_RECEIVE);
+        while driver.take(CONTROL_TRANSMIT).is_some() {}
+        (device, driver, host)
+    }
+
+    fn drain(host: &mut UnixStream) -> Vec<u8> {
+        let mut all = Vec::new();
+        match host.read_to_end(&mut all) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+            _ => all,
+        }
+    }
+
+    #[test]
+    fn a_driver_finds_a_console_with_the_port() {
+        let memory = memory();
+        let (mut device, _host) = device(&memory);
+        assert_eq!([0, 4, 8].map(|offset| device.read(offset)), [0x7472_6976, 2, 3]);
+        let mut driver = driver(&mut device, &memory, FEATURES);
+        assert_eq!(device.read(register::STATUS), 15);
+        driver.control(0, 0, 1);
+        assert_eq!(settle(&mut device).interrupt, 1);
+        assert_eq!(driver.receive(CONTROL_RECEIVE), [1, 0, 0, 0, 1, 0, 1, 0]);
+        driver.control(1, 3, 1);
+        settle(&mut device);
+        assert_eq!(driver.receive(CONTROL_RECEIVE), b"\x01\0\0\0\x07\0\x01\0vpmu\x01\0\0\0\x06\0\x01\0");
+    }
+
+    #[test]
+    fn bytes_of_the_guest_reach_the_host_in_order() {
+        let memory = memory();
+        for features in [FEATURES, FEATURES | EVENT_IDX] {
+            let (mut device, mut driver, mut host) = open(&memory, features);
+            let mut sent = Vec::new();
+            for turn in 0..100_u8 {
+                let bytes = vec![turn; usize::from(turn) * 13 + 1];
+                driver.send(TRANSMIT, &bytes);
+                sent.extend(bytes);
+                assert_eq!(settle(&mut device).interrupt & 2, 0);
+                assert_eq!(driver.take(TRANSMIT).unwrap(), b"", "a chain with nothing written");
+            }
+            assert_eq!(drain(&mut host), sent);
+        }
+    }
+
+    #[test]
+    fn a_chain_of_several_buffers_is_one_message() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        for (index, text) in [(3, "ab"), (1, ""), (7, "cde")] {
+            memory.write_slice(text.as_bytes(), buffer(TRANSMIT, index)).unwrap();
+        }
+        driver.describe(TRANSMIT, 3, buffer(TRANSMIT, 3), 2, NEXT, 1);
+        driver.describe(TRANSMIT, 1, buffer(TRANSMIT, 1), 0, NEXT, 7);
+        driver.describe(TRANSMIT, 7, buffer(TRANSMIT, 7), 3, 0, 0);
+        driver.offer(TRANSMIT, 3);
+        settle(&mut device);
+        assert_eq!(drain(&mut host), b"abcde");
+    }
+
+    #[test]
+    fn bytes_of_the_host_reach_the_guest_in_order() {
+        let memory = memory();
+        for features in [FEATURES, FEATURES | EVENT_IDX] {
+            let (mut device, mut driver, mut host) = open(&memory, features);
+            let sent: Vec<u8> = (0..150_000_u32).map(|n| (n % 251) as u8).collect();
+            let (mut at, mut received) = (0, Vec::new());
+            while received.len() < sent.len() {
+                match host.write(&sent[at..]) {
+                    Ok(count) => at += count,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                }
+                let work = settle(&mut device);
+                assert_eq!(work.interrupt & 1, 1, "each turn brings bytes");
+                received.extend(driver.receive(RECEIVE));
+            }
+            assert!(received == sent);
+            assert!(settle(&mut device).on_readable);
+        }
+    }
+
+    #[test]
+    fn a_full_socket_leaves_chains_with_the_driver() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES | EVENT_IDX);
+        let (mut sent, mut received) = (0_u64, Vec::new());
+        let work = loop {
+            while sent < u64::from(SIZE) {
+                driver.send(TRANSMIT, &vec![sent as u8; BUFFER as usize]);
+                sent += 1;
+            }
+            let work = settle(&mut device);
+            if driver.given_back(TRANSMIT) == 0 {
+                break work;
+            }
+            while driver.take(TRANSMIT).is_some() {
+                driver.send(TRANSMIT, &vec![sent as u8; BUFFER as usize]);
+                sent += 1;
+            }
+        };
+        assert!(work.on_writable && !work.again);
+        for _ in 0..10 {
+            received.extend(drain(&mut host));
+            settle(&mut device);
+            while driver.take(TRANSMIT).is_some() {}
+        }
+        let expected: Vec<u8> = (0..sent).flat_map(|number| vec![number as u8; BUFFER as usize]).collect();
+        assert!(received == expected, "{} of {} bytes", received.len(), expected.len());
+    }
+
+    #[test]
+    fn a_queue_without_room_leaves_bytes_in_the_socket() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        let mut written = 0;
+        while let Ok(count) = host.write(&[7; 4096]) {
+            written += count;
+            assert!(written < 8 << 20, "the device takes bytes without end");
+            assert!(!settle(&mut device).on_readable || driver.given_back(RECEIVE) < SIZE);
+        }
+        let mut received = 0;
+        while received < written {
+            let bytes = driver.receive(RECEIVE);
+            assert!(!bytes.is_empty() && bytes.iter().all(|&byte| byte == 7));
+            received += bytes.len();
+            settle(&mut device);
+        }
+        assert_eq!(received, written);
+    }
+
+    #[test]
+    fn a_port_that_no_program_has_open_receives_nothing() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        driver.control(1, 6, 0);
+        settle(&mut device);
+        host.write_all(b"later").unwrap();
+        assert_eq!(settle(&mut device), Work::default());
+        driver.control(1, 6, 1);
+        settle(&mut device);
+        assert_eq!(driver.receive(RECEIVE), b"later");
+    }
+
+    #[test]
+    fn a_closed_host_is_announced_once_and_loses_what_is_sent() {
+        let memory = memory();
+        let (mut device, mut driver, host) = open(&memory, FEATURES);
+        drop(host);
+        assert!(!settle(&mut device).on_readable);
+        settle(&mut device);
+        assert_eq!(driver.receive(CONTROL_RECEIVE), [1, 0, 0, 0, 6, 0, 0, 0]);
+        driver.send(TRANSMIT, b"nobody reads this");
+        assert!(!settle(&mut device).on_writable);
+        assert_eq!(driver.given_back(TRANSMIT), 1);
+    }
+
+    #[test]
+    fn a_driver_without_room_for_answers_is_not_asked() {
+        let memory = memory();
+        let (mut device, mut driver, _host) = open(&memory, FEATURES);
+        // All room for answers is used by the first SIZE of them.
+        for _ in 0..4 {
+            for _ in 0..SIZE {
+                driver.control(0, 0, 1);
+            }
+            settle(&mut device);
+            while driver.take(CONTROL_TRANSMIT).is_some() {}
+        }
+        assert_eq!(driver.given_back(CONTROL_RECEIVE), SIZE);
+        assert_eq!(device.read(register::STATUS), 15);
+        let mut answers = 0;
+        while driver.given_back(CONTROL_RECEIVE) > 0 {
+            answers += driver.receive(CONTROL_RECEIVE).len() / 8;
+            settle(&mut device);
+        }
+        assert!(answers > usize::from(SIZE));
+    }
+
+    /// A broken chain, the rest of the test being the same.
+    fn breaks(what: &str, break_it: impl Fn(&mut Driver<'_>, &GuestMemoryMmap)) {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        break_it(&mut driver, &memory);
+        assert_eq!(settle(&mut device).interrupt, 2, "{what}: a change of the configuration");
+        assert_eq!(device.read(register::STATUS), 0xf | status::NEEDS_RESET, "{what}");
+        assert_eq!(settle(&mut device), Work::default(), "{what}: no work before the reset");
+        assert_eq!(device.faults(), Faults { broken: 1, error: None }, "{what}");
+        assert_eq!(host.read(&mut [0]).ok(), Some(0), "{what}: the host reads the end");
+        let mut driver = self::driver(&mut device, &memory, FEATURES);
+        for (port, event) in [(0, 0), (1, 3), (1, 6)] {
+            driver.control(port, event, 1);
+        }
+        driver.send(TRANSMIT, b"again");
+        settle(&mut device);
+        settle(&mut device);
+        assert_eq!(driver.given_back(TRANSMIT), 1, "{what}: after a reset");
+        let answers = driver.receive(CONTROL_RECEIVE);
+        assert!(answers.ends_with(&[1, 0, 0, 0, 6, 0, 0, 0]), "{what}: the host's end is closed: {answers:?}");
+    }
+
+    #[test]
+    fn a_broken_driver_meets_needs_reset_and_a_reset_helps() {
+        breaks("a buffer outside of memory", |driver, _| {
+            driver.describe(TRANSMIT, 0, GuestAddress(1 << 40), 1, 0, 0);
+            driver.offer(TRANSMIT, 0);
+        });
+        breaks("a buffer across the end of memory", |driver, memory| {
+            let end = vm_memory::GuestMemoryBackend::last_addr(memory).0;
+            driver.describe(TRANSMIT, 0, GuestAddress(end), 2, 0, 0);
+            driver.offer(TRANSMIT, 0);
+        });
+        breaks("an address that overflows", |driver, _| {
+            driver.describe(TRANSMIT, 0, GuestAddress(u64::MAX), u32::MAX, 0, 0);
+            driver.offer(TRANSMIT, 0);
+        });
+        breaks("a loop", |driver, _| {
+            driver.describe(TRANSMIT, 0, buffer(TRANSMIT, 0), 1, NEXT, 1);
+            driver.describe(TRANSMIT, 1, buffer(TRANSMIT, 0), 1, NEXT, 0);
+            driver.offer(TRANSMIT, 0);
+        });
+        breaks("a successor out of range", |driver, _| {
+            driver.describe(TRANSMIT, 0, buffer(TRANSMIT, 0), 1, NEXT, 0xffff);
+            driver.offer(TRANSMIT, 0);
+        });
+        breaks("a head out of range", |driver, _| driver.offer(TRANSMIT, SIZE));
+        breaks("more chains than the queue has", |_, memory| {
+            memory.write_obj(0x7fff_u16, GuestAddress(available(TRANSMIT) + 2)).unwrap();
+        });
+        breaks("a buffer to write to where bytes are sent", |driver, _| {
+            driver.describe(TRANSMIT, 0, buffer(TRANSMIT, 0), 1, WRITE, 0);
+            driver.offer(TRANSMIT, 0);
+        });
+        breaks("a control message that is too short", |driver, _| driver.send(CONTROL_TRANSMIT, b"1234567"));
+        breaks("a chain of more bytes than memory has", |driver, _| {
+            driver.describe(TRANSMIT, 0, buffer(TRANSMIT, 0), u32::MAX, NEXT, 1);
+            driver.describe(TRANSMIT, 1, buffer(TRANSMIT, 0), u32::MAX, 0, 0);
+            driver.offer(TRANSMIT, 0);
+        });
+    }
+
+    #[test]
+    fn the_same_bytes_may_be_sent_by_many_buffers_of_one_chain() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        for index in 0..SIZE {
+            let flags = if index + 1 < SIZE { NEXT } else { 0 };
+            driver.describe(TRANSMIT, index, GuestAddress(0), 4 << 20, flags, index + 1);
+        }
+        driver.offer(TRANSMIT, 0);
+        let mut received = 0;
+        while driver.given_back(TRANSMIT) == 0 {
+            settle(&mut device);
+            received += drain(&mut host).len();
+        }
+        assert_eq!(received + drain(&mut host).len(), usize::from(SIZE) * (4 << 20));
+    }
+
+    #[test]
+    fn what_was_half_moved_is_not_for_the_next_driver() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        host.write_all(&vec![1; 100_000]).unwrap();
+        settle(&mut device);
+        assert_eq!(driver.receive(RECEIVE).len(), 65536);
+        // The device holds the rest of what it read; the socket has what it did not read.
+        let mut driver = self::driver(&mut device, &memory, FEATURES);
+        driver.control(1, 6, 1);
+        settle(&mut device);
+        assert!(driver.receive(RECEIVE).len() <= 100_000 - 65536);
+        driver.send(TRANSMIT, b"new");
+        settle(&mut device);
+        assert_eq!(drain(&mut host), b"new");
+    }
+
+    #[test]
+    fn with_event_idx_a_driver_that_waits_for_no_chain_is_not_interrupted() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES | EVENT_IDX);
+        memory.write_obj(2_u16, used_event(RECEIVE)).unwrap();
+        let interrupts = [0, 1, 2, 3].map(|_| {
+            host.write_all(b"x").unwrap();
+            settle(&mut device).interrupt
+        });
+        assert_eq!(interrupts, [0, 0, 1, 0]);
+        assert_eq!(driver.receive(RECEIVE), b"xxxx");
+    }
+
+    #[test]
+    fn the_interrupt_for_bytes_to_the_host_is_put_off_for_a_while_or_some_chains() {
+        let memory = memory();
+        let (mut device, mut driver, _host) = open(&memory, FEATURES | EVENT_IDX);
+        for _ in 0..3 {
+            for _ in 0..SIZE / 4 {
+                driver.send(TRANSMIT, b"x");
+            }
+            assert_eq!(settle(&mut device).interrupt, 1, "many at once");
+            while driver.take(TRANSMIT).is_some() {}
+            driver.send(TRANSMIT, b"x");
+            let first = settle(&mut device);
+            std::thread::sleep(PUT_OFF);
+            let second = settle(&mut device);
+            assert_eq!(first.interrupt + second.interrupt, 1);
+            assert!(!second.soon, "put off once");
+            assert_eq!(settle(&mut device), Work { on_readable: true, ..Work::default() });
+            while driver.take(TRANSMIT).is_some() {}
+        }
+    }
+
+    #[test]
+    fn features_and_queues_are_checked_before_they_are_used() {
+        let memory = memory();
+        let (mut device, mut host) = device(&memory);
+        for (features, accepted) in
+            [(FEATURES, true), (1 << 1, false), (FEATURES | 1 << 28, false), (1 << 63 | FEATURES, false)]
+        {
+            driver(&mut device, &memory, features);
+            assert_eq!(device.read(register::STATUS) & status::DRIVER_OK != 0, accepted, "{features:#x}");
+        }
+        for (offset, value) in [
+            (register::QUEUE_NUM, 3),
+            (register::QUEUE_NUM, 512),
+            (register::QUEUE_NUM, 0x1_0010),
+            (register::QUEUE_DESC_LOW, 8),
+            (register::QUEUE_DRIVER_LOW, 1),
+            (register::QUEUE_DEVICE_LOW, 2),
+            (register::QUEUE_DRIVER_HIGH, 1),
+            (register::QUEUE_DEVICE_LOW, (4 << 20) - 16),
+        ] {
+            device.write(register::STATUS, 0);
+            device.write(register::DRIVER_FEATURES_SEL, 1);
+            device.write(register::DRIVER_FEATURES, 1);
+            device.write(register::STATUS, 11);
+            device.write(register::QUEUE_NUM, 16);
+            for (low, address) in [
+                (register::QUEUE_DESC_LOW, 0x1000),
+                (register::QUEUE_DRIVER_LOW, 0x2000),
+                (register::QUEUE_DEVICE_LOW, 0x3000),
+            ] {
+                device.write(low, address);
+            }
+            device.write(offset, value);
+            device.write(register::QUEUE_READY, 1);
+            assert_eq!(device.read(register::QUEUE_READY), 0, "{offset:#x} {value:#x}");
+            assert_eq!(device.read(register::STATUS), 0xb | status::NEEDS_RESET);
+            assert_eq!(settle(&mut device), Work::default(), "no notification before DRIVER_OK");
+            assert!(device.is_being_set_up(), "the thread looks for DRIVER_OK");
+        }
+        assert_eq!((device.faults(), drain(&mut host)), (Faults::default(), Vec::new()));
+        device.write(register::STATUS, 15);
+        assert_eq!(settle(&mut device).interrupt, 2);
+        assert_eq!((settle(&mut device), device.faults().broken), (Work::default(), 1), "once");
+        assert_eq!(host.read(&mut [0]).ok(), Some(0));
+    }
+
+    proptest! {
+        #[test]
+        fn random_drivers_never_panic(
+            steps in prop::collection::vec((0_u8..6, 0..QUEUES, any::<u64>(), any::<u32>(), any::<u16>()), 0..80),
+            features in prop::sample::select(vec![FEATURES, FEATURES | EVENT_IDX]),
+        ) {
+            let memory = memory();
+            let (mut device, mut driver, mut host) = open(&memory, features);
+            for (kind, queue, address, length, value) in steps {
+                // Half of the values are near what is right.
+                let near = value & 1 == 0;
+                let address = GuestAddress(if near { address % (5 << 20) } else { address });
+                let length = if near { length % 0x1_0000 } else { length };
+                match kind {
+                    0 => driver.describe(queue, value % SIZE, address, length, (value >> 4) & 7, value >> 12),
+                    1 => driver.offer(queue, if near { value % SIZE } else { value }),
+                    2 => _ = memory.write_obj(length, address),
+                    3 => _ = device.write(u64::from(value & 0x1fc), length),
+                    4 => _ = host.write(&[0x5a; 700]),
+                    _ => _ = drain(&mut host),
+                }
+                for _ in 0..4 {
+                    device.work();
+                }
+                if device.read(register::STATUS) & status::NEEDS_RESET != 0 {
+                    driver = self::driver(&mut device, &memory, features);
+                }
+            }
+        }
+    }
+
+    /// The vCPUs wait for the device's lock while it works.
+    #[test]
+    fn a_driver_that_sends_messages_without_end_does_not_keep_the_device() {
+        const UNANSWERED: u16 = 99;
+        let memory = memory();
+        let (mut device, mut driver, _host) = open(&memory, FEATURES);
+        let index = GuestAddress(used(CONTROL_TRANSMIT) + 2);
+        let heard = || memory.read_obj::<u16>(index).unwrap();
+        // Each entry of the ring is such a message; another vCPU makes them available again as soon as they were taken.
+        for _ in 0..SIZE {
+            driver.control(1, UNANSWERED, 1);
+        }
+        let before = heard();
+        let most = std::thread::scope(|scope| {
+            let vcpu = scope.spawn(|| {
+                let (mut last, mut all) = (before, 0_u64);
+                while all < 20_000 {
+                    let now = heard();
+                    all += u64::from(now.wrapping_sub(last));
+                    last = now;
+                    let next = now.wrapping_add(SIZE / 2);
+                    memory.write_obj(next, GuestAddress(available(CONTROL_TRANSMIT) + 2)).unwrap();
+                }
+            });
+            let mut most = 0;
+            while !vcpu.is_finished() {
+                let before = heard();
+                let work = device.work();
+                most = most.max(heard().wrapping_sub(before));
+                assert_eq!(work.interrupt & 2, 0, "no rule is broken");
+            }
+            most
+        });
+        assert!(usize::from(most) <= super::MOST_HEARD, "{most} messages at once");
+    }
+}

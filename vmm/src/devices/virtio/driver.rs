@@ -4,7 +4,7 @@ use virtio_queue::desc::RawDescriptor;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE};
+use super::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE};
 use super::transport::{register, status};
 
 /// VIRTQ_DESC_F_NEXT and _WRITE.

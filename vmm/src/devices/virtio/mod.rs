@@ -4,7 +4,7 @@
 //!
 //! - `transport`: the registers of virtio-mmio version 2.
 //! - `control`: the messages about ports.
-//! - `stream`, `chain`: bytes between descriptor chains and a socket.
+//! - `stream`: bytes between descriptor chains and a socket.
 //! - `device`: all work on the queues.
 //! - [`Console`]: the device, with its thread.
 //!
@@ -12,16 +12,14 @@
 //! device's thread. A driver that breaks the rules meets DEVICE_NEEDS_RESET, and the host an end of the
 //! stream.
 
-mod chain;
 mod console;
 mod control;
 mod device;
 #[cfg(test)]
 mod driver;
-mod ports;
 mod stream;
 mod transport;
 
 pub use console::Console;
+pub use control::PORT_NAME;
 pub use device::Faults;
-pub use ports::PORT_NAME;

@@ -3,8 +3,8 @@
 use virtio_queue::QueueT as _;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
-use super::chain::Queue;
-use super::ports::{MAX_PORTS, QUEUES};
+use super::control::{MAX_PORTS, QUEUES};
+use super::stream::Queue;
 
 /// Device status bits (2.1).
 pub(super) mod status {

@@ -2,10 +2,10 @@
 
 use kvm_bindings::kvm_regs;
 
-use super::frame::{Frame, TF};
 use super::instruction::{Before, Kind};
 use super::mode::{Mode, VectorTable};
 use super::registers::{lost, own_steps};
+use super::traps::{Frame, TF};
 use super::view::View;
 use crate::outcome::End;
 
@@ -149,13 +149,13 @@ mod tests {
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
-    use crate::boot::elf64_vcpu;
+    use crate::boot::vcpu;
 
     const CODE: u16 = 8;
 
     fn mode() -> Mode {
         let mut sregs = kvm_sregs::default();
-        elf64_vcpu::enter_64_bit_mode(&mut sregs, 0);
+        vcpu::enter_64_bit_mode(&mut sregs, 0);
         sregs.cs.selector = CODE;
         Mode::of(&sregs, 2)
     }

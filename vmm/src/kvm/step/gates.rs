@@ -124,7 +124,7 @@ mod tests {
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
-    use crate::boot::{elf64_vcpu, multiboot_vcpu, payload_vcpu};
+    use crate::boot::{payload, vcpu};
 
     fn found(sregs: &kvm_sregs, memory: &GuestMemoryMmap) -> Vec<Handler> {
         try_found(sregs, memory).unwrap()
@@ -145,11 +145,11 @@ mod tests {
     #[test]
     fn gates_of_64_bits() {
         let memory = memory();
-        for (word, at) in payload_vcpu::gate(2, 0x11_2233_4455).into_iter().zip([32, 40]) {
+        for (word, at) in payload::gate(2, 0x11_2233_4455).into_iter().zip([32, 40]) {
             memory.write_slice(&word.to_le_bytes(), GuestAddress(0x1000 + at)).unwrap();
         }
         let mut sregs = kvm_sregs::default();
-        elf64_vcpu::enter_64_bit_mode(&mut sregs, 0);
+        vcpu::enter_64_bit_mode(&mut sregs, 0);
         (sregs.idt.base, sregs.idt.limit) = (0x1000, 0xfff);
         let handler = Handler { vector: 2, linear: 0x11_2233_4455, rip: 0x11_2233_4455, word: 8 };
         assert_eq!(found(&sregs, &memory), [handler], "the others are not present");
@@ -178,7 +178,7 @@ mod tests {
             memory.write_slice(&gate.to_le_bytes(), GuestAddress(0x1000 + 8 * vector)).unwrap();
         }
         let mut sregs = kvm_sregs::default();
-        multiboot_vcpu::enter_protected_mode(&mut sregs);
+        vcpu::enter_protected_mode(&mut sregs);
         (sregs.idt.base, sregs.idt.limit) = (0x1000, 0x7ff);
         (sregs.gdt.base, sregs.gdt.limit) = (0x2000, 23);
         assert_eq!(

@@ -9,7 +9,7 @@
 //! breakpoints are too few for 256 vectors, and QEMU's software emulation (host B) ignores them in a nested guest, just as the intercept of
 //! INT3. Therefore the first two bytes of each handler in the guest's IDT ([`gates`]: 64-bit, 32-bit and 16-bit gates, real-mode vectors)
 //! hold an OUT to a port that only the stepper knows ([`traps`]) while steps are made: any delivery ends in an exit at the handler's first
-//! instruction. The saved RIP on the guest's stack ([`frame`]) says whether the interrupted instruction retired. The frame's TF, which the
+//! instruction. The saved RIP on the guest's stack ([`traps::Frame`]) says whether the interrupted instruction retired. The frame's TF, which the
 //! delivery saved, is cleared. The traps are lifted when no counter runs, and from the instruction that is stepped. They are visible to a
 //! guest that reads its own handlers, and to other vCPUs: backend `step` takes one vCPU only.
 //!
@@ -21,7 +21,7 @@
 //! # Exits in the middle of an instruction
 //! MSR, port and memory accesses exit before the instruction is complete. A KVM_RUN with `immediate_exit` completes it, so
 //! that the next instruction is stepped from its start. HLT is carried out here (KVM_SET_MP_STATE), since KVM would sleep
-//! before it reports the step; but not if an event comes before it ([`pending`]).
+//! before it reports the step; but not if an event comes before it ([`registers`]).
 //!
 //! # What is not counted is refused
 //! If RIP after a step is neither a successor of the instruction nor a handler, instructions have run without steps:
@@ -30,12 +30,9 @@
 //! instruction that is stepped, as that one has no trap.
 
 mod aim;
-mod code;
-mod frame;
 mod gates;
 mod instruction;
 mod mode;
-mod pending;
 mod registers;
 mod stepper;
 mod traps;

@@ -105,7 +105,7 @@ impl Mode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::{elf64_vcpu, multiboot_vcpu};
+    use crate::boot::vcpu;
 
     #[test]
     fn code_size_and_tables_follow_cr0_efer_and_cs() {
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!((real.bits, real.vectors, real.ring, real.paging), (16, VectorTable::RealMode, 0, false));
         assert_eq!((real.code(0xfff0), real.stack(0x1_0004)), (0xf_fff0, 0x2_0004));
 
-        multiboot_vcpu::enter_protected_mode(&mut sregs);
+        vcpu::enter_protected_mode(&mut sregs);
         let flat = Mode::of(&sregs, 2);
         assert_eq!((flat.bits, flat.vectors, flat.ring3()), (32, VectorTable::Protected, false));
         assert_eq!(flat.code(0x1_0010_0000), 0x10_0000);
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!((Mode::of(&sregs, 2).bits, Mode::of(&sregs, 2).code(0x20)), (16, 0x10));
         assert_eq!((Mode::of(&sregs, 2 | RFLAGS_VM).bits, Mode::of(&sregs, 2 | RFLAGS_VM).ring), (16, 3));
 
-        elf64_vcpu::enter_64_bit_mode(&mut sregs, 0x9000);
+        vcpu::enter_64_bit_mode(&mut sregs, 0x9000);
         (sregs.cs.base, sregs.cs.selector) = (0x5000, 0x33);
         let long = Mode::of(&sregs, 2);
         assert_eq!((long.bits, long.vectors, long.ring3(), long.paging), (64, VectorTable::Long, true, true));

@@ -1,5 +1,7 @@
 //! The stepping of one vCPU: its work before each entry and after each exit.
 
+use std::ops::Range;
+
 use host_pmu::backend::step::StepCounts;
 use kvm_bindings::{KVM_GUESTDBG_ENABLE, KVM_GUESTDBG_SINGLESTEP, kvm_guest_debug, kvm_regs, kvm_sregs};
 use kvm_ioctls::VcpuFd;
@@ -8,16 +10,15 @@ use vm_memory::GuestMemoryMmap;
 use super::super::exit::Exit;
 use super::super::other_msrs::OneMsr;
 use super::aim::{self, Aim, Target};
-use super::code;
-use super::frame::{Frame, TF};
 use super::gates;
-use super::instruction::{Before, Kind};
+use super::instruction::{Before, Kind, LONGEST_INSTRUCTION};
 use super::mode::Mode;
 use super::registers::{
     ambiguous, complete, event_pending, failed, halt, has_single_step, is_halted, lost, mode, overlap, own_steps, rip,
     take_single_step, task_gate, undo,
 };
 use super::traps::{self, Trap, Traps};
+use super::traps::{Frame, TF};
 use super::view::{View, translation};
 use crate::outcome::End;
 
@@ -135,7 +136,7 @@ impl<'a> Stepper<'a> {
         if (before.ring3 || target.ring3) && self.traps.debug_handler() == Some(true) && has_single_step(fd)? {
             return Err(ambiguous(before.rip));
         }
-        code::open(self.memory, &mut self.traps, fd, mode, &before);
+        open(self.memory, &mut self.traps, fd, mode, &before);
         let debug =
             kvm_guest_debug { control: KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP, ..kvm_guest_debug::default() };
         fd.set_guest_debug(&debug).map_err(failed("KVM_SET_GUEST_DEBUG"))?;
@@ -446,7 +447,7 @@ impl<'a> Stepper<'a> {
 
     /// Decodes the instruction at `rip`, as the guest wrote it.
     fn decode(&self, fd: &VcpuFd, mode: Mode, rip: u64) -> Before {
-        code::decode(self.memory, &self.traps, fd, mode, rip)
+        decode(self.memory, &self.traps, fd, mode, rip)
     }
 
     /// Returns the trap at which the vCPU is: at its OUT, or before it.
@@ -480,5 +481,74 @@ fn count(counts: &mut StepCounts, retired: Option<host_pmu::backend::step::Retir
             counts.abandon();
             false
         }
+    }
+}
+
+const PAGE: u64 = 0x1000;
+
+/// Decodes the instruction at `rip`.
+pub(super) fn decode(memory: &GuestMemoryMmap, traps: &Traps, fd: &VcpuFd, mode: Mode, rip: u64) -> Before {
+    let translate = translation(fd, mode.paging);
+    let view = View::new(memory, &translate);
+    let mut bytes = [0; LONGEST_INSTRUCTION];
+    let got = read(mode.code(rip), &mut bytes, traps, &view);
+    Before::decode(mode.bits, &bytes[..got], rip, mode.ring3())
+}
+
+/// Reads code from `linear` on, without the traps. Returns how many bytes were read.
+fn read(linear: u64, bytes: &mut [u8], traps: &Traps, view: &View<'_>) -> usize {
+    let got = view.read(linear, bytes);
+    for (part, physical) in pages(linear, got, view) {
+        traps.hide(physical, &mut bytes[part]);
+    }
+    got
+}
+
+/// Removes the traps from an instruction.
+pub(super) fn open(memory: &GuestMemoryMmap, traps: &mut Traps, fd: &VcpuFd, mode: Mode, before: &Before) {
+    let translate = translation(fd, mode.paging);
+    let view = View::new(memory, &translate);
+    let ranges = pages(mode.code(before.rip), before.length(), &view);
+    let ranges: Vec<_> = ranges.map(|(part, physical)| physical..physical + part.len() as u64).collect();
+    traps.open(&ranges, memory);
+}
+
+/// Returns for each page of `length` bytes from `linear` on the bytes that lie in it, and the first one's physical address.
+fn pages<'v>(linear: u64, length: usize, view: &'v View<'_>) -> impl Iterator<Item = (Range<usize>, u64)> + use<'v> {
+    let second = ((PAGE - linear % PAGE) as usize).min(length);
+    let parts = [0..second, second..length];
+    let translate = view.translate();
+    parts.into_iter().filter(|part| !part.is_empty()).filter_map(move |part| {
+        let physical = translate(linear.wrapping_add(part.start as u64))?;
+        Some((part, physical))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use vm_memory::{Bytes as _, GuestAddress};
+
+    use super::*;
+    use crate::kvm::step::gates::Handler;
+
+    #[test]
+    fn traps_are_hidden_in_their_own_page_only() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x5000)]).unwrap();
+        // Linear 0x1000 is physical 0x1000, linear 0x2000 is physical 0x4000. The trap is at physical 0x2000.
+        let code = |linear: u64| Some(if linear < 0x2000 { linear } else { linear + 0x2000 });
+        let handlers = |linear: u64| Some(linear - 0x7000);
+        memory.write_slice(&[1, 2], GuestAddress(0x1ffe)).unwrap();
+        memory.write_slice(&[3, 4], GuestAddress(0x4000)).unwrap();
+        memory.write_slice(&[0xaa, 0xbb], GuestAddress(0x2000)).unwrap();
+        let mut traps = Traps::default();
+        let handler = Handler { vector: 6, linear: 0x9000, rip: 0x9000, word: 8 };
+        traps.replace(&[handler], &View::new(&memory, &handlers), &memory).unwrap();
+        let mut bytes = [0; 4];
+        assert_eq!(read(0x1ffe, &mut bytes, &traps, &View::new(&memory, &code)), 4);
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        let parts: Vec<_> = pages(0x1ffe, 4, &View::new(&memory, &code)).collect();
+        assert_eq!(parts, [(0..2, 0x1ffe), (2..4, 0x4000)]);
+        let one: Vec<_> = pages(0x1000, 3, &View::new(&memory, &code)).collect();
+        assert_eq!(one, [(0..3, 0x1000)]);
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use guest::abi::{BootPage, FLAG_TURNS};
 use vmm::kvm::{Host, KvmError};
-use vmm::machine::live;
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, CounterSource, MachineError};
 use vmm::outcome::RunOutcome;
@@ -98,7 +97,7 @@ pub(crate) fn refused(error: MachineError) -> Error {
 
 /// A guest on this host's KVM that lives over several turns.
 #[derive(Debug)]
-struct Live(live::LiveGuest);
+struct Live(payload::LiveGuest);
 
 /// Starts a guest for turns of at most `samples` samples.
 pub(super) fn start(
@@ -109,7 +108,7 @@ pub(super) fn start(
 ) -> Result<Opened, Failure> {
     let mut plan = plan(guest, behind, samples);
     plan.boot.flags |= FLAG_TURNS;
-    let live = live::LiveGuest::start(host, guest::PMU_PAYLOAD, plan, sys::interrupted());
+    let live = payload::LiveGuest::start(host, guest::PMU_PAYLOAD, plan, sys::interrupted());
     let (guest, opening) = live?;
     Ok(Opened { guest: Box::new(Live(guest)), opening })
 }

@@ -22,7 +22,7 @@ use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
 use crate::arms::machine;
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
 use crate::terminal::console::complain;

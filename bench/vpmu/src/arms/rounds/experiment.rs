@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::plan::Plan;
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Place};
-use crate::setting::tool;
+use crate::setting::process;
 use results::answers;
 use results::document::ArmKind;
 use results::document::{Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
@@ -347,7 +347,7 @@ impl<'a> Experiment<'a> {
             schema: SCHEMA.to_owned(),
             experiment: plan.experiment.to_owned(),
             place: plan.parameters.set_up.is_some().then(|| "guest".to_owned()),
-            tool: tool::this(),
+            tool: process::tool(),
             command_line: command_line.to_vec(),
             started_unix: self.began_unix,
             wall_ns: nanos(self.wall),

@@ -1,7 +1,6 @@
 //! `vpmu fleet`.
 
 mod args;
-mod planned;
 mod report;
 mod status;
 mod submit;
@@ -12,8 +11,7 @@ use crate::terminal::console::print;
 
 pub(super) use self::args::EXAMPLES;
 pub use self::args::FleetArgs;
-use self::args::{FleetCommand, On, ReportArgs};
-use self::planned::Check;
+use self::args::{Check, FleetCommand, On, ReportArgs};
 
 /// Runs `vpmu fleet`. `check` parses a command line, program name first.
 pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
@@ -40,7 +38,7 @@ pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
                 Ok(standing.exit())
             }
         },
-        (Some(FleetCommand::Plan(args)), _) => planned::plan(args, check),
+        (Some(FleetCommand::Plan(args)), _) => args::plan(args, check),
         (Some(FleetCommand::Status(args)), _) => status::status(args),
         (Some(FleetCommand::Wait(args)), _) => status::wait(args),
         (Some(FleetCommand::Collect(args)), _) => report::collect(args),

@@ -6,6 +6,7 @@ use std::path::Path;
 use fleet::{self, Analysis, ElementEnd, ElementLine, FleetComparison, FleetSpec, Run, by_variant};
 use results::error::{Error, Exit};
 use results::shown;
+use results::table::Report as Shown;
 use results::table::layout::{columns, plural};
 use serde::Serialize;
 
@@ -113,25 +114,25 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
         Exit::Regression => "❌ something failed or is slower",
         _ => "⚠️ undecided",
     };
-    let mut markdown = format!("## {}: {word}\n\n{}", campaign.name, fleet::markdown(&analysis, &elements));
+    let shown = fleet::report(&analysis, &elements);
+    let mut markdown = format!("## {}: {word}\n\n{}", campaign.name, shown.markdown());
     let mut text = status::shown(&standing, false);
     if !runs.is_empty() {
-        let _ = write!(text, "\n{}", fleet::text(&analysis, columns()));
+        let _ = write!(text, "\n{}", fleet::report(&analysis, &[]).text(columns()));
     }
     let page = fleet::page(&analysis, &elements, &format!("{}: {word}", campaign.name))?;
     write(&folder.path.join("report.html"), page.as_bytes())?;
-    let junit = fleet::junit(&analysis, &elements);
-    write(&folder.path.join("junit.xml"), junit.as_bytes())?;
+    write(&folder.path.join("junit.xml"), shown.junit().as_bytes())?;
     for Variants { base, new, comparison, error } in &variants {
         let why = || shown::markdown(error.as_deref().unwrap_or_default()) + "\n";
-        let of = |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(why, show);
+        let of = |show: &dyn Fn(Shown) -> String| comparison.as_ref().map_or_else(why, |found| show(found.report()));
         let [base, new] = [base, new].map(|name| shown::line(name));
         if let Some(comparison) = comparison {
-            let junit = comparison.junit();
+            let junit = comparison.report().junit();
             write(&folder.path.join(format!("junit-{new}.xml")), junit.as_bytes())?;
         }
-        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", of(FleetComparison::markdown));
-        let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", of(|found| found.text(columns())));
+        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", of(&|report| report.markdown()));
+        let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", of(&|report| report.text(columns())));
     }
     write(&folder.path.join("summary.md"), markdown.as_bytes())?;
 

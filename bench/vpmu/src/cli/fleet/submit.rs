@@ -9,10 +9,9 @@ use results::error::{Error, Exit};
 use results::table::layout::plural;
 use results::write::{append, now_unix};
 
-use super::args::{ElementArgs, On, SubmitArgs};
-use super::planned::{Check, planned};
-use crate::campaign::{attempt, local, on_slurm};
-use crate::setting::{parse, process, tool};
+use super::args::{Check, ElementArgs, On, SubmitArgs, planned};
+use crate::campaign::{attempt, on_slurm};
+use crate::setting::{parse, process};
 use crate::sys;
 use crate::terminal::console::{complain, internal, print};
 use crate::terminal::progress;
@@ -34,7 +33,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     }
     let now = now_unix();
     let terms = Terms { trust: args.trust().trust(), keep_binary: args.keep_binary };
-    let (folder, campaign) = submission::submit(&dir, &plan, elements, tool::this(), now, terms)?;
+    let (folder, campaign) = submission::submit(&dir, &plan, elements, process::tool(), now, terms)?;
     let _lock = lock(&folder, "submission")?;
     let states = on_slurm::states(&slurm, &folder)?;
     if let Some(why) = &states.unanswered {
@@ -79,7 +78,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
             }
             sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
             let mut progress = progress::shown(!args.quiet);
-            let ended = local::run(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;
+            let ended = attempt::one_after_the_other(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;
             if !ended {
                 complain("warning: interrupted; run the same command again to go on");
             }

@@ -10,7 +10,7 @@ use super::protocol::{self, Answer, Ask, End, Figures, Hello, PROTOCOL, TurnArm}
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::rounds::experiment::{Experiment, Round, TurnEnd};
 use crate::arms::rounds::plan::Plan;
-use crate::setting::tool;
+use crate::setting::process;
 
 /// The streams to the parent.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Side<'_> {
         });
         Hello {
             protocol: PROTOCOL.to_owned(),
-            tool: tool::this(),
+            tool: process::tool(),
             arms: arms.collect(),
             workload: self.plan.parameters.workload.clone(),
             backend: self.plan.parameters.backend.clone(),

@@ -1,19 +1,17 @@
 //! The process of one side, as its parent sees it: it may die, hang, or say anything.
 
 use std::ffi::OsStr;
-use std::io::{BufReader, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use results::child::{Gathered, Keep, Line, Lines, POLL, Supervised};
 use results::error::{Error, Exit, one_line};
 
-use super::protocol::{self, Answer, Ask, BEFORE, COMMAND, Hello, MAX_ARMS, PROTOCOL};
+use super::protocol::{self, Answer, Ask, BEFORE, COMMAND, Hello, MAX_ARMS, MAX_LINE, PROTOCOL};
 use super::spec::Side;
 
 /// Time to the greeting.
@@ -26,22 +24,18 @@ const MOST: Duration = Duration::from_secs(3600);
 const END: Duration = Duration::from_secs(3);
 /// Time to wait for the last output of a side that has ended.
 const WORDS: Duration = Duration::from_millis(500);
-/// Interval at which Ctrl-C is looked for.
-const POLL: Duration = Duration::from_millis(20);
 /// Part of a side's stderr that is kept, in bytes.
 const LAST: usize = 2000;
 
-/// A side's process. Killed when dropped, if it has not ended.
+/// A side's process.
 #[derive(Debug)]
 pub struct Peer {
     name: &'static str,
     binary: String,
-    child: Child,
+    child: Supervised,
     input: Option<ChildStdin>,
-    lines: Receiver<Result<String, String>>,
-    errors: Arc<Mutex<Vec<u8>>>,
-    /// Reads its stderr.
-    reader: std::thread::JoinHandle<()>,
+    lines: Lines<ChildStdout>,
+    errors: Gathered,
     /// Time for the answer to a turn.
     turn: Duration,
     /// Asks without an answer so far.
@@ -75,27 +69,22 @@ impl Peer {
         let failed = |why: String| {
             Error::usage(format!("cannot start {name}, {binary}"), why, "give the path of a vpmu that can be executed")
         };
-        // Both sides run under one name, and in a process group of their own: Ctrl-C is the parent's alone.
-        let mut child = Command::new(&side.binary)
+        // Both sides run under one name, and Ctrl-C is the parent's alone.
+        let mut command = Command::new(&side.binary);
+        command
             .arg0("vpmu")
             .arg(COMMAND)
             .args(common)
             .args(&side.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(|error| failed(error.to_string()))?;
-        let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+            .stderr(Stdio::piped());
+        let mut child = Supervised::start(&mut command).map_err(|error| failed(error.to_string()))?;
+        let process = &mut child.process;
+        let streams = (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let (input, Some(output), Some(stderr)) = streams else { return Err(failed("no pipes".to_owned())) };
-        let (sender, lines) = sync_channel(4);
-        std::thread::spawn(move || pass_on(output, &sender));
-        let errors = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&errors);
-        let reader = std::thread::spawn(move || keep_last(stderr, &kept));
-        let mut peer =
-            Self { name, binary, child, input, lines, errors, reader, turn: ANSWER, owed: 0, is_before: false };
+        let (lines, errors) = (Lines::new(output, MAX_LINE), Gathered::start(stderr, Keep::Last(LAST)));
+        let mut peer = Self { name, binary, child, input, lines, errors, turn: ANSWER, owed: 0, is_before: false };
         let Some(answer) = peer.wait(within, stop).map_err(|broken| peer.no_greeting(broken))? else {
             return Ok(None);
         };
@@ -140,20 +129,17 @@ impl Peer {
 
     fn wait(&mut self, within: Duration, stop: &AtomicBool) -> Result<Option<Answer>, Broken> {
         let until = Instant::now() + within;
-        loop {
-            match self.lines.recv_timeout(POLL.min(within)) {
-                Ok(Ok(line)) => {
-                    let shown = || one_line(&line.chars().take(80).collect::<String>());
-                    return protocol::message(&line)
-                        .map(Some)
-                        .map_err(|why| Broken::Garbled(format!("'{}' ({why})", shown())));
-                }
-                Ok(Err(why)) => return Err(Broken::Garbled(why)),
-                Err(RecvTimeoutError::Disconnected) => return Err(Broken::Died(self.ended())),
-                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return Ok(None),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= until => return Err(Broken::Silent(within)),
-                Err(RecvTimeoutError::Timeout) => {}
+        let stopped = || stop.load(Ordering::Relaxed);
+        match self.lines.next(|| stopped() || Instant::now() >= until) {
+            Ok(Line::Text(line)) => {
+                let shown = || one_line(&line.chars().take(80).collect::<String>());
+                let garbled = |why| Broken::Garbled(format!("'{}' ({why})", shown()));
+                protocol::message(&line).map(Some).map_err(garbled)
             }
+            Ok(Line::End) => Err(Broken::Died(self.ended())),
+            Ok(Line::Over) if stopped() => Ok(None),
+            Ok(Line::Over) => Err(Broken::Silent(within)),
+            Err(error) => Err(Broken::Garbled(error.to_string())),
         }
     }
 
@@ -161,25 +147,13 @@ impl Peer {
     fn ended(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + END;
         self.input = None;
-        while Instant::now() < until {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Some(status);
-            }
-            std::thread::sleep(POLL);
-        }
-        let _ = self.child.kill();
-        self.child.wait().ok()
+        let ended = self.child.wait(POLL, || Instant::now() >= until).ok().flatten();
+        ended.or_else(|| self.child.kill())
     }
 
     /// Returns the last line of its stderr, once it has ended.
     fn last_words(&self) -> String {
-        // Its last output may still be in the pipe; a process that it left behind may keep the pipe open.
-        let until = Instant::now() + WORDS;
-        while !self.reader.is_finished() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let bytes = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&bytes);
+        let (text, _) = self.errors.text(WORDS);
         one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default())
     }
 
@@ -234,15 +208,6 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
-    fn drop(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-}
-
 /// Reason why there is no answer.
 #[derive(Debug)]
 enum Broken {
@@ -280,35 +245,6 @@ fn word(answer: &Answer) -> &'static str {
 
 fn said(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(" ('{words}')") }
-}
-
-/// Passes lines on until the stream ends; the channel is bounded, so a flood blocks its sender.
-fn pass_on(output: impl Read, lines: &SyncSender<Result<String, String>>) {
-    let mut output = BufReader::new(output);
-    loop {
-        let line = match protocol::line(&mut output) {
-            Ok(Some(line)) => Ok(line),
-            Ok(None) => return,
-            Err(error) => Err(error.to_string()),
-        };
-        let last = line.is_err();
-        if lines.send(line).is_err() || last {
-            return;
-        }
-    }
-}
-
-fn keep_last(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
-    let mut buffer = [0; 4096];
-    while let Ok(read) = stream.read(&mut buffer) {
-        if read == 0 {
-            return;
-        }
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(&buffer[..read]);
-        let surplus = kept.len().saturating_sub(LAST);
-        kept.drain(..surplus);
-    }
 }
 
 /// Checks a greeting.
@@ -481,7 +417,7 @@ mod tests {
     fn ctrl_c_ends_the_wait_and_no_process_is_left() {
         let (mut peer, _) = start(&greeting("exec sleep 100")).unwrap().unwrap();
         assert_eq!(peer.ask(&Ask::Open, &AtomicBool::new(true)), Ok(None));
-        let process = format!("/proc/{}", peer.child.id());
+        let process = format!("/proc/{}", peer.child.process.id());
         assert!(std::path::Path::new(&process).exists());
         drop(peer);
         assert!(!std::path::Path::new(&process).exists());

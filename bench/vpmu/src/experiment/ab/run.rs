@@ -19,8 +19,7 @@ use super::spec::AbSpec;
 use super::turns::{AbArm, AbRound, AbTurn};
 use super::verdict;
 use crate::arms::rounds::schedule::Schedule;
-use crate::setting::claim::{self, Claim};
-use crate::setting::tool;
+use crate::setting::process::{self, Claim};
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
 
@@ -106,7 +105,7 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
     let [base, new] = &greetings;
     let document = AbDocument {
         schema: SCHEMA,
-        tool: tool::this(),
+        tool: process::tool(),
         command_line: context.command_line,
         started_unix,
         wall_ns: u64::try_from(run.wall.as_nanos()).unwrap_or(u64::MAX),
@@ -299,7 +298,7 @@ impl Run<'_> {
         let mut cpus: Vec<u32> = pins.flat_map(|list| list.0).collect();
         cpus.sort_unstable();
         cpus.dedup();
-        let (claims, warning) = claim::all(&cpus);
+        let (claims, warning) = process::claim(&cpus);
         self.claims = claims;
         if let Some(warning) = warning {
             complain(&warning);

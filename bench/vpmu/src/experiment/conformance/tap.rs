@@ -210,7 +210,7 @@ pub fn json(backend: &str, runs: &[Run]) -> Result<String, serde_json::Error> {
         })
         .collect();
     serde_json::to_string_pretty(&serde_json::json!({
-        "schema": "vpmu-conformance/1", "version": crate::setting::tool::VERSION, "backend": backend, "runs": runs,
+        "schema": "vpmu-conformance/1", "version": crate::setting::process::VERSION, "backend": backend, "runs": runs,
     }))
 }
 

@@ -1,9 +1,9 @@
 //! Stock perf in the same run and on the same list.
 
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use cpu_list::CpuList;
 use stat_setup::list::EventList;
@@ -11,12 +11,16 @@ use stat_setup::list::EventList;
 use super::document::{Arm, BareCalls, Peer, PeerArm};
 use super::measure::since;
 use super::prepare::EventRequest;
+use crate::sys;
+use results::child::{Line, Lines, POLL, Supervised};
 use results::document::Summary;
 use results::error::Error;
 use results::metric::TOTAL;
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
+/// Time that one run of a command may take.
+const LIMIT: Duration = Duration::from_secs(600);
 /// Group sizes to try for perf.
 const SIZES: [usize; 5] = [10, 25, 50, 100, 200];
 
@@ -304,12 +308,13 @@ impl Rival {
         let piped = matches!(self.what, What::Bench | What::Own { .. });
         command.stdout(if piped { Stdio::piped() } else { Stdio::null() });
         let began = Instant::now();
-        let mut child = command.spawn().map_err(|error| failed(self, error))?;
+        let mut child = Supervised::start(&mut command).map_err(|error| failed(self, error))?;
+        let until = began + LIMIT;
+        let over = || sys::interrupted().load(Ordering::Relaxed) || Instant::now() > until;
         let mut reported = None;
-        if let Some(out) = child.stdout.take() {
-            let mut lines = 0;
-            for line in BufReader::new(out).lines() {
-                let line = line.map_err(|error| failed(self, error))?;
+        if let Some(out) = child.process.stdout.take() {
+            let (mut out, mut lines) = (Lines::new(out, MAX_ARGUMENT), 0);
+            while let Line::Text(line) = out.next(over).map_err(|error| failed(self, error))? {
                 lines += 1;
                 match self.what {
                     What::Own { lines: all } if lines == all => self.counts.push(since(began)),
@@ -318,7 +323,8 @@ impl Rival {
                 }
             }
         }
-        let status = child.wait().map_err(|error| failed(self, error))?;
+        let status = child.wait(POLL, over).map_err(|error| failed(self, error))?;
+        let status = status.ok_or_else(|| failed(self, "it was interrupted, or did not end in 10 minutes"))?;
         let wall = since(began);
         // Exit 3 of this tool only means events without a count.
         let inconclusive = matches!(self.what, What::Own { .. }) && status.code() == Some(3);

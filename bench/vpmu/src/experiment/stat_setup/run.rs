@@ -20,10 +20,10 @@ use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
 use super::rounds::{self, Bare, Rounds};
 use super::scaling;
-use super::spec::{Mode, NAME, StatSetupSpec};
+use super::spec::{Mode, NAME, Peer, Scale, StatSetupSpec};
 use super::steps::Steps;
 use crate::arms::rounds::schedule::Schedule;
-use crate::setting::tool;
+use crate::setting::process;
 use crate::sys;
 use crate::terminal::progress::Progress;
 
@@ -55,7 +55,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let purpose = if spec.mode == Mode::Mmap { Use::Mmap } else { Use::Stat };
     let setting = Setting { list: &list, cpus: &cpus, purpose, count: spec.count };
     let mut rivals = None;
-    if spec.against_perf {
+    if spec.against == Some(Peer::Perf) {
         let mmap = purpose == Use::Mmap;
         let same = peer::Same { request: &spec.events, kind: &request, list: &list, cpus: &cpus, all_online, mmap };
         rivals = Some(Rivals::find(same)?);
@@ -110,7 +110,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         schema: SCHEMA.to_owned(),
         experiment: NAME.to_owned(),
         place: Some("host".to_owned()),
-        tool: tool::this(),
+        tool: process::tool(),
         command_line,
         started_unix,
         wall_ns: since(began),
@@ -158,7 +158,7 @@ fn parameters(spec: &StatSetupSpec, strategies: &[String], setting: &Setting<'_>
 /// Numbers of events to measure growth over.
 fn sizes(spec: &StatSetupSpec, list: &EventList) -> Vec<usize> {
     match &spec.scale {
-        Some(sizes) => sizes.clone(),
+        Some(Scale(sizes)) => sizes.clone(),
         // Closing a list of tracepoints takes seconds, for each size, strategy and run.
         None if list.main_class() == Some(stat_setup::list::Class::Tracepoint) => Vec::new(),
         None => SIZES.to_vec(),

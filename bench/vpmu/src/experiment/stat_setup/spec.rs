@@ -1,10 +1,12 @@
-//! The specification of `stat-setup`.
+//! The options of `stat-setup`.
 
+use std::str::FromStr;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use cpu_list::CpuList;
 
-use crate::setting::parse::suggestion;
+use crate::setting::parse::{duration_in, number_in, suggestion};
 use results::error::Error;
 
 /// The experiment's name in documents.
@@ -13,61 +15,115 @@ pub const NAME: &str = "stat-setup";
 /// Names of the strategies.
 pub const STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
 
-/// Way in which the events are used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A peer that runs in the same rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// The `perf` of $PATH.
+    Perf,
+}
+
+/// Use of the events once they are set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// Open, enable, read, disable, close, as `perf stat`.
-    #[default]
     Stat,
     /// Open, mmap, enable, disable, munmap, close, as `perf bench internals evlist-open-close`.
     Mmap,
 }
 
-/// Parameters of `stat-setup`; the defaults are those of the command.
-#[derive(Clone, Debug, PartialEq)]
+/// Options of `vpmu stat-setup`, apart from where the result goes.
+#[derive(Clone, Debug, PartialEq, Args)]
 pub struct StatSetupSpec {
-    /// A number of software events, `tracepoints:N`, a list in perf's syntax, or a file of lists.
-    pub events: String,
-    /// Strategies to compare, of [`STRATEGIES`].
+    /// Strategies to compare: event-major, cpu-major, threads, packed, auto
+    #[arg(
+        long = "strategy",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "event-major,cpu-major,threads,packed,auto",
+        help_heading = "Comparison"
+    )]
     pub strategies: Vec<String>,
-    /// CPUs to count on; `None` = all online CPUs.
-    pub cpus: Option<CpuList>,
-    /// Way in which the events are used.
-    pub mode: Mode,
-    /// Time between enable and read.
-    pub count: Duration,
-    /// Rounds that count; every strategy runs once in each.
-    pub rounds: u64,
-    /// Rounds before those; their figures are discarded.
-    pub warmup: u64,
-    /// Bound on all rounds: they end after the one in which this time passes.
-    pub duration: Option<Duration>,
-    /// Seed of the order of strategies within each round.
-    pub seed: u64,
-    /// True if stock perf takes part in the rounds.
-    pub against_perf: bool,
-    /// Numbers of events to measure growth over; `None` = a default, empty = none.
-    pub scale: Option<Vec<usize>>,
-    /// True if ways to shorten the last close of tracepoints are measured.
+
+    /// Also time stock perf, in the same rounds
+    #[arg(long, value_name = "PEER", value_enum, help_heading = "Comparison")]
+    pub against: Option<Peer>,
+
+    /// Measure growth over these numbers of events and over CPUs, too
+    ///
+    /// none leaves it out [default: 100,200,400,800,1600; none for tracepoints: their closes take seconds]
+    #[arg(long, value_name = "LIST|none", help_heading = "Comparison")]
+    pub scale: Option<Scale>,
+
+    /// Also measure how far the last close of each tracepoint can be shortened
+    ///
+    /// One by one, by threads, by processes, at exit.
+    #[arg(long, help_heading = "Comparison")]
     pub last_close: bool,
+
+    /// The events: a number, a list as perf writes it, or a file of such lists
+    ///
+    /// N: that many software events, a mix. tracepoints:N: that many tracepoint events over as many distinct tracepoints as the
+    /// host has, 90 at most. LIST: names, groups {a,b}:W, software, hardware, raw (r1a8), tracepoints (sched:sched_switch), sysfs
+    /// PMU events (cpu/event=0x3c,umask=0/, msr/tsc/) with modifiers (:u :k :W ...). FILE: lists, one a line; # begins a comment.
+    #[arg(long, value_name = "N|LIST|FILE", default_value = "700", help_heading = "Events")]
+    pub events: String,
+
+    /// CPUs to count on, e.g. 0-3 [default: all online]
+    #[arg(long, value_name = "CPULIST", help_heading = "Events")]
+    pub cpus: Option<CpuList>,
+
+    /// Open, enable, read, disable, close (stat), or open, mmap, enable, disable, munmap, close (mmap)
+    #[arg(long, value_enum, default_value = "stat", hide_possible_values = true, help_heading = "Events")]
+    pub mode: Mode,
+
+    /// How long events count between enable and read
+    #[arg(long, value_name = "TIME", default_value = "0ms", help_heading = "Events",
+          value_parser = duration_in(Duration::ZERO..=Duration::from_secs(60)))]
+    pub count: Duration,
+
+    /// Set up once, print the counts on stdout as `perf stat -x,` does, then close; nothing is compared
+    #[arg(long, conflicts_with_all = ["against", "scale", "last_close", "mode", "json", "save_baseline"], help_heading = "Events")]
+    pub once: bool,
+
+    /// Rounds that count; every arm runs once in each
+    #[arg(long, value_name = "N", default_value = "15", value_parser = number_in(1..=10_000), help_heading = "Rounds")]
+    pub rounds: u64,
+
+    /// Rounds before those; their figures are discarded [default: 0, after two runs of each arm that check it]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = number_in(0..=1000), help_heading = "Rounds",
+          hide_default_value = true)]
+    pub warmup: u64,
+
+    /// Bound on all rounds: they end after the one in which this time passes
+    #[arg(long, value_name = "TIME", help_heading = "Rounds",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))]
+    pub duration: Option<Duration>,
+
+    /// Seed of the order of the arms within each round
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
+    pub seed: u64,
 }
 
-impl Default for StatSetupSpec {
-    fn default() -> Self {
-        Self {
-            events: "700".to_owned(),
-            strategies: STRATEGIES.map(str::to_owned).to_vec(),
-            cpus: None,
-            mode: Mode::Stat,
-            count: Duration::ZERO,
-            rounds: 15,
-            warmup: 0,
-            duration: None,
-            seed: 1,
-            against_perf: false,
-            scale: None,
-            last_close: false,
+/// Numbers of events to measure growth over; empty: none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scale(pub Vec<usize>);
+
+impl FromStr for Scale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::default());
         }
+        let number = number_in(1..=100_000);
+        let read = |part: &str| number(part.trim()).map(|n| n as usize);
+        let mut sizes = text.split(',').map(read).collect::<Result<Vec<_>, _>>()?;
+        sizes.sort_unstable();
+        sizes.dedup();
+        if sizes.len() < 2 {
+            return Err("growth needs two different numbers at least, e.g. 100,1600".to_owned());
+        }
+        Ok(Self(sizes))
     }
 }
 
@@ -77,17 +133,21 @@ impl StatSetupSpec {
     /// # Errors
     /// Exit 2 for an unknown name.
     pub fn strategies(&self) -> Result<Vec<String>, Error> {
-        let mut found: Vec<String> = Vec::new();
-        for name in &self.strategies {
-            if !STRATEGIES.contains(&name.as_str()) {
-                return Err(Error::usage(format!("unknown strategy '{name}'"), "", suggestion(name, &STRATEGIES, "")));
-            }
-            if !found.contains(name) {
-                found.push(name.clone());
-            }
-        }
-        Ok(found)
+        known(&self.strategies)
     }
+}
+
+fn known(names: &[String]) -> Result<Vec<String>, Error> {
+    let mut found: Vec<String> = Vec::new();
+    for name in names {
+        if !STRATEGIES.contains(&name.as_str()) {
+            return Err(Error::usage(format!("unknown strategy '{name}'"), "", suggestion(name, &STRATEGIES, "")));
+        }
+        if !found.contains(name) {
+            found.push(name.clone());
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -95,11 +155,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn scales() {
+        assert_eq!("1600,100".parse(), Ok(Scale(vec![100, 1600])));
+        assert_eq!("none".parse(), Ok(Scale::default()));
+        for bad in ["", "100", "100,100", "0,1", "a,b", "1,999999999"] {
+            assert!(bad.parse::<Scale>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn strategies_are_known_and_distinct() {
-        let chosen = |names: &[&str]| {
-            let strategies = names.iter().map(|&name| name.to_owned()).collect();
-            StatSetupSpec { strategies, ..StatSetupSpec::default() }.strategies()
-        };
+        let chosen = |names: &[&str]| known(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
         assert_eq!(chosen(&["auto", "packed", "auto"]).unwrap(), ["auto", "packed"]);
         let error = chosen(&["auto", "pool"]).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("unknown strategy 'pool'"), "{error}");

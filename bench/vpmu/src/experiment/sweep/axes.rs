@@ -41,13 +41,14 @@ impl Grid {
         Ok((points, axes.models.into_iter().map(|(_, hash, model)| (hash, model)).collect()))
     }
 
-    fn shared(&self) -> Result<Shared, Error> {
+    /// Returns a point with the parameters of all points, and no place on any axis. Its period is 0 where the model's default holds.
+    fn shared(&self) -> Result<GridPoint, Error> {
         if self.period.is_some() && self.freq.is_some() {
             return Err(Error::usage("period and freq exclude each other", "", "give one of them"));
         }
         let ms = Duration::from_millis;
-        let shared = Shared {
-            period: self.period.map(|n| whole("period", n, 2..=(1 << 47) - 1)).transpose()?,
+        let shared = GridPoint {
+            period: self.period.map_or(Ok(0), |n| whole("period", n, 2..=(1 << 47) - 1))?,
             freq_hz: self.freq.map(|n| whole("freq", n, 1..=100_000)).transpose()?,
             mux_interval_ns: time(
                 "mux-interval",
@@ -60,6 +61,7 @@ impl Grid {
             time_limit_ns: time("time-limit", self.time_limit.as_deref(), "10s", ms(1)..=ms(3_600_000))?,
             tail_ns: time("tail", self.tail.as_deref(), "16ms", ms(0)..=ms(3_600_000))?,
             hosts: whole("hosts", self.hosts.unwrap_or(1), 1..=10_000)?,
+            ..GridPoint::default()
         };
         if !["periodic", "forwarded"].contains(&shared.timer.as_str()) {
             return Err(Error::usage(
@@ -80,18 +82,6 @@ impl Grid {
         }
         Ok(shared)
     }
-}
-
-/// Parameters shared by all points.
-struct Shared {
-    period: Option<u64>,
-    freq_hz: Option<u64>,
-    mux_interval_ns: u64,
-    timer: String,
-    samples: u64,
-    time_limit_ns: u64,
-    tail_ns: u64,
-    hosts: u64,
 }
 
 /// Axes with checked values.
@@ -129,7 +119,7 @@ impl Axes {
             strategies: strategy_axis(grid.strategy.as_ref())?,
             models,
             workloads,
-            costs: cost_axes(grid.cost.as_ref())?,
+            costs: cost_axes(&grid.cost)?,
             slices,
             release_slices,
             vcpus,
@@ -177,7 +167,7 @@ impl Axes {
     }
 
     /// Returns all combinations. Seeds vary fastest, then strategies, so that compared points are simulated together.
-    fn product<'a>(&'a self, shared: &'a Shared) -> impl Iterator<Item = GridPoint> + 'a {
+    fn product<'a>(&'a self, shared: &'a GridPoint) -> impl Iterator<Item = GridPoint> + 'a {
         let mut sizes = vec![self.models.len(), self.workloads.len()];
         sizes.extend(self.costs.iter().map(|(_, factors)| factors.len()));
         sizes.extend([self.vcpus.len(), self.cpus.len(), self.slices.len()]);
@@ -193,7 +183,7 @@ impl Axes {
         })
     }
 
-    fn point(&self, at: &[usize], shared: &Shared) -> GridPoint {
+    fn point(&self, at: &[usize], shared: &GridPoint) -> GridPoint {
         let (name, model_hash, model) = &self.models[at[0]];
         let costs = self.costs.iter().zip(&at[2..]).map(|((cost, factors), &at)| (cost.clone(), factors[at]));
         let &[vcpus, cpus, slice, strategy, release, seed] = &at[2 + self.costs.len()..] else {
@@ -226,14 +216,8 @@ impl Axes {
             cpus,
             slice_ns: self.slices[slice].filter(|_| cpus < vcpus).unwrap_or(model.host.slice),
             seed: self.seeds[seed],
-            period: shared.period.unwrap_or_else(|| default_period(&backend)),
-            freq_hz: shared.freq_hz,
-            mux_interval_ns: shared.mux_interval_ns,
-            timer: shared.timer.clone(),
-            samples: shared.samples,
-            time_limit_ns: shared.time_limit_ns,
-            tail_ns: shared.tail_ns,
-            hosts: shared.hosts,
+            period: if shared.period > 0 { shared.period } else { default_period(&backend) },
+            ..shared.clone()
         }
     }
 

@@ -9,7 +9,7 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use sim::mediated::Mediated;
 use sim::model::Costs;
 
-use super::grid::Seeds;
+use super::grid::{Factors, Seeds};
 use crate::setting::parse;
 use crate::setting::strategy::{StrategyChoice, resolve};
 use results::document::StrategyParameter;
@@ -89,10 +89,17 @@ pub(super) fn strategy_axis(given: Option<&Vec<String>>) -> Result<Vec<Kept>, Er
     resolve(&args)?.into_iter().map(kept).collect()
 }
 
-pub(super) fn cost_axes(given: Option<&BTreeMap<String, Vec<f64>>>) -> Result<Vec<(String, Vec<f64>)>, Error> {
-    given
+pub(super) fn cost_axes(given: &[(String, Factors)]) -> Result<Vec<(String, Factors)>, Error> {
+    let mut costs = BTreeMap::new();
+    for (cost, factors) in given {
+        if costs.insert(cost, factors).is_some() {
+            let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
+            return Err(Error::usage(format!("duplicate --cost {cost}"), "", remedy));
+        }
+    }
+    let named = |key: &str| given.iter().any(|(cost, _)| cost == key);
+    costs
         .into_iter()
-        .flatten()
         .map(|(cost, factors)| {
             if !Costs::SCALABLE.contains(&cost.as_str()) {
                 let remedy = parse::suggestion(cost, &Costs::SCALABLE, "");
@@ -100,7 +107,6 @@ pub(super) fn cost_axes(given: Option<&BTreeMap<String, Vec<f64>>>) -> Result<Ve
             }
             let both = [("open", ["open-first", "open-more"]), ("release", ["release-last", "release"])];
             for (whole, parts) in both {
-                let named = |key: &str| given.is_some_and(|costs| costs.contains_key(key));
                 if whole != cost.as_str() && parts.contains(&cost.as_str()) && named(whole) {
                     return Err(Error::usage(format!("cost: {whole} also scales {cost}"), "", "leave one out"));
                 }

@@ -14,7 +14,7 @@ pub const SCHEMA: &str = "vpmu-sweep/1";
 const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_GIT_REVISION"));
 
 /// All parameters of a result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GridPoint {
     /// Name of the strategy.
     pub strategy: String,

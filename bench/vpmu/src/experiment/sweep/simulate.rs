@@ -11,7 +11,7 @@ use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
-use sim::guest::{Timer, latency};
+use sim::guest::Timer;
 use sim::host::{CounterSource, Plan};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, Model};
@@ -122,7 +122,7 @@ fn latency_of(totals: &Totals, workload: Workload) -> Option<Latency> {
     summary(if workload.events.samples() { &totals.handler } else { &totals.rotation })
 }
 
-fn summary(latency: &latency::Latency) -> Option<Latency> {
+fn summary(latency: &sim::guest::Latency) -> Option<Latency> {
     // A bucket's upper bound may exceed the values in it.
     let histogram = latency.histogram();
     let quantile = |q: f64| histogram.value_at_quantile(q).clamp(latency.min, latency.max);

@@ -22,7 +22,7 @@ use crate::arms::machine;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
 use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, unwind_tables};
-use crate::setting::abilities::ThisHost;
+use crate::setting::backend::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
 use crate::terminal::console::{complain, print};

@@ -111,7 +111,7 @@ fn a_grid_file_is_read_from_its_folder_and_what_is_wrong_has_its_line() {
     let path = write("grid.toml", b"strategy = ['mine.toml', 'reuse']\nseed = [1, 2]\nperiod = 1000");
     let grid = Grid::from_file(&path).unwrap();
     let command_line = Grid { seed: Some(vec![Seeds::Text("5".to_owned())]), freq: Some(99), ..Grid::default() };
-    let (points, _) = grid.overridden_by(command_line).points().unwrap();
+    let (points, _) = grid.overridden_by(&command_line).unwrap().points().unwrap();
     assert_eq!(points.iter().map(|p| (p.strategy.as_str(), p.seed)).collect::<Vec<_>>(), [("mine", 5), ("reuse", 5)]);
     assert_eq!(points[0].freq_hz, Some(99), "a frequency replaces a period");
     for (text, needle) in [

@@ -1,0 +1,363 @@
+//! The code of a running guest's kernel: its modules, where they lie, and build-ids, as its `/proc` and `/sys` say.
+//!
+//! Everything here is the guest's word. Names, addresses and sizes are checked for form; whether code lies there is for the reader of its
+//! memory to find out.
+
+use crate::agent::{Agent, AgentError};
+
+/// Most bytes of the list of modules.
+const MOST_OF_LIST: usize = 1 << 20;
+/// Most sections of one module, and most bytes of their names and of what says where they are.
+const MOST_SECTIONS: (usize, usize) = (4096, 1 << 18);
+/// Most bytes of a section's name. The kernel's own have some 30 at most.
+const MOST_OF_SECTION: usize = 64;
+/// Most bytes of the sections of all modules together: some hundred times as many as a distribution's kernel has.
+const MOST_OF_ALL: usize = 16 << 20;
+/// Most notes of a module or the kernel, and their bytes.
+const MOST_NOTES: (usize, usize) = (64, 1 << 16);
+
+/// Fetches the code of the agent's kernel. A list that the guest refuses is not known then: a kernel without modules has none.
+///
+/// # Errors
+/// The connection is of no use any more.
+pub fn fetch(agent: &mut Agent<'_>) -> Result<Code, AgentError> {
+    within(agent, MOST_OF_ALL)
+}
+
+fn within(agent: &mut Agent<'_>, mut left: usize) -> Result<Code, AgentError> {
+    let list = files(agent, "/proc/modules", (1, MOST_OF_LIST))?;
+    let list = list.first().map_or_else(String::new, |(_, bytes)| String::from_utf8_lossy(bytes).into_owned());
+    let (mut modules, left_out) = modules(&list);
+    for module in &mut modules {
+        of_module(agent, module, &mut left)?;
+    }
+    let notes = files(agent, "/sys/kernel/notes", MOST_NOTES)?;
+    Ok(Code { build_id: notes.iter().find_map(|(_, bytes)| build_id(bytes)), modules, left_out })
+}
+
+/// Asks for the sections and notes of a module. One whose sections are more than what is `left` has none: its tables are not read then.
+fn of_module(agent: &mut Agent<'_>, module: &mut Module, left: &mut usize) -> Result<(), AgentError> {
+    let folder = format!("/sys/module/{}", module.name);
+    let section = |(name, bytes): (String, Vec<u8>)| {
+        let address = address_of(&String::from_utf8_lossy(&bytes)).filter(|_| name.len() <= MOST_OF_SECTION)?;
+        Some((name, address))
+    };
+    let found = files(agent, &format!("{folder}/sections"), MOST_SECTIONS)?;
+    let sections: Vec<_> = found.into_iter().filter_map(section).collect();
+    let size = sections.iter().map(|(name, _)| name.len() + size_of::<(String, u64)>()).sum();
+    if let Some(rest) = left.checked_sub(size) {
+        (module.sections, *left) = (sections, rest);
+    }
+    let notes = files(agent, &format!("{folder}/notes"), MOST_NOTES)?;
+    module.build_id = notes.iter().find_map(|(_, bytes)| build_id(bytes));
+    Ok(())
+}
+
+/// Fetches the files at a path; none if the guest has none there, or sends more than there can be.
+fn files(agent: &mut Agent<'_>, path: &str, most: (usize, usize)) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
+    match agent.get_files(path, most.0, most.1) {
+        Ok(files) => Ok(files),
+        Err(error) if error.is_refusal() || matches!(error, AgentError::Flood { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The code of a kernel at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// The kernel's own build-id.
+    pub build_id: Option<Vec<u8>>,
+    /// Its modules, in ascending order of their addresses.
+    pub modules: Vec<Module>,
+    /// Lines of the list of modules that are none, or whose address the kernel hides.
+    pub left_out: usize,
+}
+
+/// A module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    /// Its name, of letters, digits, `_` and `-`.
+    pub name: String,
+    /// Address at which its code begins.
+    pub address: u64,
+    /// Bytes of it and its data. Since Linux 6.4 these may lie apart, and the code is shorter.
+    pub size: u64,
+    /// Names and addresses of its sections. The sizes are not known.
+    pub sections: Vec<(String, u64)>,
+    /// Its build-id.
+    pub build_id: Option<Vec<u8>>,
+}
+
+/// Most modules.
+pub const MOST_MODULES: usize = 1024;
+/// Most bytes of a name: the kernel has 56 with its zero.
+const MOST_OF_NAME: usize = 64;
+/// Most bytes of code and data of one module: all of them share 1.5 GiB.
+const MOST_OF_SIZE: u64 = 1 << 30;
+/// Start of the kernel's half of linear addresses.
+const KERNEL: u64 = 1 << 63;
+
+/// Reads the modules of a list, in ascending order of their addresses; and how many of its lines were left out.
+fn modules(text: &str) -> (Vec<Module>, usize) {
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let (mut found, mut left_out) = (Vec::new(), 0);
+    for line in lines {
+        match module(line).filter(|_| found.len() < MOST_MODULES) {
+            Some(module) => found.push(module),
+            None => left_out += 1,
+        }
+    }
+    found.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+    (found, left_out)
+}
+
+/// Reads `NAME SIZE USERS BY STATE ADDRESS [TAINT]`. A module on its way in or out has no code that stays.
+fn module(line: &str) -> Option<Module> {
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    let [name, size, _, _, "Live", address, ..] = words[..] else { return None };
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let address = address_of(address)?;
+    let size = size.parse().ok().filter(|&size| size > 0 && size <= MOST_OF_SIZE)?;
+    address.checked_add(size)?;
+    let named = !name.is_empty() && name.len() <= MOST_OF_NAME && name.chars().all(plain);
+    named.then(|| Module { name: name.to_owned(), address, size, ..Module::default() })
+}
+
+/// Reads an address of the kernel, in hexadecimal digits. A kernel that hides addresses says 0.
+fn address_of(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).ok().filter(|&address| address >= KERNEL)
+}
+
+/// NT_GNU_BUILD_ID.
+const BUILD_ID: u32 = 3;
+/// Most bytes of a build-id in a recording.
+const MOST: usize = 20;
+
+/// Finds the build-id among the notes; `None` if there is none of a length that is used.
+fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    loop {
+        let [name_length, length, kind] = [0, 4, 8].map(|at| {
+            let bytes = notes.get(at..at + 4)?;
+            bytes.try_into().ok().map(u32::from_le_bytes)
+        });
+        let (name_length, length) = (name_length? as usize, length? as usize);
+        let at = 12_usize.checked_add(name_length.checked_next_multiple_of(4)?)?;
+        let name = notes.get(12..12_usize.checked_add(name_length)?)?;
+        let id = notes.get(at..at.checked_add(length)?)?;
+        if kind == Some(BUILD_ID) && name == b"GNU\0" {
+            return (!id.is_empty() && id.len() <= MOST).then(|| id.to_vec());
+        }
+        notes = notes.get(at.checked_add(length.checked_next_multiple_of(4)?)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::{DATA, DONE, ENTRY, ERROR, FILE, FOLDER, GET, HEADER};
+
+    /// A path, and the frames for it.
+    type Answer = (&'static str, fn() -> Vec<u8>);
+
+    fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+        [&[kind][..], &(payload.len() as u32).to_le_bytes(), payload].concat()
+    }
+
+    fn entry(kind: u8, name: &str, bytes: &[u8]) -> Vec<u8> {
+        let head = [&[kind][..], &0o444_u32.to_le_bytes(), name.as_bytes(), &[0, 0]].concat();
+        let data = if bytes.is_empty() { Vec::new() } else { frame(DATA, bytes) };
+        [frame(ENTRY, &head), data].concat()
+    }
+
+    /// Fetches from a guest that answers each path with these bytes of frames; a path that it does not know is refused.
+    fn from(answers: &'static [Answer]) -> Result<Code, AgentError> {
+        from_within(answers, MOST_OF_ALL)
+    }
+
+    fn from_within(answers: &'static [Answer], left: usize) -> Result<Code, AgentError> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let guest = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            let mut header = [0; HEADER];
+            loop {
+                match theirs.read_exact(&mut header) {
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => return asked,
+                    other => other.unwrap(),
+                }
+                assert_eq!(header[0], GET);
+                let mut payload = vec![0; u32::from_le_bytes(header[1..].try_into().unwrap()) as usize];
+                theirs.read_exact(&mut payload).unwrap();
+                let path = String::from_utf8(payload[4..payload.len() - 1].to_vec()).unwrap();
+                let refused = || frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0x\0"].concat());
+                let done = || frame(DONE, &0_u64.to_le_bytes());
+                let known = answers.iter().find(|(known, _)| *known == path);
+                let answer = known.map_or_else(refused, |(_, answer)| [answer(), done()].concat());
+                asked.push(path);
+                // A client that gave the connection up does not read on.
+                if theirs.write_all(&answer).is_err() {
+                    return asked;
+                }
+            }
+        });
+        let mut agent = Agent::new(ours).unwrap();
+        let fetched = within(&mut agent, left);
+        drop(agent);
+        let asked = guest.join().unwrap();
+        assert_eq!(asked.first().map(String::as_str), Some("/proc/modules"));
+        assert!(asked.iter().all(|path| path.starts_with("/proc/") || path.starts_with("/sys/")), "{asked:?}");
+        fetched
+    }
+
+    fn note() -> Vec<u8> {
+        [&[4, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &[1, 2, 3, 4]].concat()
+    }
+
+    const LIST: Answer = ("/proc/modules", || entry(FILE, "", b"loop 4096 0 - Live 0xffffffffc0000000\n"));
+
+    #[test]
+    fn a_guest_is_asked_for_the_sections_and_notes_of_each_module() {
+        let code = from(&[
+            LIST,
+            ("/sys/module/loop/sections", || {
+                let text = entry(FILE, ".text", b"0xffffffffc0000000\n");
+                [entry(FOLDER, "", b""), text, entry(FILE, ".hidden", b"0x0000000000000000\n")].concat()
+            }),
+            ("/sys/module/loop/notes", || entry(FILE, ".note.gnu.build-id", &note())),
+            ("/sys/kernel/notes", || entry(FILE, "", &note())),
+        ]);
+        let code = code.unwrap();
+        let [module] = &code.modules[..] else { panic!("{code:?}") };
+        assert_eq!(module.sections, [(".text".to_owned(), 0xffff_ffff_c000_0000)]);
+        assert_eq!((&module.build_id, &code.build_id), (&Some(vec![1, 2, 3, 4]), &Some(vec![1, 2, 3, 4])));
+    }
+
+    #[test]
+    fn what_a_guest_refuses_or_floods_is_not_known() {
+        assert_eq!(from(&[]).unwrap(), Code::default());
+        let flood = from(&[
+            LIST,
+            ("/sys/module/loop/sections", || entry(FILE, ".text", b"x").repeat(MOST_SECTIONS.0 + 1)),
+            ("/sys/module/loop/notes", || entry(FILE, "n", &vec![0; 60_000]).repeat(2)),
+            ("/sys/kernel/notes", || entry(FOLDER, "a", b"").repeat(200)),
+        ]);
+        let code = flood.unwrap();
+        assert_eq!((code.modules[0].sections.len(), &code.modules[0].build_id, &code.build_id), (0, &None, &None));
+    }
+
+    #[test]
+    fn names_of_sections_are_bounded_each_and_together() {
+        const ADDRESS: &[u8] = b"0xffffffffc0000000\n";
+        let long = from(&[
+            LIST,
+            ("/sys/module/loop/sections", || {
+                let of = |length| entry(FILE, &"n".repeat(length), ADDRESS);
+                [of(MOST_OF_SECTION), of(MOST_OF_SECTION + 1), of(255)].concat()
+            }),
+        ]);
+        let names: Vec<_> = long.unwrap().modules[0].sections.iter().map(|(name, _)| name.len()).collect();
+        assert_eq!(names, [MOST_OF_SECTION]);
+        // Names of files alone are a flood, too.
+        let deep = from(&[
+            LIST,
+            ("/sys/module/loop/sections", || entry(FILE, &format!("{0}/{0}", "n".repeat(255)), b"").repeat(600)),
+        ]);
+        assert_eq!(deep.unwrap().modules[0].sections, []);
+        let both: &[Answer] = &[
+            ("/proc/modules", || {
+                let line = |name, at| format!("{name} 4096 0 - Live 0xffffffffc000{at}000\n");
+                entry(FILE, "", format!("{}{}{}", line("a", 0), line("b", 1), line("c", 2)).as_bytes())
+            }),
+            ("/sys/module/a/sections", || entry(FILE, ".text", ADDRESS)),
+            ("/sys/module/b/sections", || entry(FILE, ".text", ADDRESS).repeat(2)),
+            ("/sys/module/c/sections", || entry(FILE, ".text", ADDRESS)),
+        ];
+        let one = ".text".len() + size_of::<(String, u64)>();
+        let counts = |left: usize| {
+            let code = from_within(both, left).unwrap();
+            code.modules.iter().map(|module| module.sections.len()).collect::<Vec<_>>()
+        };
+        assert_eq!((counts(4 * one), counts(3 * one - 1)), (vec![1, 2, 1], vec![1, 0, 1]));
+    }
+
+    #[test]
+    fn a_guest_that_breaks_the_protocol_is_given_up() {
+        let nothing: &[Answer] = &[("/proc/modules", || frame(DATA, b"of no file"))];
+        let folder: &[Answer] = &[("/proc/modules", || [entry(FOLDER, "", b""), frame(DATA, b"x")].concat())];
+        for broken in [nothing, folder].map(from) {
+            assert!(matches!(broken, Err(AgentError::Protocol(_))), "{broken:?}");
+        }
+        let outside = from(&[("/proc/modules", || entry(FILE, "../x", b"x"))]);
+        assert!(matches!(outside, Err(AgentError::Path(_))), "{outside:?}");
+    }
+
+    #[test]
+    fn a_list_has_its_live_modules_in_order() {
+        let text = "virtio_console 40960 1 - Live 0xffffffffc0020000\n\
+                    virtio 16384 2 virtio_console, Live 0xffffffffc0010000 (OE)\n\
+                    going 4096 0 - Unloading 0xffffffffc0030000\n";
+        let (found, left_out) = modules(text);
+        let names: Vec<_> = found.iter().map(|module| (module.name.as_str(), module.address, module.size)).collect();
+        let expected = [("virtio", 0xffff_ffff_c001_0000, 16384), ("virtio_console", 0xffff_ffff_c002_0000, 40960)];
+        assert_eq!((names, left_out), (expected.to_vec(), 1));
+    }
+
+    #[test]
+    fn what_is_no_module_is_left_out_and_counted() {
+        let lines = [
+            "hidden 4096 0 - Live 0x0000000000000000",
+            "../../etc 4096 0 - Live 0xffffffffc0000000",
+            "user 4096 0 - Live 0x400000",
+            "huge 18446744073709551615 0 - Live 0xffffffffc0000000",
+            "end 8192 0 - Live 0xfffffffffffff000",
+            "empty 0 0 - Live 0xffffffffc0000000",
+            "short 4096",
+            "signed -1 0 - Live 0xffffffffc0000000",
+            &format!("{} 4096 0 - Live 0xffffffffc0000000", "n".repeat(65)),
+        ];
+        assert_eq!(modules(&lines.join("\n")), (Vec::new(), lines.len()));
+        let flood = "m 4096 0 - Live 0xffffffffc0000000\n".repeat(MOST_MODULES + 7);
+        let (found, left_out) = modules(&flood);
+        assert_eq!((found.len(), left_out), (MOST_MODULES, 7));
+    }
+
+    fn note_of(kind: u32, name: &[u8], id: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for word in [name.len() as u32, id.len() as u32, kind] {
+            bytes.extend(word.to_le_bytes());
+        }
+        for part in [name, id] {
+            bytes.extend(part);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_build_id_is_found_behind_other_notes() {
+        let notes =
+            [note_of(1, b"Xen\0", b"abc"), note_of(3, b"Xen\0", b"no"), note_of(3, b"GNU\0", &[7; 20])].concat();
+        assert_eq!(build_id(&notes), Some(vec![7; 20]));
+        assert_eq!(build_id(&notes[..notes.len() - 1]), None, "cut short");
+        assert_eq!(
+            [build_id(&note_of(3, b"GNU\0", &[7; 21])), build_id(&note_of(3, b"GNU\0", b"")), build_id(b"")],
+            [None, None, None]
+        );
+        let mut lie = note_of(3, b"GNU\0", &[7; 20]);
+        lie[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(build_id(&lie), None, "a length that is a lie");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_have_a_build_id_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(build_id(&bytes).is_none_or(|id| id.len() <= MOST));
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! The kernel modules that a guest needs, from a distribution's folder of them.
+//!
+//! The folder is that of a package (`lib/modules/RELEASE`), installed or unpacked: nothing that depmod(8) writes is used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use object::{Object as _, ObjectSection as _};
+use thiserror::Error;
+
+use crate::open;
+
+/// A module, unpacked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its name, with underscores.
+    pub name: String,
+    /// The bytes for finit_module(2).
+    pub bytes: Vec<u8>,
+}
+
+/// The modules of one folder.
+struct Folder<'a> {
+    path: &'a Path,
+    release: &'a str,
+    files: BTreeMap<String, PathBuf>,
+    /// Names of built-in modules, if the folder lists them.
+    builtin: Option<BTreeSet<String>>,
+    found: Vec<Module>,
+    /// Names that are found, or on the way to be.
+    seen: BTreeSet<String>,
+}
+
+/// Finds the modules `names` of kernel `release` with those that they need, each after what it needs. What is built into the kernel is left
+/// out. A folder without the list of those (Debian's since 7) cannot say what is absent: there, a name of `names` that has no file
+/// is taken as built in.
+pub fn needed(folder: &Path, release: &str, names: &[&str]) -> Result<Vec<Module>, ModuleError> {
+    let mut files = BTreeMap::new();
+    index(folder, &mut files)?;
+    let builtin = fs::read_to_string(folder.join("modules.builtin")).ok();
+    let builtin = builtin.map(|list| list.lines().filter_map(|line| name_of(Path::new(line))).collect());
+    let mut folder = Folder { path: folder, release, files, builtin, found: Vec::new(), seen: BTreeSet::new() };
+    for name in names {
+        folder.add(&plain(name), None)?;
+    }
+    Ok(folder.found)
+}
+
+impl Folder<'_> {
+    fn is_builtin(&self, name: &str, needed_by: Option<&str>) -> bool {
+        // A module needs modules, never what is built in.
+        let unknown = needed_by.is_none() && !self.files.contains_key(name);
+        self.builtin.as_ref().map_or(unknown, |list| list.contains(name))
+    }
+
+    fn add(&mut self, name: &str, needed_by: Option<&str>) -> Result<(), ModuleError> {
+        if self.is_builtin(name, needed_by) || !self.seen.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let path = self.files.get(name).cloned().ok_or_else(|| ModuleError::Absent {
+            name: name.to_owned(),
+            needed_by: needed_by.map(str::to_owned),
+            folder: self.path.to_owned(),
+        })?;
+        let bytes = read(&path)?;
+        let Info { release, depends } = parse(&path, &bytes)?;
+        if release != self.release {
+            return Err(ModuleError::Version { path, found: release, release: self.release.to_owned() });
+        }
+        for other in depends {
+            self.add(&other, Some(name))?;
+        }
+        self.found.push(Module { name: name.to_owned(), bytes });
+        Ok(())
+    }
+}
+
+fn name_of(path: &Path) -> Option<String> {
+    let file = path.file_name()?.to_str()?;
+    ENDINGS.iter().find_map(|ending| file.strip_suffix(ending)).map(plain)
+}
+
+/// Indexes the modules below a folder. Links are not followed: `build` and `source` lead out of it.
+fn index(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), ModuleError> {
+    let error = |error| ModuleError::File { path: folder.to_owned(), error };
+    let mut entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(error)?;
+    entries.sort_by_key(fs::DirEntry::path);
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_type().map_err(error)?.is_dir() {
+            index(&path, files)?;
+        } else if let Some(name) = name_of(&path) {
+            files.entry(name).or_insert(path);
+        }
+    }
+    Ok(())
+}
+
+/// The words of a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Info {
+    /// The release of the kernel it was built for: the first word of `vermagic`.
+    release: String,
+    /// Modules that are to be loaded before it.
+    depends: Vec<String>,
+}
+
+/// Returns a module's name as the kernel has it.
+fn plain(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// Reads a module's `.modinfo`.
+fn parse(path: &Path, bytes: &[u8]) -> Result<Info, ModuleError> {
+    let wrong = |what: String| ModuleError::NotAModule { path: path.to_owned(), what };
+    let file =
+        object::read::elf::ElfFile64::<object::Endianness>::parse(bytes).map_err(|error| wrong(error.to_string()))?;
+    let section = file.section_by_name(".modinfo").ok_or_else(|| wrong("it has no section .modinfo".to_owned()))?;
+    let data = section.data().map_err(|error| wrong(error.to_string()))?;
+    let mut info = Info::default();
+    for word in data.split(|&byte| byte == 0) {
+        let word = String::from_utf8_lossy(word);
+        match word.split_once('=') {
+            Some(("vermagic", magic)) => {
+                magic.split_whitespace().next().unwrap_or_default().clone_into(&mut info.release);
+            }
+            Some(("depends", names)) => {
+                info.depends.extend(names.split(',').filter(|name| !name.is_empty()).map(plain));
+            }
+            _ => {}
+        }
+    }
+    if info.release.is_empty() {
+        return Err(wrong("its .modinfo has no vermagic".to_owned()));
+    }
+    Ok(info)
+}
+
+/// Most bytes of a module. The largest of Debian's, a graphics driver's, has 30 MB with its symbols.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// Ends of modules' names.
+const ENDINGS: [&str; 4] = [".ko", ".ko.gz", ".ko.xz", ".ko.zst"];
+
+/// Reads a module and unpacks it.
+fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
+    let error = |error| ModuleError::File { path: path.to_owned(), error };
+    let file = io::BufReader::new(open::file(path).map_err(error)?);
+    let name = path.to_string_lossy();
+    if name.ends_with(".gz") {
+        all(flate2::bufread::MultiGzDecoder::new(file)).map_err(error)
+    } else if name.ends_with(".xz") {
+        all(lzma_rust2::XzReader::new(file, true)).map_err(error)
+    } else if name.ends_with(".zst") {
+        zstd::Decoder::with_buffer(file).and_then(all).map_err(error)
+    } else {
+        all(file).map_err(error)
+    }
+}
+
+fn all(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(io::Error::other(format!("unpacked it has more than {MOST_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Folders in which a system keeps its modules, by release.
+const SYSTEM: [&str; 2] = ["lib/modules", "usr/lib/modules"];
+
+/// Finds the folder of the modules of kernel `release`: in the folder `given`, which is that folder or one above it; otherwise beside the
+/// kernel's file, as a package has them. The host's own modules are those of such a kernel, too.
+pub fn find(release: &str, given: Option<&Path>, kernel: &Path) -> Result<PathBuf, ModuleError> {
+    let candidates = match given {
+        Some(folder) => within(folder, release),
+        None => beside(kernel, release),
+    };
+    if let Some(found) = candidates.iter().find(|folder| folder.join("kernel").is_dir()) {
+        return Ok(found.clone());
+    }
+    if let Some(folder) = given {
+        let found = releases(folder);
+        if !found.is_empty() {
+            let (folder, release) = (folder.to_owned(), release.to_owned());
+            return Err(ModuleError::OtherRelease { folder, found: found.join(", "), release });
+        }
+    }
+    let searched = candidates.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
+    Err(ModuleError::NoFolder { release: release.to_owned(), searched })
+}
+
+fn within(folder: &Path, release: &str) -> Vec<PathBuf> {
+    let mut candidates = vec![folder.join(release)];
+    candidates.extend(SYSTEM.iter().map(|system| folder.join(system).join(release)));
+    // A folder that is named otherwise, such as a build's: each module's own release decides.
+    if release_of(folder).is_none_or(|named| named == release) {
+        candidates.insert(0, folder.to_owned());
+    }
+    candidates
+}
+
+fn beside(kernel: &Path, release: &str) -> Vec<PathBuf> {
+    let kernel = fs::canonicalize(kernel).unwrap_or_else(|_| kernel.to_owned());
+    let mut candidates = Vec::new();
+    // usr/lib/modules/RELEASE/vmlinuz.
+    candidates.extend(kernel.parent().filter(|folder| folder.ends_with(release)).map(Path::to_owned));
+    // boot/vmlinuz-RELEASE.
+    if let Some(root) = kernel.parent().and_then(Path::parent) {
+        candidates.extend(SYSTEM.iter().map(|system| root.join(system).join(release)));
+    }
+    candidates.push(Path::new("/").join(SYSTEM[0]).join(release));
+    candidates.dedup();
+    candidates
+}
+
+/// Returns the release in a folder's name: it begins with a number.
+fn release_of(folder: &Path) -> Option<String> {
+    let name = fs::canonicalize(folder).ok()?.file_name()?.to_str()?.to_owned();
+    name.starts_with(|first: char| first.is_ascii_digit()).then_some(name)
+}
+
+/// Lists the releases of the modules in a folder, or below it.
+fn releases(folder: &Path) -> Vec<String> {
+    let mut found: Vec<String> = release_of(folder).filter(|_| folder.join("kernel").is_dir()).into_iter().collect();
+    for above in [folder.to_owned()].into_iter().chain(SYSTEM.iter().map(|system| folder.join(system))) {
+        for entry in fs::read_dir(above).into_iter().flatten().flatten() {
+            let path = entry.path();
+            found.extend(release_of(&path).filter(|_| path.join("kernel").is_dir()));
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// A module cannot be given to the guest.
+#[derive(Debug, Error)]
+pub enum ModuleError {
+    /// No folder of modules is where one could be.
+    #[error(
+        "the modules of kernel {release} are not in {searched}; give their folder with --modules DIR (Debian: unpack the kernel's package with dpkg-deb -x)"
+    )]
+    NoFolder {
+        /// The kernel's release.
+        release: String,
+        /// Folders that were searched.
+        searched: String,
+    },
+    /// The folder given has modules, of other kernels only.
+    #[error("{} has modules of {found}; the kernel is {release}: a module runs in the kernel that it was built for only", .folder.display())]
+    OtherRelease {
+        /// The folder.
+        folder: PathBuf,
+        /// The releases of its modules.
+        found: String,
+        /// The kernel's release.
+        release: String,
+    },
+    /// A module was built for another kernel.
+    #[error("{}: built for kernel {found}; the kernel is {release}", .path.display())]
+    Version {
+        /// The module's file.
+        path: PathBuf,
+        /// The release it was built for.
+        found: String,
+        /// The kernel's release.
+        release: String,
+    },
+    /// A module is neither in the folder nor built in.
+    #[error("module {name}{} is not in {}, and not among the kernel's built-in ones", .needed_by.as_ref().map(|by| format!(", which {by} needs,")).unwrap_or_default(), .folder.display())]
+    Absent {
+        /// Its name.
+        name: String,
+        /// The module that needs it.
+        needed_by: Option<String>,
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A file cannot be read.
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file is not a module.
+    #[error("{}: not a kernel module: {what}", .path.display())]
+    NotAModule {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Builds a section's header (ELF64).
+    fn section(name: u32, kind: u32, offset: usize, size: usize) -> Vec<u8> {
+        let mut header = [&name.to_le_bytes()[..], &kind.to_le_bytes(), &[0; 16]].concat();
+        for number in [offset as u64, size as u64, 0, 1, 0] {
+            header.extend(number.to_le_bytes());
+        }
+        header
+    }
+
+    /// Builds a relocatable ELF file with two sections: its names, and `.modinfo`.
+    fn module(info: &str) -> Vec<u8> {
+        const NAMES: &[u8] = b"\0.names\0.modinfo\0";
+        let info = info.replace(' ', "\0");
+        let table = 64 + NAMES.len() + info.len();
+        let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+        bytes.extend([1, 0, 62, 0, 1, 0, 0, 0]);
+        bytes.extend([0; 16]);
+        bytes.extend((table as u64).to_le_bytes());
+        bytes.extend([0; 4]);
+        for number in [64_u16, 0, 0, 64, 3, 1] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(NAMES);
+        bytes.extend(info.as_bytes());
+        bytes.extend(section(0, 0, 0, 0));
+        bytes.extend(section(1, 3, 64, NAMES.len()));
+        bytes.extend(section(8, 1, 64 + NAMES.len(), info.len()));
+        bytes
+    }
+
+    fn folder(modules: &[(&str, &str)], builtin: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, info) in modules {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, module(info)).unwrap();
+        }
+        fs::write(folder.path().join("modules.builtin"), builtin).unwrap();
+        folder
+    }
+
+    fn names(folder: &Path, names: &[&str]) -> Result<Vec<String>, ModuleError> {
+        Ok(needed(folder, "6.1", names)?.into_iter().map(|module| module.name).collect())
+    }
+
+    #[test]
+    fn each_module_comes_after_what_it_needs_and_once() {
+        let folder = folder(
+            &[
+                ("kernel/a/virtio.ko", "depends= vermagic=6.1"),
+                ("kernel/b/virtio-ring.ko", "depends=virtio vermagic=6.1"),
+                ("kernel/virtio_mmio.ko", "license=GPL depends=virtio-ring,virtio vermagic=6.1"),
+                ("kernel/virtio_console.ko", "depends=virtio_ring,virtio,hvc_console vermagic=6.1"),
+                ("kernel/never.ko", "depends=nothing vermagic=5.0"),
+            ],
+            "kernel/drivers/tty/hvc/hvc-console.ko\n",
+        );
+        let found = names(folder.path(), &["virtio-mmio", "virtio_console"]).unwrap();
+        assert_eq!(found, ["virtio", "virtio_ring", "virtio_mmio", "virtio_console"]);
+        assert_eq!(names(folder.path(), &["hvc_console"]).unwrap(), [""; 0]);
+        let error = names(folder.path(), &["never"]).unwrap_err().to_string();
+        assert!(error.contains("for kernel 5.0") && error.contains("kernel is 6.1"), "{error}");
+    }
+
+    #[test]
+    fn what_is_absent_is_named_with_the_module_that_needs_it() {
+        let folder = folder(
+            &[
+                ("a.ko", "depends=b vermagic=6.1"),
+                ("c.ko", "depends=d vermagic=6.1"),
+                ("d.ko", "depends=c vermagic=6.1"),
+            ],
+            "",
+        );
+        let error = names(folder.path(), &["a"]).unwrap_err().to_string();
+        assert!(error.contains("module b, which a needs,"), "{error}");
+        assert!(names(folder.path(), &["e"]).unwrap_err().to_string().starts_with("module e is not in"));
+        assert_eq!(names(folder.path(), &["c"]).unwrap(), ["d", "c"], "a circle ends");
+    }
+
+    #[test]
+    fn without_a_list_of_what_is_built_in_only_needs_are_known() {
+        let folder = folder(&[("a.ko", "depends=b vermagic=6.1"), ("c.ko", "vermagic=6.1")], "");
+        fs::remove_file(folder.path().join("modules.builtin")).unwrap();
+        assert_eq!(names(folder.path(), &["c", "d"]).unwrap(), ["c"]);
+        assert!(matches!(names(folder.path(), &["a"]), Err(ModuleError::Absent { .. })));
+    }
+
+    #[test]
+    fn what_is_no_module_is_refused() {
+        let folder = folder(&[("a.ko", "license=GPL")], "");
+        fs::write(folder.path().join("b.ko"), "text").unwrap();
+        for name in ["a", "b"] {
+            assert!(matches!(names(folder.path(), &[name]), Err(ModuleError::NotAModule { .. })), "{name}");
+        }
+    }
+
+    /// "vpmu\n" as `gzip -n`, `xz --check=crc32` and `zstd` pack it.
+    const GZ: &str = "1f8b08000000000002032b2bc82de50200307e1d2905000000";
+    const XZ: &str = "fd377a585a0000016922de360200210116000000742fe5a3\
+        01000476706d750a00000000307e1d2900011905bce8eccb9042990d010000000001595a";
+    const ZSTD: &str = "28b52ffd045829000076706d750a741a308c";
+
+    fn unhex(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn packed_and_plain_modules_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let packed = [("a.ko.gz", unhex(GZ)), ("a.ko.xz", unhex(XZ)), ("a.ko.zst", unhex(ZSTD))];
+        for (name, bytes) in packed.into_iter().chain([("a.ko", b"vpmu\n".to_vec())]) {
+            let path = folder.path().join(name);
+            assert!(ENDINGS.iter().any(|ending| name == format!("a{ending}")), "{name}");
+            std::fs::write(&path, &bytes).unwrap();
+            assert_eq!(read(&path).unwrap(), b"vpmu\n", "{name}");
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_with_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, mut bytes) in [("b.ko.gz", unhex(GZ)), ("b.ko.xz", unhex(XZ)), ("b.ko.zst", unhex(ZSTD))] {
+            let path = folder.path().join(name);
+            bytes[0] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(read(&path).unwrap_err().to_string().contains(name));
+            bytes[0] ^= 1;
+            std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+            assert!(read(&path).is_err(), "half of {name}");
+        }
+        assert!(read(&folder.path().join("none.ko")).is_err());
+    }
+
+    fn make(root: &Path, path: &str) {
+        fs::create_dir_all(root.join(path)).unwrap();
+    }
+
+    #[test]
+    fn a_package_has_its_modules_beside_its_kernel() {
+        let root = tempfile::tempdir().unwrap();
+        let root = &fs::canonicalize(root.path()).unwrap();
+        make(root, "lib/modules/6.1.0-50-amd64/kernel");
+        make(root, "usr/lib/modules/7.2.12/kernel");
+        make(root, "boot");
+        for kernel in ["boot/vmlinuz-6.1.0-50-amd64", "usr/lib/modules/7.2.12/vmlinuz"] {
+            fs::write(root.join(kernel), "").unwrap();
+        }
+        let found = |release, kernel| find(release, None, &root.join(kernel));
+        assert_eq!(
+            found("6.1.0-50-amd64", "boot/vmlinuz-6.1.0-50-amd64").unwrap(),
+            root.join("lib/modules/6.1.0-50-amd64")
+        );
+        assert_eq!(found("7.2.12", "boot/vmlinuz-7.2.12").unwrap(), root.join("usr/lib/modules/7.2.12"));
+        assert_eq!(found("7.2.12", "usr/lib/modules/7.2.12/vmlinuz").unwrap(), root.join("usr/lib/modules/7.2.12"));
+        let error = found("5.0-none", "boot/vmlinuz-5.0-none").unwrap_err();
+        assert!(error.to_string().contains("--modules"), "{error}");
+    }
+
+    #[test]
+    fn a_given_folder_is_that_of_the_release_or_above_it() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        make(root, "x/lib/modules/6.1/kernel");
+        make(root, "build/kernel");
+        let found = |folder: &str, release| find(release, Some(&root.join(folder)), Path::new("/nowhere/vmlinuz"));
+        for folder in ["x", "x/lib/modules", "x/lib/modules/6.1"] {
+            assert!(found(folder, "6.1").unwrap().ends_with("lib/modules/6.1"), "{folder}");
+            let error = found(folder, "6.2").unwrap_err().to_string();
+            assert!(error.contains("modules of 6.1") && error.contains("kernel is 6.2"), "{error}");
+        }
+        assert!(found("build", "6.2").is_ok(), "a folder without a release in its name");
+        assert!(matches!(found("y", "6.1"), Err(ModuleError::NoFolder { .. })));
+    }
+}
