@@ -243,14 +243,16 @@ impl Pair {
         if held != self.host.open_events() as u64 || held > self.most_held {
             return Err(format!("{held} events held of {}, {} open", self.most_held, self.host.open_events()));
         }
-        self.aimed()
+        self.aimed()?;
+        self.late &= !self.model.settled();
+        Ok(())
     }
 
     /// Checks that each counter that counts has an event that signals at its overflow, and nothing else runs.
     fn aimed(&mut self) -> Result<(), String> {
         // An event that goes on with its old period is aimed anew when its signal is taken.
         let goes_on = self.early && self.signal_held;
-        if !self.aim_open && !goes_on && self.model.settled() {
+        if !self.aim_open && !goes_on && !self.late && self.model.settled() {
             let (mut ideal, real) = (self.model.armed(), self.host.armed());
             let missing = self.missing(&real);
             ideal.retain({
