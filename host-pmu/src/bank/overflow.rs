@@ -160,6 +160,10 @@ impl<B: Backend> Bank<B> {
             // A short rest is no period to go on with where no pause stops the event.
             OnOverflow::Keep if self.backend.pauses_virtually() && self.repeats_soon(counter) => AfterOverflow::Aim,
             OnOverflow::Keep => AfterOverflow::Leave,
+            // A counter that was found before its event's own overflow, which is a count later at the shortest period.
+            OnOverflow::Stop if self.slots[counter.index()].as_ref().is_some_and(|held| held.state.may_expire()) => {
+                AfterOverflow::Reprogram
+            }
             OnOverflow::Stop => {
                 self.stopped.insert(counter);
                 AfterOverflow::Leave
