@@ -309,22 +309,18 @@ impl<B: Backend> Bank<B> {
     /// it waits for the guest to reprogram the counter, or for ever more entries. Any other event is released.
     #[cold]
     fn fail(&mut self, counter: CounterId, error: &HostError) {
-        let held = &mut self.slots[counter.index()];
-        let is_on = held.as_ref().is_none_or(|held| held.state.is_on());
-        let mut released = None;
-        if *error == HostError::PinnedLost {
+        let slot = &mut self.slots[counter.index()];
+        let is_on = slot.as_ref().is_none_or(|held| held.state.is_on());
+        if *error == HostError::PinnedLost
+            && let Some(held) = slot
+        {
             self.stats.counts.pinned_errors += 1;
-            if let Some(held) = held {
-                held.note(Transition::Failed);
-                held.forget_aim();
-                held.recorded = None;
-                held.forfeited |= !is_on;
-                self.backoffs[counter.index()].lost(held.spec);
-            }
-        } else {
-            released = held.take();
-        }
-        if let Some(held) = released {
+            held.note(Transition::Failed);
+            held.forget_aim();
+            held.recorded = None;
+            held.forfeited |= !is_on;
+            self.backoffs[counter.index()].lost(held.spec);
+        } else if let Some(held) = slot.take() {
             self.backoffs[counter.index()].failed(held.spec);
             self.release(held);
         }
@@ -349,6 +345,7 @@ impl<B: Backend> Bank<B> {
     /// Returns whether it can be used.
     #[cold]
     fn regain(&mut self, counter: CounterId, period: u64) -> bool {
+        let room = self.room(counter, period);
         let Self { backend, stats, slots, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         match host_op(backend, stats, OpKind::Read, |b| b.read(&mut held.event)) {
@@ -357,16 +354,12 @@ impl<B: Backend> Bank<B> {
                 self.backoffs[counter.index()] = Backoff::default();
                 if std::mem::take(&mut held.forfeited) {
                     held.leave_out(total);
+                    held.set_aim(period, room);
                 }
                 let ahead = total.saturating_sub(held.handed_over());
-                if ahead == 0 || !held.spec.samples() {
-                    return true;
-                }
                 // Its counts before the loss bring the overflow of its counter nearer.
-                let room = self.room(counter, period.saturating_sub(ahead).max(1));
-                let Self { backend, stats, slots, .. } = self;
-                let Some(held) = &mut slots[counter.index()] else { return false };
-                aim(backend, stats, held, period.saturating_sub(ahead).max(1), room)
+                let left = period.saturating_sub(ahead).max(1);
+                ahead == 0 || !held.spec.samples() || aim(backend, stats, held, left, room)
             }
             Err(HostError::PinnedLost) => {
                 self.fail(counter, &HostError::PinnedLost);

@@ -306,10 +306,16 @@ impl Pair {
         let burst = self.host.until_exit(burst);
         // Whatever else is not armed was found at the entry, or the host fails.
         let off = if self.aim_open { 0 } else { self.missing(&self.host.armed()) };
-        // An event signals after two counts at the soonest.
-        self.late |= self.host.has_rules() && self.model.armed().iter().any(|armed| armed.3 == 1);
-        self.overflowed |= self.model.run(burst, off);
+        // An event signals after two counts at the soonest: a counter that had one left overflows before it.
+        let armed = |line: Line| Some((line, self.model.armed_for(line).filter(|armed| armed.3 == 1)?));
+        let one_left: Vec<_> = self.model.lines().filter(|_| self.host.has_rules()).filter_map(armed).collect();
+        let overflowed = self.model.run(burst, off);
         self.signal_held |= self.host.run(burst);
+        let real = self.host.armed();
+        let lagging = one_left.iter().filter(|(_, armed)| real.contains(armed));
+        let lagging = lagging.fold(0, |bits, (line, _)| bits | 1 << line);
+        self.late |= lagging & overflowed != 0;
+        self.overflowed |= overflowed & !lagging;
         if signal == Signal::OnTime && self.signal_held {
             self.kick();
         } else if signal == Signal::OnTime
