@@ -20,7 +20,7 @@ fn watch(path: &Path) {
     }
 }
 
-/// The loader moves some 70 000 addresses of the tool at each start. Packed (DT_RELR) they take 2 % of the room, and less time. Its
+/// Packs the 70 000 addresses of the tool that the loader moves at each start. Packed (DT_RELR) they take 2 % of the room, and less time. Its
 /// loader must know that: glibc since 2.36.
 fn pack_relocations() {
     let of = |name: &str| std::env::var(name).unwrap_or_default();
@@ -43,7 +43,7 @@ fn settle_addresses() {
     }
 }
 
-/// The unwinder out of the compiler's archive: one shared library less to find, map and relocate at each start.
+/// Links the unwinder out of the compiler's archive: one shared library less to find, map and relocate at each start.
 fn link_unwinder() {
     let of = |name: &str| std::env::var(name).unwrap_or_default();
     if of("CARGO_CFG_TARGET_ENV") != "gnu" || of("TARGET") != of("HOST") {

@@ -20,7 +20,7 @@ fn main() {
     divan::main();
 }
 
-/// A folder of results of one setting, an hour apart.
+/// Makes a folder of results of one setting, an hour apart.
 fn folder(first: u64) -> TempDir {
     let dir = tempfile::tempdir().expect("a folder for the documents");
     for number in 0..DOCUMENTS {

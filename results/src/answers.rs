@@ -64,7 +64,7 @@ mod tests {
         assert!(recreate.times_floor_interval.is_some_and(|[low, high]| low <= 2.0 && high >= 2.0));
         assert_eq!((found[3].times_floor, found[3].times_floor_interval), (None, None));
         let few = of(&fixture::document(3));
-        let table = crate::table::text(&document, 100);
+        let table = crate::table::report(&document).text(100);
         let of = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(of("recreate").contains("2.00 µs") && of("recreate").contains("2.000 ["), "{table}");
         assert_eq!((few[0].p50_interval_ns, few[0].times_floor_interval), (None, None));

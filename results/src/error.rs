@@ -25,7 +25,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The process exit code.
+    /// Returns the process exit code.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -39,7 +39,7 @@ impl Exit {
         }
     }
 
-    /// The end that a process of this program reports by its exit code; inconclusive for a code that is none of these.
+    /// Returns the end that a process of this program reports by its exit code; inconclusive for a code that is none of these.
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code {
@@ -76,23 +76,23 @@ pub struct Error {
 }
 
 impl Error {
-    /// Bad usage or bad input.
+    /// Reports bad usage or bad input.
     pub fn usage(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(Exit::Usage, what, why, remedy)
     }
 
-    /// The host cannot do it.
+    /// Reports that the host cannot do it.
     pub fn host(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(Exit::Host, what, why, remedy)
     }
 
-    /// A condition that only a bug of this program can cause.
+    /// Reports a condition that only a bug of this program can cause.
     pub fn internal(what: &str, why: impl fmt::Display) -> Self {
         let what = format!("this is a bug of vpmu: {what}");
         Self::new(Exit::Internal, what, why.to_string(), REPORT)
     }
 
-    /// Any exit code.
+    /// Reports an error with any exit code.
     pub fn new(exit: Exit, what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { exit, what: what.into(), why: why.into(), remedy: remedy.into() }
     }

@@ -22,7 +22,7 @@ pub const SAMPLES: u64 = 40;
 /// The strategies, unless a test gives others.
 const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
 
-/// A document of so many rounds of `recreate`, `reuse`, `reuse-lazy` and the floor, without arm `kvm`.
+/// Builds a document of so many rounds of `recreate`, `reuse`, `reuse-lazy` and the floor, without arm `kvm`.
 #[must_use]
 pub fn document(rounds: u64) -> Document {
     of_strategies(rounds, &STRATEGIES)
@@ -62,7 +62,7 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
     document
 }
 
-/// A tool built without optimization.
+/// Describes a tool built without optimization.
 #[must_use]
 pub fn tool() -> Tool {
     Tool {
@@ -73,7 +73,7 @@ pub fn tool() -> Tool {
     }
 }
 
-/// Three published figures: one measured with a stand-in, one predicted, one fitted.
+/// Builds three published figures: one measured with a stand-in, one predicted, one fitted.
 #[must_use]
 pub fn reproduction() -> Reproduction {
     let row = |figure: &str, origin, measured| Row {
@@ -171,7 +171,7 @@ fn add_round(rounds: &mut Rounds, index: u64, position: u64, of: u64, handler_ns
     ]));
 }
 
-/// An arm with a round for each (number, position); `of` arms share a round.
+/// Builds an arm with a round for each (number, position); `of` arms share a round.
 fn arm(name: &str, kind: ArmKind, places: impl Iterator<Item = (u64, u64)>, of: u64) -> Arm {
     let handler_ns = if name == "recreate" { 2000 } else { 1000 };
     let mut rounds = Rounds::default();
@@ -202,7 +202,7 @@ fn arm(name: &str, kind: ArmKind, places: impl Iterator<Item = (u64, u64)>, of: 
     }
 }
 
-/// Everything else about an arm of so many rounds.
+/// Builds everything else about an arm of so many rounds.
 fn measured(rounds: u64) -> GuestArm {
     let nmis = rounds * SAMPLES;
     let op = |key: &str, count: u64| {
@@ -234,7 +234,7 @@ fn measured(rounds: u64) -> GuestArm {
     }
 }
 
-/// A document as JSON: the rounds of each arm have the p50 (and every other quantile) that `ns` gives, in all metrics.
+/// Builds a document as JSON: the rounds of each arm have the p50 (and every other quantile) that `ns` gives, in all metrics.
 ///
 /// # Panics
 /// Never: the document is this module's own.
@@ -264,7 +264,7 @@ pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> V
     value
 }
 
-/// A document as JSON in which every column has a value a round, so that a test can change one.
+/// Formats a document as JSON in which every column has a value a round, so that a test can change one.
 ///
 /// # Panics
 /// Never: the document is this module's own.
@@ -315,7 +315,7 @@ pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> 
     changed(value(rounds, started_unix, ns))
 }
 
-/// `template`, a [`record`] of any rounds, with the synthetic turns of each of its arms as its rounds: 100 µs times e to their `log`. It has
+/// Fills `template`, a [`record`] of any rounds, with the synthetic turns of each of its arms as its rounds: 100 µs times e to their `log`. It has
 /// one metric, `nmi_handler_ns`.
 ///
 /// # Panics
@@ -347,7 +347,7 @@ pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Rec
     record
 }
 
-/// A changed [`value`], read.
+/// Reads a changed [`value`].
 ///
 /// # Panics
 /// If it is refused.
@@ -357,7 +357,7 @@ pub fn changed(value: Value) -> Record {
     read::of_text(Path::new("x.json"), &value.to_string()).unwrap()
 }
 
-/// A document, written to a file and read back. The file lives as long as the folder.
+/// Writes a document to a file and reads it back. The file lives as long as the folder.
 ///
 /// # Panics
 /// If it cannot be written, or is refused.

@@ -28,7 +28,7 @@ impl Case {
     }
 }
 
-/// A suite of one skipped case: what keeps the whole from a verdict.
+/// Builds a suite of one skipped case: what keeps the whole from a verdict.
 #[must_use]
 pub fn open(suite: &str, why: &str) -> (String, Vec<Case>) {
     let (name, class) = ("verdict".to_owned(), "vpmu".to_owned());

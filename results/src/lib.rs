@@ -51,7 +51,13 @@ pub mod read;
 pub mod report;
 pub mod shown;
 pub mod stats;
-pub mod sweep;
+/// Files of a sweep.
+pub mod sweep {
+    /// Name of the file of finished points in a results folder.
+    pub const FILE: &str = "sweep.jsonl";
+    /// The Pareto front of its points, beside it.
+    pub const FRONT: &str = "pareto.json";
+}
 #[cfg(any(test, feature = "testing"))]
 pub mod synthetic;
 pub mod table;

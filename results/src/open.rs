@@ -45,7 +45,7 @@ pub fn at(dir: impl AsFd, name: &OsStr, most: u64) -> io::Result<File> {
     regular(dir, Path::new(name), OFlags::NOFOLLOW, most)
 }
 
-/// Everything in a file that is open, if that is not more than `most` bytes.
+/// Reads a file that is open, if it has no more than `most` bytes.
 ///
 /// # Errors
 /// Those of the file system, and that of a larger file.
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with a FIFO that nobody writes to, a file, and links to them.
+    /// Makes a folder with a FIFO that nobody writes to, a file, and links to them.
     fn folder() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);

@@ -14,7 +14,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// The remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what else may be given.
+/// Suggests a remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what else may be given.
 #[must_use]
 pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
     let all = format!("{}{or}", known.join(", "));
@@ -24,7 +24,7 @@ pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
     }
 }
 
-/// The one of `known` that is most like `name`, if any is.
+/// Finds the one of `known` that is most like `name`, if any is.
 pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let by_likeness = known.map(|known| (strsim::jaro(name, known), known));
     // clap's own bound for options and commands.

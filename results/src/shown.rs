@@ -35,7 +35,7 @@ pub fn text(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A name in a line: what would end the line or move in it is a blank, the rest as in [`text`].
+/// Filters a name in a line: a character that would end the line or move in it is a blank, the rest as in [`text`].
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     if !text.chars().any(steers) {
@@ -52,7 +52,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A line of Markdown, or a cell of its tables: nothing in it ends the cell, is HTML, code, or a link.
+/// Filters a line of Markdown, or a cell of its tables: nothing in it ends the cell, is HTML, code, or a link.
 #[must_use]
 pub fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -73,7 +73,7 @@ pub fn markdown(text: &str) -> String {
     out
 }
 
-/// As JSON has it: a character beyond the first plane is a pair.
+/// Escapes as JSON does: a character beyond the first plane is a pair.
 pub fn escape(character: char, out: &mut String) {
     for unit in character.encode_utf16(&mut [0; 2]) {
         // Writing to a String cannot fail.

@@ -43,7 +43,7 @@ pub struct Host {
 }
 
 impl Default for Host {
-    /// 160 rounds of 40 ms turns, ten of a guest, modes in time.
+    /// Describes 160 rounds of 40 ms turns, ten of a guest, modes in time.
     fn default() -> Self {
         Self {
             rounds: 160,
@@ -70,23 +70,23 @@ const FAST: f64 = 0.31;
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// From a seed.
+    /// Starts from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// Between 0 and 1.
+    /// Draws a number between 0 and 1.
     pub fn uniform(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number below `bound`; the bias of the multiplication is below 2^-32 for any sample that fits memory.
+    /// Draws a number below `bound`; the bias of the multiplication is below 2^-32 for any sample that fits memory.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// Normal, with mean 0 and standard deviation 1 (Box and Muller).
+    /// Draws a normal number, with mean 0 and standard deviation 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
@@ -133,7 +133,7 @@ impl Throughput {
 }
 
 impl Host {
-    /// A run: the turns of each arm by round, arms with the logarithms `truth` of their latencies taking turns in a random order.
+    /// Draws a run: the turns of each arm by round, arms with the logarithms `truth` of their latencies taking turns in a random order.
     #[must_use]
     pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
         let drift = self.drift * random.normal();

@@ -6,7 +6,7 @@ use minijinja::{AutoEscape, Environment, Value, escape_formatter};
 use crate::error::{Error, Exit};
 use crate::shown;
 
-/// The page that `source` gives with `values`.
+/// Renders the page that `source` gives with `values`.
 ///
 /// # Errors
 /// Exit 70: the template is wrong.

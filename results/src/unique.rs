@@ -73,7 +73,7 @@ impl<'de> Visitor<'de> for Any {
     }
 }
 
-/// A map of which no key stands twice.
+/// Reads a map of which no key stands twice.
 ///
 /// # Errors
 /// Those of the values, and a key that does.

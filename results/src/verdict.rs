@@ -24,6 +24,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Returns the exit of a command whose answer this is.
+    #[must_use]
+    pub const fn exit(self) -> Exit {
+        match self {
+            Self::Slower => Exit::Regression,
+            Self::NoChange | Self::Faster => Exit::Done,
+            Self::Inconclusive | Self::NotJudged => Exit::Inconclusive,
+        }
+    }
+
     /// The verdict in words.
     #[must_use]
     pub const fn word(self) -> &'static str {

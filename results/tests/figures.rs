@@ -50,7 +50,7 @@ fn figure(known: &mut Known, place: &str) -> Result<String, String> {
     let (baseline, wanted) = place.split_once('/').ok_or_else(unknown)?;
     if !known.contains_key(baseline) {
         let document: Document = read::document(&file(baseline)).map_err(|error| error.to_string())?;
-        let text = table::text(&document, 80);
+        let text = table::report(&document).text(80);
         known.insert(baseline.to_owned(), (document, text));
     }
     let (document, text) = &known[baseline];

@@ -10,7 +10,7 @@ use fleet::Labels;
 use fleet::index::{INDEX, Index};
 use fleet::parquet;
 
-/// Every document of a folder and below it, relative to it.
+/// Lists every document of a folder and below it, relative to it.
 fn documents(dir: &Path, below: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(dir.join(below))? {
         let entry = entry?;
@@ -24,14 +24,14 @@ fn documents(dir: &Path, below: &Path, found: &mut Vec<PathBuf>) -> std::io::Res
     Ok(())
 }
 
-/// The most memory that this process had, MiB.
+/// Reads the most memory that this process had, MiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) >> 10
 }
 
-/// CPU time of this process, s: on a busy machine it says more than the time that passed.
+/// Reads the CPU time of this process, s: on a busy machine it says more than the time that passed.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // After the name in brackets; utime and stime are fields 14 and 15 of proc(5), in 1/100 s.

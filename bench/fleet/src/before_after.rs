@@ -76,7 +76,7 @@ pub struct FleetComparison {
 }
 
 impl FleetComparison {
-    /// The exit code, as of `compare`: 1 slower, 3 open, 0 neither.
+    /// Returns the exit code, as of `compare`: 1 slower, 3 open, 0 neither.
     #[must_use]
     pub fn exit(&self) -> Exit {
         Exit::from_code(self.exit)
@@ -203,7 +203,7 @@ fn sides(base: &[Run], new: &[Run]) -> (BTreeSet<Place>, Vec<String>) {
     (of_base.intersection(&of_new).cloned().collect(), lone.into_iter().collect())
 }
 
-/// The pair of each host of a series.
+/// Pairs the sides of each host of a series.
 fn pairs(grid: &Grid<'_>, series: &Series, base: usize) -> Vec<Pair> {
     // Runs of both sides, per host.
     let mut hosts: BTreeMap<usize, [Vec<(usize, f64)>; 2]> = BTreeMap::new();

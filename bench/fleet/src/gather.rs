@@ -7,7 +7,7 @@ use super::run::{Labels, Run};
 use results::error::Error;
 use results::read;
 
-/// The runs of a document, or of every document of a folder, in the order of their start. A few documents are in memory at a time.
+/// Reads the runs of a document, or of every document of a folder, in the order of their start. A few documents are in memory at a time.
 /// As for [`read::folder`], nothing is skipped.
 ///
 /// # Errors

@@ -54,12 +54,12 @@ fn text(name: &str, value: impl for<'a> Fn(Row<'a>) -> Option<&'a str> + 'static
     column(name, Values::Text(Box::new(move |row| value(row).filter(|text| !text.is_empty()))))
 }
 
-/// A column's name for a fact: "host class" is `host_class`.
+/// Names the column of a fact: "host class" is `host_class`.
 fn name_of(fact: &str) -> String {
     fact.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
 
-/// One end of a figure's 95 % interval.
+/// Returns one end of a figure's 95 % interval.
 fn end(level: Option<Level>, sign: f64) -> Option<f64> {
     let Level { log, error } = level?;
     Some((log + sign * NORMAL_95 * error?).exp())
@@ -177,7 +177,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The figures of runs as one Parquet file.
+/// Writes the figures of runs as one Parquet file.
 ///
 /// # Errors
 /// Exit 2: there is no figure.

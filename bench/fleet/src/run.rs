@@ -158,13 +158,13 @@ impl Run {
         }
     }
 
-    /// The class of its host.
+    /// Returns the class of its host.
     #[must_use]
     pub fn class(&self) -> &str {
         self.facts.get("host class").map_or("", String::as_str)
     }
 
-    /// One of its figures.
+    /// Returns one of its figures.
     #[must_use]
     pub fn figure(&self, arm: &str, metric: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| &*figure.arm == arm && &*figure.metric == metric)
@@ -199,7 +199,7 @@ fn of_arm<'a>(
     })
 }
 
-/// The standard error behind a 95 % interval.
+/// Returns the standard error behind a 95 % interval.
 fn error_of(low: f64, high: f64) -> f64 {
     (high - low).max(0.0) / (2.0 * NORMAL_95)
 }

@@ -88,7 +88,7 @@ pub struct Fleet {
 }
 
 impl Default for Fleet {
-    /// 1000 hosts of two classes and 30 days, 1 % of the hosts 5 % slow, a kernel that makes all 3 % slower on day 17; hosts and boots
+    /// Describes 1000 hosts of two classes and 30 days, 1 % of the hosts 5 % slow, a kernel that makes all 3 % slower on day 17; hosts and boots
     /// differ by 0.5 %, runs by 2 %; 3 % of the runs are up to 30 % too slow, 5 % are missing.
     fn default() -> Self {
         Self {
@@ -134,14 +134,14 @@ pub struct Cell {
     pub logs: [[f64; METRICS.len()]; ARMS],
 }
 
-/// Name of a host.
+/// Names a host.
 #[must_use]
 pub fn name(host: usize) -> String {
     format!("node{host:04}")
 }
 
 impl Fleet {
-    /// The slow hosts, by number.
+    /// Lists the slow hosts, by number.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
     pub fn slow(&self) -> BTreeSet<usize> {
@@ -154,7 +154,7 @@ impl Fleet {
         slow
     }
 
-    /// The runs of one host, in order.
+    /// Draws the runs of one host, in order.
     #[must_use]
     pub fn of_host(&self, host: usize, slow: bool) -> Vec<Cell> {
         let mut random = Random::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(host as u64));
@@ -216,12 +216,12 @@ const RATIO: [f64; ARMS] = [1.06, 1.03, 1.04, 1.0];
 /// Spread of rounds.
 const ROUNDS: f64 = 0.04;
 
-/// The usual time of an arm.
+/// Returns the usual time of an arm.
 pub(super) fn usual_ns(arm: usize, metric: usize) -> f64 {
     USUAL[metric] * RATIO[arm]
 }
 
-/// A template of a class and kernel, reduced: facts and parameters of every such run.
+/// Builds a template of a class and kernel, reduced: facts and parameters of every such run.
 pub(super) fn reduced(fleet: &Fleet, class: usize, new_kernel: bool) -> Run {
     let cell = fleet.of_host(0, false).into_iter().next();
     let none =
@@ -231,7 +231,7 @@ pub(super) fn reduced(fleet: &Fleet, class: usize, new_kernel: bool) -> Run {
     Run::of(&record, "", Labels::default())
 }
 
-/// A document of so many rounds that [`document`] turns into that of a cell.
+/// Builds a document of so many rounds that [`document`] turns into that of a cell.
 fn template(rounds: u64) -> Document {
     let mut template = fixture::of_strategies(rounds, &STRATEGIES);
     "release".clone_into(&mut template.tool.profile);
@@ -253,7 +253,7 @@ fn template(rounds: u64) -> Document {
     template
 }
 
-/// The document of a cell.
+/// Builds the document of a cell.
 #[must_use]
 pub fn document(template: &Document, cell: &Cell, seed: u64) -> Document {
     let mut document = template.clone();
@@ -339,7 +339,7 @@ pub fn write(fleet: &Fleet, rounds: u64, folder: &Path) -> io::Result<usize> {
     Ok(written.into_inner())
 }
 
-/// All runs of a fleet, by host and day, as they would be read from its documents.
+/// Draws all runs of a fleet, by host and day, as they would be read from its documents.
 #[must_use]
 pub fn runs(fleet: &Fleet) -> Vec<Run> {
     let slow = fleet.slow();

@@ -29,7 +29,7 @@ pub(crate) enum Target {
     ThisThread,
 }
 
-/// `perf_event_open`, close-on-exec.
+/// Calls `perf_event_open`, close-on-exec.
 pub(crate) fn open(attr: &perf_event_attr, target: Target, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let mut attr = *attr;
     let (pid, cpu) = match target {
@@ -45,19 +45,19 @@ pub(crate) fn open(attr: &perf_event_attr, target: Target, leader: Option<Borrow
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// IOC_ENABLE.
+/// Calls IOC_ENABLE.
 pub(crate) fn enable(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes no pointer.
     checked(unsafe { perf::ioctls::ENABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// IOC_DISABLE.
+/// Calls IOC_DISABLE.
 pub(crate) fn disable(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes no pointer.
     checked(unsafe { perf::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// IOC_SET_FILTER: a tracepoint event counts only matching records.
+/// Calls IOC_SET_FILTER: a tracepoint event counts only matching records.
 pub(crate) fn set_filter(fd: &OwnedFd, filter: &std::ffi::CStr) -> io::Result<()> {
     const REQUEST: libc::Ioctl = perf::bindings::SET_FILTER as libc::Ioctl;
     // SAFETY: the kernel copies the NUL-terminated string during the call.
@@ -138,7 +138,7 @@ impl std::fmt::Debug for Mask {
 }
 
 impl Mask {
-    /// A set of one CPU. A number beyond the mask gives the empty set, which the kernel refuses.
+    /// Makes a set of one CPU. A number beyond the mask gives the empty set, which the kernel refuses.
     pub(crate) fn one(cpu: u32) -> Self {
         let mut mask = Self([0; MASK_LONGS]);
         if let Some(long) = mask.0.get_mut(cpu as usize / 64) {
@@ -153,7 +153,7 @@ impl Mask {
     }
 }
 
-/// The calling thread's CPU mask.
+/// Returns the calling thread's CPU mask.
 pub(crate) fn affinity() -> io::Result<Mask> {
     let mut mask = Mask([0; MASK_LONGS]);
     // SAFETY: the kernel writes at most the size given into `mask`.
@@ -167,13 +167,13 @@ pub(crate) fn set_affinity(mask: &Mask) -> io::Result<()> {
     unsafe { checked(libc::sched_setaffinity(0, size_of_val(&mask.0), mask.0.as_ptr().cast())) }.map(drop)
 }
 
-/// The CPU the calling thread is on.
+/// Returns the CPU the calling thread is on.
 pub(crate) fn current_cpu() -> u32 {
     // SAFETY: takes no pointer.
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
-/// User and system time of this process.
+/// Returns user and system time of this process.
 pub(crate) fn times() -> (Duration, Duration) {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -185,7 +185,7 @@ pub(crate) fn times() -> (Duration, Duration) {
     (duration(usage.ru_utime), duration(usage.ru_stime))
 }
 
-/// Soft and hard RLIMIT_NOFILE.
+/// Returns soft and hard RLIMIT_NOFILE.
 pub(crate) fn file_limit() -> io::Result<(u64, u64)> {
     let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `value` is a valid rlimit for the kernel to fill.
@@ -234,7 +234,7 @@ impl Drop for Mapping {
     }
 }
 
-/// IOC_SET_OUTPUT: redirects the records of `fd` to the buffer of `ring`.
+/// Calls IOC_SET_OUTPUT, which redirects the records of `fd` to the buffer of `ring`.
 pub(crate) fn set_output(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes a descriptor, not a pointer.
     checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) }).map(drop)

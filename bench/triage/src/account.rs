@@ -236,7 +236,7 @@ impl Account {
 /// Keys that are numbers of a figure.
 const NUMBERS: [&str; 5] = ["before", "after", "ratio", "change", "rows"];
 
-/// The figures of these ids that are there.
+/// Lists the figures of these ids that are there.
 #[must_use]
 pub fn figures(ids: &[&str]) -> Vec<Published> {
     of(PUBLISHED, ids)
@@ -263,7 +263,7 @@ fn published(row: &Table) -> Published {
 
 // Numbers for readers: three digits, with a unit prefix.
 
-/// Three significant digits: `0.012`, `3.40`, `571`, `12.3k`, `4.56M`.
+/// Formats three significant digits: `0.012`, `3.40`, `571`, `12.3k`, `4.56M`.
 pub(crate) fn figure(value: f64) -> String {
     let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     // 999.6 would be shown as 1000.
@@ -286,7 +286,7 @@ pub(crate) fn figure(value: f64) -> String {
     format!("{text}{prefix}")
 }
 
-/// A share of a whole, in percent.
+/// Formats a share of a whole, in percent.
 pub(crate) fn percent(part: usize, whole: usize) -> String {
     if whole == 0 { "none".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }

@@ -41,7 +41,7 @@ pub fn stand_in(events: &[EventRow]) -> Option<f64> {
     (missed > 0.5).then_some(missed)
 }
 
-/// The misses that take most of the cycles, with the share that they take.
+/// Finds the misses that take most of the cycles, with the share that they take.
 fn misses(events: &[EventRow]) -> Option<(&EventRow, f64, f64)> {
     if stand_in(events).is_some() {
         return None;
@@ -55,7 +55,7 @@ fn misses(events: &[EventRow]) -> Option<(&EventRow, f64, f64)> {
     takes.filter(|(row, _, share)| row.rose && *share >= TAKES).max_by(|a, b| a.2.total_cmp(&b.2))
 }
 
-/// The event to sample by; `None` if none can be.
+/// Chooses the event to sample by; `None` if none can be.
 #[must_use]
 pub fn choose(events: &[EventRow]) -> Option<Choice> {
     let row = |name| row(events, name);
@@ -131,7 +131,7 @@ mod tests {
     use crate::account::Rate;
     use crate::counting::{ALL, Event};
 
-    /// Every event countable, at rest but for those given.
+    /// Lists every event as countable, at rest but for those given.
     fn events(rates: &[(&str, f64)]) -> Vec<EventRow> {
         let rate = |per_second| Some(Rate { per_second, interval: None });
         let row = |event: &Event| {

@@ -66,7 +66,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Every countable event of `offers`, in process `pid` and whatever it starts from now on. Nothing is counted yet.
+    /// Attaches every countable event of `offers` to process `pid` and whatever it starts from now on. Nothing is counted yet.
     ///
     /// # Errors
     /// Those of perf_event_open(2) for an event that opened on this process.
@@ -89,7 +89,7 @@ impl Counters {
         self.open.iter().flatten().try_for_each(sys::enable)
     }
 
-    /// The counts, one per offer, after the processes have ended. An event that shared its counter with others is scaled to its
+    /// Reads the counts, one per offer, after the processes have ended. An event that shared its counter with others is scaled to its
     /// whole time; one that never had a counter has no count.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ fn scaled(value: u64, enabled: u64, running: u64) -> Option<f64> {
 /// Mount points of tracefs.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// The number of a tracepoint.
+/// Reads the number of a tracepoint.
 ///
 /// # Errors
 /// Why it has none here.
@@ -229,7 +229,7 @@ pub const ALL: [Event; 22] = [
 ];
 
 impl Event {
-    /// The one of this name.
+    /// Finds the one of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|event| event.name == name)

@@ -214,7 +214,7 @@ fn one_round(
     Ok(found)
 }
 
-/// Each round begins with another turn, and every second one goes the other way round, so that no turn always follows the same one.
+/// Orders the turns: each round begins with another, and every second one goes the other way round, so that no turn always follows the same one.
 fn order(round: usize) -> Vec<Turn> {
     let mut turns = TURNS.to_vec();
     turns.rotate_left(round % TURNS.len());

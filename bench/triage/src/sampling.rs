@@ -89,7 +89,7 @@ fn word(body: &[u8], index: usize) -> Option<u64> {
     body.get(8 * index..8 * index + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// PID and TID; the chain; the registers' ABI and, unless that is none, the registers; the stack's size and, unless that is 0, the stack and
+/// Reads PID and TID; the chain; the registers' ABI and, unless that is none, the registers; the stack's size and, unless that is 0, the stack and
 /// how much of it is filled.
 fn sample(body: &[u8]) -> Option<Sample> {
     let pid = (word(body, 0)? as u32).cast_signed();
@@ -148,7 +148,7 @@ pub struct Sampled {
 }
 
 impl Sampler {
-    /// For process `pid` and whatever it starts from now on, once in `period` counts on each of `cpus`. Nothing is sampled yet.
+    /// Attaches to process `pid` and whatever it starts from now on, once in `period` counts on each of `cpus`. Nothing is sampled yet.
     ///
     /// # Errors
     /// Those of perf_event_open(2) and of mmap(2).
@@ -195,7 +195,7 @@ impl Sampler {
         self.records.losses.lost += beyond as u64;
     }
 
-    /// The last ones, and all.
+    /// Reads the last ones, and returns all.
     #[must_use]
     pub fn finish(mut self) -> Sampled {
         self.drain();
@@ -230,7 +230,7 @@ pub struct Chain {
     pub ended: Ended,
 }
 
-/// The chains of all samples.
+/// Builds the chains of all samples.
 pub fn chains(sampled: &Sampled, names: &mut Names) -> Vec<Chain> {
     let (nothing, mut kernel) = (Maps::default(), HashMap::new());
     let of = |sample: &Sample| {

@@ -10,7 +10,7 @@ use crate::counting::Event;
 /// Stacks that are shown, and those of which each has at least this share of the samples.
 const STACKS: (usize, f64) = (3, 0.05);
 
-/// The text.
+/// Formats the account.
 #[must_use]
 pub fn text(account: &Account) -> String {
     let mut text = String::new();
@@ -68,7 +68,7 @@ fn events(text: &mut String, account: &Account) -> std::fmt::Result {
     Ok(())
 }
 
-/// A clock's rate is CPUs in use, any other one's events per second.
+/// Formats a rate: a clock's is CPUs in use, any other one's events per second.
 fn value(row: &EventRow, per_second: f64) -> String {
     if Event::named(&row.event).is_some_and(Event::is_time) {
         format!("{:.2} CPUs", per_second / 1e9)

@@ -80,7 +80,7 @@ fn end(ended: &Ended) -> Option<String> {
     }
 }
 
-/// The most frequent way out of the program, and what the kernel does most often below it.
+/// Finds the most frequent way out of the program, and what the kernel does most often below it.
 fn found(all: &[Leaving]) -> Option<Found> {
     let (way, samples) = counted(all.iter().map(|(way, _)| way)).into_iter().next()?;
     let below = all.iter().filter(|(other, _)| other == way).filter_map(|(_, kernel)| kernel.as_ref());
@@ -93,7 +93,7 @@ fn found(all: &[Leaving]) -> Option<Found> {
 /// The library's and the program's function; the kernel's.
 type Leaving = ((Option<Frame>, Option<Frame>), Option<Frame>);
 
-/// The library's function that the program calls, the program's innermost function, and what the kernel does below.
+/// Finds the library's function that the program calls, the program's innermost function, and what the kernel does below.
 fn leaving(frames: &[Frame], program: &str) -> Leaving {
     let at = frames.iter().position(|frame| frame.module == program);
     let called = at.and_then(|at| at.checked_sub(1)).map(|before| &frames[before]).filter(|frame| !frame.in_kernel());

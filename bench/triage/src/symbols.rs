@@ -39,7 +39,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// With the kernel's symbols of this host, if it shows them.
+    /// Starts with the kernel's symbols of this host, if it shows them.
     #[must_use]
     pub fn of_this_host() -> Self {
         let kernel = std::fs::read_to_string("/proc/kallsyms").ok();
@@ -47,7 +47,7 @@ impl Names {
         Self { kernel, modules: HashMap::new() }
     }
 
-    /// The kernel's function at an address.
+    /// Finds the kernel's function at an address.
     #[must_use]
     pub fn in_kernel(&self, address: u64) -> Frame {
         let name = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
@@ -56,7 +56,7 @@ impl Names {
         Frame { symbol, module: KERNEL.to_owned() }
     }
 
-    /// The function of user code at an address.
+    /// Finds the function of user code at an address.
     pub fn in_user(&mut self, maps: &Maps, address: u64) -> Frame {
         let Some(map) = maps.find(address) else {
             return Frame { symbol: format!("{address:#x}"), module: "[unknown]".to_owned() };
@@ -67,7 +67,7 @@ impl Names {
         Frame { symbol, module: name }
     }
 
-    /// The file of a mapping; `None`: it cannot be read, or is no ELF file.
+    /// Opens the file of a mapping; `None`: it cannot be read, or is no ELF file.
     pub fn module(&mut self, path: &std::path::Path) -> Option<&Module> {
         self.modules.entry(path.to_owned()).or_insert_with(|| Module::read(path)).as_ref()
     }
@@ -86,13 +86,13 @@ pub struct Map {
 }
 
 impl Map {
-    /// The last part of the path.
+    /// Returns the last part of the path.
     #[must_use]
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
     }
 
-    /// The place in the file.
+    /// Returns the place in the file.
     #[must_use]
     pub fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_sub(self.start).wrapping_add(self.offset)
@@ -104,7 +104,7 @@ impl Map {
 pub struct Maps(Vec<Map>);
 
 impl Maps {
-    /// Those of a process; none if it has ended.
+    /// Reads those of a process; none if it has ended.
     #[must_use]
     pub fn of(pid: i32) -> Self {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
@@ -114,7 +114,7 @@ impl Maps {
         Self(text.lines().filter_map(line).collect())
     }
 
-    /// The mapping that an address is in.
+    /// Finds the mapping that an address is in.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<&Map> {
         self.0.iter().find(|map| (map.start..map.end).contains(&address))
@@ -162,14 +162,14 @@ impl Module {
         })
     }
 
-    /// The file's own address of a place in it.
+    /// Returns the file's own address of a place in it.
     #[must_use]
     pub fn address(&self, offset: u64) -> Option<u64> {
         let inside = |&&(start, length, _): &&(u64, u64, u64)| offset >= start && offset - start < length;
         self.segments.iter().find(inside).map(|(start, _, address)| address.wrapping_add(offset - start))
     }
 
-    /// The function at a place in the file.
+    /// Finds the function at a place in the file.
     #[must_use]
     pub fn symbol(&self, offset: u64) -> Option<&str> {
         self.symbols.find(self.address(offset)?)

@@ -12,16 +12,16 @@ use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_
 unsafe extern "C" {
     /// rand(3): one generator for the process, behind a lock.
     safe fn rand() -> libc::c_int;
-    /// rand_r(3): the generator is the caller's.
+    /// Calls rand_r(3): the generator is the caller's.
     fn rand_r(seed: *mut libc::c_uint) -> libc::c_int;
 }
 
-/// A number of the process's generator.
+/// Draws a number of the process's generator.
 pub(crate) fn shared_random() -> i32 {
     rand()
 }
 
-/// A number of the caller's own generator.
+/// Draws a number of the caller's own generator.
 pub(crate) fn own_random(seed: &mut u32) -> i32 {
     // SAFETY: `seed` is a valid, exclusive pointer for the call.
     unsafe { rand_r(seed) }

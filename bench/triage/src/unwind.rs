@@ -52,7 +52,7 @@ pub enum End {
 type Section<'a> = EhFrame<EndianSlice<'a, LittleEndian>>;
 
 impl Table {
-    /// From the bytes of `.eh_frame`, which are loaded at `address` of the file's own addresses. Damaged entries are left out.
+    /// Reads the bytes of `.eh_frame`, which are loaded at `address` of the file's own addresses. Damaged entries are left out.
     #[must_use]
     pub fn new(bytes: Vec<u8>, address: u64) -> Self {
         let bases = BaseAddresses::default().set_eh_frame(address);
@@ -81,7 +81,7 @@ impl Table {
         self.functions.is_empty()
     }
 
-    /// The caller of the frame with these registers. `place` is where it is, in the file's own addresses: of a caller, within the
+    /// Finds the caller of the frame with these registers. `place` is where it is, in the file's own addresses: of a caller, within the
     /// call. `memory` reads the stack.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl<M: Fn(u64) -> Option<u64>> Frame<'_, M> {
         (self.memory)(address).ok_or(End::Beyond)
     }
 
-    /// The caller's value of a register.
+    /// Computes the caller's value of a register.
     fn value(&self, rule: &RegisterRule<usize>, register: Register, cfa: u64) -> Result<u64, End> {
         match rule {
             RegisterRule::Undefined => Err(End::Bottom),
@@ -158,7 +158,7 @@ impl<M: Fn(u64) -> Option<u64>> Frame<'_, M> {
         }
     }
 
-    /// The result of an expression, which has `first` on its stack at its start (DWARF 5, 6.4.2).
+    /// Computes the result of an expression, which has `first` on its stack at its start (DWARF 5, 6.4.2).
     fn evaluate(&self, expression: &UnwindExpression<usize>, first: Option<u64>) -> Result<u64, End> {
         let expression = expression.get(&self.section).map_err(|_| End::Unknown)?;
         let mut evaluation = expression.evaluation(self.encoding);
@@ -199,7 +199,7 @@ mod tests {
     /// `push rbx` after one byte.
     const PUSHED: &[u8] = &[0x41, 0x0e, 16, 0x83, 2];
 
-    /// A CIE with "zR", then an FDE of 32 bytes at 0x2000. The section is at 0x1000.
+    /// Builds a CIE with "zR", then an FDE of 32 bytes at 0x2000. The section is at 0x1000.
     fn planted(code: &[u8]) -> Vec<u8> {
         with_augmentation(b"zR", code)
     }

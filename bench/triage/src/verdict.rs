@@ -13,7 +13,7 @@ use crate::symbols::Frame;
 /// Chains of which fewer reach the beginning of their thread are no basis for a verdict without this being said.
 const MOSTLY: f64 = 0.9;
 
-/// The three sentences.
+/// Formats the three sentences.
 #[must_use]
 pub fn sentences(account: &Account) -> Vec<String> {
     vec![event(account), function(account), difference(account)]

@@ -11,7 +11,7 @@ extern "C" fn on_interrupt(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Set once the user pressed Ctrl-C or the process was asked to terminate.
+/// Returns the flag that is set once the user pressed Ctrl-C or the process was asked to terminate.
 #[must_use]
 pub fn interrupted() -> &'static AtomicBool {
     &INTERRUPTED
@@ -49,14 +49,14 @@ pub fn take_stdout() -> std::io::Result<OwnedFd> {
     Ok(taken)
 }
 
-/// CLOCK_MONOTONIC, ns.
+/// Reads CLOCK_MONOTONIC, ns.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Processor time of the processes that this one started and waited for, and of those that they waited for, s.
+/// Reads the processor time of the processes that this one started and waited for, and of those that they waited for, s.
 #[must_use]
 pub fn children_s() -> f64 {
     // SAFETY: all-zero bytes are a valid rusage.

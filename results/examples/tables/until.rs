@@ -15,7 +15,7 @@ enum Rule {
     Tool,
 }
 
-/// The rounds of a run that ends when all of its ratios are known to `wanted`; of its ratios which cover the truth. `None`: it was
+/// Draws the rounds of a run that ends when all of its ratios are known to `wanted`; of its ratios which cover the truth. `None`: it was
 /// never sure.
 fn run(host: &Host, rule: Rule, wanted: f64, seed: u64) -> Option<(usize, [bool; 3])> {
     let truth = [TRUTH.ln(), 0.0, 0.05];

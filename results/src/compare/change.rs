@@ -35,7 +35,7 @@ pub(super) struct Change {
     pub(super) blocks: usize,
 }
 
-/// The block of each run of BASE and NEW, if at least eight neighbours of different sides make one each.
+/// Returns the block of each run of BASE and NEW, if at least eight neighbours of different sides make one each.
 fn blocks(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usize)> {
     let sides = [base, new];
     let mut order: Vec<(u64, usize, usize)> =
@@ -68,7 +68,7 @@ fn blocks(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usize)> 
     (count >= MIN_RUNS && matched >= BLOCKED).then_some((base, new, count))
 }
 
-/// A difference of two figures with runs as groups: by blocks if there are any, else of independent sides. `without` gives the figures
+/// Computes a difference of two figures with runs as groups: by blocks if there are any, else of independent sides. `without` gives the figures
 /// without each of so many groups.
 fn by_runs<T: Copy>(
     base: &[(u64, Vec<T>)],
@@ -188,7 +188,7 @@ fn logs(rounds: &[(u64, f64)]) -> Vec<f64> {
     rounds.iter().map(|(_, log)| *log).collect()
 }
 
-/// The mean without the ends.
+/// Computes the mean without the ends.
 fn trimmed(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

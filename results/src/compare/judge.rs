@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::change::{self, Change};
+use super::comparable;
 use super::row::{Question, Row, SideLevel, judge};
-use super::sample::{Run, Sample, Sides};
-use super::spec::CompareSpec;
-use super::{change, sample, unlike, whole, within};
-use crate::document::Record;
+use super::rules::CompareSpec;
+use super::sample::{self, Run, Sample, Sides};
+use crate::document::{Any, Arm, Record};
 use crate::error::{Error, Exit};
+use crate::metric::EXIT_PATH;
 use crate::paired::{self, Statistic};
 use crate::stats::{cliffs_delta, median};
 use crate::table::layout::{self, dash};
@@ -105,7 +107,7 @@ fn side(source: &str, records: &[&Record]) -> Side {
 /// Exit 2: they measured different things, or an arm or metric that was asked for is in neither.
 pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &CompareSpec) -> Result<Comparison, Error> {
     let (mut notes, mut same_runs) = (Vec::new(), Vec::new());
-    let of_base = whole::Runs::new(base.1);
+    let of_base = comparable::Runs::new(base.1);
     let found: Vec<(&Record, Option<&Record>)> =
         new.1.iter().map(|record| (record, of_base.same_run(record))).collect();
     let others: Vec<&Record> = found.iter().filter(|(_, same)| same.is_none()).map(|(record, _)| *record).collect();
@@ -126,7 +128,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     notes.extend(same_runs);
     let mut samples = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
-        notes.extend(unlike::conditions(&pair.base, &pair.new));
+        notes.extend(comparable::conditions(&pair.base, &pair.new));
         let found = sample::samples(pair, request, &mut notes);
         samples.extend(found.into_iter().map(|sample| (index, sample)));
     }
@@ -163,7 +165,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     // Each pair of groups may have the same to say.
     let mut said = BTreeSet::new();
     notes.retain(|note| said.insert(note.clone()));
-    let mut unlike = unlike::differences(&base.1, &new.1);
+    let mut unlike = comparable::differences(&base.1, &new.1);
     unlike.sort();
     let mut comparison = Comparison {
         schema: SCHEMA,
@@ -202,7 +204,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     for arm in others {
         for metric in first.metrics.keys().filter(|metric| arm.metrics.contains_key(*metric)) {
             if request.metrics.is_empty() || request.metrics.iter().any(|asked| asked == metric) {
-                rows.push((0, within::row(record, first, arm, metric, request)));
+                rows.push((0, within_row(record, first, arm, metric, request)));
             }
         }
     }
@@ -314,4 +316,38 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     let doubt = if missing { Some(one_sided.to_owned()) } else { moved };
     let (exit, verdict) = tally.conclude(doubt.as_deref());
     (exit.code(), verdict)
+}
+
+/// The row of `arm` against `base`: rounds are paired, so nothing between runs is to be allowed for.
+fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, request: &CompareSpec) -> Row {
+    let found = paired::ratio(arm, base, metric, request.statistic);
+    let level = |arm: &Arm<Any>, ratio: Option<f64>| {
+        let level = paired::level(arm, metric, request.statistic)?;
+        Some(SideLevel { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
+    };
+    let times =
+        |arm: &Arm<Any>| paired::counting(arm, metric, request.statistic).map(|(_, value)| value).collect::<Vec<f64>>();
+    // Arms differ in which accesses exit: the median of their exits is no reason to prefer one.
+    let asked = request.metrics.iter().any(|asked| asked == metric);
+    let mut limits = request.limits(metric);
+    let shown = metric == EXIT_PATH.key && !asked;
+    limits.report_only |= shown;
+    let not_whole = comparable::of_record(record, base).or_else(|| comparable::of_record(record, arm));
+    let whole = not_whole.is_none();
+    let (verdict, why) = match not_whole {
+        _ if shown => (Verdict::NotJudged, format!("judged only with --metric {metric}")),
+        Some(why) => (Verdict::Inconclusive, format!("not whole: {why}")),
+        None => (Verdict::Inconclusive, format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS)),
+    };
+    let found_change = found.and_then(|found| found.log).map(|log| Change { log, allowance: 0.0, blocks: 0 });
+    Row {
+        base: level(base, Some(1.0)),
+        new: level(arm, found.map(|found| found.ratio)),
+        cliffs_delta: cliffs_delta(&times(base), &times(arm)),
+        verdict,
+        why,
+        whole,
+        ..Row::blank(Question::OneArm, &arm.name, metric, limits)
+    }
+    .with(found_change)
 }

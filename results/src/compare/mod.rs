@@ -8,31 +8,522 @@
 //! change" is said only where a slow-down beyond a bound can be excluded.
 
 mod change;
+mod comparable;
 mod judge;
 mod ratios;
 mod row;
 mod rules;
 mod sample;
 mod show;
-mod spec;
-mod unlike;
-mod whole;
-mod within;
 
 pub use crate::paired::Statistic;
 pub use change::{DRIFT, PROCESS};
+pub(crate) use comparable::differences;
+pub use comparable::{facts, of_record as doubt_of};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};
 pub use ratios::{Ratio, Ratios, ratios, ratios_report};
 pub use row::{Question, Row, SideLevel};
-pub use rules::Rules;
+pub use rules::{CompareSpec, Rules};
 pub use sample::MIN_RUNS;
 pub(crate) use sample::value;
 pub use sample::{group_key, group_label};
 pub use show::report;
-pub use spec::CompareSpec;
-pub(crate) use unlike::differences;
-pub use unlike::facts;
-pub use whole::of_record as doubt_of;
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::document::Record;
+    use crate::fixture::{changed, record, value};
+    use crate::synthetic::{Host, Modes, Random};
+    use crate::verdict::Verdict;
+
+    fn request() -> CompareSpec {
+        CompareSpec::default()
+    }
+
+    /// Rounds that differ by some per mille, an outlier among them.
+    fn ns(round: u64) -> u64 {
+        if round % 7 == 3 { 120_000 } else { 70_000 + round * 37 % 11 * 20 }
+    }
+
+    fn text(found: &Comparison) -> String {
+        report(found).text(200)
+    }
+
+    fn of(base: &Record, new: &Record, request: &CompareSpec) -> Comparison {
+        compare(("a", std::slice::from_ref(base)), ("b", std::slice::from_ref(new)), request).unwrap()
+    }
+
+    fn verdicts(comparison: &Comparison, arm: &str) -> Vec<Verdict> {
+        comparison.rows().filter(|row| row.arm == arm).map(|row| row.verdict).collect()
+    }
+
+    #[test]
+    fn the_same_again_is_no_regression() {
+        let found = of(&record(10, 5, |_, round| ns(round)), &record(10, 6, |_, round| ns(round + 3)), &request());
+        assert_eq!((found.exit, found.groups[0].unit), (0, "round"), "{}", text(&found));
+        let (arms, all): (Vec<&Row>, Vec<&Row>) = found.rows().partition(|row| row.question == Question::OneArm);
+        assert!(arms.iter().all(|row| row.verdict == Verdict::NoChange) && arms.len() == 9, "{}", text(&found));
+        assert!(all.iter().all(|row| row.verdict == Verdict::NotJudged) && all.len() == 3, "{}", text(&found));
+        let wide = report(&found).text(60).lines().find(|line| line.chars().count() > 60).map(str::to_owned);
+        assert_eq!(wide, None, "{}", text(&found));
+        // The arm that could not run is named, not dropped.
+        assert!(found.notes.iter().any(|note| note.starts_with("kvm: not compared: ")), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn a_tenth_slower_in_one_arm_is_a_regression_there_alone_and_faster_the_other_way() {
+        let base = record(20, 5, |_, round| ns(round));
+        let slow = record(20, 6, |arm, round| if arm == "reuse" { ns(round) * 11 / 10 } else { ns(round + 3) });
+        let found = of(&base, &slow, &request());
+        assert_eq!(found.exit().code(), 1);
+        assert_eq!(verdicts(&found, "reuse"), [Verdict::Slower; 3]);
+        assert_eq!(verdicts(&found, "recreate"), [Verdict::NoChange; 3]);
+        let row = found.rows().find(|row| row.arm == "reuse").unwrap();
+        assert!((row.change.unwrap() - 0.1).abs() < 0.005 && row.cliffs_delta.unwrap() > 0.6);
+        assert!(row.change_interval.unwrap().low > 0.05 && row.p_value_adjusted.unwrap() > row.p_value.unwrap());
+        let back = of(&slow, &base, &request());
+        assert_eq!((back.exit, verdicts(&back, "reuse")), (0, vec![Verdict::Faster; 3]));
+    }
+
+    /// A simulated record: nothing is to be allowed for between two of them.
+    fn simulated(at: u64, ns: impl Fn(&str, u64) -> u64) -> Record {
+        let mut value = value(10, at, ns);
+        value["parameters"]["backend"] = json!("sim:bare-metal");
+        changed(value)
+    }
+
+    #[test]
+    fn significance_without_strength_is_no_regression_and_strength_without_significance_no_proof() {
+        let reuse = |per_mille: u64| {
+            move |arm: &str, round: u64| if arm == "reuse" { 70 * per_mille + round } else { 70_000 + round }
+        };
+        let found = of(&simulated(5, reuse(1000)), &simulated(6, reuse(1020)), &request());
+        assert_eq!(verdicts(&found, "reuse"), [Verdict::NoChange; 3], "{}", text(&found));
+        assert!(found.rows().filter(|row| row.arm == "reuse").all(|row| row.p_value_adjusted.unwrap() < 0.01));
+        let wild = |arm: &str, round: u64| if arm == "reuse" { 70_000 + round * 7919 % 10 * 7_000 } else { 70_000 };
+        let found = of(&record(10, 5, wild), &record(10, 6, |arm, round| wild(arm, round) + 6_000), &request());
+        assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::Inconclusive; 3]));
+        let row = found.rows().find(|row| row.arm == "reuse").unwrap();
+        assert!(row.why.contains("up to") && row.why.contains("a side would do"), "{}", row.why);
+    }
+
+    #[test]
+    fn few_nanoseconds_are_not_strong_whatever_their_share() {
+        let of_reuse =
+            |at, ns: u64| record(10, at, move |arm, r| if arm == "reuse" { ns + r % 3 } else { 100 + r % 3 });
+        let found = of(&of_reuse(5, 100), &of_reuse(6, 120), &request());
+        assert_eq!((found.exit, verdicts(&found, "reuse")), (0, vec![Verdict::NoChange; 3]), "{}", text(&found));
+        assert_eq!(of(&of_reuse(5, 100), &of_reuse(6, 160), &request()).exit, 1);
+    }
+
+    #[test]
+    fn guests_of_other_processors_are_not_compared() {
+        let with = |cpu: &str, at| {
+            let mut value = value(10, at, |_, round| ns(round));
+            value["parameters"]["cpu"] = cpu.into();
+            changed(value)
+        };
+        assert_eq!(of(&with("clx", 5), &with("clx", 6), &request()).exit, 0);
+        let error = compare(("a", &[with("clx", 5)]), ("b", &[with("milan", 6)]), &request()).unwrap_err();
+        assert!(error.to_string().contains("cpu is clx and milan"), "{error}");
+    }
+
+    #[test]
+    fn too_few_rounds_cannot_be_judged() {
+        let found = of(&record(4, 5, |_, _| 70_000), &record(4, 6, |_, _| 99_000), &request());
+        assert_eq!(found.exit, 3);
+        assert!(
+            found.rows().all(|row| row.verdict == Verdict::Inconclusive
+                && row.why.starts_with("too few rounds: an interval needs 5")),
+            "{}",
+            text(&found)
+        );
+    }
+
+    /// 33 strategies and the floor in 40 rounds, with three metrics each; `twice` says which arms take twice as long.
+    fn of_many(at: u64, twice: impl Fn(&str) -> bool) -> Record {
+        let names: Vec<String> = (0..33).map(|n| format!("s{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut value = crate::fixture::spread(&crate::fixture::of_strategies(40, &names));
+        value["started_unix"] = json!(1_000 + at);
+        for arm in value["arms"].as_array_mut().unwrap() {
+            let times = if twice(arm["strategy"].as_str().unwrap()) { 2 } else { 1 };
+            for metric in ["nmi_handler_ns", "pmi_delivery_ns", "exit_path_ns"] {
+                if arm["kind"] != "kvm" {
+                    arm["metrics"][metric]["max"] = json!(1_000_000);
+                    let column = &mut arm["rounds"]["metrics"][metric];
+                    let p50: Vec<u64> = (0..40).map(|round| times * ns(round + at)).collect();
+                    *column = json!({"count": column["count"], "p50": p50, "max": p50});
+                }
+            }
+        }
+        changed(value)
+    }
+
+    #[test]
+    fn a_doubling_in_many_rows_is_a_regression() {
+        let base = of_many(5, |_| false);
+        let strategies = of(&base, &of_many(6, |name| name != "floor"), &request());
+        assert_eq!((strategies.exit, strategies.rows().count()), (1, 102), "{}", strategies.verdict);
+        assert_eq!(strategies.rows().filter(|row| row.verdict == Verdict::Slower).count(), 102);
+        // Everything, the floor included: what all arms have in common is beyond any drift.
+        let found = of(&base, &of_many(6, |_| true), &request());
+        assert_eq!((found.exit, verdicts(&found, "all arms")), (1, vec![Verdict::Slower; 3]), "{}", found.verdict);
+        assert_eq!(of(&base, &of_many(6, |_| false), &request()).exit, 0);
+    }
+
+    #[test]
+    fn a_change_of_all_arms_is_not_passed_in_silence() {
+        let times = |factor: u64| move |_: &str, round: u64| ns(round) * factor / 10;
+        let found = of(&record(20, 5, times(10)), &record(20, 6, times(15)), &request());
+        let all: Vec<&Row> = found.rows().filter(|row| row.question == Question::AllArms).collect();
+        let says = |row: &&Row| row.verdict == Verdict::Inconclusive && row.change_interval.unwrap().low > 0.0;
+        assert!(found.exit == 3 && all.iter().all(says), "{}", text(&found));
+        assert!(found.verdict.contains("all arms moved by +50.0 %"), "{}", found.verdict);
+    }
+
+    #[test]
+    fn figures_that_are_not_whole_are_not_judged_as_if() {
+        let base = record(20, 5, |_, round| ns(round));
+        let of_new = |change: &dyn Fn(&mut serde_json::Value)| {
+            let mut new = value(20, 6, |arm, round| if arm == "reuse" { 2 * ns(round) } else { ns(round) });
+            change(&mut new);
+            of(&base, &changed(new), &request())
+        };
+        assert_eq!(of_new(&|_| {}).exit, 1);
+        let lost = of_new(&|d| d["arms"][1]["lost"] = json!(3));
+        assert_eq!((lost.exit, verdicts(&lost, "reuse")), (3, vec![Verdict::Inconclusive; 3]));
+        assert!(text(&lost).contains("NEW: 3 NMIs delivered and not taken"), "{}", text(&lost));
+        let floor = of_new(&|d| d["arms"][3]["throttled"] = json!(1));
+        assert!(floor.exit == 3 && verdicts(&floor, "recreate") == [Verdict::Inconclusive; 3], "{}", text(&floor));
+        assert_eq!(of_new(&|d| d["status"] = json!("interrupted")).exit, 3);
+    }
+
+    #[test]
+    fn a_run_against_itself_says_nothing() {
+        let one = record(20, 5, |_, round| ns(round));
+        let found = of(&one, &one.clone(), &request());
+        assert!(found.exit == 3 && found.verdict.contains("the same run"), "{}", found.verdict);
+    }
+
+    #[test]
+    fn the_run_of_base_in_news_folder_is_left_out() {
+        let base = record(20, 5, |_, round| ns(round));
+        let later = record(20, 6, |arm, round| if arm == "reuse" { 2 * ns(round) } else { ns(round) });
+        let new = [base.clone(), later];
+        let found = compare(("BASE", std::slice::from_ref(&base)), ("NEW", &new), &request()).unwrap();
+        assert_eq!((found.exit, found.groups[0].documents), (1, [1, 1]), "{}", found.verdict);
+        assert!(found.notes.iter().any(|note| note.starts_with("left out of NEW")), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn within_a_result_what_the_guest_does_not_wait_for_is_shown_alone() {
+        // The second arm's handler is shorter and its exits longer.
+        let mut found = value(20, 5, |arm, round| if arm == "reuse" { ns(round) * 8 / 10 } else { ns(round) });
+        for quantile in ["p50", "p99", "max"] {
+            for ns in found["arms"][1]["rounds"]["metrics"]["exit_path_ns"][quantile].as_array_mut().unwrap() {
+                *ns = (2 * ns.as_u64().unwrap()).into();
+            }
+        }
+        found["arms"][1]["metrics"]["exit_path_ns"]["max"] = 1_000_000_000.into();
+        let (record, names) = (changed(found), ["recreate", "reuse"].map(str::to_owned));
+        let of = |request: &CompareSpec| arms("one.json", &record, &names, request).unwrap();
+        assert_eq!(of(&request()).exit, 0, "{}", of(&request()).verdict);
+        let row = of(&request()).rows().find(|row| row.metric == "exit_path_ns").unwrap().clone();
+        assert!(row.verdict == Verdict::NotJudged && row.why.contains("--metric exit_path_ns"), "{row:?}");
+        let asked = CompareSpec { metrics: vec!["exit_path_ns".to_owned()], ..request() };
+        assert_eq!(of(&asked).exit, 1);
+    }
+
+    #[test]
+    fn arms_of_one_result_are_compared_in_their_rounds() {
+        let one = record(20, 5, |arm, round| if arm == "reuse" { ns(round) * 21 / 20 } else { ns(round) });
+        let of = |list: [&str; 2]| arms("x", &one, &list.map(str::to_owned), &request());
+        let found = of(["recreate", "reuse"]).unwrap();
+        assert_eq!(
+            (found.exit, verdicts(&found, "reuse")),
+            (1, vec![Verdict::NotJudged, Verdict::Slower, Verdict::Slower]),
+            "{}",
+            text(&found)
+        );
+        assert_eq!(of(["recreate", "reuse-lazy"]).unwrap().exit, 0);
+        assert_eq!(of(["reuse", "recreate"]).unwrap().exit, 0, "faster is no regression");
+        assert!(of(["reuse", "reues"]).unwrap_err().to_string().contains("there are recreate, reuse"));
+    }
+
+    /// Exits of comparisons of so many runs a side, taken in turns, of a host; `slow` is what the second arm takes more in NEW.
+    fn exits(host: &Host, runs: u64, slow: f64, pairs: u64) -> [usize; 2] {
+        let template = record(1, 1, |_, _| 1000);
+        let mut exits = [0; 2];
+        for seed in 0..pairs {
+            let mut random = Random::new(seed);
+            let mut side = |more: f64, first: u64| -> Vec<Record> {
+                let run = |n| {
+                    crate::fixture::of_turns(
+                        &template,
+                        first + 2 * n,
+                        &host.run(&[0.15, 0.1 + more, 0.1, 0.0], &mut random),
+                    )
+                };
+                (0..runs).map(run).collect()
+            };
+            let (base, new) = (side(0.0, 100), side(slow, 101));
+            let found = compare(("a", &base), ("b", &new), &request()).unwrap();
+            exits[0] += usize::from(found.exit == 1);
+            exits[1] += usize::from(found.exit == 0);
+        }
+        exits
+    }
+
+    #[test]
+    fn runs_of_the_same_seldom_raise_an_alarm_and_a_tenth_is_found() {
+        // A small version of the tables in docs/comparing.md. An alarm in 1 % of the pairs: 2 and more of 20 in 2 % of the cases.
+        for (modes, rounds) in [(Modes::None, 10), (Modes::InTime, 30)] {
+            let host = Host { modes, rounds, rounds_per_guest: 1, ..Host::default() };
+            for (runs, pairs) in [(1, 20), (8, 5)] {
+                let [alarms, _] = exits(&host, runs, 0.0, pairs);
+                assert!(alarms <= 1, "{modes:?}, {runs} runs: {alarms} of {pairs}");
+            }
+            let [found, _] = exits(&host, 8, 0.1, 5);
+            assert!(found >= 4, "{modes:?}: {found} of 5");
+        }
+    }
+
+    #[test]
+    fn unlike_hosts_are_not_judged_unless_allowed() {
+        let base = record(10, 5, |_, round| ns(round));
+        let mut other = value(10, 6, |_, round| ns(round) * 2);
+        other["host"]["kernel"] = json!("7.0");
+        let other = changed(other);
+        let found = of(&base, &other, &request());
+        assert_eq!((found.exit, found.unlike.len()), (3, 1));
+        assert!(text(&found).contains("unlike: kernel: unknown / 7.0"), "{}", text(&found));
+        assert_eq!(of(&base, &other, &CompareSpec { unlike_hosts_allowed: true, ..request() }).exit, 1);
+    }
+
+    #[test]
+    fn runs_taken_in_another_way_are_compared_and_the_difference_is_said() {
+        let base = record(10, 5, |_, round| ns(round));
+        let mut other = value(10, 6, |_, round| ns(round));
+        other["parameters"]["pin"] = json!("1");
+        other["parameters"]["rounds_per_guest"] = json!(20);
+        other["parameters"]["quick"] = json!(true);
+        other["parameters"]["until_ci"] = json!(0.02);
+        let found = of(&base, &changed(other), &request());
+        assert_eq!(found.exit, 0, "{}", text(&found));
+        let unlike: Vec<&String> = found.notes.iter().filter(|note| note.starts_with("unlike: ")).collect();
+        assert_eq!(
+            unlike,
+            [
+                "unlike: CPUs that vCPUs are pinned to: none / 1",
+                "unlike: rounds of a guest: 1 / 20",
+                "unlike: quick run: none / yes"
+            ]
+        );
+        assert!(of(&base, &base, &request()).notes.iter().all(|note| !note.starts_with("unlike: ")));
+    }
+
+    #[test]
+    fn what_only_one_side_has_is_said_and_open() {
+        let base = record(10, 5, |_, round| ns(round));
+        let mut fewer = value(10, 6, |_, round| ns(round));
+        fewer["arms"].as_array_mut().unwrap().remove(0);
+        let found = of(&base, &changed(fewer), &request());
+        assert_eq!((found.exit, verdicts(&found, "recreate")), (3, vec![Verdict::Inconclusive; 3]));
+        assert!(found.notes.iter().any(|note| note.contains("only in BASE: arm recreate")));
+        let only = CompareSpec { arms: vec!["reuse".to_owned()], ..request() };
+        let found = of(&base, &record(10, 6, |_, round| ns(round)), &only);
+        assert_eq!((found.exit, verdicts(&found, "reuse")), (0, vec![Verdict::NoChange; 3]));
+    }
+
+    #[test]
+    fn incomplete_rounds_are_left_out_and_counted() {
+        let mut broken = value(10, 6, |_, round| if round == 2 { 1 } else { ns(round) });
+        broken["arms"][0]["rounds"]["complete"][2] = json!(false);
+        let found = of(&record(10, 5, |_, round| ns(round)), &changed(broken), &request());
+        assert!(found.notes.iter().any(|note| note.contains("1 incomplete rounds of NEW")));
+        assert_eq!(found.rows().next().unwrap().new.as_ref().unwrap().n, 9);
+    }
+
+    #[test]
+    fn rounds_of_few_samples_are_left_out_and_counted() {
+        let mut short = value(10, 6, |_, round| if round == 2 { 1 } else { ns(round) });
+        short["arms"][0]["rounds"]["metrics"]["nmi_handler_ns"]["count"][2] = json!(19);
+        short["arms"][0]["metrics"]["nmi_handler_ns"]["count"] = json!(10 * 40 - 21);
+        let short = changed(short);
+        let found = of(&record(10, 5, |_, round| ns(round)), &short, &request());
+        let note = "recreate, nmi_handler_ns: 1 round of NEW left out: fewer than half of the usual samples";
+        assert!(found.notes.iter().any(|one| one == note), "{:?}", found.notes);
+        assert_eq!(found.rows().find(|row| row.metric == "nmi_handler_ns").unwrap().new.as_ref().unwrap().n, 9);
+        let within = arms("x", &short, &["reuse", "recreate"].map(str::to_owned), &request()).unwrap();
+        assert!(within.notes.iter().any(|one| one.contains("1 round of x left out")), "{:?}", within.notes);
+    }
+
+    #[test]
+    fn different_experiments_names_and_slips_are_bad_input() {
+        let base = record(10, 5, |_, round| ns(round));
+        let mut other = value(10, 6, |_, round| ns(round));
+        other["parameters"]["workload"] = json!("sampling10/ftest");
+        let other = changed(other);
+        let one = |record| std::slice::from_ref(record);
+        let error = compare(("a", one(&base)), ("b", one(&other)), &request()).unwrap_err();
+        assert!(error.exit.code() == 2 && error.to_string().contains("workload is single/ftest and sampling10/ftest"));
+        for wrong in [
+            CompareSpec { arms: vec!["reues".to_owned()], ..request() },
+            CompareSpec { metrics: vec!["nmi_handler".to_owned()], ..request() },
+        ] {
+            let error = compare(("a", one(&base)), ("b", one(&base)), &wrong).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains("there are"), "{error}");
+        }
+        // Two experiments in a folder are compared each with its own kind; one without a counterpart is said.
+        let both = [base.clone(), other.clone()];
+        let found = compare(("a", &both), ("b", one(&base)), &request()).unwrap();
+        assert_eq!((found.exit, found.groups.len()), (3, 1));
+        assert!(found.notes[0].starts_with("only in BASE: nmi-latency, sampling10/ftest"));
+    }
+
+    #[test]
+    fn with_many_documents_the_run_is_the_unit() {
+        // Runs differ by more than their rounds do: by rounds this would be "significant", by runs it is not.
+        let runs = |first: u64, shift: u64| -> Vec<Record> {
+            (first..first + 8).map(|n| record(6, n, |_, round| 70_000 + n * 37 % 8 * 2_000 + round + shift)).collect()
+        };
+        let found = compare(("a", &runs(10, 0)), ("b", &runs(18, 500)), &request()).unwrap();
+        assert_eq!(found.groups[0].unit, "run");
+        assert!(found.rows().all(|row| row.base.as_ref().unwrap().runs == 8 && row.p_value.unwrap() > 0.1));
+    }
+
+    #[test]
+    fn documents_that_began_in_the_same_second_are_runs_of_their_own() {
+        // NEW is 8 % slower in every arm in three of its nine runs, the first one not among them.
+        let side = |slow: u64| -> Vec<Record> {
+            let run = |n: u64| {
+                let more = if n >= 6 { slow } else { 0 };
+                let mut value = value(6, 5, |_, round| 70_000 + n * 10 + round + more);
+                value["wall_ns"] = json!(1_000_000 + n + slow);
+                changed(value)
+            };
+            (0..9).map(run).collect()
+        };
+        let found = compare(("a", &side(0)), ("b", &side(5_600)), &request()).unwrap();
+        let all = found.rows().find(|row| row.question == Question::AllArms && row.metric == "nmi_handler_ns").unwrap();
+        assert!((all.change.unwrap() - 0.026).abs() < 0.002, "{:?}", all.change);
+    }
+
+    #[test]
+    fn a_metric_that_is_only_reported_does_not_fail_the_comparison() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("limits.toml");
+        std::fs::write(&file, "[metric.nmi_handler_ns]\nreport-only = true\n").unwrap();
+        let rules = Rules::read(&file, None, None).unwrap();
+        let only = CompareSpec { rules, metrics: vec!["nmi_handler_ns".to_owned()], ..request() };
+        let found = of(&record(10, 5, |_, _| 70_000), &record(10, 6, |_, _| 90_000), &only);
+        assert!(found.rows().all(|row| row.verdict == Verdict::NotJudged && row.why.is_empty()));
+        assert_eq!(found.exit, 3, "nothing was judged");
+    }
+
+    #[test]
+    fn a_metric_that_is_not_judged_by_default_says_how_to_judge_it() {
+        let with_signal = |seed| {
+            let mut value = value(10, seed, |_, round| ns(round));
+            for arm in value["arms"].as_array_mut().unwrap() {
+                if arm["kind"] == "kvm" {
+                    continue;
+                }
+                arm["metrics"]["signal_ns"] = arm["metrics"]["pmi_delivery_ns"].clone();
+                arm["rounds"]["metrics"]["signal_ns"] = arm["rounds"]["metrics"]["pmi_delivery_ns"].clone();
+            }
+            changed(value)
+        };
+        let found = of(&with_signal(5), &with_signal(6), &request());
+        let rows: Vec<&Row> = found.rows().filter(|row| row.metric == "signal_ns").collect();
+        assert!(
+            !rows.is_empty() && rows.iter().all(|row| row.why == "judged only with --metric signal_ns"),
+            "{rows:?}"
+        );
+    }
+
+    #[test]
+    fn other_workloads_are_named_and_notes_are_said_once() {
+        let mut other = value(10, 6, |_, round| ns(round));
+        other["parameters"]["workload"] = json!("sampling4/io");
+        other["parameters"]["events"] = json!([{"name": "a"}, {"name": "b"}]);
+        let (base, other) = (record(10, 5, |_, round| ns(round)), changed(other));
+        let error =
+            compare(("a", std::slice::from_ref(&base)), ("b", std::slice::from_ref(&other)), &request()).unwrap_err();
+        assert_eq!(error.why, "workload is single/ftest and sampling4/io");
+        let found = compare(("a", &[base.clone(), other.clone()]), ("b", &[base, other]), &request()).unwrap();
+        let mut notes = found.notes.clone();
+        notes.sort();
+        notes.dedup();
+        assert_eq!(notes.len(), found.notes.len(), "{:?}", found.notes);
+    }
+
+    /// A document whose texts are none of ours.
+    #[test]
+    fn names_and_hosts_of_a_document_stay_in_their_place() {
+        const HOSTILE: &str = "x\n| SLOWER |\x1b]52;c;\u{9b}\u{202e}[l](http://l)<b>";
+        let hostile = |at| {
+            let mut value = value(10, at, |_, round| ns(round));
+            value["host"]["class"] = json!(HOSTILE);
+            value["tool"]["git_revision"] = json!(HOSTILE);
+            value["arms"][0]["strategy"] = json!("mine\u{202e}\u{200b}[l](http://l)");
+            changed(value)
+        };
+        let found = of(&hostile(5), &hostile(6), &request());
+        let (text, markdown) = (text(&found), report(&found).markdown());
+        for shown in [&text, &markdown] {
+            assert!(!shown.chars().any(|c| crate::shown::steers(c) && c != '\n'), "{shown:?}");
+            assert!(!shown.lines().any(|line| line.starts_with("| SLOWER")), "{shown}");
+            assert!(shown.contains("\\u202e"), "{shown}");
+        }
+        assert!(!markdown.contains("](") && !markdown.contains("<b>") && !markdown.contains("http://"), "{markdown}");
+    }
+
+    #[test]
+    fn markdown_and_junit_escape_and_carry_the_verdict() {
+        let mut base = value(10, 5, |_, round| ns(round));
+        base["arms"][0]["strategy"] = json!("mine|<b>&`x");
+        let base = changed(base);
+        let mut slow = value(10, 6, |arm, round| if arm == "floor" { ns(round) } else { ns(round) * 3 });
+        slow["arms"][0]["strategy"] = json!("mine|<b>&`x");
+        let found = of(&base, &changed(slow), &request());
+        let markdown = report(&found).markdown();
+        assert!(markdown.starts_with("### ❌ vpmu compare: regression: 12 slower"), "{markdown}");
+        assert!(markdown.contains("| mine\\|&lt;b&gt;&amp;\\`x |") && markdown.contains("**SLOWER**"));
+        let xml = report(&found).junit();
+        assert!(xml.contains("failures=\"12\"") && xml.contains("mine|&lt;b&gt;&amp;`x nmi_handler_ns"), "{xml}");
+        assert!(!xml.contains("<b>"));
+    }
+
+    #[test]
+    fn ratios_to_the_floor_are_bounded_whatever_the_host() {
+        let base = record(2, 5, |arm, _| if arm == "floor" { 1000 } else { 1100 });
+        let mut other = value(2, 6, |arm, _| match arm {
+            "floor" => 50_000,
+            "reuse" => 180_000,
+            _ => 60_000,
+        });
+        other["host"]["kernel"] = json!("7.0");
+        let other = changed(other);
+        let one = |record| std::slice::from_ref(record);
+        let of = |factor| ratios(("a", one(&base)), ("b", one(&other)), factor, &request()).unwrap();
+        assert_eq!(of(4.0).exit().code(), 0);
+        let found = of(3.0);
+        assert_eq!(found.exit().code(), 1);
+        assert_eq!(
+            found.rows.iter().filter(|row| !row.within).map(|row| row.arm.as_str()).collect::<Vec<_>>(),
+            ["reuse"; 3]
+        );
+        let text = ratios_report(&found).text(80);
+        assert!(text.contains("TOO HIGH") && text.contains("3 of 9"), "{text}");
+        let mut floorless = value(2, 7, |_, _| 1000);
+        floorless["arms"].as_array_mut().unwrap().remove(3);
+        let floorless = changed(floorless);
+        let found = ratios(("a", one(&base)), ("b", one(&floorless)), 3.0, &request()).unwrap();
+        assert_eq!(found.exit().code(), 3);
+    }
+}

@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 
+use super::rules::CompareSpec;
 use super::sample;
-use super::spec::CompareSpec;
 use crate::document::Record;
 use crate::error::{Error, Exit};
 use crate::stats::median;

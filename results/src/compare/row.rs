@@ -90,7 +90,7 @@ impl Row {
         self
     }
 
-    /// A row without figures.
+    /// Builds a row without figures.
     pub(super) fn blank(question: Question, arm: &str, metric: &str, limits: Limits) -> Self {
         Self {
             question,
@@ -164,7 +164,7 @@ fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
     }
 }
 
-/// Why a change that is strong as a share is none: it is small in time.
+/// Says why a change that is strong as a share is none: it is small in time.
 fn small_change(row: &Row) -> String {
     let least = row.limits.least_change_ns;
     let (low, high) = row.change_interval.map_or((0.0, 0.0), |change| (change.low * 100.0, change.high * 100.0));

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 use serde_json::Value;
 
-use super::spec::CompareSpec;
-use super::whole;
+use super::comparable;
+use super::rules::CompareSpec;
 use crate::document::{Any, Arm, ArmKind, Record, Round};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
@@ -213,7 +213,7 @@ pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Ve
     let mut without: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let reference = pair.reference();
     let spoilt = reference.as_ref().and_then(|name| {
-        let why = whole::of_arm(&pair.base, &pair.new, name)?;
+        let why = comparable::of_arm(&pair.base, &pair.new, name)?;
         Some(format!("{name}, which it is divided by: {why}"))
     });
     for name in arms(pair) {
@@ -239,7 +239,7 @@ pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Ve
             notes.push(format!("{name}: not compared: {why}"));
         }
         let is_reference = reference.as_ref() == Some(&name);
-        let not_whole = whole::of_arm(&pair.base, &pair.new, &name).or_else(|| spoilt.clone());
+        let not_whole = comparable::of_arm(&pair.base, &pair.new, &name).or_else(|| spoilt.clone());
         let asked = |metric: &&str| request.metrics.is_empty() || request.metrics.iter().any(|asked| asked == metric);
         let metrics: Vec<&str> = metrics.into_iter().filter(asked).collect();
         let runs = |metric: &str, arms: &[Beside<'_>]| -> Vec<Run> {

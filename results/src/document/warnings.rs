@@ -8,7 +8,7 @@ use super::parameters::Parameters;
 use super::rounds::Round;
 pub use super::warning::NO_OVERFLOWS;
 use super::warning::Warning;
-use crate::host::finding::Status;
+use crate::host::noise::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
 use cpu_list::CpuList;

@@ -5,8 +5,10 @@ use csv::{Terminator, WriterBuilder};
 
 use crate::document::{Any, Arm, Record, Summary};
 use crate::shown::line;
+use crate::table::column::{self, Figures, Place};
 
-const HEADER: [&str; 22] = [
+/// Columns before the figures.
+const KEYS: [&str; 13] = [
     "file",
     "experiment",
     "started_unix",
@@ -20,35 +22,17 @@ const HEADER: [&str; 22] = [
     "kind",
     "round",
     "metric",
-    "count",
-    "min_ns",
-    "p50_ns",
-    "p90_ns",
-    "p99_ns",
-    "p99_9_ns",
-    "max_ns",
-    "mean_ns",
-    "note",
 ];
+
+fn header() -> Vec<String> {
+    let figures = column::columns(Place::Csv).map(|column| column.key);
+    KEYS.into_iter().chain(figures).chain(["note"]).map(str::to_owned).collect()
+}
 
 /// A text of one line that no spreadsheet takes for a formula: they do so where it starts with = + - @.
 fn plain(text: &str) -> String {
     let text = line(text);
     if text.trim_start().starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() }
-}
-
-fn figures(summary: &Summary) -> [String; 8] {
-    let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    [
-        summary.count.to_string(),
-        number(summary.min),
-        summary.p50.to_string(),
-        number(summary.p90),
-        number(summary.p99),
-        number(summary.p99_9),
-        number(summary.max),
-        summary.mean.map(|mean| mean.to_string()).unwrap_or_default(),
-    ]
 }
 
 fn row(record: &Record, arm: &Arm<Any>, round: &str, metric: Option<(&str, &Summary)>, note: &str) -> Vec<String> {
@@ -67,7 +51,11 @@ fn row(record: &Record, arm: &Arm<Any>, round: &str, metric: Option<(&str, &Summ
         round.to_owned(),
         plain(metric.map_or("", |(key, _)| key)),
     ];
-    row.extend(metric.map_or_else(Default::default, |(_, summary)| figures(summary)));
+    let figures = Figures::new(arm, metric.map(|(_, summary)| summary));
+    row.extend(
+        column::columns(Place::Csv)
+            .map(|column| (column.value)(&figures).map(|value| value.to_string()).unwrap_or_default()),
+    );
     row.push(plain(note));
     row
 }
@@ -86,7 +74,7 @@ pub(super) fn table(rows: impl IntoIterator<Item = Vec<String>>) -> Result<Vec<u
 /// # Errors
 /// None is expected: every row has as many fields as the header.
 pub fn text(records: &[Record]) -> Result<Vec<u8>, String> {
-    let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
+    let mut rows = vec![header()];
     for record in records {
         for arm in &record.arms {
             let mut note = arm.incomplete.join("; ");
@@ -121,7 +109,7 @@ mod tests {
         for line in text.trim_end().split("\r\n") {
             // The mock's host class has a comma, in quotes.
             let plain: String = line.split('"').step_by(2).collect();
-            assert_eq!(plain.split(',').count(), HEADER.len(), "{line}");
+            assert_eq!(plain.split(',').count(), header().len(), "{line}");
         }
         let rows = |needle: &str| text.matches(needle).count();
         assert_eq!(rows(",recreate,strategy,all,nmi_handler_ns,80,"), 1);

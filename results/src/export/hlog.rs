@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(super::tag("my own,arm"), "my_own_arm");
     }
 
-    /// A round of handlers that all take as long.
+    /// Describes a round of handlers that all take as long.
     fn interval(rounds: &Rounds, at: usize) -> Interval {
         let mut histogram = latency_histogram();
         let latency = rounds.metric(&NMI_HANDLER, at).unwrap();

@@ -9,7 +9,7 @@ use crate::document::{Any, Arm, Record};
 use crate::error::Error;
 use crate::shown::line;
 
-/// A label's value: one line in which backslash and quote are escaped.
+/// Escapes a label's value: one line in which backslash and quote are escaped.
 fn escape(value: &str) -> String {
     line(value).replace('\\', "\\\\").replace('"', "\\\"")
 }

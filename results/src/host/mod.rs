@@ -1,8 +1,6 @@
 //! Collects the facts of the host, for the result document and for `doctor`.
 
-mod class;
 mod facts;
-pub mod finding;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixture;
 mod fs;
@@ -11,8 +9,7 @@ mod quota;
 mod read;
 mod tuning;
 
-pub use class::host_class;
-pub use facts::{CpuTime, HostFacts};
+pub use facts::{CpuTime, HostFacts, host_class};
 pub use fs::HostFs;
 pub use quota::{Quota, Throttling};
 pub use read::{KVM_ARMS, REGISTER_COST_WORD, kvm_arm};

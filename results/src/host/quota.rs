@@ -30,7 +30,7 @@ pub struct Throttling {
 }
 
 impl Quota {
-    /// Control groups of either version: the limit of an ancestor holds, too. `None` without a limit.
+    /// Reads control groups of either version: the limit of an ancestor holds, too. `None` without a limit.
     pub(super) fn read(fs: &HostFs) -> Option<Self> {
         let limits: Vec<_> = groups(fs).iter().filter_map(|group| limit(fs, group)).collect();
         let cpus = limits.iter().map(|(cpus, _)| *cpus).min_by(f64::total_cmp)?;
@@ -55,7 +55,7 @@ impl Quota {
     }
 }
 
-/// The folders of the groups that limit this process's CPU time, from its own to the topmost that it sees.
+/// Lists the folders of the groups that limit this process's CPU time, from its own to the topmost that it sees.
 fn groups(fs: &HostFs) -> Vec<String> {
     let (Some(own), Some(mounts)) = (fs.text("proc/self/cgroup"), fs.text("proc/self/mounts")) else {
         return Vec::new();
@@ -87,7 +87,7 @@ fn groups(fs: &HostFs) -> Vec<String> {
     groups
 }
 
-/// The limit of one group in CPUs, and what it did.
+/// Reads the limit of one group in CPUs, and what it did.
 fn limit(fs: &HostFs, group: &str) -> Option<(f64, Throttling)> {
     let of = |name: &str| fs.text(&format!("{group}/{name}"));
     let (quota, period) = match of("cpu.max") {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::class::host_class;
+use super::facts::host_class;
 use super::facts::{CpuTime, HostFacts};
 use super::fs::HostFs;
 use super::quota::Quota;

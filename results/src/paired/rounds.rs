@@ -84,7 +84,7 @@ pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
     counts(arm, metric).filter(|count| *count < least).count()
 }
 
-/// The samples of the complete rounds that have the metric.
+/// Counts the samples of the complete rounds that have the metric.
 fn counts<E: Experiment>(arm: &Arm<E>, metric: &str) -> impl Iterator<Item = u64> {
     let counts = arm.rounds.metrics.get(metric).map_or(&[][..], |column| &column.count);
     let complete = counts.iter().zip(&arm.rounds.complete).filter(|(_, complete)| **complete);

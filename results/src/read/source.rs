@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::file::refuse;
 use super::file::{MAX_DOCUMENT, record, record_with};
-use super::refuse::refuse;
 use crate::document::Record;
 use crate::error::Error;
 use crate::{open, sweep};

@@ -35,7 +35,8 @@ use crate::metric;
 use crate::paired::{self, Statistic};
 use crate::plot::Inks;
 use crate::published::Reproduction;
-use crate::table::layout::{level, ns as whole, plural, ratio, ratio_with, time};
+use crate::table::column::{self, Figures, Place};
+use crate::table::layout::{level, plural, ratio, ratio_with, time};
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
 const GROUPS: usize = 20;
@@ -285,12 +286,13 @@ fn arms(record: &Record) -> Table {
     let key = group::metric_of(record);
     let base = group::base(record);
     let over = base.map_or_else(|| "× floor".to_owned(), |base| format!("× {}", base.name));
-    let head =
-        ["arm", "p50 [95 %]", &over, "p90", "p99", "max", "mean", "delivery", "lost", "values", "backend", "note"];
+    let columns = column::columns(Place::Page);
+    let mut head = vec!["arm", "p50 [95 %]", &over];
+    head.extend(columns.clone().map(|column| column.heading).chain(["backend", "note"]));
     let what = key.map_or_else(String::new, metric::name);
     let caption = format!(
         "Every arm of the result shown: {what}. p50: median over rounds of each round's median; {over}: of paired rounds; \
-         p90 to mean: of all samples"
+         others: of all samples"
     );
     let mut table = Table::new(caption, &head);
     for arm in &record.arms {
@@ -305,20 +307,16 @@ fn arms(record: &Record) -> Table {
             Some(why) => format!("not available: {why}"),
             None => arm.incomplete.first().map_or_else(String::new, |why| format!("incomplete: {why}")),
         };
-        table.rows.push(vec![
+        let mut row = vec![
             arm.name.clone(),
             p50.map_or_else(dash, |found| level(&found)),
             ratio.map_or(one, |found| ratio_with(&found)),
-            whole(found.and_then(|metric| metric.p90)),
-            whole(found.and_then(|metric| metric.p99)),
-            whole(found.and_then(|metric| metric.max)),
-            found.and_then(|metric| metric.mean).map_or_else(dash, time),
-            paired::p50(arm, metric::PMI_DELIVERY.key).map_or_else(dash, time),
-            arm.own.lost.map_or_else(dash, |n| n.to_string()),
-            found.map_or_else(dash, |metric| metric.count.to_string()),
-            if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() },
-            note,
-        ]);
+        ];
+        let figures = Figures::new(arm, found);
+        row.extend(columns.clone().map(|column| column.text(&figures)));
+        row.push(if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() });
+        row.push(note);
+        table.rows.push(row);
     }
     table
 }

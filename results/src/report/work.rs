@@ -105,7 +105,7 @@ fn keys(unnamed: Vec<(String, Ink)>) -> Vec<Key> {
     unnamed.into_iter().map(|(name, ink)| Key::bar(ink, name)).collect()
 }
 
-/// The phases of an arm and the median of each, ns.
+/// Returns the phases of an arm and the median of each, ns.
 fn phases_of(arm: &Arm<Any>) -> Phases {
     let phase = |(key, summary): (&String, &Summary)| {
         let (name, time) = key.strip_prefix("phases/")?.split_once('/')?;

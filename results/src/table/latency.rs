@@ -1,53 +1,13 @@
 //! Latency and host work of each arm.
 
-use std::fmt::Write;
-
-use super::fold::{Table, wrapped};
-use super::layout::{dash, name, ns, plural, ratio, time};
-use super::{stat, summary};
+use super::column::{self, Figures, Place};
+use super::layout::{dash, name, plural, time};
+use super::report::Report;
+use super::summary;
 use crate::answers;
-use crate::document::{Arm, Counts, Document, Status, Summary, Warning};
-use crate::metric::{NMI_HANDLER, PMI_DELIVERY, SIGNAL};
-
-/// Columns of the latencies that a guest user feels, beside the p50.
-const LATENCY: [&str; 7] = ["arm", "p90", "p99", "max", "mean", "signal", "delivery"];
-
-/// Columns of the cost per PMI (per rotation, where the workload only counts).
-const COST: [&str; 7] = ["arm", "opens", "ops", "exits", "held", "NMIs", "lost"];
-
-const LATENCY_LEGEND: &str = "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM \
-                              seeing it; delivery: from there to the handler's entry";
-const COST_LEGEND: &str = "opens: host events opened; ops: perf calls of every kind; exits: MSR exits; held: most host \
-                           events at once; lost: NMIs delivered to KVM and not taken, or taken and not delivered";
-
-fn latency_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
-    [
-        name(arm),
-        ns(latency.and_then(|s| s.p90)),
-        ns(latency.and_then(|s| s.p99)),
-        ns(latency.and_then(|s| s.max)),
-        latency.and_then(|s| s.mean).map_or_else(dash, time),
-        // An arm without NMIs had no overflow that asks for one: the signals are those of others, such as the floor's timer.
-        ns(arm.metric(&SIGNAL).filter(|_| arm.own.counts.nmis > 0).map(|s| s.p50)),
-        ns(arm.metric(&PMI_DELIVERY).map(|s| s.p50)),
-    ]
-}
-
-fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
-    let per = |n: u64| {
-        let samples = latency.map_or(0, |s| s.count).max(arm.own.counts.nmis);
-        if samples == 0 { dash() } else { ratio(n as f64 / samples as f64) }
-    };
-    [
-        name(arm),
-        per(arm.own.op_count("open")),
-        per(arm.own.all_ops()),
-        per(arm.own.all_exits()),
-        arm.own.events_held.max.to_string(),
-        arm.own.counts.nmis.to_string(),
-        arm.own.lost.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
-    ]
-}
+use crate::document::agreement::Agreement;
+use crate::document::{Counts, Document, Status, Warning};
+use crate::metric::{self, Metric, NMI_HANDLER};
 
 /// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
@@ -63,106 +23,152 @@ pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     own.chain(settings)
 }
 
-/// Returns the table, its circumstances and what is incomplete, for so many columns.
+/// Returns the result as it is shown: tables, circumstances, and what is incomplete.
 #[must_use]
-pub fn text(document: &Document, width: usize) -> String {
+pub fn report(document: &Document) -> Report {
+    let mut report = Report::new(format!("vpmu {}", document.experiment));
     if document.parameters.set_up.is_some() {
-        return stat::text(document, width) + &surroundings(document);
+        set_ups(document, &mut report);
+    } else {
+        latencies(document, &mut report);
     }
+    surroundings(document, &mut report);
+    report
+}
+
+/// Returns the arms that ran, with their names and the figures of a metric.
+fn figures<'a>(document: &'a Document, metric: &Metric) -> Vec<(String, Figures<'a>)> {
+    let there = document.arms.iter().filter(|arm| arm.not_available.is_none());
+    there.map(|arm| (name(arm), Figures::new(arm, arm.metric(metric)))).collect()
+}
+
+/// Adds the arms that did not run, with the reason.
+fn absent(document: &Document, report: &mut Report) {
+    for arm in &document.arms {
+        let why = arm.not_available.iter();
+        report.notes(why.map(|why| format!("{}: not available because {why}", arm.name)));
+    }
+}
+
+fn latencies(document: &Document, report: &mut Report) {
     let metric = answers::metric(&document.parameters);
     let sampling = metric == &NMI_HANDLER;
-    let mut latencies = Table::new(LATENCY);
-    let mut costs = Table::new(COST);
-    let mut absent = String::new();
-    for arm in &document.arms {
-        if let Some(why) = &arm.not_available {
-            // Writing to a String cannot fail, here and below.
-            let line = format!("{}: not available because {why}", arm.name);
-            let _ = writeln!(absent, "{}", wrapped(&line, width, "  "));
-            continue;
-        }
-        let latency = arm.metric(metric);
-        latencies.add_row(latency_row(arm, latency));
-        costs.add_row(cost_row(arm, latency));
-    }
-    let mut out = String::new();
     let what = if sampling { "Guest NMI handler latency" } else { "Guest rotation latency (all events, at a tick)" };
     let parameters = &document.parameters;
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
-    let _ = writeln!(out, "{what}, {}, {} vCPU{cpu}", parameters.workload, parameters.vcpus);
-    out.push_str(&summary::text(document, metric, width));
-    let _ = writeln!(out, "\nAll samples of all rounds together");
-    let _ = writeln!(out, "{}", latencies.text(width));
-    let _ = writeln!(out, "{}", wrapped(LATENCY_LEGEND, width, "  "));
-    let per = if sampling { "PMI" } else { "rotation" };
-    let _ = writeln!(out, "\nHost work per {per}");
-    let _ = writeln!(out, "{}", costs.text(width));
-    let _ = writeln!(out, "{}", wrapped(COST_LEGEND, width, "  "));
-    out.push_str(&absent);
-    out + &surroundings(document)
+    report.heading(format!("{what}, {}, {} vCPU{cpu}", parameters.workload, parameters.vcpus));
+    summary::report(document, metric, report);
+    let arms = figures(document, metric);
+    report.gap();
+    report.heading("All samples of all rounds together");
+    column::table(report, Place::Latency, &arms);
+    report.note(column::legend(Place::Latency).collect::<Vec<_>>().join("; "));
+    report.gap();
+    report.heading(format!("Host work per {}", if sampling { "PMI" } else { "rotation" }));
+    column::table(report, Place::Work, &arms);
+    report.note(column::legend(Place::Work).collect::<Vec<_>>().join("; "));
+    absent(document, report);
 }
 
 /// Describes the circumstances of the measurement, and what is incomplete.
-fn surroundings(document: &Document) -> String {
-    let mut out = String::new();
+fn surroundings(document: &Document, report: &mut Report) {
     let parameters = &document.parameters;
-    let stand_in = if document.arms.iter().any(|arm| arm.stand_in) {
-        ", a stand-in for hardware events\n  (compare arms only)"
+    if document.arms.iter().any(|arm| arm.stand_in) {
+        report.line(format!("backend: {}, a stand-in for hardware events", parameters.backend));
+        report.line("  (compare arms only)");
     } else {
-        ""
-    };
-    let _ = writeln!(out, "backend: {}{stand_in}", parameters.backend);
-    let _ = writeln!(out, "host: {}", document.host.class);
+        report.line(format!("backend: {}", parameters.backend));
+    }
+    report.line(format!("host: {}", document.host.class));
     if let Some(linux) = &parameters.linux {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");
-        let _ = writeln!(out, "guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf);
+        report.line(format!("guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf));
     }
     for arm in document.arms.iter().filter(|arm| arm.own.counts.deferred_delivered > 0) {
         let Counts { deferred: held, deferred_delivered: late, deferred_dropped: settled, .. } = arm.own.counts;
-        let _ = writeln!(out, "  {}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled", arm.name);
+        report.line(format!("  {}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled", arm.name));
     }
     for arm in document.arms.iter().filter(|arm| arm.own.counts.merged > 0) {
-        let _ = writeln!(out, "  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.counts.merged);
+        report.line(format!("  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.counts.merged));
     }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
     let clock = if document.is_simulated() { " of simulated time" } else { "" };
-    let _ = write!(out, "{rounds} of {asked} in {wall}{clock}, seed {}", document.seed);
+    let mut line = format!("{rounds} of {asked} in {wall}{clock}, seed {}", document.seed);
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
         let given = document.command_line.iter().any(|word| word.starts_with("--duration"));
         let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" {}", time(ns as f64)));
         let sure = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
-        let _ = match (sure, given) {
-            (true, _) => write!(out, "; ended as every interval was narrow enough"),
-            (false, true) => write!(out, "; ended by --duration of{bound}"),
-            (false, false) => write!(out, "; ended after its{bound}"),
+        let why = match (sure, given) {
+            (true, _) => "; ended as every interval was narrow enough".to_owned(),
+            (false, true) => format!("; ended by --duration of{bound}"),
+            (false, false) => format!("; ended after its{bound}"),
         };
+        line += &why;
     }
-    out.push('\n');
+    report.line(line);
     match document.status {
         Status::Complete => {}
-        Status::Running => out.push_str("the experiment was still running\n"),
-        Status::Interrupted => out.push_str("interrupted: finished rounds only\n"),
-        Status::Incomplete => out.push_str("* incomplete:\n"),
+        Status::Running => report.line("the experiment was still running"),
+        Status::Interrupted => report.line("interrupted: finished rounds only"),
+        Status::Incomplete => report.line("* incomplete:"),
     }
     for arm in &document.arms {
-        for why in &arm.incomplete {
-            let _ = writeln!(out, "  {}: {why}", arm.name);
-        }
+        arm.incomplete.iter().for_each(|why| report.line(format!("  {}: {why}", arm.name)));
     }
-    out
+}
+
+/// Describes how well scaled counts agree, where they can.
+fn counts(document: &Document, report: &mut Report) {
+    let found = Agreement::of(document);
+    let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
+    if found.between_arms.is_some() {
+        let events = found.between_events.map_or_else(String::new, |_| {
+            format!(", events that count the same by {} at most within one", percent(found.between_events))
+        });
+        let arms = percent(found.between_arms);
+        report.note(format!("scaled counts: an event's differ by {arms} at most between arms{events}"));
+    }
+    let never = found.never_counted;
+    if never > 0 {
+        report.line(format!("{} never had a counter: raise --window", plural(never, "event")));
+    }
+}
+
+/// Adds the tables, and how the counts agree.
+fn set_ups(document: &Document, report: &mut Report) {
+    let parameters = &document.parameters;
+    let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
+    report.line(format!("perf stat in the guest, {}", parameters.workload));
+    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
+    report.line(format!("enabled {how}, {} vCPU{cpu}", parameters.vcpus));
+    summary::report(document, &metric::SET_UP, report);
+    let arms = figures(document, &metric::SET_UP);
+    report.gap();
+    report.heading("All set-ups of all rounds together");
+    column::table(report, Place::SetUp, &arms);
+    report.notes(column::legend(Place::SetUp));
+    report.gap();
+    report.heading("Host work");
+    column::table(report, Place::SetUpWork, &arms);
+    report.notes(column::legend(Place::SetUpWork));
+    report.gap();
+    absent(document, report);
+    counts(document, report);
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::document::Status;
-    use crate::fixture;
+    use crate::document::{
+        Column, Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Status, Summary, latency_histogram,
+    };
+    use crate::{fixture, metric};
 
     #[test]
     fn the_table_has_every_arm_the_backend_and_the_host_class() {
         let finished = fixture::document(10);
-        let text = super::text(&finished, 60);
+        let text = super::report(&finished).text(60);
         for needle in ["recreate", "reuse-lazy", "floor", "× floor", "cpu-clock, a stand-in", "development host"] {
             assert!(text.contains(needle), "no {needle} in\n{text}");
         }
@@ -181,7 +187,7 @@ mod tests {
         let mut finished = fixture::document(10);
         finished.arms[0].metrics.remove("nmi_handler_ns");
         finished.arms[0].rounds.metrics.remove("nmi_handler_ns");
-        let text = super::text(&finished, 60);
+        let text = super::report(&finished).text(60);
         let row: Vec<&str> =
             text.lines().find(|line| line.starts_with("recreate")).unwrap().split_whitespace().collect();
         assert_eq!(row, ["recreate", "–", "–"], "{text}");
@@ -204,7 +210,7 @@ mod tests {
                 }
             }
         }
-        let text = super::text(&finished, 60);
+        let text = super::report(&finished).text(60);
         let tables = text.split("kvm: not available").next().unwrap();
         let widest = tables.lines().map(|line| line.chars().count()).max();
         assert!(widest.unwrap() <= 60, "{text}");
@@ -216,7 +222,7 @@ mod tests {
         let mut signal = finished.arms[0].metrics["pmi_delivery_ns"].clone();
         signal.p50 = 4_560;
         finished.arms[0].metrics.insert("signal_ns".to_owned(), signal);
-        let text = super::text(&finished, 100);
+        let text = super::report(&finished).text(100);
         let (_, samples) = text.split_once("All samples").unwrap();
         let row = |arm: &str| samples.lines().find(|line| line.starts_with(arm)).unwrap().trim_end();
         let delivery = |arm: &str| row(arm).rsplit_once("500 ns").unwrap().0.trim_end();
@@ -235,7 +241,7 @@ mod tests {
         });
         let own = &mut document.arms[0].own;
         (own.counts.deferred, own.counts.deferred_delivered, own.counts.deferred_dropped) = (5, 2, 3);
-        let text = super::text(&document, 100);
+        let text = super::report(&document).text(100);
         assert!(text.contains("guest: Linux 6.1.0-50, CPU clx, perf version 6.1\n"), "{text}");
         assert!(text.contains("recreate: 5 PMIs met LVTPC's mask: 2 delivered late, 3 settled"), "{text}");
         assert_eq!(text.matches("LVTPC").count(), 1);
@@ -246,17 +252,21 @@ mod tests {
         let mut document = fixture::document(3);
         document.parameters.rounds = 9;
         document.parameters.duration_ns = Some(2_000_000_000);
-        assert!(super::text(&document, 60).contains("3 of 9 rounds"));
-        assert!(super::text(&document, 60).contains("; ended after its 2.00 s\n"), "{}", super::text(&document, 60));
+        assert!(super::report(&document).text(60).contains("3 of 9 rounds"));
+        assert!(
+            super::report(&document).text(60).contains("; ended after its 2.00 s\n"),
+            "{}",
+            super::report(&document).text(60)
+        );
         document.parameters.until_ci = Some(0.02);
         document.wall_ns = 1_000_000_000;
-        assert!(super::text(&document, 60).contains("; ended as every interval was narrow enough\n"));
+        assert!(super::report(&document).text(60).contains("; ended as every interval was narrow enough\n"));
         document.parameters.until_ci = None;
         document.command_line.push("--duration=2s".to_owned());
         assert!(
-            super::text(&document, 60).contains("; ended by --duration of 2.00 s\n"),
+            super::report(&document).text(60).contains("; ended by --duration of 2.00 s\n"),
             "{}",
-            super::text(&document, 60)
+            super::report(&document).text(60)
         );
     }
 
@@ -267,12 +277,72 @@ mod tests {
         finished.arms[0].incomplete.push("round 2, vCPU 0: the time limit passed".into());
         finished.arms[1].own.lost = Some(3);
         finished.warnings = crate::document::warnings::collect(&finished);
-        let text = super::text(&finished, 60);
+        let text = super::report(&finished).text(60);
         assert!(text.contains("recreate*"), "{text}");
         assert!(text.contains("recreate: round 2, vCPU 0"), "{text}");
         assert!(
             super::warnings(&finished.warnings)
                 .any(|line| { line == "reuse: 3 NMIs were delivered but not taken by the guest" })
         );
+    }
+
+    fn document() -> Document {
+        let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
+        let set_up = SetUpParameters { enable: "each".to_owned(), window_ticks: 2, gap_ticks: 1 };
+        document.parameters.set_up = Some(set_up);
+        document.parameters.workload = "64 counting events/ftest".to_owned();
+        for (arm, ns) in document.arms.iter_mut().zip([43_163_000, 2_000, 1_000]) {
+            let mut histogram = latency_histogram();
+            histogram.saturating_record(ns);
+            let summary = Summary::of(&histogram).unwrap();
+            let rounds = arm.rounds.len();
+            let column = Column { count: vec![1; rounds], p50: vec![summary.p50; rounds], ..Column::default() };
+            arm.rounds.metrics.insert(metric::SET_UP.key.to_owned(), column);
+            arm.metrics.insert(metric::SET_UP.key.to_owned(), summary.clone());
+            let ops = [("open".to_owned(), 140), ("pause".to_owned(), 2)];
+            let phase = PhaseResult {
+                begun: 10,
+                msr_reads: 20,
+                msr_writes: 22,
+                host_ops: ops.into_iter().collect(),
+                host_ops_ns: 9,
+            };
+            for key in ["program", "enable", "read", "disable", "rotate", SET_UP] {
+                arm.own.phases.insert(key.to_owned(), phase.clone());
+                for time in ["call_ns", "total_ns"] {
+                    arm.metrics.insert(format!("phases/{key}/{time}"), summary.clone());
+                }
+            }
+            let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
+            arm.own.event_counts = vec![event(100), event(90), EventCount::default()];
+        }
+        document
+    }
+
+    #[test]
+    fn phases_and_costs_stand_in_their_columns_and_fit_60() {
+        let text = super::report(&document()).text(60);
+        let rows: Vec<_> = text.lines().filter(|line| line.starts_with("reuse")).collect();
+        let columns: Vec<Vec<&str>> = rows.iter().map(|row| row.split_whitespace().collect()).collect();
+        let found =
+            |expected: &[&str]| columns.iter().any(|row| row.windows(expected.len()).any(|part| part == expected));
+        assert!(
+            found(&["µs", "[no", "spread]", "2.000", "[no", "spread]"]),
+            "p50 and × floor with intervals in {text}"
+        );
+        assert!(found(&["reuse", "14.0", "14.2", "4.20"]), "opens, perf ops and exits per set-up in {text}");
+        let tables = text.split("backend: ").next().unwrap();
+        let wide = tables.lines().find(|line| line.chars().count() > 60 && !line.contains("not available"));
+        assert_eq!(wide, None, "{text}");
+    }
+
+    #[test]
+    fn how_well_counts_agree_is_said() {
+        let text = super::report(&document()).text(60);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("an event's differ by 0.0 % at most between arms"), "{text}");
+        assert!(text.contains("by 10.0 % at most within one"), "{text}");
+        assert!(text.contains("1 event never had a counter: raise --window"), "{text}");
+        assert!(text.contains("a stand-in for hardware events"), "{text}");
     }
 }

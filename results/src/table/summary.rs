@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::fold::Table;
 use super::layout::{self, dash, name};
+use super::report::Report;
 use crate::answers;
 use crate::document::{Arm, ArmKind, Document, Experiment};
 use crate::metric::Metric;
@@ -70,9 +71,10 @@ pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Ag
     found.filter(|(base, one)| *base != ArmKind::Floor || near(&one.ratio)).map(|(_, one)| one).collect()
 }
 
-/// Returns the first table of a document, its columns explained, and the sentences.
-pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String {
+/// Adds the first table of a document, its columns explained, and the sentences.
+pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) {
     let mut table = Table::new(HEADER);
+    let mut no_spread = false;
     let there = document.arms.iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
     for (place, arm) in there {
         let level = paired::level(arm, metric.key, Statistic::P50);
@@ -81,45 +83,45 @@ pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String
         } else {
             answers::over_floor(document, place, metric).map_or_else(dash, |ratio| layout::ratio_with(&ratio))
         };
-        table.add_row([name(arm), level.map_or_else(dash, |level| layout::level(&level)), over]);
+        let row = [name(arm), level.map_or_else(dash, |level| layout::level(&level)), over];
+        no_spread |= row.iter().any(|cell| cell.contains(layout::NO_SPREAD));
+        table.add_row(row);
     }
-    let mut out = format!("{}\n", table.text(width));
-    out.push_str("p50: median over rounds of each round's median\n");
-    out.push_str("× floor: of paired rounds; floor: an estimated lower bound\n");
+    report.table(table);
+    report.line("p50: median over rounds of each round's median");
+    report.line("× floor: of paired rounds; floor: an estimated lower bound");
     if document.arms.iter().any(|arm| arm.name.starts_with("mediated") && arm.kind == ArmKind::Strategy) {
-        out.push_str("the floor bounds a PMU whose accesses exit: those of a mediated one do not\n");
+        report.line("the floor bounds a PMU whose accesses exit: those of a mediated one do not");
     }
-    if out.contains(layout::NO_SPREAD) {
+    if no_spread {
         let kind = if document.is_simulated() { "simulated " } else { "" };
-        let _ = writeln!(out, "no spread: all {kind}rounds are the same");
+        report.line(format!("no spread: all {kind}rounds are the same"));
     }
     for arm in &document.arms {
         let short = paired::short(arm, metric.key);
         if short > 0 {
             let rounds = layout::plural(short, "round");
-            let _ = writeln!(out, "{}: {rounds} of few samples left out", arm.name);
+            report.line(format!("{}: {rounds} of few samples left out", arm.name));
         }
     }
     let pairs = against(document, metric);
     if !pairs.is_empty() {
-        out.push('\n');
+        report.gap();
     }
     for pair in &pairs {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{}", pair.sentence());
+        pair.sentence().lines().for_each(|line| report.line(line));
     }
     // Rounds of a simulation differ by its seed alone: it has no layout, and no other run of it.
     let sampled = !document.is_simulated();
     if sampled && pairs.iter().filter(|pair| pair.ratio.interval.is_some()).count() > 1 {
-        out.push_str("each interval is right in 95 % of runs, by itself\n");
+        report.line("each interval is right in 95 % of runs, by itself");
     }
     if sampled
         && pairs.iter().any(|pair| pair.ratio.interval.is_some() && pair.ratio.guests < paired::groups::MIN_GUESTS)
     {
         let guests = pairs.iter().map(|pair| pair.ratio.guests).min().unwrap_or(0);
-        let _ = writeln!(out, "{} an arm: intervals allow for layouts of 1.5 %", layout::plural(guests, "guest"));
+        report.line(format!("{} an arm: intervals allow for layouts of 1.5 %", layout::plural(guests, "guest")));
     }
-    out
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Folder {
         Ok(Self { fd: openat(&self.fd, name, flags, Mode::empty())?, path: self.path.join(name) })
     }
 
-    /// The path it was opened by, for messages.
+    /// Returns the path it was opened by, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -75,7 +75,7 @@ impl Folder {
         Ok(true)
     }
 
-    /// The type of what has this name, of a link itself; `None` if nothing has.
+    /// Returns the type of what has this name, of a link itself; `None` if nothing has.
     ///
     /// # Errors
     /// The folder's.
@@ -116,7 +116,7 @@ impl Folder {
         }
     }
 
-    /// The names in it, sorted.
+    /// Lists the names in it, sorted.
     ///
     /// # Errors
     /// The folder's.

@@ -31,7 +31,7 @@ enum At {
 }
 
 impl Target {
-    /// The path's folder is opened now, and is the one written to.
+    /// Opens the path's folder now; it is the one written to.
     ///
     /// # Errors
     /// The folder's, or the path names no file.
@@ -51,25 +51,25 @@ impl Target {
         Ok(Self { path: path.to_owned(), at, mode: Mode::from_raw_mode(0o644), through: true })
     }
 
-    /// A file for its owner only, as perf's recordings are.
+    /// Makes it a file for its owner only, as perf's recordings are.
     #[must_use]
     pub fn private(self) -> Self {
         Self { mode: Mode::from_raw_mode(0o600), ..self }
     }
 
-    /// A program.
+    /// Makes it a program.
     #[must_use]
     pub fn executable(self) -> Self {
         Self { mode: Mode::from_raw_mode(0o755), ..self }
     }
 
-    /// A file, whatever has the name: a pipe is replaced, too.
+    /// Makes it a file, whatever has the name: a pipe is replaced, too.
     #[must_use]
     pub fn always_file(self) -> Self {
         Self { through: false, ..self }
     }
 
-    /// The path as it was given.
+    /// Returns the path as it was given.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -240,7 +240,7 @@ impl Write for Pending {
     }
 }
 
-/// The number of this process's descriptor that a path names.
+/// Returns the number of this process's descriptor that a path names.
 fn descriptor(path: &Path) -> Option<u32> {
     let path = path.to_str()?;
     let number = match path {
@@ -254,7 +254,7 @@ fn descriptor(path: &Path) -> Option<u32> {
     number.parse().ok().filter(|_| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// A descriptor of this process, to write to.
+/// Opens a descriptor of this process, to write to.
 fn own(number: u32) -> io::Result<File> {
     let file = match number {
         1 => File::from(io::stdout().as_fd().try_clone_to_owned()?),

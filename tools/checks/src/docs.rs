@@ -17,7 +17,7 @@ enum Line<'a> {
     Code(&'a str, &'a str),
 }
 
-/// Every line, with its number from 1. Fences are left out.
+/// Returns every line, with its number from 1. Fences are left out.
 fn lines(text: &str) -> Vec<(usize, Line<'_>)> {
     let mut fence: Option<&str> = None;
     let mut found = Vec::new();
@@ -42,7 +42,7 @@ fn lines(text: &str) -> Vec<(usize, Line<'_>)> {
     found
 }
 
-/// The parts of a line between pairs of backticks, and the rest.
+/// Returns the parts of a line between pairs of backticks, and the rest.
 fn split_code(line: &str) -> (Vec<&str>, String) {
     let mut parts = line.split('`');
     let mut rest = parts.next().unwrap_or_default().to_owned();
@@ -90,7 +90,7 @@ pub fn dead(root: &Path) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// The targets of `[text](target)` and `[text]: target`.
+/// Returns the targets of `[text](target)` and `[text]: target`.
 fn targets(line: &str) -> Vec<&str> {
     let mut found: Vec<&str> = line.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     if line.starts_with('[')
@@ -118,7 +118,7 @@ fn leads_nowhere(document: &Path, folder: &Path, target: &str) -> Result<Option<
     }
 }
 
-/// The anchors of a document's headings, as GitHub makes them.
+/// Returns the anchors of a document's headings, as GitHub makes them.
 fn anchors(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (_, line) in lines(text) {
@@ -167,7 +167,7 @@ pub struct Shown {
     pub words: Vec<String>,
 }
 
-/// The commands in the code blocks of a document, without pipes, redirections and comments. A synopsis, with `[…]` or `A|B`,
+/// Returns the commands in the code blocks of a document, without pipes, redirections and comments. A synopsis, with `[…]` or `A|B`,
 /// is none.
 #[must_use]
 pub fn shown(text: &str) -> Vec<Shown> {
@@ -196,7 +196,7 @@ pub fn shown(text: &str) -> Vec<Shown> {
     found
 }
 
-/// The commands of a line. A description in its own column is cut off.
+/// Returns the commands of a line. A description in its own column is cut off.
 fn commands(line: &str) -> impl Iterator<Item = &str> {
     let line = line.trim().trim_start_matches("$ ");
     let line = line.split(" #").next().unwrap_or_default();

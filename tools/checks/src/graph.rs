@@ -27,7 +27,7 @@ impl Graph {
         }
     }
 
-    /// All arrows: from, to, names.
+    /// Returns all arrows: from, to, names.
     pub fn arrows(&self) -> impl Iterator<Item = (&str, &str, &BTreeSet<String>)> {
         self.arrows
             .iter()
@@ -47,7 +47,7 @@ impl Graph {
         seen
     }
 
-    /// The strongly connected components of more than one member.
+    /// Returns the strongly connected components of more than one member.
     #[must_use]
     pub fn circles(&self) -> Vec<Circle> {
         let reach: BTreeMap<&str, BTreeSet<&str>> =
@@ -70,7 +70,7 @@ impl Graph {
     }
 }
 
-/// The first eight names, and how many more there are.
+/// Returns the first eight names, and how many more there are.
 fn few(names: &BTreeSet<String>) -> String {
     let mut text = names.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
     if names.len() > 8 {
@@ -104,7 +104,7 @@ pub fn circles_in_folders(files: &Graph) -> Vec<(String, Circle)> {
     folders.into_iter().flat_map(of).collect()
 }
 
-/// The way to a file: its folders and itself. `x.rs` beside a folder `x` is that folder's own file, as `mod.rs` is.
+/// Returns the way to a file: its folders and itself. `x.rs` beside a folder `x` is that folder's own file, as `mod.rs` is.
 fn place(file: &str, folders: &BTreeSet<String>) -> Vec<String> {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let mut place: Vec<String> = file.split('/').map(str::to_owned).collect();

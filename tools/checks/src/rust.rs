@@ -13,7 +13,7 @@ use syn::{Attribute, Item, UseTree};
 
 use crate::graph::Graph;
 
-/// The arrows between the files below the folder of `root`, a `lib.rs` or `main.rs`. Files are named from that folder.
+/// Returns the arrows between the files below the folder of `root`, a `lib.rs` or `main.rs`. Files are named from that folder.
 pub fn arrows(root: &Path) -> Result<Graph> {
     let krate = Crate::read(root)?;
     let mut graph = Graph::default();
@@ -41,7 +41,7 @@ fn is_test_only(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The attributes of an item.
+/// Returns the attributes of an item.
 fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -60,7 +60,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The name that an item adds to its module; modules and imports aside.
+/// Returns the name that an item adds to its module; modules and imports aside.
 fn name(item: &Item) -> Option<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,
@@ -79,7 +79,7 @@ fn name(item: &Item) -> Option<String> {
 
 // The paths written in an item, those inside macro calls and attributes too.
 
-/// Every path of `item`. Test-only parts are left out.
+/// Returns every path of `item`. Test-only parts are left out.
 fn of_item(item: &syn::Item) -> Vec<Segments> {
     let mut found = Found::default();
     found.visit_item(item);
@@ -294,7 +294,7 @@ impl Crate {
     }
 }
 
-/// The file of `mod name;` written in `path`, and the folder of its own modules.
+/// Returns the file of `mod name;` written in `path`, and the folder of its own modules.
 fn file_of(name: &str, attributes: &[Attribute], path: &Path, folder: &Path) -> Result<(PathBuf, PathBuf)> {
     let inner = folder.join(name);
     for attribute in attributes {
@@ -328,7 +328,7 @@ enum Meaning {
 /// Imports of imports are followed this far; a longer chain is a loop.
 const MOST_HOPS: usize = 24;
 
-/// The files, other than that of module `from`, which define what `path` names when written there.
+/// Returns the files, other than that of module `from`, which define what `path` names when written there.
 fn origins(krate: &Crate, from: usize, path: &Segments) -> Vec<(usize, String)> {
     let Some(Meaning::Item(module, name)) = resolve(krate, from, path, MOST_HOPS) else { return Vec::new() };
     let file = krate.modules[module].file;
@@ -377,7 +377,7 @@ fn in_scope(krate: &Crate, at: usize, name: &str, hops: usize) -> Option<Meaning
 mod tests {
     use crate::rust::arrows;
 
-    /// The arrows of a crate made of `files`.
+    /// Returns the arrows of a crate made of `files`.
     fn of(files: &[(&str, &str)]) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {

@@ -39,7 +39,7 @@ pub fn check(root: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// The files below `folder` with this ending, sorted.
+/// Returns the files below `folder` with this ending, sorted.
 pub(crate) fn sources(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     if folder.is_dir() {
@@ -122,7 +122,7 @@ fn files(member: &Member, report: &mut Report) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// The findings about a crate made of `files`.
+    /// Returns the findings about a crate made of `files`.
     fn found(files: &[(&str, &str)]) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {

@@ -49,7 +49,7 @@ impl Workspace {
         self.metadata["packages"].as_array().into_iter().flatten()
     }
 
-    /// The crates of the workspace.
+    /// Returns the crates of the workspace.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         self.packages()

@@ -26,7 +26,7 @@ impl std::fmt::Debug for Case {
 }
 
 impl Case {
-    /// A test that fails by panicking.
+    /// Returns a test that fails by panicking.
     pub fn new(name: impl Into<String>, missing: Option<String>, run: impl FnOnce() + Send + 'static) -> Self {
         Self::fallible(name, missing, || {
             run();
@@ -34,7 +34,7 @@ impl Case {
         })
     }
 
-    /// A test that fails by a panic or by an error's text.
+    /// Returns a test that fails by a panic or by an error's text.
     pub fn fallible(
         name: impl Into<String>,
         missing: Option<String>,

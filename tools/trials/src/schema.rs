@@ -82,7 +82,7 @@ fn list(rule: &Value) -> &[Value] {
     rule.as_array().expect("a list")
 }
 
-/// The schema that `keyword` has for the value of `key`.
+/// Returns the schema that `keyword` has for the value of `key`.
 fn of_key<'a>(rules: &'a serde_json::Map<String, Value>, keyword: &str, key: &str) -> Option<&'a Value> {
     const NUMBERS: &str = r"^\d+$";
     let rule = rules.get(keyword)?;

@@ -54,7 +54,7 @@ const MARGIN: Duration = Duration::from_secs(120);
 /// Estimate of the time that a command line takes; `None`: unknown.
 pub type Estimate<'a> = &'a dyn Fn(&[String]) -> Option<Duration>;
 
-/// The elements of a plan: experiment by experiment, repetition by repetition, host by host, with the variants of a host beside
+/// Lists the elements of a plan: experiment by experiment, repetition by repetition, host by host, with the variants of a host beside
 /// each other and in turns first.
 #[must_use]
 pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
@@ -92,7 +92,7 @@ pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
     elements.into_iter().enumerate().map(numbered).collect()
 }
 
-/// The elements of one experiment and variant, each with its place among the targets or parts.
+/// Lists the elements of one experiment and variant, each with its place among the targets or parts.
 fn of_variant(plan: &Plan, experiment: &PlannedExperiment, common: &Element) -> Vec<(usize, Element)> {
     let start = format!("{}/{}", common.experiment, common.variant);
     if let Some(parts) = experiment.parts {
@@ -129,7 +129,7 @@ fn of_variant(plan: &Plan, experiment: &PlannedExperiment, common: &Element) -> 
     repetitions.map(element).collect()
 }
 
-/// The command line of an experiment and variant, after the binary's name.
+/// Builds the command line of an experiment and variant, after the binary's name.
 fn words(experiment: &PlannedExperiment, variant: &PlannedVariant) -> Vec<String> {
     let options = experiment.options.with(&variant.options).words();
     std::iter::once(experiment.command.clone()).chain(options).collect()

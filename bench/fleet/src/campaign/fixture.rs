@@ -10,7 +10,7 @@ use super::folder::{Attempt, Campaign, Done, ELEMENT_SCHEMA, Folder};
 use super::plan::Plan;
 use super::submission::{Terms, submit};
 
-/// The plan of a text.
+/// Parses the plan of a text.
 ///
 /// # Panics
 /// If it is refused.
@@ -19,13 +19,13 @@ pub fn plan(text: &str) -> Plan {
     Plan::parse(text, "/".into()).unwrap()
 }
 
-/// The tool that submits.
+/// Returns the tool that submits.
 #[must_use]
 pub fn tool() -> Tool {
     results::fixture::document(1).tool
 }
 
-/// The campaign of a plan, submitted to `dir`.
+/// Submits the campaign of a plan to `dir`.
 ///
 /// # Panics
 /// If it is refused.
@@ -36,7 +36,7 @@ pub fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
     submit(dir, &plan, elements, tool(), 7, Terms::default()).unwrap()
 }
 
-/// An outcome.
+/// Builds an outcome.
 #[must_use]
 pub fn done(number: u64, attempt: u32, exit: u8) -> Done {
     Done {

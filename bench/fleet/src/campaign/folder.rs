@@ -141,7 +141,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// The end of the element: done, failed or open.
+    /// Returns whether the element is done; `false`: it failed or is open.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.exit == Some(0)
@@ -174,7 +174,7 @@ impl Folder {
         path.join(CAMPAIGN).is_file()
     }
 
-    /// The folder of a campaign that was submitted, whoever did that: to read from.
+    /// Opens the folder of a campaign that was submitted, whoever did that: to read from.
     ///
     /// # Errors
     /// Exit 2 if there is none.
@@ -220,7 +220,7 @@ impl Folder {
         Ok((folder, campaign))
     }
 
-    /// The path of a binary.
+    /// Returns the path of a binary.
     #[must_use]
     pub fn binary(&self, binary: &Binary) -> PathBuf {
         self.path.join(BIN).join(&binary.file)
@@ -241,13 +241,13 @@ impl Folder {
         Err(Error::usage(what, "its hash is another", "submit the plan to another folder"))
     }
 
-    /// The folder of an element.
+    /// Returns the folder of an element.
     #[must_use]
     pub fn element(&self, number: u64) -> PathBuf {
         self.path.join("elements").join(format!("{number:06}"))
     }
 
-    /// The outcome of an element; `None` as long as no attempt came to an end.
+    /// Reads the outcome of an element; `None` as long as no attempt came to an end.
     ///
     /// # Errors
     /// Exit 2 if the file is damaged.
@@ -318,7 +318,7 @@ impl Folder {
             .collect()
     }
 
-    /// Why the last attempt at an element was stopped, if it noted that.
+    /// Reads why the last attempt at an element was stopped, if it noted that.
     #[must_use]
     pub fn stopped(&self, number: u64, attempt: u32) -> Option<String> {
         let path = self.element(number).join(format!("attempt-{attempt}")).join(STOPPED);
@@ -336,7 +336,7 @@ impl Folder {
         place(&path, (text + "\n").as_bytes()).map_err(|error| cannot(&path, &error))
     }
 
-    /// The text of a file in the folder, which has no links.
+    /// Reads the text of a file in the folder, which has no links.
     fn text(&self, path: &Path) -> io::Result<String> {
         let relative = path.strip_prefix(&self.path).unwrap_or(path);
         open::text(below(&self.path, relative, MAX_FILE)?, MAX_FILE)

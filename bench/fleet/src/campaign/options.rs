@@ -39,7 +39,7 @@ impl Options {
         Ok(())
     }
 
-    /// As words, in the order of their names, `args` first.
+    /// Formats the options as words, in the order of their names, `args` first.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let mut words = self.0.get(ARGS).and_then(|args| words_of(ARGS, args)).unwrap_or_default();
@@ -48,7 +48,7 @@ impl Options {
         words
     }
 
-    /// These, with the values of `other` in place of those of the same name.
+    /// Merges the values of `other` into these, in place of those of the same name.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let mut all = self.0.clone();
@@ -81,7 +81,7 @@ fn words_of(name: &str, value: &Value) -> Option<Vec<String>> {
     })
 }
 
-/// A value as an option takes it: lists with commas.
+/// Formats a value as an option takes it: lists with commas.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -244,7 +244,7 @@ impl Plan {
     }
 }
 
-/// The error of a plan.
+/// Builds the error of a plan.
 #[must_use]
 pub fn refused(plan: &str, why: String) -> Error {
     Error::usage(format!("cannot use plan {plan}"), why, "docs/fleet.md has the keys")
@@ -347,7 +347,7 @@ fn experiments(written: Vec<Experiment>) -> Result<Vec<PlannedExperiment>, Strin
     Ok(experiments)
 }
 
-/// The experiments, each after those that it is to follow; else in the order of the plan.
+/// Orders the experiments, each after those that it is to follow; else in the order of the plan.
 fn in_order(mut waiting: Vec<PlannedExperiment>) -> Result<Vec<PlannedExperiment>, String> {
     let names: Vec<String> = waiting.iter().map(|experiment| experiment.name.clone()).collect();
     let refers: BTreeMap<&str, &[String]> =

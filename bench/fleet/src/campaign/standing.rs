@@ -47,7 +47,7 @@ impl State {
         Self::Waiting,
     ];
 
-    /// A word for tables.
+    /// Returns a word for tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -140,7 +140,7 @@ impl Standing {
         self.counts.get(&state).copied().unwrap_or(0)
     }
 
-    /// 1 if an element failed, 3 if one is inconclusive or has no outcome, else 0.
+    /// Returns 1 if an element failed, 3 if one is inconclusive or has no outcome, else 0.
     #[must_use]
     pub fn exit(&self) -> Exit {
         if self.count(State::Failed) > 0 {

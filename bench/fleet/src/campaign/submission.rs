@@ -73,7 +73,7 @@ pub fn submit(
     again(path, plan, &campaign.elements, terms)
 }
 
-/// The campaign that `path` holds, if it is of this plan and would run what this submission runs.
+/// Opens the campaign that `path` holds, if it is of this plan and would run what this submission runs.
 fn again(path: &Path, plan: &Plan, elements: &[Element], terms: Terms) -> Result<(Folder, Campaign), Error> {
     let (folder, campaign) = Folder::own(path, terms.trust)?;
     let same = campaign.elements.len() == elements.len()

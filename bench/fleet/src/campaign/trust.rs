@@ -37,7 +37,7 @@ impl Me {
         Ok(Self { user: geteuid().as_raw(), groups })
     }
 
-    /// Why others could have changed what has this owner, group and mode, or what is in it; `None` if they could not. `way` is a folder that leads to another: in one
+    /// Says why others could have changed what has this owner, group and mode, or what is in it; `None` if they could not. `way` is a folder that leads to another: in one
     /// with the sticky bit nobody replaces what belongs to another.
     fn doubt(&self, (user, group, mode): (u32, u32, u32), trust: Trust, way: bool) -> Option<String> {
         let shared = trust == Trust::Group && self.groups.contains(&group);
@@ -118,7 +118,7 @@ pub fn is_own(dir: &Path) -> bool {
     std::fs::metadata(dir).is_ok_and(|meta| meta.uid() == geteuid().as_raw() || meta.uid() == 0)
 }
 
-/// Owner, group and mode.
+/// Reads owner, group and mode.
 fn owner(file: impl AsFd) -> io::Result<(u32, u32, u32)> {
     let stat = fstat(file)?;
     Ok((stat.st_uid, stat.st_gid, stat.st_mode))

@@ -76,7 +76,7 @@ impl Index {
         Self { entries, names, stored, is_file: !foreign, warning, ..Self::in_memory(dir) }
     }
 
-    /// One that is never written, nor read: for the folder of another user.
+    /// Makes an index that is never written, nor read: for the folder of another user.
     #[must_use]
     pub fn in_memory(dir: &Path) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Index {
         refreshed
     }
 
-    /// The runs, in the order of their start; of runs that are there twice, one.
+    /// Returns the runs, in the order of their start; of runs that are there twice, one.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let whole = self.entries.values().filter(|entry| self.copies.binary_search(&entry.run.file).is_err());
@@ -152,7 +152,7 @@ impl Index {
         gone
     }
 
-    /// The files with other labels than before, and those that must be read.
+    /// Lists the files with other labels than before, and those that must be read.
     fn stale(&mut self, wanted: &BTreeMap<String, Labels>) -> (Vec<String>, Vec<String>) {
         let known: Vec<(&String, Option<Stamp>)> =
             wanted.par_iter().map(|(file, _)| (file, Stamp::of(&self.dir.join(file)).ok())).collect();

@@ -37,7 +37,7 @@ fn header() -> String {
     format!("{OURS}{VERSION}}}")
 }
 
-/// FNV-1a: a checksum against accidents.
+/// Computes FNV-1a: a checksum against accidents.
 fn checksum(text: &str) -> String {
     let add = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     format!("{:016x}", text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, add))

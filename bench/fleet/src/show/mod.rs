@@ -180,7 +180,7 @@ fn key() -> Vec<String> {
     key
 }
 
-/// The page. Elements that failed come first.
+/// Makes the page. Elements that failed come first.
 ///
 /// # Errors
 /// Exit 70: the template is wrong.

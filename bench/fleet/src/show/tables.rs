@@ -31,7 +31,7 @@ pub(super) fn summary(analysis: &Analysis) -> Vec<String> {
     lines
 }
 
-/// A class by a letter, a setting by a number, so that tables stay narrow; empty where there is one.
+/// Names a class by a letter, a setting by a number, so that tables stay narrow; empty where there is one.
 pub(super) fn class_of(analysis: &Analysis, name: &str) -> String {
     let place = analysis.classes.iter().position(|class| class.name == name);
     match place {
@@ -62,7 +62,7 @@ pub(super) fn legend(analysis: &Analysis) -> Vec<String> {
     analysis.classes.iter().map(class).chain(analysis.settings.iter().map(setting)).collect()
 }
 
-/// A figure with the signs of its class and setting.
+/// Names a figure with the signs of its class and setting.
 fn full(analysis: &Analysis, arm: &str, metric: &str, class: &str, setting: &str) -> String {
     let signs = [class_of(analysis, class), setting_of(analysis, setting)];
     let signs: Vec<String> = signs.into_iter().filter(|sign| !sign.is_empty()).collect();
@@ -70,7 +70,7 @@ fn full(analysis: &Analysis, arm: &str, metric: &str, class: &str, setting: &str
     figure(arm, metric) + &signs
 }
 
-/// The odd hosts.
+/// Returns the odd hosts.
 pub(super) fn odd(analysis: &Analysis) -> Table {
     let spec = &analysis.spec;
     let several = analysis.classes.len() > 1;
@@ -112,7 +112,7 @@ pub(super) fn odd(analysis: &Analysis) -> Table {
     table
 }
 
-/// Name of a change: its facts.
+/// Names a change by its facts.
 pub(super) fn named(change: &Change) -> String {
     if change.facts.is_empty() { "no recorded fact".to_owned() } else { change.facts.join(" and ") }
 }

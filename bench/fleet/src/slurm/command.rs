@@ -52,7 +52,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The error of `what`. `remedy` is for a refusal.
+    /// Builds the error of `what`. `remedy` is for a refusal.
     #[must_use]
     pub fn error(self, what: &str, remedy: &str) -> Error {
         match self {
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// Why, in words.
+    /// Returns the reason in words.
     #[must_use]
     pub fn why(&self) -> &str {
         let (Self::Command(why) | Self::Controller(why) | Self::Refused(why)) = self;
@@ -83,7 +83,7 @@ impl Slurm {
         Self { folder: Some(folder.into()), ..self }
     }
 
-    /// At most `limit` for each command.
+    /// Limits each command to `limit`.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
@@ -207,7 +207,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A folder with shell scripts in place of Slurm's commands.
+    /// Makes a folder with shell scripts in place of Slurm's commands.
     pub(crate) fn fakes(scripts: &[(&str, &str)]) -> (tempfile::TempDir, Slurm) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in scripts {

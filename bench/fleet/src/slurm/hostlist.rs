@@ -3,7 +3,7 @@
 /// More names than this are refused: a typing error in a range must not fill the memory.
 pub const MOST_HOSTS: usize = 100_000;
 
-/// The hosts of `list`, in its order.
+/// Lists the hosts of `list`, in its order.
 ///
 /// # Errors
 /// A fault of the list.
@@ -25,7 +25,7 @@ fn push(hosts: &mut Vec<String>, host: String) -> Result<(), String> {
     Ok(())
 }
 
-/// The items between commas outside brackets.
+/// Splits at the commas outside brackets.
 fn split(list: &str) -> Result<Vec<&str>, String> {
     let (mut items, mut begin, mut inside) = (Vec::new(), 0, false);
     for (at, c) in list.char_indices() {
@@ -49,7 +49,7 @@ fn split(list: &str) -> Result<Vec<&str>, String> {
     if items.iter().any(|item| item.is_empty()) { Err("a host without a name".into()) } else { Ok(items) }
 }
 
-/// The hosts of an item, which may have several pairs of brackets.
+/// Lists the hosts of an item, which may have several pairs of brackets.
 fn expand_item(item: &str) -> Result<Vec<String>, String> {
     let mut hosts = vec![String::new()];
     let mut rest = item;
@@ -75,7 +75,7 @@ fn expand_item(item: &str) -> Result<Vec<String>, String> {
     Ok(hosts)
 }
 
-/// The numbers of `001-004,7`, as wide as the range's first.
+/// Lists the numbers of `001-004,7`, as wide as the range's first.
 fn numbers(ranges: &str) -> Result<Vec<String>, String> {
     let mut numbers = Vec::new();
     for range in ranges.split(',') {

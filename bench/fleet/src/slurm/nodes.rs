@@ -39,7 +39,7 @@ impl Node {
 }
 
 impl Slurm {
-    /// All nodes of the cluster, by name.
+    /// Lists all nodes of the cluster, by name.
     ///
     /// # Errors
     /// Exit 4 if `sinfo` is not there or has no answer from the controller.
@@ -50,7 +50,7 @@ impl Slurm {
     }
 }
 
-/// The nodes of `sinfo`'s output: a line for each node and partition.
+/// Reads the nodes of `sinfo`'s output: a line for each node and partition.
 fn nodes(text: &str) -> Vec<Node> {
     let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
     for line in text.lines() {
@@ -95,7 +95,7 @@ pub struct Config {
 }
 
 impl Slurm {
-    /// The configuration; an answer also says that the controller is there.
+    /// Reads the configuration; an answer also says that the controller is there.
     ///
     /// # Errors
     /// Exit 4 if Slurm's commands are not there or have no answer from the controller.

@@ -44,7 +44,7 @@ const OURS: [&str; 22] = [
     "--ntasks",
 ];
 
-/// The calls of `sbatch` for `request`: more than one if it has more elements than an array may have tasks.
+/// Plans the calls of `sbatch` for `request`: more than one if it has more elements than an array may have tasks.
 ///
 /// # Errors
 /// Exit 2 for a request that cannot be passed to `sbatch`.

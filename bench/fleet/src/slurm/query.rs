@@ -25,7 +25,7 @@ const NOT_SHOWN: &str = "cancelled before it began, or ended long ago";
 const FORGOTTEN: &str = "the controller has forgotten the job, and there is no accounting";
 
 impl Slurm {
-    /// The states of the elements of `jobs`, which are in the order of their submission. `accounting` is whether to ask `sacct` for
+    /// Asks for the states of the elements of `jobs`, which are in the order of their submission. `accounting` is whether to ask `sacct` for
     /// what the controller does not know.
     ///
     /// This always has an answer: elements whose state is not known have [`State::Unknown`](crate::slurm::query::State::Unknown)
@@ -133,7 +133,7 @@ pub enum State {
 }
 
 impl State {
-    /// The state of this name in `scontrol` (JobState) or `sacct` (State).
+    /// Returns the state of this name in `scontrol` (JobState) or `sacct` (State).
     #[must_use]
     pub fn of_name(name: &str, reason: &str) -> Self {
         // sacct: "CANCELLED by 1000", and "CANCELLED+" where a column is too narrow.
@@ -163,7 +163,7 @@ impl State {
         matches!(self, Self::Pending(_) | Self::Running)
     }
 
-    /// A word for a table.
+    /// Returns a word for a table.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// The reason, where there is one.
+    /// Returns the reason, where there is one.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
@@ -216,7 +216,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task without a known state.
+    /// Builds a task without a known state.
     #[must_use]
     pub fn unknown(job: u64, index: Option<u32>, why: impl Into<String>) -> Self {
         Self {
@@ -232,7 +232,7 @@ impl Task {
         }
     }
 
-    /// The id that Slurm's commands take: `18_7`.
+    /// Returns the id that Slurm's commands take: `18_7`.
     #[must_use]
     pub fn id(&self) -> String {
         self.index.map_or_else(|| self.job.to_string(), |index| format!("{}_{index}", self.job))
@@ -242,13 +242,13 @@ impl Task {
 /// Most indexes that a list may have: MaxArraySize is at most 4 000 001.
 const MOST_INDEXES: u64 = 4_000_001;
 
-/// The tasks of `scontrol show job -o`: a line for each task that has begun, and one for all that have not.
+/// Reads the tasks of `scontrol show job -o`: a line for each task that has begun, and one for all that have not.
 #[must_use]
 pub fn show_job(text: &str) -> Vec<Task> {
     text.lines().flat_map(job_line).collect()
 }
 
-/// The tasks of a line.
+/// Reads the tasks of a line.
 fn job_line(line: &str) -> Vec<Task> {
     let fields = fields(line);
     let field =
@@ -275,7 +275,7 @@ fn job_line(line: &str) -> Vec<Task> {
     }
 }
 
-/// The fields of a line. The first of two with one name is the one: comments come later.
+/// Reads the fields of a line. The first of two with one name is the one: comments come later.
 fn fields(line: &str) -> BTreeMap<&str, &str> {
     let mut fields = BTreeMap::new();
     for (key, value) in line.split_ascii_whitespace().filter_map(|word| word.split_once('=')) {
@@ -288,13 +288,13 @@ fn number(text: Option<&str>) -> Option<u64> {
     text?.parse().ok()
 }
 
-/// Exit code and signal of `5:0`.
+/// Reads exit code and signal of `5:0`.
 fn exit_code(text: &str) -> (Option<i32>, i32) {
     let (code, signal) = text.split_once(':').unwrap_or((text, "0"));
     (code.parse().ok(), signal.parse().unwrap_or(0))
 }
 
-/// The indexes of `14,16-20,30-40:2%7`. A part that cannot be read is left out: its tasks are then unknown.
+/// Reads the indexes of `14,16-20,30-40:2%7`. A part that cannot be read is left out: its tasks are then unknown.
 #[must_use]
 pub fn indexes(text: &str) -> Vec<u32> {
     let text = text.split('%').next().unwrap_or(text);
@@ -315,7 +315,7 @@ pub fn indexes(text: &str) -> Vec<u32> {
 /// Fields that [`accounting`] reads.
 pub const SACCT_FIELDS: &str = "JobID,State,ExitCode,NodeList,Start,End";
 
-/// The tasks of `sacct -X -n -P -o` [`SACCT_FIELDS`].
+/// Reads the tasks of `sacct -X -n -P -o` [`SACCT_FIELDS`].
 #[must_use]
 pub fn accounting(text: &str) -> Vec<Task> {
     text.lines().flat_map(accounting_line).collect()

@@ -56,7 +56,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request for `elements` in `folder`, with Slurm's defaults.
+    /// Builds a request for `elements` in `folder`, with Slurm's defaults.
     #[must_use]
     pub fn new(name: &str, folder: &Path, runner: &Path, elements: Vec<u64>) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Request {
     }
 }
 
-/// A path as text, absolute and without control characters: `sbatch` and the script take it literally.
+/// Returns a path as text, absolute and without control characters: `sbatch` and the script take it literally.
 ///
 /// # Errors
 /// Exit 2 for other paths.
@@ -99,7 +99,7 @@ pub(crate) fn plain(path: &Path) -> Result<&str, Error> {
     if path.is_absolute() { Ok(text) } else { Err(wrong(what(), "not absolute", "")) }
 }
 
-/// An error of usage.
+/// Builds an error of usage.
 pub(crate) fn wrong(what: impl Into<String>, why: impl Into<String>, remedy: &str) -> Error {
     Error::usage(what, why, remedy)
 }

@@ -23,7 +23,7 @@ copy() {
 }
 "#;
 
-/// The script for an array with these elements.
+/// Writes the script for an array with these elements.
 ///
 /// # Errors
 /// Exit 2 for paths that a script cannot name.
@@ -92,7 +92,7 @@ fn plain_name(path: &Path) -> Result<&str, Error> {
     name.ok_or_else(|| Error::usage(format!("path {}", path.display()), "not the name of a file", ""))
 }
 
-/// A word for the shell, whatever its characters.
+/// Quotes a word for the shell, whatever its characters.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
@@ -144,7 +144,7 @@ mod tests {
             self.folder.path().join("tmp of node")
         }
 
-        /// The script of `elements`, with no sbcast in PATH.
+        /// Runs the script of `elements`, with no sbcast in PATH.
         fn command(&self, elements: &[u64], task: usize) -> Command {
             let script = self.folder.path().join("script");
             std::fs::write(&script, text(&self.request, elements).unwrap()).unwrap();

@@ -74,7 +74,7 @@ impl Slurm {
     }
 }
 
-/// Job id and cluster of `sbatch --parsable`: `18` or `18;other`, in the last line. Sites print notices before it.
+/// Reads job id and cluster of `sbatch --parsable`: `18` or `18;other`, in the last line. Sites print notices before it.
 fn parsable(text: &str) -> Option<(u64, Option<String>)> {
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
     let (job, cluster) = line.split_once(';').map_or((line, None), |(job, cluster)| (job, Some(cluster)));

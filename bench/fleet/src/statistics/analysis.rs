@@ -90,7 +90,7 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// The exit code: 1 if something is slower, 3 if nothing could be judged.
+    /// Returns the exit code: 1 if something is slower, 3 if nothing could be judged.
     #[must_use]
     pub fn exit(&self) -> Exit {
         Exit::from_code(self.exit)

@@ -118,7 +118,7 @@ fn row(grid: &Grid<'_>, series: &Series, found: &Found, tests: f64, spec: &Fleet
     }
 }
 
-/// The change with a change of facts. Found ones are taken out of `logs`.
+/// Measures the change at a change of facts. Found ones are taken out of `logs`.
 fn of_turn(grid: &Grid<'_>, turn: &Turn, logs: &mut [Vec<f64>], spec: &FleetSpec, tests: f64) -> Change {
     let mut periods: Vec<usize> = turn.hosts.values().copied().collect();
     periods.sort_unstable();
@@ -296,7 +296,7 @@ const MOST: usize = 3;
 /// Facts that change on this share of each other's hosts at the same time changed together.
 const TOGETHER: f64 = 0.8;
 
-/// The last run of each period, by host. Variants that take turns have binaries of their own: each is followed by itself.
+/// Lists the last run of each period, by host. Variants that take turns have binaries of their own: each is followed by itself.
 fn by_host(grid: &Grid<'_>) -> BTreeMap<(usize, Option<String>), BTreeMap<usize, usize>> {
     let mut all: BTreeMap<_, BTreeMap<usize, usize>> = BTreeMap::new();
     for (run, meta) in grid.meta.iter().enumerate() {
@@ -306,7 +306,7 @@ fn by_host(grid: &Grid<'_>) -> BTreeMap<(usize, Option<String>), BTreeMap<usize,
     all
 }
 
-/// Every change of facts, those on most hosts first; and facts that change all the time, with the number of hosts.
+/// Lists every change of facts, those on most hosts first; and facts that change all the time, with the number of hosts.
 pub(super) fn turns(grid: &Grid<'_>) -> (Vec<Turn>, BTreeMap<String, usize>) {
     let mut single: BTreeMap<Step, BTreeMap<usize, usize>> = BTreeMap::new();
     let mut restless: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
@@ -369,7 +369,7 @@ fn values_by_host(grid: &Grid<'_>, series: &Series, logs: &[f64]) -> BTreeMap<us
     all
 }
 
-/// The difference after less before a period, over so many periods to either side.
+/// Computes the difference after less before a period, over so many periods to either side.
 fn difference(own: &Own, at: usize, window: usize) -> Option<f64> {
     let side = |inside: &dyn Fn(usize) -> bool| {
         let values: Vec<f64> = own.iter().filter(|(period, _)| inside(*period)).map(|(_, log)| *log).collect();
@@ -380,7 +380,7 @@ fn difference(own: &Own, at: usize, window: usize) -> Option<f64> {
     Some(after - before)
 }
 
-/// Mean and standard error over hosts; those far out are cut to 2.5 spreads where there are several.
+/// Computes mean and standard error over hosts; those far out are cut to 2.5 spreads where there are several.
 pub(super) fn over_hosts(differences: &[f64]) -> Option<Estimate> {
     let n = differences.len() as f64;
     if differences.len() < 2 {
@@ -441,7 +441,7 @@ fn change_at(
     Some(Found { change, hosts: own.len(), offset })
 }
 
-/// The spread of what all hosts share in a period, by the differences of neighbouring periods. With fewer than four of them it is not known.
+/// Estimates the spread of what all hosts share in a period, by the differences of neighbouring periods. With fewer than four of them it is not known.
 pub(super) fn of_period(periods: &[Option<f64>]) -> f64 {
     let known: Vec<f64> = periods.iter().flatten().copied().collect();
     let steps: Vec<f64> = known.windows(2).map(|two| (two[1] - two[0]) / std::f64::consts::SQRT_2).collect();

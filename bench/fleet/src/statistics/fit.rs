@@ -161,7 +161,7 @@ pub(super) struct Noise {
 const FAR: (f64, f64) = (3.0, 0.0027);
 
 impl Noise {
-    /// The variance of a host's level around its true one.
+    /// Returns the variance of a host's level around its true one.
     pub(super) fn of_level(&self, host: &HostPart) -> f64 {
         self.boot / host.even_boots() + self.run / host.runs().max(1) as f64
     }
@@ -173,7 +173,7 @@ struct Boot {
     runs: usize,
 }
 
-/// The components of a fitted series.
+/// Estimates the components of a fitted series.
 pub(super) fn components(grid: &Grid<'_>, series: &Series, fit: &Fit) -> (Components, Noise) {
     // Periods taken out of few hosts take some of their spread along.
     let hosts = fit.hosts.len() as f64;
@@ -243,7 +243,7 @@ pub(super) fn components(grid: &Grid<'_>, series: &Series, fit: &Fit) -> (Compon
     (Components { hosts: of_hosts, boots: of_boots, runs: of_runs, rounds }, noise)
 }
 
-/// The spread of a variance `own` that was seen together with a known one.
+/// Estimates the spread of a variance `own` that was seen together with a known one.
 fn spread(own: f64, lower: f64, freedom: f64, over: usize) -> Spread {
     let freedom = (freedom * EFFICIENCY).max(1.0);
     let at = |q: f64| ChiSquared::new(freedom).map_or(freedom, |law| law.inverse_cdf(q));

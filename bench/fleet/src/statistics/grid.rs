@@ -212,7 +212,7 @@ impl<'a> Grid<'a> {
         all
     }
 
-    /// The mean over arms of each run. An arm that a run lacks does not move it: arms are centred first.
+    /// Computes the mean over arms of each run. An arm that a run lacks does not move it: arms are centred first.
     fn all_arms(arms: &[(&str, &[Point])]) -> Vec<Point> {
         let level = |points: &[Point]| median(&points.iter().map(|point| point.log).collect::<Vec<_>>()).unwrap_or(0.0);
         let levels: Vec<f64> = arms.iter().map(|(_, points)| level(points)).collect();
@@ -234,7 +234,7 @@ impl<'a> Grid<'a> {
         sums.into_iter().map(mean).collect()
     }
 
-    /// The speed of each host in each period: all judged settings and metrics together, centred. A class with one of them has none.
+    /// Adds the speed of each host in each period: all judged settings and metrics together, centred. A class with one of them has none.
     fn add_speed(&mut self) {
         for class in 0..self.classes.len() {
             let own = |series: &&Series| series.class == class && series.kind == Kind::AllArms && series.is_judged();
@@ -268,7 +268,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The series that says how fast hosts of a class are: [`Kind::Speed`], or the only one of all arms.
+    /// Finds the series that says how fast hosts of a class are: [`Kind::Speed`], or the only one of all arms.
     pub(crate) fn speed(&self, class: usize) -> Option<usize> {
         let of = |kind| self.series.iter().position(|one| one.class == class && one.kind == kind && one.is_judged());
         of(Kind::Speed).or_else(|| of(Kind::AllArms))
@@ -309,7 +309,7 @@ pub(super) fn of(runs: &[Run]) -> (Vec<String>, bool, Vec<usize>) {
     (all.into_iter().zip(starts).map(name).collect(), by_repetition, of_run)
 }
 
-/// The date of a time, UTC.
+/// Formats the date of a time, UTC.
 #[expect(clippy::cast_sign_loss, reason = "no time is before 1970")]
 fn date(unix: f64) -> String {
     utc(unix as u64).chars().take(10).collect()

@@ -42,7 +42,7 @@ pub struct LevelRow {
     pub spread: Components,
 }
 
-/// The rows of every series but speeds, which have no level.
+/// Lists the rows of every series but speeds, which have no level.
 pub(super) fn levels(grid: &Grid<'_>, all: &[(Judged, Components)]) -> Vec<LevelRow> {
     let estimate = |judged: &Judged| {
         let n = judged.fit.hosts.len() as f64;
@@ -105,7 +105,7 @@ pub(crate) struct Heat {
     pub(crate) hosts: Vec<HeatRow>,
 }
 
-/// The heat map of the speed of hosts.
+/// Maps the speed of hosts.
 pub(super) fn heat(grid: &Grid<'_>, odd: &[OddHost]) -> Heat {
     let mut heat = Heat::default();
     for (class, name) in grid.classes.iter().enumerate() {

@@ -86,7 +86,7 @@ fn p_of(value: f64, variance: f64, freedom: f64) -> f64 {
     Estimate { value, error: variance.sqrt(), freedom }.p()
 }
 
-/// The chance that half of so many runs are disturbed: then a centre is theirs.
+/// Computes the chance that half of so many runs are disturbed: then a centre is theirs.
 fn by_outliers(runs: usize, share: f64) -> f64 {
     let law = Binomial::new(share.min(1.0), runs as u64);
     law.map_or(0.0, |law| law.sf(runs.div_ceil(2).saturating_sub(1) as u64))
@@ -135,7 +135,7 @@ fn newest(grid: &Grid<'_>, judged: &Judged, window: usize) -> Vec<Option<Recent>
     levels.into_iter().map(|found| found.map(|(level, own, runs)| (level - middle, own, runs))).collect()
 }
 
-/// Every test of every host.
+/// Makes every test of every host.
 fn tests(grid: &Grid<'_>, all: &[Judged], spec: &FleetSpec) -> BTreeMap<usize, Vec<Test>> {
     let mut tests: BTreeMap<usize, Vec<Test>> = BTreeMap::new();
     for (place, judged) in all.iter().enumerate() {
@@ -169,7 +169,7 @@ fn tests(grid: &Grid<'_>, all: &[Judged], spec: &FleetSpec) -> BTreeMap<usize, V
     tests
 }
 
-/// One p value of a host: half of the weight is on its speed, a quarter on its speed lately, a quarter on everything else (Simes).
+/// Combines the tests of a host into a p value: half of the weight is on its speed, a quarter on its speed lately, a quarter on everything else (Simes).
 fn of_host(tests: &[Test]) -> f64 {
     let least =
         |wanted: fn(&&Test) -> bool| tests.iter().filter(wanted).map(|test| test.p).fold(f64::INFINITY, f64::min);
@@ -181,7 +181,7 @@ fn of_host(tests: &[Test]) -> f64 {
     (2.0 * speed).min(4.0 * lately).min(4.0 * simes).min(1.0)
 }
 
-/// The hosts that are odd: slower ones first, the most different first.
+/// Lists the hosts that are odd: slower ones first, the most different first.
 pub(super) fn odd(grid: &Grid<'_>, all: &[Judged], turns: &[Turn], spec: &FleetSpec) -> Vec<OddHost> {
     let tests = tests(grid, all, spec);
     let p: BTreeMap<usize, f64> = tests.iter().map(|(host, tests)| (*host, of_host(tests))).collect();

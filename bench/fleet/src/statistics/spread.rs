@@ -17,7 +17,7 @@ const REACH: f64 = 4.685;
 /// Most steps from the median.
 const STEPS: usize = 4;
 
-/// The mean with Tukey's weights after a few steps; the median where more than half of the values are the same. `None` without values.
+/// Computes the mean with Tukey's weights after a few steps; the median where more than half of the values are the same. `None` without values.
 pub(super) fn centre(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     let at = median_of(&mut sorted)?;
@@ -32,7 +32,7 @@ pub(super) fn centre(values: &[f64]) -> Option<f64> {
     Some(biweight(values, at, reach, STEPS))
 }
 
-/// Standard deviation of values around 0, those far out cut; `None` without values.
+/// Computes the standard deviation of values around 0, those far out cut; `None` without values.
 pub(super) fn around_zero(values: &[f64]) -> Option<f64> {
     let sizes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
     let rough = MAD * median(&sizes)?;
@@ -45,7 +45,7 @@ pub(super) fn around_zero(values: &[f64]) -> Option<f64> {
     Some((squares / sizes.len() as f64 / KEPT).sqrt())
 }
 
-/// The variance that values have beyond their own known variances: standardized by both, their spread is 1. 0 where the known ones suffice.
+/// Computes the variance that values have beyond their own known variances: standardized by both, their spread is 1. 0 where the known ones suffice.
 pub(super) fn beyond(values: &[f64], known: &[f64]) -> f64 {
     let excess = |own: f64| {
         let scaled: Vec<f64> = values

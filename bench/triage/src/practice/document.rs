@@ -81,7 +81,7 @@ pub struct Practice {
 }
 
 impl Practice {
-    /// From the accounts of a figure, in the order of [`super::measure`]. `None`: the published figures lack it.
+    /// Builds the document from the accounts of a figure, in the order of [`super::measure`]. `None`: the published figures lack it.
     #[must_use]
     pub fn of(figure: Figure, accounts: Vec<Account>) -> Option<Self> {
         let row = published(figure.id())?;
@@ -115,7 +115,7 @@ fn number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-/// The time that so many operations take at a rate.
+/// Computes the time that so many operations take at a rate.
 fn time(what: &str, published: Option<f64>, operations: f64, rate: Option<Rate>, by: String) -> Line {
     let of = |per_second: f64| operations / per_second;
     let rate = rate.filter(|rate| rate.per_second > 0.0);
@@ -152,7 +152,7 @@ fn rand(row: &Table, accounts: &[Account]) -> Vec<Line> {
     ]
 }
 
-/// The share of samples in a spin lock, percent, with its 95 % interval by Wilson.
+/// Computes the share of samples in a spin lock, percent, with its 95 % interval by Wilson.
 fn share(sampling: &Sampling) -> Option<(f64, [f64; 2])> {
     /// The 97.5 % quantile of the normal distribution.
     const Z: f64 = 1.96;
@@ -206,7 +206,7 @@ fn probing(row: &Table, accounts: &[Account]) -> Vec<Line> {
     ]
 }
 
-/// Why what was found here is not what was published.
+/// Says why what was found here is not what was published.
 fn reasons(figure: Figure, accounts: &[Account]) -> Vec<String> {
     let Some(subject) = accounts.first().map(|account| &account.subject) else { return Vec::new() };
     let (threads, cpus, kernel) = (subject.threads, subject.cpus, &subject.kernel);

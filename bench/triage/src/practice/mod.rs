@@ -19,7 +19,7 @@ use crate::workloads::Workload;
 /// Length of a turn. One of rand() with eight threads on few CPUs has waits of a scheduler's slice.
 const TURN: Duration = Duration::from_millis(200);
 
-/// The runs of a figure: workload, whether its variant is sampled, and by which event.
+/// Lists the runs of a figure: workload, whether its variant is sampled, and by which event.
 fn runs(figure: Figure) -> &'static [(&'static str, bool, Option<&'static str>)] {
     match figure {
         Figure::Rand => &[("rand", false, None)],

@@ -1,9 +1,7 @@
-//! The numbers as a table for a terminal and as Markdown.
+//! The numbers as a report.
 
-use std::fmt::Write as _;
-
-use results::table::fold::{Table, wrapped};
 use results::table::layout::dash;
+use results::table::{Report, Table};
 
 use super::document::{Line, Practice};
 
@@ -47,33 +45,16 @@ fn lines(found: &Practice) -> Vec<String> {
     lines
 }
 
-/// The table, for so many columns.
+/// Returns the figures as they are shown.
 #[must_use]
-pub fn text(found: &Practice, width: usize) -> String {
-    let mut table = Table::new(COLUMNS).keys(1);
-    for line in &found.lines {
-        table.add_row(cells(line));
-    }
-    let mut out = table.text(width) + "\n\n";
-    for line in lines(found) {
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
-    }
-    out
-}
-
-/// The same as Markdown.
-#[must_use]
-pub fn markdown(found: &Practice) -> String {
-    let mut out = format!("| {} |\n{}|\n", COLUMNS.join(" | "), "|---".repeat(COLUMNS.len()));
-    for line in &found.lines {
-        let _ = writeln!(out, "| {} |", cells(line).join(" | "));
-    }
-    out.push('\n');
-    for line in lines(found) {
-        let _ = writeln!(out, "- {line}");
-    }
-    out
+pub fn report(found: &Practice) -> Report {
+    let mut table = Table::new(COLUMNS);
+    found.lines.iter().for_each(|line| table.add_row(cells(line)));
+    let mut report = Report::new("vpmu reproduce");
+    report.table(table);
+    report.gap();
+    report.notes(lines(found));
+    report
 }
 
 #[cfg(test)]
@@ -85,17 +66,17 @@ mod tests {
     #[test]
     fn published_and_measured_numbers_are_beside_each_other_with_the_reasons() {
         let found = Practice::of(Figure::Rand, vec![account(8e6, 32e6, 0)]).unwrap();
-        let page = markdown(&found);
+        let page = report(&found).markdown();
         for needle in [
             "| one locked rand() | 171.978 s | 100.000 s | 80.000 s to 125.000 s |",
             "| ratio | 35.60 x | 4.00 x | 1.50 x to 9.00 x |",
-            "- Published, event-practice.rand [001_1148981f79d940d5.txt]: 8 threads",
+            "- Published, event-practice.rand [001_1148981f79d940d5.txt]\\: 8 threads",
             "800000000 draws",
             "- Why they differ: published: 8 threads on CPUs 0 to 7",
         ] {
             assert!(page.contains(needle), "{page} lacks {needle}");
         }
-        let share = text(&Practice::of(Figure::SpinlockShare, Vec::new()).unwrap(), 100);
+        let share = report(&Practice::of(Figure::SpinlockShare, Vec::new()).unwrap()).text(100);
         assert!(share.contains("70.0 %") && share.contains("not measured"), "{share}");
     }
 }

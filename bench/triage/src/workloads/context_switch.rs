@@ -58,7 +58,7 @@ fn second((mut writer, mut reader): Ends) -> std::io::Result<u64> {
     Ok(0)
 }
 
-/// Both sides of each trip: as many calls, and nobody to wait for.
+/// Does both sides of each trip: as many calls, and nobody to wait for.
 fn alone((mut writer, mut reader): Ends, over: impl Fn() -> bool) -> std::io::Result<u64> {
     let mut trips = 0;
     loop {

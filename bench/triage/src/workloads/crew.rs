@@ -87,7 +87,7 @@ impl Gate {
         drop(self.changed.wait_while(state, |state| state.0 < threads));
     }
 
-    /// The first decision counts.
+    /// Decides once: the first decision counts.
     fn decide(&self, work: bool) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).1.get_or_insert(work);
         self.changed.notify_all();

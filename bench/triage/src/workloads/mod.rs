@@ -121,7 +121,7 @@ pub const ALL: [Workload; WITH_BOTTLENECK.len() + 1] = {
 };
 
 impl Workload {
-    /// The one of this name.
+    /// Finds the one of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|workload| workload.name == name)

@@ -25,7 +25,7 @@ pub(super) fn run(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
     })
 }
 
-/// A process for each thread. They begin once all are there.
+/// Starts a process for each thread. They begin once all are there.
 fn processes(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
     let alone = Job { threads: 1, apart: false, ..job.clone() };
     let mut crew = (0..job.threads).map(|_| Child::start("pagefault", &alone)).collect::<std::io::Result<Vec<_>>>()?;

@@ -11,7 +11,7 @@ pub const DISKS: usize = 3;
 /// Time that a device takes to answer, adapter or disk. A round figure, fitted to nothing.
 pub const ANSWER: Duration = Duration::from_millis(2);
 
-/// Both phases serial; or parallel. Operations are devices that answered.
+/// Runs both phases serially, or parallel. Operations are devices that answered.
 pub(super) fn run(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
     passes(job, set, job.apart)
 }

@@ -38,7 +38,7 @@ pub(crate) struct Ran<'a, L> {
     pub(crate) output: &'a Output,
 }
 
-/// The report of a run that ended.
+/// Reports on a run that ended.
 pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
     let sum = |of: fn(&VcpuOutcome<L>) -> u64| ran.vcpus.iter().map(of).sum::<u64>();
     let mut report = Report::default();

@@ -16,7 +16,7 @@ use results::child::Supervised;
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
-use results::host::finding::Status;
+use results::host::noise::Status;
 use results::write::{now_unix, replace};
 use rustix::process::Signal;
 

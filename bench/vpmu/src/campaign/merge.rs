@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use results::error::Error;
 use results::write::replace;
 
-use crate::experiment::sweep::front;
 use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::StoredResult;
+use crate::experiment::sweep::show;
 use crate::experiment::sweep::store::{FILE, Found};
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::{Campaign, Folder};
@@ -75,7 +75,7 @@ fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<
     make(&to, folder.trust.unwrap_or_default()).and_then(|()| replace(&path, text.as_bytes())).map_err(|error| {
         Error::usage(format!("cannot write {}", path.display()), error.to_string(), "make room, then collect again")
     })?;
-    front::save(&to, &pareto::compare(&entries, By::default()))?;
+    show::save(&to, &pareto::compare(&entries, By::default()))?;
     Ok(Merged { name, folder: Some(to), points: lines.len(), missing: 0 })
 }
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::table::layout::columns;
-use results::verdict::{Limits, Verdict};
+use results::verdict::Limits;
 
-use super::files::write_to;
+use super::files::{write_junit, write_to};
 use super::measure::{Claiming, Invocation, Ready, named_model, ready};
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::ab::child::{Streams, serve};
@@ -20,7 +19,7 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::{duration_in, number_in, share};
 use crate::sys;
-use crate::terminal::console::{complain, internal, print};
+use crate::terminal::console::{self, Form, compact, complain, internal, print};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -120,9 +119,17 @@ pub struct AbArgs {
     #[arg(short, long, value_name = "FILE", help_heading = "Result")]
     pub output: Option<PathBuf>,
 
+    /// Print Markdown in place of the table
+    #[arg(long, conflicts_with = "json", help_heading = "Result")]
+    pub markdown: bool,
+
     /// Print the document in place of the table
     #[arg(long, help_heading = "Result")]
     pub json: bool,
+
+    /// Also write a JUnit report
+    #[arg(long, value_name = "FILE", help_heading = "Result")]
+    pub junit: Option<PathBuf>,
 
     /// No progress bar
     #[arg(short, long, help_heading = "Result")]
@@ -220,17 +227,16 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         progress: progress.as_mut(),
     };
     let (document, error) = run::run(&spec, context)?;
-    let json =
-        serde_json::to_string_pretty(&document).map_err(|error| internal("cannot show the result", error))? + "\n";
+    let json = compact(&document)?;
     let saved = output.as_ref().map(|target| write_to(target, json.as_bytes()).map(|()| target.path()));
+    let report = show::report(&document);
     if args.json {
         print(&json)?;
     } else {
-        let line = match &saved {
-            Some(Ok(file)) => format!("saved: {}\n", file.display()),
-            _ => String::new(),
-        };
-        print(&(show::text(&document, columns()) + &line))?;
+        console::show(Form::of(false, args.markdown), &report, &document)?;
+        if let (Some(Ok(file)), false) = (&saved, args.markdown) {
+            print(&format!("saved: {}\n", file.display()))?;
+        }
     }
     for doubt in &document.doubts {
         complain(&format!("warning: {doubt}"));
@@ -239,15 +245,13 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         return Err(error);
     }
     saved.transpose()?;
+    write_junit(args.junit.as_deref(), &report.junit())?;
     let unsure = spec.until_ci.is_some_and(|share| !verdict::known_to(&document.rows, share));
     if unsure {
         complain("warning: --until-ci was not reached: a longer --duration has more rounds");
     }
-    Ok(match document.verdict {
-        Verdict::Slower => Exit::Regression,
-        Verdict::NoChange | Verdict::Faster if !unsure => Exit::Done,
-        _ => Exit::Inconclusive,
-    })
+    let exit = document.verdict.exit();
+    Ok(if unsure && exit == Exit::Done { Exit::Inconclusive } else { exit })
 }
 
 /// Rounds of a session at most; the parent ends it.

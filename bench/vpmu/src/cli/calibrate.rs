@@ -24,7 +24,7 @@ use crate::setting::backend::{BackendChoice, Chosen, choose};
 use crate::setting::backend::{EventProbe, ThisHost};
 use crate::setting::parse::number_in;
 use crate::sys;
-use crate::terminal::console::{complain, internal, print, print_json};
+use crate::terminal::console::{self, Form, complain, internal, print};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -139,11 +139,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     }
     if args.check {
         let lines = check::compare(&model, &measured)?;
-        if args.json {
-            print_json(&lines)?;
-        } else {
-            print(&check::text(&lines, columns()))?;
-        }
+        console::show(Form::of(args.json, false), &check::report(&lines), &lines)?;
     }
     if !args.json {
         print(&format!("saved: {}; use it: vpmu sim {}\n", args.output.display(), args.output.display()))?;

@@ -274,7 +274,7 @@ fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error>
     if json {
         return document.to_json().map_err(|error| internal("cannot show the result", error));
     }
-    Ok(table::text(document, columns()) + &kept.line())
+    Ok(table::report(document).text(columns()) + &kept.line())
 }
 
 /// Judges whether the document answers its question.

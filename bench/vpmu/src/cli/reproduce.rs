@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::read;
-use results::table::layout::columns;
 use triage::practice;
 use triage::practice::document::Figure;
 
@@ -22,7 +21,7 @@ use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::show;
 use crate::setting::parse::number_in;
 use crate::sys;
-use crate::terminal::console::{complain, internal, print, print_json};
+use crate::terminal::console::{self, Form, complain, internal};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -118,13 +117,7 @@ fn measured_compression(args: &ReproduceArgs) -> Result<Exit, Error> {
         hertz: args.frequency.unwrap_or(HERTZ),
         levels: if args.levels.is_empty() { LEVELS.to_vec() } else { args.levels.clone() },
     })?;
-    if args.json {
-        print_json(&found)?;
-    } else if args.markdown {
-        print(&compression::show::markdown(&found))?;
-    } else {
-        print(&compression::show::text(&found, columns()))?;
-    }
+    console::show(Form::of(args.json, args.markdown), &compression::document::report(&found), &found)?;
     Ok(Exit::Done)
 }
 
@@ -137,13 +130,7 @@ fn measured_overhead(args: &ReproduceArgs) -> Result<Exit, Error> {
     ])?;
     let (rounds, products) = (args.rounds.unwrap_or(10), args.products.unwrap_or(3000));
     let found = overhead::overhead(&OverheadSpec { rounds, products, seed: args.seed.unwrap_or(SEED) })?;
-    if args.json {
-        print_json(&found)?;
-    } else if args.markdown {
-        print(&overhead::markdown(&found))?;
-    } else {
-        print(&overhead::text(&found, columns()))?;
-    }
+    console::show(Form::of(args.json, args.markdown), &overhead::report(&found), &found)?;
     Ok(Exit::Done)
 }
 
@@ -184,13 +171,7 @@ fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error
     let found = practice::practice(figure, rounds, &place, sys::interrupted(), begin, &mut step);
     progress.borrow_mut().end();
     let found = found?;
-    if args.json {
-        print_json(&found)?;
-    } else if args.markdown {
-        print(&practice::show::markdown(&found))?;
-    } else {
-        print(&practice::show::text(&found, columns()))?;
-    }
+    console::show(Form::of(args.json, args.markdown), &practice::show::report(&found), &found)?;
     Ok(if found.is_whole() { Exit::Done } else { Exit::Inconclusive })
 }
 
@@ -216,12 +197,6 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
         }
     }
     let found = reproduce(args.seed.unwrap_or(SEED), &documents)?;
-    if args.json {
-        print_json(&found)?;
-    } else if args.markdown {
-        print(&show::markdown(&found))?;
-    } else {
-        print(&show::text(&found, columns()))?;
-    }
+    console::show(Form::of(args.json, args.markdown), &show::report(&found), &found)?;
     Ok(Exit::Done)
 }

@@ -14,7 +14,7 @@ use crate::experiment::stat_setup::document::{Document, EventResult};
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{once, run as experiment, show};
 use crate::sys;
-use crate::terminal::console::{complain, internal, print};
+use crate::terminal::console::{compact, complain, internal, print};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -84,8 +84,7 @@ fn compare(
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!result.quiet);
     let document = experiment::run(spec, command_line, progress.as_mut())?;
-    let json =
-        serde_json::to_string_pretty(&document).map_err(|error| internal("cannot show the result", error))? + "\n";
+    let json = compact(&document)?;
     let mut saved = String::new();
     if let Some(folder) = &mut folder {
         let stem = format!("{}-{}", document.experiment, time_stamp(document.started_unix));
@@ -95,7 +94,7 @@ fn compare(
     if result.json {
         print(&json)?;
     } else {
-        print(&(show::text(&document, columns()) + &saved))?;
+        print(&(show::report(&document).text(columns()) + &saved))?;
     }
     for warning in table::warnings(&document.warnings) {
         complain(&format!("warning: {warning}"));

@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use results::error::{Error, Exit};
-use results::table::layout::columns;
 
-use crate::experiment::sweep::front;
 use crate::experiment::sweep::grid::Grid;
 use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::GridPoint;
@@ -16,7 +14,7 @@ use crate::experiment::sweep::store::{self, Found, Store};
 use crate::experiment::sweep::{run as sweep, show};
 use crate::setting::parse::{folder, number_in};
 use crate::sys;
-use crate::terminal::console::{complain, internal, print};
+use crate::terminal::console::{self, Form, complain, internal, print};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -138,19 +136,12 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
         pool.install(|| sweep::run(points, &simulator, (store, found), sys::interrupted(), progress.as_mut()))?;
 
     let pareto = pareto::compare(&outcome.points, args.by);
-    let fronts = front::save(&args.output, &pareto)?;
-    if args.json {
-        print(&front::json(&pareto)?)?;
-    } else if args.markdown {
-        print(&show::markdown(&pareto))?;
-    } else {
+    let fronts = show::save(&args.output, &pareto)?;
+    let form = Form::of(args.json, args.markdown);
+    console::show(form, &show::report(&pareto), &pareto)?;
+    if form == Form::Text {
         let saved = format!("saved: {}{}\n", args.output.join(store::FILE).display(), beside(fronts));
-        print(&format!(
-            "{}{} of {total} points{}\n{saved}",
-            show::text(&pareto, columns()),
-            outcome.done(),
-            skipped(outcome.skipped)
-        ))?;
+        print(&format!("{} of {total} points{}\n{saved}", outcome.done(), skipped(outcome.skipped)))?;
     }
     if outcome.interrupted {
         debug_assert!(sys::interrupted().load(Ordering::Relaxed), "nothing else ends a sweep without an error");
@@ -166,7 +157,7 @@ fn skipped(points: usize) -> String {
 
 /// Returns the files beside the points, in the line that names those.
 fn beside(fronts: bool) -> String {
-    if fronts { format!(" (and {}, {})", store::FRONT, front::MARKDOWN) } else { String::new() }
+    if fronts { format!(" (and {}, {})", store::FRONT, show::MARKDOWN) } else { String::new() }
 }
 
 fn say_what_was_found(points: &[GridPoint], found: &Found) {

@@ -19,7 +19,7 @@ use super::workload::{cpus, threads};
 use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::setting::process::VERSION;
 use crate::sys;
-use crate::terminal::console::{internal, print};
+use crate::terminal::console::{indented, internal, print};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -120,8 +120,7 @@ pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
     });
     progress.end();
     let account = account?;
-    let json =
-        serde_json::to_string_pretty(&account).map_err(|error| internal("an account has no JSON", error))? + "\n";
+    let json = indented(&account)?;
     let saved = output.map_or(Ok(()), |target| write_to(&target, json.as_bytes()));
     print(if args.json { json } else { text(&account) }.as_str())?;
     saved?;

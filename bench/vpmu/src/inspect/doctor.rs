@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use results::error::{Exit, one_line};
-use results::host::finding::{Finding, Status};
+use results::host::noise::{Finding, Status};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::layout;
 use serde::Serialize;
@@ -359,8 +359,8 @@ pub fn text(diagnosis: &Diagnosis) -> String {
 #[cfg(test)]
 mod tests {
     use results::error::Exit;
-    use results::host::finding::{Finding, Status};
     use results::host::fixture::{CASCADE_LAKE, PVM, tree};
+    use results::host::noise::{Finding, Status};
 
     use super::*;
     use crate::setting::backend::fake::{KvmWithout, Opens};

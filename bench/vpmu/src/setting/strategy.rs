@@ -29,7 +29,7 @@ pub enum StrategyChoice {
 }
 
 impl StrategyChoice {
-    /// Preset names as a list.
+    /// Lists preset names.
     #[must_use]
     pub fn presets(names: &[&str]) -> Vec<Self> {
         names.iter().map(|&name| Self::Preset(name.to_owned())).collect()
@@ -54,7 +54,7 @@ fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
 
-/// The strategies of a list, each with its definition in TOML. Those that only a simulated guest can have are among them:
+/// Resolves the strategies of a list, each with its definition in TOML. Those that only a simulated guest can have are among them:
 /// [`refuse_modelled`] is for real ones.
 ///
 /// # Errors
@@ -169,7 +169,7 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     Ok(StrategyParameter { name, definition: Some(text) })
 }
 
-/// The one strategy of a command that compares none, ready for use.
+/// Resolves the one strategy of a command that compares none, ready for use.
 ///
 /// # Errors
 /// As [`ready`].
@@ -178,7 +178,7 @@ pub fn resolve_one(choice: &StrategyChoice) -> Result<Strategy, Error> {
     found.pop().ok_or_else(|| Error::usage("no strategy", "", ""))
 }
 
-/// The strategies of a list, ready for use.
+/// Lists the strategies of a list, ready for use.
 ///
 /// # Errors
 /// As [`resolve`] and [`refuse_modelled`].

@@ -85,7 +85,7 @@ impl Event {
     }
 }
 
-/// A hardware event of Intel's list on a processor of `vendor`: its name there, umask << 8 | event code, and its fixed counter.
+/// Finds a hardware event of Intel's list on a processor of `vendor`: its name there, umask << 8 | event code, and its fixed counter.
 #[must_use]
 pub fn hardware_event(name: &str, vendor: Vendor) -> Option<(&'static str, u64, Option<u64>)> {
     SAMPLING10.iter().find(|event| event.name == name).map(|event| event.on(vendor))
@@ -122,7 +122,7 @@ impl EventSet {
     /// Every set.
     pub const ALL: [Self; 4] = [Self::Sampling10, Self::Sampling4, Self::Counting1, Self::Single];
 
-    /// The key on the command line.
+    /// Returns the key on the command line.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -133,7 +133,7 @@ impl EventSet {
         }
     }
 
-    /// One line about it.
+    /// Returns one line about it.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -159,7 +159,7 @@ impl EventSet {
         !matches!(self, Self::Counting1)
     }
 
-    /// `FLAG_*` bits of the guest's boot page.
+    /// Returns the `FLAG_*` bits of the guest's boot page.
     #[must_use]
     pub const fn flags(self) -> u64 {
         match self {
@@ -168,7 +168,7 @@ impl EventSet {
         }
     }
 
-    /// The events of a processor of `vendor` for the boot page, and their names, in order.
+    /// Lists the events of a processor of `vendor` for the boot page, and their names, in order.
     ///
     /// A stand-in backend counts every event at the same rate, which real events do not: with equal
     /// periods all counters would overflow in lock-step. So event i of a set gets
@@ -223,7 +223,7 @@ impl GuestWork {
     /// Every kind of work.
     pub const ALL: [Self; 3] = [Self::Ftest, Self::Io, Self::Idle];
 
-    /// The key on the command line.
+    /// Returns the key on the command line.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -233,7 +233,7 @@ impl GuestWork {
         }
     }
 
-    /// One line about it.
+    /// Returns one line about it.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -243,7 +243,7 @@ impl GuestWork {
         }
     }
 
-    /// `BootPage::workload`.
+    /// Returns the value of `BootPage::workload`.
     #[must_use]
     pub const fn abi(self) -> u64 {
         match self {

@@ -140,10 +140,19 @@ fn send(out: BorrowedFd<'_>, mut bytes: &[u8], interrupted: &AtomicBool) -> io::
     Ok(())
 }
 
+/// Returns a document as the JSON that files hold: on one line, as rounds are long.
+pub(crate) fn compact<T: Serialize + ?Sized>(value: &T) -> Result<String, Error> {
+    serde_json::to_string(value).map(|text| text + "\n").map_err(|error| internal("a value has no JSON", error))
+}
+
+/// Returns a value as indented JSON, for short ones that people read.
+pub(crate) fn indented<T: Serialize + ?Sized>(value: &T) -> Result<String, Error> {
+    serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| internal("a value has no JSON", error))
+}
+
 /// Writes a value to stdout as JSON.
 pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> {
-    let json = serde_json::to_string_pretty(value).map_err(|error| internal("a value has no JSON", error))?;
-    print(&(json + "\n"))
+    print(&indented(value)?)
 }
 
 /// The form in which a command prints its result.

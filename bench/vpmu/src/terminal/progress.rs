@@ -16,13 +16,13 @@ const BAR: u64 = 30;
 pub trait Progress {
     /// Announces the work ahead, in a sentence; before anything else.
     fn expect(&mut self, _what: &str) {}
-    /// Before the first of `total` runs.
+    /// Is called before the first of `total` runs.
     fn begin(&mut self, total: u64);
-    /// Before a run.
+    /// Is called before a run.
     fn run(&mut self, what: &str);
-    /// After a run.
+    /// Is called after a run.
     fn step(&mut self);
-    /// After the last run.
+    /// Is called after the last run.
     fn end(&mut self);
 }
 
@@ -37,7 +37,7 @@ impl Progress for Silent {
     fn end(&mut self) {}
 }
 
-/// A bar on a terminal, lines elsewhere, or nothing.
+/// Returns a bar on a terminal, lines elsewhere, or nothing.
 #[must_use]
 pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
     match (shown, std::io::stderr().is_terminal()) {
@@ -118,7 +118,7 @@ pub struct Bar<W> {
 }
 
 impl<W: Write> Bar<W> {
-    /// A bar on `out`, drawn with at least the time `between` two pictures.
+    /// Returns a bar on `out`, drawn with at least the time `between` two pictures.
     #[must_use]
     pub fn new(out: W, between: Duration) -> Self {
         Self { out, between, began: Instant::now(), drawn: None, what: String::new(), done: 0, total: 0 }

@@ -86,7 +86,7 @@ pub(crate) const fn log_entries(boot: &BootPage, samples: u64) -> u64 {
     samples * (if boot.window_ticks > 0 { set_up } else { LOG_PER_SAMPLE }) + LOG_SPARE
 }
 
-/// The error of a guest that has no result.
+/// Builds the error of a guest that has no result.
 pub(crate) fn refused(error: MachineError) -> Error {
     match error {
         MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),

@@ -154,7 +154,7 @@ fn entry(handler: &Handler) -> LogEntry {
     }
 }
 
-/// A vCPU's part without what its guest recorded.
+/// Returns a vCPU's part without what its guest recorded.
 #[must_use]
 pub fn vcpu<L>(run: VcpuOutcome<L>, end: End) -> VcpuOutcome {
     let left = PayloadLeft {

@@ -51,13 +51,13 @@ impl Trace {
     }
 }
 
-/// `held/written   #P:1`.
+/// Reads `held/written   #P:1`.
 fn two_numbers(text: &str) -> Option<(u64, u64)> {
     let (held, rest) = text.split_once('/')?;
     Some((held.parse().ok()?, rest.split_whitespace().next()?.parse().ok()?))
 }
 
-/// `  TASK-PID   [CPU] FLAGS  SECONDS.MICROSECONDS` and `TOOK handled: HANDLED`.
+/// Reads `  TASK-PID   [CPU] FLAGS  SECONDS.MICROSECONDS` and `TOOK handled: HANDLED`.
 fn handler(head: &str, tail: &str) -> Option<Handler> {
     let (took, handled) = tail.split_once(HANDLED)?;
     let (seconds, fraction) = head.split_whitespace().next_back()?.split_once('.')?;

@@ -114,7 +114,7 @@ pub(super) fn run(
     Ok(Ran { outcome: Some(outcome), errors, exit })
 }
 
-/// The command's input.
+/// Opens the command's input.
 fn input(path: &Path) -> Result<OwnedFd, Error> {
     let opened = if path == Path::new("-") {
         io::stdin().as_fd().try_clone_to_owned()

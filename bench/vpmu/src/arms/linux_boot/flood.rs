@@ -18,7 +18,7 @@ use super::{bring, guest};
 /// More than any file of a kernel's may have.
 const ENDLESS: u64 = 512 << 20;
 
-/// An agent with one file, which has no end. The thread's value is how much of it was taken.
+/// Makes an agent with one file, which has no end. The thread's value is how much of it was taken.
 fn endless() -> (Agent<'static>, JoinHandle<u64>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let guest = std::thread::spawn(move || {
@@ -56,7 +56,7 @@ fn a_list_of_symbols_without_an_end_fills_no_disk() {
     assert!(folder.path().read_dir().unwrap().next().is_none(), "whole, or not at all");
 }
 
-/// A frame of the client: its kind, and nothing if the client is gone.
+/// Reads a frame of the client: its kind, and nothing if the client is gone.
 fn heard(stream: &mut UnixStream) -> Option<u8> {
     let mut header = [0; 5];
     stream.read_exact(&mut header).ok()?;

@@ -101,7 +101,7 @@ impl LinuxGuest {
         Ok(guest)
     }
 
-    /// Ctrl-C stops the guest.
+    /// Lets Ctrl-C stop the guest.
     fn pass_on_interruptions(&self) {
         let (stop, over) = (Arc::clone(&self.stop), Arc::clone(&self.over));
         std::thread::spawn(move || {
@@ -114,7 +114,7 @@ impl LinuxGuest {
         });
     }
 
-    /// Set once the guest has ended.
+    /// Returns the flag that is set once the guest has ended.
     #[must_use]
     pub fn over(&self) -> &Arc<AtomicBool> {
         &self.over
@@ -150,7 +150,7 @@ impl LinuxGuest {
         thread.join().map_err(|_| panicked())?.map_err(|error| machine::not_begun("cannot boot the kernel", &error))
     }
 
-    /// The error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console;
+    /// Builds the error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console;
     /// and what the guest left.
     #[must_use]
     pub fn failed(self, what: &str, why: &str) -> (Error, Option<LinuxOutcome>) {
@@ -175,7 +175,7 @@ impl LinuxGuest {
         (error, Some(outcome))
     }
 
-    /// The last lines of its console.
+    /// Returns the last lines of its console.
     #[must_use]
     pub fn console(&self) -> Vec<String> {
         self.tail.lines(LINES)
@@ -201,7 +201,7 @@ const MOST_OF_LOG: u64 = 16 << 20;
 /// Time for it. A guest can give its log another end, or none.
 const LOG_TIME: Duration = Duration::from_secs(10);
 
-/// The log of a guest's kernel, if its agent gives it.
+/// Reads the log of a guest's kernel, if its agent gives it.
 pub fn kernel_log(agent: &mut Agent<'_>) -> Option<Log> {
     agent.ends_by(Instant::now().checked_add(LOG_TIME));
     // A kernel that drops a record while it is read refuses the rest.
@@ -217,7 +217,7 @@ pub fn kernel_log(agent: &mut Agent<'_>) -> Option<Log> {
     log.flatten()
 }
 
-/// A pair of ends for the agent: the guest's, and the agent.
+/// Makes a pair of ends for the agent: the guest's, and the agent.
 ///
 /// # Errors
 /// The host has no more file descriptors.

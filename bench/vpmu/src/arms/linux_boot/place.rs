@@ -92,7 +92,7 @@ impl Placed {
     }
 }
 
-/// A program in the folders of PATH.
+/// Finds a program in the folders of PATH.
 #[must_use]
 pub fn in_path(name: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     let executable = |file: &PathBuf| {

@@ -29,12 +29,12 @@ pub struct CodeReports {
 }
 
 impl CodeReports {
-    /// The command begins now.
+    /// Notes that the command begins now.
     pub fn command_begins(&self) {
         self.command[0].store(monotonic_ns(), Ordering::Relaxed);
     }
 
-    /// The command has ended.
+    /// Notes that the command has ended.
     pub fn command_ended(&self) {
         self.command[1].store(monotonic_ns(), Ordering::Relaxed);
     }

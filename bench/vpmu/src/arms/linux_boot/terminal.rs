@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe whose writer does not block, as that of the console's input.
+    /// Makes a pipe whose writer does not block, as that of the console's input.
     fn pipe() -> (io::PipeReader, OwnedFd) {
         let (reader, writer) = io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&writer, true).unwrap();

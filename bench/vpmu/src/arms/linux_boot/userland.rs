@@ -118,7 +118,7 @@ fn shell(initramfs: &mut Initramfs, path: Option<&OsStr>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A busybox and the names of its applets, as it says itself.
+/// Asks a busybox for the names of its applets.
 fn applets(busybox: PathBuf) -> Option<(PathBuf, Vec<String>)> {
     let listed = Command::new(&busybox).arg("--list").output().ok().filter(|done| done.status.success())?;
     let text = String::from_utf8(listed.stdout).ok()?;

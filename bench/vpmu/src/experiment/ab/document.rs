@@ -7,8 +7,7 @@ use serde::Serialize;
 
 use super::protocol::Hello;
 use super::spec::Side;
-use super::turns::AbArm;
-use super::verdict::Row;
+use super::verdict::{AbArm, Row};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "vpmu-ab/1";

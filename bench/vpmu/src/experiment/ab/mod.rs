@@ -12,7 +12,5 @@ pub mod peer;
 pub mod protocol;
 pub mod run;
 pub mod show;
-mod sides;
 pub mod spec;
-pub mod turns;
 pub mod verdict;

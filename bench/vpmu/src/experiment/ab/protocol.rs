@@ -143,7 +143,7 @@ pub struct Figures {
     pub metrics: Metrics,
 }
 
-/// Asks; in the words of [`BEFORE`], if the other side speaks that.
+/// Asks the other side, in the words of [`BEFORE`] if it speaks that.
 ///
 /// # Errors
 /// Errors of the stream.

@@ -1,65 +1,69 @@
-//! The verdicts as text.
-
-use std::fmt::Write as _;
+//! The verdicts as a report.
 
 use results::document::Status;
+use results::junit::Case;
 use results::metric;
 use results::stats::interval::Interval;
-use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, p, percent, plural, time};
+use results::table::{Report, Table};
 use results::verdict::Verdict;
 
 use super::document::{AbDocument, AbSide};
 use super::verdict::{ALL, Row};
 
-/// Returns the table, the rules, and what was run, for so many columns.
+/// Returns the verdicts, the rules, and what was run, as they are shown.
 #[must_use]
-pub fn text(document: &AbDocument, width: usize) -> String {
-    let mut out = String::new();
+pub fn report(document: &AbDocument) -> Report {
+    let mut report = Report::new("vpmu ab");
     let judged: Vec<&Row> = document.rows.iter().filter(|row| row.judged).collect();
     let name =
         judged.first().map_or("no figures", |row| metric::find(row.metric).map_or(row.metric, |found| found.name));
-    // Writing to a String cannot fail, here and below.
-    let _ = writeln!(out, "NEW against BASE: {name}, {}", document.new.workload);
+    report.line(format!("NEW against BASE: {name}, {}", document.new.workload));
     if !judged.is_empty() {
         let mut table = Table::new(["arm", "ratio", "95 % interval", "verdict", "p"]);
         for row in &judged {
             table.add_row(cells(row));
         }
-        let _ = writeln!(out, "{}", table.text(width));
+        report.table(table);
+        report.suite(document.new.workload.clone(), judged.iter().map(|row| case(row)).collect());
     }
-    for line in legend(document, &judged) {
-        let _ = writeln!(out, "{}", wrapped(&line, width, ""));
-    }
-    out.push_str(&other_metrics(document, width));
+    report.notes(legend(document, &judged));
+    other_metrics(document, &mut report);
     for (side, of) in [("BASE", &document.base), ("NEW", &document.new)] {
-        let _ = writeln!(out, "{}", wrapped(&format!("{side}: {}", describe(of)), width, "  "));
+        report.note(format!("{side}: {}", describe(of)));
     }
-    for line in differences(&document.base, &document.new) {
-        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
-    }
+    report.notes(differences(&document.base, &document.new));
     if document.same_build {
-        out.push_str("A/A: both sides are the same build with the same options\n");
+        report.line("A/A: both sides are the same build with the same options");
     }
     let stand_in = if document.base.stand_in || document.new.stand_in { ", a stand-in" } else { "" };
-    let _ = writeln!(out, "backend: {}{stand_in}", document.new.backend);
-    let _ = writeln!(out, "host: {}", document.host.class);
+    report.line(format!("backend: {}{stand_in}", document.new.backend));
+    report.line(format!("host: {}", document.host.class));
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-    let _ = writeln!(
-        out,
+    report.line(format!(
         "{} in {}, {}, seed {}",
         plural(rounds, "round"),
         plural(usize::try_from(document.sessions).unwrap_or(0), "session"),
         time(document.wall_ns as f64),
         document.seed
-    );
+    ));
     match document.status {
-        Status::Interrupted => out.push_str("interrupted: whole rounds only\n"),
-        Status::Incomplete => out.push_str("incomplete: a side failed\n"),
+        Status::Interrupted => report.line("interrupted: whole rounds only"),
+        Status::Incomplete => report.line("incomplete: a side failed"),
         Status::Running | Status::Complete => {}
     }
-    let _ = writeln!(out, "{}", wrapped(&conclusion(document), width, "  "));
-    out
+    report.verdict = Some((document.verdict.exit(), conclusion(document)));
+    report
+}
+
+fn case(row: &Row) -> Case {
+    let verdict = row.verdict.unwrap_or(Verdict::NotJudged);
+    Case {
+        name: format!("{} {}", row.arm, row.metric),
+        class: format!("vpmu.ab.{}", row.arm),
+        verdict,
+        message: format!("{} {:.3} {}", verdict.word(), row.ratio.ratio, interval(row)),
+    }
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -96,18 +100,18 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
     lines
 }
 
-/// Returns the metrics that are shown and not judged.
-fn other_metrics(document: &AbDocument, width: usize) -> String {
-    let others: Vec<&Row> = document.rows.iter().filter(|row| !row.judged).collect();
-    if others.is_empty() {
-        return String::new();
-    }
+/// Adds the metrics that are shown and not judged.
+fn other_metrics(document: &AbDocument, report: &mut Report) {
     let mut table = Table::new(["arm", "metric", "ratio", "95 % interval"]).keys(2);
-    for row in others {
+    for row in document.rows.iter().filter(|row| !row.judged) {
         let name = row.metric.trim_end_matches("_ns").replace('_', " ");
         table.add_row([row.arm.clone(), name, format!("{:.3}", row.ratio.ratio), interval(row)]);
     }
-    format!("\nNot judged\n{}\n", table.text(width))
+    if !table.is_empty() {
+        report.gap();
+        report.heading("Not judged");
+        report.table(table);
+    }
 }
 
 /// Lists the differences of the two sides beside their builds, a line each.
@@ -130,8 +134,7 @@ fn describe(side: &AbSide) -> String {
 }
 
 /// Returns the answer, in a line.
-#[must_use]
-pub fn conclusion(document: &AbDocument) -> String {
+fn conclusion(document: &AbDocument) -> String {
     let names = |verdict: Verdict| {
         let rows = document.rows.iter().filter(|row| row.verdict == Some(verdict));
         rows.map(|row| format!("{} {:.3} {}", row.arm, row.ratio.ratio, interval(row))).collect::<Vec<_>>().join(", ")

@@ -1,15 +1,47 @@
 //! Judges the rounds of two builds: a ratio with its interval for each arm, and one for all of them.
 
+use results::document::Metrics;
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::{Pair, Ratio, Statistic, fewest, of_turns};
 use results::stats::holm;
 use results::verdict::{Limits, Verdict};
 use serde::Serialize;
 
-use super::turns::{AbArm, AbRound, AbTurn};
-
 /// Name of the row over all arms.
 pub const ALL: &str = "all arms";
+
+/// An arm, in the order of BASE.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AbArm {
+    /// Its name; BASE → NEW where the two differ.
+    pub name: String,
+    /// Its whole rounds, in order of time.
+    pub rounds: Vec<AbRound>,
+}
+
+/// A round of an arm: a turn of each side, one right after the other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AbRound {
+    /// Number of the round.
+    pub round: u64,
+    /// Number of the session.
+    pub session: u64,
+    /// BASE's turn.
+    pub base: AbTurn,
+    /// NEW's turn.
+    pub new: AbTurn,
+}
+
+/// A turn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AbTurn {
+    /// Time of the throughput probe just before it, ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe_ns: Option<f64>,
+    /// Its metrics.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+}
 
 /// NEW against BASE, for one arm and metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sim::model::Model;
 
-use super::estimate::Estimate;
+use super::measure::Estimate;
 use super::measure::{self, ArmGuests, Job, Measured};
 use super::spec::plan;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
@@ -14,8 +14,8 @@ use results::error::Error;
 use results::metric::NMI_HANDLER;
 use results::paired::Level;
 use results::stats::interval::Interval;
-use results::table::fold::{Table, wrapped};
 use results::table::layout;
+use results::table::{Report, Table};
 
 /// Host operations to compare.
 const OPS: [&str; 3] = ["open", "pause", "resume"];
@@ -119,9 +119,9 @@ fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -
     })
 }
 
-/// Returns a table of the comparisons, for so many columns.
+/// Returns the comparisons as they are shown.
 #[must_use]
-pub fn text(comparisons: &[Comparison], width: usize) -> String {
+pub fn report(comparisons: &[Comparison]) -> Report {
     let header = ["workload", "strategy", "measured p50 [95 %]", "simulated", "off", "opens", "pauses", "resumes"];
     let mut table = Table::new(header).keys(2);
     for comparison in comparisons {
@@ -139,18 +139,18 @@ pub fn text(comparisons: &[Comparison], width: usize) -> String {
         row.extend(comparison.ops.iter().map(|pair| format!("{:.3} : {:.3}", pair.measured, pair.simulated)));
         table.add_row(row);
     }
-    let mut out = table.text(width) + "\n";
     let predicted = || comparisons.iter().filter(|comparison| !comparison.fitted);
     let worst = predicted().map(|comparison| comparison.off().abs()).fold(0.0, f64::max);
     let beyond = predicted().filter(|comparison| comparison.off().abs() > ALLOWED).count();
-    let line = format!(
+    let mut report = Report::new("vpmu calibrate --check");
+    report.table(table);
+    report.note(format!(
         "p50: of the NMI handler; opens, pauses, resumes: per PMI, measured : simulated. Predicted latencies: {} of {} within \
          {:.0} %, the worst {:.1} % off.",
         predicted().count() - beyond,
         predicted().count(),
         100.0 * ALLOWED,
         100.0 * worst
-    );
-    out.push_str(&(wrapped(&line, width, "  ") + "\n"));
-    out
+    ));
+    report
 }

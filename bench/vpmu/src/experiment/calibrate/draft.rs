@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 use sim::model::Model;
 
-use super::estimate::Estimate;
+use super::measure::Estimate;
 use results::error::{Error, Exit};
 use results::paired;
 use results::table::fold::Table;

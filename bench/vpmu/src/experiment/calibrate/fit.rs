@@ -1,14 +1,13 @@
 //! Fits a model to measured arms.
 
 use host_pmu::stats::OpKind;
+use results::error::{Error, Exit};
+use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
 use super::check;
 use super::draft::Draft;
-use super::estimate::Estimate;
-use super::measure::{ArmGuests, Measured};
+use super::measure::{ArmGuests, Estimate, Measured};
 use super::spec::{CalibrateSpec, Pmu};
-use results::error::{Error, Exit};
-use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
 /// Maximum number of steps of a correction.
 const STEPS: usize = 20;
@@ -324,5 +323,17 @@ mod tests {
         close(nearest(90_000, 1 << 30, 75_000.0, line(5_000.0, 7.0)).unwrap(), 10_000.0);
         assert_eq!(nearest(100, 1000, 1.0, line(5_000.0, 7.0)).unwrap(), 0, "not below 0");
         assert_eq!(nearest(100, 1000, 1e9, line(0.0, 1.0)).unwrap(), 1000, "not above the bound");
+    }
+
+    #[test]
+    fn the_interval_has_the_order_statistics_of_the_sign_test() {
+        let up_to = |n: u32| Estimate::of((1..=n).map(|value| Some(f64::from(value)))).unwrap();
+        // Tables of the sign test: 95 % for the median of 10, 20 and 40 values.
+        assert_eq!(up_to(10), Estimate { value: 5.5, interval: [2.0, 9.0] });
+        assert_eq!(up_to(20), Estimate { value: 10.5, interval: [6.0, 15.0] });
+        assert_eq!(up_to(40), Estimate { value: 20.5, interval: [14.0, 27.0] });
+        assert_eq!(up_to(3), Estimate { value: 2.0, interval: [1.0, 3.0] });
+        assert_eq!(Estimate::of([None, Some(f64::NAN)]), None);
+        assert_eq!(up_to(3).map(|x| 2.0 * x), Estimate { value: 4.0, interval: [2.0, 6.0] });
     }
 }

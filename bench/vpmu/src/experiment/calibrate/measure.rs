@@ -18,6 +18,7 @@ use crate::terminal::progress::Progress;
 use results::document::{self, ArmKind};
 use results::error::{Error, Exit};
 use results::metric::Metric;
+use results::stats::median;
 
 /// One workload of a calibration.
 pub struct Job {
@@ -238,4 +239,34 @@ fn incomplete(workload: &str, why: &str) -> Error {
         why,
         "no model was written; run it again",
     )
+}
+
+/// A figure with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Estimate {
+    /// The figure.
+    pub value: f64,
+    /// Lower and upper bound.
+    pub interval: [f64; 2],
+}
+
+impl Estimate {
+    /// Estimates the median of `values`, one per guest, with the interval of the sign test: from the order statistics that the median lies
+    /// between with 95 %, whatever the distribution. `None` without values; below six values the interval is all of them.
+    #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "made positive first")]
+    pub fn of(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().flatten().filter(|value| value.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len() as f64;
+        // The number of values below the median is binomial (n, 1/2); its normal approximation, rounded outwards.
+        let outside = (n / 2.0 - 0.98 * n.sqrt() - 0.5).max(0.0) as usize;
+        Some(Self { value: median(&sorted)?, interval: [sorted[outside], sorted[sorted.len() - 1 - outside]] })
+    }
+
+    /// Returns the figure in another unit: `of` must be increasing.
+    #[must_use]
+    pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
+        Self { value: of(self.value), interval: self.interval.map(of) }
+    }
 }

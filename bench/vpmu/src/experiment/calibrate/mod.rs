@@ -8,10 +8,137 @@
 
 pub mod check;
 pub mod draft;
-mod estimate;
 pub mod fit;
 pub mod measure;
 pub mod spec;
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use sim::model::Model;
+
+    use super::fit::fit;
+    use super::measure::{Job, Measured, run};
+    use super::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
+    use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
+    use crate::terminal::progress::Silent;
+
+    /// Guests on a simulated host with these constants, measured as real ones are.
+    fn measured(model: &Model) -> (CalibrateSpec, Vec<Measured>) {
+        let calibration = CalibrateSpec {
+            backend: "cpu-clock".to_owned(),
+            tracepoint: false,
+            pmu: None,
+            expiries: vec![model.costs.expiry.smallest() as f64; 9],
+            others: Vec::new(),
+            rounds: 8,
+            samples: 200,
+        };
+        let chosen = simulated::chosen(model, "test");
+        let mut jobs = Vec::new();
+        for (workload, strategies) in workloads(&calibration) {
+            let spec = spec(&calibration, workload, &strategies).unwrap();
+            let mut plan = plan(&spec, &chosen, None).unwrap();
+            plan.simulate(&model.name);
+            let runner =
+                Box::new(SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed).unwrap());
+            jobs.push(Job { workload, spec, plan, runner });
+        }
+        let measured = run(&mut jobs, calibration.rounds, &AtomicBool::new(false), &mut Silent).unwrap();
+        (calibration, measured)
+    }
+
+    fn constant(model: &toml::Table, key: &str) -> f64 {
+        let constant = &model["cost"][key];
+        let number = |value: &toml::Value| value.as_integer().map_or_else(|| value.as_float().unwrap(), |n| n as f64);
+        match constant.get("ns").or_else(|| constant.get("ps")).unwrap() {
+            toml::Value::Array(quantiles) => number(&quantiles[quantiles.len() / 2]),
+            value => number(value),
+        }
+    }
+
+    fn fitted(known: &str) -> (toml::Table, toml::Table) {
+        let model = Model::from_toml("known", known).unwrap();
+        let (calibration, measured) = measured(&model);
+        let draft = fit(&calibration, "found", "a simulated host", &measured).unwrap();
+        (known.parse().unwrap(), draft.toml().parse().unwrap())
+    }
+
+    /// Known constants: those of the development host, and the same host with slow exits and fast instructions.
+    fn known() -> [String; 2] {
+        let (text, _) = model_text("development-host").unwrap();
+        let other = text
+            .replace("exit = { ns = 5500", "exit = { ns = 14000")
+            .replace("tick-exit = { ns = 3300", "tick-exit = { ns = 6000")
+            .replace("ps = 250000", "ps = 90000")
+            .replace("apic = { ns = 1500", "apic = { ns = 3500");
+        assert_ne!(text, other);
+        [text, other]
+    }
+
+    #[test]
+    fn known_constants_are_recovered_within_5_percent() {
+        let mut failed = Vec::new();
+        for text in known() {
+            let (known, found) = fitted(&text);
+            for key in [
+                "exit",
+                "instruction",
+                "tick-exit",
+                "vmm",
+                "work-unit",
+                "open-first",
+                "open-more",
+                "release-last",
+                "release",
+                "pause",
+                "resume",
+                "resume-other",
+                "period",
+                "read",
+            ] {
+                let off = constant(&found, key) / constant(&known, key) - 1.0;
+                eprintln!(
+                    "{key}: {} found, {} known, {:+.1} %",
+                    constant(&found, key),
+                    constant(&known, key),
+                    100.0 * off
+                );
+                if off.abs() > 0.05 {
+                    failed.push(format!("{key} {:+.1} %", 100.0 * off));
+                }
+            }
+            let delivery = |model| constant(model, "inject") + constant(model, "interrupt");
+            let off = delivery(&found) / delivery(&known) - 1.0;
+            eprintln!("inject + interrupt: {:+.1} %", 100.0 * off);
+            assert!(off.abs() < 0.05, "inject and interrupt {off}");
+        }
+        assert!(failed.is_empty(), "{failed:?}");
+    }
+
+    #[test]
+    fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
+        let (text, _) = model_text("clx-ap-watchdog-on").unwrap();
+        let (mut calibration, measured) = measured(&Model::from_toml("known", &text).unwrap());
+        for (outside, follow) in [(0.0, "guest-time"), (1800.0, "thread-time")] {
+            calibration.pmu = Some(Pmu { counters: 8, taken: 1, outside });
+            let draft = fit(&calibration, "found", "a simulated host", &measured).unwrap();
+            draft.model().unwrap();
+            let found: toml::Table = draft.toml().parse().unwrap();
+            assert_eq!(found["counts"]["follow"].as_str(), Some(follow));
+            assert_eq!(
+                (found["host"]["counters"]["value"].as_integer(), found["host"]["taken"]["value"].as_integer()),
+                (Some(8), Some(1))
+            );
+            let rate = found["counts"]["default"]["per-us"].as_float().unwrap();
+            let events = found["counts"].get("events").and_then(toml::Value::as_table).map_or(0, toml::Table::len);
+            if outside > 0.0 {
+                assert_eq!((rate, events), (outside, 0));
+            } else {
+                // Known: 2000 in guest mode; the time of the VMM's work is in what they are divided by.
+                assert!((1500.0..=2100.0).contains(&rate) && events > 1, "{rate}, {events} events");
+            }
+        }
+    }
+}

@@ -12,7 +12,7 @@ use serde::Serialize;
 use vmm::machine::Cpu;
 use vmm::outcome::End;
 
-use super::amd_cases::AMD_CASES;
+use super::cases::AMD_CASES;
 use super::cases::{CASES, Case, skip_reason};
 use results::error::one_line;
 use results::table::layout::plural;

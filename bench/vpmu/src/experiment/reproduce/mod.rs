@@ -8,4 +8,182 @@ pub mod show;
 mod simulated;
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
+
+    use super::measured;
+    use super::run::{Simulated, is_simulated, reproduce};
+    use super::show::report;
+    use super::simulated::SEED;
+    use crate::arms::rounds::mock;
+    use results::document::Document;
+
+    fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
+        found.rows.iter().find(|row| row.figure == figure && row.number == number).unwrap()
+    }
+
+    #[test]
+    fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
+        let found = reproduce(1, &[]).unwrap();
+        // With an event filter the figures of the mediated vPMU are figures of their own.
+        let count = |prefix: &str| PUBLISHED.matches(&format!("id = \"{prefix}")).count();
+        let published = count("vpmu-") + 2 * count("mediated.");
+        let mut figures: Vec<&str> = found.rows.iter().map(|row| row.figure.as_str()).collect();
+        figures.retain(|figure| is_simulated(figure));
+        figures.dedup();
+        assert_eq!(figures.len(), published);
+        assert!(found.rows.iter().all(|row| row.simulated.is_some() && row.measured.is_none()));
+
+        // A figure to which a constant was fitted is met, else the fit is no fit.
+        for row in &found.rows {
+            if let (Origin::Fitted(_), Some(error)) = (&row.origin, row.error) {
+                assert!(error.abs() < 1.0, "{} {:?}: {error}", row.figure, row.number);
+            }
+        }
+        assert_eq!(row(&found, "vpmu-paused-flag.mean", Number::Ratio).origin, Origin::Predicted);
+        assert_eq!(row(&found, "vpmu-reuse.watchdog-on.mean", Number::Ratio).origin, Origin::OfFitted);
+        let fixed = row(&found, "vpmu-reuse.creates.fixed", Number::Change);
+        assert_eq!(fixed.origin, Origin::Predicted);
+        assert!(fixed.error.unwrap().abs() <= 0.1, "{fixed:?}");
+
+        let shown = report(&found).markdown();
+        assert!(shown.contains("fitted (cost.open-more)") && !shown.contains("| measured"), "{shown}");
+        assert_eq!(
+            shown.lines().filter(|line| line.starts_with("| ") && is_simulated(&line[2..])).count(),
+            found.rows.iter().filter(|row| is_simulated(&row.figure)).count()
+        );
+        let shown = report(&found).text(100);
+        assert!(
+            shown.contains("fitted (cost.open-more)") && !shown.contains('|') && !shown.contains("-0.0 %"),
+            "{shown}"
+        );
+        let wide = shown.lines().find(|line| line.chars().count() > 100);
+        assert_eq!(wide, None, "{shown}");
+    }
+
+    /// Published numbers that constants of a model were fitted to, from the model's own text.
+    fn fitted_from(model: &str) -> Vec<(String, String)> {
+        let (text, _) = crate::arms::arm::sim::model_text(model).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        let text = |entry: &toml::Value, key: &str| entry[key].as_str().unwrap().to_owned();
+        table["fitted"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| (text(entry, "constant"), text(entry, "figure")))
+            .collect()
+    }
+
+    /// A change of the simulator that moves a figure: VPMU_WRITE_SIMULATED=1 cargo test -p vpmu --lib reproduce
+    #[test]
+    fn stored_figures_are_what_the_simulations_give() {
+        let simulated = Simulated::run(SEED).unwrap().simulations;
+        if std::env::var_os("VPMU_WRITE_SIMULATED").is_some() {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/experiment/reproduce/simulated.toml");
+            return std::fs::write(path, simulated.to_text()).unwrap();
+        }
+        assert_eq!(Simulated::stored().unwrap().simulations, simulated);
+    }
+
+    #[test]
+    fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
+        let found = reproduce(1, &[]).unwrap();
+        let rows = || found.rows.iter().filter(|row| is_simulated(&row.figure));
+        let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
+        let mut listed = 0;
+        for (model, _) in sim::model::EMBEDDED {
+            for (constant, figure) in fitted_from(model) {
+                let fitted =
+                    rows().find(|row| name(row) == figure).unwrap_or_else(|| panic!("{figure} is not published"));
+                let is = matches!(&fitted.origin, Origin::Fitted(all) if all.contains(&constant));
+                assert!(is && fitted.model == model, "{constant} of {model}: {fitted:?}");
+                listed += 1;
+            }
+        }
+        assert_eq!(listed, 5);
+        let used = |figure: &str, number: Number, model: &str| {
+            let parts = [number, Number::Before, Number::After];
+            let parts = if matches!(number, Number::Ratio | Number::Change) { &parts[..] } else { &parts[..1] };
+            let names: Vec<String> = parts.iter().map(|number| format!("{figure} {}", number.key())).collect();
+            fitted_from(model).iter().any(|(_, figure)| names.contains(figure))
+        };
+        for row in rows() {
+            let of_the_row = used(&row.figure, row.number, &row.model);
+            match &row.origin {
+                Origin::Fitted(constants) if constants == &["the guest's period"] => {
+                    assert_eq!(name(row), "vpmu-reuse.creates.gp change");
+                }
+                Origin::Fitted(_) | Origin::OfFitted => assert!(of_the_row, "{row:?}"),
+                Origin::Transferred(from) => {
+                    assert!(!of_the_row && used(from, row.number, &row.model), "{row:?}");
+                    let other = rows().find(|other| &other.figure == from && other.number == row.number).unwrap();
+                    assert_eq!(other.simulated, row.simulated, "{}: the same simulation", row.figure);
+                }
+                Origin::Predicted => {
+                    assert!(!of_the_row, "{row:?}");
+                    let twin = rows().find(|other| {
+                        other.figure != row.figure
+                            && (other.model == row.model
+                                && other.number == row.number
+                                && other.simulated == row.simulated)
+                    });
+                    assert!(twin.is_none(), "{row:?} is the simulation of {twin:?}");
+                }
+            }
+        }
+        let v1 = || rows().filter(|row| row.figure == "vpmu-reuse.v1.mean");
+        assert_eq!(v1().count(), 3);
+        assert!(v1().all(|row| row.origin == Origin::Transferred("vpmu-reuse.watchdog-on.mean".to_owned())));
+    }
+
+    #[test]
+    fn measured_numbers_come_from_documents_of_that_regime_only() {
+        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        let number =
+            |document: &Document, figure| measured::number(std::slice::from_ref(document), figure, Number::Ratio);
+        let ratio = number(&document, "vpmu-reuse.watchdog-on.mean").unwrap();
+        assert!((ratio.value - 2.0).abs() < 0.01, "{ratio:?}");
+        assert_eq!(ratio.backend, "cpu-clock");
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.mean"), None, "a clock is cheap to create");
+        assert_eq!(number(&document, "vpmu-paused-flag.mean"), None, "another workload");
+        document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
+        assert!(number(&document, "vpmu-reuse.watchdog-off.mean").is_some());
+        document.parameters.backend = "sim:icx-2021".to_owned();
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-on.mean"), None, "a simulation is no measurement");
+    }
+
+    #[test]
+    fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
+        let found = reproduce(1, &[]).unwrap();
+        let real = |number| row(&found, "perf-stat-setup.94cpu.real", number).clone();
+        assert!((real(Number::Before).published - 8.607).abs() < 1e-9);
+        assert_eq!(real(Number::Before).origin, Origin::OfFitted);
+        assert!(matches!(real(Number::After).origin, Origin::Fitted(_)));
+        assert_eq!(row(&found, "perf-stat-setup.4socket.real", Number::After).origin, Origin::Predicted);
+        let rows = found.rows.iter().filter(|row| row.figure.starts_with("perf-stat-setup.")).count();
+        // Real, user and sys, before, after and their ratio, of two machines.
+        assert_eq!(rows, 18);
+        let text = report(&found).markdown();
+        assert!(text.contains("8.607 s") && text.contains("an interrupt to another CPU"), "{text}");
+    }
+
+    #[test]
+    fn slow_downs_of_the_mediated_vpmu_have_one_fitted_number_and_say_so() {
+        let found = reproduce(1, &[]).unwrap();
+        let six = |number| row(&found, "mediated.6-events", number).clone();
+        assert_eq!(six(Number::After).origin, Origin::Fitted(vec!["cost.pmu-switch".to_owned()]));
+        assert!(six(Number::After).error.unwrap().abs() < 0.02, "{:?}", six(Number::After));
+        assert_eq!(six(Number::Before).origin, Origin::Predicted);
+        for figure in ["mediated.6-events.filter", "mediated.10-events", "mediated.10-events.filter"] {
+            assert_eq!(row(&found, figure, Number::After).origin, Origin::Predicted, "{figure}");
+        }
+        let simulated = |figure: &str, number| row(&found, figure, number).simulated.unwrap();
+        for figure in ["mediated.6-events", "mediated.10-events"] {
+            let [before, after] = [Number::Before, Number::After].map(|number| simulated(figure, number));
+            let filtered = simulated(&format!("{figure}.filter"), Number::After);
+            assert!(after < filtered && filtered < before, "{figure}: {after} {filtered} {before}");
+        }
+        let shown = report(&found).text(200);
+        assert!(shown.contains("33.62 %") && shown.contains("points") && shown.contains("not explained: "), "{shown}");
+    }
+}

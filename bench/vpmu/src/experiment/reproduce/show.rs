@@ -1,11 +1,8 @@
-//! The reproduction as a table for a terminal and as Markdown.
+//! The reproduction as a report.
 
-use std::fmt::Write;
-
-use results::published::{Number, Origin, Reproduction, Row};
-use results::shown;
-use results::table::fold::{Table, wrapped};
+use results::published::{Fitted, Number, Origin, Reproduction, Row};
 use results::table::layout::{dash, signed};
+use results::table::{Report, Table};
 
 /// Unit of a number that is a percentage itself.
 const PERCENT: &str = "percent";
@@ -82,65 +79,26 @@ fn figures(reproduction: &Reproduction) -> Vec<String> {
     lines
 }
 
-fn fitted(reproduction: &Reproduction) -> Vec<String> {
-    let all = reproduction.fitted.iter();
-    all.map(|one| format!("{}: {:.3} {} (to {})", one.constant, one.value, one.unit, one.to)).collect()
-}
-
-fn last(reproduction: &Reproduction) -> String {
-    let seed = reproduction.seed;
-    format!("Simulated with seed {seed}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.")
-}
-
-const FITTED: &str = "Constants fitted for perf-stat-setup:";
-
-/// Returns a table of all rows, followed by a description of the figures, for so many columns.
+/// Returns all rows, followed by a description of the figures, as they are shown.
 #[must_use]
-pub fn text(reproduction: &Reproduction, width: usize) -> String {
+pub fn report(reproduction: &Reproduction) -> Report {
     let mut table = Table::new(columns(reproduction)).keys(2).left(5).left(6);
-    for row in &reproduction.rows {
-        table.add_row(cells(row, has_measured(reproduction)));
-    }
-    let mut out = table.text(width) + "\n\n";
-    let mut lines = figures(reproduction);
+    let with_measured = has_measured(reproduction);
+    reproduction.rows.iter().for_each(|row| table.add_row(cells(row, with_measured)));
+    let mut report = Report::new("vpmu reproduce");
+    report.table(table);
+    report.gap();
+    report.notes(figures(reproduction));
     if !reproduction.fitted.is_empty() {
-        lines.extend([String::new(), FITTED.to_owned()]);
-        lines.extend(fitted(reproduction));
+        report.gap();
+        report.heading("Constants fitted for perf-stat-setup:");
+        let constant = |one: &Fitted| format!("{}: {:.3} {} (to {})", one.constant, one.value, one.unit, one.to);
+        report.notes(reproduction.fitted.iter().map(constant));
     }
-    lines.extend([String::new(), last(reproduction)]);
-    for line in lines {
-        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
-    }
-    out
-}
-
-/// Renders it as Markdown.
-#[must_use]
-pub fn markdown(reproduction: &Reproduction) -> String {
-    let columns = columns(reproduction);
-    let mut out = format!("| {} |\n{}|\n", columns.join(" | "), "|---".repeat(columns.len()));
-    for row in &reproduction.rows {
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(
-            out,
-            "| {} |",
-            cells(row, has_measured(reproduction))
-                .iter()
-                .map(|text| shown::markdown(text))
-                .collect::<Vec<_>>()
-                .join(" | ")
-        );
-    }
-    out.push('\n');
-    for line in figures(reproduction) {
-        let _ = writeln!(out, "- {}", shown::markdown(&line));
-    }
-    if !reproduction.fitted.is_empty() {
-        let _ = writeln!(out, "\n{FITTED}\n");
-    }
-    for line in fitted(reproduction) {
-        let _ = writeln!(out, "- {}", shown::markdown(&line));
-    }
-    let _ = writeln!(out, "\n{}", last(reproduction));
-    out
+    report.gap();
+    report.note(format!(
+        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
+        reproduction.seed
+    ));
+    report
 }

@@ -1,8 +1,10 @@
 //! Runs of one strategy, and their summary.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use results::document::{ArmKind, Metrics, Rounds, Summary};
+use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
 use results::stats::nearest_rank;
 use stat_setup::bare;
@@ -16,6 +18,8 @@ use stat_setup::unit::Outcome;
 use stat_setup::verify::{Check, check, plant};
 
 use super::document::{self, HostSetUpArm, PhaseResult};
+use crate::sys;
+use crate::terminal::progress::Progress;
 
 /// One timed run of a strategy.
 #[derive(Debug)]
@@ -231,4 +235,20 @@ pub(crate) fn ns(duration: Duration) -> u64 {
 /// Returns the ns since `began`.
 pub(crate) fn since(began: Instant) -> u64 {
     ns(began.elapsed())
+}
+
+/// Progress of the experiment; Ctrl-C ends it between two steps.
+pub(super) struct Steps<'a> {
+    pub(super) progress: &'a mut dyn Progress,
+}
+
+impl Steps<'_> {
+    pub(super) fn step(&mut self, what: impl FnOnce() -> String) -> Result<(), Error> {
+        if sys::interrupted().load(Ordering::Relaxed) {
+            return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
+        }
+        self.progress.run(&what());
+        self.progress.step();
+        Ok(())
+    }
 }

@@ -1,6 +1,5 @@
 //! `stat-setup`: setting up N events on M CPUs of this host, by strategy and beside stock perf.
 
-mod counts;
 pub mod document;
 mod measure;
 pub mod once;
@@ -13,4 +12,3 @@ mod scaling;
 mod schema;
 pub mod show;
 pub mod spec;
-mod steps;

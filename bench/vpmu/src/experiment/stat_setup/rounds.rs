@@ -9,10 +9,10 @@ use stat_setup::unit::Outcome;
 use stat_setup::verify::differences;
 
 use super::document::BareCalls;
+use super::measure::Steps;
 use super::measure::{SetUpArm, Setting, TimedRound, ns, since};
 use super::peer::Rivals;
 use super::spec::StatSetupSpec;
-use super::steps::Steps;
 use crate::arms::rounds::schedule::Schedule;
 use results::document::{Summary, Warning};
 use results::error::Error;

@@ -15,13 +15,13 @@ use stat_setup::method::Use;
 use stat_setup::unit::Outcome;
 
 use super::document::{Document, EventResult, HostSetUpExtra, LastClose, Parameters};
+use super::measure::Steps;
 use super::measure::{self, SetUpArm, Setting, method, since};
 use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
 use super::rounds::{self, Bare, Rounds};
 use super::scaling;
 use super::spec::{Mode, NAME, Peer, Scale, StatSetupSpec};
-use super::steps::Steps;
 use crate::arms::rounds::schedule::Schedule;
 use crate::setting::process;
 use crate::sys;

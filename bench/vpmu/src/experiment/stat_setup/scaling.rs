@@ -5,9 +5,9 @@ use stat_setup::list::sysfs::Sysfs;
 use stat_setup::unit::Outcome;
 
 use super::document::Growth;
+use super::measure::Steps;
 use super::measure::{Setting, method, ns};
 use super::prepare::EventRequest;
-use super::steps::Steps;
 use crate::arms::rounds::schedule::Schedule;
 use results::document::{ScalePoint, Summary};
 use results::error::Error;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use cpu_list::CpuList;
 use results::document::{ScalePoint, Status, Summary};
 use results::metric::TOTAL;
-use results::table::fold::{Table, wrapped};
 use results::table::layout::{self, dash, ratio, time};
+use results::table::{Part, Report, Table};
 use stat_setup::unit::Outcome;
 
 use super::document::{Arm, Document, Growth};
@@ -36,8 +36,7 @@ fn by_phase(
     get: impl Fn(&Arm, &super::document::PhaseResult) -> String,
     last: &[&str],
     more: impl Fn(&Arm) -> Vec<String>,
-    width: usize,
-) -> String {
+) -> Table {
     let (names, head) = header("strategy", arms, last);
     let mut table = Table::new(head);
     for arm in arms {
@@ -47,7 +46,7 @@ fn by_phase(
         row.extend(more(arm));
         table.add_row(row);
     }
-    table.text(width)
+    table
 }
 
 fn number(n: Option<u64>) -> String {
@@ -58,7 +57,7 @@ const WORK_LEGEND: &str = "user, sys: CPU time; calls: on events, and about affi
                            functions queued to another CPU; IPIs: interrupts to other CPUs; moves: migrations of its \
                            threads; fds: files opened; ? where trace events do not open";
 
-fn work(arms: &[Arm], width: usize) -> String {
+fn work(arms: &[Arm]) -> Table {
     let head = ["strategy", "user", "sys", "calls", "syscalls", "remote", "IPIs", "moves", "fds"];
     let mut table = Table::new(head);
     for arm in arms {
@@ -82,12 +81,11 @@ fn work(arms: &[Arm], width: usize) -> String {
             number(arm.own.check.as_ref().map(|check| check.opened)),
         ]);
     }
-    table.text(width)
+    table
 }
 
-/// Returns the first hundred events without a count, in perf's terms.
-fn not_whole(document: &Document) -> String {
-    let mut out = String::new();
+/// Adds the first hundred events without a count, in perf's terms.
+fn not_whole(document: &Document, report: &mut Report) {
     let lost = document.extra.events.iter().filter(|event| !event.outcome.is_whole());
     let (shown, rest): (Vec<_>, Vec<_>) = lost.enumerate().partition(|(i, _)| *i < 100);
     for (_, event) in shown {
@@ -97,15 +95,14 @@ fn not_whole(document: &Document) -> String {
             _ => continue,
         };
         let copies = if event.copies > 1 { format!(" ({} of them)", event.copies) } else { String::new() };
-        let _ = writeln!(out, "{word:>16}  {}{copies}: {}", event.name, results::error::one_line(why));
+        report.line(format!("{word:>16}  {}{copies}: {}", event.name, results::error::one_line(why)));
     }
     if !rest.is_empty() {
-        let _ = writeln!(out, "{:>16}  and {} more", "", rest.len());
+        report.line(format!("{:>16}  and {} more", "", rest.len()));
     }
-    out
 }
 
-fn growth(document: &Document, over: &str, width: usize) -> String {
+fn growth(document: &Document, over: &str, report: &mut Report) {
     let all = document.parameters.cpus.len() as u64;
     let x = |point: &ScalePoint| if over == "events" { point.events } else { point.cpus };
     let full = document.parameters.events;
@@ -119,7 +116,7 @@ fn growth(document: &Document, over: &str, width: usize) -> String {
     xs.sort_unstable();
     xs.dedup();
     if xs.len() < 2 {
-        return String::new();
+        return;
     }
     let mut head = vec!["strategy".to_owned()];
     head.extend(xs.iter().map(u64::to_string));
@@ -136,18 +133,19 @@ fn growth(document: &Document, over: &str, width: usize) -> String {
         row.push(fit.map_or_else(dash, |fit| format!("{:.2}", fit.exponent)));
         table.add_row(row);
     }
-    format!(
-        "\nGrowth over {over}: all phases, median; total ~ {over}^exponent, a fit of {} points without an interval\n{}\n",
-        xs.len(),
-        table.text(width)
-    )
+    report.gap();
+    report.heading(format!(
+        "Growth over {over}: all phases, median; total ~ {over}^exponent, a fit of {} points without an interval",
+        xs.len()
+    ));
+    report.table(table);
 }
 
 /// Height of the plot in lines.
 const LINES: usize = 12;
 
 /// Plots total time over events, both axes logarithmic, a letter a strategy.
-fn plot(document: &Document) -> String {
+fn plot(document: &Document) -> Option<String> {
     let all = document.parameters.cpus.len() as u64;
     let mut points: Vec<(u64, u64, char)> = Vec::new();
     let mut legend = Vec::new();
@@ -156,12 +154,10 @@ fn plot(document: &Document) -> String {
         let here = document.extra.scaling.iter().filter(|point| point.strategy == *name && point.cpus == all);
         points.extend(here.map(|point| (point.events, point.total_ns.p50.max(1), letter)));
     }
-    let (Some(x0), Some(x1)) = (points.iter().map(|p| p.0).min(), points.iter().map(|p| p.0).max()) else {
-        return String::new();
-    };
+    let (x0, x1) = (points.iter().map(|p| p.0).min()?, points.iter().map(|p| p.0).max()?);
     let (y0, y1) = (points.iter().map(|p| p.1).min().unwrap_or(1), points.iter().map(|p| p.1).max().unwrap_or(1));
     if x0 == x1 || y0 == y1 {
-        return String::new();
+        return None;
     }
     // Positions in 0..=steps, by logarithm; both ends are in range, so nothing is lost in the rounding.
     let place = |value: u64, least: u64, most: u64, steps: usize| {
@@ -187,7 +183,7 @@ fn plot(document: &Document) -> String {
     let _ = writeln!(out, "{:>8} └{}", "", "─".repeat(width + 1));
     let _ = writeln!(out, "{:>10}{x0}{x1:>pad$} events", "", pad = width + 1 - x0.to_string().len());
     let _ = writeln!(out, "{:>10}both axes logarithmic; {}, * several", "", legend.join(", "));
-    out
+    Some(out)
 }
 
 /// Converts a non-negative number to a key that can be compared.
@@ -195,8 +191,8 @@ fn ordered(value: f64) -> u64 {
     value.to_bits()
 }
 
-fn peer(document: &Document, width: usize) -> String {
-    let Some(peer) = &document.extra.peer else { return String::new() };
+fn peer(document: &Document, report: &mut Report) {
+    let Some(peer) = &document.extra.peer else { return };
     let mut table = Table::new(["command", "min", "p50", "max", "p50 less start-up", "to counts"]);
     for arm in &peer.arms {
         let less = arm.less_startup_ns.map_or_else(dash, |ns| time(ns.max(0) as f64));
@@ -209,28 +205,30 @@ fn peer(document: &Document, width: usize) -> String {
             arm.to_counts_ns.as_ref().map_or_else(dash, |counts| time(counts.p50 as f64)),
         ]);
     }
-    let mut out = format!("\nBeside stock perf ({}), whole processes\n{}\n", peer.version, table.text(width));
+    report.gap();
+    report.heading(format!("Beside stock perf ({}), whole processes", peer.version));
+    report.table(table);
     for (what, value) in &peer.ratios {
-        let _ = writeln!(out, "{what}: {} ×", ratio(*value));
+        report.line(format!("{what}: {} ×", ratio(*value)));
     }
     if let Some((perf, own)) = peer.counted {
-        let _ = writeln!(out, "counts: perf gave {perf}, this tool {own}");
+        report.line(format!("counts: perf gave {perf}, this tool {own}"));
     }
-    out
 }
 
-/// Returns the whole result, for so many columns.
+/// Returns the whole result as it is shown.
 #[must_use]
-pub(crate) fn text(document: &Document, width: usize) -> String {
+pub(crate) fn report(document: &Document) -> Report {
+    let mut report = Report::new("vpmu stat-setup");
     let parameters = &document.parameters;
     let cpus = CpuList(parameters.cpus.clone());
     let rounds = document.arms.first().map_or(0, |arm| arm.rounds.len());
-    let mut out =
+    let mut heading =
         format!("Set-up of {} events on CPU {cpus} ({}), {rounds} rounds", parameters.events, parameters.mode);
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
-        let _ = write!(out, " of {}, ended by --duration", parameters.rounds);
+        let _ = write!(heading, " of {}, ended by --duration", parameters.rounds);
     }
-    out.push('\n');
+    report.heading(heading);
     let best = document.arms.iter().filter_map(|arm| arm.metric(&TOTAL)).map(|total| total.p50).min().unwrap_or(0);
     let p50 = |summary: Option<&Summary>| time(summary.map_or(0.0, Summary::median));
     let wall = |arm: &Arm, phase: &super::document::PhaseResult| p50(times(arm, &phase.phase, "wall_ns"));
@@ -239,30 +237,35 @@ pub(crate) fn text(document: &Document, width: usize) -> String {
         let times = if best > 0 { ratio(total / best as f64) } else { dash() };
         vec![time(total), times]
     };
-    let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total, width));
-    out.push_str("phases, total: median of a round; × best: over the fastest\n");
-    out.push_str("\nOne call on an event: p50/p99\n");
+    report.table(by_phase(&document.arms, wall, &["total", "× best"], total));
+    report.line("phases, total: median of a round; × best: over the fastest");
+    report.gap();
+    report.heading("One call on an event: p50/p99");
     let call = |arm: &Arm, phase: &super::document::PhaseResult| {
         let call = times(arm, &phase.phase, "call_ns");
         format!("{} / {}", p50(call), time(call.and_then(|call| call.p99).unwrap_or_default() as f64))
     };
-    let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new(), width));
-    out.push_str("\nUser/system time of the process, mean\n");
+    report.table(by_phase(&document.arms, call, &[], |_| Vec::new()));
+    report.gap();
+    report.heading("User/system time of the process, mean");
     let cpu =
         |_: &Arm, phase: &super::document::PhaseResult| format!("{} / {}", time(phase.user_ns), time(phase.sys_ns));
-    let _ = writeln!(out, "{}", by_phase(&document.arms, cpu, &[], |_| Vec::new(), width));
-    out.push_str("\nSystem calls/interrupts to other CPUs/migrations of a round\n");
+    report.table(by_phase(&document.arms, cpu, &[], |_| Vec::new()));
+    report.gap();
+    report.heading("System calls/interrupts to other CPUs/migrations of a round");
     let traffic = |_: &Arm, phase: &super::document::PhaseResult| {
         let found = phase.traffic;
         [found.syscalls, found.ipis, found.migrations].map(number).join("/")
     };
-    let _ = writeln!(out, "{}", by_phase(&document.arms, traffic, &[], |_| Vec::new(), width));
-    out.push_str("\nAll phases of a round\n");
-    let _ = writeln!(out, "{}", work(&document.arms, width));
-    let _ = writeln!(out, "{}\n", wrapped(WORK_LEGEND, width, "  "));
+    report.table(by_phase(&document.arms, traffic, &[], |_| Vec::new()));
+    report.gap();
+    report.heading("All phases of a round");
+    report.table(work(&document.arms));
+    report.note(WORK_LEGEND);
+    report.gap();
     for arm in document.arms.iter().filter(|arm| matches!(arm.name.as_str(), "packed" | "auto")) {
         let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
-        let _ = writeln!(out, "{}", wrapped(&format!("{}: {why}", arm.name), width, "  "));
+        report.note(format!("{}: {why}", arm.name));
     }
     if let Some(bare) = &document.extra.bare {
         let median = bare.wall_ns.median();
@@ -271,48 +274,47 @@ pub(crate) fn text(document: &Document, width: usize) -> String {
         let times = auto
             .filter(|_| median > 0.0)
             .map_or_else(String::new, |auto| format!("; auto takes {} × that", ratio(auto / median)));
-        let line = format!("bare calls, the limit: {} ({}, with nothing around them){times}", time(median), bare.what);
-        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
+        let (median, what) = (time(median), &bare.what);
+        report.note(format!("bare calls, the limit: {median} ({what}, with nothing around them){times}"));
     }
-    let _ = writeln!(
-        out,
+    report.line(format!(
         "calibration: {}, once per process, in no figure above",
         time(document.extra.calibration.took_ns as f64)
-    );
+    ));
     let checked =
         document.arms.iter().filter_map(|arm| arm.own.check.as_ref()).map(|check| check.checked).min().unwrap_or(0);
     if document.extra.agree {
-        let _ = writeln!(
-            out,
+        report.line(format!(
             "counts: all strategies opened and counted the same events; {checked} of them checked against planted work"
-        );
+        ));
     } else if document.extra.disagreements.is_empty() {
-        out.push_str("counts: not checked\n");
+        report.line("counts: not checked");
     } else {
-        out.push_str("counts: NOT the same for all strategies\n");
+        report.line("counts: NOT the same for all strategies");
         for line in &document.extra.disagreements {
-            let _ = writeln!(out, "  {line}");
+            report.line(format!("  {line}"));
         }
     }
-    out.push_str(&not_whole(document));
-    out.push_str(&growth(document, "events", width));
-    out.push_str(&plot(document));
-    out.push_str(&growth(document, "cpus", width));
-    out.push_str(&peer(document, width));
+    not_whole(document, &mut report);
+    growth(document, "events", &mut report);
+    report.parts.extend(plot(document).map(Part::Drawing));
+    growth(document, "cpus", &mut report);
+    peer(document, &mut report);
     if !document.extra.last_close.is_empty() {
         let mut table = Table::new(["last closes", "tracepoints", "wall", "each"]);
         for way in &document.extra.last_close {
             let each = way.wall_ns as f64 / way.tracepoints.max(1) as f64;
             table.add_row(vec![way.way.clone(), way.tracepoints.to_string(), time(way.wall_ns as f64), time(each)]);
         }
-        let _ = writeln!(out, "\n{}", table.text(width));
+        report.gap();
+        report.table(table);
     }
     if document.extra.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
-        out.push_str("software and trace events program no PMU: these are the costs of the kernel's bookkeeping\n");
+        report.line("software and trace events program no PMU: these are the costs of the kernel's bookkeeping");
     }
-    let _ = writeln!(out, "host: {}", document.host.class);
-    let _ = writeln!(out, "{} in {}, seed {}", ended(document.status), time(document.wall_ns as f64), document.seed);
-    out
+    report.line(format!("host: {}", document.host.class));
+    report.line(format!("{} in {}, seed {}", ended(document.status), time(document.wall_ns as f64), document.seed));
+    report
 }
 
 fn ended(status: Status) -> &'static str {

@@ -1,18 +1,23 @@
 //! Expansion of a grid to its points.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use host_pmu::strategy::{PRESETS, Release, Strategy};
-use sim::model::Model;
+use results::document::StrategyParameter;
+use results::error::Error;
+use sim::mediated::Mediated;
+use sim::model::{Costs, Model};
 
-use super::axis::{Kept, axis, cost_axes, optional_axis, seed_axis, strategy_axis, time, whole};
-use super::grid::Grid;
+use super::grid::{Factors, Grid, Seeds};
 use super::point::{GridPoint, hash};
 use crate::arms::arm::sim as simulated;
 use crate::setting::backend::default_period;
+use crate::setting::parse;
+use crate::setting::strategy::{StrategyChoice, resolve};
 use crate::setting::workload::Workload;
-use results::error::Error;
 
 /// Maximum number of points of a grid.
 pub(super) const MAX_POINTS: u64 = 100_000;
@@ -244,5 +249,319 @@ impl Axes {
     }
 }
 
+/// Maximum number of values of an axis other than `seed`.
+const MAX_VALUES: usize = 1000;
+/// Maximum number of seeds.
+const MAX_SEEDS: u64 = 100_000;
+
+/// Reads the values of an axis: at least one, no duplicates.
+pub(super) fn axis<T, V>(
+    name: &str,
+    given: Option<&Vec<T>>,
+    default: &[T],
+    read: impl FnMut(&T) -> Result<V, Error>,
+) -> Result<Vec<V>, Error>
+where
+    T: Display + PartialEq,
+{
+    let values = given.map_or(default, Vec::as_slice);
+    if values.is_empty() {
+        return Err(no_values(name));
+    }
+    if values.len() > MAX_VALUES {
+        return Err(Error::usage(format!("{name}: more than {MAX_VALUES} values"), "", "take fewer"));
+    }
+    for (i, value) in values.iter().enumerate() {
+        if values[..i].contains(value) {
+            return Err(Error::usage(format!("{name}: duplicate value {value}"), "", "leave one out"));
+        }
+    }
+    values.iter().map(read).collect()
+}
+
+fn no_values(name: &str) -> Error {
+    Error::usage(format!("{name}: the axis has no values"), "", "give one, or leave the axis out")
+}
+
+/// Reads the values of an axis whose absence means a default decided elsewhere.
+pub(super) fn optional_axis<T, V>(
+    name: &str,
+    given: Option<&Vec<T>>,
+    read: impl FnMut(&T) -> Result<V, Error>,
+) -> Result<Vec<Option<V>>, Error>
+where
+    T: Display + PartialEq,
+{
+    if given.is_none() {
+        return Ok(vec![None]);
+    }
+    Ok(axis(name, given, &[], read)?.into_iter().map(Some).collect())
+}
+
+/// Source of the counters of a point.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    /// Host events.
+    Events(Strategy),
+    /// A PMU that the guest owns.
+    Mediated(Mediated),
+}
+
+pub(super) fn strategy_axis(given: Option<&Vec<String>>) -> Result<Vec<Kept>, Error> {
+    let args = axis("strategy", given, &PRESETS.map(str::to_owned), |name| {
+        name.parse::<StrategyChoice>().map_err(|why| Error::usage(format!("strategy: '{name}'"), why, ""))
+    })?;
+    let kept = |strategy: StrategyParameter| {
+        Ok(match Mediated::named(&strategy.name) {
+            Some(kind) => Kept::Mediated(kind),
+            None => Kept::Events(
+                Strategy::named(&strategy.name, strategy.definition.as_deref())
+                    .map_err(|error| Error::usage(format!("strategy {}", strategy.name), error.to_string(), ""))?,
+            ),
+        })
+    };
+    resolve(&args)?.into_iter().map(kept).collect()
+}
+
+pub(super) fn cost_axes(given: &[(String, Factors)]) -> Result<Vec<(String, Factors)>, Error> {
+    let mut costs = BTreeMap::new();
+    for (cost, factors) in given {
+        if costs.insert(cost, factors).is_some() {
+            let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
+            return Err(Error::usage(format!("duplicate --cost {cost}"), "", remedy));
+        }
+    }
+    let named = |key: &str| given.iter().any(|(cost, _)| cost == key);
+    costs
+        .into_iter()
+        .map(|(cost, factors)| {
+            if !Costs::SCALABLE.contains(&cost.as_str()) {
+                let remedy = parse::suggestion(cost, &Costs::SCALABLE, "");
+                return Err(Error::usage(format!("cost: there is no '{cost}'"), "", remedy));
+            }
+            let both = [("open", ["open-first", "open-more"]), ("release", ["release-last", "release"])];
+            for (whole, parts) in both {
+                if whole != cost.as_str() && parts.contains(&cost.as_str()) && named(whole) {
+                    return Err(Error::usage(format!("cost: {whole} also scales {cost}"), "", "leave one out"));
+                }
+            }
+            let factors = axis(&format!("cost.{cost}"), Some(factors), &[], |&factor| {
+                if (0.0..=1e6).contains(&factor) {
+                    Ok(factor)
+                } else {
+                    Err(Error::usage(format!("cost.{cost}: {factor} is not a factor"), "", "give 0 to 1000000"))
+                }
+            })?;
+            Ok((cost.clone(), factors))
+        })
+        .collect()
+}
+
+pub(super) fn seed_axis(given: Option<&Vec<Seeds>>) -> Result<Vec<u64>, Error> {
+    let mut seeds = Vec::new();
+    for entry in given.map_or(&[Seeds::One(1)][..], Vec::as_slice) {
+        let (first, last) = match entry {
+            Seeds::One(n) => (*n, *n),
+            Seeds::Text(text) => {
+                let (first, last) = text.split_once('-').unwrap_or((text, text));
+                let number = |text: &str| text.trim().parse::<u64>().ok();
+                number(first).zip(number(last)).ok_or_else(|| {
+                    Error::usage(
+                        format!("seed: '{text}' is neither a whole number nor a range"),
+                        "",
+                        "give e.g. 1 or 1-8",
+                    )
+                })?
+            }
+        };
+        if first > last {
+            return Err(Error::usage(
+                format!("seed: {first}-{last} is a range from high to low"),
+                "",
+                format!("give {last}-{first}"),
+            ));
+        }
+        if last - first >= MAX_SEEDS || seeds.len() as u64 + (last - first) >= MAX_SEEDS {
+            return Err(Error::usage("seed: too many", format!("more than {MAX_SEEDS} are refused"), "take fewer"));
+        }
+        seeds.extend(first..=last);
+    }
+    let distinct: BTreeSet<_> = seeds.iter().collect();
+    if distinct.len() < seeds.len() {
+        return Err(Error::usage("seed: duplicate value", "", "leave one out"));
+    }
+    if seeds.is_empty() {
+        return Err(no_values("seed"));
+    }
+    Ok(seeds)
+}
+
+pub(super) fn whole(name: &str, n: u64, range: RangeInclusive<u64>) -> Result<u64, Error> {
+    if range.contains(&n) {
+        return Ok(n);
+    }
+    Err(Error::usage(format!("{name}: {n} is out of range"), "", format!("give {} to {}", range.start(), range.end())))
+}
+
+pub(super) fn time(
+    name: &str,
+    given: Option<&str>,
+    default: &str,
+    range: RangeInclusive<Duration>,
+) -> Result<u64, Error> {
+    let text = given.unwrap_or(default);
+    let value = parse::duration(text).map_err(|why| Error::usage(format!("{name}: '{text}'"), why, ""))?;
+    if !range.contains(&value) {
+        let remedy = format!("give {:?} to {:?}", range.start(), range.end());
+        return Err(Error::usage(format!("{name}: {text} is out of range"), "", remedy));
+    }
+    Ok(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::path::Path;
+
+    use host_pmu::strategy::PRESETS;
+
+    use super::super::grid::Seeds;
+    use super::*;
+
+    fn grid(toml: &str) -> Grid {
+        toml::from_str(toml).unwrap()
+    }
+
+    fn points(toml: &str) -> Vec<GridPoint> {
+        grid(toml).points().unwrap().0
+    }
+
+    #[test]
+    fn an_empty_grid_is_every_preset_on_the_default_model() {
+        let points = points("");
+        let names: Vec<&str> = points.iter().map(|point| point.strategy.as_str()).collect();
+        assert_eq!(names, PRESETS);
+        assert!(points.iter().all(|point| point.model == simulated::DEFAULT_MODEL && point.seed == 1));
+    }
+
+    #[test]
+    fn axes_multiply_and_seeds_go_fastest() {
+        let points = points(
+            "strategy = ['reuse', 'pool']\nworkload = ['sampling4', 'io']\nvcpus = [1, 2]\nseed = ['1-2', 9]\n\
+         cost.open = [0.1, 1]\ncost.exit = [1, 2, 3]",
+        );
+        assert_eq!(points.len(), 2 * 2 * 2 * 3 * 2 * 3);
+        assert_eq!(points.iter().take(4).map(|p| p.seed).collect::<Vec<_>>(), [1, 2, 9, 1]);
+        assert_eq!(points[3].strategy, "pool");
+        assert_eq!(points[0].costs, BTreeMap::from([("exit".to_owned(), 1.0), ("open".to_owned(), 0.1)]));
+        let keys: BTreeSet<String> = points.iter().map(GridPoint::key).collect();
+        assert_eq!(keys.len(), points.len());
+    }
+
+    #[test]
+    fn values_that_mean_the_same_give_one_point() {
+        // Only 4 vCPUs on 1 CPU have slices; only reuse-lazy counts them.
+        let points = points(
+            "strategy = ['reuse', 'reuse-lazy']\nvcpus = [1, 4]\ncpus = [1, 8]\nslice = ['1ms', '5ms']\nrelease-slices = [1, 3]",
+        );
+        let points_of = |strategy: &str, vcpus, cpus| {
+            points.iter().filter(|p| (p.strategy.as_str(), p.vcpus, p.cpus) == (strategy, vcpus, cpus)).count()
+        };
+        assert_eq!([points_of("reuse", 1, 1), points_of("reuse", 4, 1), points_of("reuse", 4, 4)], [1, 2, 1]);
+        assert_eq!(
+            [points_of("reuse-lazy", 1, 1), points_of("reuse-lazy", 4, 1), points_of("reuse-lazy", 4, 4)],
+            [2, 4, 2]
+        );
+        let lazy = points.iter().find(|p| p.release_slices == Some(3)).unwrap();
+        assert_eq!(lazy.arm(), "reuse-lazy slices=3");
+        assert!(lazy.definition.contains("slices = 3"));
+    }
+
+    #[test]
+    fn bad_grids_are_refused_with_the_axis() {
+        for (toml, needle) in [
+            ("strategy = []", "strategy: the axis has no values"),
+            ("cost.open = []", "cost.open: the axis has no values"),
+            ("seed = []", "seed: the axis has no values"),
+            ("strategy = ['mediated']", "model development-host cannot have strategy mediated"),
+            ("strategy = ['mediated']\nmodel = ['development-host-tracepoint']", "its events count exits"),
+            ("strategy = ['reuse', 'reuse']", "strategy: duplicate value reuse"),
+            ("strategy = ['reus']", "unknown strategy 'reus'"),
+            ("strategy = ['floor']", "always part of a comparison"),
+            ("strategy = ['none.toml']", "No such file"),
+            ("model = ['clx']", "There are development-host"),
+            ("workload = ['spin']", "unknown workload"),
+            ("vcpus = [0]", "vcpus: 0 is out of range; give 1 to 16384"),
+            ("vcpus = [16385]", "vcpus: 16385 is out of range"),
+            ("vcpus = [1]\ncpus = [2]", "more cpus than vcpus"),
+            ("slice = ['1ms', '2ms']", "slice makes no difference"),
+            ("slice = ['1']", "slice: '1': a duration needs its unit"),
+            ("slice = ['0ns']\nvcpus = [2]\ncpus = [1]", "slice: 0ns is out of range"),
+            ("release-slices = [1, 2]\nstrategy = ['reuse']", "release-slices makes no difference"),
+            ("release-slices = [0]", "release-slices: 0"),
+            ("cost.opne = [1]", "cost: there is no 'opne'"),
+            ("cost.open = [-1.0]", "cost.open: -1 is not a factor"),
+            ("cost.open = [nan]", "cost.open: NaN is not a factor"),
+            ("cost.open = [1, 1.0]", "cost.open: duplicate value 1"),
+            ("cost.open = [2]\ncost.open-first = [2]", "open also scales open-first"),
+            ("seed = ['3-1']", "seed: 3-1 is a range from high to low"),
+            ("seed = ['a']", "seed: 'a'"),
+            ("seed = ['0-99999999999']", "seed: too many"),
+            ("seed = ['1-4', 2]", "seed: duplicate value"),
+            ("strategy = ['reuse']\nseed = ['1-99999']\nvcpus = [1, 2]", "the grid has 199998 points"),
+            ("period = 100\nfreq = 100", "period and freq exclude"),
+            ("period = 0", "period: 0 is out of range"),
+            ("samples = 0", "samples: 0"),
+            ("timer = 'late'", "timer: there is no 'late'"),
+            ("time-limit = '5ms'", "shorter than two ticks"),
+        ] {
+            let error = grid(toml).points().unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            let line = error.to_string();
+            assert!(line.contains(needle) && !line.contains('\n'), "{toml}: {line:?} lacks {needle:?}");
+        }
+    }
+
+    #[test]
+    fn a_grid_file_is_read_from_its_folder_and_what_is_wrong_has_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        write("mine.toml", b"reuse = 'last'\nrelease = 'never'\napply = 'at-once'");
+        let path = write("grid.toml", b"strategy = ['mine.toml', 'reuse']\nseed = [1, 2]\nperiod = 1000");
+        let grid = Grid::from_file(&path).unwrap();
+        let command_line = Grid { seed: Some(vec![Seeds::Text("5".to_owned())]), freq: Some(99), ..Grid::default() };
+        let (points, _) = grid.overridden_by(&command_line).unwrap().points().unwrap();
+        assert_eq!(
+            points.iter().map(|p| (p.strategy.as_str(), p.seed)).collect::<Vec<_>>(),
+            [("mine", 5), ("reuse", 5)]
+        );
+        assert_eq!(points[0].freq_hz, Some(99), "a frequency replaces a period");
+        for (text, needle) in [
+            (&b"\nstrategies = ['reuse']"[..], "line 2: unknown field `strategies`"),
+            (b"vcpus = ['two']", "line 1"),
+            (b"vcpus = [-1]", "line 1"),
+            (b"vcpus = ", "line 1"),
+            (b"\xff", "UTF-8"),
+            (&vec![b'#'; 300_000], "larger"),
+        ] {
+            let error = Grid::from_file(&write("bad.toml", text)).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            let line = error.to_string();
+            assert!(line.contains(needle) && !line.contains('\n'), "{line:?} lacks {needle:?}");
+        }
+        assert!(Grid::from_file(Path::new("/nonexistent")).unwrap_err().to_string().contains("No such file"));
+    }
+
+    proptest::proptest! {
+        /// Any text is a grid or refused in one line.
+        #[test]
+        fn any_text_is_a_grid_or_refused(text in "[a-z.=\\[\\]{}\n'0-9, -]{0,120}") {
+            if let Ok(grid) = toml::from_str::<Grid>(&text) {
+                let _ = grid.points();
+            }
+        }
+    }
+}

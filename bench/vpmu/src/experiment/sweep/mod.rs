@@ -5,8 +5,6 @@
 //! neither on the number of threads nor on interruptions. [`pareto`] compares the strategies.
 
 mod axes;
-mod axis;
-pub mod front;
 pub mod grid;
 pub mod pareto;
 pub mod point;

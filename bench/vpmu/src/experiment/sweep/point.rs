@@ -75,7 +75,7 @@ impl GridPoint {
 /// Digits of a key: 128 bits.
 const KEY_DIGITS: usize = 32;
 
-/// The first 128 bits of SHA-256 over the parts with their lengths, in hexadecimal; the same on every machine.
+/// Computes the first 128 bits of SHA-256 over the parts with their lengths, in hexadecimal; the same on every machine.
 pub(super) fn hash<const N: usize>(parts: [&[u8]; N]) -> String {
     let parts = parts.map(|part| [&(part.len() as u64).to_le_bytes(), part].concat());
     let mut digits = sha256(&parts.concat());

@@ -1,15 +1,23 @@
-//! Tables of a sweep: points before, comparison after.
+//! A sweep as it is shown: its points before, its Pareto fronts after, also as files.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use super::pareto::{Front, Pareto, StrategySummary};
 use super::point::GridPoint;
-use results::shown;
-use results::table::fold::{Table, wrapped};
+use super::store;
+use crate::terminal::console::indented;
+use results::error::Error;
 use results::table::layout::{dash, ratio, time};
+use results::table::{Report, Table};
+use results::write::replace;
 
-const LEGEND: &str =
-    "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates";
+const LEGEND: [&str; 2] = [
+    "latency: NMI handler (rotation, where the guest only counts); held: host events of a vCPU, over time; creates: per NMI (rotation)",
+    "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates",
+];
+const DOUBTFUL: &str =
+    "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts";
 
 fn columns(pareto: &Pareto) -> [String; 8] {
     let latency = format!("latency {}", pareto.by.key());
@@ -38,56 +46,46 @@ fn cells(row: &StrategySummary) -> [String; 8] {
     ]
 }
 
-fn notes(pareto: &Pareto) -> String {
-    let mut notes =
-        "latency: NMI handler (rotation, where the guest only counts); held: host events of a vCPU, over time; \
-                     creates: per NMI (rotation)\n"
-            .to_owned();
-    notes += LEGEND;
-    notes.push('\n');
-    if pareto.scenarios.iter().flat_map(|scenario| &scenario.rows).any(|row| row.doubtful > 0) {
-        notes +=
-            "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts\n";
-    }
-    notes
-}
-
-/// Returns the comparison as tables of so many columns.
+/// Returns the comparison as it is shown.
 #[must_use]
-pub fn text(pareto: &Pareto, width: usize) -> String {
-    let mut text = String::new();
+pub fn report(pareto: &Pareto) -> Report {
+    let mut report = Report::new("vpmu sweep");
     for scenario in &pareto.scenarios {
         let mut table = Table::new(columns(pareto));
-        for row in &scenario.rows {
-            table.add_row(cells(row));
-        }
-        let _ = writeln!(text, "{}\n{}\n", shown::line(&scenario.name), table.text(width));
+        scenario.rows.iter().for_each(|row| table.add_row(cells(row)));
+        report.heading(scenario.name.clone());
+        report.table(table);
+        report.gap();
     }
-    notes(pareto).lines().fold(text, |text, line| text + &wrapped(line, width, "  ") + "\n")
+    report.notes(LEGEND);
+    if pareto.scenarios.iter().flat_map(|scenario| &scenario.rows).any(|row| row.doubtful > 0) {
+        report.note(DOUBTFUL);
+    }
+    report
 }
 
-/// Returns the comparison as Markdown.
-#[must_use]
-pub fn markdown(pareto: &Pareto) -> String {
-    let mut text = String::new();
-    for scenario in &pareto.scenarios {
-        let columns = columns(pareto);
-        let _ = writeln!(
-            text,
-            "### {}\n\n| {} |\n|---|{}",
-            shown::markdown(&scenario.name),
-            columns.join(" | "),
-            "---:|".repeat(7)
-        );
-        for row in &scenario.rows {
-            let _ = writeln!(text, "| {} |", cells(row).map(|text| shown::markdown(&text)).join(" | "));
-        }
-        text.push('\n');
+/// The table of the fronts as Markdown, beside [`store::FRONT`].
+pub const MARKDOWN: &str = "pareto.md";
+
+/// Writes pareto.json and pareto.md; nothing, and false, if no point is done.
+///
+/// # Errors
+/// Exit 2, with the file system's reason.
+pub fn save(dir: &Path, pareto: &Pareto) -> Result<bool, Error> {
+    if pareto.scenarios.iter().all(|scenario| scenario.rows.is_empty()) {
+        return Ok(false);
     }
-    for line in notes(pareto).lines() {
-        let _ = writeln!(text, "- {}", line.replace('*', "\\*"));
+    for (name, text) in [(store::FRONT, indented(pareto)?), (MARKDOWN, report(pareto).markdown())] {
+        let path = dir.join(name);
+        replace(&path, text.as_bytes()).map_err(|error| {
+            Error::usage(
+                format!("cannot write {}", path.display()),
+                error.to_string(),
+                "all points are kept; run the same command again once there is room",
+            )
+        })?;
     }
-    text
+    Ok(true)
 }
 
 /// Returns one line per point; `+` marks points already in the store.
@@ -140,16 +138,16 @@ mod tests {
 
     #[test]
     fn tables_show_the_front_and_what_is_doubtful() {
-        let shown = text(&pareto(0), 60);
+        let shown = report(&pareto(0)).text(60);
         assert!(shown.starts_with("model m, workload w\nstrategy"), "{shown}");
         for needle in ["latency p90", "119 µs … 120 µs", "1.25", "6.90", "●", "–"] {
             assert!(shown.contains(needle), "{shown:?} lacks {needle}");
         }
         assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");
-        assert!(!shown.contains("reuse*") && text(&pareto(3), 60).contains("reuse*"));
-        let shown = markdown(&pareto(1));
+        assert!(!shown.contains("reuse*") && report(&pareto(3)).text(60).contains("reuse*"));
+        let shown = report(&pareto(1)).markdown();
         assert!(shown.contains("| reuse* | 119 µs | 119 µs … 120 µs | 1.25 | 6.90 | 7 | 0.21 | ● |"), "{shown}");
-        assert!(shown.contains("- \\*: lost NMIs"));
+        assert!(shown.contains("- *: lost NMIs"));
     }
 
     #[test]

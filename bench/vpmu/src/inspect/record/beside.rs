@@ -32,7 +32,7 @@ impl Companion {
     /// Those that move with their recording. A recording has the path of its payload in it, which must stay for it to have names.
     const MOVED: [Self; 3] = [Self::Kallsyms, Self::Modules, Self::Nmis];
 
-    /// The file beside this recording.
+    /// Returns the file beside this recording.
     #[must_use]
     pub fn of(self, recording: &Path) -> PathBuf {
         self.beside(recording.as_os_str()).into()
@@ -68,7 +68,7 @@ pub enum Beside {
     Older(PathBuf),
 }
 
-/// The file beside a recording; `None`: there is none, or the recording is another tool's.
+/// Reads the file beside a recording; `None`: there is none, or the recording is another tool's.
 #[must_use]
 pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<Beside> {
     if !recording.is_ours() {
@@ -119,7 +119,7 @@ impl Place {
         Ok(place)
     }
 
-    /// The new recording, empty.
+    /// Creates the new recording, empty.
     ///
     /// # Errors
     /// The file's.
@@ -127,12 +127,12 @@ impl Place {
         self.target.create()
     }
 
-    /// The new recording is of this payload.
+    /// Notes that the new recording is of this payload.
     pub fn with_payload(&mut self, target: Target, payload: Pending) {
         self.payload = Some((target, payload));
     }
 
-    /// The new recording has begun: its payload comes beside it, and the earlier one is kept as perf keeps it, with `.old` behind its name.
+    /// Puts the payload beside the new recording once that has begun, and keeps the earlier one as perf does, with `.old` behind its name.
     ///
     /// # Errors
     /// A sentence about what could not be done.
@@ -240,7 +240,7 @@ pub struct Nmis {
 }
 
 impl Nmis {
-    /// Those of a run between two moments.
+    /// Lists those of a run between two moments.
     #[must_use]
     pub fn of(outcome: &RunOutcome, first: Moment, last: Moment) -> Self {
         let mut nmis = Vec::new();

@@ -25,7 +25,7 @@ const USUAL: u64 = 1_000_000;
 const OF_THREAD: u64 = 4 << 10;
 const OF_FUNCTION: u64 = 256;
 
-/// The profile as JSON: a thread for each that was sampled, each sample with its time, its stack and a weight of 1.
+/// Formats the profile as JSON: a thread for each that was sampled, each sample with its time, its stack and a weight of 1.
 ///
 /// # Errors
 /// It would be too large.
@@ -57,7 +57,7 @@ pub fn json(contents: &Contents, product: &str) -> Result<String, TooMuch> {
     flame::json(&making.profile, MOST_MADE)
 }
 
-/// When the first sample was taken. A recording that does not say it was taken at the begin of 1970.
+/// Returns the time of the first sample. A recording that does not say it was taken at the begin of 1970.
 fn started(clocks: Option<(u64, u64)>, origin: u64) -> ReferenceTimestamp {
     let wall = clocks.map_or(0, |(wall, clock)| wall.saturating_add(origin).saturating_sub(clock));
     ReferenceTimestamp::from_duration_since_unix_epoch(Duration::from_nanos(wall))
@@ -100,7 +100,7 @@ impl Making {
         self.profile.add_sample(thread, Timestamp::from_nanos_since_reference(time), stack, busy, 1);
     }
 
-    /// The stack of a thread, which is not its root here.
+    /// Returns the stack of a thread, which is not its root here.
     fn stack(&mut self, contents: &Contents, thread: ThreadHandle, innermost: u32) -> Option<StackHandle> {
         let (mut next, mut inner, mut stack) = (innermost, Vec::new(), None);
         while let (Some(caller), place) = contents.named.calls.get(next) {
@@ -169,7 +169,7 @@ mod tests {
     use super::super::profile;
     use super::*;
 
-    /// Two threads, five samples, one of another event; the second thread's out of order.
+    /// Writes two threads, five samples, one of another event; the second thread's out of order.
     fn recording(path: &std::path::Path) {
         let output: Output<Vec<u8>> = Output::File(File::create(path).unwrap());
         let event = |config, id| Event {

@@ -34,7 +34,7 @@ struct Around {
     samples: Vec<(u64, u32)>,
 }
 
-/// `None` without both.
+/// Places samples around NMIs; `None` without both.
 fn around(nmis: &Nmis, samples: impl Iterator<Item = (u64, u32)>) -> Option<Around> {
     let mut samples: Vec<_> = samples.collect();
     samples.sort_unstable();
@@ -68,7 +68,7 @@ impl Write for Bounded {
     }
 }
 
-/// The JSON of `value`, of `most` bytes at the most.
+/// Formats `value` as JSON, of `most` bytes at the most.
 ///
 /// # Errors
 /// It would have more.
@@ -79,7 +79,7 @@ pub(super) fn json(value: &impl Serialize, most: u64) -> Result<String, TooMuch>
     Ok(String::from_utf8_lossy(&text.bytes).into_owned())
 }
 
-/// The page; with the guest's NMIs, if it has any.
+/// Makes the page; with the guest's NMIs, if it has any.
 ///
 /// # Errors
 /// It would be too large.
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// A recording of these stacks, the root first.
+    /// Builds a recording of these stacks, the root first.
     fn recording(stacks: &[&[&str]]) -> Contents {
         let (mut calls, mut names, mut samples) = (Calls::default(), Vec::<String>::new(), Vec::new());
         for (stack, time) in stacks.iter().zip(100..) {

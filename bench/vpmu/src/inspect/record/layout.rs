@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of a Linux guest.
+    /// Returns the kind of a Linux guest.
     #[must_use]
     pub const fn of_linux(choice: As, chains: bool) -> Self {
         match (choice, chains) {
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// A sample as a record; `chains` as the recording has them.
+    /// Builds the record of a sample; `chains` as the recording has them.
     #[must_use]
     pub fn sample(self, taken: &Taken, cpu: u32, pid: u32, tid: u32, chains: bool) -> Sample {
         let modes = self.modes();
@@ -89,7 +89,7 @@ impl Kind {
     }
 }
 
-/// The mappings of an ELF file as a task; none for another image, of which no function has a name.
+/// Lists the mappings of an ELF file as a task; none for another image, of which no function has a name.
 #[must_use]
 pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
     let Ok(elf) = Elf::parse(bytes) else { return Vec::new() };
@@ -115,7 +115,7 @@ pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
 /// Earliest begin of modules (MODULES_VADDR of a kernel without CONFIG_RANDOMIZE_BASE).
 const MODULES: u64 = 0xffff_ffff_a000_0000;
 
-/// The kernel as build-ids name it.
+/// Names the kernel as build-ids do.
 #[must_use]
 pub const fn kernel_name(kind: Kind) -> &'static str {
     match kind {
@@ -133,7 +133,7 @@ const fn owner(kind: Kind, pid: u32) -> (u32, u32) {
     }
 }
 
-/// The mapping of a module of a guest's kernel, up to the `next` one at the most. perf names its functions by the kernel's list, where they
+/// Maps a module of a guest's kernel, up to the `next` one at the most. perf names its functions by the kernel's list, where they
 /// have the module's name in brackets.
 #[must_use]
 pub fn of_module(kind: Kind, module: &Module, next: Option<u64>, pid: u32) -> Mapping {
@@ -151,7 +151,7 @@ pub fn of_module(kind: Kind, module: &Module, next: Option<u64>, pid: u32) -> Ma
     }
 }
 
-/// The mapping of a guest's kernel with its text at `text`.
+/// Maps a guest's kernel with its text at `text`.
 #[must_use]
 pub fn of_kernel(kind: Kind, text: u64, pid: u32, build_id: Option<Vec<u8>>) -> Mapping {
     let (pid, tid) = owner(kind, pid);

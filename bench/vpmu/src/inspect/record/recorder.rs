@@ -256,7 +256,7 @@ impl Work {
         Recorded { counts, file, failed, by_duration, unwinding, left_out, place, not_kept }
     }
 
-    /// The process and its code, ahead of all samples.
+    /// Writes the process and its code, ahead of all samples.
     fn begin(&mut self) {
         let pid = self.pid;
         self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned(), exec: false }, Stamp::default());

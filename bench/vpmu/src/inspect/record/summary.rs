@@ -12,7 +12,7 @@ use super::layout::Kind;
 use super::recorder::{Recorded, reader_left};
 use super::spec::RecordSpec;
 
-/// The lines of the summary, and its warnings.
+/// Formats the lines of the summary, and its warnings.
 #[must_use]
 pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, Vec<String>) {
     let counts = &recorded.counts;
@@ -156,7 +156,7 @@ pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
     }
 }
 
-/// The error of a recording that ended early, unless its reader just left.
+/// Builds the error of a recording that ended early, unless its reader just left.
 #[must_use]
 pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
     let error = recorded.failed.as_ref().filter(|error| !reader_left(error))?;
@@ -169,7 +169,7 @@ pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
     ))
 }
 
-/// The commands that show a recording.
+/// Returns the commands that show a recording.
 #[must_use]
 pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
     let (file, kallsyms) = (spec.output.display(), spec.beside(Companion::Kallsyms));

@@ -46,7 +46,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// With these symbols.
+    /// Starts with these symbols.
     #[must_use]
     pub fn new(symbols: Symbols, of: Of) -> Self {
         Self { symbols, of, known: HashMap::new() }
@@ -58,7 +58,7 @@ impl Names {
         self.symbols.is_empty()
     }
 
-    /// The function, or the page of code that has no name.
+    /// Finds the function, or the page of code that has no name.
     pub fn of(&mut self, place: Place) -> Arc<str> {
         if let Some(known) = self.known.get(&place) {
             return Arc::clone(known);
@@ -80,7 +80,7 @@ impl Names {
     }
 }
 
-/// Text of a guest's as printable characters, cut.
+/// Filters text of a guest's as printable characters, cut.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::new();
@@ -216,7 +216,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// For events of these names and a window of `span` ticks.
+    /// Starts a model for events of these names and a window of `span` ticks.
     #[must_use]
     pub fn new(events: Vec<String>, span: usize, is_payload: bool) -> Self {
         Self {
@@ -239,7 +239,7 @@ impl Model {
         }
     }
 
-    /// A sample.
+    /// Takes a sample.
     pub fn sample(&mut self, sample: &Sample) {
         self.every_sample += 1;
         if let Some((samples, counts)) = self.current.events.get_mut(sample.event) {
@@ -260,13 +260,13 @@ impl Model {
         }
     }
 
-    /// A run of the guest's NMI handler.
+    /// Takes a run of the guest's NMI handler.
     pub fn handler(&mut self, ns: u64) {
         self.current.handler_ns.get_or_insert_with(ns_histogram).saturating_record(ns.max(1));
         self.handler_ns.saturating_record(ns.max(1));
     }
 
-    /// A tick of `length`: `counts` are those of all vCPUs since they began, `lost` the samples that were lost so far.
+    /// Takes a tick of `length`: `counts` are those of all vCPUs since they began, `lost` the samples that were lost so far.
     pub fn tick(&mut self, length: Duration, counts: LiveCounts, lost: [u64; 2]) {
         let next = Bin { events: vec![(0, 0); self.events.len()], ..Bin::default() };
         let mut bin = std::mem::replace(&mut self.current, next);
@@ -334,7 +334,7 @@ impl Model {
         }
     }
 
-    /// The callers of a function over all.
+    /// Lists the callers of a function over all.
     fn callers(&self, user: bool, name: &str, names: &mut Names) -> Vec<Line> {
         let of = |&(&(place, _), _): &(&(Place, Place), &u64)| place.user == user && *names.of(place) == *name;
         let found: Vec<_> =
@@ -343,7 +343,7 @@ impl Model {
     }
 }
 
-/// The caller of a sample's function, if its chain has one. The address of a call is before that of the return.
+/// Finds the caller of a sample's function, if its chain has one. The address of a call is before that of the return.
 fn caller(sample: &Sample) -> Option<Place> {
     let [kernel, user] = &sample.chain;
     let own = if sample.user { user } else { kernel };

@@ -41,7 +41,7 @@ impl Drop for HeldStderr {
     }
 }
 
-/// The first and last `most` bytes of a file, with a line between them that says how much is left out.
+/// Reads the first and last `most` bytes of a file, with a line between them that says how much is left out.
 fn head_and_tail(mut file: &File, most: u64) -> io::Result<Vec<u8>> {
     let mut said = Vec::new();
     let length = file.seek(SeekFrom::End(0))?;

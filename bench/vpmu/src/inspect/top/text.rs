@@ -13,13 +13,13 @@ const ROWS: usize = 20;
 /// Functions of the summary.
 const SUMMARY_ROWS: usize = 10;
 
-/// A share in percent.
+/// Computes a share in percent.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-/// The ring that a function ran in.
+/// Names the ring that a function ran in.
 #[must_use]
 pub const fn ring(line: &Line) -> &'static str {
     if line.user { "3" } else { "0" }
@@ -40,19 +40,19 @@ pub fn rates(counts: &LiveCounts, seconds: f64) -> [(&'static str, String); 3] {
     ]
 }
 
-/// A line of figures.
+/// Formats a line of figures.
 #[must_use]
 pub fn line(name: &str, figures: impl std::fmt::Display) -> String {
     format!("{name:<8} {figures}")
 }
 
-/// The line of an event.
+/// Formats the line of an event.
 #[must_use]
 pub fn event((name, samples, counts): &(String, f64, f64)) -> String {
     line("event", format_args!("{name}  samples/s {samples:.1}  counts/s {counts:.1}"))
 }
 
-/// The handler's times.
+/// Formats the handler's times.
 #[must_use]
 pub fn handler(handler: Option<Handler>) -> Option<String> {
     let Handler { count, p50, p99, worst } = handler?;
@@ -60,7 +60,7 @@ pub fn handler(handler: Option<Handler>) -> Option<String> {
     Some(format!("{count} runs, p50 {p50}, p99 {p99}, worst {worst}"))
 }
 
-/// The table of a tick.
+/// Formats the table of a tick.
 #[must_use]
 pub fn table(shown: &Snapshot) -> String {
     let [last, window, all] = shown.samples;

@@ -88,13 +88,13 @@ impl View {
         self.paused
     }
 
-    /// The function whose callers are wanted.
+    /// Returns the function whose callers are wanted.
     #[must_use]
     pub const fn zoom(&self) -> Option<&(bool, String)> {
         self.zoom.as_ref()
     }
 
-    /// A key while `shown` is on the screen.
+    /// Handles a key while `shown` is on the screen.
     pub fn key(&mut self, key: KeyEvent, shown: &Snapshot) -> Asked {
         if key.kind == KeyEventKind::Release {
             return Asked::Nothing;
@@ -219,14 +219,14 @@ impl View {
     }
 }
 
-/// The lines of figures.
+/// Formats the lines of figures.
 fn figures(shown: &Snapshot) -> Vec<String> {
     let mut lines: Vec<_> = shown.events.iter().map(event).collect();
     lines.extend(rates(&shown.window, shown.seconds[1]).map(|(name, figures)| line(name, figures)));
     lines
 }
 
-/// The handler's median, or NMIs, tick by tick.
+/// Draws the handler's median, or NMIs, tick by tick.
 fn history(frame: &mut Frame<'_>, area: Rect, shown: &Snapshot) {
     let title = match handler(shown.handler[0]) {
         Some(times) => format!("NMI handler, median of each tick: {times}"),

@@ -238,7 +238,7 @@ impl Work {
         }
     }
 
-    /// A picture of now.
+    /// Draws a picture of now.
     fn look(&mut self, screen: Box<Screen>, view: View) -> Option<Show> {
         self.shown = self.model.snapshot(&mut self.names, view.zoom());
         self.draw(screen, view)

@@ -4,7 +4,5 @@
 //! by frequency.
 
 pub mod document;
-mod guest;
 pub mod measure;
 pub mod overhead;
-pub mod show;

@@ -1,19 +1,18 @@
 //! Measures the cost of sampling to a guest: the same guest unrecorded and recorded, by frequency, beside stock perf.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use results::error::{Error, Exit};
 use results::stats::median;
-use results::table::fold::{Table, wrapped};
 use results::table::layout::plural;
+use results::table::{Report, Table};
 use serde::Serialize;
 
 use super::document::{Quotient, Recorder};
-use super::guest::Guest;
+use super::measure::Guest;
 use crate::arms::rounds::schedule::Schedule;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
@@ -212,33 +211,16 @@ fn lines(found: &Overhead) -> Vec<String> {
     ]
 }
 
-/// Returns the table, for so many columns.
+/// Returns the findings as they are shown.
 #[must_use]
-pub fn text(found: &Overhead, width: usize) -> String {
-    let mut table = Table::new(COLUMNS).keys(1);
-    for row in &found.rows {
-        table.add_row(cells(row));
-    }
-    let mut out = table.text(width) + "\n\n";
-    for line in lines(found) {
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
-    }
-    out
-}
-
-/// Renders it as Markdown.
-#[must_use]
-pub fn markdown(found: &Overhead) -> String {
-    let mut out = format!("| {} |\n{}|\n", COLUMNS.join(" | "), "|---".repeat(COLUMNS.len()));
-    for row in &found.rows {
-        let _ = writeln!(out, "| {} |", cells(row).join(" | "));
-    }
-    out.push('\n');
-    for line in lines(found) {
-        let _ = writeln!(out, "- {line}");
-    }
-    out
+pub fn report(found: &Overhead) -> Report {
+    let mut table = Table::new(COLUMNS);
+    found.rows.iter().for_each(|row| table.add_row(cells(row)));
+    let mut report = Report::new("vpmu reproduce");
+    report.table(table);
+    report.gap();
+    report.notes(lines(found));
+    report
 }
 
 #[cfg(test)]
@@ -251,10 +233,10 @@ mod tests {
         let arms = [ARMS[3], UNRECORDED, ARMS[6]];
         let all = [vec![[2.2, 3.0]; 3], vec![[2.0, 2.0]; 3], vec![[2.4, 2.5]; 3]];
         let found = found(&spec, &arms, &all, Err("perf does not start".to_owned())).unwrap();
-        let page = markdown(&found);
+        let page = report(&found).markdown();
         assert!(page.contains("| vpmu record | 999 | no | 1.1000 | 1.5000 |"), "{page}");
         assert!(page.contains("| perf record | 999 | no | 1.2000 | 1.2500 |"), "{page}");
-        assert!(text(&found, 200).contains("not measured: perf does not start"));
+        assert!(report(&found).text(200).contains("not measured: perf does not start"));
         assert!(found.unrecorded_s.iter().all(|time| (time - 2.0).abs() < 1e-9));
         let alone = super::found(&spec, &arms[..1], &all[..1], Ok("6.1".to_owned()));
         assert_eq!(alone, None, "without the unrecorded guest there is nothing to compare with");

@@ -1,0 +1,174 @@
+//! The metrics that documents hold.
+//!
+//! A new metric is a [`Metric`] and a row of [`ALL`]. Reading, comparison, history, exports and the report take
+//! every metric of a document, those that this table lacks included.
+
+use serde::Serialize;
+
+/// Every metric. The first headline metric that an arm has represents it.
+pub const ALL: [&Metric; 8] =
+    [&NMI_HANDLER, &SET_UP, &ROTATION, &TOTAL, &TO_COUNTS, &SIGNAL, &PMI_DELIVERY, &EXIT_PATH];
+
+/// Returns the metric of that key.
+#[must_use]
+pub fn find(key: &str) -> Option<&'static Metric> {
+    ALL.into_iter().find(|metric| metric.key == key)
+}
+
+/// Returns the name of a metric in tables and plots: that of [`ALL`], else made from its key.
+#[must_use]
+pub fn name(key: &str) -> String {
+    find(key).map_or_else(
+        || key.strip_suffix("_ns").unwrap_or(key).replace(['_', '/'], " ") + " time",
+        |metric| metric.name.to_owned(),
+    )
+}
+
+/// Direction in which values are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Smaller values.
+    Lower,
+    /// Larger values.
+    Higher,
+}
+
+/// A quantity that experiments measure many times per round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Metric {
+    /// Its key in documents. The suffix names the unit.
+    pub key: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Its name in tables and plots.
+    pub name: &'static str,
+    /// Description of the measured interval, from start to end.
+    pub about: &'static str,
+    /// The experiments that measure it.
+    pub experiments: &'static [&'static str],
+    /// Direction in which values are better.
+    pub better: Better,
+    /// True if it represents an arm where there is room for one metric only.
+    pub headline: bool,
+    /// True if a comparison judges it unless asked otherwise. Otherwise it is only shown.
+    pub judged: bool,
+}
+
+/// VMM time per MSR exit.
+pub const EXIT_PATH: Metric = Metric {
+    key: "exit_path_ns",
+    unit: "ns",
+    name: "VMM time per MSR exit",
+    about: "VMM time from KVM_RUN's return at an MSR exit to the next KVM_RUN",
+    experiments: &["nmi-latency", "guest-stat"],
+    better: Better::Lower,
+    headline: false,
+    judged: true,
+};
+
+/// Latency of the guest's NMI handler.
+pub const NMI_HANDLER: Metric = Metric {
+    key: "nmi_handler_ns",
+    unit: "ns",
+    name: "guest NMI handler latency",
+    about: "guest NMI handler, entry to exit",
+    experiments: &["nmi-latency"],
+    better: Better::Lower,
+    headline: true,
+    judged: true,
+};
+
+/// Latency of PMI delivery.
+pub const PMI_DELIVERY: Metric = Metric {
+    key: "pmi_delivery_ns",
+    unit: "ns",
+    name: "PMI delivery latency",
+    about: "from the VMM seeing an overflow to the handler's entry",
+    experiments: &["nmi-latency"],
+    better: Better::Lower,
+    headline: false,
+    judged: true,
+};
+
+/// Latency of the guest's rotation.
+pub const ROTATION: Metric = Metric {
+    key: "rotation_ns",
+    unit: "ns",
+    name: "guest rotation latency",
+    about: "guest rotation of multiplexed events, or stop and restart at a task switch",
+    experiments: &["nmi-latency"],
+    better: Better::Lower,
+    headline: true,
+    judged: true,
+};
+
+/// Time of a whole set-up inside the guest.
+pub const SET_UP: Metric = Metric {
+    key: "set_up_ns",
+    unit: "ns",
+    name: "guest set-up time",
+    about: "one set-up of all events in the guest: program, enable, read, disable",
+    experiments: &["guest-stat"],
+    better: Better::Lower,
+    headline: true,
+    judged: true,
+};
+
+/// Latency of the host's signals.
+pub const SIGNAL: Metric = Metric {
+    key: "signal_ns",
+    unit: "ns",
+    name: "signal latency",
+    about: "from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
+    experiments: &["nmi-latency", "guest-stat"],
+    better: Better::Lower,
+    headline: false,
+    judged: false,
+};
+
+/// Time until the counts are there.
+pub const TO_COUNTS: Metric = Metric {
+    key: "to_counts_ns",
+    unit: "ns",
+    name: "time to counts",
+    about: "from the first open to the last count read",
+    experiments: &["stat-setup"],
+    better: Better::Lower,
+    headline: false,
+    judged: true,
+};
+
+/// Time of a whole set-up on the host.
+pub const TOTAL: Metric = Metric {
+    key: "total_ns",
+    unit: "ns",
+    name: "set-up and tear-down time",
+    about: "all phases of a set-up on the host, open to close",
+    experiments: &["stat-setup"],
+    better: Better::Lower,
+    headline: true,
+    judged: true,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_and_end_in_their_unit() {
+        for metric in ALL {
+            assert!(metric.key.ends_with(&format!("_{}", metric.unit)), "{metric:?}");
+            assert!(!metric.about.is_empty() && !metric.experiments.is_empty(), "{metric:?}");
+            assert_eq!(find(metric.key), Some(metric));
+        }
+    }
+
+    #[test]
+    fn a_metric_outside_the_table_has_a_name_too() {
+        assert_eq!(
+            (name("nmi_handler_ns"), name("my_own_ns")),
+            ("guest NMI handler latency".to_owned(), "my own time".to_owned())
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! Columns of figures: one entry each, whatever shows it.
+//!
+//! The terminal's tables, those of a page, Markdown and CSV take their columns from [`ALL`], in its order. A new column is one entry.
+
+use super::fold::Table;
+use super::layout::{dash, ratio, time};
+use super::report::Report;
+use crate::document::{Arm, Experiment, GuestArm, Metrics, PhaseResult, SET_UP, Summary};
+use crate::metric::{Metric, PMI_DELIVERY, SIGNAL};
+
+/// A table that columns stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Latencies that a guest's user feels, of all samples.
+    Latency,
+    /// Host work per PMI, or per rotation where the workload only counts.
+    Work,
+    /// A guest's `perf stat` set-ups, of all rounds.
+    SetUp,
+    /// Host work per set-up.
+    SetUpWork,
+    /// An arm of a page.
+    Page,
+    /// A metric in CSV.
+    Csv,
+}
+
+/// Unit and format of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds, shown in ns, µs, ms or s.
+    Ns,
+    /// A whole number.
+    Count,
+    /// A mean number.
+    Mean,
+}
+
+impl Unit {
+    /// Formats a value for people.
+    #[must_use]
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Self::Ns => time(value),
+            Self::Count => value.to_string(),
+            Self::Mean => ratio(value),
+        }
+    }
+}
+
+/// What a column's value is computed from.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures<'a> {
+    own: &'a GuestArm,
+    metrics: &'a Metrics,
+    /// The metric that the row is of, over all rounds or in one.
+    summary: Option<&'a Summary>,
+}
+
+impl<'a> Figures<'a> {
+    /// Takes the figures of an arm, with the metric that the row is of.
+    #[must_use]
+    pub fn new<E: Experiment<Arm = GuestArm>>(arm: &'a Arm<E>, summary: Option<&'a Summary>) -> Self {
+        Self { own: &arm.own, metrics: &arm.metrics, summary }
+    }
+
+    /// Returns a count per sample of the metric, or per NMI if there were more.
+    fn per_sample(&self, count: u64) -> Option<f64> {
+        let samples = self.summary.map_or(0, |summary| summary.count).max(self.own.counts.nmis);
+        (samples > 0).then(|| count as f64 / samples as f64)
+    }
+
+    fn per_set_up(&self, count: fn(&PhaseResult) -> u64) -> Option<f64> {
+        let set_up = self.own.phases.get(SET_UP).filter(|phase| phase.begun > 0)?;
+        Some(count(set_up) as f64 / set_up.begun as f64)
+    }
+
+    fn median(&self, metric: &Metric) -> Option<f64> {
+        self.metrics.get(metric.key).map(|summary| summary.p50 as f64)
+    }
+
+    fn phase(&self, key: &str) -> Option<&'a Summary> {
+        self.metrics.get(&format!("phases/{key}"))
+    }
+
+    fn phase_median(&self, key: &str) -> Option<f64> {
+        self.phase(key).map(|summary| summary.p50 as f64)
+    }
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Name in CSV; the suffix names the unit.
+    pub key: &'static str,
+    /// Heading for people.
+    pub heading: &'static str,
+    /// Unit and format.
+    pub unit: Unit,
+    /// Sentence under the table; empty for a column that explains itself, or that the sentence of the one before it explains.
+    pub about: &'static str,
+    /// Tables that have it.
+    pub places: &'static [Place],
+    /// Computes the value.
+    pub value: fn(&Figures<'_>) -> Option<f64>,
+}
+
+const fn column(
+    key: &'static str,
+    heading: &'static str,
+    unit: Unit,
+    places: &'static [Place],
+    value: fn(&Figures<'_>) -> Option<f64>,
+) -> Column {
+    Column { key, heading, unit, about: "", places, value }
+}
+
+impl Column {
+    const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    /// Formats the value for people.
+    #[must_use]
+    pub fn text(&self, figures: &Figures<'_>) -> String {
+        (self.value)(figures).map_or_else(dash, |value| self.unit.text(value))
+    }
+}
+
+use Place::{Csv, Latency, Page, SetUp, SetUpWork, Work};
+use Unit::{Count, Mean, Ns};
+
+/// All columns, in the order in which tables have them.
+pub const ALL: &[Column] = &[
+    column("count", "values", Count, &[Page, Csv], |arm| Some(arm.summary?.count as f64)),
+    column("min_ns", "min", Ns, &[Csv], |arm| Some(arm.summary?.min? as f64)),
+    column("p50_ns", "p50", Ns, &[Csv], |arm| Some(arm.summary?.p50 as f64)),
+    column("set_up_ns", "set-up", Ns, &[SetUp], |arm| Some(arm.summary?.p50 as f64)).about(
+        "set-up, p99: median and 99th percentile of a whole set-up, program, enable, read and disable together",
+    ),
+    column("p90_ns", "p90", Ns, &[Latency, Page, Csv], |arm| Some(arm.summary?.p90? as f64)),
+    column("p99_ns", "p99", Ns, &[Latency, SetUp, Page, Csv], |arm| Some(arm.summary?.p99? as f64)),
+    column("p99_9_ns", "p99.9", Ns, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
+    column("max_ns", "max", Ns, &[Latency, Page, Csv], |arm| Some(arm.summary?.max? as f64)),
+    column("mean_ns", "mean", Ns, &[Latency, Page, Csv], |arm| arm.summary?.mean),
+    // Without NMIs no overflow asked for one, and the signals are those of others, such as the floor's timer.
+    column("signal_ns", "signal", Ns, &[Latency], |arm| arm.median(&SIGNAL).filter(|_| arm.own.counts.nmis > 0)).about(
+        "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
+    ),
+    column("delivery_ns", "delivery", Ns, &[Latency, Page], |arm| arm.median(&PMI_DELIVERY))
+        .about("delivery: from there to the handler's entry"),
+    column("opens", "opens", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("open")))
+        .about("opens: host events opened"),
+    column("host_ops", "ops", Mean, &[Work], |arm| arm.per_sample(arm.own.all_ops()))
+        .about("ops: perf calls of every kind"),
+    column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
+    column("events_held", "held", Count, &[Work], |arm| Some(arm.own.events_held.max as f64))
+        .about("held: most host events at once"),
+    column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
+    column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
+        .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
+    column("program_ns", "program", Ns, &[SetUp], |arm| arm.phase_median("program/total_ns"))
+        .about("others: median of the phase's calls together"),
+    column("enable_ns", "enable", Ns, &[SetUp], |arm| arm.phase_median("enable/total_ns")),
+    column("read_ns", "read", Ns, &[SetUp], |arm| arm.phase_median("read/total_ns")),
+    column("disable_ns", "disable", Ns, &[SetUp], |arm| arm.phase_median("disable/total_ns")),
+    column("set_up_opens", "opens", Mean, &[SetUpWork], |arm| {
+        arm.per_set_up(|phase| phase.host_ops.get("open").copied().unwrap_or(0))
+    })
+    .about(
+        "opens, perf ops, exits: host events opened, calls on them and MSR exits per set-up; held max: most events at once",
+    ),
+    column("set_up_host_ops", "perf ops", Mean, &[SetUpWork], |arm| arm.per_set_up(|phase| phase.host_ops.values().sum())),
+    column("set_up_msr_exits", "exits", Mean, &[SetUpWork], |arm| {
+        arm.per_set_up(|phase| phase.msr_reads + phase.msr_writes)
+    }),
+    column("set_up_events_held", "held max", Count, &[SetUpWork], |arm| Some(arm.own.events_held.max as f64)),
+    column("call_ns", "call", Ns, &[SetUpWork], |arm| arm.phase_median("enable/call_ns"))
+        .about("call, call p99: enabling one event"),
+    column("call_p99_ns", "call p99", Ns, &[SetUpWork], |arm| Some(arm.phase("enable/call_ns")?.p99? as f64)),
+    column("rotation_ns", "rotation", Ns, &[SetUpWork], |arm| arm.phase_median("rotate/total_ns"))
+        .about("rotation: median of a tick that rotates the events"),
+];
+
+/// Returns the columns of a table.
+pub fn columns(place: Place) -> impl Iterator<Item = &'static Column> + Clone {
+    ALL.iter().filter(move |column| column.places.contains(&place))
+}
+
+/// Adds a table with a row for each named arm.
+pub(super) fn table(report: &mut Report, place: Place, arms: &[(String, Figures<'_>)]) {
+    let mut table = Table::new(std::iter::once("arm").chain(columns(place).map(|column| column.heading)));
+    for (name, figures) in arms {
+        // A host that does not say how many NMIs were taken has not lost none.
+        let cell = |column: &Column| match column.key {
+            "lost" => (column.value)(figures).map_or_else(|| "unknown".to_owned(), |lost| column.unit.text(lost)),
+            _ => column.text(figures),
+        };
+        table.add_row(std::iter::once(name.clone()).chain(columns(place).map(cell)));
+    }
+    report.table(table);
+}
+
+/// Returns the sentences under a table.
+pub(super) fn legend(place: Place) -> impl Iterator<Item = &'static str> {
+    columns(place).map(|column| column.about).filter(|about| !about.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_and_each_column_stands_somewhere() {
+        let keys: BTreeSet<&str> = ALL.iter().map(|column| column.key).collect();
+        assert_eq!(keys.len(), ALL.len());
+        for column in ALL {
+            assert_eq!(column.key.ends_with("_ns"), column.unit == Unit::Ns, "{}", column.key);
+            assert!(!column.places.is_empty(), "{}", column.key);
+        }
+    }
+}
