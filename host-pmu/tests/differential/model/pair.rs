@@ -112,6 +112,8 @@ pub(crate) struct Pair {
     others: usize,
     /// A counter was one count before its overflow, which its event signals one count late.
     late: bool,
+    /// Those counters, until an event signals.
+    lagging: u64,
 }
 
 /// Activity in a sequence.
@@ -187,6 +189,7 @@ impl Pair {
             pmis: 0,
             others: 0,
             late: false,
+            lagging: 0,
         }
     }
 
@@ -310,12 +313,17 @@ impl Pair {
         let armed = |line: Line| Some((line, self.model.armed_for(line).filter(|armed| armed.3 == 1)?));
         let one_left: Vec<_> = self.model.lines().filter(|_| self.host.has_rules()).filter_map(armed).collect();
         let overflowed = self.model.run(burst, off);
-        self.signal_held |= self.host.run(burst);
+        let signalled = self.host.run(burst);
+        self.signal_held |= signalled;
         let real = self.host.armed();
         let lagging = one_left.iter().filter(|(_, armed)| real.contains(armed));
         let lagging = lagging.fold(0, |bits, (line, _)| bits | 1 << line);
         self.late |= lagging & overflowed != 0;
         self.overflowed |= overflowed & !lagging;
+        if signalled {
+            self.overflowed |= std::mem::take(&mut self.lagging);
+        }
+        self.lagging |= lagging & overflowed;
         if signal == Signal::OnTime && self.signal_held {
             self.kick();
         } else if signal == Signal::OnTime
