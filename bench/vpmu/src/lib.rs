@@ -7,6 +7,7 @@
 //! | [`inspect`] | what looks into a guest or at this host: images, recordings, the live view, the doctor |
 //! | [`experiment`] | a folder for each experiment, with its plain specification |
 //! | [`arms`] | what runs an arm, and arms in rounds |
+//! | [`machine`] | the machine of an image or a Linux guest: its counters, its files, its report |
 //! | [`setting`] | what is measured, with what, and on which host |
 //! | [`terminal`] | what a person sees while a command runs |
 
@@ -15,6 +16,7 @@ pub mod campaign;
 pub mod cli;
 pub mod experiment;
 pub mod inspect;
+pub mod machine;
 pub mod setting;
 pub mod sys;
 pub mod terminal;

@@ -34,13 +34,13 @@ use super::{
     report, reproduce, run, shell, show, stat_setup, sweep, triage, usage, workload,
 };
 use crate::arms::arm::sim;
-use crate::arms::linux_boot::spec::LinuxSpec;
 use crate::arms::rounds::options::ArmsOptions;
 use crate::experiment::guest_stat::spec;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::inspect::top::guests::top;
 use crate::inspect::top::spec::TopSpec;
+use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;

@@ -2,8 +2,8 @@
 
 use results::error::{Error, Exit};
 
-use crate::arms::linux_boot::job;
-use crate::arms::linux_boot::spec::LinuxSpec;
+use crate::machine::linux::job;
+use crate::machine::linux::spec::LinuxSpec;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

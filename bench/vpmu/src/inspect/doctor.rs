@@ -15,7 +15,7 @@ use serde::Serialize;
 use textwrap::{Options, WordSplitter};
 use vmm::kvm::{API_VERSION, CAPABILITIES};
 
-use crate::arms::arm::limits;
+use crate::arms::arm::real;
 use crate::setting::backend::{AutoBackend, EventProbe, KvmProbe, choose_backend};
 use crate::setting::process;
 
@@ -253,7 +253,7 @@ fn event_findings(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBack
 /// Reports the process's limits; vpmu raises both up to the hard limits.
 fn limit_findings(limits: Limits) -> Vec<Finding> {
     let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
-    let (files, signals) = (limits::files(1), limits::signals(1));
+    let (files, signals) = (real::files(1), real::signals(1));
     let queued = limits.queued_signals;
     // The limit is the user's, over all processes.
     let left = limits.pending_signals.map(|limit| limit.saturating_sub(queued));

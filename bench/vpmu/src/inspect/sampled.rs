@@ -16,17 +16,17 @@ use vmm::machine::linux::Kernel;
 use vmm::outcome::RunOutcome;
 use vmm::sample::{self, MOST_EVENTS, Moment, Orc, OrcError, Sampling};
 
-use crate::arms::arm::{launch, limits};
-use crate::arms::linux_boot::spec::LinuxSpec;
-use crate::arms::machine::CountersOptions;
+use crate::arms::arm::{launch, real};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
-use crate::arms::rounds::pin::usable_cpus;
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::run::spec::RunSpec;
+use crate::machine::CountersOptions;
+use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::ThisHost;
 use crate::setting::backend::{BackendChoice, Chosen, choose};
 use crate::setting::parse::{defaults, duration_in, most_like, number_in, suggestion};
+use crate::setting::pin::usable_cpus;
 use crate::setting::strategy::resolve_one;
 use crate::setting::workload::Workload;
 use crate::sys;
@@ -310,7 +310,7 @@ impl ReadyPayload {
             }
         };
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-        limits::ensure(payload.vcpus)?;
+        real::ensure(payload.vcpus)?;
         sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
         Ok(Self { host, plan, behind, vcpus: payload.vcpus })
     }

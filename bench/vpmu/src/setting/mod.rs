@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod parse;
+pub mod pin;
 pub mod process;
 pub mod strategy;
 pub mod workload;

@@ -6,7 +6,6 @@
 pub mod host;
 pub mod kvm;
 pub(crate) mod launch;
-pub mod limits;
 pub mod real;
 pub mod runner;
 pub mod sim;

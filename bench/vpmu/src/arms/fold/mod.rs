@@ -7,4 +7,3 @@ pub mod arm;
 mod delivery;
 mod periods;
 mod phases;
-mod units;

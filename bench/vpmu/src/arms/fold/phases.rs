@@ -4,14 +4,13 @@
 //! phases are present.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use guest::abi::{CALLS, LOG_PHASE, LogEntry, PHASE_NONE, PHASE_ROTATE, PHASES, Report};
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, PhaseTally};
 use results::document::{EventCount, Metrics, PhaseResult, SET_UP, Summary, latency_histogram};
 use vmm::outcome::VcpuOutcome;
-
-use super::units::ticks_to_ns;
 
 /// The keys, by `PHASE_*`.
 const KEYS: [&str; PHASES] = ["none", "program", "enable", "read", "disable", "rotate"];
@@ -174,6 +173,23 @@ fn tally(line: &PhaseTally) -> PhaseResult {
         host_ops: ops.collect(),
         host_ops_ns: line.ops_ns,
     }
+}
+
+/// Converts TSC ticks to ns; saturates.
+pub(super) fn ticks_to_ns(ticks: u64, khz: u64) -> u64 {
+    let ns = u128::from(ticks) * 1_000_000 / u128::from(khz.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// Returns a − b; saturates.
+pub(super) fn difference(a: u64, b: u64) -> i64 {
+    let wide = i128::from(a) - i128::from(b);
+    i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// Converts a duration to ns; saturates.
+pub(super) fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@
 //! what comes out, and [`runner`] makes of it the outcome that a payload's run has.
 
 pub mod job;
-mod machine;
-mod perf;
 pub mod runner;
 mod session;
 pub mod spec;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use results::document::Parameters;
 
-use super::perf;
+use super::task;
 use super::task::{DATA, PERF, Task, workload};
 use super::trace::Trace;
 
@@ -92,7 +92,7 @@ pub(super) fn carry_out(
 }
 
 fn record(shell: &mut dyn Shell, command: &[String], vcpus: u64, samples: u64) -> Result<Recorded, String> {
-    let without = perf::units(&done(shell, &workload(0, BASELINE, vcpus))?.out);
+    let without = task::units(&done(shell, &workload(0, BASELINE, vcpus))?.out);
     let kib = (samples + SPARE) * ENTRY * HANDLERS / 1024;
     shell.write(&format!("{TRACING}/buffer_size_kb"), &kib.to_string())?;
     let switch = format!("{TRACING}/events/nmi/nmi_handler/enable");
@@ -101,12 +101,12 @@ fn record(shell: &mut dyn Shell, command: &[String], vcpus: u64, samples: u64) -
     shell.write(&switch, "0")?;
     let trace = Trace::parse(&shell.get(&format!("{TRACING}/trace"))?)?;
     let stats = done(shell, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
-    let records = perf::records(&stats.out);
+    let records = task::records(&stats.out);
     if records.is_empty() {
         return Err(format!("perf report --stats said nothing of its records: {}", last_line(&stats.err)));
     }
-    let event_samples = perf::event_samples(&stats.out);
-    Ok(Recorded { trace, without, with: perf::units(&ran.out), records, event_samples, set_up_ns: Vec::new() })
+    let event_samples = task::event_samples(&stats.out);
+    Ok(Recorded { trace, without, with: task::units(&ran.out), records, event_samples, set_up_ns: Vec::new() })
 }
 
 fn set_up(shell: &mut dyn Shell, command: &[String], samples: u64, limit: Duration) -> Result<Recorded, String> {

@@ -1,10 +1,9 @@
 //! Perf's task in the guest.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use results::document::EventParameter;
-
-use super::perf;
 
 /// Path of the workload in the guest; without arguments it does nothing, as true(1).
 pub(super) const FTEST: &str = "/bin/ftest";
@@ -39,7 +38,7 @@ impl Task {
     #[must_use]
     pub fn command(&self, samples: u64, vcpus: u64) -> Vec<String> {
         let list = |events: &[EventParameter], freq_hz| {
-            events.iter().map(|event| perf::event(event, freq_hz)).collect::<Vec<_>>().join(",")
+            events.iter().map(|parameter| event(parameter, freq_hz)).collect::<Vec<_>>().join(",")
         };
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         match self {
@@ -60,6 +59,60 @@ impl Task {
 /// The workload alone.
 pub(super) fn workload(nmis: u64, limit: Duration, vcpus: u64) -> Vec<String> {
     vec![FTEST.to_owned(), nmis.to_string(), limit.as_millis().max(1).to_string(), vcpus.to_string()]
+}
+
+/// Bits of PERFEVTSEL that perf sets by itself: USR, OS, INT.
+const FLAGS: u64 = 0x13_0000;
+
+/// An event in perf's syntax, by its code: names are those of a generation, codes are what the guest's driver programs.
+pub(super) fn event(event: &EventParameter, freq_hz: Option<u64>) -> String {
+    let selector = u64::from_str_radix(event.selector.trim_start_matches("0x"), 16).unwrap_or_default() & !FLAGS;
+    let (code, umask) = (selector & 0xff, selector >> 8 & 0xff);
+    let rate = match (freq_hz, event.period) {
+        (Some(hz), 1..) => format!(",freq={hz}"),
+        (None, period @ 1..) => format!(",period={period}"),
+        (_, 0) => String::new(),
+    };
+    format!("cpu/event={code:#x},umask={umask:#x}{rate}/")
+}
+
+/// Kinds and counts of the first table of `perf report --stats`: that of all events together.
+pub(super) fn records(text: &str) -> BTreeMap<String, u64> {
+    let table = text.lines().skip_while(|line| !line.contains(" events:")).take_while(|line| line.contains(" events:"));
+    table
+        .filter_map(|line| {
+            let (kind, count) = line.split_once(" events:")?;
+            let count = count.split_whitespace().next()?.parse().ok()?;
+            Some((kind.trim().to_owned(), count)).filter(|(kind, _)| kind != "TOTAL")
+        })
+        .collect()
+}
+
+/// Samples of each event, from the tables behind the first one of `perf report --stats`.
+pub(super) fn event_samples(text: &str) -> Vec<u64> {
+    let mut samples = Vec::new();
+    for line in text.lines() {
+        if line.trim_end().ends_with(" stats:") {
+            samples.push(0);
+        } else if let Some((kind, count)) = line.split_once(" events:")
+            && let Some(last) = samples.last_mut().filter(|_| kind.trim() == "SAMPLE")
+        {
+            *last = count.split_whitespace().next().and_then(|count| count.parse().ok()).unwrap_or(0);
+        }
+    }
+    // The first is that of all events together.
+    samples.drain(..samples.len().min(1));
+    samples
+}
+
+/// Units of work and the time they took, of each process of ftest.
+pub(super) fn units(text: &str) -> Vec<(u64, u64)> {
+    text.lines()
+        .filter_map(|line| {
+            let (units, ns) = line.strip_prefix("ftest: ")?.split_once(" units in ")?;
+            Some((units.parse().ok()?, ns.strip_suffix(" ns")?.parse().ok()?))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -89,5 +142,33 @@ mod tests {
             set_up.command(5, 1).join(" "),
             "/bin/perf stat -x , -o /dev/null -e cpu/event=0x3c,umask=0x0/ -- /bin/ftest"
         );
+    }
+
+    #[test]
+    fn events_are_given_by_their_code() {
+        let of = |selector: &str, period, freq| {
+            let name = String::new();
+            event(&EventParameter { name, selector: selector.to_owned(), fixed_counter: None, period }, freq)
+        };
+        assert_eq!(of("0x13412e", 5000, None), "cpu/event=0x2e,umask=0x41,period=5000/");
+        assert_eq!(of("0x13003c", 5000, Some(99)), "cpu/event=0x3c,umask=0x0,freq=99/");
+        assert_eq!(of("0x1300c5", 0, None), "cpu/event=0xc5,umask=0x0/");
+    }
+
+    #[test]
+    fn the_first_table_counts() {
+        let text = "\nAggregated stats:\n           TOTAL events:        190\n            MMAP events:         73  (38.4%)\n\
+                    \u{20}         SAMPLE events:         95  (50.0%)\n            LOST events:          2  ( 1.1%)\n\
+                    cpu/event=0x3c/ stats:\n          SAMPLE events:         40\ncpu/event=0xc0/ stats:\n";
+        let found = records(text);
+        assert_eq!((found["SAMPLE"], found["LOST"], found["MMAP"], found.len()), (95, 2, 73, 3));
+        assert!(records("nothing").is_empty());
+        assert_eq!((event_samples(text), event_samples("nothing")), (vec![40, 0], Vec::new()));
+    }
+
+    #[test]
+    fn each_process_of_the_workload_says_what_it_did() {
+        let text = "ftest: 12 units in 34 ns\nperf: something\nftest: 5 units in 6 ns\nftest: x units in 6 ns\n";
+        assert_eq!(units(text), [(12, 34), (5, 6)]);
     }
 }

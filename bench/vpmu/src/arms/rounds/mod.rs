@@ -5,7 +5,6 @@ pub mod experiment;
 #[cfg(test)]
 pub(crate) mod mock;
 pub mod options;
-pub mod pin;
 pub mod plan;
 mod precision;
 pub mod run;

@@ -6,9 +6,9 @@ use clap::Args;
 use host_pmu::backend::BackendKey;
 use vmm::machine::Cpu;
 
-use super::pin::PinChoice;
 use crate::setting::backend::BackendChoice;
 use crate::setting::parse::{duration_in, number_in, pmu_version, processor, share};
+use crate::setting::pin::PinChoice;
 use crate::setting::strategy::StrategyChoice;
 
 /// Most vCPUs a payload has room for; KVM's own limit is checked when the VM is made.

@@ -1,8 +1,6 @@
 //! Makes a checked plan of arms and rounds from a specification.
 
 use arch_pmu::caps::PmuCaps;
-use arch_pmu::intel::IntelCaps;
-use arch_pmu::spec::Vendor;
 use std::time::Duration;
 use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{self, CounterSource, Cpu};
@@ -14,6 +12,7 @@ use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
 use crate::arms::arm::real::RealRunner;
 use crate::arms::arm::runner::Arm;
 use crate::setting::backend::Chosen;
+use crate::setting::parse::check_version;
 use crate::setting::strategy::resolve;
 use crate::setting::workload::Workload;
 use cpu_list::CpuList;
@@ -220,21 +219,6 @@ fn check(arms: &ArmsOptions, cpu: Cpu) -> Result<(), Error> {
             format!("--time-limit {:?} is shorter than two ticks", arms.time_limit),
             format!("--mux-interval is {:?}", arms.mux_interval),
             "raise the one or lower the other",
-        ));
-    }
-    Ok(())
-}
-
-/// Checks that the processor's PMU has versions to choose from, if another one than the default is asked for.
-///
-/// # Errors
-/// Exit 2 if it has none.
-pub fn check_version(cpu: Cpu, version: u64) -> Result<(), Error> {
-    if cpu.vendor() == Vendor::Amd && version != u64::from(IntelCaps::default().version) {
-        return Err(Error::usage(
-            format!("--pmu-version {version} is not for --cpu {}", cpu.name()),
-            "it is the version of Intel's PMU",
-            "leave it out",
         ));
     }
     Ok(())

@@ -260,4 +260,346 @@ impl Rounds<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use vmm::outcome::End;
+
+    use super::*;
+    use crate::arms::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
+    use crate::arms::rounds::options::OPEN_ENDED;
+    use results::document::{ArmKind, LinuxParameters, Status};
+    use results::error::Exit;
+    use results::metric::NMI_HANDLER;
+
+    fn never() -> AtomicBool {
+        AtomicBool::new(false)
+    }
+
+    #[test]
+    fn every_available_arm_warms_up_and_then_runs_once_a_round_in_the_seeds_order() {
+        let plan_of = |seed| plan(&["--rounds", "6", "--samples", "40", "--seed", seed]).unwrap();
+        let order = |seed| {
+            let mut runner = MockRunner::good();
+            experiment(&plan_of(seed), &mut runner, &never(), &mut |_| Ok(())).unwrap();
+            runner.runs
+        };
+        let runs = order("1");
+        assert_eq!(runs, order("1"));
+        assert_ne!(runs, order("2"));
+        assert_eq!(runs.len(), 4 * 7);
+        assert!(runs[..4].iter().all(|(_, turn)| turn.warmup && turn.samples == 10));
+        let mut rounds = BTreeMap::<u64, Vec<(u64, String)>>::new();
+        for (arm, round) in &runs[4..] {
+            assert!(!round.warmup && round.samples == 40);
+            rounds.entry(round.index).or_default().push((round.position, arm.clone()));
+        }
+        assert_eq!(rounds.len(), 6);
+        for arms in rounds.values() {
+            assert!(arms.iter().zip(0..).all(|((position, _), n)| *position == n));
+            let mut names: Vec<&str> = arms.iter().map(|(_, name)| name.as_str()).collect();
+            names.sort_unstable();
+            assert_eq!(names, ["floor", "recreate", "reuse", "reuse-lazy"]);
+        }
+    }
+
+    #[test]
+    fn the_warm_up_is_not_counted_and_the_absent_arm_says_why() {
+        let document = mock::finished(&["--rounds", "3"]).document;
+        assert_eq!(document.status, Status::Complete);
+        let [recreate, _, _, floor, kvm] = &document.arms[..] else { panic!() };
+        assert_eq!(recreate.own.counts.nmis, 3 * 40);
+        assert_eq!(recreate.metric(&NMI_HANDLER).unwrap().p50, 2000);
+        assert_eq!(recreate.own.lost, Some(0));
+        assert!(recreate.stand_in && !floor.stand_in);
+        assert_eq!(kvm.not_available.as_deref(), Some("the mock has no vPMU of its own"));
+        assert_eq!(kvm.rounds.len(), 0);
+        assert_eq!(kvm.own.lost, None);
+    }
+
+    #[test]
+    fn the_document_is_saved_after_each_round_and_says_so_until_the_last() {
+        let plan = plan(&["--rounds", "3", "--samples", "40"]).unwrap();
+        let mut seen = Vec::new();
+        let mut save = |document: &Document| {
+            seen.push((document.status, document.arms[0].rounds.len()));
+            Ok(())
+        };
+        experiment(&plan, &mut MockRunner::good(), &never(), &mut save).unwrap();
+        assert_eq!(seen, [(Status::Running, 1), (Status::Running, 2), (Status::Complete, 3)]);
+    }
+
+    #[test]
+    fn an_interrupt_keeps_finished_rounds_and_drops_the_cut_one() {
+        let plan = plan(&["--rounds", "5", "--samples", "40"]).unwrap();
+        let stop = never();
+        let mut count = 0;
+        let mut runner = MockRunner::new(|_, round| {
+            count += 1;
+            let mut vcpu = vcpu(round.samples, 1000);
+            // Four warm-up runs, one round, and two of the next.
+            if count == 4 + 4 + 2 {
+                stop.store(true, Ordering::Relaxed);
+                vcpu.end = End::Stopped;
+            }
+            Ok(outcome(vec![vcpu]))
+        });
+        let finished = experiment(&plan, &mut runner, &stop, &mut |_| Ok(())).unwrap();
+        drop(runner);
+        assert_eq!(count, 10);
+        assert_eq!(finished.document.status, Status::Interrupted);
+        assert!(finished.error.is_none());
+        let rounds: usize = finished.document.arms.iter().map(|arm| arm.rounds.len()).sum();
+        assert_eq!(rounds, 4, "the cut round is no arm's");
+        assert!(finished.document.arms.iter().all(|arm| arm.incomplete.is_empty()));
+    }
+
+    #[test]
+    fn an_incomplete_round_is_kept_and_marked_and_an_arm_that_hangs_is_given_up() {
+        let plan = plan(&["--rounds", "6", "--samples", "40"]).unwrap();
+        let mut runner = MockRunner::new(|arm, round| {
+            let mut vcpu = vcpu(round.samples, 1000);
+            if arm.strategy == "reuse" && !round.warmup && round.index >= 1 {
+                vcpu.end = End::TimedOut;
+            }
+            Ok(outcome(vec![vcpu]))
+        });
+        let finished = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap();
+        let document = finished.document;
+        assert_eq!(document.status, Status::Incomplete);
+        let reuse = &document.arms[1];
+        assert_eq!(reuse.rounds.len(), 3);
+        assert!(reuse.rounds.complete[0] && !reuse.rounds.complete[1]);
+        assert!(reuse.incomplete[0].contains("round 1, vCPU 0: the time limit passed"));
+        assert!(reuse.incomplete.last().unwrap().contains("given up"));
+        assert_eq!(document.arms[0].rounds.len(), 6);
+        assert!(document.warnings.iter().any(|w| w.code == "incomplete"));
+    }
+
+    #[test]
+    fn an_error_keeps_what_was_measured_before_and_one_at_the_start_leaves_nothing() {
+        let plan = plan(&["--rounds", "4", "--samples", "40"]).unwrap();
+        let fail_at = |n: usize| {
+            let mut count = 0;
+            let mut runner = MockRunner::new(move |_, round| {
+                count += 1;
+                if count == n {
+                    return Err(Error::host("no more files", "EMFILE", "raise ulimit -n"));
+                }
+                Ok(outcome(vec![vcpu(round.samples, 1000)]))
+            });
+            let mut saves = 0;
+            let mut save = |_: &Document| {
+                saves += 1;
+                Ok(())
+            };
+            let finished = experiment(&plan, &mut runner, &never(), &mut save);
+            (finished, saves)
+        };
+        let (finished, saves) = fail_at(11);
+        let finished = finished.unwrap();
+        assert_eq!(saves, 2);
+        assert_eq!(finished.error.unwrap().exit, Exit::Host);
+        assert_eq!(finished.document.status, Status::Incomplete);
+        assert!(finished.document.arms[0].incomplete[0].contains("EMFILE"));
+        let (finished, saves) = fail_at(2);
+        assert_eq!((finished.unwrap_err().exit, saves), (Exit::Host, 0));
+    }
+
+    #[test]
+    fn a_host_without_any_arm_is_exit_4() {
+        let plan = plan(&[]).unwrap();
+        let mut runner = MockRunner::good();
+        runner.absent = vec![ArmKind::Strategy, ArmKind::Floor, ArmKind::Kvm];
+        let error = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap_err();
+        assert_eq!(error.exit, Exit::Host);
+        assert!(runner.runs.is_empty());
+    }
+
+    #[test]
+    fn a_failing_save_ends_the_experiment() {
+        let plan = plan(&["--rounds", "9", "--samples", "40"]).unwrap();
+        let mut runner = MockRunner::good();
+        let mut save = |_: &Document| Err(Error::usage("disk full", "", ""));
+        let error = experiment(&plan, &mut runner, &never(), &mut save).unwrap_err();
+        assert_eq!(error.what, "disk full");
+        assert_eq!(runner.runs.len(), 8);
+    }
+
+    #[test]
+    fn rounds_that_the_time_limit_cut_short_are_a_warning() {
+        let plan = plan(&["--rounds", "2", "--samples", "40"]).unwrap();
+        let mut runner = MockRunner::new(|_, _| Ok(outcome(vec![vcpu(7, 1000)])));
+        let finished = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap();
+        let warnings = finished.document.warnings.iter().filter(|w| w.code == "fewer-samples").count();
+        assert_eq!(warnings, 4);
+    }
+
+    #[test]
+    fn a_duration_ends_the_experiment_after_the_round_in_which_it_passes() {
+        let mut plan = plan(&["--rounds", "9", "--samples", "40"]).unwrap();
+        // A mock's guest takes 5 ms: 5 rounds of 4 arms, the first of them the warm-up, are 100 ms.
+        plan.simulated = true;
+        for (ms, rounds) in [(1, 1), (81, 4), (79, 3), (10_000, 9)] {
+            plan.parameters.duration_ns = Some(ms * 1_000_000);
+            let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
+            assert_eq!(document.status, Status::Complete);
+            assert!(document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm).all(|arm| arm.rounds.len() == rounds));
+        }
+    }
+
+    #[test]
+    fn as_many_warm_up_rounds_run_as_the_plan_has() {
+        for (warmup, runs) in [("0", 4), ("3", 16)] {
+            let plan = plan(&["--rounds", "1", "--samples", "40", "--warmup", warmup]).unwrap();
+            let mut runner = MockRunner::good();
+            let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+            assert_eq!((runner.runs.len(), document.arms[0].rounds.len()), (runs, 1));
+            assert_eq!(document.arms[0].own.counts.nmis, 40);
+        }
+    }
+
+    /// A plan whose guests live for two rounds each.
+    fn sessions(rounds: &str) -> Plan {
+        plan(&["--rounds", rounds, "--samples", "40", "--strategy", "reuse", "--guest-rounds", "2"]).unwrap()
+    }
+
+    #[test]
+    fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
+        let mut runner = MockRunner::good();
+        let mut saves = Vec::new();
+        let mut save = |document: &Document| {
+            saves.push(document.arms[0].rounds.len());
+            Ok(())
+        };
+        let document = experiment(&sessions("5"), &mut runner, &never(), &mut save).unwrap().document;
+        assert!(runner.runs.is_empty(), "no guest for one turn alone");
+        assert_eq!(saves, [2, 4, 5], "at the end of each session");
+        assert_eq!(document.status, Status::Complete);
+        for arm in &document.arms[..2] {
+            let guests: Vec<_> = arm.rounds.iter().map(|round| (round.index, round.guest, round.probe_ns)).collect();
+            let probe = Some(7.5);
+            let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)].map(|(index, guest)| (index, guest, probe));
+            assert_eq!(guests, expected);
+            let starts: Vec<_> = arm.rounds.guest_start_us.iter().map(|start| *start > 0).collect();
+            assert_eq!(starts, [true, false, true, false, true]);
+            assert_eq!((arm.own.counts.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
+            assert!(arm.own.workload.is_some(), "the baselines are those before the warm-ups");
+        }
+        let lives = runner.lives.borrow();
+        let life = |what: &str| lives.iter().filter(|line| line.starts_with(what)).cloned().collect::<Vec<_>>();
+        // The first turn of each guest is its warm-up.
+        assert_eq!(life("reuse 0"), ["reuse 0 opens", "reuse 0.0", "reuse 0.1", "reuse 0.2", "reuse 0 closes"]);
+        assert_eq!(life("floor 2"), ["floor 2 opens", "floor 2.0", "floor 2.1", "floor 2 closes"]);
+        let place = |line: &str| lives.iter().position(|l| l == line).unwrap();
+        assert!(place("reuse 0 closes") < place("floor 1 opens") && place("floor 0 closes") < place("reuse 1 opens"));
+        assert!(place("floor 1 opens") < place("reuse 1.0") && place("reuse 1 opens") < place("floor 1.0"));
+    }
+
+    #[test]
+    fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
+        let mut runner = MockRunner::good();
+        runner.turn = std::rc::Rc::new(|name, guest, turn, samples| {
+            let mut vcpu = vcpu(samples, 1000);
+            if name == "reuse" && (guest, turn) == (1, 1) {
+                vcpu.end = End::TimedOut;
+            }
+            vcpu
+        });
+        let document = experiment(&sessions("6"), &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        assert_eq!(document.status, Status::Incomplete);
+        let [reuse, floor] = &document.arms[..2] else { panic!() };
+        let guests = |arm: &results::document::Arm| {
+            arm.rounds.iter().map(|round| (round.guest, round.complete)).collect::<Vec<_>>()
+        };
+        assert_eq!(guests(reuse), [(0, true), (0, true), (1, false), (2, true), (2, true), (3, true)]);
+        assert_eq!(guests(floor), [(0, true), (0, true), (1, true), (2, true), (2, true), (3, true)]);
+        assert!(reuse.incomplete[0].contains("round 2, vCPU 0: the time limit passed"), "{:?}", reuse.incomplete);
+    }
+
+    #[test]
+    fn an_arm_whose_guests_hang_in_their_warm_ups_is_given_up_and_the_others_go_on() {
+        let mut runner = MockRunner::good();
+        runner.turn = std::rc::Rc::new(|name, _, turn, samples| {
+            let mut vcpu = vcpu(samples, 1000);
+            if name == "reuse" && turn == 0 {
+                vcpu.end = End::TimedOut;
+            }
+            vcpu
+        });
+        let document = experiment(&sessions("4"), &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        assert_eq!(document.status, Status::Incomplete);
+        assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [0, 4]);
+        let why = document.arms[0].incomplete.join("; ");
+        assert!(why.contains("warm-up: the time limit passed") && why.contains("given up after 2 turns"), "{why}");
+    }
+
+    #[test]
+    fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
+        let stop = std::rc::Rc::new(never());
+        let mut runner = MockRunner::good();
+        let flag = std::rc::Rc::clone(&stop);
+        runner.turn = std::rc::Rc::new(move |_, guest, turn, samples| {
+            let mut vcpu = vcpu(samples, 1000);
+            if (guest, turn) == (1, 2) {
+                flag.store(true, Ordering::Relaxed);
+                vcpu.end = End::Stopped;
+            }
+            vcpu
+        });
+        let document = experiment(&sessions("6"), &mut runner, &stop, &mut |_| Ok(())).unwrap().document;
+        assert_eq!(document.status, Status::Interrupted);
+        assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [3, 3]);
+        assert!(document.arms.iter().all(|arm| arm.incomplete.is_empty()));
+    }
+
+    #[test]
+    fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
+        // Constant figures have no width: the looks after ten and thirteen guests are good.
+        let mut plan = sessions("1");
+        (plan.parameters.until_ci, plan.parameters.rounds) = (Some(0.02), OPEN_ENDED);
+        let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
+        assert_eq!(document.status, Status::Complete);
+        assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (26, 26));
+        assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
+        // A run without enough rounds says what it does not know.
+        plan.parameters.rounds = 18;
+        let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
+        let why = document.warnings.iter().find(|warning| warning.code == "until-ci");
+        assert!(why.is_some_and(|why| why.message.contains("9 guests")), "{:?}", document.warnings);
+    }
+
+    #[test]
+    fn what_is_ahead_is_said_before_the_start() {
+        let said = |plan: &Plan| expectation(plan, 4);
+        let line =
+            ["--rounds", "100", "--samples", "40", "--strategy", "reuse", "--guest-rounds", "20", "--duration", "9s"];
+        let mut plan = mock::plan(&line).unwrap();
+        let turn = plan.estimate(4).as_secs();
+        assert_eq!(said(&plan), format!("this takes about {turn} s: up to 100 rounds of 4 arms, pinned to CPU 3"));
+        plan.parameters.rounds = OPEN_ENDED;
+        assert!(said(&plan).starts_with("this takes about 9 s: as many rounds of 4 arms as fit"), "{}", said(&plan));
+        assert!(plan.expected_rounds(4) < 200 && plan.expected_rounds(4) > 10, "{}", plan.expected_rounds(4));
+        plan.parameters.until_ci = Some(0.02);
+        assert!(
+            said(&plan).contains("at most 9 s: rounds of 4 arms until every ratio is known to ± 2 %"),
+            "{}",
+            said(&plan)
+        );
+        plan.simulated = true;
+        assert!(said(&plan).starts_with("simulating rounds of 4 arms"));
+        let mut linux =
+            mock::plan(&["--rounds", "3", "--warmup", "0", "--samples", "40", "--strategy", "reuse"]).unwrap();
+        linux.parameters.linux = Some(LinuxParameters {
+            release: None,
+            cpu: "clx".to_owned(),
+            perf: String::new(),
+            memory: 1 << 29,
+            command: String::new(),
+        });
+        assert!(said(&linux).contains(" s and the boots of 12 guests: 3 rounds of 4 arms"), "{}", said(&linux));
+        linux.parameters.duration_ns = Some(60_000_000_000);
+        assert!(said(&linux).starts_with("this takes at most 60 s: up to 3 rounds"), "{}", said(&linux));
+    }
+}

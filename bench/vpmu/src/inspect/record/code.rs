@@ -9,7 +9,7 @@ use perf_data::record::Mapping;
 use vmm::sample::{ModulePlace, Sampling, TablesRead};
 
 use super::layout::{Kind, kernel_name, of_module};
-use crate::arms::linux_boot::symbols::CodeReports;
+use crate::machine::linux::symbols::CodeReports;
 
 /// The guest that perf takes `--guestkallsyms` for.
 const DEFAULT_GUEST: i32 = 0;

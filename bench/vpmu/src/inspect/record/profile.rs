@@ -14,7 +14,7 @@ use results::error::{Error, one_line};
 
 use super::beside::{Beside, Companion, companion};
 use super::spec::PIPED;
-use crate::arms::machine;
+use crate::machine;
 use crate::setting::parse::suggestion;
 
 /// Largest recording that is read from a pipe.

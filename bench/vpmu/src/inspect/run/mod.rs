@@ -9,8 +9,8 @@ use vmm::kvm::Host;
 use vmm::machine::image::{self, FileForImage, ImagePlan, Rdpmc};
 use vmm::outcome::End;
 
-use crate::arms::machine;
-use crate::arms::summary::{self, Ran};
+use crate::machine;
+use crate::machine::EndedRun;
 use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::output::{Limits, Output};
@@ -37,7 +37,7 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     if let Err(error) = &unsent {
         complain(&format!("warning: serial output was lost: {error}"));
     }
-    let ran = Ran {
+    let ran = EndedRun {
         end: &outcome.end,
         wall: outcome.wall,
         vcpus: &outcome.vcpus,
@@ -46,7 +46,7 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
         checked_addresses: outcome.checked_addresses,
         output: &outcome.output,
     };
-    machine::say(&summary::of(&ran, backend), args.quiet);
+    machine::say(&machine::report_of(&ran, backend), args.quiet);
     Ok(exit(&outcome.end))
 }
 

@@ -12,7 +12,7 @@ use vmm::machine::image::{MAX_VCPUS, Rdpmc};
 use vmm::machine::{Cpu, Plan};
 use vmm::sample::Sampling;
 
-use crate::arms::machine::CountersOptions;
+use crate::machine::CountersOptions;
 use crate::setting::parse::{duration_in, environ, number_in, one_of, size_in};
 use crate::terminal::output::Diverted;
 

@@ -11,8 +11,8 @@ use perf_data::record::Record;
 use results::error::{Error, Exit};
 
 use super::document::{Compression, FIGURE, Found, LEVELS, Mode, Quotient, Recorded, Recorder, Row, published};
-use crate::arms::machine;
 use crate::arms::rounds::schedule::Schedule;
+use crate::machine;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
 

@@ -14,10 +14,10 @@ use vmm::machine::linux::MAX_VCPUS;
 use vmm::machine::{Cpu, Plan};
 use vmm::sample::Sampling;
 
-use super::load::Load;
+use super::place::Load;
 use super::place::Placed;
 use super::symbols::Symbols;
-use crate::arms::machine::CountersOptions;
+use crate::machine::CountersOptions;
 use crate::setting::parse::{duration_in, environ, folder, number_in, processor, size_in};
 use crate::terminal::output::Diverted;
 

@@ -9,19 +9,18 @@ use std::time::Instant;
 use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
 use results::host::REGISTER_COST_WORD;
-use vmm::kvm::Host;
-use vmm::kvm::linux_refusal;
-use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan};
+use vmm::kvm::{Host, linux_refusal};
+use vmm::machine::linux::{Faults, Kernel, LinuxOutcome, LinuxPlan};
 use vmm::outcome::End;
 
 use super::bring::Places;
 use super::command::{self, Ran};
 use super::guest::LinuxGuest;
-use super::report;
 use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
-use crate::arms::machine;
+use crate::machine;
+use crate::machine::{EndedRun, Report};
 use crate::setting::backend::ThisHost;
 use crate::setting::backend::choose;
 use crate::sys;
@@ -57,7 +56,7 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
         Some(command) => command::run(&host, kernel, plan, spec, &places, command)?,
     };
     if let Some(outcome) = &ran.outcome {
-        machine::say(&report::of(outcome, backend, !ran.errors.is_empty()), spec.quiet);
+        machine::say(&of(outcome, backend, !ran.errors.is_empty()), spec.quiet);
     }
     for error in &ran.errors {
         complain(&format!("error: {error}"));
@@ -151,4 +150,59 @@ fn ended(outcome: LinuxOutcome, unsent: io::Result<()>) -> Ran {
     }
     let exit = if outcome.end == End::PowerOff { Exit::Done } else { Exit::Inconclusive };
     Ran { outcome: Some(outcome), errors: Vec::new(), exit }
+}
+
+/// The report of a guest that ended. `failed`: an error that names its end follows.
+pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey, failed: bool) -> Report {
+    let ran = EndedRun {
+        end: &outcome.end,
+        wall: outcome.wall,
+        vcpus: &outcome.vcpus,
+        rewritten: Some(outcome.rewritten),
+        absent: outcome.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
+        checked_addresses: false,
+        output: &outcome.console,
+    };
+    let mut report = machine::report_of(&ran, backend);
+    // An unusual end of a guest is reported even without a summary.
+    if outcome.end != End::PowerOff && !failed {
+        report.warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
+    }
+    if outcome.rewritten == 0 {
+        report.warnings.push(
+            "the kernel has no RDPMC that was found and rewritten: its reads of counters will fault, or it has no PMU driver"
+                .to_owned(),
+        );
+    }
+    report.warnings.extend(outcome.complaints.lines());
+    report.warnings.extend(of_channel(&outcome.channel));
+    report
+}
+
+/// Lists the faults that broke the agent's port.
+fn of_channel(faults: &Faults) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if faults.broken > 0 {
+        let times = if faults.broken == 1 { "once" } else { &format!("{} times", faults.broken) };
+        warnings.push(format!(
+            "the guest's virtio driver broke the rules of its queues {times}: the agent's port was closed"
+        ));
+    }
+    if let Some(why) = &faults.error {
+        warnings.push(format!("the virtio console for the agent failed on the host: {why}"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_port_is_a_warning() {
+        assert_eq!(of_channel(&Faults::default()), Vec::<String>::new());
+        let warnings = of_channel(&Faults { broken: 2, error: Some("no memory".to_owned()) });
+        assert!(warnings[0].contains("2 times") && warnings[1].ends_with("no memory"), "{warnings:?}");
+        assert!(of_channel(&Faults { broken: 1, error: None })[0].contains("once"));
+    }
 }

@@ -8,7 +8,7 @@ use linux_guest::initramfs::Initramfs;
 use linux_guest::modules;
 use results::error::Error;
 
-use super::load::Load;
+use super::place::Load;
 use super::place::{Found, Placed, in_path};
 
 /// Modules of the agent's port.
