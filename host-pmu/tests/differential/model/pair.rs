@@ -365,7 +365,8 @@ impl Pair {
         let mut entries = 0;
         // The lost signal's overflow is found at the next look.
         // A gate without records shows its loss when it is shut, or to the account at the end of a turn.
-        self.vpmu.host().account(&mut counts::Counts::default());
+        let mut counts = *self.vpmu.counts();
+        self.vpmu.host().account(&mut counts);
         self.kick();
         self.enter()?;
         while !came_back(self) {
