@@ -16,7 +16,7 @@ const GLOBAL_CTRL: u32 = 0x38f;
 const EVENTS: [u64; 4] = [0x53_00c4, 0x53_00c5, 0x53_4f2e, 0x53_412e];
 /// MEM_LOAD_RETIRED.L1_HIT.
 const ANOTHER: u64 = 0x53_01d1;
-/// Counts of other users that leave a Cascade Lake's thread three general-purpose counters: one has the fixed counter of cycles.
+/// Number of other users' events that leave a Cascade Lake's thread three general-purpose counters: one has the fixed counter of cycles.
 const ONE_TOO_MANY: usize = 2;
 const KVMS: [&str; 4] = ["reuse", "reuse-lazy", "paused-flag", "deferred"];
 
@@ -90,7 +90,7 @@ impl Guest {
         self.stats().ops.count(kind)
     }
 
-    /// Number of failed opens, refused periods and pinned events without a counter.
+    /// Returns the numbers of failed opens, refused periods and pinned events without a counter.
     fn failures(&mut self) -> [u64; 3] {
         let stats = self.stats();
         [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors]

@@ -112,7 +112,7 @@ pub(crate) struct Pair {
     others: usize,
     /// A counter was one count before its overflow, which its event signals one count late.
     late: bool,
-    /// Those counters, until an event signals.
+    /// Counters that overflowed before their events, until an event signals.
     lagging: u64,
 }
 
@@ -158,7 +158,7 @@ impl Pair {
         Self::with_host(shape, strategy, host, records != Records::None)
     }
 
-    /// A pair whose host has hardware events by perf's rules.
+    /// Creates a pair whose host has hardware events by perf's rules.
     pub(crate) fn by_rules(shape: Shape, strategy: Strategy, rules: Rules) -> Self {
         let records = rules.release.shares_rings();
         let others = rules.others;
