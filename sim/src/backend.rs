@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::spec::{MAX_COUNTERS, Source, Spec};
+use host_pmu::backend::scheduling::SHORTEST_PERIOD;
 use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 
@@ -55,6 +56,8 @@ pub struct SimBackend {
     goes_on: bool,
     /// State of the gate, `true` if it is open; `None` without a gate.
     gate: Option<bool>,
+    /// The events behind the gate found no counters together.
+    gate_lost: bool,
     opened: u64,
     creates: Creates,
 }
@@ -67,7 +70,8 @@ impl SimBackend {
         let free = model.host.counters - model.host.taken;
         let shortest_period = match model.base {
             CountBase::ThreadTime => model.rate(CYCLES).counts(model.host.shortest_period).max(1),
-            CountBase::GuestTime | CountBase::Exits => 1,
+            CountBase::GuestTime => SHORTEST_PERIOD,
+            CountBase::Exits => 1,
         };
         Self {
             shortest_period,
@@ -88,6 +92,7 @@ impl SimBackend {
             one_shot: strategy.overflow == OnOverflow::Stop && follows_time,
             goes_on: strategy.pause == Pause::Virtual,
             gate: strategy.gate.then_some(false),
+            gate_lost: false,
             opened: 0,
             creates: Creates::default(),
         }
@@ -173,11 +178,10 @@ impl SimBackend {
     fn run(&mut self, at: usize) {
         let times = self.clock.times();
         let place = self.running.len();
-        let state = &mut self.table[at];
-        if place >= self.room {
-            // A pinned event without a counter enters error state and counts no more.
-            state.lost = true;
+        if place >= self.room || self.gate_lost {
+            return self.lose(at);
         }
+        let state = &mut self.table[at];
         state.running = true;
         state.since = state.base.of(times);
         state.place = place;
@@ -186,6 +190,20 @@ impl SimBackend {
             self.look_at = self.look_at.min(state.next(times, common));
         }
         self.running.push(at);
+    }
+
+    /// Leaves an event without a counter: a pinned one enters error state and counts no more until it is enabled again. A group has all of
+    /// its counters or none.
+    #[cold]
+    fn lose(&mut self, at: usize) {
+        if self.gate.is_none() {
+            self.table[at].lost = true;
+            return;
+        }
+        self.gate_lost = true;
+        while let Some(at) = self.running.get(0) {
+            self.halt(at);
+        }
     }
 
     #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
@@ -288,7 +306,7 @@ impl Backend for SimBackend {
             // IOC_REFRESH adds to the limit; IOC_ENABLE leaves an event whose limit is used up without one.
             self.table[event.0].limit += 1;
         }
-        self.table[event.0].let_in = true;
+        (self.table[event.0].let_in, self.table[event.0].lost) = (true, false);
         self.forget_anchors();
         if self.gate != Some(false) {
             let stream = self.clock.streams().of(Purpose::ResumeOther);
@@ -389,7 +407,7 @@ impl Backend for SimBackend {
 
     fn open_gate(&mut self) -> Result<(), HostError> {
         self.spend(Purpose::Resume, |costs| &costs.resume);
-        self.gate = Some(true);
+        (self.gate, self.gate_lost) = (Some(true), false);
         for at in 0..self.table.len() {
             if self.table[at].let_in && !self.table[at].running {
                 self.spend(Purpose::ResumeOther, |costs| &costs.resume_other);
@@ -413,13 +431,25 @@ impl Backend for SimBackend {
         (self.look_at, self.exact) = (u64::MAX, !self.mixed);
         self.interrupts(expiries);
         self.spend(Purpose::Pause, |costs| &costs.pause);
-        if self.table.iter().any(|state| state.lost) {
+        if self.gate_lost {
             return Err(HostError::PinnedLost);
         }
         for state in self.table.iter().filter(|state| state.id != 0) {
             report(state.id, state.rate.counts(state.ran));
         }
         Ok(())
+    }
+
+    fn leave_gate(&mut self) {
+        (self.gate, self.gate_lost) = (None, false);
+    }
+
+    fn is_lost(&self, event: &Event) -> bool {
+        self.table[event.0].lost
+    }
+
+    fn is_gate_lost(&self) -> bool {
+        self.gate_lost
     }
 
     #[inline]

@@ -6,6 +6,7 @@ mod key;
 pub mod monitor;
 pub mod perf;
 mod retired;
+pub mod scheduling;
 pub mod step;
 
 use std::fmt;
@@ -100,6 +101,9 @@ pub trait Backend {
         true
     }
 
+    /// Leaves the gate, which no event is behind any more: events are single ones from now on.
+    fn leave_gate(&mut self) {}
+
     /// Returns whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 
@@ -184,6 +188,12 @@ pub enum HostError {
     /// A pinned event lost its counter and counts no more (its read is at end of file).
     #[error("a pinned host event lost its hardware counter to another user of the PMU")]
     PinnedLost,
+    /// The events of a gate, which are scheduled as a whole or not at all, do not fit on the host's counters.
+    #[error(
+        "the events behind the gate do not get hardware counters together; each has been a single event since, so the arm is no longer a \
+         gate: give the guest fewer counters, or end other users of the PMU (the NMI watchdog: sysctl kernel.nmi_watchdog=0)"
+    )]
+    GateTooLarge,
 }
 
 /// Guest counts per host count.

@@ -14,6 +14,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use super::attr::{EventKind, event_attr, gate_attr, leader_attr};
 use super::encoding::Offers;
 use super::monitor::Monitor;
+use super::scheduling::SHORTEST_PERIOD;
 use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
 use crate::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 use crate::sys;
@@ -83,7 +84,12 @@ impl PerfBackend {
         if strategy.gate || backend.anchors.is_some() {
             let attr = if strategy.gate { gate_attr(backend.kind) } else { leader_attr(backend.kind) };
             let leader = sys::open_on_this_thread(attr, None);
-            backend.leader = Some(leader.map_err(|error| os("perf_event_open", &error))?);
+            let leader = leader.map_err(|error| os("perf_event_open", &error))?;
+            if strategy.gate && backend.kind == EventKind::Hardware {
+                // Since Linux 6.15 a group that gets no counters signals its owner.
+                sys::signal_this_thread(&leader).map_err(|error| os("fcntl on a perf event", &error))?;
+            }
+            backend.leader = Some(leader);
         }
         Ok(backend)
     }
@@ -101,7 +107,11 @@ impl PerfBackend {
                 return Err(os("a backend without perf events", &io::Error::from_raw_os_error(libc::EINVAL)));
             }
         };
-        let shortest_period = if kind.is_clock() { shortest_clock_period() } else { 1 };
+        let shortest_period = match kind {
+            EventKind::Hardware => SHORTEST_PERIOD,
+            EventKind::CpuClock | EventKind::TaskClock => shortest_clock_period(),
+            EventKind::Tracepoint(_) => 1,
+        };
         let offers = Offers::of_this_host();
         Ok(Self {
             kind,
@@ -224,6 +234,15 @@ impl PerfBackend {
         Ok((spec, attr))
     }
 
+    /// Returns the reason why an event did not open. The kernel refuses one that does not fit beside its group (`validate_group`).
+    fn refused(&self, error: &io::Error) -> HostError {
+        let grouped = self.gated && self.kind == EventKind::Hardware;
+        if grouped && error.raw_os_error() == Some(libc::EINVAL) {
+            return HostError::GateTooLarge;
+        }
+        os("perf_event_open", error)
+    }
+
     fn host_period(&self, period: u64) -> u64 {
         self.scale.to_host(period).max(self.shortest_period)
     }
@@ -251,7 +270,7 @@ impl Backend for PerfBackend {
     fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
         self.attend();
         let (spec, attr) = self.attr(spec, period)?;
-        let fd = sys::open_on_this_thread(attr, self.leader.as_ref()).map_err(|error| os("perf_event_open", &error))?;
+        let fd = sys::open_on_this_thread(attr, self.leader.as_ref()).map_err(|error| self.refused(&error))?;
         sys::signal_this_thread(&fd).map_err(|error| os("fcntl on a perf event", &error))?;
         self.blind |= !self.monitor.adopt(&fd);
         let id = sys::event_id(&fd).map_err(|error| os("IOC_ID", &error))?;
@@ -392,6 +411,10 @@ impl Backend for PerfBackend {
         Ok(())
     }
 
+    fn leave_gate(&mut self) {
+        (self.gated, self.leader) = (false, None);
+    }
+
     #[inline]
     fn may_have_switched(&self) -> bool {
         self.monitor.may_have_switched()
@@ -410,7 +433,10 @@ impl Backend for PerfBackend {
     }
 
     fn is_gate_lost(&self) -> bool {
-        let Some(leader) = &self.leader else { return false };
+        // Only the leader of hardware events is pinned.
+        let Some(leader) = self.leader.as_ref().filter(|_| self.gated && self.kind == EventKind::Hardware) else {
+            return false;
+        };
         matches!(sys::read_group(leader, &mut [0; GROUP_WORDS]), Ok(0))
     }
 
@@ -542,6 +568,25 @@ mod tests {
         }
         assert!(known(&mut backend, &mut event));
         assert_eq!(backend.throttled(), 1);
+    }
+
+    #[test]
+    fn no_hardware_event_has_a_period_of_one_which_makes_branches_a_bts_event() {
+        let backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000).unwrap();
+        let branches = PerfEvtSel::from_bits(0x51_00c4).spec();
+        let attr = event_attr(backend.kind, branches, backend.host_period(1));
+        assert_eq!((sys::sample_period(&attr), backend.shortest_period()), (2, 2));
+    }
+
+    #[test]
+    fn an_event_that_does_not_fit_into_its_gate_is_told_from_other_refusals() {
+        let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000).unwrap();
+        backend.gated = true;
+        let refused = |backend: &PerfBackend, errno| backend.refused(&io::Error::from_raw_os_error(errno));
+        assert_eq!(refused(&backend, libc::EINVAL), HostError::GateTooLarge);
+        assert_ne!(refused(&backend, libc::EMFILE), HostError::GateTooLarge);
+        backend.leave_gate();
+        assert!(!backend.has_gate() && refused(&backend, libc::EINVAL) != HostError::GateTooLarge);
     }
 
     #[test]

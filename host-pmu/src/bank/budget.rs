@@ -13,6 +13,7 @@ use super::Bank;
 use super::held::ExpiryRoom;
 use super::held::HeldEvent;
 use crate::backend::Backend;
+use crate::backend::scheduling::SHORTEST_PERIOD;
 
 /// A handler turns its counters off and on within about this many of the host's shortest periods. An event that runs on with a period below
 /// that would signal again while the handler still runs.
@@ -23,8 +24,8 @@ impl<B: Backend> Bank<B> {
     #[inline]
     pub(super) fn room(&self, counter: CounterId, wanted: u64) -> ExpiryRoom {
         let shortest = self.backend.shortest_period();
-        // An event that stops itself expires once.
-        if shortest == 1 || self.backend.stops_at_overflow() {
+        // An event that stops itself expires once, and a PMU bears what perf's throttling leaves of it.
+        if shortest <= SHORTEST_PERIOD || self.backend.stops_at_overflow() {
             return ExpiryRoom::unbounded(shortest);
         }
         // Most periods are so long that there is room for them beside any others, and a period that is set may then be kept.
@@ -47,7 +48,7 @@ impl<B: Backend> Bank<B> {
     pub(super) fn repeats_soon(&self, counter: CounterId) -> bool {
         let shortest = self.backend.shortest_period();
         let held = self.slots[counter.index()].as_ref();
-        shortest > 1 && held.is_some_and(|held| held.period < SOON.saturating_mul(shortest))
+        shortest > SHORTEST_PERIOD && held.is_some_and(|held| held.period < SOON.saturating_mul(shortest))
     }
 }
 

@@ -7,9 +7,9 @@ use counts::Counts;
 
 use super::held::HeldEvent;
 use super::state::{EventState, Transition};
-use super::{Backoff, Bank, BankStats, WantedEvent, host_op};
-use crate::backend::Backend;
+use super::{Bank, BankStats, WantedEvent, host_op};
 use crate::backend::step::StepCounts;
+use crate::backend::{Backend, HostError};
 use crate::side::HostPmu;
 use crate::stats::{HostSide, OpKind, OpStats};
 use crate::strategy::{Apply, Release, Reuse};
@@ -32,12 +32,12 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn take(&mut self, counter: CounterId) -> u64 {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
-        if !held.state.is_on() {
+        if !held.state.is_on() || held.state.is_lost() {
             return 0;
         }
         let recorded = held.recorded.take();
         if let Some(total) = recorded
-            && total >= held.aim
+            && (total >= held.aim || self.backend.is_blind())
         {
             // Counts from here to the event's stop are handed over with those of its next period.
             return held.gather(total);
@@ -56,12 +56,17 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.stopped.remove(counter);
         self.wants_none(counter);
         if self.strategy.release == Release::Eager {
-            let on = self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
-            let gathered = if on { self.read(counter) } else { 0 };
+            let counts = |held: &HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let gathered =
+                if self.slots[counter.index()].as_ref().is_some_and(counts) { self.read(counter) } else { 0 };
             if let Some(held) = self.slots[counter.index()].take() {
                 self.release(held);
             }
             return gathered;
+        }
+        if self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_lost()) {
+            self.note_off(counter);
+            return 0;
         }
         if self.backend.has_gate() {
             return self.pause_behind_gate(counter);
@@ -80,10 +85,13 @@ impl<B: Backend> HostCounters for Bank<B> {
         match host_op(&mut self.backend, &mut self.stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
             Ok(total) => {
                 held.note(Transition::Disabled);
-                held.gather(total)
+                let gathered = held.gather(total);
+                self.counts_again(counter);
+                gathered
             }
             Err(error) => {
-                self.give_up(counter, &error);
+                self.fail(counter, &error);
+                self.note_off(counter);
                 0
             }
         }
@@ -99,12 +107,17 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.retries.remove(counter);
         self.wants_none(counter);
         self.note_change();
+        if !own_enable && let Some(held) = &mut self.slots[counter.index()] {
+            // After a RESET, too, its counts until it was lost are no longer the counter's.
+            held.forfeited |= held.state.is_lost();
+        }
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);
-        } else if matches!(self.strategy.release, Release::IdleMs(_)) {
-            let now = self.backend.now_ns();
-            if let Some(held) = &mut self.slots[counter.index()] {
-                held.parked_at = now;
+        } else if let Some(held) = &mut self.slots[counter.index()] {
+            self.parks += 1;
+            held.parked_as = self.parks;
+            if matches!(self.strategy.release, Release::IdleMs(_)) {
+                held.parked_at = self.backend.now_ns();
             }
         }
         self.tracked.set(counter, self.slots[counter.index()].is_some());
@@ -116,6 +129,11 @@ impl<B: Backend> HostCounters for Bank<B> {
             wanted.period = period;
         }
         let Some(held) = &mut self.slots[counter.index()] else { return };
+        if held.state.is_lost() {
+            // The guest wrote the counter.
+            held.forfeited = true;
+            return;
+        }
         if !held.state.is_on() || !held.spec.samples() {
             return;
         }
@@ -141,6 +159,11 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn touch(&mut self, counter: CounterId, touch: Touch) {
+        if touch == Touch::Write
+            && let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.state.is_lost())
+        {
+            held.forfeited = true;
+        }
         if self.marks(touch) {
             self.in_use.insert(counter);
         }
@@ -212,7 +235,7 @@ impl<B: Backend> HostPmu for Bank<B> {
     fn account(&mut self, counts: &mut Counts) -> HostSide {
         // An overflow belongs to no account: those found here wait for the next kick.
         self.drain_records();
-        self.count_lost();
+        self.find_lost();
         let now = self.backend.now_ns();
         let BankStats { ops, signals, last_error, .. } = &self.stats;
         counts.merge(&Counts {
@@ -247,7 +270,7 @@ impl<B: Backend> HostPmu for Bank<B> {
 
     fn nothing_overflowed(&mut self) -> bool {
         self.drain_records();
-        self.recorded.is_some_and(CounterSet::is_empty)
+        !self.backend.is_blind() && self.recorded.is_some_and(CounterSet::is_empty)
     }
 
     #[inline]
@@ -270,7 +293,8 @@ impl<B: Backend> Bank<B> {
     /// Makes a paused counter count `spec`.
     pub(super) fn start_counter(&mut self, counter: CounterId, spec: Spec, period: u64) {
         self.retries.remove(counter);
-        let serves = |held: &HeldEvent<B::Event>| held.spec == spec && !held.state.is_doubtful();
+        let usable = !self.gate_failed;
+        let serves = |held: &HeldEvent<B::Event>| usable && held.spec == spec && !held.state.is_doubtful();
         let mut found = self.strategy.reuse != Reuse::None && self.slots[counter.index()].as_ref().is_some_and(serves);
         if !found && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             let mut parked = self.pool.iter().position(serves).map(|at| self.pool.swap_remove(at));
@@ -287,7 +311,7 @@ impl<B: Backend> Bank<B> {
         if let Some(held) = self.slots[counter.index()].take() {
             self.release(held);
         }
-        if self.strategy.hold_max == 0 {
+        if self.strategy.hold_max == 0 && !self.backend.has_gate() && !self.backend.pauses_virtually() {
             self.open(counter, spec, period);
         } else {
             self.wanted[counter.index()] = Some(WantedEvent { spec, period });
@@ -301,13 +325,21 @@ impl<B: Backend> Bank<B> {
         if self.pool.len() == self.pool_cap {
             self.release_oldest_of_pool();
         }
-        held.parked_at = self.backend.now_ns();
+        self.parks += 1;
+        held.parked_as = self.parks;
+        held.forfeited |= held.state.is_lost();
+        if matches!(self.strategy.release, Release::IdleMs(_)) {
+            held.parked_at = self.backend.now_ns();
+        }
         self.pool.push(held);
     }
 
     /// Opens events for the counters that wait for one, making room as far as there is a bound.
     #[inline]
     pub(super) fn open_wanted(&mut self) {
+        if self.gate_failed && !self.leave_gate() {
+            return;
+        }
         // Nearly every entry finds no counter that waits.
         if !self.wanting.is_empty() {
             self.open_all_wanted();
@@ -316,10 +348,14 @@ impl<B: Backend> Bank<B> {
 
     #[inline(never)]
     fn open_all_wanted(&mut self) {
+        let wanted = self.wanting.into_iter().filter(|counter| self.wanted[counter.index()].is_some()).count() as u64;
+        let bound = self.strategy.hold_max as u64;
+        while bound > 0 && wanted > 0 && self.held + wanted > bound && self.release_oldest() {}
+        self.stop_leaving();
         for counter in std::mem::take(&mut self.wanting) {
-            let Some(WantedEvent { spec, period }) = self.wanted[counter.index()].take() else { continue };
-            while self.held >= self.strategy.hold_max as u64 && self.release_oldest() {}
-            self.open(counter, spec, period);
+            if let Some(WantedEvent { spec, period }) = self.wanted[counter.index()].take() {
+                self.open(counter, spec, period);
+            }
         }
     }
 
@@ -332,14 +368,18 @@ impl<B: Backend> Bank<B> {
         let room = self.room(counter, period);
         match self.host(OpKind::Open, |backend| backend.open(spec, room.period(period))) {
             Ok(event) => {
-                self.backoffs[counter.index()] = Backoff::default();
                 let id = self.backend.id(&event);
                 self.slots[counter.index()] = Some(HeldEvent::opened(event, id, spec, counter, period, room));
                 self.holds(self.held + 1);
+                self.gate_changed = true;
             }
-            Err(_) => {
+            Err(error) => {
                 self.stats.counts.failed_opens += 1;
+                if error == HostError::GateTooLarge && !self.gate_failed {
+                    self.fail_gate();
+                }
                 self.retries.insert(counter);
+                self.failing.insert(counter);
                 self.backoffs[counter.index()].failed(spec);
             }
         }
@@ -363,7 +403,8 @@ impl<B: Backend> Bank<B> {
         let (backend, stats) = (&mut self.backend, &mut self.stats);
         let spent = held.state.is_spent();
         let aim = held.aim_after(period);
-        let keeps = self.strategy.skip_period && held.aim == aim && !spent && room.has(held.period);
+        let lost = held.state.is_lost();
+        let keeps = self.strategy.skip_period && held.aim == aim && !spent && !lost && room.has(held.period);
         held.aim = aim;
         if held.spec.samples() && !keeps {
             let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
@@ -385,7 +426,7 @@ impl<B: Backend> Bank<B> {
         held.recorded = None;
         held.idle_slices = 0;
         stats.counts.reused += 1;
-        true
+        !lost || self.regain(counter, period)
     }
 }
 

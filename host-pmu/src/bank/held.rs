@@ -33,8 +33,12 @@ pub(super) struct HeldEvent<E> {
     pub(super) shut_at: u64,
     /// Slices in which its counter was off and not in use.
     pub(super) idle_slices: u32,
-    /// Time at which it was paused, for release by time and for the pool's LRU order.
+    /// Time at which it was paused, for release by time.
     pub(super) parked_at: u64,
+    /// Its place in the order in which events were parked.
+    pub(super) parked_as: u64,
+    /// Its counts until it was [lost](EventState::Lost) are not the counter's, which was off, or was written by the guest since.
+    pub(super) forfeited: bool,
 }
 
 impl<E> HeldEvent<E> {
@@ -56,6 +60,8 @@ impl<E> HeldEvent<E> {
             shut_at: 0,
             idle_slices: 0,
             parked_at: 0,
+            parked_as: 0,
+            forfeited: false,
         };
         held.set_aim(period, room);
         held
@@ -101,6 +107,18 @@ impl<E> HeldEvent<E> {
     /// this.
     pub(super) const fn fired(&mut self, count: u64) {
         self.fires = count.saturating_add(self.period);
+    }
+
+    /// Returns whether it has signalled if its count is `count`, and begins its period anew as often as it did.
+    pub(super) const fn signalled_by(&mut self, count: u64) -> bool {
+        if count < self.fires && count < self.aim {
+            return false;
+        }
+        if self.fires > 0 && self.fires <= count && self.period > 0 {
+            let passed = (count - self.fires) / self.period + 1;
+            self.fires = self.fires.saturating_add(passed.saturating_mul(self.period));
+        }
+        true
     }
 
     /// Returns the counts until it signals; `None` if that is unknown, or after its counter's overflow.

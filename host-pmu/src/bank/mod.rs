@@ -14,9 +14,12 @@
 //! | [`skip-period`] | `resume`; `resume_virtually` for virtual pauses | `counters.rs`, `pause.rs` |
 //! | [`overflow`] | `after_overflow`; for `stop`, `Stopped::due` decides when the event is started again | `overflow.rs`, here |
 //! | [`pause`] | `pause_virtually`, `resume_virtually`, `finish_virtual_pauses` | `pause.rs` |
-//! | [`gate`] | `pause_behind_gate`, `finish_at_gate`; the backend opens the leader | `pause.rs` |
-//! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room and opens | `counters.rs` |
+//! | [`gate`] | `pause_behind_gate`, `finish_at_gate`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, here |
+//! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room, stops what leaves and opens | `counters.rs` |
 //! | [`mark`] | `marks`, asked at each touch; `release_after_slices` looks at the result | `release.rs` |
+//!
+//! An event that failed is handled by `fail`: a pinned one without a hardware counter is kept, and `regain` looks at it once it was enabled
+//! again. The rules by which the host's PMU serves events are in [`scheduling`](crate::backend::scheduling).
 //!
 //! The other files: `state.rs` has the states of an event and their one transition table, `held.rs` an event with its counts, and
 //! `budget.rs` bounds how often the events of a thread may signal.
@@ -46,7 +49,8 @@ mod tests;
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
 use counts::Counts;
-use held::HeldEvent;
+use held::{ExpiryRoom, HeldEvent};
+use state::Transition;
 
 use crate::backend::{Backend, HostError};
 use crate::stats::{HeldTime, OpKind, OpStats, SignalTimes};
@@ -99,6 +103,10 @@ pub struct Bank<B: Backend> {
     tracked: CounterSet,
     /// True if the events behind the gate, if there is one, count.
     gate_open: bool,
+    /// True if the events behind the gate do not get counters together: it is left as soon as their counts are handed over.
+    gate_failed: bool,
+    /// True if events were added to the gate since it was last seen to count.
+    gate_changed: bool,
     /// No gated or virtually paused event changed since the last entry did what was due for them.
     unchanged_since_entry: bool,
     /// Counters whose events were looked at for this entry, when the counters went on.
@@ -110,10 +118,14 @@ pub struct Bank<B: Backend> {
     stopped: Stopped,
     in_use: CounterSet,
     retries: CounterSet,
+    /// Counters whose events failed and were not seen to count since.
+    failing: CounterSet,
     /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by the other's success.
     backoffs: [Backoff; MAX_COUNTERS],
     /// Events in slots and pool.
     held: u64,
+    /// Events parked so far.
+    parks: u64,
     /// True if events were opened or released since the last entry: the thread may have slept for that.
     may_have_slept: bool,
     /// Time at which the vCPU's rest began, if it rests.
@@ -138,6 +150,9 @@ impl<B: Backend> Bank<B> {
             wanting: CounterSet::EMPTY,
             tracked: CounterSet::EMPTY,
             gate_open: false,
+            gate_failed: false,
+            gate_changed: false,
+            parks: 0,
             unchanged_since_entry: true,
             resumed: CounterSet::EMPTY,
             pauses_until: NEVER_ENDS,
@@ -145,6 +160,7 @@ impl<B: Backend> Bank<B> {
             stopped: Stopped::default(),
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
+            failing: CounterSet::EMPTY,
             backoffs: [Backoff::default(); MAX_COUNTERS],
             held: 0,
             may_have_slept: false,
@@ -226,22 +242,43 @@ impl<B: Backend> Bank<B> {
 
     #[inline(never)]
     fn finish_all_pauses(&mut self) {
-        if self.backend.has_gate() { self.finish_at_gate() } else { self.finish_virtual_pauses() }
+        if self.backend.has_gate() {
+            self.finish_at_gate();
+        } else if self.backend.pauses_virtually() {
+            self.finish_virtual_pauses();
+        }
+    }
+
+    /// Returns the counters that are on, with an event.
+    fn counters_on(&self) -> CounterSet {
+        let on = |counter: &CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
+        self.tracked.into_iter().filter(on).collect()
     }
 
     /// Returns whether any counter with an event is on.
     fn any_on(&self) -> bool {
-        let on = |counter: CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
-        self.tracked.into_iter().any(on)
+        !self.counters_on().is_empty()
+    }
+
+    /// Notes that `counter`, whose event failed, is off.
+    fn note_off(&mut self, counter: CounterId) {
+        self.retries.remove(counter);
+        if let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.state.is_on()) {
+            held.note(Transition::Off);
+        }
     }
 
     /// Reads the event of a counter that is on, and hands over its counts.
     fn read(&mut self, counter: CounterId) -> u64 {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         match count(&mut self.backend, &mut self.stats, &mut held.event) {
-            Ok(total) => held.gather(total),
+            Ok(total) => {
+                let gathered = held.gather(total);
+                self.counts_again(counter);
+                gathered
+            }
             Err(error) => {
-                self.give_up(counter, &error);
+                self.fail(counter, &error);
                 0
             }
         }
@@ -265,26 +302,128 @@ impl<B: Backend> Bank<B> {
         self.stats.held_time.changes(self.stats.last_op_ns, events);
     }
 
-    /// Gives up an event that failed; its counter is tried again.
+    /// Handles the failure of a host operation on the event of `counter`, which is tried again if it is on.
+    ///
+    /// A pinned event that got no hardware counter is kept, with its counts until then, and is enabled again at the next resume, as KVM does.
+    /// Since Linux 6.15 its failure signals its owner: enabled again at the entry that follows, it would keep the vCPU out of the guest, so
+    /// it waits for the guest to reprogram the counter, or for ever more entries. Any other event is released.
     #[cold]
-    fn give_up(&mut self, counter: CounterId, error: &HostError) {
-        if *error == HostError::PinnedLost {
+    fn fail(&mut self, counter: CounterId, error: &HostError) {
+        let slot = &mut self.slots[counter.index()];
+        let is_on = slot.as_ref().is_none_or(|held| held.state.is_on());
+        if *error == HostError::PinnedLost
+            && let Some(held) = slot
+        {
             self.stats.counts.pinned_errors += 1;
-        }
-        self.retry(counter);
-        if let Some(held) = self.slots[counter.index()].take() {
+            held.note(Transition::Failed);
+            held.forget_aim();
+            held.recorded = None;
+            held.forfeited |= !is_on;
+            self.backoffs[counter.index()].lost(held.spec);
+        } else if let Some(held) = slot.take() {
+            self.backoffs[counter.index()].failed(held.spec);
             self.release(held);
+        }
+        self.failing.insert(counter);
+        if is_on {
+            self.retries.insert(counter);
+        }
+        self.note_change();
+    }
+
+    /// Notes that the event of `counter` has a count: its failures are over. An event that was opened may get no hardware counter, so its
+    /// opening alone proves nothing.
+    #[inline]
+    fn counts_again(&mut self, counter: CounterId) {
+        if self.failing.contains(counter) {
+            self.failing.remove(counter);
+            self.backoffs[counter.index()] = Backoff::default();
         }
     }
 
-    /// Counts the pinned events that stopped and were not looked at since: a guest that waits for their overflows looks at none.
-    fn count_lost(&mut self) {
-        let lost = self.slots.iter().flatten().filter(|held| self.backend.is_lost(&held.event)).count() as u64;
-        let lost = lost + u64::from(self.backend.is_gate_lost());
-        if lost > 0 {
-            self.stats.counts.pinned_errors += lost;
-            self.stats.last_error = Some(HostError::PinnedLost);
+    /// Looks at an event that was enabled again after it had no hardware counter, now with `period` counts to its counter's overflow.
+    /// Returns whether it can be used.
+    #[cold]
+    fn regain(&mut self, counter: CounterId, period: u64) -> bool {
+        let room = self.room(counter, period);
+        let Self { backend, stats, slots, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        match host_op(backend, stats, OpKind::Read, |b| b.read(&mut held.event)) {
+            Ok(total) => {
+                self.failing.remove(counter);
+                self.backoffs[counter.index()] = Backoff::default();
+                if std::mem::take(&mut held.forfeited) {
+                    held.leave_out(total);
+                    held.set_aim(period, room);
+                }
+                let ahead = total.saturating_sub(held.handed_over());
+                // Its counts before the loss bring the overflow of its counter nearer.
+                let left = period.saturating_sub(ahead).max(1);
+                ahead == 0 || !held.spec.samples() || aim(backend, stats, held, left, room)
+            }
+            Err(HostError::PinnedLost) => {
+                self.fail(counter, &HostError::PinnedLost);
+                true
+            }
+            Err(_) => false,
         }
+    }
+
+    /// Finds pinned events that lost their counters and were not looked at since: a guest that waits for their overflows looks at none.
+    fn find_lost(&mut self) {
+        for counter in self.tracked {
+            let counts = |held: &&HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let held = self.slots[counter.index()].as_ref().filter(counts);
+            if held.is_some_and(|held| self.backend.is_lost(&held.event)) {
+                self.stats.last_error = Some(HostError::PinnedLost);
+                self.fail(counter, &HostError::PinnedLost);
+            }
+        }
+        self.find_gate_lost();
+    }
+
+    /// Gives up the gate if its events count no more.
+    fn find_gate_lost(&mut self) {
+        if self.gate_open && self.backend.is_gate_lost() {
+            self.stats.counts.pinned_errors += 1;
+            self.fail_gate();
+        }
+    }
+
+    /// Gives up the gate, whose events do not get hardware counters together: a group is scheduled as a whole or not at all, where single
+    /// events keep most of their counters. Each counter that is on hands over its counts at the next entry and has a single event then.
+    #[cold]
+    fn fail_gate(&mut self) {
+        self.stats.last_error = Some(HostError::GateTooLarge);
+        (self.gate_open, self.gate_failed) = (false, true);
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { continue };
+            // The leader alone is in error state.
+            held.shut_at = count(backend, stats, &mut held.event).unwrap_or_else(|_| held.handed_over());
+            self.retry(counter);
+        }
+        self.note_change();
+    }
+
+    /// Releases the events of a gate that failed, once all counts were handed over: single ones are opened from now on. Returns whether it
+    /// did.
+    #[cold]
+    fn leave_gate(&mut self) -> bool {
+        if self.any_on() {
+            return false;
+        }
+        for index in 0..MAX_COUNTERS {
+            if let Some(held) = self.slots[index].take() {
+                self.release(held);
+            }
+        }
+        while let Some(held) = self.pool.pop() {
+            self.release(held);
+        }
+        self.backend.leave_gate();
+        self.gate_failed = false;
+        true
     }
 
     /// Removes a counter that is paused or stopped from those that wait for an event.
@@ -295,7 +434,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Has `counter` started again before the next entry, because its event failed after it had served.
+    /// Has `counter` started again before the next entry.
     fn retry(&mut self, counter: CounterId) {
         self.backoffs[counter.index()] = Backoff::default();
         self.retries.insert(counter);
@@ -349,6 +488,25 @@ fn host_op<B: Backend, T>(
     stats.last_op_ns = backend.now_ns();
     stats.ops.record(kind, stats.last_op_ns.saturating_sub(begin));
     result.inspect_err(|error| stats.failed(error))
+}
+
+/// Makes the event signal after `period` more counts, where its counter overflows.
+fn aim<B: Backend>(
+    backend: &mut B,
+    stats: &mut BankStats,
+    held: &mut HeldEvent<B::Event>,
+    period: u64,
+    room: ExpiryRoom,
+) -> bool {
+    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period))).is_ok();
+    if set {
+        // A period that has no room has no aim that could be kept.
+        held.aimed(period, room);
+    } else {
+        stats.counts.refused_periods += 1;
+        held.forget_aim();
+    }
+    set
 }
 
 /// Returns the count of an event, without a host operation if that is possible.
@@ -483,6 +641,12 @@ impl Backoff {
         let failures = if self.spec == Some(spec) { self.failures } else { 0 };
         let entries_left = 1 << failures.min(Self::MOST);
         *self = Self { spec: Some(spec), failures: failures + 1, entries_left };
+    }
+
+    /// Notes that an event for `spec` got no hardware counter. This entry is none for a retry in any case.
+    fn lost(&mut self, spec: Spec) {
+        self.failed(spec);
+        self.entries_left += 1;
     }
 
     /// Returns whether this entry is one for a retry.

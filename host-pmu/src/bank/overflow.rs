@@ -5,7 +5,8 @@ use arch_pmu::spec::{CounterId, CounterSet};
 
 use super::held::HeldEvent;
 use super::state::Transition;
-use super::{Bank, counter_at, find_event};
+use super::{Bank, count, counter_at, find_event};
+use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
 
@@ -19,6 +20,7 @@ impl<B: Backend> Bank<B> {
     /// event that runs on.
     fn drain(&mut self, kick: bool) {
         let stops = self.backend.stops_at_overflow();
+        let blind = self.backend.is_blind();
         self.note_change();
         let Self { backend, slots, pool, recorded, stats, tracked, .. } = self;
         let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
@@ -32,7 +34,7 @@ impl<B: Backend> Bank<B> {
             held.fired(count);
             if held.state.is_on() {
                 // An event that runs on may have counted more by the time that its counter is next accessed.
-                held.recorded = (stops || kick).then_some(count);
+                held.recorded = (stops || kick && !blind).then_some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
                     recorded.insert(counter);
                 }
@@ -42,6 +44,12 @@ impl<B: Backend> Bank<B> {
             }
         });
         if complete {
+            return;
+        }
+        if blind {
+            // An event that passed its signal before its pause began its period anew.
+            let parked = slots.iter_mut().flatten().chain(pool).filter(|held| !held.state.is_on());
+            parked.filter(|held| held.handed_over() >= held.fires).for_each(HeldEvent::forget_aim);
             return;
         }
         let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.state.is_on());
@@ -72,16 +80,18 @@ impl<B: Backend> Bank<B> {
     /// Returns the counters that a signal may have been for.
     pub(super) fn signalled_counters(&mut self) -> Signalled {
         self.drain(true);
+        if self.backend.is_blind() {
+            return self.signalled_by_counts();
+        }
         let policy = self.on_overflow();
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
             Some(recorded) if !recorded.is_empty() => recorded,
-            // The record was that of an event whose counter is off, or that was seen already: every record is there.
-            Some(none) if self.backend.pauses_virtually() => {
+            // The record was that of an event whose counter is off, or that was seen already. Else an event lost its counter, of which
+            // Linux signals since 6.15, or the signal was another user's: every record is there.
+            Some(none) => {
                 self.look_for_lost();
                 none
             }
-            // Without records the signal was that of a counter that overflowed, if there is one.
-            Some(_) => return Signalled { certain: policy == OnOverflow::Keep, ..Signalled::ANY },
             // Any event may have stopped itself early, or signalled early after a virtual pause: its record may be lost.
             None => {
                 let certain = policy != OnOverflow::Reprogram || self.backend.pauses_virtually();
@@ -98,6 +108,48 @@ impl<B: Backend> Bank<B> {
         Signalled { counters, certain: true }
     }
 
+    /// Returns the counters that a signal may have been for, where there are no records (hardware events before Linux 6.2): those whose
+    /// events have counted up to their next signal. One look at each count tells them; the others keep their aims.
+    fn signalled_by_counts(&mut self) -> Signalled {
+        let shortest = self.backend.shortest_period();
+        let is_clock = shortest > SHORTEST_PERIOD;
+        // A clock may signal a little before its count is there.
+        let slack = if is_clock { shortest } else { 0 };
+        // Some of the thread's events may have records.
+        let mut counters = self.recorded.replace(CounterSet::EMPTY).unwrap_or(CounterSet::ALL);
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let counts = |held: &&mut HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
+            match count(backend, stats, &mut held.event) {
+                Ok(total) => {
+                    let signalled = held.signalled_by(total.saturating_add(slack)) || !held.spec.samples();
+                    if signalled || counters.contains(counter) {
+                        held.recorded = Some(total);
+                        counters.insert(counter);
+                    }
+                }
+                Err(error) => self.fail(counter, &error),
+            }
+        }
+        if is_clock && counters.is_empty() { Signalled::ANY } else { Signalled { counters, certain: true } }
+    }
+
+    /// Looks for events that count no more, after a signal of no counter that is on.
+    fn look_for_lost(&mut self) {
+        if self.backend.has_gate() {
+            return self.find_gate_lost();
+        }
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let counts = |held: &&mut HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
+            if let Err(error) = count(backend, stats, &mut held.event) {
+                self.fail(counter, &error);
+            }
+        }
+    }
+
     /// Returns the strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
     pub(super) fn after_overflow(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
         match self.on_overflow() {
@@ -108,6 +160,10 @@ impl<B: Backend> Bank<B> {
             // A short rest is no period to go on with where no pause stops the event.
             OnOverflow::Keep if self.backend.pauses_virtually() && self.repeats_soon(counter) => AfterOverflow::Aim,
             OnOverflow::Keep => AfterOverflow::Leave,
+            // A counter that was found before its event's own overflow, which is a count later at the shortest period.
+            OnOverflow::Stop if self.slots[counter.index()].as_ref().is_some_and(|held| held.state.may_expire()) => {
+                AfterOverflow::Reprogram
+            }
             OnOverflow::Stop => {
                 self.stopped.insert(counter);
                 AfterOverflow::Leave

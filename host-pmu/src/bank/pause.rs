@@ -13,9 +13,9 @@
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
-use super::held::{ExpiryRoom, HeldEvent};
+use super::held::HeldEvent;
 use super::state::{EventState, Transition};
-use super::{Bank, BankStats, NEVER_ENDS, count, counter_at, find_event, host_op};
+use super::{Bank, BankStats, NEVER_ENDS, aim, count, counter_at, find_event, host_op};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
@@ -43,7 +43,12 @@ impl<B: Backend> Bank<B> {
         if self.gate_open
             && let Err(error) = self.shut_gate()
         {
-            self.give_up(counter, &error);
+            if error == HostError::PinnedLost {
+                self.stats.counts.pinned_errors += 1;
+                self.fail_gate();
+                return self.pause_behind_gate(counter);
+            }
+            self.fail(counter, &error);
             // The counts of all others are unknown as well.
             for other in (0..MAX_COUNTERS).filter_map(counter_at) {
                 if let Some(held) = self.slots[other.index()].take() {
@@ -55,7 +60,9 @@ impl<B: Backend> Bank<B> {
         self.note_change();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         held.note(Transition::Off);
-        held.gather(held.shut_at)
+        let gathered = held.gather(held.shut_at);
+        self.counts_again(counter);
+        gathered
     }
 
     fn shut_gate(&mut self) -> Result<(), HostError> {
@@ -72,36 +79,50 @@ impl<B: Backend> Bank<B> {
 
     /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
     pub(super) fn finish_at_gate(&mut self) {
-        self.unchanged_since_entry = true;
-        if !self.any_on() {
+        self.unchanged_since_entry = !self.gate_failed;
+        if self.gate_failed || !self.any_on() {
             return;
         }
+        self.stop_leaving_gate();
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
             let Some(held) = &mut slots[counter.index()] else { continue };
             // An event in doubt is enabled at each entry until its counter is started again.
             self.unchanged_since_entry &= !held.state.is_doubtful();
-            let done = match held.state {
-                EventState::Entering | EventState::EnteringSpent | EventState::Doubtful => {
-                    let spent = held.state.is_spent();
-                    let enabled = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent));
-                    enabled.map(|()| held.note(Transition::Enabled))
+            // A stopped event of a counter that is left stopped waits for its handler.
+            if matches!(held.state, EventState::Entering | EventState::EnteringSpent | EventState::Doubtful) {
+                let spent = held.state.is_spent();
+                match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent)) {
+                    Ok(()) => held.note(Transition::Enabled),
+                    Err(error) => self.fail(counter, &error),
                 }
-                EventState::Leaving => {
-                    let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
-                    disabled.map(|_| held.note(Transition::Disabled))
+                self.gate_changed = true;
+            }
+        }
+        if !self.gate_open {
+            // A refusal is seen again at the next entry.
+            self.gate_open = self.host(OpKind::Resume, Backend::open_gate).is_ok();
+            self.unchanged_since_entry &= self.gate_open;
+        }
+        if self.gate_open && std::mem::take(&mut self.gate_changed) {
+            self.find_gate_lost();
+        }
+    }
+
+    /// Disables the events of counters that are off, and releases those in doubt.
+    fn stop_leaving_gate(&mut self) {
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = &mut slots[counter.index()] else { continue };
+            if held.state == EventState::Leaving {
+                match host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
+                    Ok(_) => held.note(Transition::Disabled),
+                    Err(error) => self.fail(counter, &error),
                 }
-                EventState::ParkedDoubtful => {
-                    if let Some(held) = slots[counter.index()].take() {
-                        self.release(held);
-                    }
-                    continue;
-                }
-                // A stopped event of a counter that is left stopped waits for its handler.
-                EventState::Running | EventState::Spent | EventState::Parked | EventState::ParkedSpent => continue,
-            };
-            if let Err(error) = done {
-                self.give_up(counter, &error);
+            } else if held.state == EventState::ParkedDoubtful
+                && let Some(held) = slots[counter.index()].take()
+            {
+                self.release(held);
             }
         }
         let left_in = |held: &_| matches!(held, EventState::Leaving | EventState::ParkedDoubtful);
@@ -119,10 +140,15 @@ impl<B: Backend> Bank<B> {
                 self.release(lost);
             }
         }
-        if !self.gate_open {
-            // A refusal is seen again at the next entry.
-            self.gate_open = self.host(OpKind::Resume, Backend::open_gate).is_ok();
-            self.unchanged_since_entry &= self.gate_open;
+    }
+
+    /// Stops the events of counters that are off before another event is opened. The host schedules an event that is enabled beside the new
+    /// one: a group that is too large with it is refused (`validate_group`), and a pinned event would find no counter.
+    pub(super) fn stop_leaving(&mut self) {
+        if self.backend.has_gate() {
+            self.stop_leaving_gate();
+        } else if self.backend.pauses_virtually() {
+            self.end_virtual_pauses(true);
         }
     }
 
@@ -139,12 +165,14 @@ impl<B: Backend> Bank<B> {
                     recorded.remove(counter);
                 }
                 let gathered = held.gather(total);
+                self.counts_again(counter);
                 self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
                 self.note_change();
                 gathered
             }
             Err(error) => {
-                self.give_up(counter, &error);
+                self.fail(counter, &error);
+                self.note_off(counter);
                 0
             }
         }
@@ -158,23 +186,27 @@ impl<B: Backend> Bank<B> {
         let Self { backend, stats, slots, strategy, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         resumed.insert(counter);
-        let goes_on = held.state == EventState::Leaving;
-        if goes_on {
+        if held.state == EventState::Leaving {
             match count(backend, stats, &mut held.event) {
                 Ok(total) => held.leave_out(total),
-                Err(error) => {
-                    stats.counts.pinned_errors += u64::from(error == HostError::PinnedLost);
-                    return false;
+                Err(HostError::PinnedLost) => {
+                    stats.counts.pinned_errors += 1;
+                    held.note(Transition::Failed);
+                    // Its counts since the pause are not the counter's.
+                    held.forfeited = true;
                 }
+                Err(_) => return false,
             }
         }
+        let lost = held.state.is_lost();
         held.aim = held.aim_after(period);
         // An early signal is left to the entry, at which all counters that are on are known.
-        let kept = strategy.skip_period && held.left().is_some() && room.has(held.period);
+        let kept = strategy.skip_period && held.left().is_some() && room.has(held.period) && !lost;
         if held.spec.samples() && !kept && !aim(backend, stats, held, period, room) {
             return false;
         }
-        if goes_on {
+        if !lost {
+            // An event that was stopped is enabled before the entry, after those that leave were stopped.
             held.note(Transition::On);
         } else if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)).is_ok() {
             held.note(Transition::Enabled);
@@ -183,36 +215,45 @@ impl<B: Backend> Bank<B> {
         }
         (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
         stats.counts.reused += 1;
-        true
-    }
-
-    /// Gives up events that count no more, after a signal of no counter that is on.
-    pub(super) fn look_for_lost(&mut self) {
-        for counter in self.tracked {
-            let Self { backend, slots, stats, .. } = self;
-            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { continue };
-            if let Err(error) = count(backend, stats, &mut held.event) {
-                self.give_up(counter, &error);
-            }
-        }
+        !lost || self.regain(counter, period)
     }
 
     /// Pauses before an entry the events whose counters stay off.
     pub(super) fn finish_virtual_pauses(&mut self) {
         self.unchanged_since_entry = true;
-        let (on, leaving) = self.on_and_leaving();
+        let on = self.counters_on();
         // A counter whose event the host refused is on, too.
         let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
-        let due =
-            |held: &HeldEvent<B::Event>| held.state == EventState::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
-        let mut goes_on = false;
-        for counter in leaving {
+        if !self.end_virtual_pauses(ends) {
+            self.pauses_until = NEVER_ENDS;
+        }
+        for counter in on {
             let Self { backend, slots, stats, .. } = self;
-            let Some(held) = &mut slots[counter.index()] else { continue };
+            let entering = |held: &&mut HeldEvent<B::Event>| held.state == EventState::Entering;
+            let Some(held) = slots[counter.index()].as_mut().filter(entering) else { continue };
+            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)) {
+                Ok(()) => held.note(Transition::Enabled),
+                Err(error) => self.fail(counter, &error),
+            }
+        }
+        self.aim_first(on);
+        self.resumed = CounterSet::EMPTY;
+    }
+
+    /// Pauses events whose counters are off: all of them, or those that signalled too often. Returns whether any runs on.
+    fn end_virtual_pauses(&mut self, all: bool) -> bool {
+        let due =
+            |held: &HeldEvent<B::Event>| held.state == EventState::Leaving && (all || held.fired_off >= MOST_SIGNALS);
+        let mut goes_on = false;
+        for counter in self.tracked {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state == EventState::Leaving) else {
+                continue;
+            };
             if !due(held) {
                 goes_on = true;
             } else if let Err(error) = stop(backend, stats, held) {
-                self.give_up(counter, &error);
+                self.fail(counter, &error);
             }
         }
         while let Some(at) = self.pool.iter().position(due) {
@@ -222,26 +263,7 @@ impl<B: Backend> Bank<B> {
                 self.release(lost);
             }
         }
-        goes_on |= self.pool.iter().any(|held| held.state == EventState::Leaving);
-        if !goes_on {
-            self.pauses_until = NEVER_ENDS;
-        }
-        self.aim_first(on);
-        self.resumed = CounterSet::EMPTY;
-    }
-
-    /// Returns the counters with an event that are on, and those that are off and whose event runs on.
-    fn on_and_leaving(&self) -> (CounterSet, CounterSet) {
-        let (mut on, mut leaving) = (CounterSet::EMPTY, CounterSet::EMPTY);
-        for counter in self.tracked {
-            let Some(held) = self.slots[counter.index()].as_ref() else { continue };
-            if held.state.is_on() {
-                on.insert(counter);
-            } else if held.state == EventState::Leaving {
-                leaving.insert(counter);
-            }
-        }
-        (on, leaving)
+        goes_on || self.pool.iter().any(|held| held.state == EventState::Leaving)
     }
 
     /// Restarts the count of entries for a new account.
@@ -305,7 +327,7 @@ impl<B: Backend> Bank<B> {
             Ok(total) if total >= held.fires => return true,
             Ok(total) => held.aim - total,
             Err(error) => {
-                self.give_up(counter, &error);
+                self.fail(counter, &error);
                 return false;
             }
         };
@@ -317,25 +339,6 @@ impl<B: Backend> Bank<B> {
         }
         aimed
     }
-}
-
-/// Makes the event signal after `period` more counts, where its counter overflows.
-fn aim<B: Backend>(
-    backend: &mut B,
-    stats: &mut BankStats,
-    held: &mut HeldEvent<B::Event>,
-    period: u64,
-    room: ExpiryRoom,
-) -> bool {
-    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period))).is_ok();
-    if set {
-        // A period that has no room has no aim that could be kept.
-        held.aimed(period, room);
-    } else {
-        stats.counts.refused_periods += 1;
-        held.forget_aim();
-    }
-    set
 }
 
 /// Ends a virtual pause by a real one.
@@ -467,13 +470,13 @@ mod tests {
         }
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["period 0 100", "resume 0", "pause 1"]);
+        assert_eq!(host.log(), ["period 0 100", "pause 1", "resume 0"]);
         // An event taken from the pool is treated likewise.
         bank.pause(pmc(0));
         bank.stop(pmc(0), false);
         bank.start(pmc(1), B, 100);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["resume 1", "pause 0"], "its period had not begun");
+        assert_eq!(host.log(), ["pause 0", "resume 1"], "its period had not begun");
     }
 
     #[test]
@@ -517,6 +520,7 @@ mod tests {
         let (mut bank, host) = running(&[A]);
         host.0.borrow_mut().lost = true;
         assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
-        assert_eq!((bank.stats().counts.pinned_errors, bank.take_retries().contains(pmc(0))), (1, true));
+        assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
+        assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");
     }
 }

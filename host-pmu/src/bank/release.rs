@@ -24,14 +24,14 @@ impl<B: Backend> Bank<B> {
             return true;
         }
         let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.state.is_on());
-        let oldest = (0..MAX_COUNTERS).filter(parked).min_by_key(|&at| self.slots[at].as_ref().map(|h| h.parked_at));
+        let oldest = (0..MAX_COUNTERS).filter(parked).min_by_key(|&at| self.slots[at].as_ref().map(|h| h.parked_as));
         let Some(held) = oldest.and_then(|at| self.slots[at].take()) else { return false };
         self.release(held);
         true
     }
 
     pub(super) fn release_oldest_of_pool(&mut self) -> bool {
-        let oldest = (0..self.pool.len()).min_by_key(|&i| self.pool[i].parked_at);
+        let oldest = (0..self.pool.len()).min_by_key(|&i| self.pool[i].parked_as);
         let Some(oldest) = oldest else { return false };
         let evicted = self.pool.swap_remove(oldest);
         self.release(evicted);

@@ -11,7 +11,7 @@ pub(super) enum EventState {
     Running,
     /// The counter is on; the event stopped itself at an overflow.
     Spent,
-    /// The counter is on; the event is disabled until the entry that opens the gate.
+    /// The counter is on; the event is disabled until the entry, at which the gate opens or those that leave were stopped.
     Entering,
     /// The counter is on; the event stopped itself and is disabled until the entry that opens the gate.
     EnteringSpent,
@@ -25,6 +25,10 @@ pub(super) enum EventState {
     Leaving,
     /// The counter is off; the event may have stopped itself, as in [`EventState::Doubtful`].
     ParkedDoubtful,
+    /// The counter is on; the event is pinned and got no hardware counter. It counts no more until it is enabled again.
+    Lost,
+    /// The counter is off; the event had no hardware counter when it last was enabled.
+    ParkedLost,
 }
 
 /// Events of the transition table: what can happen to a host event.
@@ -42,12 +46,14 @@ pub(super) enum Transition {
     Stopped,
     /// Records were lost; one of them may have said so.
     RecordsLost,
+    /// The host had no hardware counter for it, which is pinned.
+    Failed,
 }
 
 impl EventState {
     /// Returns whether the counter is on.
     pub(super) const fn is_on(self) -> bool {
-        matches!(self, Self::Running | Self::Spent | Self::Entering | Self::EnteringSpent | Self::Doubtful)
+        matches!(self, Self::Running | Self::Spent | Self::Entering | Self::EnteringSpent | Self::Doubtful | Self::Lost)
     }
 
     /// Returns whether the event stopped itself, so that a resume must renew its limit of one overflow.
@@ -65,14 +71,20 @@ impl EventState {
         matches!(self, Self::Doubtful | Self::ParkedDoubtful)
     }
 
+    /// Returns whether the event has no hardware counter.
+    pub(super) const fn is_lost(self) -> bool {
+        matches!(self, Self::Lost | Self::ParkedLost)
+    }
+
     /// Returns the state after `event`; `None` where the bank never has this event in this state.
     pub(super) const fn next(self, event: Transition) -> Option<Self> {
         use EventState::{
-            Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent,
+            Doubtful, Entering, EnteringSpent, Leaving, Lost, Parked, ParkedDoubtful, ParkedLost, ParkedSpent, Running,
+            Spent,
         };
         Some(match event {
             Transition::Enabled => match self {
-                Spent | Entering | EnteringSpent | Parked | ParkedSpent => Running,
+                Spent | Entering | EnteringSpent | Parked | ParkedSpent | Lost | ParkedLost => Running,
                 // Doubt ends with the event.
                 Doubtful => Doubtful,
                 Running | Leaving | ParkedDoubtful => return None,
@@ -80,6 +92,8 @@ impl EventState {
             Transition::Disabled => match self {
                 Running | Leaving | Parked => Parked,
                 Doubtful | ParkedDoubtful => ParkedDoubtful,
+                // An event in error state is not disabled by IOC_DISABLE.
+                Lost | ParkedLost => ParkedLost,
                 Spent | Entering | EnteringSpent | ParkedSpent => return None,
             },
             Transition::Off => match self {
@@ -87,25 +101,34 @@ impl EventState {
                 Entering => Parked,
                 Spent | EnteringSpent | ParkedSpent => ParkedSpent,
                 Doubtful => ParkedDoubtful,
-                Parked | Leaving | ParkedDoubtful => return None,
+                Lost => ParkedLost,
+                Parked | Leaving | ParkedDoubtful | ParkedLost => return None,
             },
             Transition::On => match self {
                 Leaving => Running,
                 Parked => Entering,
                 ParkedSpent => EnteringSpent,
-                Running | Spent | Entering | EnteringSpent | Doubtful | ParkedDoubtful => return None,
+                Running | Spent | Entering | EnteringSpent | Doubtful | ParkedDoubtful | Lost | ParkedLost => {
+                    return None;
+                }
             },
             Transition::Stopped => match self {
                 Running | Spent => Spent,
                 Entering | EnteringSpent => EnteringSpent,
                 Leaving | Parked | ParkedSpent => ParkedSpent,
-                Doubtful | ParkedDoubtful => self,
+                Doubtful | ParkedDoubtful | Lost | ParkedLost => self,
             },
             Transition::RecordsLost => match self {
                 Running | Entering | Doubtful => Doubtful,
                 Leaving | Parked | ParkedDoubtful => ParkedDoubtful,
-                // An event that is known to be stopped has nothing left to report.
-                Spent | EnteringSpent | ParkedSpent => self,
+                // An event that is known to be stopped, or in error state, has nothing left to report.
+                Spent | EnteringSpent | ParkedSpent | Lost | ParkedLost => self,
+            },
+            Transition::Failed => match self {
+                Running | Entering | Doubtful | Lost => Lost,
+                Leaving | Parked | ParkedDoubtful | ParkedLost => ParkedLost,
+                // An event that stopped itself is disabled, and a disabled event is not in error state.
+                Spent | EnteringSpent | ParkedSpent => return None,
             },
         })
     }
@@ -114,34 +137,36 @@ impl EventState {
 #[cfg(test)]
 mod tests {
     use super::EventState::{
-        Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent,
+        Doubtful, Entering, EnteringSpent, Leaving, Lost, Parked, ParkedDoubtful, ParkedLost, ParkedSpent, Running,
+        Spent,
     };
     use super::*;
 
-    const EVENTS: [Transition; 6] = [
+    const EVENTS: [Transition; 7] = [
         Transition::Enabled,
         Transition::Disabled,
         Transition::On,
         Transition::Off,
         Transition::Stopped,
         Transition::RecordsLost,
+        Transition::Failed,
     ];
 
     /// Each state and its successor by each of [`EVENTS`]; `None`: the bank has no such event in that state.
-    const TABLE: [(EventState, [Option<EventState>; 6]); 9] = [
-        // Enabled, Disabled, On, Off, Stopped, RecordsLost
-        (Running, [None, Some(Parked), None, Some(Leaving), Some(Spent), Some(Doubtful)]),
-        (Spent, [Some(Running), None, None, Some(ParkedSpent), Some(Spent), Some(Spent)]),
-        (Entering, [Some(Running), None, None, Some(Parked), Some(EnteringSpent), Some(Doubtful)]),
-        (EnteringSpent, [Some(Running), None, None, Some(ParkedSpent), Some(EnteringSpent), Some(EnteringSpent)]),
-        (Doubtful, [Some(Doubtful), Some(ParkedDoubtful), None, Some(ParkedDoubtful), Some(Doubtful), Some(Doubtful)]),
-        (Parked, [Some(Running), Some(Parked), Some(Entering), None, Some(ParkedSpent), Some(ParkedDoubtful)]),
-        (
-            ParkedSpent,
-            [Some(Running), None, Some(EnteringSpent), Some(ParkedSpent), Some(ParkedSpent), Some(ParkedSpent)],
-        ),
-        (Leaving, [None, Some(Parked), Some(Running), None, Some(ParkedSpent), Some(ParkedDoubtful)]),
-        (ParkedDoubtful, [None, Some(ParkedDoubtful), None, None, Some(ParkedDoubtful), Some(ParkedDoubtful)]),
+    #[rustfmt::skip]
+    const TABLE: [(EventState, [Option<EventState>; 7]); 11] = [
+        // Enabled, Disabled, On, Off, Stopped, RecordsLost, Failed
+        (Running, [None, Some(Parked), None, Some(Leaving), Some(Spent), Some(Doubtful), Some(Lost)]),
+        (Spent, [Some(Running), None, None, Some(ParkedSpent), Some(Spent), Some(Spent), None]),
+        (Entering, [Some(Running), None, None, Some(Parked), Some(EnteringSpent), Some(Doubtful), Some(Lost)]),
+        (EnteringSpent, [Some(Running), None, None, Some(ParkedSpent), Some(EnteringSpent), Some(EnteringSpent), None]),
+        (Doubtful, [Some(Doubtful), Some(ParkedDoubtful), None, Some(ParkedDoubtful), Some(Doubtful), Some(Doubtful), Some(Lost)]),
+        (Parked, [Some(Running), Some(Parked), Some(Entering), None, Some(ParkedSpent), Some(ParkedDoubtful), Some(ParkedLost)]),
+        (ParkedSpent, [Some(Running), None, Some(EnteringSpent), Some(ParkedSpent), Some(ParkedSpent), Some(ParkedSpent), None]),
+        (Leaving, [None, Some(Parked), Some(Running), None, Some(ParkedSpent), Some(ParkedDoubtful), Some(ParkedLost)]),
+        (ParkedDoubtful, [None, Some(ParkedDoubtful), None, None, Some(ParkedDoubtful), Some(ParkedDoubtful), Some(ParkedLost)]),
+        (Lost, [Some(Running), Some(ParkedLost), None, Some(ParkedLost), Some(Lost), Some(Lost), Some(Lost)]),
+        (ParkedLost, [Some(Running), Some(ParkedLost), None, None, Some(ParkedLost), Some(ParkedLost), Some(ParkedLost)]),
     ];
 
     #[test]
@@ -163,6 +188,7 @@ mod tests {
                 (Transition::Disabled, false),
                 (Transition::Stopped, state.is_on()),
                 (Transition::RecordsLost, state.is_on()),
+                (Transition::Failed, state.is_on()),
             ] {
                 assert!(state.next(event).is_none_or(|next| next.is_on() == is_on), "{state:?} by {event:?}");
             }
@@ -184,7 +210,8 @@ mod tests {
         for (state, _) in TABLE {
             for event in EVENTS {
                 let Some(next) = state.next(event) else { continue };
-                assert!(!state.is_doubtful() || next.is_doubtful(), "{state:?} by {event:?}");
+                assert!(!state.is_doubtful() || next.is_doubtful() || next.is_lost(), "{state:?} by {event:?}");
+                assert!(!state.is_lost() || next.is_lost() || event == Transition::Enabled, "{state:?} by {event:?}");
                 assert!(!state.is_spent() || next.is_spent() || event == Transition::Enabled, "{state:?} by {event:?}");
             }
         }

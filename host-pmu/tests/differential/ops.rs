@@ -1,10 +1,12 @@
 //! Random PMUs, strategies and sequences.
 
+use arch_pmu::spec::Vendor;
+use host_pmu::backend::scheduling::{Processor, Release};
 use host_pmu::strategy::Strategy as Kept;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::model::host::Failing;
+use crate::model::host::{Failing, Rules};
 use crate::model::pair::{AMD_EVENTS, EVENTS, Op, Records, Signal};
 use crate::model::{Amd, Shape};
 
@@ -194,6 +196,23 @@ pub(crate) fn shape() -> impl Strategy<Value = Shape> {
             debug_store,
         },
     )
+}
+
+/// Generates hosts with hardware events, and guests whose counters all fit on them.
+pub(crate) fn by_rules(vendor: Vendor) -> impl Strategy<Value = (Shape, Option<Rules>)> {
+    let processors: Vec<_> = Processor::ALL.into_iter().filter(|processor| processor.vendor() == vendor).collect();
+    let releases = [Release(5, 4), Release(6, 1), Release(6, 12), Release(6, 15), Release(7, 2)];
+    let host = (prop::sample::select(processors), prop::sample::select(releases.to_vec()), 0..2usize);
+    let shape = if vendor == Vendor::Amd { amd_shape().boxed() } else { shape().boxed() };
+    (shape, host).prop_map(|(shape, (processor, release, others))| {
+        let (gp, fixed) = processor.counters();
+        let mut shape = Shape { gp: shape.gp.min(gp - others as u8), fixed: shape.fixed.min(fixed), ..shape };
+        if shape.amd == Some(Amd::Core) && others > 0 {
+            // PERFCTR_CORE has six counters, one more than are left.
+            (shape.amd, shape.version) = (Some(Amd::V2), 2);
+        }
+        (shape, Some(Rules { processor, release, others }))
+    })
 }
 
 pub(crate) fn strategy() -> impl Strategy<Value = Kept> {

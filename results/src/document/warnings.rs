@@ -240,7 +240,7 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
         (
             pinned,
             "pinned-errors",
-            format!("{pinned} times the host had no counter for a pinned event: counts are too low"),
+            format!("{pinned} times the host had no counter for a pinned event: counts are too low ({error})"),
         ),
         (
             throttled,
@@ -251,7 +251,8 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
             blind,
             "records-unseen",
             format!(
-                "the host's records of events did not reach {}: throttling cannot be seen there, and overflow = \"stop\" is as \"reprogram\"",
+                "the host's records of events did not reach {}: throttling cannot be seen there, each signal costs a \
+                 read of every running event, and overflow = \"stop\" is as \"reprogram\"",
                 counted(blind, "vCPU", "vCPUs")
             ),
         ),

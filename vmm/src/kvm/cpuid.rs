@@ -149,6 +149,8 @@ const DEBUG_STORE: u32 = 1 << 21;
 const PDCM: u32 = 1 << 15;
 /// 7:EBX: RTM and HLE.
 const RTM_HLE: u32 = 1 << 4 | 1 << 11;
+/// 7:ECX: IA32_DEBUGCTL has a bit for bus locks.
+const BUS_LOCK_DETECT: u32 = 1 << 24;
 
 /// No place for a leaf in the table that KVM takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -309,7 +311,13 @@ fn adapt_intel(cpuid: &mut CpuId, pmu: IntelCaps) -> Result<(), CpuidFull> {
                     entry.edx |= DEBUG_STORE;
                 }
             }
-            7 if entry.index == 0 && !pmu.transactions => entry.ebx &= !RTM_HLE,
+            7 if entry.index == 0 => {
+                // Linux sets that bit where CPUID offers it (`bus_lock_init`), and this vPMU's IA32_DEBUGCTL has none.
+                entry.ecx &= !BUS_LOCK_DETECT;
+                if !pmu.transactions {
+                    entry.ebx &= !RTM_HLE;
+                }
+            }
             _ => {}
         }
     }
@@ -336,7 +344,7 @@ mod tests {
         assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
         assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (0x0005_0657, 0x0304, 0));
         assert_eq!(leaf(1).ecx & (PDCM | X2APIC | MONITOR), PDCM | X2APIC);
-        assert_eq!(leaf(7).ebx & RTM_HLE, 0);
+        assert_eq!((leaf(7).ebx & RTM_HLE, leaf(7).ecx & BUS_LOCK_DETECT), (0, 0));
         assert_eq!(leaf(0xa).eax, 0x0730_0402, "added where KVM has no PMU leaf");
     }
 

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use arch_pmu::spec::{Source, Spec};
+use arch_pmu::spec::{Source, Spec, Vendor};
+use host_pmu::backend::scheduling::{Assignment, Processor, Release, SHORTEST_PERIOD};
 use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{OnOverflow, Pause, Strategy};
 
@@ -60,7 +61,22 @@ struct State {
     goes_on: bool,
     /// State of the gate, if it has one: open or not.
     gate: Option<bool>,
+    /// The leader of the gate is in error state.
+    gate_lost: bool,
     opened: u64,
+    /// perf's rules for hardware events; without them every event counts.
+    rules: Option<Rules>,
+    /// An event went to error state and signalled its owner, who has not taken that signal.
+    error_signal: bool,
+}
+
+/// perf's rules on a host with hardware events.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) processor: Processor,
+    pub(crate) release: Release,
+    /// Pinned events of cycles that other users have on the CPU: the NMI watchdog's, those of a `perf stat -a`.
+    pub(crate) others: usize,
 }
 
 impl Event {
@@ -78,6 +94,37 @@ impl State {
     /// Counts by which events stop early.
     fn early_by(&self) -> u64 {
         if self.early && self.stops { 3 } else { 0 }
+    }
+
+    /// Puts events on counters, as perf does when one is enabled: those of other users first, then the thread's in the order in which they
+    /// were opened. A pinned one without a counter goes to error state.
+    fn schedule(&mut self) {
+        let Some(Rules { processor, release, others }) = &self.rules else { return };
+        let mut assignment = Assignment::default();
+        for _ in 0..*others {
+            assignment.add([processor.of_watchdog()]);
+        }
+        if let Some(open) = self.gate {
+            let group = self.events.iter().flatten().filter(|e| e.running);
+            if open && !self.gate_lost && !assignment.add(group.map(|e| processor.allows(e.spec))) {
+                self.gate_lost = true;
+                self.error_signal |= release.signals_errors();
+            }
+            return;
+        }
+        let mut enabled: Vec<_> = self.events.iter_mut().flatten().filter(|e| e.running && !e.lost).collect();
+        enabled.sort_unstable_by_key(|e| e.id);
+        for event in enabled {
+            event.lost = !assignment.add([processor.allows(event.spec)]);
+            self.error_signal |= event.lost && release.signals_errors();
+        }
+    }
+
+    /// Returns whether a period of 1 makes a BTS event of this one.
+    fn is_bts(&self, spec: Spec, period: u64) -> bool {
+        let branches = spec.raw_config() == Some(0xc4);
+        let traces = |rules: &Rules| rules.release.traces_branches() && rules.processor.vendor() == Vendor::Intel;
+        self.rules.as_ref().is_some_and(traces) && branches && period == 1
     }
 
     /// Counts until `event` signals, if it samples.
@@ -105,6 +152,43 @@ impl ScriptedHost {
         host
     }
 
+    /// Builds a host with hardware events by perf's rules.
+    pub(crate) fn by_rules(strategy: &Strategy, rules: Rules) -> Self {
+        let records = rules.release.shares_rings();
+        let host = if records { Self::one_shot(strategy) } else { Self::for_strategy(strategy, false) };
+        host.0.borrow_mut().rules = Some(rules);
+        host
+    }
+
+    /// Returns the selector, or another one where several counters of a guest may not count its event at once: since Golden Cove reference
+    /// cycles have one counter.
+    pub(crate) fn countable(&self, selector: u64) -> u64 {
+        let state = self.0.borrow();
+        let golden_cove =
+            |rules: &Rules| matches!(rules.processor, Processor::SapphireRapids | Processor::GraniteRapids);
+        let has_one = state.rules.as_ref().is_some_and(golden_cove) && selector & 0xffff == 0x13c;
+        if has_one { selector & !0xffff | 0xc5 } else { selector }
+    }
+
+    /// Sets how many counters other users have.
+    pub(crate) fn set_others(&self, others: usize) {
+        let mut state = self.0.borrow_mut();
+        if let Some(rules) = &mut state.rules {
+            rules.others = others;
+        }
+        state.schedule();
+    }
+
+    /// Takes the signal of an event that went to error state.
+    pub(crate) fn take_error_signal(&self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().error_signal)
+    }
+
+    /// Returns whether it has the rules of perf.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.0.borrow().rules.is_some()
+    }
+
     /// Builds a host whose events stop a little early, if they stop.
     pub(crate) fn one_shot_clock(strategy: &Strategy) -> Self {
         let host = Self::one_shot(strategy);
@@ -115,7 +199,7 @@ impl ScriptedHost {
     /// Returns the part of `burst` until the first overflow: where events stop themselves, their signal ends the guest's run there.
     pub(crate) fn until_exit(&self, burst: Burst) -> Burst {
         let state = self.0.borrow();
-        if !state.stops || state.gate == Some(false) {
+        if !state.stops || state.gate == Some(false) || state.gate_lost {
             return burst;
         }
         let overflows = state.events.iter().flatten().filter(|e| e.running && !e.lost).filter_map(|e| {
@@ -132,8 +216,8 @@ impl ScriptedHost {
         let mut signalled = false;
         let state = &mut *self.0.borrow_mut();
         let early = state.early_by();
-        let State { events, overflowed, stops, gate, losing, stopped, .. } = state;
-        if *gate == Some(false) {
+        let State { events, overflowed, stops, gate, gate_lost, losing, stopped, .. } = state;
+        if *gate == Some(false) || *gate_lost {
             return false;
         }
         for event in events.iter_mut().flatten().filter(|e| e.running && !e.lost) {
@@ -191,8 +275,9 @@ impl ScriptedHost {
     /// Takes their counters from all events that run.
     pub(crate) fn lose(&self) {
         let mut state = self.0.borrow_mut();
-        if state.gate != Some(false) {
-            state.events.iter_mut().flatten().filter(|e| e.running).for_each(|e| e.lost = true);
+        match state.gate {
+            Some(open) => state.gate_lost |= open,
+            None => state.events.iter_mut().flatten().filter(|e| e.running).for_each(|e| e.lost = true),
         }
     }
 
@@ -215,7 +300,7 @@ impl ScriptedHost {
     /// Events that run, sorted.
     pub(crate) fn armed(&self) -> Vec<Armed> {
         let state = self.0.borrow();
-        if state.gate == Some(false) {
+        if state.gate == Some(false) || state.gate_lost {
             return Vec::new();
         }
         let mut armed: Vec<_> = state
@@ -246,6 +331,18 @@ impl Backend for ScriptedHost {
             return Err(REFUSED);
         }
         assert!(period > 0, "perf refuses a period of 0 for what samples");
+        if let (Some(rules), Some(_)) = (&state.rules, state.gate) {
+            // validate_group: those that are enabled behind a shut gate, and this one.
+            let enabled = state.events.iter().flatten().filter(|e| e.running).map(|e| e.spec);
+            if !Assignment::default().add(enabled.chain([spec]).map(|spec| rules.processor.allows(spec))) {
+                state.failures[0] += 1;
+                return Err(HostError::GateTooLarge);
+            }
+        }
+        if state.is_bts(spec, period) {
+            state.failures[0] += 1;
+            return Err(REFUSED);
+        }
         let left = spec.samples().then_some(period);
         state.opened += 1;
         let limit = u64::from(state.stops && spec.samples());
@@ -263,7 +360,7 @@ impl Backend for ScriptedHost {
             lost: false,
         });
         let free = state.events.iter().position(Option::is_none);
-        Ok(match free {
+        let at = match free {
             Some(at) => {
                 state.events[at] = event;
                 at
@@ -272,7 +369,9 @@ impl Backend for ScriptedHost {
                 state.events.push(event);
                 state.events.len() - 1
             }
-        })
+        };
+        state.schedule();
+        Ok(at)
     }
 
     fn release(&mut self, event: usize) {
@@ -298,14 +397,18 @@ impl Backend for ScriptedHost {
                 assert!(e.limit > 0, "an event that stopped itself is resumed without a limit: it never stops again");
                 assert!(e.limit < 2, "an event that did not stop itself is resumed with a limit of two overflows");
             }
-            e.running = true;
+            // IOC_ENABLE clears the error state.
+            (e.running, e.lost) = (true, false);
         });
+        self.0.borrow_mut().schedule();
         Ok(())
     }
 
     fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
         assert!(period > 0, "perf refuses a period of 0");
-        if self.0.borrow().failing.period {
+        let spec = self.with(*event, |e| e.spec);
+        let is_bts = self.0.borrow().is_bts(spec, period);
+        if self.0.borrow().failing.period || is_bts {
             self.0.borrow_mut().failures[1] += 1;
             return Err(REFUSED);
         }
@@ -333,7 +436,10 @@ impl Backend for ScriptedHost {
 
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         let mut state = self.0.borrow_mut();
-        state.overflowed.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at: None }));
+        // Without records of hardware events there is none; other hosts without them have some.
+        let visible = state.records || state.rules.is_none();
+        let visited = state.overflowed.drain(..).filter(|_| visible);
+        visited.for_each(|(id, count)| visit(Overflow { id, count, at: None }));
         let lost = std::mem::take(&mut state.losing);
         state.lost_records += u64::from(lost);
         state.records && !lost
@@ -349,12 +455,39 @@ impl Backend for ScriptedHost {
 
     /// Returns an answer that is wrong half of the time.
     fn counts_at_one_pace(&self) -> bool {
-        self.0.borrow().opened.is_multiple_of(2)
+        self.0.borrow().opened.is_multiple_of(2) && !self.has_rules()
+    }
+
+    fn shortest_period(&self) -> u64 {
+        if self.has_rules() { SHORTEST_PERIOD } else { 1 }
+    }
+
+    fn is_blind(&self) -> bool {
+        !self.0.borrow().records
+    }
+
+    fn is_lost(&self, event: &usize) -> bool {
+        let lost = self.with(*event, |e| e.lost);
+        self.0.borrow_mut().failures[2] += u64::from(lost);
+        lost
+    }
+
+    fn is_gate_lost(&self) -> bool {
+        let mut state = self.0.borrow_mut();
+        let lost = state.gate_lost && state.gate.is_some();
+        state.failures[2] += u64::from(lost);
+        lost
+    }
+
+    fn leave_gate(&mut self) {
+        let mut state = self.0.borrow_mut();
+        assert!(state.events.iter().all(Option::is_none), "events outlive their gate");
+        (state.gate, state.gate_lost) = (None, false);
     }
 
     /// Returns the counts of some events; others must be read.
     fn peek(&mut self, event: &usize) -> Option<u64> {
-        let goes_on = self.pauses_virtually();
+        let goes_on = self.pauses_virtually() && !self.has_rules();
         self.with(*event, |e| (goes_on && !e.lost && e.id % 2 == 1).then_some(e.total))
     }
 
@@ -367,14 +500,15 @@ impl Backend for ScriptedHost {
         if state.failing.resume {
             return Err(REFUSED);
         }
-        state.gate = Some(true);
+        (state.gate, state.gate_lost) = (Some(true), false);
+        state.schedule();
         Ok(())
     }
 
     fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         let mut state = self.0.borrow_mut();
         state.gate = Some(false);
-        if state.events.iter().flatten().any(|e| e.running && e.lost) {
+        if state.gate_lost {
             state.failures[2] += 1;
             return Err(HostError::PinnedLost);
         }

@@ -2,11 +2,12 @@
 
 use arch_pmu::Vpmu;
 use arch_pmu::filter::{Action, Event, EventFilter};
+use host_pmu::backend::scheduling::SHORTEST_PERIOD;
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::{OnOverflow, Pause, Reuse, Strategy};
 
-use super::host::{Failing, ScriptedHost};
+use super::host::{Failing, Rules, ScriptedHost};
 use super::{Armed, Burst, Line, Model, Shape};
 
 /// Events that the sequences select.
@@ -79,6 +80,9 @@ pub(crate) enum Op {
 /// Entries after which a host that is sound again must have been asked again.
 const MOST_ENTRIES: u32 = 1100;
 
+/// Entries in a row that a signal ends before the guest runs.
+const MOST_ENTRIES_WITHOUT_GUEST: u32 = 24;
+
 /// Both sides.
 pub(crate) struct Pair {
     model: Model,
@@ -104,6 +108,12 @@ pub(crate) struct Pair {
     /// Nothing happened since the entry.
     entered: bool,
     pmis: u64,
+    /// Counters of the host that other users have in quiet times.
+    others: usize,
+    /// A counter was one count before its overflow, which its event signals one count late.
+    late: bool,
+    /// Counters that overflowed before their events, until an event signals.
+    lagging: u64,
 }
 
 /// Activity in a sequence.
@@ -145,7 +155,19 @@ impl Pair {
             Records::Exact => ScriptedHost::one_shot(&strategy),
             Records::Early => ScriptedHost::one_shot_clock(&strategy),
         };
-        let stops = strategy.overflow == OnOverflow::Stop && records != Records::None;
+        Self::with_host(shape, strategy, host, records != Records::None)
+    }
+
+    /// Creates a pair whose host has hardware events by perf's rules.
+    pub(crate) fn by_rules(shape: Shape, strategy: Strategy, rules: Rules) -> Self {
+        let records = rules.release.shares_rings();
+        let others = rules.others;
+        let host = ScriptedHost::by_rules(&strategy, rules);
+        Self { others, ..Self::with_host(shape, strategy, host, records) }
+    }
+
+    fn with_host(shape: Shape, strategy: Strategy, host: ScriptedHost, records: bool) -> Self {
+        let stops = strategy.overflow == OnOverflow::Stop && records;
         let goes_on = strategy.pause == Pause::Virtual;
         let early = strategy.overflow == OnOverflow::Keep || goes_on;
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
@@ -165,6 +187,9 @@ impl Pair {
             signal_held: false,
             entered: false,
             pmis: 0,
+            others: 0,
+            late: false,
+            lagging: 0,
         }
     }
 
@@ -173,6 +198,7 @@ impl Pair {
     }
 
     fn write(&mut self, msr: u32, value: u64) -> Result<(), String> {
+        let value = if (0x186..=0x18d).contains(&msr) { self.host.countable(value) } else { value };
         let fault = self.vpmu.wrmsr(msr, value).is_err();
         // A counter that the guest writes is not left to a handler.
         let line = self.shape.line(msr);
@@ -187,7 +213,12 @@ impl Pair {
     fn kick(&mut self) {
         self.signal_held = false;
         self.vpmu.kick();
-        self.model.kick();
+        if self.late && !self.model.settled() {
+            self.model.may_see();
+        } else {
+            self.late = false;
+            self.model.kick();
+        }
     }
 
     fn enter(&mut self) -> Result<(), String> {
@@ -200,27 +231,42 @@ impl Pair {
         self.entered = true;
         self.vpmu.enter();
         self.model.enter();
+        // An event that went to error state signals: KVM_RUN returns at once, and the guest has not run.
+        let mut entries = 0;
+        while self.host.take_error_signal() {
+            self.kick();
+            self.vpmu.enter();
+            self.model.enter();
+            entries += 1;
+            if entries > MOST_ENTRIES_WITHOUT_GUEST {
+                return Err("signals keep the vCPU out of the guest".to_owned());
+            }
+        }
         let held = self.vpmu.host().held();
         if held != self.host.open_events() as u64 || held > self.most_held {
             return Err(format!("{held} events held of {}, {} open", self.most_held, self.host.open_events()));
         }
-        self.aimed()
+        self.aimed()?;
+        self.late &= !self.model.settled();
+        Ok(())
     }
 
     /// Checks that each counter that counts has an event that signals at its overflow, and nothing else runs.
     fn aimed(&mut self) -> Result<(), String> {
         // An event that goes on with its old period is aimed anew when its signal is taken.
         let goes_on = self.early && self.signal_held;
-        if !self.aim_open && !goes_on && self.model.settled() {
+        if !self.aim_open && !goes_on && !self.late && self.model.settled() {
             let (mut ideal, real) = (self.model.armed(), self.host.armed());
             let missing = self.missing(&real);
             ideal.retain({
                 let mut missing: Vec<_> = lines(missing).filter_map(|line| self.model.armed_for(line)).collect();
                 move |armed| missing.iter().position(|other| other == armed).map(|at| missing.swap_remove(at)).is_none()
             });
+            // x86 loads no less.
+            let least = |armed: u64| if self.host.has_rules() && armed > 0 { SHORTEST_PERIOD } else { 0 };
             let fits = |(ideal, real): (&Armed, &Armed)| {
                 (ideal.0, ideal.1, ideal.2) == (real.0, real.1, real.2)
-                    && (ideal.3 == real.3 || self.early && real.3 < ideal.3)
+                    && (ideal.3 == real.3 || ideal.3.max(least(ideal.3)) == real.3 || self.early && real.3 < ideal.3)
             };
             if self.goes_on && ideal.is_empty() {
                 return Ok(());
@@ -263,11 +309,29 @@ impl Pair {
         let burst = self.host.until_exit(burst);
         // Whatever else is not armed was found at the entry, or the host fails.
         let off = if self.aim_open { 0 } else { self.missing(&self.host.armed()) };
-        self.overflowed |= self.model.run(burst, off);
-        self.signal_held |= self.host.run(burst);
+        // An event signals after two counts at the soonest: a counter that had one left overflows before it.
+        let armed = |line: Line| Some((line, self.model.armed_for(line).filter(|armed| armed.3 == 1)?));
+        let one_left: Vec<_> = self.model.lines().filter(|_| self.host.has_rules()).filter_map(armed).collect();
+        let overflowed = self.model.run(burst, off);
+        let signalled = self.host.run(burst);
+        self.signal_held |= signalled;
+        let real = self.host.armed();
+        let lagging = one_left.iter().filter(|(_, armed)| real.contains(armed));
+        let lagging = lagging.fold(0, |bits, (line, _)| bits | 1 << line);
+        self.late |= lagging & overflowed != 0;
+        self.overflowed |= overflowed & !lagging;
+        if signalled {
+            self.overflowed |= std::mem::take(&mut self.lagging);
+        }
+        self.lagging |= lagging & overflowed;
         if signal == Signal::OnTime && self.signal_held {
             self.kick();
-        } else if signal == Signal::OnTime && !self.aim_open && self.shape_signals() && self.model.overflow_unseen() {
+        } else if signal == Signal::OnTime
+            && !self.aim_open
+            && !self.late
+            && self.shape_signals()
+            && self.model.overflow_unseen()
+        {
             return Err("an overflow that no event signals".to_owned());
         }
         Ok(())
@@ -290,6 +354,9 @@ impl Pair {
             return Ok(());
         }
         self.host.set_failing(Failing::default());
+        if self.host.has_rules() {
+            self.host.set_others(self.others);
+        }
         let came_back = |pair: &Self| {
             let what = |(event, os, usr, _): Armed| (event, os, usr);
             let real: Vec<_> = pair.host.armed().into_iter().map(what).collect();
@@ -297,6 +364,9 @@ impl Pair {
         };
         let mut entries = 0;
         // The lost signal's overflow is found at the next look.
+        // A gate without records shows its loss when it is shut, or to the account at the end of a turn.
+        let mut counts = *self.vpmu.counts();
+        self.vpmu.host().account(&mut counts);
         self.kick();
         self.enter()?;
         while !came_back(self) {
@@ -403,7 +473,11 @@ impl Pair {
                 self.doubt();
             }
             Op::Lose => {
-                self.host.lose();
+                if self.host.has_rules() {
+                    self.host.set_others(self.others + 2);
+                } else {
+                    self.host.lose();
+                }
                 self.doubt();
             }
             Op::LoseRecords => self.host.lose_records(),

@@ -1,0 +1,300 @@
+//! perf's rules for hardware events on x86, as a model: which events a processor counts at once, and what a kernel does about the others.
+//!
+//! - **Constraints** (`x86_schedule_events`): an event has a set of counters that may count it, by its encoding and the processor. Events
+//!   count at once if each gets a counter of its own. The model finds an assignment wherever there is one; perf searches by weight,
+//!   with few steps back, and may miss one where sets overlap that neither contains the other.
+//! - **Order** (`ctx_pinned_sched_in`): pinned events of a CPU, as the NMI watchdog's, come first, then those of the thread in the order in
+//!   which they were opened. A group is scheduled as a whole or not at all. One that finds no counters goes to error state, until it is
+//!   enabled again.
+//! - **Groups** (`validate_group`): an event is refused that would not fit beside the enabled events of its group on an idle PMU.
+//! - **Periods**: x86 loads no less than 2 (`x86_perf_event_set_period`), and a period of 1 of branch instructions is a BTS event on Intel's
+//!   (`intel_pmu_has_bts_period`), which the host's user mode fills: no shorter period than [`SHORTEST_PERIOD`] is ever asked for.
+//!
+//! The tables are those of arch/x86/events/intel/core.c and amd/core.c, for the events that counters of guests select.
+
+use arch_pmu::spec::{Source, Spec, Vendor};
+
+/// The shortest period of a hardware event: the processor's counter is never loaded with less.
+pub const SHORTEST_PERIOD: u64 = 2;
+
+/// Counters of a processor: general-purpose ones from bit 0, fixed ones from bit [`FIXED`].
+pub type CounterMask = u64;
+
+/// Bit of the first fixed counter.
+pub const FIXED: u32 = 32;
+
+/// A processor, or several of one PMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processor {
+    /// Skylake and Cascade Lake servers with hyper-threading: each thread has half of the counters.
+    CascadeLake,
+    /// Cascade Lake servers without hyper-threading.
+    CascadeLakeNoSmt,
+    /// Ice Lake servers.
+    IceLake,
+    /// Sapphire and Emerald Rapids.
+    SapphireRapids,
+    /// Granite Rapids.
+    GraniteRapids,
+    /// Zen 3.
+    Zen3,
+    /// Zen 4.
+    Zen4,
+    /// Zen 5.
+    Zen5,
+}
+
+/// Counters for the events with these codes, unless a row before has them: first code, last code, unit mask or any, counters.
+type Constraint = (u16, u16, Option<u8>, CounterMask);
+
+const LOW: CounterMask = 0xf;
+
+const SKYLAKE: [Constraint; 4] =
+    [(0xc0, 0xc0, Some(0x01), 0x2), (0xd0, 0xd2, None, LOW), (0xcd, 0xcd, None, LOW), (0xc6, 0xc6, None, LOW)];
+const ICE_LAKE: [Constraint; 14] = [
+    (0xc0, 0xc0, Some(0x01), 1 << FIXED),
+    (0x00, 0x00, Some(0x01), 1 << FIXED),
+    (0x03, 0x0a, None, LOW),
+    (0x1f, 0x28, None, LOW),
+    (0x32, 0x32, None, LOW),
+    (0x48, 0x56, None, LOW),
+    (0x60, 0x8b, None, LOW),
+    (0xa3, 0xa3, Some(0x04), 0xff),
+    (0xa3, 0xa3, Some(0x10), 0xff),
+    (0xa3, 0xa3, None, LOW),
+    (0xa8, 0xb0, None, LOW),
+    (0xb7, 0xbd, None, LOW),
+    (0xd0, 0xe6, None, LOW),
+    (0xef, 0xf4, None, LOW),
+];
+const GOLDEN_COVE: [Constraint; 13] = [
+    (0x00, 0x00, Some(0x01), 1 << FIXED),
+    (0x3c, 0x3c, Some(0x01), 1 << (FIXED + 2)),
+    (0x2e, 0x2e, None, 0xff),
+    (0x3c, 0x3c, None, 0xff),
+    (0x01, 0x8f, None, LOW),
+    (0xa3, 0xa3, Some(0x01), LOW),
+    (0xa3, 0xa3, Some(0x02), LOW),
+    (0xa3, 0xa3, Some(0x08), LOW),
+    (0xa4, 0xa4, Some(0x04), 0x1),
+    (0xb1, 0xb1, Some(0x01), 0x8),
+    (0xcd, 0xcd, Some(0x01), 0xfe),
+    (0xce, 0xce, None, 0x1),
+    (0xd0, 0xdf, None, LOW),
+];
+
+impl Processor {
+    /// Every processor.
+    pub const ALL: [Self; 8] = [
+        Self::CascadeLake,
+        Self::CascadeLakeNoSmt,
+        Self::IceLake,
+        Self::SapphireRapids,
+        Self::GraniteRapids,
+        Self::Zen3,
+        Self::Zen4,
+        Self::Zen5,
+    ];
+
+    /// Returns its vendor.
+    #[must_use]
+    pub const fn vendor(self) -> Vendor {
+        match self {
+            Self::Zen3 | Self::Zen4 | Self::Zen5 => Vendor::Amd,
+            _ => Vendor::Intel,
+        }
+    }
+
+    /// Returns the numbers of general-purpose and fixed counters of a thread.
+    #[must_use]
+    pub const fn counters(self) -> (u8, u8) {
+        match self {
+            Self::CascadeLake => (4, 3),
+            Self::CascadeLakeNoSmt => (8, 3),
+            Self::IceLake | Self::SapphireRapids | Self::GraniteRapids => (8, 4),
+            Self::Zen3 | Self::Zen4 | Self::Zen5 => (6, 0),
+        }
+    }
+
+    /// Returns the counters that may count `spec`.
+    #[must_use]
+    pub fn allows(self, spec: Spec) -> CounterMask {
+        let (gp, fixed) = self.counters();
+        let general = (1 << gp) - 1;
+        let fixed_counter = |index: u32| if index < u32::from(fixed) { 1 << (FIXED + index) } else { 0 };
+        // Cycles and instructions count on any counter, reference cycles and slots on their own alone.
+        let generic = |index: u32| if index < 2 { general | fixed_counter(index) } else { fixed_counter(index) };
+        if self.vendor() == Vendor::Amd {
+            return general;
+        }
+        let selection = match spec.0 {
+            Source::Fixed { index, .. } => return generic(u32::from(index)),
+            Source::Selector(selection) => selection,
+        };
+        let plain = !selection.edge() && !selection.invert() && selection.cmask() == 0;
+        let allowed = match (selection.select(), selection.umask()) {
+            (0xc0, 0) if plain && !spec.is_transactional() => generic(0),
+            (0x3c, 0) if plain && !spec.is_transactional() => generic(1),
+            (select, umask) => {
+                let table: &[Constraint] = match self {
+                    Self::IceLake => &ICE_LAKE,
+                    Self::SapphireRapids | Self::GraniteRapids => &GOLDEN_COVE,
+                    _ => &SKYLAKE,
+                };
+                let holds = |&&(first, last, of, _): &&Constraint| {
+                    (first..=last).contains(&select) && of.is_none_or(|of| of == umask)
+                };
+                let counters = table.iter().find(holds).map_or(general, |&(.., counters)| counters);
+                counters & (general | ((1 << fixed) - 1) << FIXED)
+            }
+        };
+        // An event that counts by checkpoints has counter 2 alone (`hsw_get_event_constraints`).
+        if selection.in_txcp() { allowed & 1 << 2 } else { allowed }
+    }
+
+    /// Returns the counters of the NMI watchdog's event, pinned cycles of each CPU.
+    #[must_use]
+    pub const fn of_watchdog(self) -> CounterMask {
+        let (gp, fixed) = self.counters();
+        ((1 << gp) - 1) | if fixed > 1 { 1 << (FIXED + 1) } else { 0 }
+    }
+}
+
+/// A release of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release(pub u16, pub u16);
+
+impl Release {
+    /// Returns whether an event that goes to error state signals its owner (f4b07fd62d4d).
+    #[must_use]
+    pub fn signals_errors(self) -> bool {
+        self >= Self(6, 15)
+    }
+
+    /// Returns whether records of hardware events reach a ring that they share with others (bd2756811766; without stable's backport).
+    #[must_use]
+    pub fn shares_rings(self) -> bool {
+        self >= Self(6, 2)
+    }
+
+    /// Returns whether a period of 1 makes a BTS event of branch instructions, in guest mode too (until 91dcfae0ff2b).
+    #[must_use]
+    pub fn traces_branches(self) -> bool {
+        self < Self(6, 19)
+    }
+}
+
+/// Events that count at once, each on a counter of its own.
+#[derive(Clone, Debug)]
+pub struct Assignment {
+    /// The event on each counter, by its index in `events`.
+    on: [Option<usize>; u64::BITS as usize],
+    events: Vec<CounterMask>,
+}
+
+impl Default for Assignment {
+    fn default() -> Self {
+        Self { on: [None; u64::BITS as usize], events: Vec::new() }
+    }
+}
+
+impl Assignment {
+    /// Adds a group of events, all of them or none. Returns whether they fit.
+    pub fn add(&mut self, group: impl IntoIterator<Item = CounterMask>) -> bool {
+        let before = self.clone();
+        for event in group {
+            self.events.push(event);
+            if !self.place(self.events.len() - 1, &mut 0) {
+                *self = before;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Finds a counter for `event`, moving others that have a choice.
+    fn place(&mut self, event: usize, tried: &mut CounterMask) -> bool {
+        for counter in 0..u64::BITS {
+            let bit = 1 << counter;
+            if self.events[event] & bit == 0 || *tried & bit != 0 {
+                continue;
+            }
+            *tried |= bit;
+            if self.on[counter as usize].is_none_or(|other| self.place(other, tried)) {
+                self.on[counter as usize] = Some(event);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::amd::PerfCtl;
+    use arch_pmu::intel::PerfEvtSel;
+
+    use super::*;
+
+    const ENABLED: u64 = 0x53_0000;
+
+    fn intel(event: u64) -> Spec {
+        PerfEvtSel::from_bits(ENABLED | event).spec()
+    }
+
+    fn fixed(index: u8) -> Spec {
+        Spec(Source::Fixed { index, control: 0xb })
+    }
+
+    /// Returns how many events of `specs`, one after the other, a processor counts at once.
+    fn at_once(processor: Processor, watchdog: bool, specs: &[Spec]) -> usize {
+        let mut assignment = Assignment::default();
+        assert!(!watchdog || assignment.add([processor.of_watchdog()]));
+        specs.iter().filter(|&&spec| assignment.add([processor.allows(spec)])).count()
+    }
+
+    #[test]
+    fn a_cascade_lake_guest_has_one_counter_too_few_beside_the_watchdog() {
+        let seven = [intel(0x4f2e), intel(0x412e), intel(0xc4), intel(0xc5), fixed(0), fixed(1), fixed(2)];
+        assert_eq!(at_once(Processor::CascadeLake, false, &seven), 7);
+        assert_eq!(at_once(Processor::CascadeLake, true, &seven), 6);
+        for processor in [Processor::CascadeLakeNoSmt, Processor::IceLake, Processor::SapphireRapids] {
+            assert_eq!(at_once(processor, true, &seven), 7, "{processor:?}");
+        }
+        let amd = [0x76, 0xc0, 0xc2, 0xc3, 0xff60, 0x0964].map(|event| PerfCtl::from_bits(ENABLED | event).spec());
+        for zen in [Processor::Zen3, Processor::Zen4, Processor::Zen5] {
+            assert_eq!([at_once(zen, false, &amd), at_once(zen, true, &amd)], [6, 5], "{zen:?}");
+        }
+    }
+
+    #[test]
+    fn events_with_a_choice_make_room_for_those_without() {
+        // Cycles leave their fixed counter to nobody, but a general-purpose one to the four that need it.
+        let cycles_first = [intel(0x3c), intel(0xc4), intel(0xc5), intel(0x4f2e), intel(0x412e)];
+        assert_eq!(at_once(Processor::CascadeLake, false, &cycles_first), 5);
+        assert_eq!(at_once(Processor::CascadeLake, false, &[fixed(2), fixed(2)]), 1, "reference cycles have one");
+        assert_eq!(at_once(Processor::IceLake, false, &[fixed(3), intel(0x48), intel(0x48)]), 3);
+        let low = [intel(0xd0), intel(0xd1), intel(0xd2), intel(0xd0), intel(0xcd)];
+        assert_eq!(at_once(Processor::CascadeLakeNoSmt, false, &low), 4, "the lower four of eight");
+        assert_eq!(at_once(Processor::SapphireRapids, false, &[intel(0x013c), intel(0x013c)]), 1);
+        let txcp = PerfEvtSel::from_bits(1 << 33 | ENABLED | 0xc4).spec();
+        assert_eq!(at_once(Processor::CascadeLake, false, &[txcp, txcp]), 1, "counter 2");
+    }
+
+    #[test]
+    fn a_group_has_all_of_its_counters_or_none() {
+        let mut assignment = Assignment::default();
+        let any = |events| std::iter::repeat_n(LOW, events);
+        assert!(!assignment.add(any(5)), "five on four");
+        assert!(assignment.add(any(3)) && !assignment.add(any(2)) && assignment.add(any(1)));
+    }
+
+    #[test]
+    fn releases_differ_in_signals_records_and_periods() {
+        let of = |release: Release| (release.signals_errors(), release.shares_rings(), release.traces_branches());
+        assert_eq!(of(Release(5, 4)), (false, false, true));
+        assert_eq!(of(Release(6, 12)), (false, true, true));
+        assert_eq!(of(Release(6, 15)), (true, true, true));
+        assert_eq!(of(Release(7, 2)), (true, true, false));
+    }
+}
