@@ -71,7 +71,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Waits for the decision.
+    /// Waits for the decision; returns whether to work.
     fn pass(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 += 1;
