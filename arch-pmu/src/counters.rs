@@ -285,7 +285,7 @@ impl<H: HostCounters> Counters<H> {
         self.pmi_pending
     }
 
-    /// Takes the PMI that is due, if there is one.
+    /// Takes the PMI that is due; returns whether there was one.
     pub(crate) const fn take_pmi(&mut self) -> bool {
         std::mem::replace(&mut self.pmi_pending, false)
     }
@@ -366,7 +366,7 @@ impl<H: HostCounters> Counters<H> {
         }
     }
 
-    /// Adds counts; a carry out of the top bit is an overflow (one, however many times it carried).
+    /// Adds counts; returns whether the counter overflowed: a carry out of the top bit is one overflow, however many times it carried.
     fn advance(&mut self, counter: CounterId, gathered: u64) -> bool {
         let (sum, carry) = self.base[counter.index()].overflowing_add(gathered);
         self.base[counter.index()] = sum & self.mask;

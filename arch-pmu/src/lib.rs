@@ -4,7 +4,7 @@
 //! the host's overflow signals through [`Vpmu::kick`]; requests to count go out to a [`HostCounters`].
 //!
 //! - [`Vpmu`]: the PMU itself; [`caps`]: which PMU the guest has; [`filter`]: which events it may count.
-//! - [`intel`], [`amd`]: a vendor's registers, one file each, and the table of them; [`msr`]: the MSRs of both, and exits
+//! - [`intel`], [`amd`]: a vendor's registers, a file per kind of register, and the table of them; [`msr`]: the MSRs of both, and exits
 //!   counted by register.
 //! - [`spec`]: counters and the events that they count; [`host`]: the interface to the host side.
 //! - [`pmi`]: LVTPC and the fate of PMIs.

@@ -310,7 +310,7 @@ impl Arming {
         Setting::At { first, every }
     }
 
-    /// Steps up and down are equal, so half of the handlers take less; none takes the estimate far.
+    /// Moves the estimate by a handler's time: steps up and down are equal, so half of the handlers take less; none takes the estimate far.
     fn handler_took(&mut self, time: u64) {
         self.shortest = (self.shortest / 2).max(self.least);
         let estimate = &mut self.handler[self.kind];

@@ -46,7 +46,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Creates it for the calling thread, the one that the timer signals. One count per TSC tick.
+    /// Creates a floor for the calling thread, the one that the timer signals. One count per TSC tick.
     pub fn new(tsc_khz: u64) -> Result<Self, TimerError> {
         Self::with_pace(tsc_khz, Scale::ONE)
     }

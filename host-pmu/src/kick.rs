@@ -75,7 +75,7 @@ impl Owner {
 pub struct Timer(sys::ThreadTimer);
 
 impl Timer {
-    /// Creates it for the calling thread.
+    /// Creates a timer for the calling thread.
     pub fn new() -> Result<Self, TimerError> {
         Ok(Self(sys::ThreadTimer::new(signal())?))
     }

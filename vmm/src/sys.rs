@@ -169,7 +169,7 @@ impl Drop for KickGuard {
     }
 }
 
-/// Takes a kick of this thread since the last call, before an entry. A kick from now on ends the next KVM_RUN.
+/// Takes a kick of this thread before an entry; returns whether one came since the last call. A kick from now on ends the next KVM_RUN.
 ///
 /// `immediate_exit` is cleared before the flag is read: a kick before the clearing is seen in the flag, one after it is in both.
 /// In the other order, a kick between the two would be in neither, and the guest would run on with its overflow unseen. The kick's

@@ -285,7 +285,7 @@ pub enum ModuleError {
     File {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Why it failed.
         error: io::Error,
     },
     /// A file is not a module.
@@ -293,7 +293,7 @@ pub enum ModuleError {
     NotAModule {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Why it is none.
         what: String,
     },
 }

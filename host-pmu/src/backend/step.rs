@@ -24,7 +24,7 @@ pub struct StepBackend {
 }
 
 impl StepBackend {
-    /// Creates it for the calling thread.
+    /// Creates the backend for the calling thread.
     #[must_use]
     pub fn new() -> Self {
         Self { counts: StepCounts::default(), monitor: Monitor::without_ring(), epoch: Instant::now() }

@@ -178,7 +178,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Makes the event in the slot, which has the right spec, count for its counter again.
+    /// Makes the event in the slot, which has the right spec, count for its counter again; returns whether it does.
     pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
         // It may have signalled since the last kick.
         self.drain_records();
@@ -314,7 +314,7 @@ impl<B: Backend> Bank<B> {
         })
     }
 
-    /// Makes the event of a counter that is on signal where the counter overflows.
+    /// Makes the event of a counter that is on signal where the counter overflows; returns whether it will.
     fn aim_at_overflow(&mut self, counter: CounterId) -> bool {
         let Self { backend, stats, slots, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };

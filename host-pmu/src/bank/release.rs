@@ -18,7 +18,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Releases the event that was parked first: from the pool, or else that of a counter that is off.
+    /// Releases the event that was parked first: from the pool, or else that of a counter that is off; returns whether there was
+    /// one.
     pub(super) fn release_oldest(&mut self) -> bool {
         if self.release_oldest_of_pool() {
             return true;

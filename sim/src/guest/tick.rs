@@ -83,7 +83,7 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    /// Checks the hard limit: a guest that only handles NMIs would never end.
+    /// Returns whether the hard limit has passed, now or before: a guest that only handles NMIs would never end.
     pub(super) fn over_limit(&mut self) -> bool {
         self.timed_out |= self.cpu.now() > self.limit;
         self.timed_out

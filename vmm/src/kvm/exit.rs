@@ -121,7 +121,7 @@ impl Exit {
         }
     }
 
-    /// Returns whether RIP may be past the instruction that made the exit.
+    /// Returns where RIP may be: at the instruction that made the exit or past it.
     pub(crate) const fn past(self) -> Past {
         match self {
             Self::MemoryWrite { .. } => Past::Yes,

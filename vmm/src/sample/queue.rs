@@ -191,7 +191,7 @@ impl Words {
         self.all[4] = cr3;
     }
 
-    /// Adds the sample's own instruction as the first entry.
+    /// Adds the sample's own instruction as the first entry; returns whether it was added.
     pub(super) fn first(&mut self, user: bool) -> bool {
         self.entry(user, self.all[3])
     }

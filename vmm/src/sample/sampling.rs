@@ -54,7 +54,7 @@ pub struct Channel {
 }
 
 impl Sampling {
-    /// Creates it for so many vCPUs.
+    /// Creates the sampling of so many vCPUs.
     #[must_use]
     pub fn new(events: Vec<Event>, rate: Rate, chains: bool, vcpus: usize) -> Self {
         let channels = (0..vcpus).map(|_| Channel::default()).collect();

@@ -37,7 +37,7 @@ pub(crate) struct Host {
 pub struct Setting {
     /// Experiment, main parameters, and the variant if there are several.
     pub label: String,
-    /// Runs.
+    /// Number of its runs.
     pub runs: usize,
     /// The backend only stands in for hardware events.
     pub stand_in: bool,
@@ -280,7 +280,7 @@ const DAY: u64 = 86_400;
 /// A clock that is further off is named, s.
 const OFF: f64 = 3600.0;
 
-/// Names of periods, whether they are repetitions, and the period of each run. Periods are repetitions where each run has one and a host
+/// Returns the names of periods, whether they are repetitions, and the period of each run. Periods are repetitions where each run has one and a host
 /// has no two runs of one setting in the same; else UTC days by the hosts' clocks.
 pub(super) fn of(runs: &[Run]) -> (Vec<String>, bool, Vec<usize>) {
     let by_repetition = !runs.is_empty() && runs.iter().all(|run| run.labels.repetition.is_some()) && {

@@ -29,7 +29,7 @@ pub(super) struct Packed {
     pub(super) samples: u64,
 }
 
-/// Makes chunks of whole records what is written.
+/// Turns chunks of whole records into what is written.
 #[derive(Debug)]
 pub(super) enum Packer {
     Plain,

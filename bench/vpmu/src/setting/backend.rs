@@ -57,7 +57,7 @@ impl FromStr for BackendChoice {
 pub struct Chosen {
     /// Never `auto`.
     pub backend: BackendKey,
-    /// Why.
+    /// Why this backend was chosen.
     pub why: String,
     /// Guests that live at the same time spare each other the cost of the host's first event and of its last close.
     pub shares_first: bool,

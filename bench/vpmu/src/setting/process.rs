@@ -81,7 +81,7 @@ fn queued(status: &str) -> u64 {
     line.and_then(|line| line.trim().split_once('/')?.0.parse().ok()).unwrap_or(0)
 }
 
-/// From proc_pid_status(5).
+/// Returns whether the capabilities in a proc_pid_status(5) allow perf events.
 fn allows_perf(status: &str) -> bool {
     const SYS_ADMIN: u32 = 21;
     const PERFMON: u32 = 38;

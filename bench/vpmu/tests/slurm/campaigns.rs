@@ -242,7 +242,7 @@ pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<
     Ok(())
 }
 
-// The crate `slurm` against the real thing: shell scripts run in place of vpmu.
+// `fleet::slurm` against the real thing: shell scripts run in place of vpmu.
 
 /// The name of a campaign's folder: whatever a path may have.
 const FOLDER: &str = "50% of it's \"$HOME\" é";

@@ -473,7 +473,7 @@ const fn is_access(exit: Exit) -> bool {
     matches!(exit, Exit::PortOut { .. } | Exit::PortIn { .. } | Exit::MemoryRead { .. } | Exit::MemoryWrite { .. })
 }
 
-/// Counts an instruction that retired; `None`: it did not.
+/// Counts an instruction that retired (`None`: it did not); returns whether a counter reached its period with it.
 fn count(counts: &mut StepCounts, retired: Option<host_pmu::backend::step::Retired>) -> bool {
     match retired {
         Some(retired) => counts.retire(retired),

@@ -263,7 +263,7 @@ impl Frame {
         flags == self.flags || self.write_flags(flags, view)
     }
 
-    /// Writes the flags back as they were read.
+    /// Writes the flags back as they were read; returns whether the stack could be written.
     pub(super) fn restore(&self, view: &View<'_>) -> bool {
         self.write_flags(self.flags, view)
     }

@@ -52,7 +52,7 @@ pub struct KvmRunner {
 }
 
 impl KvmRunner {
-    /// Creates it for guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
+    /// Creates a runner of guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
     #[must_use]
     pub const fn new(host: Arc<Host>, guest: PayloadPlan, beside_hardware: bool) -> Self {
         Self { host, guest, beside_hardware }

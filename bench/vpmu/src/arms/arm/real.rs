@@ -24,7 +24,7 @@ pub struct RealRunner {
 }
 
 impl RealRunner {
-    /// Creates it for such guests behind `backend`, which sample with `period`. `guests_stay`: those of all arms are there at the same
+    /// Creates a runner of such guests behind `backend`, which sample with `period`. `guests_stay`: those of all arms are there at the same
     /// time.
     ///
     /// # Errors

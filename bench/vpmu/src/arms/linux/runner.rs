@@ -61,7 +61,7 @@ pub struct LinuxRunner<B> {
 }
 
 impl<B: Boots> LinuxRunner<B> {
-    /// Creates it for guests of these parameters that do `task`, with strategies on `backend`.
+    /// Creates a runner of guests of these parameters that do `task`, with strategies on `backend`.
     pub fn new(boots: B, parameters: &Parameters, task: Task, backend: &BackendKey) -> Self {
         let paced = backend.pace(parameters.period);
         Self { boots, parameters: parameters.clone(), task, paced, left: None }

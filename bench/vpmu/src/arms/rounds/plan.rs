@@ -193,7 +193,7 @@ impl Plan {
         self.parameters.rounds_per_guest.is_some()
     }
 
-    /// Makes it a plan for a simulated host: the model's name replaces the backend's, so that no simulated
+    /// Makes this a plan for a simulated host: the model's name replaces the backend's, so that no simulated
     /// figure carries the name of a real backend.
     pub fn simulate(&mut self, model: &str) {
         let backend = format!("sim:{model}");

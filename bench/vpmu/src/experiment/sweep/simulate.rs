@@ -35,7 +35,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Creates it for points whose `model_hash` is a key of `models`.
+    /// Creates a simulator of points whose `model_hash` is a key of `models`.
     #[must_use]
     pub fn new(models: BTreeMap<String, Model>) -> Self {
         Self { models, floors: Mutex::new(BTreeMap::new()) }

@@ -59,7 +59,7 @@ pub struct Counts {
 /// Result of a recording.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Counts.
+    /// Counts of samples and losses.
     pub counts: Counts,
     /// The file.
     pub file: writer::Summary,
