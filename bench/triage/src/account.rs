@@ -179,7 +179,8 @@ pub struct Found {
     pub called: Option<Frame>,
     /// The program's function.
     pub program: Option<Frame>,
-    /// The kernel's innermost function below it that is neither the scheduler's nor on the way into the kernel: the most frequent one.
+    /// The kernel's innermost function below it that is neither the scheduler's nor on the way into the kernel: the
+    /// most frequent one.
     pub kernel: Option<Frame>,
     /// Samples in that function.
     pub kernel_samples: usize,

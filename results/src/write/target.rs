@@ -13,8 +13,9 @@ use super::folder::{Folder, Unplaced};
 
 /// A file to be written, by its name in a folder that is held open.
 ///
-/// A link that has the name is replaced and never followed. A pipe or a character device that has it is written to; block devices, sockets
-/// and folders are refused. `/dev/stdout`, `/dev/stderr`, `/dev/fd/N` and `/proc/self/fd/N` are the descriptors of this process.
+/// A link that has the name is replaced and never followed. A pipe or a character device that has it is written to;
+/// block devices, sockets and folders are refused. `/dev/stdout`, `/dev/stderr`, `/dev/fd/N` and `/proc/self/fd/N` are
+/// the descriptors of this process.
 #[derive(Clone, Debug)]
 pub struct Target {
     path: PathBuf,

@@ -27,8 +27,8 @@ pub(crate) struct Limits<'a> {
     pub(crate) stuck: Stuck<'a>,
 }
 
-/// Treatment of threads that do not stop. A thread that is busy with the signals of its host events does not come to look whether it
-/// is to stop.
+/// Treatment of threads that do not stop. A thread that is busy with the signals of its host events does not come to
+/// look whether it is to stop.
 #[derive(Clone, Copy)]
 pub(crate) struct Stuck<'a> {
     /// Time after the order to stop after which `silence` is called.

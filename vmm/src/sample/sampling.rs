@@ -81,11 +81,12 @@ impl Sampling {
         self.modules.get()
     }
 
-    /// Reads the unwind tables of modules at these places: chains go through them from then on. Only the first tables are kept, since vCPUs
-    /// look at them without a lock.
+    /// Reads the unwind tables of modules at these places: chains go through them from then on. Only the first tables
+    /// are kept, since vCPUs look at them without a lock.
     ///
-    /// `None`: there is no sample of the kernel yet in whose address space they are; later there may be. Nothing is read for a guest whose kernel
-    /// has no tables itself. All calls together read a bounded number of entries. For one thread.
+    /// `None`: there is no sample of the kernel yet in whose address space they are; later there may be. Nothing is
+    /// read for a guest whose kernel has no tables itself. All calls together read a bounded number of entries. For one
+    /// thread.
     pub fn read_modules(&self, places: &[ModulePlace]) -> Option<TablesRead> {
         let Some(orc) = &self.orc else { return Some(TablesRead::default()) };
         let memory = self.memory.get()?;

@@ -81,7 +81,8 @@ pub struct Practice {
 }
 
 impl Practice {
-    /// Builds the document from the accounts of a figure, in the order in which a practice runs them. `None`: the published figures lack it.
+    /// Builds the document from the accounts of a figure, in the order in which a practice runs them. `None`: the
+    /// published figures lack it.
     #[must_use]
     pub fn of(figure: Figure, accounts: Vec<Account>) -> Option<Self> {
         let row = published(figure.id())?;

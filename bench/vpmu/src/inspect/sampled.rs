@@ -1,4 +1,5 @@
-//! Commands that sample a guest share: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
+//! Commands that sample a guest share: the guest, the events, the payload, the unwind tables of a Linux kernel, and the
+//! turns of vCPUs.
 
 use std::sync::Arc;
 use std::time::Duration;

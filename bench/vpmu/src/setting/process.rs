@@ -68,8 +68,8 @@ pub fn has_perfmon() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| allows_perf(&status))
 }
 
-/// Signals that are queued for this user, of all its processes; they and this process's share RLIMIT_SIGPENDING. A timer has one for as long as it
-/// lives.
+/// Signals that are queued for this user, of all its processes; they and this process's share RLIMIT_SIGPENDING. A
+/// timer has one for as long as it lives.
 #[must_use]
 pub fn queued_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| queued(&status))

@@ -176,7 +176,8 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
         ensure!(documents.len() == usize::from(*number != 5), "{done}");
         ensure!(!attempts.is_empty() && attempts.len() <= 3, "{attempts:?}");
     }
-    // Slurm has started two elements twice. The one on clx2 ran on without its slurmd: of two runs at a time the first to end counts.
+    // Slurm has started two elements twice. The one on clx2 ran on without its slurmd: of two runs at a time the first
+    // to end counts.
     let jobs: Vec<Submitted> = fs::read_to_string(campaign.folder.join("submissions.jsonl"))?
         .lines()
         .map(serde_json::from_str)

@@ -383,8 +383,8 @@ impl<'a> Stepper<'a> {
         Ok(count(counts, retired))
     }
 
-    /// Counts a step in ring 3 whose #DB went to the guest and was undone: the instruction before `after` has retired, and with an IRET or
-    /// SYSRET both it and the instruction at its target.
+    /// Counts a step in ring 3 whose #DB went to the guest and was undone: the instruction before `after` has retired,
+    /// and with an IRET or SYSRET both it and the instruction at its target.
     fn settle_ring3(
         &self,
         before: &Before,

@@ -101,8 +101,8 @@ pub trait ArmRunner {
         None
     }
 
-    /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all arms' guests of
-    /// one number are alive at the same time, and take turns. No turn has more than `samples`.
+    /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all
+    /// arms' guests of one number are alive at the same time, and take turns. No turn has more than `samples`.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.

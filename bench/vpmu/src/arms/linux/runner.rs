@@ -31,8 +31,8 @@ pub struct Left {
 
 /// Boots guests.
 pub trait Boots {
-    /// Boots a guest with `behind` its counters, hands its agent to `work` once it is up, and waits for its end. The answer of `work`
-    /// is part of the result: the guest is ended in any case.
+    /// Boots a guest with `behind` its counters, hands its agent to `work` once it is up, and waits for its end. The
+    /// answer of `work` is part of the result: the guest is ended in any case.
     ///
     /// # Errors
     /// Conditions that make further guests pointless.

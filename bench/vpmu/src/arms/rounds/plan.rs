@@ -75,8 +75,8 @@ impl Plan {
         RealRunner::new(&self.guest, &self.backend, self.parameters.period, self.keeps_guests())
     }
 
-    /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that this process may
-    /// use, if known.
+    /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that
+    /// this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for options that contradict each other or the host.

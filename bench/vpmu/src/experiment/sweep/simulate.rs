@@ -1,7 +1,7 @@
 //! Simulation of one point.
 //!
-//! Nothing of `fold` and `rounds` is needed: a point has neither rounds nor arms beside each other, and of its hosts' samples only the
-//! totals are kept, since a sweep has thousands of points.
+//! Nothing of `fold` and `rounds` is needed: a point has neither rounds nor arms beside each other, and of its hosts'
+//! samples only the totals are kept, since a sweep has thousands of points.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
