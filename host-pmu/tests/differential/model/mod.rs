@@ -3,9 +3,10 @@
 //! It shares nothing with `arch_pmu`: registers lie in one map under rules found by address, a counter is a total that
 //! never wraps, and an overflow is the total passing a multiple of 2^width.
 //!
-//! An overflow that a host signals late is seen late, which no guest can tell from an overflow that came late. So the model is a set
-//! of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step, must be seen where
-//! the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree with it.
+//! An overflow that a host signals late is seen late, which no guest can tell from an overflow that came late. So the
+//! model is a set of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step,
+//! must be seen where the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree
+//! with it.
 
 pub(crate) mod bytes;
 pub(crate) mod host;
@@ -57,7 +58,8 @@ impl Shape {
         })
     }
 
-    /// Returns the MSR of general-purpose counter `n`; below are those of its selector, of the global control and for clearing STATUS.
+    /// Returns the MSR of general-purpose counter `n`; below are those of its selector, of the global control and for
+    /// clearing STATUS.
     pub(crate) const fn counter(self, n: u32) -> u32 {
         if self.amd.is_some() { 0xc001_0201 + 2 * n } else { 0xc1 + n }
     }
@@ -582,8 +584,8 @@ impl Model {
     }
 }
 
-/// AMD's registers, from the APM (volume 2, 13.2) and the PPR of family 19h alone. A selector is kept at 0x186 + n and the global control
-/// at 0x38f, as the model keeps an Intel's.
+/// AMD's registers, from the APM (volume 2, 13.2) and the PPR of family 19h alone. A selector is kept at 0x186 + n and
+/// the global control at 0x38f, as the model keeps an Intel's.
 mod amd {
     use super::{Amd, Line, Rule, Selection};
 
@@ -619,7 +621,8 @@ mod amd {
         selector & 0xffff | (selector >> 32 & 0xf) << 16
     }
 
-    /// Returns the events that a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while EFER.SVME is 1, which it never is.
+    /// Returns the events that a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while
+    /// EFER.SVME is 1, which it never is.
     pub(super) fn selection(selector: u64) -> Option<Selection> {
         let counts = selector >> 22 & 1 != 0 && selector & 3 << 40 == 0;
         counts.then_some((event(selector), selector >> 17 & 1 != 0, selector >> 16 & 1 != 0))
