@@ -355,7 +355,7 @@ const ENTRY: usize = 16;
 struct Head<'a> {
     /// Place of the records.
     data: Range<usize>,
-    /// Bytes of records that the file_head lacks.
+    /// Bytes of records that the file lacks.
     missing: u64,
     /// The header knows no record.
     unfinished: bool,
@@ -377,7 +377,7 @@ fn read_head(bytes: &[u8]) -> Result<Head<'_>, ReadError> {
             Ok(Head { data, missing: 0, unfinished: false, pipe: true, events, features })
         }
         Some(FILE_HEADER) => file_head(bytes, from),
-        _ => Err(ReadError::Header("it has neither the size of a file_head's nor that of a pipe's")),
+        _ => Err(ReadError::Header("it has neither the size of a file's nor that of a pipe's")),
     }
 }
 
@@ -388,7 +388,7 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
     let (_, _) = (word()?, word()?);
     let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
     let attrs =
-        section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file_head"))?;
+        section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
     if entry <= ENTRY || attrs.len() / entry > MOST_EVENTS {
         return Err(ReadError::Header("its events have no size, or are too many"));
     }
@@ -410,10 +410,10 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
         events.push(Event { attr, name: String::new(), ids });
     }
     if data > bytes.len() {
-        return Err(ReadError::Header("its records lie outside of the file_head"));
+        return Err(ReadError::Header("its records lie outside of the file"));
     }
     let table = bytes.get(data.saturating_add(data_size)..).unwrap_or_default();
-    // No recorder ends a file_head without a record. perf says size and place of its features at the end: what is behind the header of one that was
+    // No recorder ends a file without a record. perf says size and place of its features at the end: what is behind the header of one that was
     // killed are records. This crate's writer has features from the begin.
     let unfinished = data_size == 0;
     let has_table = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
@@ -422,7 +422,7 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
     } else {
         (data.saturating_add(data_size).min(bytes.len()), table)
     };
-    // A file_head that was cut is shorter than it says.
+    // A file that was cut is shorter than it says.
     let missing = data.saturating_add(data_size).saturating_sub(bytes.len()) as u64;
     let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
     let features = numbers

@@ -25,8 +25,7 @@ use crate::machine;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::symbols::{CodeReports, Symbols};
-use crate::setting::backend::ThisHost;
-use crate::setting::backend::choose;
+use crate::setting::backend::{ThisHost, choose};
 use crate::sys;
 use crate::terminal::console::complain;
 
