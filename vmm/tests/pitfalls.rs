@@ -12,8 +12,10 @@ fn root() -> PathBuf {
 /// The Rust sources of the workspace's crates, in one text.
 fn sources() -> String {
     let mut text = String::new();
-    let mut folders: Vec<_> =
-        ["arch-pmu", "bench", "guest", "host-pmu", "results", "sim", "vmm"].iter().map(|krate| root().join(krate)).collect();
+    let mut folders: Vec<_> = ["arch-pmu", "bench", "guest", "host-pmu", "results", "sim", "vmm"]
+        .iter()
+        .map(|krate| root().join(krate))
+        .collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of the tree") {
             let path = entry.expect("an entry").path();

@@ -387,8 +387,7 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
     let (attrs, attrs_size, data, data_size) = (word()?, word()?, word()?, word()?);
     let (_, _) = (word()?, word()?);
     let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
-    let attrs =
-        section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
+    let attrs = section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
     if entry <= ENTRY || attrs.len() / entry > MOST_EVENTS {
         return Err(ReadError::Header("its events have no size, or are too many"));
     }
