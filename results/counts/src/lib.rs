@@ -75,7 +75,6 @@ macro_rules! counts {
 
 /// Returns whether a document leaves the count out.
 #[must_use]
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 pub const fn none(count: &u64) -> bool {
     *count == 0
 }

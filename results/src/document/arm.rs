@@ -50,7 +50,7 @@ impl ArmKind {
 #[serde(bound = "")]
 #[cfg_attr(any(test, feature = "testing"), schemars(bound = "E::Arm: schemars::JsonSchema"))]
 pub struct Arm<E: Experiment = GuestRun> {
-    /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" ([`KVM_ARMS`]).
+    /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`KVM_ARMS`).
     #[serde(rename = "strategy")]
     pub name: String,
     /// Role of the arm.
