@@ -106,8 +106,8 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.enter();
     }
 
-    /// Returns whether [`enter`](Self::enter) and [`take_pmi`](Self::take_pmi) have nothing to do beyond the host side's own work at each
-    /// entry.
+    /// Returns whether [`enter`](Self::enter) and [`take_pmi`](Self::take_pmi) have nothing to do beyond the host
+    /// side's own work at each entry.
     #[inline]
     pub const fn is_quiet(&self) -> bool {
         self.counters.is_quiet()
@@ -132,8 +132,8 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.turned_on()
     }
 
-    /// Returns whether the guest has all counters off by their global enables, and turns them on again by a write of them. A PMI that
-    /// freezes the counters may have turned them off instead.
+    /// Returns whether the guest has all counters off by their global enables, and turns them on again by a write of
+    /// them. A PMI that freezes the counters may have turned them off instead.
     pub fn guest_has_all_off(&self) -> bool {
         self.counters.global().is_empty() && !self.registers.freezes_on_pmi()
     }

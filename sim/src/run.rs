@@ -127,8 +127,9 @@ impl Totals {
     }
 }
 
-/// Simulates `hosts` hosts of the same plan on rayon's threads: the hosts side by side, and the vCPUs of a host where none has to do with
-/// another. These leave nothing behind but their part of the totals, so memory does not grow with their number.
+/// Simulates `hosts` hosts of the same plan on rayon's threads: the hosts side by side, and the vCPUs of a host where
+/// none has to do with another. These leave nothing behind but their part of the totals, so memory does not grow with
+/// their number.
 #[must_use]
 pub fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
     let coupled = plan.is_coupled(model);

@@ -137,9 +137,9 @@ fn accesses_per_pmi_are_the_published_ones() {
     }
 }
 
-/// Published: creates fall by 82.5 % behind general-purpose counters and by 99.9 % behind fixed ones, with ten events multiplexed. The
-/// guest decides that, not the costs: rotation gives general-purpose counters other events, while fixed ones have theirs for good. The
-/// number of overflows between two rotations was not published.
+/// Published: creates fall by 82.5 % behind general-purpose counters and by 99.9 % behind fixed ones, with ten events
+/// multiplexed. The guest decides that, not the costs: rotation gives general-purpose counters other events, while
+/// fixed ones have theirs for good. The number of overflows between two rotations was not published.
 #[test]
 fn fewer_creates_follow_from_the_guest_alone() {
     for name in ["development-host", "clx-ap-watchdog-on", "icx-2021"] {
@@ -200,8 +200,8 @@ fn a_known_seed_gives_known_figures_on_any_machine() {
     assert_eq!((known, totals.handler.sum), ([600, 5174, 211_011_423, 4, 4], 47_231_261));
 }
 
-/// Arms of one seed meet the same world, whatever they draw for operations of their own: the ratio to the floor of the same seed is surer than
-/// that to another seed's.
+/// Arms of one seed meet the same world, whatever they draw for operations of their own: the ratio to the floor of the
+/// same seed is surer than that to another seed's.
 #[test]
 fn arms_of_one_seed_share_the_world() {
     let mut text = sim::model::EMBEDDED[1].1.to_owned();

@@ -19,7 +19,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Releases the event that was parked first: from the pool, or else that of a counter that is off.
+    /// Releases the event that was parked first: from the pool, or else that of a counter that is off; returns whether there was
+    /// one.
     pub(super) fn release_oldest(&mut self) -> bool {
         if self.release_oldest_of_pool() {
             return true;
@@ -39,9 +40,9 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that no guest access marked and that are
-    /// off by their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters comes
-    /// back to it.
+    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that no guest access
+    /// marked and that are off by their own enable. An event of the pool ages with the counter that it served last: a
+    /// guest that multiplexes its counters comes back to it.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
         self.stats.counts.sched_ins += 1;
         let mut used = std::mem::take(&mut self.in_use);

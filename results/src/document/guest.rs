@@ -150,8 +150,8 @@ pub struct GuestArm {
     /// NMIs delivered and not taken, or the reverse: the difference of each vCPU and round without its sign, summed. `None` where
     /// it cannot be known.
     pub lost: Option<u64>,
-    /// Overflows of counters with INT seen by the VMM and not by the guest's driver, or the reverse, in the same way. `None` where the VMM
-    /// sees none.
+    /// Overflows of counters with INT seen by the VMM and not by the guest's driver, or the reverse, in the same way.
+    /// `None` where the VMM sees none.
     pub overflows_lost: Option<u64>,
     /// Host operations by kind.
     pub host_ops: BTreeMap<String, HostOp>,

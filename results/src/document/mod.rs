@@ -1,8 +1,9 @@
 //! The result document, `"schema": "vpmu-result/1"`: everything measured, and everything needed to measure it again.
 //!
-//! One family of types writes documents and reads them. [`Document`] has what every experiment has in common: the envelope, the
-//! host, warnings, and [`Arm`]s with metrics over all rounds and by round ([`Rounds`]). An [`Experiment`] names the types of its own parts:
-//! [`GuestRun`] for guests, [`Any`] for readers that do not care which experiment it was.
+//! One family of types writes documents and reads them. [`Document`] has what every experiment has in common: the
+//! envelope, the host, warnings, and [`Arm`]s with metrics over all rounds and by round ([`Rounds`]). An [`Experiment`]
+//! names the types of its own parts: [`GuestRun`] for guests, [`Any`] for readers that do not care which experiment it
+//! was.
 
 pub mod agreement;
 mod any;

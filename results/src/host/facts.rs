@@ -105,8 +105,8 @@ impl CpuTime {
     }
 }
 
-/// Describes the host in one phrase from facts alone: where it runs, its CPU generation if it is a Cascade Lake, its KVM, and whether it
-/// has a hardware PMU.
+/// Describes the host in one phrase from facts alone: where it runs, its CPU generation if it is a Cascade Lake, its
+/// KVM, and whether it has a hardware PMU.
 ///
 /// "Development host" is a host whose figures say nothing about the hosts the published ones come from:
 /// its KVM runs guest ring 0 in an emulator (`kvm_pvm`).

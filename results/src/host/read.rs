@@ -81,8 +81,8 @@ impl HostFacts {
         facts
     }
 
-    /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`] reads the rest, some
-    /// hundred files that do not change meanwhile and would delay the first guest.
+    /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`]
+    /// reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
     #[must_use]
     pub fn begin(fs: &HostFs) -> Self {
         Self {
@@ -177,8 +177,8 @@ fn loadavg(fs: &HostFs) -> Option<f64> {
     fs.text("proc/loadavg")?.split_whitespace().next()?.parse().ok()
 }
 
-/// Reads the `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where guest time is contained in
-/// user and nice already.
+/// Reads the `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where guest
+/// time is contained in user and nice already.
 fn cpu_time(fs: &HostFs) -> Option<CpuTime> {
     let stat = fs.text("proc/stat")?;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;

@@ -132,8 +132,8 @@ fn rights(flags: SegmentFlags) -> Access {
     Access { read: true, write: p_flags.0 & elf::PF_W.0 != 0, execute: p_flags.0 & elf::PF_X.0 != 0, user: false }
 }
 
-/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are not
-/// accessible.
+/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the
+/// image's place are not accessible.
 fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, layout: &Layout) -> Access {
     if page == 0 {
         return Access::default();
@@ -176,8 +176,8 @@ pub(crate) fn harvest(
     Ok((report, log))
 }
 
-/// Prepares the memory of vCPU `cpu` for what is next: a turn, which begins with an empty log, of which `logged` entries were used, and
-/// a report with no figures but those of the boot; or the end.
+/// Prepares the memory of vCPU `cpu` for what is next: a turn, which begins with an empty log, of which `logged`
+/// entries were used, and a report with no figures but those of the boot; or the end.
 pub(crate) fn begin_turn(
     memory: &GuestMemoryMmap,
     layout: &Layout,
@@ -321,8 +321,8 @@ const TSS_BYTES: usize = 0x200;
 /// Offset of the I/O bitmap.
 const IO_BITMAP: usize = 104;
 
-/// Returns a 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost on hosts where ring 3
-/// runs with the host's own flags.)
+/// Returns a 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost
+/// on hosts where ring 3 runs with the host's own flags.)
 #[must_use]
 fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
     let mut tss = [0; TSS_BYTES];
@@ -377,8 +377,8 @@ impl PayloadLog {
         Self { memory: memory.clone(), layout }
     }
 
-    /// Returns the ticks of the NMI handler's runs that vCPU `cpu` logged from entry `next` on, which moves behind them. An entry that is
-    /// half written is left for the next look.
+    /// Returns the ticks of the NMI handler's runs that vCPU `cpu` logged from entry `next` on, which moves behind
+    /// them. An entry that is half written is left for the next look.
     pub fn handler_ticks(&self, cpu: usize, next: &mut u64) -> Vec<u64> {
         let room = self.layout.log_entries().saturating_sub(*next).min(MOST);
         let at = self.layout.log(cpu) + *next * (LogEntry::COUNT * 8) as u64;

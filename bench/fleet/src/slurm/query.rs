@@ -25,8 +25,8 @@ const NOT_SHOWN: &str = "cancelled before it began, or ended long ago";
 const FORGOTTEN: &str = "the controller has forgotten the job, and there is no accounting";
 
 impl Slurm {
-    /// Asks for the states of the elements of `jobs`, which are in the order of their submission. `accounting` is whether to ask `sacct` for
-    /// what the controller does not know.
+    /// Asks for the states of the elements of `jobs`, which are in the order of their submission. `accounting` is
+    /// whether to ask `sacct` for what the controller does not know.
     ///
     /// This always has an answer: elements whose state is not known have [`State::Unknown`]
     /// with the reason.

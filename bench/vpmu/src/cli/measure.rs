@@ -161,8 +161,8 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     error.map_or_else(|| Ok(verdict(&finished.document)), Err)
 }
 
-/// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not depend on what the
-/// host lacks: no model is asked then.
+/// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not
+/// depend on what the host lacks: no model is asked then.
 fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     let strategies = &plan.parameters.strategies;
     match model {

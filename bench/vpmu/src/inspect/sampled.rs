@@ -1,4 +1,5 @@
-//! Parts that commands share which sample a guest: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
+//! Commands that sample a guest share: the guest, the events, the payload, the unwind tables of a Linux kernel, and the
+//! turns of vCPUs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,7 +132,7 @@ pub struct SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// Returns how often.
+    /// Returns the rate of samples.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
@@ -343,9 +344,9 @@ pub struct Ran {
     pub exit: Exit,
     /// Outcome of its run.
     pub outcome: RunOutcome,
-    /// Before it began.
+    /// The moment before the run began.
     pub first: Moment,
-    /// When it had ended.
+    /// The moment when it had ended.
     pub last: Moment,
 }
 

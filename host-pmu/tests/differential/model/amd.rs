@@ -1,5 +1,5 @@
-//! AMD's registers, from the APM (volume 2, 13.2) and the PPR of family 19h alone. A selector is kept at 0x186 + n and the global control
-//! at 0x38f, as the model keeps an Intel's.
+//! AMD's registers, from the APM (volume 2, 13.2) and the PPR of family 19h alone. A selector is kept at 0x186 + n and
+//! the global control at 0x38f, as the model keeps an Intel's.
 
 use super::{Amd, Line, Rule, Selection};
 
@@ -35,7 +35,8 @@ pub(super) fn event(selector: u64) -> u64 {
     selector & 0xffff | (selector >> 32 & 0xf) << 16
 }
 
-/// Returns the events that a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while EFER.SVME is 1, which it never is.
+/// Returns the events that a selector selects if its counter's own enable is on. GuestOnly and HostOnly count
+/// while EFER.SVME is 1, which it never is.
 pub(super) fn selection(selector: u64) -> Option<Selection> {
     let counts = selector >> 22 & 1 != 0 && selector & 3 << 40 == 0;
     counts.then_some((event(selector), selector >> 17 & 1 != 0, selector >> 16 & 1 != 0))

@@ -3,9 +3,10 @@
 //! It shares nothing with `arch_pmu`: registers lie in one map under rules found by address, a counter is a total that
 //! never wraps, and an overflow is the total passing a multiple of 2^width.
 //!
-//! An overflow that a host signals late is seen late, which no guest can tell from an overflow that came late. So the model is a set
-//! of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step, must be seen where
-//! the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree with it.
+//! An overflow that a host signals late is seen late, which no guest can tell from an overflow that came late. So the
+//! model is a set of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step,
+//! must be seen where the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree
+//! with it.
 
 mod amd;
 pub(crate) mod bytes;
@@ -58,7 +59,8 @@ impl Shape {
         })
     }
 
-    /// Returns the MSR of general-purpose counter `n`; below are those of its selector, of the global control and for clearing STATUS.
+    /// Returns the MSR of general-purpose counter `n`; below are those of its selector, of the global control and for
+    /// clearing STATUS.
     pub(crate) const fn counter(self, n: u32) -> u32 {
         if self.amd.is_some() { 0xc001_0201 + 2 * n } else { 0xc1 + n }
     }

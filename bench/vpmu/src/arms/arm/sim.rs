@@ -131,7 +131,8 @@ pub struct SimRunner {
 }
 
 impl SimRunner {
-    /// Creates it for guests of this configuration. `period` is that of the strategies' arms, `seed` that of the simulated hosts.
+    /// Creates a runner of guests of this configuration. `period` is that of the strategies' arms, `seed` that of the
+    /// simulated hosts.
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.

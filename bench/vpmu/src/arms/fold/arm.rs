@@ -116,8 +116,8 @@ impl ArmFold {
         }
     }
 
-    /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor: its counters are the
-    /// TSC, which advances while the vCPU thread has no CPU.
+    /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor:
+    /// its counters are the TSC, which advances while the vCPU thread has no CPU.
     #[must_use]
     pub fn with_fixed_periods(mut self, fixed: bool) -> Self {
         self.periods = (fixed && self.result.kind != ArmKind::Floor).then(Periods::default);

@@ -1,7 +1,7 @@
 //! An experiment in steps: guests of a session, turns of a round, whole rounds, the document.
 //!
-//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to several processes:
-//! their driver calls [`Experiment::turn`] for one arm at a time.
+//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to
+//! several processes: their driver calls [`Experiment::turn`] for one arm at a time.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -75,8 +75,8 @@ impl Plan {
         RealRunner::new(&self.guest, &self.backend, self.parameters.period, self.keeps_guests())
     }
 
-    /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that this process may
-    /// use, if known.
+    /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that
+    /// this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for options that contradict each other or the host.
@@ -192,7 +192,7 @@ impl Plan {
         self.parameters.rounds_per_guest.is_some()
     }
 
-    /// Makes it a plan for a simulated host: the model's name replaces the backend's, so that no simulated
+    /// Makes this a plan for a simulated host: the model's name replaces the backend's, so that no simulated
     /// figure carries the name of a real backend.
     pub fn simulate(&mut self, model: &str) {
         let backend = format!("sim:{model}");

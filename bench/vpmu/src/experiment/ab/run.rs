@@ -380,8 +380,8 @@ const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 /// The sides, BASE first.
 pub(super) type Both<T> = [T; 2];
 
-/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a simulation is judged only
-/// where it is `wanted`.
+/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a
+/// simulation is judged only where it is `wanted`.
 pub(super) fn check_sides(hello: &Both<Hello>, wanted: Both<bool>) -> Result<(), Error> {
     let simulated = |side: &Hello| side.backend.starts_with("sim:");
     if hello.iter().zip(wanted).any(|(side, wanted)| simulated(side) && !wanted) {

@@ -129,8 +129,8 @@ impl Setting<'_> {
         })
     }
 
-    /// Measures the bare calls of `method`'s groups: their time with nothing around them. `None` of tracepoints: their closes, in which
-    /// `auto` differs, take seconds.
+    /// Measures the bare calls of `method`'s groups: their time with nothing around them. `None` of tracepoints: their
+    /// closes, in which `auto` differs, take seconds.
     pub(crate) fn bare(&self, method: Method) -> Option<Duration> {
         let no_tracepoint = self.list.events.iter().all(|event| event.class() != Some(Class::Tracepoint));
         if self.purpose == Use::Stat && no_tracepoint { bare::run(self.list, self.cpus, method.pack) } else { None }

@@ -263,8 +263,8 @@ fn shortened(rival: &Rival) -> String {
     std::iter::once(name).chain(rival.args.iter().map(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Finds the fastest of [`SIZES`], two runs each. If a run takes more than a second, as with tracepoints, grouping does not matter and the
-/// middle size is used.
+/// Finds the fastest of [`SIZES`], two runs each. If a run takes more than a second, as with tracepoints, grouping does
+/// not matter and the middle size is used.
 fn best_grouping(same: &Same<'_>) -> Result<Rival, Error> {
     let grouped =
         |size: usize| same.rival(&format!("groups of {size}"), What::Stat, Some(&same.list.to_perf(Some(size))));

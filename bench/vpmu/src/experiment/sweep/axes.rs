@@ -47,7 +47,8 @@ impl Grid {
         Ok((points, axes.models.into_iter().map(|(_, hash, model)| (hash, model)).collect()))
     }
 
-    /// Returns a point with the parameters of all points, and no place on any axis. Its period is 0 where the model's default holds.
+    /// Returns a point with the parameters of all points, and no place on any axis. Its period is 0 where the model's
+    /// default holds.
     fn shared(&self) -> Result<GridPoint, Error> {
         if self.period.is_some() && self.freq.is_some() {
             return Err(Error::usage("period and freq exclude each other", "", "give one of them"));
