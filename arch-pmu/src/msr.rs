@@ -49,7 +49,7 @@ impl PmuMsr {
     /// indices that guests use most.
     #[inline]
     #[must_use]
-    pub fn slot_of(index: u32) -> Option<usize> {
+    fn slot_of(index: u32) -> Option<usize> {
         match NEAR_SLOTS.get(index as usize) {
             Some(&slot) if slot == NO_SLOT => None,
             Some(&slot) => Some(usize::from(slot)),

@@ -1,6 +1,8 @@
 //! Counts and costs that the host side leaves: operations one by one, latencies of signals, events held over time, exits and
 //! operations by phase.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 
 /// Most ns that a histogram tells apart: 100 s.
@@ -9,6 +11,12 @@ const MOST_NS: u64 = 100_000_000_000;
 const CELLS: usize = 128;
 /// Rows up to [`MOST_NS`].
 const ROWS: usize = 31;
+
+/// Converts a duration to ns; saturates.
+#[must_use]
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Creates a histogram of nanoseconds from 1 ns to 100 s at two significant digits; it never grows.
 ///

@@ -113,12 +113,6 @@ impl Totals {
         self
     }
 
-    /// Returns `n` per NMI taken; 0 without NMIs.
-    #[must_use]
-    pub fn per_nmi(&self, n: u64) -> f64 {
-        if self.counts.nmis == 0 { 0.0 } else { n as f64 / self.counts.nmis as f64 }
-    }
-
     /// Returns the share by which the guests' work took longer while it was measured, 0.1 for a tenth; `None` where none was done.
     #[must_use]
     pub fn slow_down(&self) -> Option<f64> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use host_pmu::backend::BackendKey;
 use host_pmu::open::{self, Cost};
 use host_pmu::sampler::SampledEvent;
+use host_pmu::stats::ns;
 use serde::Serialize;
 use vmm::sample::Event;
 
@@ -39,10 +40,6 @@ impl Price {
             first_create_ns: ns(first.open),
         })
     }
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the middle one; of an even number the lower of both.

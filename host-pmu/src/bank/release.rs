@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::held::HeldEvent;
 use super::{Bank, counter_at};
 use crate::backend::Backend;
+use crate::stats::ns;
 use arch_pmu::host::Touch;
 use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
 
@@ -62,7 +63,7 @@ impl<B: Backend> Bank<B> {
     }
 
     pub(super) fn release_after_time(&mut self, idle: Duration, enabled: CounterSet) {
-        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        let idle = ns(idle);
         let now = self.backend.now_ns();
         let expired = |parked_at: u64| now.saturating_sub(parked_at) >= idle;
         for index in 0..MAX_COUNTERS {

@@ -75,8 +75,8 @@ macro_rules! counts {
 }
 
 /// Returns whether a document leaves the count out.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-const fn none(count: &u64) -> bool {
+#[must_use]
+pub const fn none(count: &u64) -> bool {
     *count == 0
 }
 

@@ -20,11 +20,6 @@ impl Experiment for GuestRun {
     type Arm = GuestArm;
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-const fn none(count: &u64) -> bool {
-    *count == 0
-}
-
 /// Time of an arm as in the first table: over its rounds that count, paired with the floor's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -171,7 +166,7 @@ pub struct GuestArm {
     /// Cost of the guest's work with and without counters.
     pub workload: Option<WorkloadCost>,
     /// Finished set-ups and tear-downs.
-    #[serde(skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "counts::none")]
     pub cycles: u64,
     /// Time of each phase of a set-up; "set-up" is program, enable, read and disable together.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -24,7 +24,7 @@ mod warning;
 pub mod warnings;
 
 pub use any::Any;
-pub use arm::{Arm, ArmKind};
+pub use arm::{Arm, ArmKind, KVM_ARMS, kvm_arm};
 pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{AnyExtra, Experiment, Part};

@@ -160,19 +160,6 @@ mod tests {
     }
 
     #[test]
-    fn a_mediated_vpmu_has_a_name_of_its_own() {
-        let parameter = "sys/module/kvm_amd/parameters/enable_mediated_pmu";
-        for (files, fact, arm) in [
-            (&[][..], None, "kvm"),
-            (&[(parameter, "N\n")], Some(false), "kvm"),
-            (&[(parameter, "Y\n")], Some(true), "kvm-mediated"),
-        ] {
-            let (_dir, fs) = fixture::tree(files);
-            assert_eq!((HostFacts::read(&fs).kvm_mediated_pmu, super::super::kvm_arm(&fs)), (fact, arm));
-        }
-    }
-
-    #[test]
     fn a_virtual_machine_is_not_called_bare_metal() {
         let facts = HostFacts {
             cpu_model: Some("x".into()),

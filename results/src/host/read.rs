@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::host_class;
-use super::facts::{CpuTime, HostFacts};
+use super::facts::{CpuTime, HostFacts, host_class};
 use super::fs::HostFs;
 use super::quota::Quota;
 use super::tuning::Tuning;
@@ -126,17 +125,9 @@ impl HostFacts {
     }
 }
 
-/// Names of arms with KVM's own vPMU: one that KVM emulates by host events, and one that is the PMU itself.
-pub const KVM_ARMS: [&str; 2] = ["kvm", "kvm-mediated"];
-
-/// Returns the one of [`KVM_ARMS`] that this host has.
-#[must_use]
-pub fn kvm_arm(fs: &HostFs) -> &'static str {
-    KVM_ARMS[usize::from(mediated(fs) == Some(true))]
-}
-
 /// Returns whether KVM's vPMU is mediated; `None` where the vendor module has no such parameter.
-fn mediated(fs: &HostFs) -> Option<bool> {
+#[must_use]
+pub fn mediated(fs: &HostFs) -> Option<bool> {
     let parameter = |module| fs.text(&format!("sys/module/{module}/parameters/enable_mediated_pmu"));
     ["kvm_intel", "kvm_amd"].into_iter().find_map(parameter).map(|text| matches!(&*text, "Y" | "1"))
 }

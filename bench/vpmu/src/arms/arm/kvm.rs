@@ -12,8 +12,8 @@ use vmm::outcome::{End, RunOutcome};
 
 use super::launch::{Failure, launch, start};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use results::document::KVM_ARMS;
 use results::error::Error;
-use results::host::KVM_ARMS;
 
 /// Checks that KVM's own vPMU can stand behind the counters of a guest with `cpu`.
 ///

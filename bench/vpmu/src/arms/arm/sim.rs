@@ -8,6 +8,7 @@ use arch_pmu::caps::PmuCaps;
 use arch_pmu::intel::IntelCaps;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
+use host_pmu::stats::ns;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, CounterSource};
@@ -209,7 +210,7 @@ impl SimRunner {
             cpus: vcpus,
             boot,
             timer: Timer::Periodic,
-            limit_ns: u64::try_from(self.guest.machine.time_limit.as_nanos()).unwrap_or(u64::MAX),
+            limit_ns: ns(self.guest.machine.time_limit),
             seed: self.seed,
         })
     }

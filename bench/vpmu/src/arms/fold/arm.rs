@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
 use hdrhistogram::Histogram;
-use host_pmu::stats::{OpKind, OpStats};
+use host_pmu::stats::{OpKind, OpStats, ns};
 use vmm::outcome::{Account, End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
@@ -18,8 +18,7 @@ use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION, SE
 
 use super::delivery::deliveries;
 use super::periods::Periods;
-use super::phases::PhaseFold;
-use super::phases::{difference, ns, ticks_to_ns};
+use super::phases::{PhaseFold, difference, ticks_to_ns};
 use crate::arms::arm::runner::{Arm, LinuxTurn, Turn};
 
 /// Latencies of one round, or of all, by the metric's key.

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cpu_list::CpuList;
-use results::document::Status;
+use host_pmu::stats::ns;
+use results::document::{KVM_ARMS, Status};
 use results::error::{Error, Exit};
-use results::host::{HostFacts, HostFs, KVM_ARMS};
+use results::host::{HostFacts, HostFs};
 use results::paired::{Looks, Statistic};
 use results::verdict::Verdict;
 use results::write::now_unix;
@@ -106,7 +107,7 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         tool: process::tool(),
         command_line: context.command_line,
         started_unix,
-        wall_ns: u64::try_from(run.wall.as_nanos()).unwrap_or(u64::MAX),
+        wall_ns: ns(run.wall),
         status,
         seed: spec.seed,
         host: context.host,

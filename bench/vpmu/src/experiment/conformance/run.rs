@@ -14,8 +14,9 @@ use vmm::machine::{CounterSource, Cpu, Plan};
 
 use super::tap::{Checked, Run};
 use crate::arms::arm::launch::refused;
+use results::document::kvm_arm;
 use results::error::{Error, Exit};
-use results::host::{HostFs, kvm_arm};
+use results::host::HostFs;
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);

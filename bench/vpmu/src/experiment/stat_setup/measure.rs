@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use host_pmu::stats::ns;
 use results::document::{ArmKind, Metrics, Rounds, Summary};
 use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
@@ -226,10 +227,6 @@ impl SetUpArm {
             traffic: traffic.unwrap_or_default(),
         }
     }
-}
-
-pub(crate) fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the ns since `began`.

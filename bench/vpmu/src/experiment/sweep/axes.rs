@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use host_pmu::stats::ns;
 use host_pmu::strategy::{PRESETS, Release, Strategy};
 use results::document::StrategyParameter;
 use results::error::Error;
@@ -416,7 +417,7 @@ pub(super) fn time(
         let remedy = format!("give {:?} to {:?}", range.start(), range.end());
         return Err(Error::usage(format!("{name}: {text} is out of range"), "", remedy));
     }
-    Ok(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
+    Ok(ns(value))
 }
 
 #[cfg(test)]
