@@ -298,9 +298,8 @@ mod tests {
 
     #[test]
     fn output_that_was_not_read_to_its_end_is_cut() {
-        let text = |reads: Vec<_>| {
-            Gathered::start(Reads(reads.into_iter()), Keep::First(9)).text(Duration::from_secs(60))
-        };
+        let text =
+            |reads: Vec<_>| Gathered::start(Reads(reads.into_iter()), Keep::First(9)).text(Duration::from_secs(60));
         assert_eq!(text(vec![Ok(b'a'), Err(ErrorKind::Interrupted), Ok(b'b')]), ("ab".to_owned(), false));
         assert_eq!(text(vec![Ok(b'a'), Err(ErrorKind::Other)]), ("a".to_owned(), true));
         let mut open = shell("printf x; exec sleep 600");

@@ -174,7 +174,8 @@ impl Peer {
         let words = self.words();
         let Self { name, binary, .. } = self;
         // An error of ours that is not about the command: options it refuses, a host that cannot.
-        if let (Broken::Died(_), Some(text)) = (&broken, words.iter().find_map(|line| line.strip_prefix("vpmu: error: ")))
+        if let (Broken::Died(_), Some(text)) =
+            (&broken, words.iter().find_map(|line| line.strip_prefix("vpmu: error: ")))
             && !text.contains(&format!("'{COMMAND}'"))
         {
             let text = text.replace(COMMAND, "nmi-latency");
