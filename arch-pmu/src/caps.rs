@@ -77,8 +77,8 @@ impl PmuCaps {
         }
     }
 
-    /// Returns whether the delivery of a PMI masks LVTPC: it does on Intel's processors (SDM vol. 3, 12.5.1), not on AMD's (APM vol. 2,
-    /// 16.4.1; 49ff3b4aec51).
+    /// Returns whether the delivery of a PMI masks LVTPC: it does on Intel's processors (SDM vol. 3, 12.5.1), not on
+    /// AMD's (APM vol. 2, 16.4.1; 49ff3b4aec51).
     #[must_use]
     pub const fn delivery_masks_lvtpc(&self) -> bool {
         matches!(self, Self::Intel(_))

@@ -7,10 +7,11 @@
 //! any effect of its own.
 //!
 //! # Vendors
-//! Nothing here knows a register. The files in [`crate::intel`] and [`crate::amd`] translate: Intel's PERFEVTSEL and FIXED_CTR_CTRL
-//! and AMD's PERF_CTL become [`Counters::configure`], the global controls become [`Counters::set_global`], the global status is made
-//! of [`Counters::overflowed`]. Without a global control, as on Intel's version 1 and AMD's PERFCTR_CORE, every counter keeps its
-//! global enable. A freeze is [`Counters::freeze`] or [`Counters::stop_all`].
+//! Nothing here knows a register. The files in [`crate::intel`] and [`crate::amd`] translate: Intel's PERFEVTSEL and
+//! FIXED_CTR_CTRL and AMD's PERF_CTL become [`Counters::configure`], the global controls become
+//! [`Counters::set_global`], the global status is made of [`Counters::overflowed`]. Without a global control, as on
+//! Intel's version 1 and AMD's PERFCTR_CORE, every counter keeps its global enable. A freeze is [`Counters::freeze`] or
+//! [`Counters::stop_all`].
 
 use counts::Counts;
 
@@ -285,7 +286,7 @@ impl<H: HostCounters> Counters<H> {
         self.pmi_pending
     }
 
-    /// Takes the PMI that is due, if there is one.
+    /// Takes the PMI that is due; returns whether there was one.
     pub(crate) const fn take_pmi(&mut self) -> bool {
         std::mem::replace(&mut self.pmi_pending, false)
     }
@@ -366,7 +367,8 @@ impl<H: HostCounters> Counters<H> {
         }
     }
 
-    /// Adds counts; a carry out of the top bit is an overflow (one, however many times it carried).
+    /// Adds counts; returns whether the counter overflowed: a carry out of the top bit is one overflow, however many
+    /// times it carried.
     fn advance(&mut self, counter: CounterId, gathered: u64) -> bool {
         let (sum, carry) = self.base[counter.index()].overflowing_add(gathered);
         self.base[counter.index()] = sum & self.mask;

@@ -59,8 +59,8 @@ pub trait HostCounters {
     /// Answers when to reprogram a counter after a register write changed what it counts, or whether it counts.
     fn changed(&mut self, counter: CounterId) -> Reprogram;
 
-    /// Answers what to do with a running counter that overflowed. `near`: its value is in the upper half of its range again, so that its
-    /// next overflow may come before the guest starts it again.
+    /// Answers what to do with a running counter that overflowed. `near`: its value is in the upper half of its range
+    /// again, so that its next overflow may come before the guest starts it again.
     fn overflowed(&mut self, counter: CounterId, near: bool) -> AfterOverflow;
 
     /// Returns the counters behind the host's overflow signals since the last call.
@@ -96,20 +96,21 @@ pub trait HostCounters {
         CounterSet::EMPTY
     }
 
-    /// Returns the counters to reprogram before the guest entry that is about to happen, beside those [`changed`](Self::changed) deferred.
-    /// `pmi`: the entry delivers a PMI.
+    /// Returns the counters to reprogram before the guest entry that is about to happen, beside those
+    /// [`changed`](Self::changed) deferred. `pmi`: the entry delivers a PMI.
     fn due(&mut self, pmi: bool) -> CounterSet;
 
-    /// Returns more counters to reprogram, because the PMI of this entry starts no handler now (LVTPC is masked, or holds no NMI). A PMI
-    /// that LVTPC's mask holds back is one of these: until it is delivered the counters go on.
+    /// Returns more counters to reprogram, because the PMI of this entry starts no handler now (LVTPC is masked, or
+    /// holds no NMI). A PMI that LVTPC's mask holds back is one of these: until it is delivered the counters go on.
     fn pmi_not_handled(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }
 
-    /// Does the host side's work before the guest is entered; `enabled` are the counters with their own enable on. Called once per entry.
+    /// Does the host side's work before the guest is entered; `enabled` are the counters with their own enable on.
+    /// Called once per entry.
     fn on_entry(&mut self, enabled: CounterSet);
 
-    /// Notes that counters of [`pmi_not_handled`](Self::pmi_not_handled) were reprogrammed after [`on_entry`](Self::on_entry), for the same
-    /// entry.
+    /// Notes that counters of [`pmi_not_handled`](Self::pmi_not_handled) were reprogrammed after
+    /// [`on_entry`](Self::on_entry), for the same entry.
     fn entry_changed(&mut self) {}
 }

@@ -4,13 +4,13 @@
 //! the host's overflow signals through [`Vpmu::kick`]; requests to count go out to a [`HostCounters`].
 //!
 //! - [`Vpmu`]: the PMU itself; [`caps`]: which PMU the guest has; [`filter`]: which events it may count.
-//! - [`intel`], [`amd`]: a vendor's registers, one file each, and the table of them; [`msr`]: the MSRs of both, and exits
-//!   counted by register.
+//! - [`intel`], [`amd`]: a vendor's registers, a file per kind of register, and the table of them; [`msr`]: the MSRs of
+//!   both, and exits counted by register.
 //! - [`spec`]: counters and the events that they count; [`host`]: the interface to the host side.
 //! - [`pmi`]: LVTPC and the fate of PMIs.
 //!
-//! Below the registers lies a counting core that knows counters and no register (`counters.rs`); it is the same for every vendor. One
-//! file, `register_file.rs`, chooses the vendor.
+//! Below the registers lies a counting core that knows counters and no register (`counters.rs`); it is the same for
+//! every vendor. One file, `register_file.rs`, chooses the vendor.
 
 pub mod amd;
 pub mod caps;

@@ -1,5 +1,5 @@
-//! The MSRs of both vendors' PMUs, from their tables: decoding, names, the numbers for statistics, the ranges for the VMM's MSR filter, and
-//! exits counted by register.
+//! The MSRs of both vendors' PMUs, from their tables: decoding, names, the numbers for statistics, the ranges for the
+//! VMM's MSR filter, and exits counted by register.
 
 pub use crate::register::Row;
 use crate::spec::Vendor;
@@ -45,11 +45,11 @@ impl PmuMsr {
         first + self.n as usize
     }
 
-    /// Returns the slot of the register behind `index`, as by [`decode`](Self::decode), without its decisions for the indices that guests
-    /// use most.
+    /// Returns the slot of the register behind `index`, as by [`decode`](Self::decode), without its decisions for the
+    /// indices that guests use most.
     #[inline]
     #[must_use]
-    pub fn slot_of(index: u32) -> Option<usize> {
+    fn slot_of(index: u32) -> Option<usize> {
         match NEAR_SLOTS.get(index as usize) {
             Some(&slot) if slot == NO_SLOT => None,
             Some(&slot) => Some(usize::from(slot)),

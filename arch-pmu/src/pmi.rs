@@ -45,15 +45,15 @@ impl Lvtpc {
     }
 }
 
-/// Record of who masked LVTPC, and of a PMI that is deferred until the mask is gone. On AMD's processors no delivery masks LVTPC, and no
-/// PMI waits.
+/// Record of who masked LVTPC, and of a PMI that is deferred until the mask is gone. On AMD's processors no delivery
+/// masks LVTPC, and no PMI waits.
 ///
-/// A delivery masks LVTPC and the guest's handler unmasks it. A handler that restarts the counters first (Linux's "late ack") leaves
-/// a window in which an overflow meets the mask. On hardware it lasts nanoseconds; between two exits of a vCPU it is wide, and a PMI
-/// dropped in it leaves a counter that never interrupts again. Such a PMI is deferred.
+/// A delivery masks LVTPC and the guest's handler unmasks it. A handler that restarts the counters first (Linux's "late
+/// ack") leaves a window in which an overflow meets the mask. On hardware it lasts nanoseconds; between two exits of a
+/// vCPU it is wide, and a PMI dropped in it leaves a counter that never interrupts again. Such a PMI is deferred.
 ///
-/// The guest's writes of LVTPC are no exits in x2APIC mode. A handler turns no counter's own enable on, so the mask is taken for the
-/// guest's own once that has happened since the delivery.
+/// The guest's writes of LVTPC are no exits in x2APIC mode. A handler turns no counter's own enable on, so the mask is
+/// taken for the guest's own once that has happened since the delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mask {
     /// Own enables that the guest had turned on when a delivery masked LVTPC last.
@@ -79,8 +79,8 @@ impl Mask {
         Self { delivered_at: None, deferred: false }
     }
 
-    /// Notes that a delivery masked LVTPC, after the guest turned on `turned_on` own enables. Returns whether a PMI was deferred until now:
-    /// the handler of this delivery finds its overflow.
+    /// Notes that a delivery masked LVTPC, after the guest turned on `turned_on` own enables. Returns whether a PMI was
+    /// deferred until now: the handler of this delivery finds its overflow.
     pub const fn by_delivery(&mut self, turned_on: u64) -> bool {
         self.delivered_at = Some(turned_on);
         self.release()

@@ -182,8 +182,8 @@ impl Vendor {
     }
 }
 
-/// All that a general-purpose counter's selector asks for, whatever the vendor. Two selectors of a vendor are equal here if they are
-/// equal bit by bit: KVM compares them so before it reuses an event.
+/// All that a general-purpose counter's selector asks for, whatever the vendor. Two selectors of a vendor are equal
+/// here if they are equal bit by bit: KVM compares them so before it reuses an event.
 #[bitfield(u64)]
 #[derive(PartialEq, Eq, Hash)]
 pub struct Selection {
@@ -260,8 +260,8 @@ impl Spec {
         }
     }
 
-    /// Returns whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host PMI would see a count
-    /// below the period (KVM creates it with period 0).
+    /// Returns whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host
+    /// PMI would see a count below the period (KVM creates it with period 0).
     #[must_use]
     pub const fn samples(self) -> bool {
         match self.0 {
@@ -299,8 +299,9 @@ impl Spec {
 }
 
 impl Selection {
-    /// Returns the fields that select the event itself: event, umask, edge, invert, counter mask, IN_TX, IN_TXCP. KVM's `raw_event_mask`
-    /// has the same bits where the host has TSX (`intel_pmu_refresh`), and for AMD (AMD64_RAW_EVENT_MASK).
+    /// Returns the fields that select the event itself: event, umask, edge, invert, counter mask, IN_TX, IN_TXCP. KVM's
+    /// `raw_event_mask` has the same bits where the host has TSX (`intel_pmu_refresh`), and for AMD
+    /// (AMD64_RAW_EVENT_MASK).
     #[must_use]
     pub const fn raw_config(self) -> u64 {
         let flags = (self.edge() as u64) << 18 | (self.invert() as u64) << 23;

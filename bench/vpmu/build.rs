@@ -20,8 +20,8 @@ fn watch(path: &Path) {
     }
 }
 
-/// Packs the 70 000 addresses of the tool that the loader moves at each start. Packed (DT_RELR) they take 2 % of the room, and less time. Its
-/// loader must know that: glibc since 2.36.
+/// Packs the 70 000 addresses of the tool that the loader moves at each start. Packed (DT_RELR) they take 2 % of the
+/// room, and less time. Its loader must know that: glibc since 2.36.
 fn pack_relocations() {
     let of = |name: &str| std::env::var(name).unwrap_or_default();
     if of("CARGO_CFG_TARGET_ENV") != "gnu" || of("TARGET") != of("HOST") {
@@ -35,8 +35,8 @@ fn pack_relocations() {
     }
 }
 
-/// Addresses are settled before `main` and cannot be written afterwards: with `-z relro` this is full RELRO, which .cargo/config.toml does
-/// not ask for.
+/// Addresses are settled before `main` and cannot be written afterwards: with `-z relro` this is full RELRO, which
+/// .cargo/config.toml does not ask for.
 fn settle_addresses() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,relro,-z,now");

@@ -1,12 +1,13 @@
-//! Decides when the floor's timer is set: once per PMI, once where a guest with its counters off starts them by itself (as at a turn's
-//! begin), at most twice at its task switch or rotation, and not while its handler runs unless a counter is due more than 500 µs before the
-//! timer.
+//! Decides when the floor's timer is set: once per PMI, once where a guest with its counters off starts them by itself
+//! (as at a turn's begin), at most twice at its task switch or rotation, and not while its handler runs unless a
+//! counter is due more than 500 µs before the timer.
 //!
-//! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's last write there
-//! starts the counters. It is therefore set one step earlier, in the entry that brings the PMI, for the time at which the counters will be
-//! due again if the handler takes about as long as others did and re-arms what overflowed as it did before. A timer that is then early
-//! signals again after a short interval, without a call; one that is late lengthens a period by that much. After many consecutive signals
-//! in vain the interval is doubled: an exit of that host may take longer than it, and the guest would make no progress.
+//! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's
+//! last write there starts the counters. It is therefore set one step earlier, in the entry that brings the PMI, for
+//! the time at which the counters will be due again if the handler takes about as long as others did and re-arms what
+//! overflowed as it did before. A timer that is then early signals again after a short interval, without a call; one
+//! that is late lengthens a period by that much. After many consecutive signals in vain the interval is doubled: an
+//! exit of that host may take longer than it, and the guest would make no progress.
 //!
 //! Times are in the caller's units: TSC ticks, or a simulation's nanoseconds.
 
@@ -20,8 +21,8 @@ const LONGEST_US: u64 = 500;
 const PART: u64 = 16;
 /// A signal that comes this many intervals too early justifies a call.
 const EARLY: u64 = 2 * PART;
-/// After this many consecutive entries that a signal caused, none with an overflow, the interval is lengthened: on a host whose exits take
-/// longer than the interval the guest would make no progress.
+/// After this many consecutive entries that a signal caused, none with an overflow, the interval is lengthened: on a
+/// host whose exits take longer than the interval the guest would make no progress.
 const STARVATION_LIMIT: u32 = 32;
 /// Longest interval that such a guest is given, and that a host is said to need.
 const PATIENT_US: u64 = 8000;
@@ -120,7 +121,8 @@ impl Arming {
         }
     }
 
-    /// Raises the shortest interval, for a host on which signals that follow each other sooner would leave the thread no time between them.
+    /// Raises the shortest interval, for a host on which signals that follow each other sooner would leave the thread
+    /// no time between them.
     #[must_use]
     pub fn with_least_interval(mut self, least: u64) -> Self {
         self.least = least.clamp(SHORTEST_US * self.per_us, PATIENT_US * self.per_us);
@@ -148,9 +150,9 @@ impl Arming {
         }
     }
 
-    /// Notes that a running counter is due `period` after `now`: the guest wrote it, or a signal was early and its period is set anew. A
-    /// handler that leaves its counters on, as that of AMD's PERFCTR_CORE, arms them again by a write, and is over once it has done that
-    /// with each that overflowed.
+    /// Notes that a running counter is due `period` after `now`: the guest wrote it, or a signal was early and its
+    /// period is set anew. A handler that leaves its counters on, as that of AMD's PERFCTR_CORE, arms them again by a
+    /// write, and is over once it has done that with each that overflowed.
     pub fn moved(&mut self, counter: CounterId, now: u64, period: u64) {
         let counter = &mut self.counters[counter.index()];
         let due = now.saturating_add(period);
@@ -185,15 +187,16 @@ impl Arming {
         self.signalled.take()
     }
 
-    /// Returns whether an [entry](Self::entry) with no counter running has nothing to do because the handler runs, as at the entry before.
+    /// Returns whether an [entry](Self::entry) with no counter running has nothing to do because the handler runs, as
+    /// at the entry before.
     #[inline]
     #[must_use]
     pub fn is_in_handler(&self) -> bool {
         self.stage == Stage::Handled && self.signalled.is_none()
     }
 
-    /// Decides on a new setting before a guest entry with these counters running. A setting that is returned is made now; `now` is asked
-    /// for where it matters.
+    /// Decides on a new setting before a guest entry with these counters running. A setting that is returned is made
+    /// now; `now` is asked for where it matters.
     #[inline]
     pub fn entry(&mut self, running: CounterSet, now: impl FnOnce() -> u64) -> Option<Setting> {
         self.signalled = None;
@@ -244,7 +247,8 @@ impl Arming {
 
     /// Stops the signals while the vCPU rests, because one would disturb others.
     pub fn rest(&mut self) -> Option<Setting> {
-        // The time of a handler excludes a rest, and an overflow that was found when the guest switched its counters off has no handler.
+        // The time of a handler excludes a rest, and an overflow that was found when the guest switched its counters
+        // off has no handler.
         (self.stage, self.found) = (Stage::Idle, 0);
         self.counters.iter_mut().for_each(|counter| counter.late = None);
         (self.setting != Setting::Off).then(|| {
@@ -310,7 +314,8 @@ impl Arming {
         Setting::At { first, every }
     }
 
-    /// Steps up and down are equal, so half of the handlers take less; none takes the estimate far.
+    /// Moves the estimate by a handler's time: steps up and down are equal, so half of the handlers take less; none
+    /// takes the estimate far.
     fn handler_took(&mut self, time: u64) {
         self.shortest = (self.shortest / 2).max(self.least);
         let estimate = &mut self.handler[self.kind];
@@ -338,8 +343,8 @@ mod tests {
         set
     }
 
-    /// Simulates a guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each overflow was seen, and the
-    /// settings made outside and inside of handlers.
+    /// Simulates a guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each
+    /// overflow was seen, and the settings made outside and inside of handlers.
     fn run(pmis: u64, took: impl Fn(u64) -> u64) -> (Vec<u64>, u64, u64) {
         let (mut arming, mut now, mut left) = (Arming::new(1), 0, PERIOD);
         let (mut late, mut inside) = (Vec::new(), 0);

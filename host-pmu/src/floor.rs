@@ -1,8 +1,9 @@
 //! No host event at all: the time-stamp counter counts and a timer signals.
 //!
-//! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter advances by one per
-//! TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer. For a PMI the timer costs
-//! one call, before the guest's handler, and further ones where the guest starts its counters by itself: see [`crate::arming`].
+//! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter
+//! advances by one per TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count
+//! something rarer. For a PMI the timer costs one call, before the guest's handler, and further ones where the guest
+//! starts its counters by itself: see [`crate::arming`].
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
@@ -15,8 +16,9 @@ use crate::side::HostPmu;
 use crate::stats::{HostSide, Recorder};
 use crate::sys;
 
-/// The timer's signals follow each other no sooner than after so many system calls of this host: where handling one takes longer than the time to the
-/// next, as under a tracer, the thread would come to nothing else, not even to the check whether so many were in vain.
+/// The timer's signals follow each other no sooner than after so many system calls of this host: where handling one
+/// takes longer than the time to the next, as under a tracer, the thread would come to nothing else, not even to the
+/// check whether so many were in vain.
 const INTERVAL_CALLS: u64 = 40;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +48,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Creates it for the calling thread, the one that the timer signals. One count per TSC tick.
+    /// Creates a floor for the calling thread, the one that the timer signals. One count per TSC tick.
     pub fn new(tsc_khz: u64) -> Result<Self, TimerError> {
         Self::with_pace(tsc_khz, Scale::ONE)
     }
@@ -83,8 +85,8 @@ impl Floor {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Notes that the VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return. The signal of an overflow is
-    /// the first at which its counter was due; one of no overflow has no latency.
+    /// Notes that the VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return. The
+    /// signal of an overflow is the first at which its counter was due; one of no overflow has no latency.
     fn saw_signal_at(&mut self, now: u64, since_return: u64) {
         let Some(due) = self.arming.take_signalled().filter(|_| self.first > 0) else { return };
         let ahead = due.saturating_sub(self.first);

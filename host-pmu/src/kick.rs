@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use crate::sys;
 
-/// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second one would say
-/// nothing more; queued ones would use up the limit of all processes of the user.
+/// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second
+/// one would say nothing more; queued ones would use up the limit of all processes of the user.
 #[must_use]
 pub const fn signal() -> i32 {
     sys::SIGIO
@@ -43,8 +43,8 @@ impl From<io::Error> for TimerError {
 
 /// The calling thread as the owner of the events that it opens from now on, in memory that a thread under a filter cannot change.
 ///
-/// The signal of an event goes to its owner, whom F_SETOWN_EX takes from memory, and a filter sees registers alone. So the filter admits one
-/// address, at which nothing can be written, and no call that would put other memory there.
+/// The signal of an event goes to its owner, whom F_SETOWN_EX takes from memory, and a filter sees registers alone. So
+/// the filter admits one address, at which nothing can be written, and no call that would put other memory there.
 #[derive(Debug)]
 pub struct Owner(sys::OwnerPage);
 
@@ -75,7 +75,7 @@ impl Owner {
 pub struct Timer(sys::ThreadTimer);
 
 impl Timer {
-    /// Creates it for the calling thread.
+    /// Creates a timer for the calling thread.
     pub fn new() -> Result<Self, TimerError> {
         Ok(Self(sys::ThreadTimer::new(signal())?))
     }

@@ -4,9 +4,10 @@
 //!
 //! - [`strategy`]: the choices, as data; [`bank`]: the host events of one vCPU, kept by a strategy.
 //! - [`backend`]: the host operations open, pause, resume, set period, release, and the counts; [`open`]: a bank over one of them.
-//! - [`floor`]: no host event at all.
+//! - [`floor`]: no host event at all; [`arming`]: when its timer is set.
+//! - [`kick`]: the signal of events and timers to the vCPU thread; [`stats`]: counts and costs of the host side.
 //! - [`sampler`]: host events that sample the thread, apart from those behind its counters.
-//! - [`side`]: either of them, as a VMM or a simulator sees it. The PMU sees it as an [`arch_pmu::HostCounters`].
+//! - [`side`]: the bank or the floor, as a VMM or a simulator sees it. The PMU sees it as an [`arch_pmu::HostCounters`].
 //!
 //! Nothing here knows KVM or the width of a counter.
 

@@ -42,8 +42,8 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
     }
 }
 
-/// Tries whether the events of backend `key` can be opened by the calling thread. A tracepoint's stays open until the next one is, for
-/// its last close takes long.
+/// Tries whether the events of backend `key` can be opened by the calling thread. A tracepoint's stays open until the
+/// next one is, for its last close takes long.
 ///
 /// # Errors
 /// The reason why not.
@@ -74,8 +74,8 @@ pub fn costs(key: &BackendKey, times: usize) -> Result<Vec<Cost>, HostError> {
         .collect()
 }
 
-/// Measures the counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`: 0 where the PMU
-/// knows guest mode, as a processor's does. One that a VMM made of a clock may not.
+/// Measures the counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`:
+/// 0 where the PMU knows guest mode, as a processor's does. One that a VMM made of a clock may not.
 ///
 /// # Errors
 /// The reason why it does not open or count.
@@ -121,9 +121,9 @@ const EXPIRIES: u64 = 40;
 /// Size of the ring for the events' records.
 const RING_PAGES: usize = 4;
 
-/// Measures the time that an expiry of a `cpu-clock` event takes from its thread, ns: the additional time of the same work while such an
-/// event runs, divided by the number of expiries. A value for each of `rounds`; chance may make one negative. The event records and signals
-/// as those of a vCPU do.
+/// Measures the time that an expiry of a `cpu-clock` event takes from its thread, ns: the additional time of the same
+/// work while such an event runs, divided by the number of expiries. A value for each of `rounds`; chance may make one
+/// negative. The event records and signals as those of a vCPU do.
 ///
 /// # Errors
 /// The host refuses the event.

@@ -186,8 +186,8 @@ impl Sampler {
         events.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Reports the overflows since the last call to `visit`, and to `lost` how many of an event found no room in its ring. Without any it is a
-    /// load of shared memory for each event.
+    /// Reports the overflows since the last call to `visit`, and to `lost` how many of an event found no room in its
+    /// ring. Without any it is a load of shared memory for each event.
     #[inline]
     pub fn take(&mut self, mut visit: impl FnMut(Overflow), mut lost: impl FnMut(usize, u64)) -> Taken {
         let mut taken = Taken::default();

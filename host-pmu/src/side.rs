@@ -21,8 +21,8 @@ pub trait HostPmu: HostCounters {
     /// Returns the number of host events held now.
     fn held(&self) -> u64;
 
-    /// Adds to `counts` what the host side counted since the account began, and returns its operations. Signals and kicks are counted by
-    /// the vCPU loop.
+    /// Adds to `counts` what the host side counted since the account began, and returns its operations. Signals and
+    /// kicks are counted by the vCPU loop.
     fn account(&mut self, counts: &mut Counts) -> HostSide;
 
     /// Begins a new account, which contains only later operations. Ends a [rest](Self::rest), if there is one.
@@ -33,14 +33,14 @@ pub trait HostPmu: HostCounters {
         let _ = since_return;
     }
 
-    /// Returns whether records prove that no counter overflowed, so that the signal was another user's: records are complete, and name
-    /// none.
+    /// Returns whether records prove that no counter overflowed, so that the signal was another user's: records are
+    /// complete, and name none.
     fn nothing_overflowed(&mut self) -> bool {
         false
     }
 
-    /// Rests the vCPU, its counters off, until the next account begins: nothing may signal its thread, and the time does not count as time
-    /// in which the guest left a counter idle.
+    /// Rests the vCPU, its counters off, until the next account begins: nothing may signal its thread, and the time
+    /// does not count as time in which the guest left a counter idle.
     fn rest(&mut self) {}
 
     /// Returns the host operations of the account; `None` if there are never any.

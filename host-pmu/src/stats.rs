@@ -1,6 +1,8 @@
 //! Counts and costs that the host side leaves: operations one by one, latencies of signals, events held over time, exits and
 //! operations by phase.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 
 /// Most ns that a histogram tells apart: 100 s.
@@ -9,6 +11,12 @@ const MOST_NS: u64 = 100_000_000_000;
 const CELLS: usize = 128;
 /// Rows up to [`MOST_NS`].
 const ROWS: usize = 31;
+
+/// Converts a duration to ns; saturates.
+#[must_use]
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Creates a histogram of nanoseconds from 1 ns to 100 s at two significant digits; it never grows.
 ///
@@ -24,11 +32,12 @@ type Row = Box<[u64; CELLS]>;
 
 /// A [histogram of nanoseconds](ns_histogram) with a small cache of recent values: recording one of them is an addition.
 ///
-/// A model's cost of an operation takes a few values only, and finding a cell takes longer than the addition. Nothing is rounded or lost:
-/// cached values have their count, and enter the cells of that histogram when another value takes their place, or when it is read.
+/// A model's cost of an operation takes a few values only, and finding a cell takes longer than the addition. Nothing
+/// is rounded or lost: cached values have their count, and enter the cells of that histogram when another value takes
+/// their place, or when it is read.
 ///
-/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room. [`reserved`](Self::reserved)
-/// allocates all of them, for measured paths that must not allocate.
+/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room.
+/// [`reserved`](Self::reserved) allocates all of them, for measured paths that must not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     rows: [Option<Row>; ROWS],
@@ -354,8 +363,8 @@ impl SignalTimes {
         self.count > 0
     }
 
-    /// Notes that the VMM sees them `now`, ns, on its way from a return of KVM_RUN `since_return` ns ago. An overflow before that return
-    /// was seen by it.
+    /// Notes that the VMM sees them `now`, ns, on its way from a return of KVM_RUN `since_return` ns ago. An overflow
+    /// before that return was seen by it.
     #[inline]
     pub fn seen(&mut self, now: u64, since_return: u64) {
         let returned = now.saturating_sub(since_return);

@@ -74,8 +74,8 @@ pub enum OnOverflow {
     /// It counts on; it is aimed anew when its counter is next started. Relies on overflow signals that come before half a
     /// counter's width is counted.
     Keep,
-    /// It stops by itself (IOC_REFRESH). It is started again when the guest turns the counter on, or one entry later if the guest never
-    /// turned it off. The guest's counts between the PMI and its next exit are lost.
+    /// It stops by itself (IOC_REFRESH). It is started again when the guest turns the counter on, or one entry later if
+    /// the guest never turned it off. The guest's counts between the PMI and its next exit are lost.
     Stop,
 }
 
@@ -86,8 +86,9 @@ pub enum Pause {
     /// Its host event stops.
     #[default]
     Host,
-    /// Its host event runs on, and its counts until the counter is on again are subtracted: two looks at its count, which cost no host call
-    /// where the backend can look without one. Backends without that ability pause as by `Host`.
+    /// Its host event runs on, and its counts until the counter is on again are subtracted: two looks at its count,
+    /// which cost no host call where the backend can look without one. Backends without that ability pause as by
+    /// `Host`.
     Virtual,
 }
 

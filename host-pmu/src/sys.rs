@@ -110,8 +110,8 @@ pub(crate) fn read_group(leader: &OwnedFd, into: &mut [u64]) -> io::Result<usize
 
 /// Overflows of `fd` raise SIGIO on the calling thread.
 ///
-/// F_SETOWN, whose argument a filter can read, will not do: its signal is the process's, of which one pends at most, so the overflow of a
-/// second thread would be lost.
+/// F_SETOWN, whose argument a filter can read, will not do: its signal is the process's, of which one pends at most, so
+/// the overflow of a second thread would be lost.
 pub(crate) fn signal_this_thread(fd: &OwnedFd) -> io::Result<()> {
     let unlocked;
     let owner = match OWNER.get() {
@@ -232,8 +232,8 @@ pub(crate) fn disable_all() -> io::Result<usize> {
             continue;
         }
         let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // SAFETY: the ioctl takes no pointer. A descriptor that was closed meanwhile is refused; one that is another file by now does not
-        // know the call, or is another event of this process.
+        // SAFETY: the ioctl takes no pointer. A descriptor that was closed meanwhile is refused; one that is another
+        // file by now does not know the call, or is another event of this process.
         events += usize::from(unsafe { perf::ioctls::DISABLE(fd, 0) } >= 0);
     }
     Ok(events)
@@ -258,8 +258,8 @@ fn thread_usage() -> libc::rusage {
     usage
 }
 
-/// Returns the nanoseconds of a cheap system call on this host, the fastest of eight: the measure of a signal's cost, which is some tens of
-/// it. It grows on nested and emulated hosts, and under a tracer.
+/// Returns the nanoseconds of a cheap system call on this host, the fastest of eight: the measure of a signal's cost,
+/// which is some tens of it. It grows on nested and emulated hosts, and under a tracer.
 pub(crate) fn cheapest_call_ns() -> u64 {
     let call = || {
         let begin = std::time::Instant::now();

@@ -1,6 +1,7 @@
 //! Folders of a thousand results: `cargo bench -p results --features testing --bench documents`.
 //!
-//! Reading is part of each row but `compare_read`. The documents are small, ten rounds and four arms; `.ci/thousand` has simulated ones.
+//! Reading is part of each row but `compare_read`. The documents are small, ten rounds and four arms; `.ci/thousand`
+//! has simulated ones.
 #![allow(missing_docs, reason = "functions of a benchmark")]
 
 use divan::{Bencher, black_box};

@@ -1,7 +1,7 @@
 //! Rates at which the statistics are right: intervals, comparisons and histories of synthetic hosts with a known truth.
 //!
-//! `cargo run --release -p results --features testing --example statistics [ratio|level|until|compare] [RUNS] [HOST]`; docs/validation.md has the
-//! tables.
+//! `cargo run --release -p results --features testing --example statistics [ratio|level|until|compare] [RUNS] [HOST]`;
+//! docs/validation.md has the tables.
 
 mod tables {
     pub(crate) mod compare;

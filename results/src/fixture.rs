@@ -315,8 +315,8 @@ pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> 
     changed(value(rounds, started_unix, ns))
 }
 
-/// Fills `template`, a [`record`] of any rounds, with the synthetic turns of each of its arms as its rounds: 100 µs times e to their `log`. It has
-/// one metric, `nmi_handler_ns`.
+/// Fills `template`, a [`record`] of any rounds, with the synthetic turns of each of its arms as its rounds: 100 µs
+/// times e to their `log`. It has one metric, `nmi_handler_ns`.
 ///
 /// # Panics
 /// Never.

@@ -4,14 +4,22 @@
 //! |---|---|
 //! | [`document`] | the types of a document, for writing and reading alike |
 //! | [`metric`] | the metrics that documents hold |
+//! | [`answers`] | a run's answer, as its table gives it and its document keeps it |
+//! | [`error`] | errors as a user meets them, with exit codes |
 //! | [`read`], [`open`], [`mod@write`] | files: checked when read, whole or absent when written |
+//! | `unique` | JSON in which no object has a key twice |
+//! | [`parse`] | values as people write them |
+//! | [`child`] | child processes, bounded in output and time |
 //! | [`host`] | facts about the host, and its noise sources |
 //! | [`stats`] | medians, intervals, tests, change points, Pareto fronts |
 //! | [`paired`] | one arm against another: ratio, interval, rounds |
 //! | [`verdict`] | slower, faster, no change or inconclusive: one decision for every comparison |
 //! | [`compare`], [`history`] | two results; change points in a series of them |
+//! | [`published`] | published figures and their counterparts |
+//! | [`mod@sweep`] | names of a sweep's files |
 //! | [`plot`] | plots as SVG, with a strategy's colour |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
+//! | [`template`], [`junit`] | HTML templates that escape; reports for CI systems |
 //! | [`shown`] | text of others, fit to be printed |
 //!
 //! # Reading a result

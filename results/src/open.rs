@@ -1,7 +1,7 @@
 //! Files that were found in a folder, and not named by the user: opened without waiting, regular, of a bounded size.
 //!
-//! A FIFO, a device or a file of a kernel's stream in the folder of a stranger would otherwise hold a command for ever. A file that the
-//! user names himself may be a pipe, and is opened as usual.
+//! A FIFO, a device or a file of a kernel's stream in the folder of a stranger would otherwise hold a command for ever.
+//! A file that the user names himself may be a pipe, and is opened as usual.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -43,8 +43,8 @@ pub enum Origin {
     Fitted(Vec<String>),
     /// It is made of numbers of which at least one was fitted: their ratio or sum.
     OfFitted,
-    /// It is the simulation of this other figure, to which constants were fitted: no prediction, although nothing was fitted to its own
-    /// published number.
+    /// It is the simulation of this other figure, to which constants were fitted: no prediction, although nothing was
+    /// fitted to its own published number.
     Transferred(String),
     /// Nothing of it was used in fitting.
     Predicted,

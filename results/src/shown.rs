@@ -1,11 +1,11 @@
-//! Text of others on its way to a reader: documents, campaigns, recordings and guests choose their names, and none of them may steer a
-//! terminal, begin a line, or become structure of the page that it stands on.
+//! Text of others on its way to a reader: documents, campaigns, recordings and guests choose their names, and none of
+//! them may steer a terminal, begin a line, or become structure of the page that it stands on.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Returns whether a character does something else than show itself: control characters of both sets, those that turn the direction of the text
-/// around them, and those without a width or a place of their own.
+/// Returns whether a character does something else than show itself: control characters of both sets, those that turn
+/// the direction of the text around them, and those without a width or a place of their own.
 #[must_use]
 pub fn steers(character: char) -> bool {
     character.is_control()
@@ -15,8 +15,9 @@ pub fn steers(character: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Escapes text for printing, of any number of lines: line ends and tabs as they are, any other character that [`steers`] as `\u001b`. The
-/// notation is that of JSON, in which such characters are in strings only: the value stays the same.
+/// Escapes text for printing, of any number of lines: line ends and tabs as they are, any other character that
+/// [`steers`] as `\u001b`. The notation is that of JSON, in which such characters are in strings only: the value stays
+/// the same.
 #[must_use]
 pub fn text(text: &str) -> Cow<'_, str> {
     let pairs = || text.chars().zip(text.chars().skip(1).map(Some).chain([None]));

@@ -133,7 +133,8 @@ impl Throughput {
 }
 
 impl Host {
-    /// Draws a run: the turns of each arm by round, arms with the logarithms `truth` of their latencies taking turns in a random order.
+    /// Draws a run: the turns of each arm by round, arms with the logarithms `truth` of their latencies taking turns in
+    /// a random order.
     #[must_use]
     pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
         let drift = self.drift * random.normal();

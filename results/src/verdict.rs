@@ -1,4 +1,5 @@
-//! The verdict on a change: one vocabulary, one decision and one tally for every comparison, between results, arms, builds and hosts.
+//! The verdict on a change: one vocabulary, one decision and one tally for every comparison, between results, arms,
+//! builds and hosts.
 
 use std::fmt;
 
@@ -117,8 +118,8 @@ impl Tally {
         tally
     }
 
-    /// The exit of the whole, and it in a sentence. `doubt` is what keeps "no regression" from being said although no row is open; it
-    /// does not hide a regression.
+    /// The exit of the whole, and it in a sentence. `doubt` is what keeps "no regression" from being said although no
+    /// row is open; it does not hide a regression.
     #[must_use]
     pub fn conclude(self, doubt: Option<&str>) -> (Exit, String) {
         if self.slower > 0 {

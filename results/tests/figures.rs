@@ -1,8 +1,9 @@
 //! Figures of the book: each stands in the pages as the tool prints it for a document in `results/baselines`.
 //!
-//! A page has them between two comments, `figure:` with the place and `end`. Places are `BASELINE/ARM/COLUMN` (a cell of the tables),
-//! `BASELINE/ARM/ARM` (the ratio of two arms), `BASELINE/run` (rounds, day, load), `BASELINE/terminal` and `BASELINE/table` (the tables as
-//! text and as Markdown). `VPMU_WRITE_FIGURES=1 cargo test -p results --test figures` fills them in, and draws README's picture.
+//! A page has them between two comments, `figure:` with the place and `end`. Places are `BASELINE/ARM/COLUMN` (a cell
+//! of the tables), `BASELINE/ARM/ARM` (the ratio of two arms), `BASELINE/run` (rounds, day, load), `BASELINE/terminal`
+//! and `BASELINE/table` (the tables as text and as Markdown). `VPMU_WRITE_FIGURES=1 cargo test -p results --test
+//! figures` fills them in, and draws README's picture.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,7 +1,7 @@
 //! MSR accesses of a guest simulated per second on one core, by strategy: `cargo bench -p sim --bench speed`.
 //!
-//! The column to read is `item/s`: an item is one access that exited, with all that follows from it. The machine is rarely quiet, and
-//! whatever disturbs a run makes it slower: `fastest` shows the code's own speed.
+//! The column to read is `item/s`: an item is one access that exited, with all that follows from it. The machine is
+//! rarely quiet, and whatever disturbs a run makes it slower: `fastest` shows the code's own speed.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,7 +1,8 @@
-//! One simulated vCPU and nothing else, to count instructions by: `valgrind --tool=callgrind accesses STRATEGY EVENTS SAMPLES [MODEL]`.
+//! One simulated vCPU and nothing else, to count instructions by: `valgrind --tool=callgrind accesses STRATEGY EVENTS
+//! SAMPLES [MODEL]`.
 //!
-//! Prints the MSR accesses that exited. EVENTS is 1, 4 or 10. The instructions of an access are those that a run of twice the samples
-//! has more, over the accesses that it has more; `.ci/sim-instructions` does that.
+//! Prints the MSR accesses that exited. EVENTS is 1, 4 or 10. The instructions of an access are those that a run of
+//! twice the samples has more, over the accesses that it has more; `.ci/sim-instructions` does that.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

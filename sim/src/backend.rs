@@ -192,8 +192,8 @@ impl SimBackend {
         self.running.push(at);
     }
 
-    /// Leaves an event without a counter: a pinned one enters error state and counts no more until it is enabled again. A group has all of
-    /// its counters or none.
+    /// Leaves an event without a counter: a pinned one enters error state and counts no more until it is enabled again.
+    /// A group has all of its counters or none.
     #[cold]
     fn lose(&mut self, at: usize) {
         if self.gate.is_none() {
@@ -564,8 +564,9 @@ impl SimBackend {
         }
     }
 
-    /// Returns whether a new period moves the next expiry of all events: the host then programs its timer anew, which costs far more than
-    /// noting a later one. An event that only counts guests has a counter of its own, and is stopped and started in any case.
+    /// Returns whether a new period moves the next expiry of all events: the host then programs its timer anew, which
+    /// costs far more than noting a later one. An event that only counts guests has a counter of its own, and is
+    /// stopped and started in any case.
     #[inline]
     fn moves_first(&mut self, event: &Event, period: u64) -> bool {
         let state = &self.table[event.0];

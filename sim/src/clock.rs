@@ -112,8 +112,8 @@ impl Clock {
         self.settle();
     }
 
-    /// Notes that the guest runs in ring 0; the time is added by [`settle`](Self::settle), because a guest runs several times between two
-    /// accesses.
+    /// Notes that the guest runs in ring 0; the time is added by [`settle`](Self::settle), because a guest runs several
+    /// times between two accesses.
     #[inline]
     pub const fn owe(&mut self, ps: u64) {
         self.rest_ps += ps;

@@ -99,8 +99,8 @@ impl EventState {
         self.since.saturating_add(self.due.saturating_sub(self.ran))
     }
 
-    /// Returns its next signal, in its base, while it runs. With events of several bases there is one that advances at least as fast as
-    /// each, now at `common`: a lower bound in that.
+    /// Returns its next signal, in its base, while it runs. With events of several bases there is one that advances at
+    /// least as fast as each, now at `common`: a lower bound in that.
     #[inline]
     pub(crate) const fn next(&self, times: Times, common: Option<u64>) -> u64 {
         match common {

@@ -77,7 +77,7 @@ impl SimFloor {
         if self.next == u64::MAX { u64::MAX } else { self.next.saturating_sub(self.clock.now()) }
     }
 
-    /// Takes the timer's signal if it is due; several merge.
+    /// Takes the timer's signal; returns whether one was due. Several merge.
     pub const fn take_signal(&mut self) -> bool {
         let now = self.clock.now();
         let due = self.next <= now;

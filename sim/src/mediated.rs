@@ -1,8 +1,8 @@
 //! A PMU that the guest owns: KVM's mediated vPMU (Linux 7.0), as a model.
 //!
-//! Accesses to the counters do not exit and have a register's cost. In exchange each exit saves the guest's PMU registers and each entry
-//! loads them, at `cost.pmu-switch`. The counters count guest mode alone, as hardware does, and no host event stands behind them. An
-//! overflow ends guest mode by an interrupt, which the host hands on as a PMI.
+//! Accesses to the counters do not exit and have a register's cost. In exchange each exit saves the guest's PMU
+//! registers and each entry loads them, at `cost.pmu-switch`. The counters count guest mode alone, as hardware does,
+//! and no host event stands behind them. An overflow ends guest mode by an interrupt, which the host hands on as a PMI.
 //!
 //! No real guest of ours can have this: the host's kernel must give the PMU away.
 

@@ -113,12 +113,6 @@ impl Totals {
         self
     }
 
-    /// Returns `n` per NMI taken; 0 without NMIs.
-    #[must_use]
-    pub fn per_nmi(&self, n: u64) -> f64 {
-        if self.counts.nmis == 0 { 0.0 } else { n as f64 / self.counts.nmis as f64 }
-    }
-
     /// Returns the share by which the guests' work took longer while it was measured, 0.1 for a tenth; `None` where none was done.
     #[must_use]
     pub fn slow_down(&self) -> Option<f64> {
@@ -133,8 +127,9 @@ impl Totals {
     }
 }
 
-/// Simulates `hosts` hosts of the same plan on rayon's threads: the hosts side by side, and the vCPUs of a host where none has to do with
-/// another. These leave nothing behind but their part of the totals, so memory does not grow with their number.
+/// Simulates `hosts` hosts of the same plan on rayon's threads: the hosts side by side, and the vCPUs of a host where
+/// none has to do with another. These leave nothing behind but their part of the totals, so memory does not grow with
+/// their number.
 #[must_use]
 pub fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
     let coupled = plan.is_coupled(model);

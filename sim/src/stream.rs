@@ -1,7 +1,7 @@
 //! Random numbers: a stream per vCPU and purpose.
 //!
-//! No result depends on the order of simulation, and arms of one seed meet the same world: what one of them draws for its host operations
-//! shifts neither the other tasks of its host nor the cost of its exits.
+//! No result depends on the order of simulation, and arms of one seed meet the same world: what one of them draws for
+//! its host operations shifts neither the other tasks of its host nor the cost of its exits.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

@@ -329,8 +329,8 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
-    /// Drops a deferred PMI that the guest acknowledged; its handler acknowledges before it unmasks LVTPC, so the simulator never delivers
-    /// one later.
+    /// Drops a deferred PMI that the guest acknowledged; its handler acknowledges before it unmasks LVTPC, so the
+    /// simulator never delivers one later.
     fn settle(&mut self) {
         if self.mask.has_deferred() && !self.pmu.pmi_unacknowledged() {
             self.counts.deferred_dropped += u64::from(self.mask.release());
@@ -457,8 +457,8 @@ impl<H: SimHost> Vcpu<H> {
 
 /// Implementation behind the counters of a simulated vCPU.
 ///
-/// The methods with a body are for a guest that owns its PMU; with any other, every access exits, and leaving the guest costs no more
-/// than the exit.
+/// The methods with a body are for a guest that owns its PMU; with any other, every access exits, and leaving the guest
+/// costs no more than the exit.
 pub trait SimHost: HostPmu {
     /// Returns the thread's clock.
     fn clock(&mut self) -> &mut Clock;
@@ -482,8 +482,8 @@ pub trait SimHost: HostPmu {
     /// Notes that the guest's run in ring 3 ends with a signal, whose cost the vCPU charges.
     fn signals_in_ring_3(&mut self) {}
 
-    /// Counts an entry at which nothing is due: no slice ends, no signal, nothing of the strategy. `false`: something may be, and nothing
-    /// was done.
+    /// Counts an entry at which nothing is due: no slice ends, no signal, nothing of the strategy. `false`: something
+    /// may be, and nothing was done.
     fn pass_entry(&mut self) -> bool {
         false
     }

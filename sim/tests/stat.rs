@@ -82,8 +82,8 @@ fn every_strategy_opens_when_events_are_enabled_and_only_then() {
     }
 }
 
-/// perf scales a count by enabled / running. The scaled count of an event must depend neither on the number of others nor on the backend of
-/// the counters.
+/// perf scales a count by enabled / running. The scaled count of an event must depend neither on the number of others
+/// nor on the backend of the counters.
 #[test]
 fn scaled_counts_agree_whatever_is_multiplexed() {
     for strategy in PRESETS {

@@ -1,7 +1,8 @@
 //! Points of time between KVM_RUN's return and the next KVM_RUN, in a real guest that samples one event.
 //!
-//! `cargo bench -p vmm --features exit-points --bench exit_points [-- STRATEGY...]`: by each strategy, and `floor`, the ticks (TSC) from
-//! point to point of the exits of MSRs. A point costs some ticks itself; what that is stands above the table.
+//! `cargo bench -p vmm --features exit-points --bench exit_points [-- STRATEGY...]`: by each strategy, and `floor`, the
+//! ticks (TSC) from point to point of the exits of MSRs. A point costs some ticks itself; what that is stands above the
+//! table.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;

@@ -1,16 +1,18 @@
 //! The system calls of a process that runs a guest.
 //!
-//! A guest that found a hole in the VMM would act from its vCPU's thread, or from that of a device that reads its queues. A vCPU's
-//! thread needs few system calls: KVM's and perf's ioctls, opening and closing events of its own, its timer, memory, and the end of a
-//! thread. A device's thread needs no ioctl at all: it waits, and moves bytes through its own socket. Any other call
-//! ends the process at once. In a debug build it raises SIGSYS first, and the handler names the call, so that a call missing here
-//! is seen as the bug it is; a thread that obeys someone else could have replaced the handler.
+//! A guest that found a hole in the VMM would act from its vCPU's thread, or from that of a device that reads its
+//! queues. A vCPU's thread needs few system calls: KVM's and perf's ioctls, opening and closing events of its own, its
+//! timer, memory, and the end of a thread. A device's thread needs no ioctl at all: it waits, and moves bytes through
+//! its own socket. Any other call ends the process at once. In a debug build it raises SIGSYS first, and the handler
+//! names the call, so that a call missing here is seen as the bug it is; a thread that obeys someone else could have
+//! replaced the handler.
 //!
 //! The filter is installed after everything is made that takes other calls, and holds until the thread ends. Memory is one of
 //! these: KVM_SET_USER_MEMORY_REGION would give a guest any part of the process.
 //!
-//! All threads have one address space, so a thread that obeys a guest can write the stack of one that may do more. It has no call that
-//! makes another thread run a handler, and the process as a whole does without the calls of [`confine_process`].
+//! All threads have one address space, so a thread that obeys a guest can write the stack of one that may do more. It
+//! has no call that makes another thread run a handler, and the process as a whole does without the calls of
+//! [`confine_process`].
 
 use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
@@ -115,8 +117,8 @@ const WAITING: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SY
 /// Calls of a device's thread for its socket alone.
 const ON_SOCKET: [i64; 3] = [libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_shutdown];
 
-/// Calls that no thread of a process with a guest makes: to become another program, to act on other processes, to change the kernel, the
-/// clock or what is mounted, to open files by what is no name.
+/// Calls that no thread of a process with a guest makes: to become another program, to act on other processes, to
+/// change the kernel, the clock or what is mounted, to open files by what is no name.
 const NEVER: [i64; 53] = [
     libc::SYS_connect,
     libc::SYS_sethostname,
@@ -220,7 +222,8 @@ impl Own {
     }
 }
 
-/// Confines the calling thread, a vCPU's, until it ends. Events that it opens from now on signal the thread while it keeps what this returns.
+/// Confines the calling thread, a vCPU's, until it ends. Events that it opens from now on signal the thread while it
+/// keeps what this returns.
 ///
 /// # Errors
 /// The kernel refuses it.
@@ -349,14 +352,14 @@ fn of_device(own_descriptors: Descriptors, own: Own, answer: Answer) -> Vec<sock
 /// Builds the filter of all threads.
 fn of_process(own: Own, answer: Answer) -> Vec<sock_filter> {
     let forbid = |call, any, otherwise| Rule { call, any, then: answer.into(), otherwise };
-    // Two put keys into a terminal as if they had been typed there, two name the owner of a socket's signals. None has this bit, which
-    // KVM_RUN has.
+    // Two put keys into a terminal as if they had been typed there, two name the owner of a socket's signals. None has
+    // this bit, which KVM_RUN has.
     let typing = vec![vec![
         Test::Lacks(1, 0x2000),
         one_of(1, &[libc::TIOCSTI as u32, libc::TIOCLINUX as u32, FIOSETOWN, SIOCSPGRP]),
     ]];
-    // F_SETSIG makes the signal of a pipe or terminal any. F_SETOWN_EX remains, for events that are tried before a guest's own: its owner
-    // is in memory.
+    // F_SETSIG makes the signal of a pipe or terminal any. F_SETOWN_EX remains, for events that are tried before a
+    // guest's own: its owner is in memory.
     let owning = vec![vec![one_of(1, &[int(libc::F_SETOWN), F_SETSIG])]];
     let mut rules =
         vec![forbid(libc::SYS_ioctl, typing, Verdict::Allow), forbid(libc::SYS_fcntl, owning, Verdict::Allow)];

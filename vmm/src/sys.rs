@@ -42,8 +42,8 @@ extern "C" fn on_kick(_signal: libc::c_int) {
     });
 }
 
-/// Installs the kick's handler for `signal`, and lets it reach the calling thread and those that it starts, whatever the process was
-/// started with.
+/// Installs the kick's handler for `signal`, and lets it reach the calling thread and those that it starts, whatever
+/// the process was started with.
 pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -169,7 +169,8 @@ impl Drop for KickGuard {
     }
 }
 
-/// Takes a kick of this thread since the last call, before an entry. A kick from now on ends the next KVM_RUN.
+/// Takes a kick of this thread before an entry; returns whether one came since the last call. A kick from now on ends
+/// the next KVM_RUN.
 ///
 /// `immediate_exit` is cleared before the flag is read: a kick before the clearing is seen in the flag, one after it is in both.
 /// In the other order, a kick between the two would be in neither, and the guest would run on with its overflow unseen. The kick's

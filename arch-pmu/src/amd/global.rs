@@ -1,5 +1,5 @@
-//! PerfCntrGlobalCtl and PerfCntrGlobalStatus with its Set and Clr: PerfMonV2 (APM vol. 2, 13.2.3; PPR). Bit n is counter n. Reserved
-//! bits are ignored, and so is a write of the status itself.
+//! PerfCntrGlobalCtl and PerfCntrGlobalStatus with its Set and Clr: PerfMonV2 (APM vol. 2, 13.2.3; PPR). Bit n is
+//! counter n. Reserved bits are ignored, and so is a write of the status itself.
 
 use super::caps::AmdCaps;
 use super::registers::{Amd, State};

@@ -83,11 +83,12 @@ impl PerfCtl {
         Spec(Source::Selector(self.selection()))
     }
 
-    /// Returns whether the counter's own enable is on. With Guest-Only or Host-Only it counts while EFER.SVME is 1 alone (PPR, PERF_CTL
-    /// HostGuestOnly), which it never is in a guest without SVM. Linux masks Host-Only for that reason.
+    /// Returns whether the counter's own enable is on. With Guest-Only or Host-Only it counts while EFER.SVME is 1
+    /// alone (PPR, PERF_CTL HostGuestOnly), which it never is in a guest without SVM. Linux masks Host-Only for that
+    /// reason.
     ///
-    /// For a guest with SVM, neither its EFER nor its entries to guests of its own are seen here: SVME is taken as 1, and a counter with
-    /// either bit counts in both modes.
+    /// For a guest with SVM, neither its EFER nor its entries to guests of its own are seen here: SVME is taken as 1,
+    /// and a counter with either bit counts in both modes.
     #[must_use]
     pub const fn enabled(self, caps: AmdCaps) -> bool {
         self.en() && (caps.svm || !self.guest_only() && !self.host_only())

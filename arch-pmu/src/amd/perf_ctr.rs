@@ -19,8 +19,8 @@ impl Register<Amd> for PerfCtr {
         CounterId::gp(n).map_or(0, |counter| state.counters.read(counter))
     }
 
-    /// Writes the counter. A driver may leave the status register alone, as Linux before 5.19 does, and handles an overflow with its write
-    /// of the counter. Without such a register that is its acknowledgement.
+    /// Writes the counter. A driver may leave the status register alone, as Linux before 5.19 does, and handles an
+    /// overflow with its write of the counter. Without such a register that is its acknowledgement.
     fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
         state.counters.write(counter, value);

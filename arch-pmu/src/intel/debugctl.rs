@@ -59,8 +59,8 @@ pub(crate) const fn freezes_on_pmi(registers: &Registers) -> bool {
     DebugCtl::from_bits(registers.debugctl).freeze_perfmon_on_pmi()
 }
 
-/// Freezes the counters at the delivery of a PMI. Version 4 freezes by GLOBAL_STATUS bits, earlier ones by clearing the enables themselves
-/// (SDM vol. 3, 18.4.7).
+/// Freezes the counters at the delivery of a PMI. Version 4 freezes by GLOBAL_STATUS bits, earlier ones by clearing the
+/// enables themselves (SDM vol. 3, 18.4.7).
 pub(crate) fn freeze_on_pmi<H: HostCounters>(state: &mut State<'_, H>) {
     let debugctl = DebugCtl::from_bits(state.registers.debugctl);
     let (lbrs, counters) = (debugctl.freeze_lbrs_on_pmi(), debugctl.freeze_perfmon_on_pmi());

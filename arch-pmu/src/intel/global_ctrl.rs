@@ -12,8 +12,8 @@ use crate::spec::{CounterId, CounterSet};
 pub(super) struct GlobalCtrl;
 
 impl GlobalCtrl {
-    /// Returns the counters that are enabled at RESET: the general-purpose ones (SDM vol. 3, 10.1.1; de120e1d692d). Version 1 has no such
-    /// register, and nothing but a counter's own enable.
+    /// Returns the counters that are enabled at RESET: the general-purpose ones (SDM vol. 3, 10.1.1; de120e1d692d).
+    /// Version 1 has no such register, and nothing but a counter's own enable.
     fn at_reset(caps: IntelCaps) -> CounterSet {
         let gp: CounterSet = (0..usize::from(caps.gp)).filter_map(CounterId::gp).collect();
         if caps.version > 1 { gp } else { CounterSet::ALL }

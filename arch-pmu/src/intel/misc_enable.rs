@@ -7,14 +7,14 @@ use crate::register::{GeneralProtection, Register, within};
 
 /// Fast strings, on at RESET.
 const FAST_STRINGS: u64 = 1;
-/// Read-only bits with their values: performance monitoring is available, branch trace storage and PEBS are not. A write leaves them as
-/// they are, without a fault.
+/// Read-only bits with their values: performance monitoring is available, branch trace storage and PEBS are not. A
+/// write leaves them as they are, without a fault.
 const EMON: u64 = 1 << 7;
 const BTS_UNAVAILABLE: u64 = 1 << 11;
 const PEBS_UNAVAILABLE: u64 = 1 << 12;
 const READ_ONLY: u64 = EMON | BTS_UNAVAILABLE | PEBS_UNAVAILABLE;
-/// Thermal control, SpeedStep, MONITOR, CPUID's limit, xTPR, execute-disable, turbo: they keep the value written. None concerns the PMU,
-/// and KVM gives none of them an effect beyond CPUID.
+/// Thermal control, SpeedStep, MONITOR, CPUID's limit, xTPR, execute-disable, turbo: they keep the value written. None
+/// concerns the PMU, and KVM gives none of them an effect beyond CPUID.
 const KEPT: u64 = FAST_STRINGS | 1 << 3 | 1 << 16 | 1 << 18 | 1 << 22 | 1 << 23 | 1 << 34 | 1 << 38;
 
 /// IA32_MISC_ENABLE, as KVM has it for a guest with a vPMU (`kvm_set_msr_common`, Linux 6.0).

@@ -12,7 +12,8 @@ use serde::Serialize;
 /// USR, OS, INT and EN of a selector.
 const SAMPLED: u64 = 0x53_0000;
 
-/// An event by its names: perf's, and those of the vendors' manuals (SDM vol. 3, 21.2.1.2; PPR, "Core Performance Monitor Counters").
+/// An event by its names: perf's, and those of the vendors' manuals (SDM vol. 3, 21.2.1.2; PPR, "Core Performance
+/// Monitor Counters").
 struct Row {
     name: &'static str,
     about: &'static str,

@@ -1,5 +1,5 @@
-//! The events of a host: those that may stand behind a guest's counters and those that record a guest, with their meaning, whether they
-//! open here, and the cost of creating one.
+//! The events of a host: those that may stand behind a guest's counters and those that record a guest, with their
+//! meaning, whether they open here, and the cost of creating one.
 #![forbid(unsafe_code)]
 
 pub mod guest;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use host_pmu::backend::BackendKey;
 use host_pmu::open::{self, Cost};
 use host_pmu::sampler::SampledEvent;
+use host_pmu::stats::ns;
 use serde::Serialize;
 use vmm::sample::Event;
 
@@ -41,10 +42,6 @@ impl Price {
     }
 }
 
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Returns the middle one; of an even number the lower of both.
 fn median(times: impl Iterator<Item = Duration>) -> u64 {
     let mut times: Vec<_> = times.map(ns).collect();
@@ -71,7 +68,8 @@ pub struct Backend {
 const BACKEND_TRIES: usize = 33;
 /// Backends whose first or last event may take tens of milliseconds get this many tries.
 const EXPENSIVE_TRIES: usize = 4;
-/// Lists the backends of a host with such names, tried_backend on the calling thread.
+
+/// Lists the backends of a host with such names, tried on the calling thread.
 #[must_use]
 pub fn backends(named: impl Fn(&str) -> bool) -> Vec<Backend> {
     BackendKey::all()

@@ -70,7 +70,7 @@ pub fn fits(name: &str, word: &str) -> bool {
     if word.contains(['*', '?']) { fits_glob(name.as_bytes(), word.as_bytes()) } else { name.contains(&word) }
 }
 
-/// Goes back to the last `*` alone: time is at most the product of both lengths.
+/// Returns whether `name` fits `glob`. It goes back to the last `*` alone: time is at most the product of both lengths.
 fn fits_glob(name: &[u8], glob: &[u8]) -> bool {
     let (mut at, mut of, mut star) = (0, 0, None);
     while at < name.len() {

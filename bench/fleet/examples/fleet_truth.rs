@@ -1,6 +1,7 @@
 //! Rates at which the statistics of a fleet are right: odd hosts and changes of synthetic fleets with a known truth.
 //!
-//! `cargo run --release -p fleet --features testing --example fleet_truth [SEEDS | page FILE [HOSTS]]`; docs/validation.md has the table.
+//! `cargo run --release -p fleet --features testing --example fleet_truth [SEEDS | page FILE [HOSTS]]`;
+//! docs/validation.md has the table.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Times a folder of documents: read without an index, and from it. the index in the folder is made anew.
+//! Times a folder of documents: read without an index, and from one. The index in the folder is made anew.
 //!
 //! `cargo run --release -p fleet --example index -- DIR [DOCUMENTS]`
 

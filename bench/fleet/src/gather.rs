@@ -7,8 +7,8 @@ use super::run::{Labels, Run};
 use results::error::Error;
 use results::read;
 
-/// Reads the runs of a document, or of every document of a folder, in the order of their start. A few documents are in memory at a time.
-/// As for [`read::folder`], nothing is skipped.
+/// Reads the runs of a document, or of every document of a folder, in the order of their start. A few documents are in
+/// memory at a time. As for [`read::folder`], nothing is skipped.
 ///
 /// # Errors
 /// Exit 2: a bad document, or one that is there twice; a folder without any.

@@ -1,9 +1,8 @@
 //! Results of many hosts. Rounds and histograms of thousands of documents do not fit in memory, and statistics by host do not need
 //! them: a document is reduced to a [`Run`], with one [`Figure`] for each arm and metric.
-
 //!
-//! [`campaign`] is a plan and the folder of its outcomes, [`slurm`] runs its elements on a cluster, [`index`] keeps runs beside their documents, and [`analyse`] and [`compare`]
-//! judge them.
+//! [`campaign`] is a plan and the folder of its outcomes, [`slurm`] runs its elements on a cluster, [`index`] keeps
+//! runs beside their documents, and [`analyse`] and [`compare`] judge them.
 
 mod before_after;
 pub mod campaign;

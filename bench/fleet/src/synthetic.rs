@@ -88,8 +88,9 @@ pub struct Fleet {
 }
 
 impl Default for Fleet {
-    /// Describes 1000 hosts of two classes and 30 days, 1 % of the hosts 5 % slow, a kernel that makes all 3 % slower on day 17; hosts and boots
-    /// differ by 0.5 %, runs by 2 %; 3 % of the runs are up to 30 % too slow, 5 % are missing.
+    /// Describes 1000 hosts of two classes and 30 days, 1 % of the hosts 5 % slow, a kernel that makes all 3 % slower
+    /// on day 17; hosts and boots differ by 0.5 %, runs by 2 %; 3 % of the runs are up to 30 % too slow, 5 % are
+    /// missing.
     fn default() -> Self {
         Self {
             hosts: 1000,

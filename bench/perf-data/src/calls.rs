@@ -1,5 +1,5 @@
-//! Stacks as a tree: a function is there once below each of its callers, and a sample is the number of its innermost function. Nothing here
-//! calls itself: how deep a tree is, a file says.
+//! Stacks as a tree: a function is there once below each of its callers, and a sample is the number of its innermost
+//! function. Nothing here calls itself: how deep a tree is, a file says.
 
 use std::collections::HashMap;
 
@@ -173,7 +173,8 @@ pub const BROKEN: &str = "[broken]";
 /// Name of the frame outside of which a call chain has more frames than are read.
 pub const CUT: &str = "[cut]";
 
-/// The entry at the outer end of a call chain that could not be followed to its end. No code lies there, and perf shows it as unknown.
+/// The entry at the outer end of a call chain that could not be followed to its end. No code lies there, and perf shows
+/// it as unknown.
 pub const BROKEN_END: u64 = 0;
 
 /// A frame of a sample.
@@ -187,8 +188,8 @@ pub enum Frame {
     Cut,
 }
 
-/// Returns the frames of a sample, its root first: by `misc` and instruction pointer of its record, and its call chain, which may be the inner part of
-/// a longer one.
+/// Returns the frames of a sample, its root first: by `misc` and instruction pointer of its record, and its call chain,
+/// which may be the inner part of a longer one.
 #[must_use]
 pub fn frames_of(misc: u16, ip: u64, chain: &[u64], cut: bool) -> Vec<Frame> {
     let mut mode = Mode::of(misc);

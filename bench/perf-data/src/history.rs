@@ -1,5 +1,5 @@
-//! The samples of a recording with the names that their addresses had at their time. What is kept of a recording has a bound, whatever the
-//! file says: a compressed one may hold a thousand times its own size.
+//! The samples of a recording with the names that their addresses had at their time. What is kept of a recording has a
+//! bound, whatever the file says: a compressed one may hold a thousand times its own size.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -14,7 +14,8 @@ use crate::spaces::Spaces;
 
 /// Most bytes of memory that the samples of a recording take, with their stacks, names and mappings.
 pub const MOST_KEPT: u64 = 1 << 30;
-/// Bytes that a sample takes, without and with names; and a call chain, and a change of threads or mappings, beside their entries and texts.
+/// Bytes that a sample takes, without and with names; and a call chain, and a change of threads or mappings, beside
+/// their entries and texts.
 const OF_SAMPLE: u64 = (size_of::<Raw>() + size_of::<Shown>()) as u64;
 const OF_CHAIN: u64 = 128;
 const OF_CHANGE: u64 = 320;

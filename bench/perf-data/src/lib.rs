@@ -1,6 +1,7 @@
 //! Recordings as perf.data files, which stock perf of version 5.2 and later reads.
 //!
-//! - [`writer`]: a file or a pipe, plain or compressed; what it wrote stays readable when the disk is full or the process is killed.
+//! - [`writer`]: a file or a pipe, plain or compressed; what it wrote stays readable when the disk is full or the
+//!   process is killed.
 //! - [`reader`]: the same back, and perf's own files; it distrusts every byte.
 //! - [`record`], [`attr`], [`feature`]: the format, as of tools/perf/Documentation/perf.data-file-format.txt and
 //!   <linux/perf_event.h>.

@@ -180,8 +180,8 @@ impl Names {
     }
 }
 
-/// Returns whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or `[guest.kernel.kallsyms.PID]` of several, with
-/// the first symbol behind it.
+/// Returns whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or
+/// `[guest.kernel.kallsyms.PID]` of several, with the first symbol behind it.
 fn is_kernel(file: &str) -> bool {
     ["[kernel.kallsyms", "[guest.kernel.kallsyms"].iter().any(|name| {
         let rest = file.strip_prefix(name);
@@ -189,7 +189,8 @@ fn is_kernel(file: &str) -> bool {
     })
 }
 
-/// Returns the name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the kernel's lists have `_` for `-`.
+/// Returns the name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the
+/// kernel's lists have `_` for `-`.
 fn module(file: &str) -> String {
     if file.starts_with('[') {
         return file.to_owned();

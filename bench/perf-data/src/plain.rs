@@ -1,5 +1,5 @@
-//! Files that a recording, or a process, names. A stranger may have chosen the name: what is opened is a regular file of a bounded size, nothing
-//! is waited for, and neither a device nor a file of the kernel's own is read.
+//! Files that a recording, or a process, names. A stranger may have chosen the name: what is opened is a regular file
+//! of a bounded size, nothing is waited for, and neither a device nor a file of the kernel's own is read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -17,7 +17,8 @@ const ELF: &[u8; 4] = b"\x7fELF";
 /// Opens a regular file of at most `largest` bytes; gives its size, and the device and inode that it is.
 fn open(path: &Path, largest: u64, own: impl Fn(&Path) -> bool) -> io::Result<(File, u64, (u64, u64))> {
     let invalid = |why: &str| io::Error::new(ErrorKind::InvalidInput, why);
-    // A descriptor that only names the file: no driver is asked, and nothing waits for a writer. What it names does not change any more.
+    // A descriptor that only names the file: no driver is asked, and nothing waits for a writer. What it names does not
+    // change any more.
     let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?;
     let found = place.metadata()?;
     if !found.is_file() {

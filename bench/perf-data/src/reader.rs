@@ -148,8 +148,8 @@ impl<'a> Recording<'a> {
         })
     }
 
-    /// Visits each record with its time, if it has one, until `visit` breaks off. perf writes records by CPU, so that they are in their
-    /// order only for each of them.
+    /// Visits each record with its time, if it has one, until `visit` breaks off. perf writes records by CPU, so that
+    /// they are in their order only for each of them.
     pub fn timed_records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record) -> ControlFlow<()>) -> Damage {
         let mut damage = self.damage;
         let mut inflate = Inflate::new();
@@ -194,7 +194,8 @@ impl<'a> Recording<'a> {
         damage
     }
 
-    /// Returns the number of bytes that follow a record of this type and are no records: descriptions of tracepoints in a pipe, a processor's trace.
+    /// Returns the number of bytes that follow a record of this type and are no records: descriptions of tracepoints in
+    /// a pipe, a processor's trace.
     fn behind(&self, type_: u32, body: &[u8]) -> usize {
         let said = match type_ {
             kind::TRACING_DATA if self.pipe => Take(body).u32().map(|size| u64::from(size).next_multiple_of(8)),
@@ -329,8 +330,8 @@ fn split(bytes: &[u8]) -> Option<(u32, u16, &[u8], usize)> {
     Some((type_, misc, body, size))
 }
 
-/// Returns the frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for the longest records,
-/// and counted in `data_size` all records of a write in the first of them.
+/// Returns the frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for
+/// the longest records, and counted in `data_size` all records of a write in the first of them.
 fn compressed2(record: &[u8], size: usize) -> (Option<&[u8]>, usize) {
     let Some(length) = Take(record.get(HEADER..).unwrap_or_default()).u64().and_then(|n| usize::try_from(n).ok())
     else {
@@ -355,7 +356,7 @@ const ENTRY: usize = 16;
 struct Head<'a> {
     /// Place of the records.
     data: Range<usize>,
-    /// Bytes of records that the file_head lacks.
+    /// Bytes of records that the file lacks.
     missing: u64,
     /// The header knows no record.
     unfinished: bool,
@@ -377,7 +378,7 @@ fn read_head(bytes: &[u8]) -> Result<Head<'_>, ReadError> {
             Ok(Head { data, missing: 0, unfinished: false, pipe: true, events, features })
         }
         Some(FILE_HEADER) => file_head(bytes, from),
-        _ => Err(ReadError::Header("it has neither the size of a file_head's nor that of a pipe's")),
+        _ => Err(ReadError::Header("it has neither the size of a file's nor that of a pipe's")),
     }
 }
 
@@ -387,8 +388,7 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
     let (attrs, attrs_size, data, data_size) = (word()?, word()?, word()?, word()?);
     let (_, _) = (word()?, word()?);
     let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
-    let attrs =
-        section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file_head"))?;
+    let attrs = section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
     if entry <= ENTRY || attrs.len() / entry > MOST_EVENTS {
         return Err(ReadError::Header("its events have no size, or are too many"));
     }
@@ -410,11 +410,11 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
         events.push(Event { attr, name: String::new(), ids });
     }
     if data > bytes.len() {
-        return Err(ReadError::Header("its records lie outside of the file_head"));
+        return Err(ReadError::Header("its records lie outside of the file"));
     }
     let table = bytes.get(data.saturating_add(data_size)..).unwrap_or_default();
-    // No recorder ends a file_head without a record. perf says size and place of its features at the end: what is behind the header of one that was
-    // killed are records. This crate's writer has features from the begin.
+    // No recorder ends a file without a record. perf says size and place of its features at the end: what is behind the
+    // header of one that was killed are records. This crate's writer has features from the begin.
     let unfinished = data_size == 0;
     let has_table = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
     let (end, table) = if unfinished && !has_table {
@@ -422,7 +422,7 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
     } else {
         (data.saturating_add(data_size).min(bytes.len()), table)
     };
-    // A file_head that was cut is shorter than it says.
+    // A file that was cut is shorter than it says.
     let missing = data.saturating_add(data_size).saturating_sub(bytes.len()) as u64;
     let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
     let features = numbers
@@ -541,7 +541,8 @@ impl Inflate {
         self.out.len()
     }
 
-    /// Drops the first `length` bytes, which were used. `false`: what is behind them cannot be the begin of a record, and is dropped.
+    /// Drops the first `length` bytes, which were used. `false`: what is behind them cannot be the begin of a record,
+    /// and is dropped.
     fn used(&mut self, length: usize) -> bool {
         self.out.drain(..length);
         let size = self.out.get(6..).and_then(|size| Take(size).u16());
@@ -557,8 +558,9 @@ impl Inflate {
 
 /// Most bytes that the records of a file are decompressed to.
 pub const MOST_INFLATED: u64 = 4 << 30;
-/// Bytes that may be decompressed whatever is compressed, and the bytes for each compressed one beyond them. Samples that are alike but for
-/// their time, with chains of 1024 frames, are compressed by nearly as much; zstd's format could make 32768 of one.
+/// Bytes that may be decompressed whatever is compressed, and the bytes for each compressed one beyond them. Samples
+/// that are alike but for their time, with chains of 1024 frames, are compressed by nearly as much; zstd's format could
+/// make 32768 of one.
 const FREE: u64 = 64 << 20;
 const RATIO: u64 = 2048;
 

@@ -276,8 +276,8 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
     to[start + 6..start + 8].copy_from_slice(&size.to_le_bytes());
 }
 
-/// Most entries of a call chain, with its contexts, that are written and read. A kernel takes no more than 127 frames (perf_event_max_stack)
-/// unless it is told to.
+/// Most entries of a call chain, with its contexts, that are written and read. A kernel takes no more than 127 frames
+/// (perf_event_max_stack) unless it is told to.
 pub const MOST_ENTRIES: usize = 1024;
 
 /// Returns the first `length` bytes of `text`, or a few less.
@@ -392,8 +392,8 @@ pub(crate) fn time(body: &[u8], attr: &Attr) -> Option<u64> {
     Take(body.get(at..)?).u64()
 }
 
-/// Returns the id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among them: perf's recordings of
-/// several events that are alike.
+/// Returns the id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among
+/// them: perf's recordings of several events that are alike.
 pub(crate) fn id(type_: u32, body: &[u8], attr: &Attr) -> Option<u64> {
     let fields = |bits: u64| 8 * (attr.sample_type & bits).count_ones() as usize;
     let at = match type_ {

@@ -71,13 +71,15 @@ impl Symbols {
         elf_functions(bytes).map(|found| Self::new(found, bytes.len()))
     }
 
-    /// Reads the functions of a kernel, as `/proc/kallsyms` lists them. A kernel that hides addresses lists zeros: none are known then.
+    /// Reads the functions of a kernel, as `/proc/kallsyms` lists them. A kernel that hides addresses lists zeros: none
+    /// are known then.
     #[must_use]
     pub fn of_kallsyms(text: &str) -> Self {
         Self::new(kallsyms_functions(text), text.len())
     }
 
-    /// Builds the list from (start, size, name); a size of 0 reaches to the next symbol. Names have `room` bytes: those beyond are left out.
+    /// Builds the list from (start, size, name); a size of 0 reaches to the next symbol. Names have `room` bytes: those
+    /// beyond are left out.
     fn new(mut found: Vec<(u64, u64, Cow<'_, str>)>, room: usize) -> Self {
         // Several names of one address leave the first that has a size.
         found.sort_by(|a, b| (a.0, a.1 == 0, &a.2).cmp(&(b.0, b.1 == 0, &b.2)));
@@ -204,8 +206,8 @@ fn line(line: &str) -> Option<(u64, u64, Cow<'_, str>)> {
 /// Longest name that is shown demangled: a short symbol may stand for a name without end.
 const LONGEST: usize = 4096;
 
-/// Returns a symbol as a reader knows it: Rust's without hash, C++'s without parameters and result as perf shows them, others as they are.
-/// A module of the kernel's, which follows the symbol in brackets, stays.
+/// Returns a symbol as a reader knows it: Rust's without hash, C++'s without parameters and result as perf shows them,
+/// others as they are. A module of the kernel's, which follows the symbol in brackets, stays.
 #[must_use]
 pub fn demangled(symbol: &str) -> String {
     let (symbol, module) = symbol.split_at(symbol.find(' ').unwrap_or(symbol.len()));

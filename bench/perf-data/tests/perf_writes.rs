@@ -1,4 +1,5 @@
-//! Forms of records that perf writes and this crate's writer does not: samples whose event is given by PERF_SAMPLE_ID, and data behind a record.
+//! Forms of records that perf writes and this crate's writer does not: samples whose event is given by PERF_SAMPLE_ID,
+//! and data behind a record.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 use perf_data::attr::{ADDR, CPU, ID, IP, TID, TIME};

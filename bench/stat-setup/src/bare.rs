@@ -74,8 +74,8 @@ impl Ready {
 /// Looks at what another thread does before the CPU is offered to it: some 100 µs.
 const LOOKS: u32 = 10_000;
 
-/// Measures the time of all calls for groups of `pack` events, a thread for each CPU; `None` where one of them fails, or an event cannot be
-/// opened here at all.
+/// Measures the time of all calls for groups of `pack` events, a thread for each CPU; `None` where one of them fails,
+/// or an event cannot be opened here at all.
 #[must_use]
 pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<Duration> {
     let ready: Option<Vec<Ready>> = cpus.iter().map(|&cpu| Ready::new(cpu, list, pack)).collect();

@@ -63,8 +63,8 @@ fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
     all
 }
 
-/// Returns the predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which moving is cheaper.
-/// Mapping and unmapping, which cost every method the same, are not in it.
+/// Returns the predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which
+/// moving is cheaper. Mapping and unmapping, which cost every method the same, are not in it.
 fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Costs, purpose: Use) -> (f64, Phases) {
     let work = work(sizes, costs);
     let work = || work.iter().zip(PHASES).filter(|(_, phase)| purpose.phases().contains(phase));

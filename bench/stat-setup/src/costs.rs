@@ -170,8 +170,8 @@ pub fn calibrate(cpus: &[u32], repetitions: u64) -> Calibration {
 }
 
 impl Costs {
-    /// Costs on the development host (2 CPUs, Linux 6.18, 25 November 2026, the host quiet), medians of three calibrations: where calibrating
-    /// takes longer than it can save, these choose the method.
+    /// Costs on the development host (2 CPUs, Linux 6.18, 25 November 2026, the host quiet), medians of three
+    /// calibrations: where calibrating takes longer than it can save, these choose the method.
     pub const USUAL: Self = Self {
         open: 881.0,
         open_member: 5.9,

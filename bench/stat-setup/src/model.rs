@@ -4,6 +4,7 @@
 //! for every call on another CPU. Unknown constants are fitted and listed ([`Fitted`]); all other figures follow from them.
 //! The result does not depend on the machine that runs the model.
 
+use results::published::Fitted;
 use serde::Serialize;
 
 use crate::costs::Costs;
@@ -58,19 +59,6 @@ pub struct Pair {
     pub before: Times,
     /// CPU by CPU.
     pub after: Times,
-}
-
-/// A constant fitted to a published figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Fitted {
-    /// Meaning.
-    pub constant: String,
-    /// Value, in `unit`.
-    pub value: f64,
-    /// Unit.
-    pub unit: &'static str,
-    /// The published number it is fitted to, such as "94cpu after sys".
-    pub to: &'static str,
 }
 
 /// A machine and its constants.

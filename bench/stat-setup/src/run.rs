@@ -286,9 +286,9 @@ impl Crew for Alone<'_> {
 
 // One pinned thread per CPU, kept for all phases: the caller's own for the CPU that it is on, a worker for each other one.
 //
-// Each worker has its own descriptor table. A table that is shared by threads waits for an RCU grace period when it grows
-// (`expand_fdtable`), serialises opens on its lock, and applies RLIMIT_NOFILE to all CPUs together. A private table avoids all three
-// and is freed with its thread.
+// Each worker has its own descriptor table. A table that is shared by threads waits for an RCU grace period when it
+// grows (`expand_fdtable`), serialises opens on its lock, and applies RLIMIT_NOFILE to all CPUs together. A private
+// table avoids all three and is freed with its thread.
 //
 // Most phases take less time than a thread takes to wake up, so both sides look for the next message for a while before they sleep.
 
@@ -321,8 +321,8 @@ struct Pool<'a> {
 /// Time that a thread polls for a message before it sleeps: a few times the cost of waking it up.
 const LOOKING: Duration = Duration::from_micros(200);
 
-/// Receives the next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere it would take the
-/// time of the thread that it waits for.
+/// Receives the next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere
+/// it would take the time of the thread that it waits for.
 fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
     if !alone {
         return from.recv().ok();

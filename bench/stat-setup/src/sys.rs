@@ -105,7 +105,8 @@ pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) -> u64 {
 /// Gives the calling thread a private descriptor table with the standard streams only.
 pub(crate) fn own_descriptor_table() -> io::Result<()> {
     const UNSHARE: libc::c_uint = libc::CLOSE_RANGE_UNSHARE;
-    // SAFETY: takes no pointer; descriptors of other threads stay open in their table, of which only the standard streams are copied.
+    // SAFETY: takes no pointer; descriptors of other threads stay open in their table, of which only the standard
+    // streams are copied.
     if checked_long(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, UNSHARE) }).is_ok() {
         return Ok(());
     }

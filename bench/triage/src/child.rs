@@ -1,7 +1,8 @@
-//! A workload in a process of its own: it says when it is ready, on the first word makes its threads and processes, on the second works, and
-//! reports in one line.
+//! A workload in a process of its own: it says when it is ready, on the first word makes its threads and processes, on
+//! the second works, and reports in one line.
 //!
-//! Events can so be attached before it has anything that inherits them, and count from the time that all of it is there. It ends with this process, however that ends.
+//! Events can so be attached before it has anything that inherits them, and count from the time that all of it is
+//! there. It ends with this process, however that ends.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

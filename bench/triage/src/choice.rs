@@ -13,8 +13,8 @@ const WAITS: f64 = 0.5;
 /// The event of all switches.
 const SWITCHES: &str = "context-switches";
 
-/// Hardware events that cost a program cycles, and how many each: estimates, of the order of what processors' manuals say (a mispredicted branch 15
-/// to 20, a miss of the last cache a hundred and more).
+/// Hardware events that cost a program cycles, and how many each: estimates, of the order of what processors' manuals
+/// say (a mispredicted branch 15 to 20, a miss of the last cache a hundred and more).
 const MISSES: [(&str, f64); 2] = [("cache-misses", 100.0), ("branch-misses", 15.0)];
 /// Misses that take less than this share of the cycles are no cause.
 const TAKES: f64 = 0.3;
@@ -23,7 +23,8 @@ fn row<'a>(events: &'a [EventRow], name: &str) -> Option<&'a EventRow> {
     events.iter().find(|row| row.event == name && row.not_counted.is_none())
 }
 
-/// Returns whether the rates of a workload are above those of the baseline: every one above every other, and their middle by half and more.
+/// Returns whether the rates of a workload are above those of the baseline: every one above every other, and their
+/// middle by half and more.
 #[must_use]
 pub fn rose(idle: &[f64], busy: &[f64]) -> bool {
     let highest = idle.iter().copied().fold(0.0, f64::max);

@@ -89,8 +89,8 @@ impl Counters {
         self.open.iter().flatten().try_for_each(sys::enable)
     }
 
-    /// Reads the counts, one per offer, after the processes have ended. An event that shared its counter with others is scaled to its
-    /// whole time; one that never had a counter has no count.
+    /// Reads the counts, one per offer, after the processes have ended. An event that shared its counter with others is
+    /// scaled to its whole time; one that never had a counter has no count.
     ///
     /// # Errors
     /// Those of read(2).

@@ -214,7 +214,8 @@ fn one_round(
     Ok(found)
 }
 
-/// Orders the turns: each round begins with another, and every second one goes the other way round, so that no turn always follows the same one.
+/// Orders the turns: each round begins with another, and every second one goes the other way round, so that no turn
+/// always follows the same one.
 fn order(round: usize) -> Vec<Turn> {
     let mut turns = TURNS.to_vec();
     turns.rotate_left(round % TURNS.len());
@@ -329,7 +330,8 @@ fn sample(
     Ok(fold(event.name, period, &chains, taken.records.losses, &program))
 }
 
-/// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None` without a rate.
+/// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None`
+/// without a rate.
 #[expect(clippy::cast_sign_loss, reason = "a rate")]
 fn period(event: &Event, per_second: f64, frequency: u32) -> Option<u64> {
     let least = if event.class == Class::Clock { SHORTEST_CLOCK } else { 1 };

@@ -89,8 +89,8 @@ fn word(body: &[u8], index: usize) -> Option<u64> {
     body.get(8 * index..8 * index + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Reads PID and TID; the chain; the registers' ABI and, unless that is none, the registers; the stack's size and, unless that is 0, the stack and
-/// how much of it is filled.
+/// Reads PID and TID; the chain; the registers' ABI and, unless that is none, the registers; the stack's size and,
+/// unless that is 0, the stack and how much of it is filled.
 fn sample(body: &[u8]) -> Option<Sample> {
     let pid = (word(body, 0)? as u32).cast_signed();
     let count = usize::try_from(word(body, 1)?).ok().filter(|&count| count <= body.len() / 8)?;
@@ -148,7 +148,8 @@ pub struct Sampled {
 }
 
 impl Sampler {
-    /// Attaches to process `pid` and whatever it starts from now on, once in `period` counts on each of `cpus`. Nothing is sampled yet.
+    /// Attaches to process `pid` and whatever it starts from now on, once in `period` counts on each of `cpus`. Nothing
+    /// is sampled yet.
     ///
     /// # Errors
     /// Those of perf_event_open(2) and of mmap(2).

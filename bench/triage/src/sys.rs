@@ -142,7 +142,8 @@ impl Ring {
         // SAFETY: within the first page of the mapping.
         let at = unsafe { self.at.add(offset) }.cast::<AtomicU64>();
         debug_assert!(at.is_aligned(), "the offset of a u64 of a page");
-        // SAFETY: an aligned u64 of the mapping, which lives as long as `self`; the kernel and this process access it as a whole only.
+        // SAFETY: an aligned u64 of the mapping, which lives as long as `self`; the kernel and this process access it
+        // as a whole only.
         unsafe { at.as_ref() }
     }
 }

@@ -81,8 +81,8 @@ impl Table {
         self.functions.is_empty()
     }
 
-    /// Finds the caller of the frame with these registers. `place` is where it is, in the file's own addresses: of a caller, within the
-    /// call. `memory` reads the stack.
+    /// Finds the caller of the frame with these registers. `place` is where it is, in the file's own addresses: of a
+    /// caller, within the call. `memory` reads the stack.
     ///
     /// # Errors
     /// The reason if there is none.

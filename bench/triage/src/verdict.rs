@@ -104,7 +104,7 @@ fn difference(account: &Account) -> String {
 /// A load average of this share of the CPUs is somebody else's.
 const BUSY: f64 = 0.5;
 
-/// Notes on a run on so many CPUs. The load is that from before the run.
+/// Returns remarks on a run on so many CPUs. The load is that from before the run.
 #[must_use]
 pub fn notes(host: &HostFacts, cpus: usize, threads: usize, events: &[EventRow]) -> Vec<String> {
     let mut notes = Vec::new();

@@ -280,8 +280,8 @@ fn wait_for_document(at: &Path) {
     }
 }
 
-/// 200 runs are killed at moments drawn from a fixed sequence: half of them from their start on, the others once they write, which they
-/// then do again and again.
+/// 200 runs are killed at moments drawn from a fixed sequence: half of them from their start on, the others once they
+/// write, which they then do again and again.
 #[test]
 fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// Addresses that the loader settles are read-only before `main`: full RELRO. `.cargo/config.toml` asks rustc for the partial one, and
-/// `build.rs` the linker for the rest.
+/// Addresses that the loader settles are read-only before `main`: full RELRO. `.cargo/config.toml` asks rustc for the
+/// partial one, and `build.rs` the linker for the rest.
 #[test]
 fn the_tool_has_full_relro() {
     let output = Command::new("readelf").args(["-lWd", env!("CARGO_BIN_EXE_vpmu")]).output();

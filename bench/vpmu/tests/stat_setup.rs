@@ -56,7 +56,8 @@ fn strategies_agree() {
     assert!(calls(3, 1) < calls(0, 1) / 2, "packs are enabled with one call each");
 }
 
-/// A complete result is kept as a baseline, which `compare` takes by its name; a second one of that name is refused before it is measured.
+/// A complete result is kept as a baseline, which `compare` takes by its name; a second one of that name is refused
+/// before it is measured.
 fn a_baseline_is_kept_and_compared() {
     let dir = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {

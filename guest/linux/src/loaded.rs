@@ -1,7 +1,7 @@
 //! The code of a running guest's kernel: its modules, where they lie, and build-ids, as its `/proc` and `/sys` say.
 //!
-//! Everything here is the guest's word. Names, addresses and sizes are checked for form; whether code lies there is for the reader of its
-//! memory to find out.
+//! Everything here is the guest's word. Names, addresses and sizes are checked for form; whether code lies there is for
+//! the reader of its memory to find out.
 
 use crate::agent::{Agent, AgentError};
 
@@ -35,7 +35,8 @@ fn within(agent: &mut Agent<'_>, mut left: usize) -> Result<Code, AgentError> {
     Ok(Code { build_id: notes.iter().find_map(|(_, bytes)| build_id(bytes)), modules, left_out })
 }
 
-/// Asks for the sections and notes of a module. One whose sections are more than what is `left` has none: its tables are not read then.
+/// Asks for the sections and notes of a module. One whose sections are more than what is `left` has none: its tables
+/// are not read then.
 fn of_module(agent: &mut Agent<'_>, module: &mut Module, left: &mut usize) -> Result<(), AgentError> {
     let folder = format!("/sys/module/{}", module.name);
     let section = |(name, bytes): (String, Vec<u8>)| {

@@ -33,9 +33,9 @@ struct Folder<'a> {
     seen: BTreeSet<String>,
 }
 
-/// Finds the modules `names` of kernel `release` with those that they need, each after what it needs. What is built into the kernel is left
-/// out. A folder without the list of those (Debian's since 7) cannot say what is absent: there, a name of `names` that has no file
-/// is taken as built in.
+/// Finds the modules `names` of kernel `release` with those that they need, each after what it needs. What is built
+/// into the kernel is left out. A folder without the list of those (Debian's since 7) cannot say what is absent: there,
+/// a name of `names` that has no file is taken as built in.
 pub fn needed(folder: &Path, release: &str, names: &[&str]) -> Result<Vec<Module>, ModuleError> {
     let mut files = BTreeMap::new();
     index(folder, &mut files)?;
@@ -172,8 +172,8 @@ fn all(from: impl Read) -> io::Result<Vec<u8>> {
 /// Folders in which a system keeps its modules, by release.
 const SYSTEM: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 
-/// Finds the folder of the modules of kernel `release`: in the folder `given`, which is that folder or one above it; otherwise beside the
-/// kernel's file, as a package has them. The host's own modules are those of such a kernel, too.
+/// Finds the folder of the modules of kernel `release`: in the folder `given`, which is that folder or one above it;
+/// otherwise beside the kernel's file, as a package has them. The host's own modules are those of such a kernel, too.
 pub fn find(release: &str, given: Option<&Path>, kernel: &Path) -> Result<PathBuf, ModuleError> {
     let candidates = match given {
         Some(folder) => within(folder, release),
@@ -285,7 +285,7 @@ pub enum ModuleError {
     File {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Why it failed.
         error: io::Error,
     },
     /// A file is not a module.
@@ -293,7 +293,7 @@ pub enum ModuleError {
     NotAModule {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Why it is none.
         what: String,
     },
 }

@@ -7,8 +7,9 @@
 //! the next request after the reply; ENTRY, DATA, STDIN and KILL have no reply of their own.
 //!
 //! - RUN {flags u32, arguments u32, variables u32, argument…, variable…}: OUT and ERR carry the output, then ENDED.
-//!   With RUN_STDIN the client sends STDIN, an empty one at the end of the input. At most STDIN_WINDOW of its bytes are on the
-//!   way or in the agent; TAKEN {bytes u32} says how many the program has taken. KILL {signal u32} is for the program's process group.
+//!   With RUN_STDIN the client sends STDIN, an empty one at the end of the input. At most STDIN_WINDOW of its bytes are
+//!   on the way or in the agent; TAKEN {bytes u32} says how many the program has taken. KILL {signal u32} is for the
+//!   program's process group.
 //! - ENTRY {type u8, mode u32, path, target of a link}, DATA of a file, and so on, COMMIT: puts files, then DONE. Folders
 //!   above a path are made. After an error the rest is ignored up to COMMIT, which has the reply.
 //! - GET {flags u32, path}: ENTRY and DATA for the file or, with GET_TREE, for everything below; then DONE. The paths in these

@@ -1,4 +1,5 @@
-//! The init as process 1 of a PID namespace of this machine. The namespace owns no mounts, so the init changes nothing outside its folder.
+//! The init as process 1 of a PID namespace of this machine. The namespace owns no mounts, so the init changes nothing
+//! outside its folder.
 #![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not recognise")]
 
 use std::fs;

@@ -131,8 +131,9 @@ shared_constants! {
     DB_DONE: u32 = 6;
     /// Doorbell: the payload met a fault it did not ask for; see [`Report::fault_vector`].
     DB_FAILED: u32 = 7;
-    /// Doorbell, with [`FLAG_TURNS`]: this vCPU's turn is over, its report and log are final for it; counters and timer are off. The VMM
-    /// answers when the next turn begins, with the report's figures at 0 and a new [`BootPage::sample_target`].
+    /// Doorbell, with [`FLAG_TURNS`]: this vCPU's turn is over, its report and log are final for it; counters and timer
+    /// are off. The VMM answers when the next turn begins, with the report's figures at 0 and a new
+    /// [`BootPage::sample_target`].
     DB_TURN_OVER: u32 = 8;
     /// Doorbell, plus one of `PHASE_*`: that phase of a set-up begins ([`PHASE_NONE`]: none is under way).
     DB_PHASE: u32 = 16;
@@ -149,21 +150,22 @@ shared_constants! {
     /// Flag in [`BootPage::flags`]: LVTPC in fixed delivery mode with [`VECTOR_PMI`] instead of NMI mode.
     FLAG_PMI_FIXED: u64 = 2;
 
-    /// Flag in [`BootPage::flags`]: the events are not left alone once they count, but set up and torn down again and again, as by one
-    /// `perf stat` after the other. [`BootPage::sample_target`] then is in cycles.
+    /// Flag in [`BootPage::flags`]: the events are not left alone once they count, but set up and torn down again and
+    /// again, as by one `perf stat` after the other. [`BootPage::sample_target`] then is in cycles.
     FLAG_STAT_SETUP: u64 = 32;
-    /// Flag in [`BootPage::flags`]: a set-up enables all its events by one re-scheduling, as enable_on_exec does for `perf stat COMMAND`,
-    /// in place of one each, as `perf stat -a` does.
+    /// Flag in [`BootPage::flags`]: a set-up enables all its events by one re-scheduling, as enable_on_exec does for
+    /// `perf stat COMMAND`, in place of one each, as `perf stat -a` does.
     FLAG_ENABLE_ONCE: u64 = 64;
 
-    /// Flag in [`BootPage::flags`]: each tick of the measured phase ends with a loop of [`LOOP_INSTRUCTIONS`] instructions in ring 0 that do
-    /// not exit, and times it ([`Report::loop_ticks`]).
+    /// Flag in [`BootPage::flags`]: each tick of the measured phase ends with a loop of [`LOOP_INSTRUCTIONS`]
+    /// instructions in ring 0 that do not exit, and times it ([`Report::loop_ticks`]).
     FLAG_TIME_LOOP: u64 = 256;
     /// Instructions between the two TSC reads of that loop, the second one included.
     LOOP_INSTRUCTIONS: u64 = 260;
 
-    /// Flag in [`BootPage::flags`]: the measured phase is a sequence of turns; each ends as the phase does ([`DB_TURN_OVER`]), and one of no
-    /// length is before the first. The VMM clears it to end the phase. Not with [`FLAG_STAT_SETUP`].
+    /// Flag in [`BootPage::flags`]: the measured phase is a sequence of turns; each ends as the phase does
+    /// ([`DB_TURN_OVER`]), and one of no length is before the first. The VMM clears it to end the phase. Not with
+    /// [`FLAG_STAT_SETUP`].
     FLAG_TURNS: u64 = 128;
 
     /// vCPUs the payload has room for; [`BootPage::cpu`] is below it.
@@ -222,7 +224,8 @@ shared_struct! {
         /// 0: any general-purpose counter. n + 1: fixed counter n; where that one is taken or absent, a general-purpose counter if
         /// the selector's event field is not 0. (Linux's constraints: ref-cycles has no encoding but umask 3 with event 0.)
         fixed: u64,
-        /// Events between two overflows (the first period, in frequency mode); 0: counting, with the longest period that can be written.
+        /// Events between two overflows (the first period, in frequency mode); 0: counting, with the longest period
+        /// that can be written.
         period: u64,
     }
 }
@@ -273,8 +276,8 @@ shared_struct! {
         window_ticks: u64,
         /// Ticks from disabling them to the next set-up, with [`FLAG_STAT_SETUP`].
         gap_ticks: u64,
-        /// Time limit of the measured phase, µs, with [`FLAG_STAT_SETUP`] in place of `max_ticks`: no set-up begins after it. It is also
-        /// the time that the conformance payload waits for an overflow.
+        /// Time limit of the measured phase, µs, with [`FLAG_STAT_SETUP`] in place of `max_ticks`: no set-up begins
+        /// after it. It is also the time that the conformance payload waits for an overflow.
         limit_us: u64,
         /// Sampling frequency in Hz per event, 0 = fixed period.
         freq_hz: u64,

@@ -84,7 +84,8 @@ pub fn monitor_attr() -> perf_event_attr {
     attr
 }
 
-/// Returns the attribute of an event that samples a thread, disabled at first. Fields of its records and its period are the caller's.
+/// Returns the attribute of an event that samples a thread, disabled at first. Fields of its records and its period are
+/// the caller's.
 #[must_use]
 pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
     let mut attr = base(type_, config);
@@ -106,8 +107,9 @@ pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     attr
 }
 
-/// Returns the attribute of a clock of `kind` that leads a group which is never stopped as a whole: one read has all counts. Under a leader
-/// of another PMU, as a gate's is, an event that is enabled starts at the thread's next slice only (seen on Linux 6.18).
+/// Returns the attribute of a clock of `kind` that leads a group which is never stopped as a whole: one read has all
+/// counts. Under a leader of another PMU, as a gate's is, an event that is enabled starts at the thread's next slice
+/// only (seen on Linux 6.18).
 #[must_use]
 pub fn leader_attr(kind: EventKind) -> perf_event_attr {
     let config = if kind == EventKind::TaskClock { PERF_COUNT_SW_TASK_CLOCK } else { PERF_COUNT_SW_CPU_CLOCK };
@@ -117,7 +119,8 @@ pub fn leader_attr(kind: EventKind) -> perf_event_attr {
     attr
 }
 
-/// Makes the times of records CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is safe in an NMI.
+/// Makes the times of records CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is
+/// safe in an NMI.
 fn use_monotonic(attr: &mut perf_event_attr) {
     attr.set_use_clockid(1);
     attr.clockid = libc::CLOCK_MONOTONIC;

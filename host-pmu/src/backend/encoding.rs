@@ -1,13 +1,15 @@
 //! Selected events, and what a backend counts for them.
 //!
-//! **Encodings.** An encoding of one vendor counts something else on the other's PMU, or nothing. The architectural events have a
-//! counterpart, by which Linux maps its generic events (`intel_perfmon_event_map`, `amd_zen2_perfmon_event_map`); any other is refused.
+//! **Encodings.** An encoding of one vendor counts something else on the other's PMU, or nothing. The architectural
+//! events have a counterpart, by which Linux maps its generic events (`intel_perfmon_event_map`,
+//! `amd_zen2_perfmon_event_map`); any other is refused.
 //!
-//! **Offers.** Some events are only on some PMUs, and the kernel opens them on any: they would count something else, or nothing. Without
-//! TSX the kernel drops IN_TX and IN_TXCP from a raw event (`x86_pmu_get_event_config` masks them, `hsw_hw_config` adds them on hosts with
-//! TSX). Event 0, umask 4 is TOPDOWN.SLOTS where there is a fixed counter 3 (since Ice Lake); elsewhere a general-purpose counter takes it
-//! and stays at 0. The kernel lists both in sysfs where it has them. Reference cycles, which it refuses to open where it has no event for
-//! them, are told from a PMU that is not there.
+//! **Offers.** Some events are only on some PMUs, and the kernel opens them on any: they would count something else, or
+//! nothing. Without TSX the kernel drops IN_TX and IN_TXCP from a raw event (`x86_pmu_get_event_config` masks them,
+//! `hsw_hw_config` adds them on hosts with TSX). Event 0, umask 4 is TOPDOWN.SLOTS where there is a fixed counter 3
+//! (since Ice Lake); elsewhere a general-purpose counter takes it and stays at 0. The kernel lists both in sysfs where
+//! it has them. Reference cycles, which it refuses to open where it has no event for them, are told from a PMU that is
+//! not there.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -69,7 +71,8 @@ pub(super) fn host_vendor() -> Option<Vendor> {
     vendor_in(&String::from_utf8_lossy(&text))
 }
 
-/// Returns the vendor; `None` for an AMD before family 17h, too: an event with AMD's newer encoding would count something else there.
+/// Returns the vendor; `None` for an AMD before family 17h, too: an event with AMD's newer encoding would count
+/// something else there.
 fn vendor_in(cpuinfo: &str) -> Option<Vendor> {
     let field = |name: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -94,8 +97,8 @@ pub(super) fn on_host(spec: Spec, host: Option<Vendor>) -> Result<Spec, HostErro
     translated.map(|selection| Spec(Source::Selector(selection))).ok_or(foreign)
 }
 
-/// Returns the same architectural event for `host`; `None` for any other event, or one that is counted in another way than each time it
-/// occurs.
+/// Returns the same architectural event for `host`; `None` for any other event, or one that is counted in another way
+/// than each time it occurs.
 fn translated(selection: Selection, host: Vendor) -> Option<Selection> {
     if selection.edge() || selection.invert() || selection.cmask() != 0 || selection.in_tx() || selection.in_txcp() {
         return None;

@@ -16,8 +16,8 @@ pub enum BackendKey {
     Hardware,
     /// ns of the vCPU thread, as stand-in for cycles.
     CpuClock,
-    /// The CPU clock at a rate of its own in place of the TSC's: for hosts on which an exit takes long, so that short periods leave the
-    /// guest time.
+    /// The CPU clock at a rate of its own in place of the TSC's: for hosts on which an exit takes long, so that short
+    /// periods leave the guest time.
     CpuClockAt {
         /// Counts per microsecond, 1 to 10 000.
         mhz: u32,
@@ -118,16 +118,16 @@ impl BackendKey {
         TABLE.iter().find(|row| row.key == *self).is_none_or(|row| row.host_events)
     }
 
-    /// Returns whether the first such event of the host, and the close of the last one, may take much longer than others, whoever owns
-    /// them: the first hardware event reserves the PMU (`x86_reserve_hardware`), the first event of a tracepoint registers a probe
-    /// (`perf_trace_event_reg`).
+    /// Returns whether the first such event of the host, and the close of the last one, may take much longer than
+    /// others, whoever owns them: the first hardware event reserves the PMU (`x86_reserve_hardware`), the first event
+    /// of a tracepoint registers a probe (`perf_trace_event_reg`).
     #[must_use]
     pub const fn first_open_is_expensive(&self) -> bool {
         matches!(self, Self::Hardware | Self::Tracepoint { .. })
     }
 
-    /// Returns the rate, in counts per ms, at which a guest without host events has its counters overflow about as often as with this
-    /// backend; `None` for the TSC's rate. `period` is the guest's.
+    /// Returns the rate, in counts per ms, at which a guest without host events has its counters overflow about as
+    /// often as with this backend; `None` for the TSC's rate. `period` is the guest's.
     #[must_use]
     pub fn pace(&self, period: u64) -> Option<u64> {
         match self {

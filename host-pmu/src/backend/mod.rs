@@ -107,15 +107,16 @@ pub trait Backend {
     /// Returns whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 
-    /// Returns whether the thread slept since the last call. In KVM_RUN that is a guest's HLT, or a sleep in a fault of guest memory or in
-    /// another wait of the host; the VMM's own waits between two entries (its output, for one) count as well.
+    /// Returns whether the thread slept since the last call. In KVM_RUN that is a guest's HLT, or a sleep in a fault of
+    /// guest memory or in another wait of the host; the VMM's own waits between two entries (its output, for one) count
+    /// as well.
     fn slept(&mut self) -> bool;
 
     /// Returns the time of a monotonic clock, ns: that of [`Overflow::at`].
     fn now_ns(&self) -> u64;
 
-    /// Returns whether an event was pinned and got no counter: it has stopped for good, and no overflow of it will be reported. Not a host
-    /// operation.
+    /// Returns whether an event was pinned and got no counter: it has stopped for good, and no overflow of it will be
+    /// reported. Not a host operation.
     fn is_lost(&self, event: &Self::Event) -> bool {
         let _ = event;
         false
@@ -131,8 +132,8 @@ pub trait Backend {
         0
     }
 
-    /// Returns whether records of some event's overflows and throttlings do not reach this process: neither is seen, and events do not stop
-    /// themselves.
+    /// Returns whether records of some event's overflows and throttlings do not reach this process: neither is seen,
+    /// and events do not stop themselves.
     fn is_blind(&self) -> bool {
         false
     }

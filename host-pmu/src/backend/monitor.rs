@@ -62,8 +62,8 @@ impl Records {
         }
     }
 
-    /// Notes that the ring of `size` bytes was drained, with `used` bytes in use before. A record that found no space was lost, and without
-    /// a later record nothing else says so. The kernel leaves one byte free (`CIRC_SPACE`).
+    /// Notes that the ring of `size` bytes was drained, with `used` bytes in use before. A record that found no space
+    /// was lost, and without a later record nothing else says so. The kernel leaves one byte free (`CIRC_SPACE`).
     fn drained(&mut self, used: u64, size: u64) {
         if used + LARGEST_RECORD >= size {
             self.lost += 1;
@@ -110,7 +110,8 @@ impl Monitor {
         self.ring.is_some()
     }
 
-    /// Returns whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory where there is a ring.
+    /// Returns whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory
+    /// where there is a ring.
     #[inline]
     #[must_use]
     pub fn may_have_switched(&self) -> bool {
@@ -126,8 +127,8 @@ impl Monitor {
         std::mem::replace(&mut self.seen, switches) != switches
     }
 
-    /// Returns whether the thread was switched since this second reader last asked, without a system call: always `true` where there is no
-    /// ring of switches.
+    /// Returns whether the thread was switched since this second reader last asked, without a system call: always
+    /// `true` where there is no ring of switches.
     pub(crate) fn switched(&mut self) -> bool {
         self.switches.is_none() || self.takes_switch(1)
     }
@@ -172,8 +173,8 @@ impl Monitor {
         records.lost == lost
     }
 
-    /// Returns the records that were read so far. Only the reader of overflows may read them, because records that another reader took
-    /// would be lost.
+    /// Returns the records that were read so far. Only the reader of overflows may read them, because records that
+    /// another reader took would be lost.
     #[must_use]
     pub const fn records(&self) -> Records {
         self.records
@@ -185,8 +186,8 @@ impl Monitor {
         self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
     }
 
-    /// Returns whether a record that is not read yet says that an event was throttled or unthrottled. Without records it is a load of
-    /// shared memory.
+    /// Returns whether a record that is not read yet says that an event was throttled or unthrottled. Without records
+    /// it is a load of shared memory.
     pub(crate) fn throttles(&self) -> bool {
         let throttles = |type_| matches!(type_, PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE);
         self.ring.as_ref().is_some_and(|(_, ring)| ring.any(throttles))

@@ -22,8 +22,8 @@ use crate::sys;
 /// Mount points of tracefs.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Cycles in both rings, sampled: of the kernel's part, too, as the guests' drivers ask for. A user without CAP_PERFMON may have less where
-/// kernel.perf_event_paranoid is 2.
+/// Cycles in both rings, sampled: of the kernel's part, too, as the guests' drivers ask for. A user without CAP_PERFMON
+/// may have less where kernel.perf_event_paranoid is 2.
 pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
 
 /// Bounds of the shortest period asked of a clock, ns.
@@ -72,7 +72,8 @@ pub struct PerfBackend {
 }
 
 impl PerfBackend {
-    /// Creates a backend for `key` with events as `strategy` needs them: one-shot, behind a gate. `tsc_khz` scales clocks to cycles.
+    /// Creates a backend for `key` with events as `strategy` needs them: one-shot, behind a gate. `tsc_khz` scales
+    /// clocks to cycles.
     pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
         let mut backend = Self::new(key, tsc_khz)?;
         // A tracepoint event stopped by IOC_REFRESH gives no more records after its next overflow (seen on Linux 6.18).
@@ -503,8 +504,8 @@ impl Anchors {
     }
 }
 
-/// The event of a trial, kept until one for use is open: the last close of a tracepoint waits for grace periods, some 40 ms, and a trial's
-/// close is not the last while another event is open.
+/// The event of a trial, kept until one for use is open: the last close of a tracepoint waits for grace periods, some
+/// 40 ms, and a trial's close is not the last while another event is open.
 static TRIAL_EVENT: Mutex<Option<OwnedFd>> = Mutex::new(None);
 /// Flag that each opening looks at, so that it takes no lock when there is nothing to release.
 static IS_TRIAL_KEPT: AtomicBool = AtomicBool::new(false);

@@ -1,14 +1,17 @@
-//! perf's rules for hardware events on x86, as a model: which events a processor counts at once, and what a kernel does about the others.
+//! perf's rules for hardware events on x86, as a model: which events a processor counts at once, and what a kernel does
+//! about the others.
 //!
-//! - **Constraints** (`x86_schedule_events`): an event has a set of counters that may count it, by its encoding and the processor. Events
-//!   count at once if each gets a counter of its own. The model finds an assignment wherever there is one; perf searches by weight,
-//!   with few steps back, and may miss one where sets overlap that neither contains the other.
-//! - **Order** (`ctx_pinned_sched_in`): pinned events of a CPU, as the NMI watchdog's, come first, then those of the thread in the order in
-//!   which they were opened. A group is scheduled as a whole or not at all. One that finds no counters goes to error state, until it is
-//!   enabled again.
+//! - **Constraints** (`x86_schedule_events`): an event has a set of counters that may count it, by its encoding and the
+//!   processor. Events count at once if each gets a counter of its own. The model finds an assignment wherever there is
+//!   one; perf searches by weight, with few steps back, and may miss one where sets overlap that neither contains the
+//!   other.
+//! - **Order** (`ctx_pinned_sched_in`): pinned events of a CPU, as the NMI watchdog's, come first, then those of the
+//!   thread in the order in which they were opened. A group is scheduled as a whole or not at all. One that finds no
+//!   counters goes to error state, until it is enabled again.
 //! - **Groups** (`validate_group`): an event is refused that would not fit beside the enabled events of its group on an idle PMU.
-//! - **Periods**: x86 loads no less than 2 (`x86_perf_event_set_period`), and a period of 1 of branch instructions is a BTS event on Intel's
-//!   (`intel_pmu_has_bts_period`), which the host's user mode fills: no shorter period than [`SHORTEST_PERIOD`] is ever asked for.
+//! - **Periods**: x86 loads no less than 2 (`x86_perf_event_set_period`), and a period of 1 of branch instructions is a
+//!   BTS event on Intel's (`intel_pmu_has_bts_period`), which the host's user mode fills: no shorter period than
+//!   [`SHORTEST_PERIOD`] is ever asked for.
 //!
 //! The tables are those of arch/x86/events/intel/core.c and amd/core.c, for the events that counters of guests select.
 
@@ -171,7 +174,8 @@ impl Release {
         self >= Self(6, 15)
     }
 
-    /// Returns whether records of hardware events reach a ring that they share with others (bd2756811766; without stable's backport).
+    /// Returns whether records of hardware events reach a ring that they share with others (bd2756811766; without
+    /// stable's backport).
     #[must_use]
     pub fn shares_rings(self) -> bool {
         self >= Self(6, 2)

@@ -3,9 +3,10 @@
 //! Knows no KVM and no decoder. Single-stepping shows instructions, branches and taken branches, by ring. Any other event
 //! (cycles, caches, the slots of fixed counter 3, what depends on transactions) counts nothing and is reported as unsupported.
 //!
-//! One rule covers the edges: an instruction counts on a counter that ran when it began and still runs when it has retired. A WRMSR that
-//! starts, stops or moves a counter is thus counted by the other counters and not by that one; an RDMSR reads a count without itself. This
-//! is what Intel's processors do with a WRMSR to GLOBAL_CTRL on either side of a measured piece of code.
+//! One rule covers the edges: an instruction counts on a counter that ran when it began and still runs when it has
+//! retired. A WRMSR that starts, stops or moves a counter is thus counted by the other counters and not by that one; an
+//! RDMSR reads a count without itself. This is what Intel's processors do with a WRMSR to GLOBAL_CTRL on either side of
+//! a measured piece of code.
 
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ pub struct StepBackend {
 }
 
 impl StepBackend {
-    /// Creates it for the calling thread.
+    /// Creates the backend for the calling thread.
     #[must_use]
     pub fn new() -> Self {
         Self { counts: StepCounts::default(), monitor: Monitor::without_ring(), epoch: Instant::now() }

@@ -1,9 +1,10 @@
 //! Bounds how often the events of a thread may signal, all together.
 //!
-//! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
-//! period, each of which the host would bear, may leave the thread no time at all: it then never reaches the code that lengthens their
-//! periods. The bound is therefore on the thread: all events that run on expire at most twice in the host's shortest period, and beyond
-//! that each of them at most once in 32 such periods ([`ExpiryRoom`]). The host's own limit is on an event.
+//! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several
+//! clocks with a short period, each of which the host would bear, may leave the thread no time at all: it then never
+//! reaches the code that lengthens their periods. The bound is therefore on the thread: all events that run on expire
+//! at most twice in the host's shortest period, and beyond that each of them at most once in 32 such periods
+//! ([`ExpiryRoom`]). The host's own limit is on an event.
 //!
 //! A lengthened period makes a signal late. Counts stay exact.
 
@@ -15,8 +16,8 @@ use super::held::HeldEvent;
 use crate::backend::Backend;
 use crate::backend::scheduling::SHORTEST_PERIOD;
 
-/// A handler turns its counters off and on within about this many of the host's shortest periods. An event that runs on with a period below
-/// that would signal again while the handler still runs.
+/// A handler turns its counters off and on within about this many of the host's shortest periods. An event that runs on
+/// with a period below that would signal again while the handler still runs.
 const SOON: u64 = 4;
 
 impl<B: Backend> Bank<B> {
@@ -44,7 +45,8 @@ impl<B: Backend> Bank<B> {
         ExpiryRoom::beside(others, shortest)
     }
 
-    /// Returns whether the event of `counter`, which overflowed and runs on, would signal again before its counter was turned off and on.
+    /// Returns whether the event of `counter`, which overflowed and runs on, would signal again before its counter was
+    /// turned off and on.
     pub(super) fn repeats_soon(&self, counter: CounterId) -> bool {
         let shortest = self.backend.shortest_period();
         let held = self.slots[counter.index()].as_ref();

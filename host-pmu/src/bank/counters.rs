@@ -1,5 +1,5 @@
-//! The bank as the PMU sees it: starts, stops and moves counters, and gives each its event, which is its own, a parked one, a new one now,
-//! or a new one before the entry.
+//! The bank as the PMU sees it: starts, stops and moves counters, and gives each its event, which is its own, a parked
+//! one, a new one now, or a new one before the entry.
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, Spec};

@@ -79,8 +79,8 @@ impl<E> HeldEvent<E> {
         self.state = next.unwrap_or(self.state);
     }
 
-    /// Forgets the aim of an event that signalled while its counter was off, maybe a little early, and began its period anew: the next
-    /// start sets a period in any case.
+    /// Forgets the aim of an event that signalled while its counter was off, maybe a little early, and began its period
+    /// anew: the next start sets a period in any case.
     pub(super) const fn forget_aim(&mut self) {
         (self.aim, self.fires) = (0, 0);
     }
@@ -103,8 +103,8 @@ impl<E> HeldEvent<E> {
         self.share = if self.spec.samples() { room.share(self.period) } else { 0 };
     }
 
-    /// Notes that it signalled at `count`, and begins its period anew. The host may have been late: the next signal comes no later than
-    /// this.
+    /// Notes that it signalled at `count`, and begins its period anew. The host may have been late: the next signal
+    /// comes no later than this.
     pub(super) const fn fired(&mut self, count: u64) {
         self.fires = count.saturating_add(self.period);
     }
@@ -176,8 +176,8 @@ impl ExpiryRoom {
         shortest.saturating_mul(ONE / LEAST)
     }
 
-    /// Returns the room beside events that expire `others` times in 1024 of the shortest period. Half of the rest is reserved for later
-    /// events.
+    /// Returns the room beside events that expire `others` times in 1024 of the shortest period. Half of the rest is
+    /// reserved for later events.
     pub(super) fn beside(others: u64, shortest: u64) -> Self {
         let left = (MOST.saturating_sub(others) / 2).clamp(LEAST, ONE);
         Self { shortest, least: shortest.saturating_mul(ONE) / left }

@@ -1,7 +1,8 @@
 //! The host events of one vCPU, kept by a strategy.
 //!
-//! The algorithm is KVM's (`reprogram_counter`, arch/x86/kvm/pmu.c since Linux 5.5) with each of its choices taken from a [`Strategy`].
-//! An event is not zeroed after a pause: the bank remembers the count that was handed over, which costs no host call.
+//! The algorithm is KVM's (`reprogram_counter`, arch/x86/kvm/pmu.c since Linux 5.5) with each of its choices taken from
+//! a [`Strategy`]. An event is not zeroed after a pause: the bank remembers the count that was handed over, which costs
+//! no host call.
 //!
 //! The functions that obey the keys of a strategy's TOML, of [`Bank`] unless named otherwise:
 //!
@@ -18,8 +19,9 @@
 //! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room, stops what leaves and opens | `counters.rs` |
 //! | [`mark`] | `marks`, asked at each touch; `release_after_slices` looks at the result | `release.rs` |
 //!
-//! An event that failed is handled by `fail`: a pinned one without a hardware counter is kept, and `regain` looks at it once it was enabled
-//! again. The rules by which the host's PMU serves events are in [`scheduling`](crate::backend::scheduling).
+//! An event that failed is handled by `fail`: a pinned one without a hardware counter is kept, and `regain` looks at it
+//! once it was enabled again. The rules by which the host's PMU serves events are in
+//! [`scheduling`](crate::backend::scheduling).
 //!
 //! The other files: `state.rs` has the states of an event and their one transition table, `held.rs` an event with its counts, and
 //! `budget.rs` bounds how often the events of a thread may signal.
@@ -120,7 +122,8 @@ pub struct Bank<B: Backend> {
     retries: CounterSet,
     /// Counters whose events failed and were not seen to count since.
     failing: CounterSet,
-    /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by the other's success.
+    /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by
+    /// the other's success.
     backoffs: [Backoff; MAX_COUNTERS],
     /// Events in slots and pool.
     held: u64,
@@ -188,8 +191,8 @@ impl<B: Backend> Bank<B> {
         &mut self.backend
     }
 
-    /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or `slept` since that
-    /// was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
+    /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or
+    /// `slept` since that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
     #[inline]
     #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
@@ -304,9 +307,10 @@ impl<B: Backend> Bank<B> {
 
     /// Handles the failure of a host operation on the event of `counter`, which is tried again if it is on.
     ///
-    /// A pinned event that got no hardware counter is kept, with its counts until then, and is enabled again at the next resume, as KVM does.
-    /// Since Linux 6.15 its failure signals its owner: enabled again at the entry that follows, it would keep the vCPU out of the guest, so
-    /// it waits for the guest to reprogram the counter, or for ever more entries. Any other event is released.
+    /// A pinned event that got no hardware counter is kept, with its counts until then, and is enabled again at the
+    /// next resume, as KVM does. Since Linux 6.15 its failure signals its owner: enabled again at the entry that
+    /// follows, it would keep the vCPU out of the guest, so it waits for the guest to reprogram the counter, or for
+    /// ever more entries. Any other event is released.
     #[cold]
     fn fail(&mut self, counter: CounterId, error: &HostError) {
         let slot = &mut self.slots[counter.index()];
@@ -331,8 +335,8 @@ impl<B: Backend> Bank<B> {
         self.note_change();
     }
 
-    /// Notes that the event of `counter` has a count: its failures are over. An event that was opened may get no hardware counter, so its
-    /// opening alone proves nothing.
+    /// Notes that the event of `counter` has a count: its failures are over. An event that was opened may get no
+    /// hardware counter, so its opening alone proves nothing.
     #[inline]
     fn counts_again(&mut self, counter: CounterId) {
         if self.failing.contains(counter) {
@@ -341,8 +345,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Looks at an event that was enabled again after it had no hardware counter, now with `period` counts to its counter's overflow.
-    /// Returns whether it can be used.
+    /// Looks at an event that was enabled again after it had no hardware counter, now with `period` counts to its
+    /// counter's overflow. Returns whether it can be used.
     #[cold]
     fn regain(&mut self, counter: CounterId, period: u64) -> bool {
         let room = self.room(counter, period);
@@ -369,7 +373,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Finds pinned events that lost their counters and were not looked at since: a guest that waits for their overflows looks at none.
+    /// Finds pinned events that lost their counters and were not looked at since: a guest that waits for their
+    /// overflows looks at none.
     fn find_lost(&mut self) {
         for counter in self.tracked {
             let counts = |held: &&HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
@@ -390,8 +395,9 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Gives up the gate, whose events do not get hardware counters together: a group is scheduled as a whole or not at all, where single
-    /// events keep most of their counters. Each counter that is on hands over its counts at the next entry and has a single event then.
+    /// Gives up the gate, whose events do not get hardware counters together: a group is scheduled as a whole or not at
+    /// all, where single events keep most of their counters. Each counter that is on hands over its counts at the next
+    /// entry and has a single event then.
     #[cold]
     fn fail_gate(&mut self) {
         self.stats.last_error = Some(HostError::GateTooLarge);
@@ -406,8 +412,8 @@ impl<B: Backend> Bank<B> {
         self.note_change();
     }
 
-    /// Releases the events of a gate that failed, once all counts were handed over: single ones are opened from now on. Returns whether it
-    /// did.
+    /// Releases the events of a gate that failed, once all counts were handed over: single ones are opened from now on.
+    /// Returns whether it did.
     #[cold]
     fn leave_gate(&mut self) -> bool {
         if self.any_on() {
@@ -559,8 +565,8 @@ impl BankStats {
         self.last_error = Some(error.clone());
     }
 
-    /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is measured, and touches
-    /// these pages at every operation.
+    /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is
+    /// measured, and touches these pages at every operation.
     fn restart(&mut self, now: u64, held: u64, throttled: u64) {
         let Self { ops, signals, counts, held_time, last_op_ns, since_ns, throttled_before, last_error } = self;
         ops.reset();

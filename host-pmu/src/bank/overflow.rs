@@ -16,8 +16,8 @@ impl<B: Backend> Bank<B> {
         self.drain(false);
     }
 
-    /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at the count of an
-    /// event that runs on.
+    /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at
+    /// the count of an event that runs on.
     fn drain(&mut self, kick: bool) {
         let stops = self.backend.stops_at_overflow();
         let blind = self.backend.is_blind();
@@ -86,8 +86,8 @@ impl<B: Backend> Bank<B> {
         let policy = self.on_overflow();
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
             Some(recorded) if !recorded.is_empty() => recorded,
-            // The record was that of an event whose counter is off, or that was seen already. Else an event lost its counter, of which
-            // Linux signals since 6.15, or the signal was another user's: every record is there.
+            // The record was that of an event whose counter is off, or that was seen already. Else an event lost its
+            // counter, of which Linux signals since 6.15, or the signal was another user's: every record is there.
             Some(none) => {
                 self.look_for_lost();
                 none
@@ -108,8 +108,9 @@ impl<B: Backend> Bank<B> {
         Signalled { counters, certain: true }
     }
 
-    /// Returns the counters that a signal may have been for, where there are no records (hardware events before Linux 6.2): those whose
-    /// events have counted up to their next signal. One look at each count tells them; the others keep their aims.
+    /// Returns the counters that a signal may have been for, where there are no records (hardware events before Linux
+    /// 6.2): those whose events have counted up to their next signal. One look at each count tells them; the others
+    /// keep their aims.
     fn signalled_by_counts(&mut self) -> Signalled {
         let shortest = self.backend.shortest_period();
         let is_clock = shortest > SHORTEST_PERIOD;

@@ -1,15 +1,17 @@
 //! Pauses of counters without a host call for each event: behind a gate, or virtually.
 //!
-//! Behind a **gate** all events of a vCPU are one group, and the guest's GLOBAL_CTRL becomes one host call, whatever the number of
-//! counters. The first pause shuts the gate and reads every count; an event that runs again before the next entry needs no call of its
-//! own, except for a new period. The gate opens once, before the entry, if any counter runs.
+//! Behind a **gate** all events of a vCPU are one group, and the guest's GLOBAL_CTRL becomes one host call, whatever
+//! the number of counters. The first pause shuts the gate and reads every count; an event that runs again before the
+//! next entry needs no call of its own, except for a new period. The gate opens once, before the entry, if any counter
+//! runs.
 //!
-//! In a **virtual pause** the event of a counter that goes off runs on, and its counts until the counter is on again are subtracted. A
-//! guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and the
-//! difference is subtracted. That moves the overflow of the counter away from the event's own signal by as much, so the signal comes early:
-//! the event is aimed anew then, or at once if it would come much too early. No count is lost and none made up, however late or early a
-//! signal is. Such a pause ends with a real one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or
-//! when the event signals while its counter is off.
+//! In a **virtual pause** the event of a counter that goes off runs on, and its counts until the counter is on again
+//! are subtracted. A guest's handler has its counters off for a few exits. The event's count is looked at when they go
+//! off and when they go on, and the difference is subtracted. That moves the overflow of the counter away from the
+//! event's own signal by as much, so the signal comes early: the event is aimed anew then, or at once if it would come
+//! much too early. No count is lost and none made up, however late or early a signal is. Such a pause ends with a real
+//! one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or when the event signals
+//! while its counter is off.
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
@@ -19,7 +21,8 @@ use super::{Bank, BankStats, NEVER_ENDS, aim, count, counter_at, find_event, hos
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
-/// Signals after which the event of a counter that is off is stopped. The first may have been meant for the counter's next overflow.
+/// Signals after which the event of a counter that is off is stopped. The first may have been meant for the counter's
+/// next overflow.
 const MOST_SIGNALS: u32 = 2;
 /// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
 const MOST_ENTRIES: u64 = 32;
@@ -77,7 +80,8 @@ impl<B: Backend> Bank<B> {
         })
     }
 
-    /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
+    /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate
+    /// opens for them.
     pub(super) fn finish_at_gate(&mut self) {
         self.unchanged_since_entry = !self.gate_failed;
         if self.gate_failed || !self.any_on() {
@@ -142,8 +146,9 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Stops the events of counters that are off before another event is opened. The host schedules an event that is enabled beside the new
-    /// one: a group that is too large with it is refused (`validate_group`), and a pinned event would find no counter.
+    /// Stops the events of counters that are off before another event is opened. The host schedules an event that is
+    /// enabled beside the new one: a group that is too large with it is refused (`validate_group`), and a pinned event
+    /// would find no counter.
     pub(super) fn stop_leaving(&mut self) {
         if self.backend.has_gate() {
             self.stop_leaving_gate();
@@ -178,7 +183,7 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Makes the event in the slot, which has the right spec, count for its counter again.
+    /// Makes the event in the slot, which has the right spec, count for its counter again; returns whether it does.
     pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
         // It may have signalled since the last kick.
         self.drain_records();
@@ -273,8 +278,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Aims anew those events of counters that are on which would signal early before any other signals in time. Later signals can wait:
-    /// the next handler may move them once more, and one period then does for both.
+    /// Aims anew those events of counters that are on which would signal early before any other signals in time. Later
+    /// signals can wait: the next handler may move them once more, and one period then does for both.
     fn aim_first(&mut self, on: CounterSet) {
         let mut open = if self.backend.counts_at_one_pace() { on } else { self.too_early(on) };
         while let Some(ComingSignal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
@@ -285,8 +290,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of the way to the
-    /// overflow is near enough, but for the last one, after which no signal comes that could move it.
+    /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of
+    /// the way to the overflow is near enough, but for the last one, after which no signal comes that could move it.
     fn too_early(&self, on: CounterSet) -> CounterSet {
         let (mut early, mut last) = (CounterSet::EMPTY, None::<ComingSignal>);
         for signal in self.signals(on) {
@@ -314,7 +319,7 @@ impl<B: Backend> Bank<B> {
         })
     }
 
-    /// Makes the event of a counter that is on signal where the counter overflows.
+    /// Makes the event of a counter that is on signal where the counter overflows; returns whether it will.
     fn aim_at_overflow(&mut self, counter: CounterId) -> bool {
         let Self { backend, stats, slots, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };

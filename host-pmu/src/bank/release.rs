@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::held::HeldEvent;
 use super::{Bank, counter_at};
 use crate::backend::Backend;
+use crate::stats::ns;
 use arch_pmu::host::Touch;
 use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
 
@@ -18,7 +19,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Releases the event that was parked first: from the pool, or else that of a counter that is off.
+    /// Releases the event that was parked first: from the pool, or else that of a counter that is off; returns whether there was
+    /// one.
     pub(super) fn release_oldest(&mut self) -> bool {
         if self.release_oldest_of_pool() {
             return true;
@@ -38,9 +40,9 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that no guest access marked and that are
-    /// off by their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters comes
-    /// back to it.
+    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that no guest access
+    /// marked and that are off by their own enable. An event of the pool ages with the counter that it served last: a
+    /// guest that multiplexes its counters comes back to it.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
         self.stats.counts.sched_ins += 1;
         let mut used = std::mem::take(&mut self.in_use);
@@ -61,7 +63,7 @@ impl<B: Backend> Bank<B> {
     }
 
     pub(super) fn release_after_time(&mut self, idle: Duration, enabled: CounterSet) {
-        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        let idle = ns(idle);
         let now = self.backend.now_ns();
         let expired = |parked_at: u64| now.saturating_sub(parked_at) >= idle;
         for index in 0..MAX_COUNTERS {

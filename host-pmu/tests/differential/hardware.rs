@@ -16,7 +16,8 @@ const GLOBAL_CTRL: u32 = 0x38f;
 const EVENTS: [u64; 4] = [0x53_00c4, 0x53_00c5, 0x53_4f2e, 0x53_412e];
 /// MEM_LOAD_RETIRED.L1_HIT.
 const ANOTHER: u64 = 0x53_01d1;
-/// Number of other users' events that leave a Cascade Lake's thread three general-purpose counters: one has the fixed counter of cycles.
+/// Number of other users' events that leave a Cascade Lake's thread three general-purpose counters: one has the fixed
+/// counter of cycles.
 const ONE_TOO_MANY: usize = 2;
 const KVMS: [&str; 4] = ["reuse", "reuse-lazy", "paused-flag", "deferred"];
 

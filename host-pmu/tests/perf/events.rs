@@ -1,5 +1,5 @@
-//! Counts, overflows and the gate of real events, and sched slices and sleeps of the calling thread. The signal of an overflow is blocked
-//! throughout. The host may preempt a test between two looks: those at slices are repeated.
+//! Counts, overflows and the gate of real events, and sched slices and sleeps of the calling thread. The signal of an
+//! overflow is blocked throughout. The host may preempt a test between two looks: those at slices are repeated.
 
 use std::time::{Duration, Instant};
 

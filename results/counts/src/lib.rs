@@ -1,7 +1,7 @@
 //! The counts of a vCPU: one struct that the vCPU fills and that the run's outcome, the round and the result document contain.
 //!
-//! A new count is one entry of [`Counts`] and the place that counts. Its sum over vCPUs and rounds, its key in documents, its column
-//! of rounds and its place in the JSON Schema follow.
+//! A new count is one entry of [`Counts`] and the place that counts. Its sum over vCPUs and rounds, its key in
+//! documents, its column of rounds and its place in the JSON Schema follow.
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -15,8 +15,9 @@ macro_rules! fold {
     };
 }
 
-/// Defines [`Counts`] and [`CountColumns`]. An entry has its meaning, its name, and `sum` or `max` over vCPUs and rounds. `within`
-/// names the field of a document that is made of it, in place of a key of its own; `by round` is the meaning of its column of rounds.
+/// Defines [`Counts`] and [`CountColumns`]. An entry has its meaning, its name, and `sum` or `max` over vCPUs and
+/// rounds. `within` names the field of a document that is made of it, in place of a key of its own; `by round` is the
+/// meaning of its column of rounds.
 macro_rules! counts {
     ($( $(#[$meta:meta])* $name:ident: $fold:ident $(, within $within:literal)? $(, by round $by_round:literal)?; )*) => {
         /// Counts of a vCPU, a round or an arm. Plain numbers, so that counting is an addition.
@@ -74,8 +75,8 @@ macro_rules! counts {
 }
 
 /// Returns whether a document leaves the count out.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-const fn none(count: &u64) -> bool {
+#[must_use]
+pub const fn none(count: &u64) -> bool {
     *count == 0
 }
 
@@ -112,9 +113,9 @@ counts! {
     /// Deferred PMIs delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
     #[serde(rename = "late", skip_serializing_if = "none")]
     deferred_delivered: sum;
-    /// Deferred PMIs without a delivery of their own: the overflow was acknowledged by then, the next delivery's handler found it, the
-    /// local APIC was switched off, or LVTPC was no longer that of the delivery. The rest, besides one that is still deferred, is
-    /// among the `undeliverable`.
+    /// Deferred PMIs without a delivery of their own: the overflow was acknowledged by then, the next delivery's
+    /// handler found it, the local APIC was switched off, or LVTPC was no longer that of the delivery. The rest,
+    /// besides one that is still deferred, is among the `undeliverable`.
     #[serde(rename = "settled", skip_serializing_if = "none")]
     deferred_dropped: sum;
     /// PMIs that found the NMI of an earlier one still pending, on a guest's processor whose deliveries do not mask LVTPC.
@@ -199,8 +200,8 @@ counts! {
 }
 
 impl Counts {
-    /// Returns the number of overflows by which a driver that handled `handled` differs from the vPMU. Overflows of counters without
-    /// INT ask for no PMI, so that the driver may or may not see them.
+    /// Returns the number of overflows by which a driver that handled `handled` differs from the vPMU. Overflows of
+    /// counters without INT ask for no PMI, so that the driver may or may not see them.
     #[must_use]
     pub const fn overflows_lost(&self, handled: u64) -> u64 {
         let least = self.pmi_requests.saturating_sub(self.status_shared);

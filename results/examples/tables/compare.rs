@@ -62,7 +62,8 @@ fn cell(host: &Host, runs: u64, planted: Planted, pairs: u64) -> String {
     format!("{} ({}, {})", exits.join(" / "), share(&|tally| tally.arm), share(&|tally| tally.all))
 }
 
-/// Prints exits 1 / 0 / 3 of so many pairs, for the hosts with `only` in their name, and in brackets the coverage of the intervals of one arm and of all arms.
+/// Prints exits 1 / 0 / 3 of so many pairs, for the hosts with `only` in their name, and in brackets the coverage of
+/// the intervals of one arm and of all arms.
 pub(crate) fn print(pairs: u64, only: &str) {
     let ten = Host { rounds: 10, rounds_per_guest: 1, turn: 0.11, guests: 0.01, ..Host::default() };
     let full = Host { guests: 0.01, ..Host::default() };

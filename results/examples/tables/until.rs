@@ -15,8 +15,8 @@ enum Rule {
     Tool,
 }
 
-/// Draws the rounds of a run that ends when all of its ratios are known to `wanted`; of its ratios which cover the truth. `None`: it was
-/// never sure.
+/// Draws the rounds of a run that ends when all of its ratios are known to `wanted`; of its ratios which cover the
+/// truth. `None`: it was never sure.
 fn run(host: &Host, rule: Rule, wanted: f64, seed: u64) -> Option<(usize, [bool; 3])> {
     let truth = [TRUTH.ln(), 0.0, 0.05];
     let arms = host.run(&truth, &mut Random::new(seed));

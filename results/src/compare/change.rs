@@ -10,7 +10,8 @@ use crate::paired::groups::groups;
 use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
 use crate::stats::jackknife::{Estimate, leave_one_out, of_leave_one_out, over_groups};
 
-/// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm: 1 % of each arm.
+/// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm: 1
+/// % of each arm.
 pub const PROCESS: f64 = 0.015;
 /// Allowance for what differs between two runs in all arms together, standard deviation of a logarithm.
 pub const DRIFT: f64 = 0.12;
@@ -68,8 +69,8 @@ fn blocks(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usize)> 
     (count >= MIN_RUNS && matched >= BLOCKED).then_some((base, new, count))
 }
 
-/// Computes a difference of two figures with runs as groups: by blocks if there are any, else of independent sides. `without` gives the figures
-/// without each of so many groups.
+/// Computes a difference of two figures with runs as groups: by blocks if there are any, else of independent sides.
+/// `without` gives the figures without each of so many groups.
 fn by_runs<T: Copy>(
     base: &[(u64, Vec<T>)],
     new: &[(u64, Vec<T>)],
@@ -139,8 +140,8 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     Some(Change { log: two.less(&one).widened(allowance), allowance, blocks: 0 })
 }
 
-/// Computes the change of the times of all arms together: their mean logarithm over arms, by round, and its trimmed mean over rounds.
-/// `arms` are the runs of each arm, BASE and NEW.
+/// Computes the change of the times of all arms together: their mean logarithm over arms, by round, and its trimmed
+/// mean over rounds. `arms` are the runs of each arm, BASE and NEW.
 pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run]| -> Option<Vec<Rounds>> {
         let arms: Vec<&[Run]> = arms.iter().map(pick).collect();

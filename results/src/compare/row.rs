@@ -31,7 +31,7 @@ pub struct SideLevel {
     pub ratio: Option<f64>,
     /// Rounds.
     pub n: usize,
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
 }
 

@@ -6,8 +6,18 @@ use super::experiment::Experiment;
 use super::guest::GuestRun;
 use super::rounds::{self, Metrics, Rounds};
 use super::summary::Summary;
+use crate::host::{HostFs, mediated};
 use crate::metric::{self, Metric};
 use crate::unique;
+
+/// Names of arms with KVM's own vPMU: one that KVM emulates by host events, and one that is the PMU itself.
+pub const KVM_ARMS: [&str; 2] = ["kvm", "kvm-mediated"];
+
+/// Returns the one of [`KVM_ARMS`] that this host has.
+#[must_use]
+pub fn kvm_arm(fs: &HostFs) -> &'static str {
+    KVM_ARMS[usize::from(mediated(fs) == Some(true))]
+}
 
 /// Role of an arm in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +50,7 @@ impl ArmKind {
 #[serde(bound = "")]
 #[cfg_attr(any(test, feature = "testing"), schemars(bound = "E::Arm: schemars::JsonSchema"))]
 pub struct Arm<E: Experiment = GuestRun> {
-    /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`host::KVM_ARMS`).
+    /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`KVM_ARMS`).
     #[serde(rename = "strategy")]
     pub name: String,
     /// Role of the arm.
@@ -77,5 +87,24 @@ impl<E: Experiment> Arm<E> {
         let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
         let found = headlines.find_map(|metric| self.metrics.get_key_value(metric.key));
         found.or_else(|| self.metrics.first_key_value()).map(|(key, summary)| (key.as_str(), summary))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fixture::tree;
+
+    #[test]
+    fn a_mediated_vpmu_has_a_name_of_its_own() {
+        let parameter = "sys/module/kvm_amd/parameters/enable_mediated_pmu";
+        for (files, fact, arm) in [
+            (&[][..], None, "kvm"),
+            (&[(parameter, "N\n")], Some(false), "kvm"),
+            (&[(parameter, "Y\n")], Some(true), "kvm-mediated"),
+        ] {
+            let (_dir, fs) = tree(files);
+            assert_eq!((mediated(&fs), kvm_arm(&fs)), (fact, arm));
+        }
     }
 }

@@ -20,11 +20,6 @@ impl Experiment for GuestRun {
     type Arm = GuestArm;
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-const fn none(count: &u64) -> bool {
-    *count == 0
-}
-
 /// Time of an arm as in the first table: over its rounds that count, paired with the floor's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -155,8 +150,8 @@ pub struct GuestArm {
     /// NMIs delivered and not taken, or the reverse: the difference of each vCPU and round without its sign, summed. `None` where
     /// it cannot be known.
     pub lost: Option<u64>,
-    /// Overflows of counters with INT seen by the VMM and not by the guest's driver, or the reverse, in the same way. `None` where the VMM
-    /// sees none.
+    /// Overflows of counters with INT seen by the VMM and not by the guest's driver, or the reverse, in the same way.
+    /// `None` where the VMM sees none.
     pub overflows_lost: Option<u64>,
     /// Host operations by kind.
     pub host_ops: BTreeMap<String, HostOp>,
@@ -171,7 +166,7 @@ pub struct GuestArm {
     /// Cost of the guest's work with and without counters.
     pub workload: Option<WorkloadCost>,
     /// Finished set-ups and tear-downs.
-    #[serde(skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "counts::none")]
     pub cycles: u64,
     /// Time of each phase of a set-up; "set-up" is program, enable, read and disable together.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -1,8 +1,9 @@
 //! The result document, `"schema": "vpmu-result/1"`: everything measured, and everything needed to measure it again.
 //!
-//! One family of types writes documents and reads them. [`Document`] has what every experiment has in common: the envelope, the
-//! host, warnings, and [`Arm`]s with metrics over all rounds and by round ([`Rounds`]). An [`Experiment`] names the types of its own parts:
-//! [`GuestRun`] for guests, [`Any`] for readers that do not care which experiment it was.
+//! One family of types writes documents and reads them. [`Document`] has what every experiment has in common: the
+//! envelope, the host, warnings, and [`Arm`]s with metrics over all rounds and by round ([`Rounds`]). An [`Experiment`]
+//! names the types of its own parts: [`GuestRun`] for guests, [`Any`] for readers that do not care which experiment it
+//! was.
 
 pub mod agreement;
 mod any;
@@ -23,7 +24,7 @@ mod warning;
 pub mod warnings;
 
 pub use any::Any;
-pub use arm::{Arm, ArmKind};
+pub use arm::{Arm, ArmKind, KVM_ARMS, kvm_arm};
 pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{AnyExtra, Experiment, Part};

@@ -45,7 +45,8 @@ impl Parameters {
 /// The processor of guests unless another is chosen.
 const USUAL_CPU: &str = "clx";
 
-/// Returns a guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its name says so.
+/// Returns a guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its
+/// name says so.
 pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
     Some(cpu).filter(|cpu| !cpu.is_empty() && *cpu != USUAL_CPU)
 }

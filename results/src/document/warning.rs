@@ -1,4 +1,4 @@
-//! Caveats as data.
+//! A caveat.
 
 use serde::{Deserialize, Serialize};
 

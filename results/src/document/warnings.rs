@@ -78,7 +78,8 @@ fn shares_first_event(document: &Document) -> bool {
     document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1) && arms.filter(dear).count() > 1
 }
 
-/// Warns of what affects the figures of any experiment: the tool's build, and time that the hypervisor or a quota took from the run.
+/// Warns of what affects the figures of any experiment: the tool's build, and time that the hypervisor or a quota took
+/// from the run.
 #[must_use]
 pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     let mut found = Vec::new();
@@ -145,7 +146,8 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     ]
 }
 
-/// Returns whether nine periods of ten passed without an overflow of their own: the arm then measured something else than was asked for.
+/// Returns whether nine periods of ten passed without an overflow of their own: the arm then measured something else
+/// than was asked for.
 #[must_use]
 pub fn mostly_missed(arm: &Arm) -> bool {
     let missed = arm.own.counts.periods_missed;

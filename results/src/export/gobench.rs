@@ -79,7 +79,7 @@ pub fn text(document: &Document) -> String {
 /// Formats any experiments' documents, one after another; each has its own configuration lines.
 ///
 /// # Errors
-/// Those of [`read::found`()].
+/// A document that cannot be read again.
 pub fn of_records(records: &[Record]) -> Result<String, Error> {
     let mut out = String::new();
     for record in records {

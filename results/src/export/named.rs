@@ -3,7 +3,8 @@
 use crate::document::{Any, Arm, Column, Record, Summary};
 use crate::error::Error;
 
-/// Names the subject of the measurement in a few words without white space: the experiment and the parameters that make it another one.
+/// Names the subject of the measurement in a few words without white space: the experiment and the parameters that make
+/// it another one.
 pub(super) fn subject(record: &Record) -> String {
     let mut text = record.experiment.clone();
     for (name, unit) in [("workload", ""), ("events", "events"), ("cpus", "cpus"), ("vcpus", "vcpu")] {

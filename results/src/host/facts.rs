@@ -105,8 +105,8 @@ impl CpuTime {
     }
 }
 
-/// Describes the host in one phrase from facts alone: where it runs, its CPU generation if it is a Cascade Lake, its KVM, and whether it
-/// has a hardware PMU.
+/// Describes the host in one phrase from facts alone: where it runs, its CPU generation if it is a Cascade Lake, its
+/// KVM, and whether it has a hardware PMU.
 ///
 /// "Development host" is a host whose figures say nothing about the hosts the published ones come from:
 /// its KVM runs guest ring 0 in an emulator (`kvm_pvm`).
@@ -156,19 +156,6 @@ mod tests {
         for line in ["vpmu.msr_cost=", "vpmu.msr_cost=x", "xvpmu.msr_cost=1"] {
             let (_dir, fs) = fixture::tree(&[("proc/cmdline", line)]);
             assert_eq!(HostFacts::read(&fs).register_cost_ns, None, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_mediated_vpmu_has_a_name_of_its_own() {
-        let parameter = "sys/module/kvm_amd/parameters/enable_mediated_pmu";
-        for (files, fact, arm) in [
-            (&[][..], None, "kvm"),
-            (&[(parameter, "N\n")], Some(false), "kvm"),
-            (&[(parameter, "Y\n")], Some(true), "kvm-mediated"),
-        ] {
-            let (_dir, fs) = fixture::tree(files);
-            assert_eq!((HostFacts::read(&fs).kvm_mediated_pmu, super::super::kvm_arm(&fs)), (fact, arm));
         }
     }
 

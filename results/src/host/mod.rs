@@ -12,5 +12,5 @@ mod tuning;
 pub use facts::{CpuTime, HostFacts, host_class};
 pub use fs::HostFs;
 pub use quota::{Quota, Throttling};
-pub use read::{KVM_ARMS, REGISTER_COST_WORD, kvm_arm};
+pub use read::{REGISTER_COST_WORD, mediated};
 pub use tuning::{IdleState, Tuning};

@@ -1,5 +1,5 @@
-//! Finds noise sources on this host: settings and other users of its CPUs, from facts alone. `doctor` and the warnings of every result show
-//! these findings.
+//! Finds noise sources on this host: settings and other users of its CPUs, from facts alone. `doctor` and the warnings
+//! of every result show these findings.
 
 use cpu_list::CpuList;
 use serde::Serialize;

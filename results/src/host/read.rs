@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::host_class;
-use super::facts::{CpuTime, HostFacts};
+use super::facts::{CpuTime, HostFacts, host_class};
 use super::fs::HostFs;
 use super::quota::Quota;
 use super::tuning::Tuning;
@@ -82,8 +81,8 @@ impl HostFacts {
         facts
     }
 
-    /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`] reads the rest, some
-    /// hundred files that do not change meanwhile and would delay the first guest.
+    /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`]
+    /// reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
     #[must_use]
     pub fn begin(fs: &HostFs) -> Self {
         Self {
@@ -126,17 +125,9 @@ impl HostFacts {
     }
 }
 
-/// Names of arms with KVM's own vPMU: one that KVM emulates by host events, and one that is the PMU itself.
-pub const KVM_ARMS: [&str; 2] = ["kvm", "kvm-mediated"];
-
-/// Returns the one of [`KVM_ARMS`] that this host has.
-#[must_use]
-pub fn kvm_arm(fs: &HostFs) -> &'static str {
-    KVM_ARMS[usize::from(mediated(fs) == Some(true))]
-}
-
 /// Returns whether KVM's vPMU is mediated; `None` where the vendor module has no such parameter.
-fn mediated(fs: &HostFs) -> Option<bool> {
+#[must_use]
+pub fn mediated(fs: &HostFs) -> Option<bool> {
     let parameter = |module| fs.text(&format!("sys/module/{module}/parameters/enable_mediated_pmu"));
     ["kvm_intel", "kvm_amd"].into_iter().find_map(parameter).map(|text| matches!(&*text, "Y" | "1"))
 }
@@ -186,8 +177,8 @@ fn loadavg(fs: &HostFs) -> Option<f64> {
     fs.text("proc/loadavg")?.split_whitespace().next()?.parse().ok()
 }
 
-/// Reads the `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where guest time is contained in
-/// user and nice already.
+/// Reads the `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where guest
+/// time is contained in user and nice already.
 fn cpu_time(fs: &HostFs) -> Option<CpuTime> {
     let stat = fs.text("proc/stat")?;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;

@@ -26,9 +26,10 @@ pub struct Level {
 
 /// Returns the median over the rounds that count of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
 ///
-/// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ (jackknife with
-/// Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share (Woodruff). A median moves in steps: the
-/// jackknife of the median itself, and a bootstrap, are too narrow. With few guests [`LAYOUT`] is allowed for.
+/// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ
+/// (jackknife with Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share
+/// (Woodruff). A median moves in steps: the jackknife of the median itself, and a bootstrap, are too narrow. With few
+/// guests [`LAYOUT`] is allowed for.
 #[must_use]
 pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Level> {
     let (guests, values) = counting_rounds(arm, metric, statistic);

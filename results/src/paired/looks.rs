@@ -7,8 +7,9 @@ const IN_A_ROW: u32 = 2;
 
 /// The looks of a run, and what they found.
 ///
-/// Looking after each guest picks moments at which an interval happens to be narrow, and covers the truth too seldom. With two looks in a
-/// row, the second after a quarter more guests, it does so as often as it says (docs/validation.md).
+/// Looking after each guest picks moments at which an interval happens to be narrow, and covers the truth too seldom.
+/// With two looks in a row, the second after a quarter more guests, it does so as often as it says
+/// (docs/validation.md).
 #[derive(Debug)]
 pub struct Looks {
     guests: usize,
@@ -23,8 +24,8 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Returns whether the run may end; asked after each guest of an arm, or session. `is_reached` says whether the intervals are narrow
-    /// enough now.
+    /// Returns whether the run may end; asked after each guest of an arm, or session. `is_reached` says whether the
+    /// intervals are narrow enough now.
     pub fn are_enough(&mut self, is_reached: impl FnOnce() -> bool) -> bool {
         self.guests += 1;
         if self.guests < self.next {

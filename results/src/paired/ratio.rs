@@ -55,8 +55,8 @@ impl Ratio {
         self.interval.map(|Interval { low, high }| ((high / low).sqrt() - 1.0).max(0.0))
     }
 
-    /// Returns the number of further rounds, in further guests, that show a relative difference in nine runs of ten. 0: these do. `None`
-    /// where the spread of the rounds is unknown.
+    /// Returns the number of further rounds, in further guests, that show a relative difference in nine runs of ten. 0:
+    /// these do. `None` where the spread of the rounds is unknown.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
     pub fn more_rounds(&self, difference: f64) -> Option<u64> {
@@ -133,8 +133,8 @@ impl Method {
         self.centre.at(&if self.probed { without_throughput(rounds) } else { logs(rounds) })
     }
 
-    /// Returns the centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`. `None` if nothing is
-    /// left without one of them.
+    /// Returns the centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`.
+    /// `None` if nothing is left without one of them.
     #[must_use]
     pub fn leave_one_out(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
         if !self.probed && self.centre == Centre::Biweight {

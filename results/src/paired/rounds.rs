@@ -54,8 +54,9 @@ pub(crate) fn of_counting(
 
 /// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.
 ///
-/// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the arm's own rounds and
-/// not the number asked for: an arm that is too slow for `--samples` within `--time-limit` has such rounds only.
+/// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the
+/// arm's own rounds and not the number asked for: an arm that is too slow for `--samples` within `--time-limit` has
+/// such rounds only.
 #[must_use]
 pub fn fewest(mut counts: Vec<u64>) -> u64 {
     counts.sort_unstable();
@@ -177,8 +178,8 @@ impl Statistic {
 /// Up to so many strategies each is compared with every one before it; of more, with the one before it.
 const ALL_PAIRS: usize = 3;
 
-/// Returns the arms that have the metric, each with one that it is compared with, in the order of the plan: strategies with one another,
-/// KVM's own vPMU with each of them, and each with the floor.
+/// Returns the arms that have the metric, each with one that it is compared with, in the order of the plan: strategies
+/// with one another, KVM's own vPMU with each of them, and each with the floor.
 ///
 /// The list depends on nothing that was measured: pairs chosen by their figures would have intervals that are too narrow.
 #[must_use]

@@ -76,8 +76,8 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     heights
 }
 
-/// Draws points with their names beside them, a `front` through some of them, and `rule`, a horizontal line with its name. Gives the plot
-/// and which names had no room.
+/// Draws points with their names beside them, a `front` through some of them, and `rule`, a horizontal line with its
+/// name. Gives the plot and which names had no room.
 pub(crate) fn scatter(
     label: &str,
     x: &Axis,

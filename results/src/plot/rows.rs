@@ -53,8 +53,8 @@ pub(crate) struct Part {
     pub(crate) text: String,
 }
 
-/// Draws estimates with their intervals, the lowest first, below a `title` if that is not empty. `base` is a value with its name: one
-/// line through all rows.
+/// Draws estimates with their intervals, the lowest first, below a `title` if that is not empty. `base` is a value with
+/// its name: one line through all rows.
 pub(crate) fn estimates(label: &str, title: &str, x: &Axis, mut rows: Vec<Estimate>, base: (f64, &str)) -> String {
     rows.sort_by(|a, b| a.value.total_cmp(&b.value));
     let texts: Vec<(&str, &str)> = rows.iter().map(|row| (row.name.as_str(), row.text.as_str())).collect();
@@ -105,8 +105,8 @@ pub(crate) fn strips(label: &str, x: &Axis, strips: &[Strip]) -> String {
     })
 }
 
-/// Draws stacked bars from 0, with the names of the parts in them where there is room. Gives the plot and the parts without a name in any
-/// row.
+/// Draws stacked bars from 0, with the names of the parts in them where there is room. Gives the plot and the parts
+/// without a name in any row.
 pub(crate) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> (String, Vec<(String, Ink)>) {
     let texts: Vec<(&str, &str)> = bars.iter().map(|bar| (bar.name.as_str(), bar.total.as_str())).collect();
     let area = area(&texts, 0.0, CHARACTER);

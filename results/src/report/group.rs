@@ -1,5 +1,5 @@
-//! Groups results that belong together: the same experiment with the same parameters, backend and kind of host. A result has one metric
-//! for all of its arms; an arm without it has a dash.
+//! Groups results that belong together: the same experiment with the same parameters, backend and kind of host. A
+//! result has one metric for all of its arms; an arm without it has a dash.
 
 use std::collections::BTreeMap;
 
@@ -75,8 +75,8 @@ impl<'a> Group<'a> {
         self.records[self.records.len() - 1]
     }
 
-    /// Returns the result whose figures stand for the group: the newest complete one that is not of few rounds beside the others. A quick
-    /// run after a long one does not take its place, nor is a very long one shown for ever.
+    /// Returns the result whose figures stand for the group: the newest complete one that is not of few rounds beside
+    /// the others. A quick run after a long one does not take its place, nor is a very long one shown for ever.
     pub(super) fn shown(&self) -> &'a Record {
         let complete: Vec<&Record> =
             self.records.iter().filter(|record| record.status == Status::Complete).copied().collect();
@@ -140,7 +140,8 @@ pub(super) fn thin<T>(items: &[T], most: usize) -> Vec<&[T]> {
     items.chunks(items.len().div_ceil(most.max(1)).max(1)).collect()
 }
 
-/// Returns the metric of a record's tables and plots, by key: the first headline metric that any of its arms has, else the first of all.
+/// Returns the metric of a record's tables and plots, by key: the first headline metric that any of its arms has, else
+/// the first of all.
 pub(super) fn metric_of(record: &Record) -> Option<&str> {
     let key = |wanted: &str| record.arms.iter().find_map(|arm| arm.metrics.get_key_value(wanted));
     let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);

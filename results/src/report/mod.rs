@@ -1,9 +1,9 @@
 //! `vpmu report`: one self-contained HTML page of results.
 //!
-//! The answer comes first: each kind's arms against the floor with intervals. The page loads nothing: plots are SVG within it, and its
-//! content security policy allows one script, ours, which shows values under the pointer; without it nothing is missing. Everything in it
-//! that comes from a document is escaped, by the template engine or by the plotting library. Data that do not fit are thinned or left out
-//! by the constants here, and the page says so.
+//! The answer comes first: each kind's arms against the floor with intervals. The page loads nothing: plots are SVG
+//! within it, and its content security policy allows one script, ours, which shows values under the pointer; without it
+//! nothing is missing. Everything in it that comes from a document is escaped, by the template engine or by the
+//! plotting library. Data that do not fit are thinned or left out by the constants here, and the page says so.
 
 mod figure;
 mod group;
@@ -173,7 +173,8 @@ fn over(arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<St
     paired::Method::of(&pairs).centre(&pairs).map(|log| ratio(log.exp()))
 }
 
-/// Returns the arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots, which have it too.
+/// Returns the arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots,
+/// which have it too.
 fn brief(record: &Record, plotted: bool) -> String {
     let metric = group::metric_of(record);
     let base = group::base(record);

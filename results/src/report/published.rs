@@ -25,8 +25,8 @@ pub(super) struct Published {
     pub(super) fitted: Table,
 }
 
-/// Returns the documents that may hold measured counterparts of published figures, the newest first. The published figures are those of
-/// Intel processors.
+/// Returns the documents that may hold measured counterparts of published figures, the newest first. The published
+/// figures are those of Intel processors.
 ///
 /// # Errors
 /// Exit 2, if a document is no longer what it was.

@@ -1,4 +1,5 @@
-//! The answer of a result: each arm's ratio to the floor in paired rounds with its interval, and a sentence for each pair worth comparing.
+//! The answer of a result: each arm's ratio to the floor in paired rounds with its interval, and a sentence for each
+//! pair worth comparing.
 
 use serde::Serialize;
 

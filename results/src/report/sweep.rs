@@ -46,7 +46,8 @@ struct What {
 }
 
 impl What {
-    /// Returns the setting that distinguishes its plot from others, without names: seeds and lengths only change how sure a figure is.
+    /// Returns the setting that distinguishes its plot from others, without names: seeds and lengths only change how
+    /// sure a figure is.
     fn setting(&self) -> String {
         let minor = ["definition", "model_hash", "seed", "samples", "hosts", "time_limit_ns", "tail_ns", "costs"];
         let rest = self.rest.iter().filter(|(name, value)| !minor.contains(&name.as_str()) && !value.is_null());

@@ -162,8 +162,8 @@ fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) ->
     plot::bars(title, &Axis::linear(label, totals, format).of_cost(), bars)
 }
 
-/// Draws latency against host events held, and marks the strategies that are not beaten in both. `None` if events held are unknown or there
-/// is only one strategy.
+/// Draws latency against host events held, and marks the strategies that are not beaten in both. `None` if events held
+/// are unknown or there is only one strategy.
 pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
     let points: Vec<Candidate<'_>> = record
         .arms

@@ -177,8 +177,8 @@ struct Noise {
 }
 
 impl Noise {
-    /// Estimates the noise by differences of values one and two apart, without those across a candidate; far ones are cut. In a series
-    /// with correlation ρ their variances are 2σ²(1 − ρ) and 2σ²(1 − ρ²).
+    /// Estimates the noise by differences of values one and two apart, without those across a candidate; far ones are
+    /// cut. In a series with correlation ρ their variances are 2σ²(1 − ρ) and 2σ²(1 − ρ²).
     fn of(series: &[f64], places: &[usize]) -> Self {
         let squares = |apart: usize| {
             let across = |at: usize| places.iter().any(|place| at < *place && *place <= at + apart);

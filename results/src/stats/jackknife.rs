@@ -1,8 +1,8 @@
 //! The uncertainty of a figure over groups of values: rounds of one guest, or neighbouring rounds.
 //!
-//! Values of one group share what the group has in common, such as where a guest's memory lies, so groups are left out as a whole, each in
-//! turn. The figure's movement gives its standard error (Tukey's jackknife), and Student's t with one degree of freedom less than groups
-//! turns that into an interval.
+//! Values of one group share what the group has in common, such as where a guest's memory lies, so groups are left out
+//! as a whole, each in turn. The figure's movement gives its standard error (Tukey's jackknife), and Student's t with
+//! one degree of freedom less than groups turns that into an interval.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
@@ -53,8 +53,8 @@ impl Estimate {
         t_p((self.value / self.error).abs(), self.freedom)
     }
 
-    /// Returns the estimate with independent errors of a known standard deviation added, such as an allowance for differences that the
-    /// values cannot show.
+    /// Returns the estimate with independent errors of a known standard deviation added, such as an allowance for
+    /// differences that the values cannot show.
     #[must_use]
     pub fn widened(&self, by: f64) -> Self {
         let (own, added) = (self.error.powi(2), by.powi(2));
@@ -100,7 +100,8 @@ pub fn known(error: f64) -> Estimate {
     Estimate { value: 0.0, error, freedom: f64::INFINITY }
 }
 
-/// Computes `figure` of all groups of `values`, with its uncertainty. `group[i]` is the group of `values[i]`, from 0, all numbers used.
+/// Computes `figure` of all groups of `values`, with its uncertainty. `group[i]` is the group of `values[i]`, from 0,
+/// all numbers used.
 ///
 /// `None` with fewer than two groups, or if the figure does not exist without one of them.
 pub fn over_groups<T: Copy>(values: &[T], group: &[usize], figure: impl Fn(&[T]) -> Option<f64>) -> Option<Estimate> {

@@ -1,14 +1,14 @@
 //! The biweight's centre without one group of values, for each group in turn, as a jackknife over many runs needs it.
 //!
-//! Calculated anew for each of a thousand groups, the centre of ten thousand values takes seconds. Here the values are sorted once.
-//! Median and scale without a group are found by their ranks, and are the same to the bit. A step of the biweight is a sum of polynomials
-//! of the values within reach, so sums of powers, from the middle outwards, give it without a look at each value. It differs from the plain
-//! sum by rounding only.
+//! Calculated anew for each of a thousand groups, the centre of ten thousand values takes seconds. Here the values are
+//! sorted once. Median and scale without a group are found by their ranks, and are the same to the bit. A step of the
+//! biweight is a sum of polynomials of the values within reach, so sums of powers, from the middle outwards, give it
+//! without a look at each value. It differs from the plain sum by rounding only.
 
 use super::location::{CUT, MAD, STEPS, biweight};
 
-/// A centre that is so many reaches from the middle of all values is found by a look at each value: what rounding leaves of the sums grows with
-/// the fourth power of that distance.
+/// A centre that is so many reaches from the middle of all values is found by a look at each value: what rounding
+/// leaves of the sums grows with the fourth power of that distance.
 const FAR: f64 = 30.0;
 
 /// Sums of the powers 0 to 5.
@@ -26,8 +26,8 @@ struct Sorted {
     above: Vec<Powers>,
 }
 
-/// Returns the centres of `values` without each of `count` groups. `group[i]` is the group of `values[i]`. `None` if nothing is left
-/// without one.
+/// Returns the centres of `values` without each of `count` groups. `group[i]` is the group of `values[i]`. `None` if
+/// nothing is left without one.
 #[must_use]
 pub fn centres(values: &[f64], group: &[usize], count: usize) -> Option<Vec<f64>> {
     let mut order: Vec<usize> = (0..values.len()).collect();

@@ -1,10 +1,11 @@
 //! The centre of log ratios: Tukey's biweight around the median.
 //!
-//! Two arms of a round mostly meet the same speed of the CPU, and their log ratio is then normal with some per cent of spread. If they meet
-//! different speeds, it is off by the ratio of the speeds, to either side. The median ignores how far such rounds are off and is a third
-//! less sharp than the mean of the others; the biweight gives them no weight at all and keeps most of that sharpness. If most rounds are
-//! off, there is no mode to prefer, and Hodges and Lehmann's estimator is sharper ([`Centre::of`]). `cargo run --release -p results
-//! --features testing --example statistics` compares them.
+//! Two arms of a round mostly meet the same speed of the CPU, and their log ratio is then normal with some per cent of
+//! spread. If they meet different speeds, it is off by the ratio of the speeds, to either side. The median ignores how
+//! far such rounds are off and is a third less sharp than the mean of the others; the biweight gives them no weight at
+//! all and keeps most of that sharpness. If most rounds are off, there is no mode to prefer, and Hodges and Lehmann's
+//! estimator is sharper ([`Centre::of`]). `cargo run --release -p results --features testing --example statistics`
+//! compares them.
 
 use super::{median, median_of};
 
@@ -73,8 +74,8 @@ pub fn centre(values: &[f64]) -> Option<f64> {
     Some(biweight(values, middle, reach, STEPS))
 }
 
-/// Returns the mean of values with Tukey's weights, which are 0 from a distance of `reach` on; at most `steps` steps from `middle`, their
-/// median.
+/// Returns the mean of values with Tukey's weights, which are 0 from a distance of `reach` on; at most `steps` steps
+/// from `middle`, their median.
 #[must_use]
 pub fn biweight(values: &[f64], middle: f64, reach: f64, steps: usize) -> f64 {
     let mut at = middle;

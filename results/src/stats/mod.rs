@@ -1,9 +1,9 @@
 //! Statistics over rounds and runs: what may be said of two samples, and where a series changes.
 //!
-//! Nothing here assumes a distribution but [`change_points`]: latencies of small guests have several
-//! modes and long tails, so two samples are compared by ranks and medians. There are two conventions of quantiles: latencies have
-//! [`nearest_rank`], a value that occurred, as in HdrHistogram; rounds and runs have [`median`], the mean of the two middle values of
-//! an even number, since a test must not depend on the sign of its values.
+//! Nothing here assumes a distribution but [`change_points`]: latencies of small guests have several modes and long
+//! tails, so two samples are compared by ranks and medians. There are two conventions of quantiles: latencies have
+//! [`nearest_rank`], a value that occurred, as in HdrHistogram; rounds and runs have [`median`], the mean of the two
+//! middle values of an even number, since a test must not depend on the sign of its values.
 
 pub mod change_points;
 pub mod interval;
@@ -12,8 +12,8 @@ pub mod leave_one_out;
 pub mod location;
 pub mod pareto;
 
-/// Returns Cliff's delta, −1 to 1: the chance that a value of `new` is above one of `base`, less the chance that it is below. 0: neither is
-/// above the other; 1: every value of `new` is above every one of `base`. `None` without values.
+/// Returns Cliff's delta, −1 to 1: the chance that a value of `new` is above one of `base`, less the chance that it is
+/// below. 0: neither is above the other; 1: every value of `new` is above every one of `base`. `None` without values.
 #[must_use]
 pub fn cliffs_delta(base: &[f64], new: &[f64]) -> Option<f64> {
     let mut sorted = base.to_vec();
@@ -44,7 +44,8 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Returns the slope of `y` over `x` by least absolute deviations over pairs of values far apart in time; 0 where `x` never differs.
+/// Returns the slope of `y` over `x` by least absolute deviations over pairs of values far apart in time; 0 where `x`
+/// never differs.
 ///
 /// A pair gives a slope; the slopes' median, weighted by the pairs' distances in `x`, is the one that minimizes the sum of
 /// absolute deviations. Pairs of neighbours would see only what changes fast.

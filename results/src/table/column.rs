@@ -1,6 +1,7 @@
 //! Columns of figures: one entry each, whatever shows it.
 //!
-//! The terminal's tables, those of a page, Markdown and CSV take their columns from [`ALL`], in its order. A new column is one entry.
+//! The terminal's tables, those of a page, Markdown and CSV take their columns from [`ALL`], in its order. A new column
+//! is one entry.
 
 use super::fold::Table;
 use super::layout::{dash, ratio, time};

@@ -131,8 +131,8 @@ impl Table {
         (more > 0).then(|| format!("{more} more: see the page or the JSON"))
     }
 
-    /// Formats the table below its caption, in blocks of at most `width` columns: columns that do not fit beside the first ones follow
-    /// below, under them again. A block is wider only where a single column is.
+    /// Formats the table below its caption, in blocks of at most `width` columns: columns that do not fit beside the
+    /// first ones follow below, under them again. A block is wider only where a single column is.
     #[must_use]
     pub fn text(&self, width: usize) -> String {
         let caption = (!self.caption.is_empty()).then(|| wrapped(&self.caption, width, "  ") + "\n");

@@ -1,5 +1,5 @@
-//! A result as it is shown: tables and notes with the verdict on them, in one value with a renderer for each form. Pages take the tables
-//! one by one, since a [`Table`] serializes to what their templates show.
+//! A result as it is shown: tables and notes with the verdict on them, in one value with a renderer for each form.
+//! Pages take the tables one by one, since a [`Table`] serializes to what their templates show.
 
 use super::fold::{Table, wrapped};
 use crate::error::Exit;

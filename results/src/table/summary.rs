@@ -57,8 +57,8 @@ impl Against {
     }
 }
 
-/// Returns the pairs of a document that are worth comparing by a metric: strategies with one another, and with the floor those that it does
-/// not lie clearly below.
+/// Returns the pairs of a document that are worth comparing by a metric: strategies with one another, and with the
+/// floor those that it does not lie clearly below.
 #[must_use]
 pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
     let compared = |(arm, base): (&Arm<E>, &Arm<E>)| {

@@ -22,8 +22,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder that the user named: links in that path are the user's own. One at its end that another user made is refused, as that
-    /// may wait where a default or a part of a name leads.
+    /// Opens a folder that the user named: links in that path are the user's own. One at its end that another user made
+    /// is refused, as that may wait where a default or a part of a name leads.
     ///
     /// # Errors
     /// The folder's, and that of such a link.
@@ -158,8 +158,8 @@ impl AsFd for Folder {
     }
 }
 
-/// A file on its way: without a name, so that a process that is killed while it writes leaves nothing; or, where the file system has no
-/// O_TMPFILE (NFS, some overlays), with a passing name, which goes with it unless it gets its own.
+/// A file on its way: without a name, so that a process that is killed while it writes leaves nothing; or, where the
+/// file system has no O_TMPFILE (NFS, some overlays), with a passing name, which goes with it unless it gets its own.
 #[derive(Debug)]
 pub(super) struct Unplaced {
     folder: Arc<Folder>,

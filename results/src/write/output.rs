@@ -18,7 +18,8 @@ pub struct OutputFolder {
     stem: Option<String>,
 }
 
-/// The folders this run made, innermost first. Unless something was written, empty ones go again: `remove_dir` refuses one that is not empty.
+/// The folders this run made, innermost first. Unless something was written, empty ones go again: `remove_dir` refuses
+/// one that is not empty.
 #[derive(Debug)]
 struct Made(Vec<PathBuf>);
 

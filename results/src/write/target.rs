@@ -13,8 +13,9 @@ use super::folder::{Folder, Unplaced};
 
 /// A file to be written, by its name in a folder that is held open.
 ///
-/// A link that has the name is replaced and never followed. A pipe or a character device that has it is written to; block devices, sockets
-/// and folders are refused. `/dev/stdout`, `/dev/stderr`, `/dev/fd/N` and `/proc/self/fd/N` are the descriptors of this process.
+/// A link that has the name is replaced and never followed. A pipe or a character device that has it is written to;
+/// block devices, sockets and folders are refused. `/dev/stdout`, `/dev/stderr`, `/dev/fd/N` and `/proc/self/fd/N` are
+/// the descriptors of this process.
 #[derive(Clone, Debug)]
 pub struct Target {
     path: PathBuf,
@@ -51,19 +52,19 @@ impl Target {
         Ok(Self { path: path.to_owned(), at, mode: Mode::from_raw_mode(0o644), through: true })
     }
 
-    /// Makes it a file for its owner only, as perf's recordings are.
+    /// Makes the target a file for its owner only, as perf's recordings are.
     #[must_use]
     pub fn private(self) -> Self {
         Self { mode: Mode::from_raw_mode(0o600), ..self }
     }
 
-    /// Makes it a program.
+    /// Makes the target a program.
     #[must_use]
     pub fn executable(self) -> Self {
         Self { mode: Mode::from_raw_mode(0o755), ..self }
     }
 
-    /// Makes it a file, whatever has the name: a pipe is replaced, too.
+    /// Makes the target a file, whatever has the name: a pipe is replaced, too.
     #[must_use]
     pub fn always_file(self) -> Self {
         Self { through: false, ..self }

@@ -1,8 +1,8 @@
 //! Code that the payload executes between two accesses.
 //!
-//! A path is a piece of the payload's code without an access: how many of its instructions the guest executes on its way to the next access. The
-//! numbers are those of the compiled payload; `sim/tests/payload/` executes it beside this guest, compares the instructions before
-//! each access, and says the new numbers when the payload has changed.
+//! A path is a piece of the payload's code without an access: how many of its instructions the guest executes on its
+//! way to the next access. The numbers are those of the compiled payload; `sim/tests/payload/` executes it beside this
+//! guest, compares the instructions before each access, and says the new numbers when the payload has changed.
 
 /// Compiler of the payload that has these numbers. Results are the same whatever compiles the payload elsewhere.
 pub const COMPILER: &str = "(Debian 12.2.0-14+deb12u1) 12.2.0";

@@ -137,7 +137,8 @@ pub struct GuestOutcome {
 }
 
 impl<C: Cpu> Guest<C> {
-    /// Creates a guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer; addresses are ignored.
+    /// Creates a guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer;
+    /// addresses are ignored.
     #[must_use]
     pub fn new(mut cpu: C, boot: &BootPage, (timer, limit): (Timer, u64), tsc_khz: u64, work_unit: u64) -> Self {
         let events = Events::new(boot);

@@ -43,7 +43,8 @@ impl<C: Cpu> Guest<C> {
         self.late_tick || self.cpu.now() >= self.next_tick
     }
 
-    /// Halts up to the next tick or NMI, unless a tick is due before; returns false if the tail is over. Interrupts are off up to HLT.
+    /// Halts up to the next tick or NMI, unless a tick is due before; returns false if the tail is over. Interrupts are
+    /// off up to HLT.
     fn halt_in_tail(&mut self) -> bool {
         if self.woke {
             if self.tick_is_due() {
@@ -83,7 +84,7 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    /// Checks the hard limit: a guest that only handles NMIs would never end.
+    /// Returns whether the hard limit has passed, now or before: a guest that only handles NMIs would never end.
     pub(super) fn over_limit(&mut self) -> bool {
         self.timed_out |= self.cpu.now() > self.limit;
         self.timed_out

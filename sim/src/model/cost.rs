@@ -48,8 +48,8 @@ impl Cost {
         }
     }
 
-    /// Draws a random cost; uniform between neighbouring quantiles. One draw, of which the cost is an ascending function: arms that differ
-    /// in a cost differ as its distributions do.
+    /// Draws a random cost; uniform between neighbouring quantiles. One draw, of which the cost is an ascending
+    /// function: arms that differ in a cost differ as its distributions do.
     #[inline]
     pub fn sample(&self, stream: &mut Stream) -> u64 {
         match &self.0 {

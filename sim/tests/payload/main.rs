@@ -1,5 +1,6 @@
-//! The simulated guest does what the payload does: the payload's own code is executed beside it, on CPUs that answer both the same, and
-//! everything that they ask for has to be equal, with the instructions before each access, the log and the report.
+//! The simulated guest does what the payload does: the payload's own code is executed beside it, on CPUs that answer
+//! both the same, and everything that they ask for has to be equal, with the instructions before each access, the log
+//! and the report.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,5 +1,5 @@
-//! A CPU that answers by chance: counters and STATUS of all kinds, NMIs at any exit, exits of any length. Its answers depend on its seed
-//! and the questions only, so two guests with the same questions get the same answers.
+//! A CPU that answers by chance: counters and STATUS of all kinds, NMIs at any exit, exits of any length. Its answers
+//! depend on its seed and the questions only, so two guests with the same questions get the same answers.
 
 use std::collections::BTreeMap;
 

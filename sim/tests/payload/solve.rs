@@ -44,8 +44,8 @@ impl Measured {
 /// Ways whose instructions no numbers explain.
 type Unexplained = Vec<(Ways, u64)>;
 
-/// The paths whose numbers are others than the table's: those that explain all of `measured` with the fewest changes that elimination
-/// finds, or the ways that no numbers explain.
+/// The paths whose numbers are others than the table's: those that explain all of `measured` with the fewest changes
+/// that elimination finds, or the ways that no numbers explain.
 fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Unexplained> {
     let wrong = |ways: &Ways| -> i64 { ways.iter().map(|(path, n)| (path.instructions() * n).cast_signed()).sum() };
     // Each way is one equation for the growth of its paths' numbers.

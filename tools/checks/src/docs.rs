@@ -167,8 +167,8 @@ pub struct Shown {
     pub words: Vec<String>,
 }
 
-/// Returns the commands in the code blocks of a document, without pipes, redirections and comments. A synopsis, with `[…]` or `A|B`,
-/// is none.
+/// Returns the commands in the code blocks of a document, without pipes, redirections and comments. A synopsis, with
+/// `[…]` or `A|B`, is none.
 #[must_use]
 pub fn shown(text: &str) -> Vec<Shown> {
     let mut found = Vec::new();

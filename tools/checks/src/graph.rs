@@ -79,7 +79,8 @@ fn few(names: &BTreeSet<String>) -> String {
     text
 }
 
-// The arrows among the files and folders of one folder have no circle: its files and folders have levels, and every arrow leads down.
+// The arrows among the files and folders of one folder have no circle: its files and folders have levels, and every
+// arrow leads down.
 
 /// Circles among the files and folders of some folder: at least one arrow of each runs back up.
 #[must_use]

@@ -1,5 +1,5 @@
-//! Recordings: whatever a file says, reading ends, and what it returns is bounded by the bytes that are there. Then what `vpmu report` does with
-//! one: chains of stacks, names of their time, folded text, in bounded memory.
+//! Recordings: whatever a file says, reading ends, and what it returns is bounded by the bytes that are there. Then
+//! what `vpmu report` does with one: chains of stacks, names of their time, folded text, in bounded memory.
 //!
 //! To be run with `-rss_limit_mb=256 -malloc_limit_mb=256`: zstd's window takes half of it.
 #![no_main]

@@ -108,8 +108,8 @@ pub fn expects_seccomp() -> bool {
     Path::new("/proc/sys/kernel/seccomp/actions_avail").exists()
 }
 
-/// Returns whether an ordinary process should get a user namespace of its own: the kernel and its security modules admit it, and no seccomp
-/// filter, as containers have, is in the way.
+/// Returns whether an ordinary process should get a user namespace of its own: the kernel and its security modules
+/// admit it, and no seccomp filter, as containers have, is in the way.
 #[must_use]
 pub fn expects_user_namespaces() -> bool {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();

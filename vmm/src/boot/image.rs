@@ -80,8 +80,8 @@ impl LoadPlan {
         Ok(())
     }
 
-    /// Returns the page-aligned address of `size` bytes of memory below 4 GiB that no segment uses: low memory if it fits there, else the
-    /// first gap above.
+    /// Returns the page-aligned address of `size` bytes of memory below 4 GiB that no segment uses: low memory if it
+    /// fits there, else the first gap above.
     ///
     /// # Errors
     /// [`LoadError::NoRoom`].

@@ -132,8 +132,8 @@ fn rights(flags: SegmentFlags) -> Access {
     Access { read: true, write: p_flags.0 & elf::PF_W.0 != 0, execute: p_flags.0 & elf::PF_X.0 != 0, user: false }
 }
 
-/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are not
-/// accessible.
+/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the
+/// image's place are not accessible.
 fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, layout: &Layout) -> Access {
     if page == 0 {
         return Access::default();
@@ -176,8 +176,8 @@ pub(crate) fn harvest(
     Ok((report, log))
 }
 
-/// Prepares the memory of vCPU `cpu` for what is next: a turn, which begins with an empty log, of which `logged` entries were used, and
-/// a report with no figures but those of the boot; or the end.
+/// Prepares the memory of vCPU `cpu` for what is next: a turn, which begins with an empty log, of which `logged`
+/// entries were used, and a report with no figures but those of the boot; or the end.
 pub(crate) fn begin_turn(
     memory: &GuestMemoryMmap,
     layout: &Layout,
@@ -226,13 +226,13 @@ pub(crate) fn allocate(layout: &Layout) -> Result<GuestMemoryMmap, vm_memory::mm
 }
 
 /// Ring-0 code.
-pub const KERNEL_CS: u16 = 0x08;
+const KERNEL_CS: u16 = 0x08;
 /// Ring-0 data.
-pub const KERNEL_DS: u16 = 0x10;
+const KERNEL_DS: u16 = 0x10;
 const TSS_SELECTOR: u16 = 0x28;
 
 /// The global descriptor table: null, kernel code and data, user code and data.
-pub const GDT_ENTRIES: [u64; 5] =
+const GDT_ENTRIES: [u64; 5] =
     [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x00af_fb00_0000_ffff, 0x00cf_f300_0000_ffff];
 
 const PRESENT: u64 = 1;
@@ -244,22 +244,22 @@ const ENTRIES: u64 = 512;
 
 /// Permissions of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+struct Access {
     /// Anybody at all; the page is not mapped otherwise.
-    pub read: bool,
+    read: bool,
     /// Whoever may read it, too.
-    pub write: bool,
+    write: bool,
     /// Whoever may read it, too.
-    pub execute: bool,
+    execute: bool,
     /// Ring 3.
-    pub user: bool,
+    user: bool,
 }
 
 impl Access {
     /// Ring 0 reads and writes.
-    pub const KERNEL_DATA: Self = Self { read: true, write: true, execute: false, user: false };
+    const KERNEL_DATA: Self = Self { read: true, write: true, execute: false, user: false };
     /// Both rings read and write.
-    pub const USER_DATA: Self = Self { user: true, ..Self::KERNEL_DATA };
+    const USER_DATA: Self = Self { user: true, ..Self::KERNEL_DATA };
 
     const fn entry(self, page: u64) -> u64 {
         if !self.read {
@@ -285,7 +285,7 @@ impl Access {
 pub struct TooMuchMemory(pub u64);
 
 /// Returns page tables that identity-map `memory` bytes, as (address, words) of each table that is not empty.
-pub fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u64, Vec<u64>)>, TooMuchMemory> {
+fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u64, Vec<u64>)>, TooMuchMemory> {
     let pages = memory / PAGE;
     let leaves = pages.div_ceil(ENTRIES);
     let directories = leaves.div_ceil(ENTRIES);
@@ -310,21 +310,21 @@ pub fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u
 
 /// Returns an interrupt gate to `handler` in ring 0; vector 2 runs on the NMI stack (IST1).
 #[must_use]
-pub fn gate(vector: usize, handler: u64) -> [u64; 2] {
+pub(crate) fn gate(vector: usize, handler: u64) -> [u64; 2] {
     let ist = u64::from(vector == 2);
     let low = handler & 0xffff | u64::from(KERNEL_CS) << 16 | ist << 32 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48;
     [low, handler >> 32]
 }
 
 /// Bytes of a TSS with its I/O permission bitmap.
-pub const TSS_BYTES: usize = 0x200;
+const TSS_BYTES: usize = 0x200;
 /// Offset of the I/O bitmap.
 const IO_BITMAP: usize = 104;
 
-/// Returns a 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost on hosts where ring 3
-/// runs with the host's own flags.)
+/// Returns a 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost
+/// on hosts where ring 3 runs with the host's own flags.)
 #[must_use]
-pub fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
+fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
     let mut tss = [0; TSS_BYTES];
     tss[4..12].copy_from_slice(&block.stack_top().to_le_bytes());
     tss[36..44].copy_from_slice(&block.nmi_stack_top().to_le_bytes());
@@ -377,8 +377,8 @@ impl PayloadLog {
         Self { memory: memory.clone(), layout }
     }
 
-    /// Returns the ticks of the NMI handler's runs that vCPU `cpu` logged from entry `next` on, which moves behind them. An entry that is
-    /// half written is left for the next look.
+    /// Returns the ticks of the NMI handler's runs that vCPU `cpu` logged from entry `next` on, which moves behind
+    /// them. An entry that is half written is left for the next look.
     pub fn handler_ticks(&self, cpu: usize, next: &mut u64) -> Vec<u64> {
         let room = self.layout.log_entries().saturating_sub(*next).min(MOST);
         let at = self.layout.log(cpu) + *next * (LogEntry::COUNT * 8) as u64;

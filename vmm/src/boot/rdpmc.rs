@@ -1,9 +1,9 @@
 //! RDPMC of an image, rewritten so that it reaches a userspace vPMU.
 //!
-//! Without a vPMU of KVM's own RDPMC is #GP in a guest, without an exit to the VMM. RDMSR (`0F 32`) differs from RDPMC (`0F 33`) in one
-//! byte, takes its index in ECX and gives its result in EDX:EAX alike, and does exit through the MSR filter. Each RDPMC in an image
-//! therefore becomes an RDMSR; its site is remembered, and at an exit RIP distinguishes a rewritten RDPMC from a true RDMSR of the same
-//! index.
+//! Without a vPMU of KVM's own RDPMC is #GP in a guest, without an exit to the VMM. RDMSR (`0F 32`) differs from RDPMC
+//! (`0F 33`) in one byte, takes its index in ECX and gives its result in EDX:EAX alike, and does exit through the MSR
+//! filter. Each RDPMC in an image therefore becomes an RDMSR; its site is remembered, and at an exit RIP distinguishes
+//! a rewritten RDPMC from a true RDMSR of the same index.
 //!
 //! # What is an instruction
 //! The byte pair `0F 33` is common within immediates, displacements and data, so the code is disassembled. Each

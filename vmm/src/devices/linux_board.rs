@@ -1,6 +1,6 @@
-//! The devices of a Linux guest beside KVM's interrupt controllers: a serial port with interrupt and input, the registers for
-//! power-off and reset, a virtio console. Any other port or address is absent, as on a PC: reads give all ones, writes go nowhere, and the
-//! accesses are counted.
+//! The devices of a Linux guest beside KVM's interrupt controllers: a serial port with interrupt and input, the
+//! registers for power-off and reset, a virtio console. Any other port or address is absent, as on a PC: reads give all
+//! ones, writes go nowhere, and the accesses are counted.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

@@ -18,8 +18,9 @@ pub(super) const POST_CODE: u16 = 0x80;
 pub(super) const CMOS_INDEX: u16 = 0x70;
 pub(super) const CMOS_DATA: u16 = 0x71;
 
-/// Reads a register of a CMOS clock that stands still with a flat battery, at the first of January 2000. A kernel without KVM's clock reads its date there, and
-/// before Linux 5.17 waits for ever until no update is under way: absent, all ones, one always would be (seen: 5.10 with `--msr-cost`).
+/// Reads a register of a CMOS clock that stands still with a flat battery, at the first of January 2000. A kernel
+/// without KVM's clock reads its date there, and before Linux 5.17 waits for ever until no update is under way: absent,
+/// all ones, one always would be (seen: 5.10 with `--msr-cost`).
 pub(super) const fn cmos(index: u8) -> u8 {
     match index & 0x7f {
         // Day of the week, day, month.

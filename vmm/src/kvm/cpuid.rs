@@ -36,8 +36,9 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
     }
 }
 
-/// Features of KVM that a guest uses by a hypercall: PV_UNHALT, PV_SEND_IPI, PV_SCHED_YIELD. An Intel's is VMCALL and an AMD's VMMCALL,
-/// which on a host of the other vendor KVM would have to patch in the guest's code, and Linux's code is read-only.
+/// Features of KVM that a guest uses by a hypercall: PV_UNHALT, PV_SEND_IPI, PV_SCHED_YIELD. An Intel's is VMCALL and
+/// an AMD's VMMCALL, which on a host of the other vendor KVM would have to patch in the guest's code, and Linux's code
+/// is read-only.
 const BY_HYPERCALL: u32 = 1 << 7 | 1 << 11 | 1 << 13;
 
 /// Returns the host's vendor, if it is one of both.
@@ -86,7 +87,8 @@ fn leaf_1(entry: &mut kvm_cpuid_entry2, model: Cpu, cpu: u32, cpus: u32) {
 ///
 /// - XSAVE, and the state that only it saves: AVX and its relatives, AMX, protection keys. Seen: CPUID leaf 0DH with
 ///   the size of the reset state, and kernels that crash behind XSAVE; the likely reason is that XSETBV does not exit.
-/// - CMPXCHG16B. Seen: crashes soon after it with bits of an operand in RFLAGS, such as the direction flag; the reason is not known.
+/// - CMPXCHG16B. Seen: crashes soon after it with bits of an operand in RFLAGS, such as the direction flag; the reason
+///   is not known.
 pub(crate) fn hide_misemulated(cpuid: &mut CpuId) {
     cpuid.retain(|entry| entry.function != 0xd);
     for entry in cpuid.as_mut_slice() {
@@ -242,8 +244,8 @@ const EXTENDED_FEATURES: u32 = 0x8000_0001;
 const SIZES: u32 = 0x8000_0008;
 const PERFMON_V2: u32 = 0x8000_0022;
 
-/// 8000_0001:ECX: more than one core in the package, SVM, IBS, extended topology, the core's PMU with six counters, those of the north
-/// bridge and of the last-level cache.
+/// 8000_0001:ECX: more than one core in the package, SVM, IBS, extended topology, the core's PMU with six counters,
+/// those of the north bridge and of the last-level cache.
 const CMP_LEGACY: u32 = 1 << 1;
 const SVM: u32 = 1 << 2;
 const IBS: u32 = 1 << 10;
@@ -255,7 +257,8 @@ const PERFCTR_LLC: u32 = 1 << 28;
 /// SVM's own leaf: its revision, its address spaces, its features.
 const SVM_FEATURES: u32 = 0x8000_000a;
 
-/// Leaves that this guest has not: Intel's of caches, performance monitoring and trace, those of IBS, extended topology, encrypted memory.
+/// Leaves that this guest has not: Intel's of caches, performance monitoring and trace, those of IBS, extended
+/// topology, encrypted memory.
 const ABSENT: [u32; 8] = [2, 4, 0xa, 0x14, 0x8000_001b, 0x8000_001d, 0x8000_001e, 0x8000_001f];
 
 /// Returns whether KVM offers SVM to a guest.

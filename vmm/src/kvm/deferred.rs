@@ -1,8 +1,9 @@
 //! A PMI that met LVTPC masked by an earlier delivery: deferred, and delivered later or dropped (see [`Mask`]).
 //!
-//! The guest's unmask is no exit, so LVTPC is looked at before entries while a PMI is deferred, and a timer makes sure that there is an exit.
-//! Neither is done while the guest has all counters off: it is in its handler or in its driver, and its next write of the global
-//! enables is an exit. A handler that unmasks LVTPC before it starts the counters costs nothing by this.
+//! The guest's unmask is no exit, so LVTPC is looked at before entries while a PMI is deferred, and a timer makes sure
+//! that there is an exit. Neither is done while the guest has all counters off: it is in its handler or in its driver,
+//! and its next write of the global enables is an exit. A handler that unmasks LVTPC before it starts the counters
+//! costs nothing by this.
 
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
@@ -172,8 +173,8 @@ enum Fate {
     Delivered(Delivered),
 }
 
-/// Delivers a deferred PMI if LVTPC is unmasked. A handler may unmask it first of all and acknowledge the overflow then: an interrupt at
-/// that time would find nothing to handle.
+/// Delivers a deferred PMI if LVTPC is unmasked. A handler may unmask it first of all and acknowledge the overflow
+/// then: an interrupt at that time would find nothing to handle.
 fn deliver_deferred<P: PmiPort>(port: &mut P, by: Delivery, contended: bool) -> Result<Fate, P::Error> {
     let by_msr = match port.mode() {
         Mode::Off => return Ok(Fate::Dropped),
@@ -198,8 +199,8 @@ fn deliver_deferred<P: PmiPort>(port: &mut P, by: Delivery, contended: bool) -> 
     deliver(port, contended, true).map(Fate::Delivered)
 }
 
-/// Returns whether LVTPC is that of the delivery `by`, masked or not. An INIT of the CPU or another kernel (kexec) gives it its reset value
-/// or a value of its own, and that kernel's handler knows nothing of the PMI.
+/// Returns whether LVTPC is that of the delivery `by`, masked or not. An INIT of the CPU or another kernel (kexec)
+/// gives it its reset value or a value of its own, and that kernel's handler knows nothing of the PMI.
 fn is_still(entry: Lvtpc, by: Delivery) -> bool {
     entry != LVTPC_AT_RESET && entry.with_masked(false).delivery() == by
 }

@@ -5,8 +5,8 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use crate::sample::{ExitKind, Past};
 use crate::sys;
 
-/// Reason why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay in `kvm_run`, so
-/// that an exit fits two registers.
+/// Reason why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay
+/// in `kvm_run`, so that an exit fits two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// RDMSR of a filtered MSR.
@@ -86,8 +86,8 @@ impl Exit {
         (exit, at)
     }
 
-    /// Reads exits other than those of MSRs; `None` if only `kvm_run` has the reason. Apart, since their registers would be saved at each
-    /// exit of an MSR.
+    /// Reads exits other than those of MSRs; `None` if only `kvm_run` has the reason. Apart, since their registers
+    /// would be saved at each exit of an MSR.
     #[inline(never)]
     fn rarer(result: &Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Self> {
         Some(match result {
@@ -121,7 +121,7 @@ impl Exit {
         }
     }
 
-    /// Returns whether RIP may be past the instruction that made the exit.
+    /// Returns where RIP may be: at the instruction that made the exit or past it.
     pub(crate) const fn past(self) -> Past {
         match self {
             Self::MemoryWrite { .. } => Past::Yes,

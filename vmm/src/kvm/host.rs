@@ -129,8 +129,8 @@ impl Host {
     /// Checks that KVM's own vPMU can serve a guest; the error says why not.
     pub fn kvm_pmu(&self) -> Result<(), String> {
         let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) > 0;
-        // Kernels before 5.18 have no such capability, and those before 5.17 no such parameter. On an AMD they keep a guest's selectors even if the
-        // host itself has no PMU.
+        // Kernels before 5.18 have no such capability, and those before 5.17 no such parameter. On an AMD they keep a
+        // guest's selectors even if the host itself has no PMU.
         let disabled =
             std::fs::read_to_string("/sys/module/kvm/parameters/enable_pmu").is_ok_and(|value| value.trim() == "N");
         let pmu = Path::new("/sys/bus/event_source/devices/cpu").exists();
@@ -164,8 +164,8 @@ impl Host {
         cpuid::vendor(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
-    /// Returns the numbers of general-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID leaf 0AH); `None`
-    /// without one.
+    /// Returns the numbers of general-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID
+    /// leaf 0AH); `None` without one.
     #[must_use]
     pub fn shown_counters(&self) -> Option<(u32, u32)> {
         cpuid::kvm_counters(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
@@ -188,8 +188,8 @@ impl Host {
         self.0.get_supported_cpuid(sys::MAX_CPUID).is_ok_and(|supported| cpuid::kvm_has_perfmon_v2(&supported))
     }
 
-    /// Checks that a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's selector: without a vPMU it
-    /// reads 0 whatever is written.
+    /// Checks that a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's
+    /// selector: without a vPMU it reads 0 whatever is written.
     fn answers_perf_ctl(&self, supported: &CpuId) -> Result<(), String> {
         // Cycles in ring 3, without EN: nothing is opened.
         const SELECTOR: u64 = 0x1_0076;
@@ -234,8 +234,8 @@ impl Host {
         Err(without_svm(parameter.ok().as_deref()).to_owned())
     }
 
-    /// Creates a VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and, unless KVM keeps the
-    /// PMU, exits at the PMU's MSRs and those of `also`.
+    /// Creates a VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and,
+    /// unless KVM keeps the PMU, exits at the PMU's MSRs and those of `also`.
     pub(crate) fn create_vm(
         &self,
         memory: &GuestMemoryMmap,
@@ -248,16 +248,17 @@ impl Host {
             let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
             cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
             vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
-            // First of all. It waits for a grace period of the VM's SRCU, which is over at once in a VM where there was none yet, and takes some
-            // 15 ms after the one of a memory slot or interrupt controller (srcu_should_expedite).
+            // First of all. It waits for a grace period of the VM's SRCU, which is over at once in a VM where there was
+            // none yet, and takes some 15 ms after the one of a memory slot or interrupt controller
+            // (srcu_should_expedite).
             msr_filter::install(&vm, caps.vendor(), also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
         }
         // Three pages below 4 GiB that Intel hosts need for real mode; unused otherwise.
         vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
         vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
-        // KVM's own vPMU would otherwise come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back. A mediated vPMU (Linux
-        // 7.0) is there only for a VM that asks.
+        // KVM's own vPMU would otherwise come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back. A
+        // mediated vPMU (Linux 7.0) is there only for a VM that asks.
         let disabled = if matches!(pmu, GuestPmu::Userspace(_)) { KVM_PMU_CAP_DISABLE } else { 0 };
         self.set_pmu(&vm, disabled).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
         if pit {

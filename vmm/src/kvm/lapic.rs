@@ -1,11 +1,12 @@
 //! LVTPC: where a PMI goes.
 //!
 //! The LAPIC is KVM's, so a PMI is delivered in userspace as KVM's own vPMU does it in the kernel
-//! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0). AMD's processors leave the entry as
-//! it is (49ff3b4aec51): a PMI then meets no mask of a delivery, and one that finds an NMI still pending is that NMI.
+//! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0). AMD's processors
+//! leave the entry as it is (49ff3b4aec51): a PMI then meets no mask of a delivery, and one that finds an NMI still
+//! pending is that NMI.
 //!
-//! A LAPIC that is switched off (IA32_APIC_BASE bit 11) delivers nothing (SDM vol. 3, 12.4.3), and neither does KVM's. Its mode is looked
-//! at for each PMI, because the guest may change it at any time.
+//! A LAPIC that is switched off (IA32_APIC_BASE bit 11) delivers nothing (SDM vol. 3, 12.4.3), and neither does KVM's.
+//! Its mode is looked at for each PMI, because the guest may change it at any time.
 //!
 //! # What can be lost
 //! KVM_SET_LAPIC replaces the whole page, the request register with it: an interrupt that another thread puts there
@@ -120,7 +121,8 @@ pub(crate) trait PmiPort {
     fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error>;
 }
 
-/// Delivers a PMI as the LAPIC does: by LVTPC's mode, unless masked, and where a delivery `masks` (SDM vol. 3, 12.5.1), masks the entry.
+/// Delivers a PMI as the LAPIC does: by LVTPC's mode, unless masked, and where a delivery `masks` (SDM vol. 3, 12.5.1),
+/// masks the entry.
 ///
 /// `contended`: others write to this LAPIC, so its page is never written back as it was read a while ago.
 pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) -> Result<Delivered, P::Error> {
@@ -251,13 +253,15 @@ pub(crate) fn put_back(page: &mut kvm_lapic_state, least: u64, most: u64) -> Tic
 
 // The LAPIC of one vCPU, in KVM, through which PMIs are delivered.
 //
-// A PMI by NMI in x2APIC mode takes two calls: KVM_GET_MSRS reads LVTPC, and one KVM_SET_MSRS masks it and writes ICR, which sends the
-// NMI. The read cannot be left out, because the guest's unmask is no exit: KVM keeps no filter for the MSRs of an x2APIC. The NMI cannot
-// come with the entry (KVM_CAP_SYNC_REGS): KVM_SYNC_X86_EVENTS replaces the count of NMIs that wait, those that other vCPUs sent meanwhile
-// among them, and needs the vCPU's events of before, at each exit or by a call of its own.
+// A PMI by NMI in x2APIC mode takes two calls: KVM_GET_MSRS reads LVTPC, and one KVM_SET_MSRS masks it and writes ICR,
+// which sends the NMI. The read cannot be left out, because the guest's unmask is no exit: KVM keeps no filter for the
+// MSRs of an x2APIC. The NMI cannot come with the entry (KVM_CAP_SYNC_REGS): KVM_SYNC_X86_EVENTS replaces the count of
+// NMIs that wait, those that other vCPUs sent meanwhile among them, and needs the vCPU's events of before, at each exit
+// or by a call of its own.
 //
-// The write to ICR has one side effect: a guest that reads its ICR back finds this NMI in place of the last interrupt that it sent itself.
-// Nothing that was sent is sent again or lost; in x2APIC mode a write is sent at once, and there is no status to wait for.
+// The write to ICR has one side effect: a guest that reads its ICR back finds this NMI in place of the last interrupt
+// that it sent itself. Nothing that was sent is sent again or lost; in x2APIC mode a write is sent at once, and there
+// is no status to wait for.
 
 /// ICR as an MSR, in x2APIC mode (SDM vol. 3, table 12-6).
 const X2APIC_ICR: u32 = 0x830;

@@ -56,7 +56,7 @@ impl OneMsr {
         }
     }
 
-    /// Calls KVM_SET_MSRS.
+    /// Calls KVM_SET_MSRS; returns whether the MSR was written.
     pub(crate) fn write(&mut self, fd: &VcpuFd, index: u32, value: u64) -> bool {
         self.set(index, value).is_some_and(|one| matches!(fd.set_msrs(one), Ok(1)))
     }
@@ -83,7 +83,7 @@ pub(crate) struct OtherMsrs {
 }
 
 impl OtherMsrs {
-    /// Creates it for an image with these rewritten sites.
+    /// Creates the handling of other MSRs for an image with these rewritten sites.
     pub(crate) fn new(sites: &[Site]) -> Self {
         let mut sites: Vec<u64> = sites.iter().map(|site| site.address).collect();
         sites.sort_unstable();

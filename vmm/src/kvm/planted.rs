@@ -38,7 +38,7 @@ pub(super) struct Planted {
 }
 
 impl Planted {
-    /// Creates it for a host TSC of this frequency, and the strategy behind the counters.
+    /// Creates a slow-down for a host TSC of this frequency, and the strategy behind the counters.
     pub(super) fn new(tsc_khz: u64, strategy: Option<&str>) -> Self {
         let slowed = ARM.is_none() || ARM == strategy;
         let limit = if slowed { tsc_khz * SAME_HANDLER_NS / 1_000_000 } else { 0 };

@@ -1,5 +1,5 @@
-//! Shows how the time between KVM_RUN's return and the next KVM_RUN is spent (feature `exit-points`, never in a release): the TSC at named
-//! points of each MSR exit, and how often each number of ticks passed between two of them.
+//! Shows how the time between KVM_RUN's return and the next KVM_RUN is spent (feature `exit-points`, never in a
+//! release): the TSC at named points of each MSR exit, and how often each number of ticks passed between two of them.
 //!
 //! `cargo bench -p vmm --features exit-points --bench exit_points` prints the table of a real guest.
 

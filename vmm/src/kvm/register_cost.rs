@@ -1,9 +1,9 @@
 //! A modelled cost of the guest's PMU registers: the guest's TSC is held back while the VMM serves an access.
 //!
-//! An access that exits costs the guest the way out of it, the VMM's work and the way back in. A guest that is a host itself has a driver
-//! that touches the PMU's registers as if each were a processor's, so that its figures would be those of the exits. Here the guest's TSC
-//! loses the time of an access, less its modelled cost (`KVM_VCPU_TSC_OFFSET`, Linux 5.16, 828ca89628bf). Events of the host that stand
-//! behind the counters go on counting.
+//! An access that exits costs the guest the way out of it, the VMM's work and the way back in. A guest that is a host
+//! itself has a driver that touches the PMU's registers as if each were a processor's, so that its figures would be
+//! those of the exits. Here the guest's TSC loses the time of an access, less its modelled cost (`KVM_VCPU_TSC_OFFSET`,
+//! Linux 5.16, 828ca89628bf). Events of the host that stand behind the counters go on counting.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use kvm_ioctls::VcpuFd;
 use crate::outcome::HeldBack;
 use crate::sys;
 
-/// This part of the least time that KVM_RUN took is held back. It has the ways in and out and the guest's own time in between, so that more
-/// could move the guest's TSC back.
+/// This part of the least time that KVM_RUN took is held back. It has the ways in and out and the guest's own time in
+/// between, so that more could move the guest's TSC back.
 const SIXTEENTHS: u64 = 15;
 
 /// The guest's TSC, and the cost of an access to one of its PMU's registers. Times are TSC ticks.
@@ -64,7 +64,8 @@ impl RegisterCost {
         self.entered_at = now;
     }
 
-    /// Notes that the guest goes on after an access for which KVM_RUN returned at `returned_at`, and which was served at `served_at`.
+    /// Notes that the guest goes on after an access for which KVM_RUN returned at `returned_at`, and which was served
+    /// at `served_at`.
     #[cold]
     pub(super) fn goes_on(&mut self, fd: &VcpuFd, returned_at: u64, served_at: u64) {
         if !self.account(returned_at, served_at) {

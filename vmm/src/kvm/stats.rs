@@ -53,8 +53,8 @@ impl LoopStats {
         exits
     }
 
-    /// Takes the account of the loop and of `pmu`, with its host side's, and begins anew. Histogram and deliveries are copied, so that the
-    /// loop goes on in memory that is touched already.
+    /// Takes the account of the loop and of `pmu`, with its host side's, and begins anew. Histogram and deliveries are
+    /// copied, so that the loop goes on in memory that is touched already.
     pub(super) fn take<H: HostPmu>(&mut self, pmu: &mut Vpmu<H>) -> Account {
         let mut counts = std::mem::take(&mut self.counts);
         counts.merge(&std::mem::take(pmu.counts()));

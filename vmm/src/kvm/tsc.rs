@@ -20,8 +20,8 @@ impl TickClock {
     }
 }
 
-/// Computes the offset from the payload's exchanges: it read its TSC before and after each, the VMM read the host's in between (`host`), so
-/// each exchange bounds the offset from both sides and all of them together bound it best.
+/// Computes the offset from the payload's exchanges: it read its TSC before and after each, the VMM read the host's in
+/// between (`host`), so each exchange bounds the offset from both sides and all of them together bound it best.
 pub(crate) fn map(khz: u64, report: Option<&Report>, host: &[u64]) -> TscMap {
     let unknown = TscMap { khz, offset: 0, uncertainty: u64::MAX };
     let Some(report) = report else { return unknown };

@@ -167,8 +167,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     pub(super) fn prepare(&mut self) -> Option<End> {
         let kicked = sys::take_kick(&mut self.fd);
         pass!(self, Kicked);
-        // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little of the VMM's code and
-        // data in the caches.
+        // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little
+        // of the VMM's code and data in the caches.
         let may_be_quiet = !kicked && !self.deferred.has_deferred() && self.register_cost.is_none();
         let is_quiet = may_be_quiet && self.pmu.is_quiet() && self.pmu.host().passes_entry();
         if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {

@@ -27,17 +27,17 @@ pub(crate) struct Limits<'a> {
     pub(crate) stuck: Stuck<'a>,
 }
 
-/// Treatment of threads that do not stop. A thread that is busy with the signals of its host events does not come to look whether it
-/// is to stop.
+/// Treatment of threads that do not stop. A thread that is busy with the signals of its host events does not come to
+/// look whether it is to stop.
 #[derive(Clone, Copy)]
 pub(crate) struct Stuck<'a> {
-    /// So long after they were told to stop,
+    /// Time after the order to stop after which `silence` is called.
     pub(crate) silence_after: Duration,
-    /// their host events are taken from them. It may block: it is called on a thread of its own.
+    /// Takes the threads' host events from them. It may block: it is called on a thread of its own.
     pub(crate) silence: fn(),
-    /// So long after that,
+    /// Time after that until `give_up` is called.
     pub(crate) give_up_after: Duration,
-    /// the process ends.
+    /// Ends the process.
     pub(crate) give_up: &'a (dyn Fn() + Sync),
 }
 

@@ -41,9 +41,9 @@ pub(crate) enum Start {
 
 /// A kind of guest: everything about a run that depends on what is run.
 ///
-/// The machine calls the methods in this order: [`memory`](Self::memory), [`load`](Self::load), [`attach`](Self::attach),
-/// [`start`](Self::start) for each vCPU; then on each vCPU's thread [`bus`](Self::bus), [`other_msrs`](Self::other_msrs), and at the end
-/// [`harvest`](Self::harvest).
+/// The machine calls the methods in this order: [`memory`](Self::memory), [`load`](Self::load),
+/// [`attach`](Self::attach), [`start`](Self::start) for each vCPU; then on each vCPU's thread [`bus`](Self::bus),
+/// [`other_msrs`](Self::other_msrs), and at the end [`harvest`](Self::harvest).
 pub(crate) trait Guest: Sync {
     /// The devices of one vCPU.
     type Bus<'a>: Bus
@@ -95,8 +95,8 @@ pub(crate) trait Guest: Sync {
         None
     }
 
-    /// Returns whether anything but the vCPU's own thread writes to its LAPIC while it runs: other vCPUs by IPIs, an I/O APIC, KVM's
-    /// timer. Then a PMI's delivery fetches the LAPIC's page again before it writes it back.
+    /// Returns whether anything but the vCPU's own thread writes to its LAPIC while it runs: other vCPUs by IPIs, an
+    /// I/O APIC, KVM's timer. Then a PMI's delivery fetches the LAPIC's page again before it writes it back.
     fn others_write_the_lapic(&self) -> bool;
 
     /// Returns the number of PMI deliveries whose time is kept.
@@ -125,8 +125,8 @@ pub(crate) trait Guest: Sync {
         memory: &GuestMemoryMmap,
     ) -> Result<Self::Left, MachineError>;
 
-    /// Rests vCPU `cpu`, which ended a turn and left this: waits for the next one, and prepares `memory` for it. `false`: none follows, and the vCPU
-    /// stops.
+    /// Rests vCPU `cpu`, which ended a turn and left this: waits for the next one, and prepares `memory` for it.
+    /// `false`: none follows, and the vCPU stops.
     ///
     /// # Errors
     /// Guest memory cannot be written.

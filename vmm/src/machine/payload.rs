@@ -386,8 +386,8 @@ impl LiveGuest {
         Ok((guest, Some(rested(vcpus, began.elapsed(), start))))
     }
 
-    /// Lets it take `samples` per vCPU, and waits until all vCPUs rest again. If it ended instead, this is what it left; it takes no
-    /// further turn.
+    /// Lets it take `samples` per vCPU, and waits until all vCPUs rest again. If it ended instead, this is what it
+    /// left; it takes no further turn.
     ///
     /// # Errors
     /// [`MachineError`] if it could not begin.

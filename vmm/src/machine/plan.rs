@@ -63,7 +63,8 @@ pub struct Plan {
     pub time_limit: Duration,
     /// The threads that the guest reaches run under seccomp filters.
     pub seccomp: bool,
-    /// Modelled cost of an access to a register of the PMU for the guest, ns. One vCPU alone can have it: TSCs that are held back differ.
+    /// Modelled cost of an access to a register of the PMU for the guest, ns. One vCPU alone can have it: TSCs that are
+    /// held back differ.
     pub register_cost_ns: Option<u64>,
     /// Samples of the guest, if it is recorded.
     pub sampling: Option<Arc<Sampling>>,

@@ -68,8 +68,8 @@ impl Tables<'_> {
     }
 }
 
-/// Adds the chain of the sample in `words` to it; returns the flags of the broken parts. `frame` says where the stack is: the sample's own
-/// instruction may be the one before.
+/// Adds the chain of the sample in `words` to it; returns the flags of the broken parts. `frame` says where the stack
+/// is: the sample's own instruction may be the one before.
 pub(super) fn follow(
     space: &mut Space<'_>,
     tables: Option<Tables<'_>>,

@@ -86,8 +86,8 @@ impl Event {
         }
     }
 
-    /// Returns `sample_period` or `sample_freq`, and whether it is the latter. Events that the VMM itself sees are counted one by one:
-    /// without a period each is a sample.
+    /// Returns `sample_period` or `sample_freq`, and whether it is the latter. Events that the VMM itself sees are
+    /// counted one by one: without a period each is a sample.
     #[must_use]
     pub fn rate(&self, rate: Rate) -> (u64, bool) {
         match (self, rate) {

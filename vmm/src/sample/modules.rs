@@ -1,8 +1,9 @@
-//! The unwind tables of a Linux kernel's modules. Each module brings its own, and the kernel sorts it as it loads the module; it lies in guest
-//! memory from then on.
+//! The unwind tables of a Linux kernel's modules. Each module brings its own, and the kernel sorts it as it loads the
+//! module; it lies in guest memory from then on.
 //!
-//! The guest says where modules lie; their tables are read from its memory, and the one of an address is found among them.
-//! Nothing that a guest says or has in memory is believed further than bounds go: a table ends at the first entry that makes no sense.
+//! The guest says where modules lie; their tables are read from its memory, and the one of an address is found among
+//! them. Nothing that a guest says or has in memory is believed further than bounds go: a table ends at the first entry
+//! that makes no sense.
 
 use std::ops::Range;
 
@@ -89,7 +90,8 @@ impl Plan {
         Ok(Self { addresses: table(".orc_unwind_ip")?, rules: table(".orc_unwind")?, sections })
     }
 
-    /// Returns the content at an address. An entry at the end of code, which says that there is none any more, belongs to that code.
+    /// Returns the content at an address. An entry at the end of code, which says that there is none any more, belongs
+    /// to that code.
     fn content(&self, address: u64) -> Content {
         let before = |address: u64| {
             let at = self.sections.partition_point(|section| section.0 <= address);
@@ -102,11 +104,11 @@ impl Plan {
     }
 }
 
-/// Reads the tables of a module, of code that stays. `left` is how many entries may still be read: a guest can map one page any number of
-/// times.
+/// Reads the tables of a module, of code that stays. `left` is how many entries may still be read: a guest can map one
+/// page any number of times.
 ///
-/// The kernel has sorted them. They end where the next section begins, and at the first entry that is not of the module's code or is below
-/// the one before it: behind the last entry there may be anything.
+/// The kernel has sorted them. They end where the next section begins, and at the first entry that is not of the
+/// module's code or is below the one before it: behind the last entry there may be anything.
 fn read(space: &mut Space<'_>, place: &ModulePlace, layout: Layout, left: &mut usize) -> Result<Orc, Refusal> {
     let plan = Plan::of(place)?;
     let (mut addresses, mut rules) = (Vec::new(), Vec::new());

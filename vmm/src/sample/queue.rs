@@ -150,7 +150,8 @@ impl Queue {
         Some(sample)
     }
 
-    /// Returns the samples that were lost so far, by this queue and by the kernel's rings, and how often the kernel throttled an event.
+    /// Returns the samples that were lost so far, by this queue and by the kernel's rings, and how often the kernel
+    /// throttled an event.
     #[must_use]
     pub fn lost(&self) -> (u64, u64, u64) {
         let all = (0..MOST_EVENTS).map(|event| self.lost_of(event));
@@ -191,7 +192,7 @@ impl Words {
         self.all[4] = cr3;
     }
 
-    /// Adds the sample's own instruction as the first entry.
+    /// Adds the sample's own instruction as the first entry; returns whether it was added.
     pub(super) fn first(&mut self, user: bool) -> bool {
         self.entry(user, self.all[3])
     }

@@ -54,7 +54,7 @@ pub struct Channel {
 }
 
 impl Sampling {
-    /// Creates it for so many vCPUs.
+    /// Creates the sampling of so many vCPUs.
     #[must_use]
     pub fn new(events: Vec<Event>, rate: Rate, chains: bool, vcpus: usize) -> Self {
         let channels = (0..vcpus).map(|_| Channel::default()).collect();
@@ -81,11 +81,12 @@ impl Sampling {
         self.modules.get()
     }
 
-    /// Reads the unwind tables of modules at these places: chains go through them from then on. Only the first tables are kept, since vCPUs
-    /// look at them without a lock.
+    /// Reads the unwind tables of modules at these places: chains go through them from then on. Only the first tables
+    /// are kept, since vCPUs look at them without a lock.
     ///
-    /// `None`: there is no sample of the kernel yet in whose address space they are; later there may be. Nothing is read for a guest whose kernel
-    /// has no tables itself. All calls together read a bounded number of entries. For one thread.
+    /// `None`: there is no sample of the kernel yet in whose address space they are; later there may be. Nothing is
+    /// read for a guest whose kernel has no tables itself. All calls together read a bounded number of entries. For one
+    /// thread.
     pub fn read_modules(&self, places: &[ModulePlace]) -> Option<TablesRead> {
         let Some(orc) = &self.orc else { return Some(TablesRead::default()) };
         let memory = self.memory.get()?;

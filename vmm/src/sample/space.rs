@@ -94,8 +94,8 @@ impl<'a> Space<'a> {
         self.memory.read_obj(GuestAddress(physical)).ok()
     }
 
-    /// Returns the physical address, if the guest's tables map it. They are read once: a guest that changes them meanwhile gets an answer
-    /// of both.
+    /// Returns the physical address, if the guest's tables map it. They are read once: a guest that changes them
+    /// meanwhile gets an answer of both.
     fn translate(&mut self, linear: u64) -> Option<u64> {
         let page = linear & !(PAGE - 1);
         if let Some((known, physical)) = self.last

@@ -80,7 +80,8 @@ impl<'a> VcpuSampler<'a> {
         })
     }
 
-    /// Takes a sample for each overflow since the last call, and says how many there were. `ran`: the kick ended KVM_RUN in the guest.
+    /// Takes a sample for each overflow since the last call, and says how many there were. `ran`: the kick ended
+    /// KVM_RUN in the guest.
     pub(crate) fn take(&mut self, fd: &VcpuFd, ran: bool) -> u64 {
         let Self { sampling, channel, memory, events, numbers, words, since_exit, .. } = self;
         let past = since_exit.past(ran);
@@ -137,7 +138,8 @@ impl<'a> VcpuSampler<'a> {
         sampled
     }
 
-    /// Takes a sample where the guest stands now. It did not fall into the handling of an exit by chance, as one of a host event does.
+    /// Takes a sample where the guest stands now. It did not fall into the handling of an exit by chance, as one of a
+    /// host event does.
     #[cold]
     fn now(&mut self, fd: &VcpuFd, event: usize, period: u64, past: Past) {
         let time = monotonic_ns();
@@ -181,8 +183,8 @@ impl SinceExit {
     }
 }
 
-/// Position of RIP relative to the instruction that made an exit: where KVM emulates a write it moves RIP before the exit, elsewhere after
-/// it.
+/// Position of RIP relative to the instruction that made an exit: where KVM emulates a write it moves RIP before the
+/// exit, elsewhere after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
     /// It is at the instruction.

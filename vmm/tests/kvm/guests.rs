@@ -30,7 +30,7 @@ pub(crate) const fn fixed(n: u64, code: u64, period: u64) -> EventSpec {
 /// One sampling event.
 pub(crate) const SINGLE: &[EventSpec] = &[gp(0x3c, PERIOD)];
 
-/// The sampling run of July 2021 (vpmu.md, published): two fixed, two general-purpose, one of them rare.
+/// The sampling run published for July 2021: two fixed, two general-purpose, one of them rare.
 pub(crate) const JULY_2021: &[EventSpec] =
     &[fixed(1, 0x3c, PERIOD), fixed(0, 0xc0, PERIOD * 19 / 16), gp(0x4f2e, PERIOD * 22 / 16), gp(0xc5, PERIOD * 6)];
 

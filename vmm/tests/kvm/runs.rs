@@ -293,7 +293,8 @@ pub(crate) fn counting() {
 }
 
 pub(crate) fn frequency_mode() {
-    // The guest's time passes while its vCPU has no CPU, and its event then stands still. 50 Hz is 20 ms; with a tenth of a CPU 2 ms.
+    // The guest's time passes while its vCPU has no CPU, and its event then stands still. 50 Hz is 20 ms; with a tenth
+    // of a CPU 2 ms.
     let mut plan = plan(clock("reuse-lazy"), SINGLE, 60);
     plan.boot.freq_hz = 50;
     let outcome = run(&plan);

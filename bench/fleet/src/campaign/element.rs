@@ -54,8 +54,8 @@ const MARGIN: Duration = Duration::from_secs(120);
 /// Estimate of the time that a command line takes; `None`: unknown.
 pub type Estimate<'a> = &'a dyn Fn(&[String]) -> Option<Duration>;
 
-/// Lists the elements of a plan: experiment by experiment, repetition by repetition, host by host, with the variants of a host beside
-/// each other and in turns first.
+/// Lists the elements of a plan: experiment by experiment, repetition by repetition, host by host, with the variants of
+/// a host beside each other and in turns first.
 #[must_use]
 pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
     let mut elements = Vec::new();

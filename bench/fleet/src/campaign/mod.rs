@@ -1,7 +1,8 @@
 //! A campaign: a plan, the elements that it becomes, and the folder that keeps their outcomes.
 //!
-//! A [`plan`] becomes [`element`]s. Submitting it ([`submission`]) makes a campaign's [`folder`], which is acted on only if nobody else
-//! could have changed it ([`trust`]). [`standing`] says how far a campaign is. Running an element is the tool's.
+//! A [`plan`] becomes [`element`]s. Submitting it ([`submission`]) makes a campaign's [`folder`], which is acted on
+//! only if nobody else could have changed it ([`trust`]). [`standing`] says how far a campaign is. Running an element
+//! is the tool's.
 
 pub mod element;
 #[cfg(any(test, feature = "testing"))]

@@ -1,8 +1,9 @@
 //! Who can have written what is in a campaign's folder. Whoever submits a campaign runs its binaries, so a folder that another user
 //! made or can change is not acted on.
 //!
-//! The way to the folder is walked from the root by descriptors, and no link is followed on it: each step must belong to this user or
-//! to root, and nobody else may be able to put another in its place. What was checked then stays under its path.
+//! The way to the folder is walked from the root by descriptors, and no link is followed on it: each step must belong
+//! to this user or to root, and nobody else may be able to put another in its place. What was checked then stays under
+//! its path.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -37,8 +38,9 @@ impl Me {
         Ok(Self { user: geteuid().as_raw(), groups })
     }
 
-    /// Says why others could have changed what has this owner, group and mode, or what is in it; `None` if they could not. `way` is a folder that leads to another: in one
-    /// with the sticky bit nobody replaces what belongs to another.
+    /// Says why others could have changed what has this owner, group and mode, or what is in it; `None` if they could
+    /// not. `way` is a folder that leads to another: in one with the sticky bit nobody replaces what belongs to
+    /// another.
     fn doubt(&self, (user, group, mode): (u32, u32, u32), trust: Trust, way: bool) -> Option<String> {
         let shared = trust == Trust::Group && self.groups.contains(&group);
         let mode = Mode::from_raw_mode(mode);

@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use self::store::Found;
-use self::store::Names;
-use self::store::{Entry, Stamp};
+use self::store::{Entry, Found, Names, Stamp};
 use crate::run::{Labels, Run};
 use results::error::Error;
 use results::{open, read};

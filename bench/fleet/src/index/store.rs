@@ -1,4 +1,5 @@
-//! The index's file: a line that says whose it is, then a line a document, `["CHECKSUM",ENTRY]`. It is read and replaced as a whole.
+//! The index's file: a line that says whose it is, then a line a document, `["CHECKSUM",ENTRY]`. It is read and
+//! replaced as a whole.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;

@@ -7,7 +7,7 @@ use results::stats::interval::Interval;
 use results::table::Table;
 use results::table::layout::{change, dash, p, percent, plural, ratio, time};
 
-/// Names of a figure: arm and metric.
+/// Returns the name of a figure: arm and metric.
 fn figure(arm: &str, metric: &str) -> String {
     match metric {
         "all metrics" => "speed".to_owned(),

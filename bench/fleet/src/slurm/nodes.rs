@@ -27,17 +27,6 @@ pub struct Node {
     pub reason: Option<String>,
 }
 
-impl Node {
-    /// Returns whether jobs can start here now or when those that run have ended.
-    #[must_use]
-    pub fn is_usable(&self) -> bool {
-        // A trailing '*' is a node that does not respond, '$' maintenance, '~' and '#' power saving.
-        let base = self.state.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
-        let responds = !self.state.contains('*');
-        responds && matches!(base, "idle" | "mixed" | "allocated" | "completing" | "reserved" | "planned")
-    }
-}
-
 impl Slurm {
     /// Lists all nodes of the cluster, by name.
     ///
@@ -146,18 +135,6 @@ mod tests {
             (Some("Not responding"), Some("fan | PSU"))
         );
         assert!(nodes[2].features.is_empty());
-        assert_eq!(nodes.iter().map(Node::is_usable).collect::<Vec<_>>(), [true, false, false]);
-    }
-
-    #[test]
-    fn a_node_is_usable_by_its_state() {
-        let usable = |state: &str| nodes(&format!("n|{state}|x|1|p|none"))[0].is_usable();
-        for state in ["idle", "mixed", "allocated", "allocated+", "completing", "reserved", "idle~", "planned"] {
-            assert!(usable(state), "{state}");
-        }
-        for state in ["idle*", "allocated*", "down", "drained", "draining", "draining*", "maint", "unknown", "fail"] {
-            assert!(!usable(state), "{state}");
-        }
     }
 
     const SHOWN: &str = "Configuration data as of 2026-11-22T11:53:41\n\

@@ -25,8 +25,8 @@ const NOT_SHOWN: &str = "cancelled before it began, or ended long ago";
 const FORGOTTEN: &str = "the controller has forgotten the job, and there is no accounting";
 
 impl Slurm {
-    /// Asks for the states of the elements of `jobs`, which are in the order of their submission. `accounting` is whether to ask `sacct` for
-    /// what the controller does not know.
+    /// Asks for the states of the elements of `jobs`, which are in the order of their submission. `accounting` is
+    /// whether to ask `sacct` for what the controller does not know.
     ///
     /// This always has an answer: elements whose state is not known have [`State::Unknown`]
     /// with the reason.
@@ -135,7 +135,7 @@ pub enum State {
 impl State {
     /// Returns the state of this name in `scontrol` (JobState) or `sacct` (State).
     #[must_use]
-    pub fn of_name(name: &str, reason: &str) -> Self {
+    fn of_name(name: &str, reason: &str) -> Self {
         // sacct: "CANCELLED by 1000", and "CANCELLED+" where a column is too narrow.
         let base = name.split([' ', ',']).next().unwrap_or(name).trim_end_matches('+');
         let reason = if matches!(reason, "None" | "(null)" | "") { "" } else { reason };
@@ -244,7 +244,7 @@ const MOST_INDEXES: u64 = 4_000_001;
 
 /// Reads the tasks of `scontrol show job -o`: a line for each task that has begun, and one for all that have not.
 #[must_use]
-pub fn show_job(text: &str) -> Vec<Task> {
+fn show_job(text: &str) -> Vec<Task> {
     text.lines().flat_map(job_line).collect()
 }
 
@@ -296,7 +296,7 @@ fn exit_code(text: &str) -> (Option<i32>, i32) {
 
 /// Reads the indexes of `14,16-20,30-40:2%7`. A part that cannot be read is left out: its tasks are then unknown.
 #[must_use]
-pub fn indexes(text: &str) -> Vec<u32> {
+fn indexes(text: &str) -> Vec<u32> {
     let text = text.split('%').next().unwrap_or(text);
     let mut indexes = Vec::new();
     for part in text.split(',') {

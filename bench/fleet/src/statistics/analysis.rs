@@ -24,7 +24,7 @@ pub struct Class {
     pub name: String,
     /// Hosts.
     pub hosts: usize,
-    /// Runs.
+    /// Number of its runs.
     pub runs: usize,
     /// It is simulated.
     pub simulated: bool,
@@ -58,7 +58,7 @@ pub struct Analysis {
     pub hosts: usize,
     /// Boots.
     pub boots: usize,
-    /// Runs.
+    /// Number of its runs.
     pub runs: usize,
     /// Periods in order, and whether they are repetitions or days.
     pub periods: Vec<String>,

@@ -441,7 +441,8 @@ fn change_at(
     Some(Found { change, hosts: own.len(), offset })
 }
 
-/// Estimates the spread of what all hosts share in a period, by the differences of neighbouring periods. With fewer than four of them it is not known.
+/// Estimates the spread of what all hosts share in a period, by the differences of neighbouring periods. With fewer
+/// than four of them it is not known.
 pub(super) fn of_period(periods: &[Option<f64>]) -> f64 {
     let known: Vec<f64> = periods.iter().flatten().copied().collect();
     let steps: Vec<f64> = known.windows(2).map(|two| (two[1] - two[0]) / std::f64::consts::SQRT_2).collect();

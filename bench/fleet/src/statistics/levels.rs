@@ -32,7 +32,7 @@ pub struct LevelRow {
     pub hosts: usize,
     /// Boots.
     pub boots: usize,
-    /// Runs.
+    /// Number of its runs.
     pub runs: usize,
     /// Ratio to the largest class, whose rows have none.
     pub over_first: Option<f64>,

@@ -1,8 +1,8 @@
 //! Statistics by host: hosts and boots are never pooled.
 //!
-//! A series is one figure's logarithm in one host class. It is a sum of level, host, boot of the host, period (a day or repetition,
-//! shared by all hosts) and rest. Changes with a changed fact come first, each host its own control; then components of variance, levels
-//! as means over hosts, and hosts that differ from their class.
+//! A series is one figure's logarithm in one host class. It is a sum of level, host, boot of the host, period (a day or
+//! repetition, shared by all hosts) and rest. Changes with a changed fact come first, each host its own control; then
+//! components of variance, levels as means over hosts, and hosts that differ from their class.
 
 mod analysis;
 mod changes;

@@ -169,7 +169,8 @@ fn tests(grid: &Grid<'_>, all: &[Judged], spec: &FleetSpec) -> BTreeMap<usize, V
     tests
 }
 
-/// Combines the tests of a host into a p value: half of the weight is on its speed, a quarter on its speed lately, a quarter on everything else (Simes).
+/// Combines the tests of a host into a p value: half of the weight is on its speed, a quarter on its speed lately, a
+/// quarter on everything else (Simes).
 fn of_host(tests: &[Test]) -> f64 {
     let least =
         |wanted: fn(&&Test) -> bool| tests.iter().filter(wanted).map(|test| test.p).fold(f64::INFINITY, f64::min);

@@ -17,7 +17,8 @@ const REACH: f64 = 4.685;
 /// Most steps from the median.
 const STEPS: usize = 4;
 
-/// Computes the mean with Tukey's weights after a few steps; the median where more than half of the values are the same. `None` without values.
+/// Computes the mean with Tukey's weights after a few steps; the median where more than half of the values are the
+/// same. `None` without values.
 pub(super) fn centre(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     let at = median_of(&mut sorted)?;
@@ -45,7 +46,8 @@ pub(super) fn around_zero(values: &[f64]) -> Option<f64> {
     Some((squares / sizes.len() as f64 / KEPT).sqrt())
 }
 
-/// Computes the variance that values have beyond their own known variances: standardized by both, their spread is 1. 0 where the known ones suffice.
+/// Computes the variance that values have beyond their own known variances: standardized by both, their spread is 1. 0
+/// where the known ones suffice.
 pub(super) fn beyond(values: &[f64], known: &[f64]) -> f64 {
     let excess = |own: f64| {
         let scaled: Vec<f64> = values

@@ -29,7 +29,7 @@ pub(super) struct Packed {
     pub(super) samples: u64,
 }
 
-/// Makes chunks of whole records what is written.
+/// Turns chunks of whole records into what is written.
 #[derive(Debug)]
 pub(super) enum Packer {
     Plain,
@@ -122,7 +122,8 @@ fn samples(records: &[u8]) -> u64 {
     samples
 }
 
-/// Returns the end of the first record behind half of them. One record is shorter than [`MOST`], also where zstd cannot compress it.
+/// Returns the end of the first record behind half of them. One record is shorter than [`MOST`], also where zstd cannot
+/// compress it.
 fn middle(records: &[u8]) -> usize {
     let mut at = 0;
     while at < records.len() / 2 {

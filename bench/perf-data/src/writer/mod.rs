@@ -258,8 +258,8 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the recording: a file gets its features; `facts` are those known at the end. Says what the output has, also where something
-    /// failed.
+    /// Ends the recording: a file gets its features; `facts` are those known at the end. Says what the output has, also
+    /// where something failed.
     ///
     /// # Errors
     /// The first failure of the output that was not returned before; a file is readable nevertheless.

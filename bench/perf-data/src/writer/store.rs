@@ -1,8 +1,9 @@
 //! A file, whose header means at each moment what was written before.
 //!
-//! Behind the data that the header knows are the features. New data takes their place, so the first bytes of it are held back,
-//! and those behind written, until a commit: it writes the features behind the new data, then the bytes that were held back, then the header.
-//! There is hardly a moment in which the end of the process leaves records in the place of features.
+//! Behind the data that the header knows are the features. New data takes their place, so the first bytes of it are
+//! held back, and those behind written, until a commit: it writes the features behind the new data, then the bytes that
+//! were held back, then the header. There is hardly a moment in which the end of the process leaves records in the
+//! place of features.
 
 use std::fs::File;
 use std::io;

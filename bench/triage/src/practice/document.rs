@@ -70,7 +70,7 @@ pub struct Practice {
     pub figure: &'static str,
     /// Description of the figure, as published.
     pub what: String,
-    /// The seed or source that it is from.
+    /// The source that it is from, as far as that is known.
     pub source: String,
     /// The numbers.
     pub lines: Vec<Line>,
@@ -81,19 +81,19 @@ pub struct Practice {
 }
 
 impl Practice {
-    /// Builds the document from the accounts of a figure, in the order in which a practice runs them. `None`: the published figures lack it.
+    /// Builds the document from the accounts of a figure, in the order in which a practice runs them. `None`: the
+    /// published figures lack it.
     #[must_use]
     pub fn of(figure: Figure, accounts: Vec<Account>) -> Option<Self> {
         let row = published(figure.id())?;
         let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let source = if row.contains_key("seed") { text("seed") } else { text("source") };
         let lines = match figure {
             Figure::Rand => rand(&row, &accounts),
             Figure::SpinlockShare => spinlock(&row, &accounts),
             Figure::ParallelProbing => probing(&row, &accounts),
         };
         let reasons = reasons(figure, &accounts);
-        let what = text("what");
+        let (what, source) = (text("what"), text("source"));
         Some(Self { figure: figure.id(), what, source, lines, reasons, accounts })
     }
 

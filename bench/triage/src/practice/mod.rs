@@ -1,6 +1,7 @@
 //! Published figures of programs with a bottleneck, measured on this host by the workloads of triage.
 //!
-//! [`practice`] runs them; [`document`] sets what was found beside what was published, with the reasons for the difference; [`show`] prints it.
+//! [`practice`] runs them; [`document`] sets what was found beside what was published, with the reasons for the
+//! difference; [`show`] prints it.
 
 pub mod document;
 pub mod show;

@@ -70,7 +70,7 @@ mod tests {
         for needle in [
             "| one locked rand() | 171.978 s | 100.000 s | 80.000 s to 125.000 s |",
             "| ratio | 35.60 x | 4.00 x | 1.50 x to 9.00 x |",
-            "- Published, event-practice.rand [001_1148981f79d940d5.txt]\\: 8 threads",
+            "- Published, event-practice.rand [choice of the event to sample by]\\: 8 threads",
             "800000000 draws",
             "- Why they differ: published: 8 threads on CPUs 0 to 7",
         ] {

@@ -20,8 +20,8 @@ pub(super) struct Worked {
     pub(super) switches_of_others: u64,
 }
 
-/// Runs `work(i, stop)` in `threads` threads. `stop` is set after `duration`; each returns its operations. It looks at `stop` after an
-/// operation, so that a thread that the scheduler lets wait for all of that time has done one.
+/// Runs `work(i, stop)` in `threads` threads. `stop` is set after `duration`; each returns its operations. It looks at
+/// `stop` after an operation, so that a thread that the scheduler lets wait for all of that time has done one.
 pub(super) fn together(
     threads: usize,
     duration: Duration,
@@ -71,7 +71,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Waits for the decision.
+    /// Waits for the decision; returns whether to work.
     fn pass(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 += 1;

@@ -145,8 +145,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Runs it in this process. `set` is called when its threads and processes are there, before they begin: nothing that was before is in
-    /// the figures.
+    /// Runs it in this process. `set` is called when its threads and processes are there, before they begin: nothing
+    /// that was before is in the figures.
     ///
     /// # Errors
     /// Those of the system calls it is made of, and of `set`.

@@ -1,4 +1,5 @@
-//! Probing of simulated devices in two phases, as a kernel that boots does it: adapters, then the disks behind them. A probe is a wait.
+//! Probing of simulated devices in two phases, as a kernel that boots does it: adapters, then the disks behind them. A
+//! probe is a wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -334,8 +334,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     }
 }
 
-/// Checks a command line, program name first, and says how long it takes about; `None`: unknown. Files are not looked for: where the
-/// command runs may be another folder.
+/// Checks a command line, program name first, and says how long it takes about; `None`: unknown. Files are not looked
+/// for: where the command runs may be another folder.
 fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
     let Parsed::Run(command) = parse(line)? else { return Ok(None) };
     let names = |arms: &ArmsOptions, backend: &BackendChoice| {

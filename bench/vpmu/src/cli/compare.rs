@@ -145,8 +145,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     show(args, base.iter().chain(new), &compare::compare((&args.base, &base), (name, new), &request)?)
 }
 
-/// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run among them, and says how
-/// many. Where all are such, they are meant.
+/// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run
+/// among them, and says how many. Where all are such, they are meant.
 fn leave_out_older(base: &[Record], new: &mut Vec<Record>) -> Option<String> {
     let saved = |experiment: &str| base.iter().filter(|of| of.experiment == experiment).map(|of| of.started_unix).max();
     let newer = |record: &Record| {

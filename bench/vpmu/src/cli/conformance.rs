@@ -11,8 +11,7 @@ use vmm::machine::Cpu;
 
 use crate::experiment::conformance::run::{self, Checks, Target};
 use crate::experiment::conformance::tap::{self, Checked};
-use crate::setting::backend::ThisHost;
-use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::parse::{duration_in, pmu_version, processor};
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;

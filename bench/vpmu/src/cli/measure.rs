@@ -12,16 +12,14 @@ use results::{export, table};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
 
-use super::options::Baseline;
-use super::options::ResultOptions;
+use super::options::{Baseline, ResultOptions};
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
 use crate::arms::fold::arm::ArmFold;
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{self as rounds, Context, Finished};
-use crate::setting::backend::ThisHost;
-use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::pin::usable_cpus;
 use crate::setting::process::{self, Claim, free_last};
 use crate::setting::strategy::refuse_modelled;
@@ -163,8 +161,8 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     error.map_or_else(|| Ok(verdict(&finished.document)), Err)
 }
 
-/// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not depend on what the
-/// host lacks: no model is asked then.
+/// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not
+/// depend on what the host lacks: no model is asked then.
 fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     let strategies = &plan.parameters.strategies;
     match model {

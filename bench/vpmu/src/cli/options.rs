@@ -98,7 +98,8 @@ impl Baseline {
         ))
     }
 
-    /// Keeps a complete document of a run that answers its question (`exit`); one file an experiment, so that a baseline may hold several.
+    /// Keeps a complete document of a run that answers its question (`exit`); one file an experiment, so that a
+    /// baseline may hold several.
     pub(super) fn keep<E: Experiment>(&self, document: &Document<E>, exit: Exit) -> Result<(), Error> {
         let dir = &self.dir;
         if document.status == Status::Complete && exit != Exit::Done {

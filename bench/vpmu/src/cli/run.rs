@@ -6,8 +6,7 @@ use results::error::{Error, Exit};
 
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::setting::backend::ThisHost;
-use crate::setting::backend::choose;
+use crate::setting::backend::{ThisHost, choose};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

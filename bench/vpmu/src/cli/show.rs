@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
 use host_pmu::strategy::{self, PRESETS, Strategy};
+use results::document::EventParameter;
 use results::error::{Error, Exit};
 use results::metric;
 use serde::Serialize;
@@ -186,28 +187,15 @@ pub fn workloads() -> Vec<Item> {
     sets.into_iter().chain(works).collect()
 }
 
-/// One event of a workload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WorkloadEvent {
-    /// perf's name.
-    pub name: &'static str,
-    /// IA32_PERFEVTSELx, hexadecimal.
-    pub selector: String,
-    /// Its fixed counter, if it has one.
-    pub fixed_counter: Option<u64>,
-    /// Its period for `--period 1000000`; 0 if it only counts.
-    pub period: u64,
-}
-
 /// Returns the events of a workload.
 ///
 /// # Errors
 /// Exit 2 for an unknown workload.
-pub fn workload(name: &str) -> Result<Vec<WorkloadEvent>, Error> {
+pub fn workload(name: &str) -> Result<Vec<EventParameter>, Error> {
     let workload: Workload =
         name.parse().map_err(|why: String| Error::usage(format!("no workload '{name}'"), why, ""))?;
-    let event = |event: crate::setting::workload::NamedEvent| WorkloadEvent {
-        name: event.name,
+    let event = |event: crate::setting::workload::NamedEvent| EventParameter {
+        name: event.name.to_owned(),
         selector: format!("{:#x}", event.spec.selector),
         fixed_counter: event.spec.fixed.checked_sub(1),
         period: event.spec.period,

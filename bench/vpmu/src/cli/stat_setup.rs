@@ -109,8 +109,8 @@ fn compare(
     Ok(verdict(&document))
 }
 
-/// Judges whether the document answers its question: not if it was cut short, if the strategies' counts differ, or if an event of the list
-/// cannot be counted here.
+/// Judges whether the document answers its question: not if it was cut short, if the strategies' counts differ, or if
+/// an event of the list cannot be counted here.
 fn verdict(document: &Document) -> Exit {
     let lacks = |event: &EventResult| matches!(event.outcome, Outcome::NotSupported { .. });
     let all = !document.extra.events.iter().any(lacks);

@@ -1,4 +1,5 @@
-//! Usage errors in one line: the command that has an option, the side of `--` that it belongs to, and how perf's spellings are spelt here.
+//! Usage errors in one line: the command that has an option, the side of `--` that it belongs to, and how perf's
+//! spellings are spelt here.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -115,7 +116,8 @@ pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, Error> {
 const WAYS: [&str; 5] = ["fp", "dwarf", "lbr", "no", "graph"];
 const HOW: &str = "give -- payload, run IMAGE or linux KERNEL";
 
-/// Returns the error of a line of `vpmu NAME`, where there is more to say than what clap says. `words` begin with the command's name.
+/// Returns the error of a line of `vpmu NAME`, where there is more to say than what clap says. `words` begin with the
+/// command's name.
 fn guest_error(error: &clap::Error, command: &Command, words: &[String]) -> Option<Error> {
     let name = words.first()?;
     let get = |kind| match error.get(kind) {

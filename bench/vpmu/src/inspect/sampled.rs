@@ -1,4 +1,5 @@
-//! Parts that commands share which sample a guest: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
+//! Commands that sample a guest share: the guest, the events, the payload, the unwind tables of a Linux kernel, and the
+//! turns of vCPUs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,7 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::CountersOptions;
 use crate::machine::linux::spec::LinuxSpec;
-use crate::setting::backend::ThisHost;
-use crate::setting::backend::{BackendChoice, Chosen, choose};
+use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::parse::{defaults, duration_in, most_like, number_in, suggestion};
 use crate::setting::pin::usable_cpus;
 use crate::setting::strategy::resolve_one;
@@ -132,7 +132,7 @@ pub struct SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// Returns how often.
+    /// Returns the rate of samples.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
@@ -344,9 +344,9 @@ pub struct Ran {
     pub exit: Exit,
     /// Outcome of its run.
     pub outcome: RunOutcome,
-    /// Before it began.
+    /// The moment before the run began.
     pub first: Moment,
-    /// When it had ended.
+    /// The moment when it had ended.
     pub last: Moment,
 }
 

@@ -22,8 +22,7 @@ use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 use vmm::outcome::{End, HeldBack, VcpuOutcome};
 
 use crate::setting::backend::BackendChoice;
-use crate::setting::parse::check_version;
-use crate::setting::parse::pmu_version;
+use crate::setting::parse::{check_version, pmu_version};
 use crate::setting::pin::{PinChoice, usable_cpus};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
 use crate::terminal::console::{complain, internal};

@@ -19,8 +19,8 @@ pub enum BackendChoice {
     Sim(String),
 }
 
-/// The default sampling period: about 1 ms of cycles or of a clock scaled to cycles at 2 GHz, 1 ms of a clock at a rate of its own, 100
-/// occurrences of a tracepoint.
+/// The default sampling period: about 1 ms of cycles or of a clock scaled to cycles at 2 GHz, 1 ms of a clock at a rate
+/// of its own, 100 occurrences of a tracepoint.
 #[must_use]
 pub const fn default_period(backend: &BackendKey) -> u64 {
     match backend {
@@ -57,7 +57,7 @@ impl FromStr for BackendChoice {
 pub struct Chosen {
     /// Never `auto`.
     pub backend: BackendKey,
-    /// Why.
+    /// Why this backend was chosen.
     pub why: String,
     /// Guests that live at the same time spare each other the cost of the host's first event and of its last close.
     pub shares_first: bool,

@@ -10,8 +10,8 @@ use results::host::HostFacts;
 /// Meaning of `--pin`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PinChoice {
-    /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring turns then share more of the changes of a
-    /// CPU's throughput.
+    /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring turns then share more
+    /// of the changes of a CPU's throughput.
     #[default]
     Auto,
     /// Not pinned.
@@ -76,8 +76,8 @@ impl PinChoice {
     }
 }
 
-/// Parses Cpus_allowed from the text of `/proc/self/status` and keeps the online CPUs. The last of each core come last, so that the end of
-/// the list has as many cores as it can.
+/// Parses Cpus_allowed from the text of `/proc/self/status` and keeps the online CPUs. The last of each core come last,
+/// so that the end of the list has as many cores as it can.
 #[must_use]
 pub fn usable_cpus(host: &HostFacts, status: Option<&str>) -> Option<Vec<u32>> {
     let allowed = status.and_then(|status| status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")));

@@ -68,8 +68,8 @@ pub fn has_perfmon() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| allows_perf(&status))
 }
 
-/// Signals that are queued for this user, of all its processes; they and this process's share RLIMIT_SIGPENDING. A timer has one for as long as it
-/// lives.
+/// Signals that are queued for this user, of all its processes; they and this process's share RLIMIT_SIGPENDING. A
+/// timer has one for as long as it lives.
 #[must_use]
 pub fn queued_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| queued(&status))
@@ -81,7 +81,7 @@ fn queued(status: &str) -> u64 {
     line.and_then(|line| line.trim().split_once('/')?.0.parse().ok()).unwrap_or(0)
 }
 
-/// From proc_pid_status(5).
+/// Returns whether the capabilities in a proc_pid_status(5) allow perf events.
 fn allows_perf(status: &str) -> bool {
     const SYS_ADMIN: u32 = 21;
     const PERFMON: u32 = 38;

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use host_pmu::strategy::{PRESETS, Strategy};
 use sim::mediated::{MEDIATED, Mediated};
 
-use results::document::StrategyParameter;
+use results::document::{KVM_ARMS, StrategyParameter};
 use results::error::Error;
-use results::host::KVM_ARMS;
 
 use crate::setting::parse::suggestion;
 use crate::terminal::console::internal;

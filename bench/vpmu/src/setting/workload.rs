@@ -59,8 +59,9 @@ const SAMPLING10: &[Event] = &[
     gp("L1-dcache-loads", 0x81d0),
 ];
 
-/// The hardware events of AMD's family 19h as Linux's driver has them (`amd_zen4_perfmon_event_map`, `amd_hw_cache_event_ids_f17h`): umask
-/// and event select as in PERF_CTL, bits 11:8 of the select in 35:32. Zen 3 counts no ref-cycles, which a stand-in does not know.
+/// The hardware events of AMD's family 19h as Linux's driver has them (`amd_zen4_perfmon_event_map`,
+/// `amd_hw_cache_event_ids_f17h`): umask and event select as in PERF_CTL, bits 11:8 of the select in 35:32. Zen 3
+/// counts no ref-cycles, which a stand-in does not know.
 const AMD: &[(&str, u64)] = &[
     ("branch-instructions", 0x00c2),
     ("branch-misses", 0x00c3),
@@ -85,7 +86,8 @@ impl Event {
     }
 }
 
-/// Finds a hardware event of Intel's list on a processor of `vendor`: its name there, umask << 8 | event code, and its fixed counter.
+/// Finds a hardware event of Intel's list on a processor of `vendor`: its name there, umask << 8 | event code, and its
+/// fixed counter.
 #[must_use]
 pub fn hardware_event(name: &str, vendor: Vendor) -> Option<(&'static str, u64, Option<u64>)> {
     SAMPLING10.iter().find(|event| event.name == name).map(|event| event.on(vendor))

@@ -26,8 +26,8 @@ pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// Most bytes of one write: a pipe that is ready takes them without blocking (PIPE_BUF).
 pub(crate) const CHUNK: usize = 4096;
 
-/// Writes text to stdout, in which nothing of others [steers](shown::steers) a terminal. A reader that went away (`vpmu | head`) is no
-/// error. A reader that does not read is waited for, after Ctrl-C for [`PATIENCE`] only.
+/// Writes text to stdout, in which nothing of others [steers](shown::steers) a terminal. A reader that went away
+/// (`vpmu | head`) is no error. A reader that does not read is waited for, after Ctrl-C for [`PATIENCE`] only.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     offer(text).map(drop)
 }
@@ -54,7 +54,8 @@ fn offer_bytes(bytes: &[u8]) -> Result<bool, Error> {
     }
 }
 
-/// Stdout or stderr as a stream of a guest's bytes that fails no writer: its first error is kept. A reader that went away is no error.
+/// Stdout or stderr as a stream of a guest's bytes that fails no writer: its first error is kept. A reader that went
+/// away is no error.
 #[derive(Debug)]
 pub(crate) struct Stream {
     name: &'static str,

@@ -16,13 +16,13 @@ const BAR: u64 = 30;
 pub trait Progress {
     /// Announces the work ahead, in a sentence; before anything else.
     fn expect(&mut self, _what: &str) {}
-    /// Is called before the first of `total` runs.
+    /// Begins `total` runs.
     fn begin(&mut self, total: u64);
-    /// Is called before a run.
+    /// Begins a run.
     fn run(&mut self, what: &str);
-    /// Is called after a run.
+    /// Ends a run.
     fn step(&mut self);
-    /// Is called after the last run.
+    /// Ends the last run.
     fn end(&mut self);
 }
 

@@ -102,8 +102,8 @@ impl Code {
         self.raw(&[0xeb, 0xfe])
     }
 
-    /// The image: `self` runs with interrupts off; vector [`PMI_VECTOR`] runs `pmi` and returns with interrupts on; #GP skips the two bytes of WRMSR or RDMSR; any
-    /// other exception ends the run with code 99.
+    /// The image: `self` runs with interrupts off; vector [`PMI_VECTOR`] runs `pmi` and returns with interrupts on; #GP
+    /// skips the two bytes of WRMSR or RDMSR; any other exception ends the run with code 99.
     pub(crate) fn image(self, pmi: &Code) -> Vec<u8> {
         let address = |offset: usize| BASE + offset as u32;
         let entry = 32;

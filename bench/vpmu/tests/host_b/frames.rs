@@ -132,7 +132,8 @@ pub(crate) const BEAT: &str = "# host B is up";
 /// Turns of the shell's loop by which each further boot is later: some milliseconds.
 const LATER: u32 = 997;
 
-/// The script of boot number `boot`, from 0. `modules` are file names under [`MODULES`] in the order of insertion; a command is its words.
+/// The script of boot number `boot`, from 0. `modules` are file names under [`MODULES`] in the order of insertion; a
+/// command is its words.
 ///
 /// Under the instruction clock two equal boots hang in the same place, so a further one comes to everything at another time.
 pub(crate) fn init(modules: &[String], commands: &[Vec<String>], boot: u32) -> String {

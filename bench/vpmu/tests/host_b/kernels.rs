@@ -1,5 +1,5 @@
-//! The static binary (tools/packaging/static) on kernels of several series, as root and as an ordinary user in group kvm, with CAP_PERFMON on
-//! the file or with a lowered kernel.perf_event_paranoid.
+//! The static binary (tools/packaging/static) on kernels of several series, as root and as an ordinary user in group
+//! kvm, with CAP_PERFMON on the file or with a lowered kernel.perf_event_paranoid.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ const LATENCY: &str = "/vpmu nmi-latency --backend cpu-clock --strategy recreate
      --rounds 1 --warmup 0 --samples 15 --time-limit 10s --no-save --quiet --json";
 const DOCTOR: &str = "/vpmu doctor --json";
 
-/// A trial for each kernel of .ci/host-b-kernels and for the usual one: its name, whether it is ignored, and its boot. They are for the
-/// binary that `VPMU_STATIC` names: an older one left in target/ would pass for this tree's.
+/// A trial for each kernel of .ci/host-b-kernels and for the usual one: its name, whether it is ignored, and its boot.
+/// They are for the binary that `VPMU_STATIC` names: an older one left in target/ would pass for this tree's.
 pub(crate) fn trials() -> Vec<(String, bool, Boot)> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let folder = std::env::var_os("VPMU_HOST_B_KERNELS").map_or_else(|| target.join("host-b-kernels"), PathBuf::from);

@@ -33,7 +33,8 @@ pub(crate) fn job(parts: &Parts) -> Result<Job> {
         .file(UNPACKED, 0o644, unpacked.image())
         .memory("2G")
         .limit(Duration::from_secs(900))
-        // An exit of a nested guest is slow here, and a sign of life comes after five seconds of the machine's own time: 30 s were seen.
+        // An exit of a nested guest is slow here, and a sign of life comes after five seconds of the machine's own
+        // time: 30 s were seen.
         .silence(Duration::from_secs(200));
     for module in virtio_modules(parts)? {
         let name = module.file_name().context("a name")?.to_string_lossy().into_owned();
@@ -151,9 +152,9 @@ fn quiet(dmesg: &str) -> Result<()> {
     Ok(())
 }
 
-/// As many samples as counters overflowed, and none lost or throttled.
-/// perf on AMD's PMU: each overflow of four events is a sample, and each NMI one of /proc/interrupts, under strategies that open events anew, park them
-/// and stop them together.
+/// As many samples as counters overflowed, and none lost or throttled. perf on AMD's PMU: each overflow of four events
+/// is a sample, and each NMI one of /proc/interrupts, under strategies that open events anew, park them and stop them
+/// together.
 pub(crate) fn amd(parts: &Parts) -> Result<()> {
     let spin = "i=0; while [ $i -lt 6000 ]; do i=$((i+1)); done";
     let record = format!(

@@ -124,8 +124,9 @@ impl Job {
         self
     }
 
-    /// Boots, runs the commands, powers off. Any end but a whole one is an error with the console's last lines. A machine that hangs is
-    /// booted again, since the emulator may be at fault (docs/kvm-releases.md); the error of the last time has all of them.
+    /// Boots, runs the commands, powers off. Any end but a whole one is an error with the console's last lines. A
+    /// machine that hangs is booted again, since the emulator may be at fault (docs/kvm-releases.md); the error of the
+    /// last time has all of them.
     pub(crate) fn run(&self, parts: &Parts) -> Result<Report> {
         let mut hung = Vec::new();
         for boot in 0..BOOTS {

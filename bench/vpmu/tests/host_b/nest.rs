@@ -1,5 +1,5 @@
-//! The nest: host B, in it a guest of this VMM that is a KVM host with an AMD's PMU, in that this tool: backend `hardware`, and KVM's own
-//! vPMU, with the kernel's own code. Hardware events there count a clock.
+//! The nest: host B, in it a guest of this VMM that is a KVM host with an AMD's PMU, in that this tool: backend
+//! `hardware`, and KVM's own vPMU, with the kernel's own code. Hardware events there count a clock.
 //!
 //! The boot of every run has the host's time: with the instruction clock one boot in two hung here (docs/kvm-releases.md).
 
@@ -38,8 +38,9 @@ fn probed() -> String {
     format!("cd /sys/kernel/tracing && {probes} echo 1 >events/n/enable; cd /; ")
 }
 
-/// The middle host's script: `before`, `samples` PMIs of a counter of each of `strategies`, the floor and arm `kvm`, then `more`. `period` is in counts
-/// of a nanosecond: by the instruction clock a PMI takes a third of a millisecond there, by the host's up to ten.
+/// The middle host's script: `before`, `samples` PMIs of a counter of each of `strategies`, the floor and arm `kvm`,
+/// then `more`. `period` is in counts of a nanosecond: by the instruction clock a PMI takes a third of a millisecond
+/// there, by the host's up to ten.
 fn script(before: &str, strategies: &str, rounds: u32, samples: u32, period: u32, more: &str) -> String {
     // A guest whose vPMU loses its PMIs takes all of it, as arm `kvm` on 5.10.
     let limit = if period == HOST_PERIOD { 60 } else { 1 };

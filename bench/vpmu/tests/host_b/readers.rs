@@ -133,8 +133,8 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
 /// Between two accounts.
 const MARK: &str = "== next\n";
 
-/// `vpmu triage` in a guest counts hardware events, samples by them, and takes the clock that stands in their place for what it is. Two rounds have no interval,
-/// so that each ends inconclusive.
+/// `vpmu triage` in a guest counts hardware events, samples by them, and takes the clock that stands in their place for
+/// what it is. Two rounds have no interval, so that each ends inconclusive.
 pub(crate) fn in_a_guest(parts: &Parts) -> Result<()> {
     let line = "--threads 2 --rounds 2 --turn 500ms -F 20 -q --json";
     let script = format!(

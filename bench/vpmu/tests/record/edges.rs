@@ -66,7 +66,8 @@ pub(crate) fn full_disk() -> Result<()> {
     Ok(())
 }
 
-/// The earlier recording is kept once there is a new one; what cannot be written beside it hides nothing; another recording's list is not used.
+/// The earlier recording is kept once there is a new one; what cannot be written beside it hides nothing; another
+/// recording's list is not used.
 pub(crate) fn beside() -> Result<()> {
     let folder = tempfile::tempdir()?;
     super::rig::build_planted(&folder.path().join("planted"), 20, true)?;
@@ -98,7 +99,8 @@ pub(crate) fn beside() -> Result<()> {
     Ok(())
 }
 
-/// Samples that fell into the handling of an exit are at the instruction that made it: a store to a place without memory, alone in its symbol.
+/// Samples that fell into the handling of an exit are at the instruction that made it: a store to a place without
+/// memory, alone in its symbol.
 pub(crate) fn at_the_exit() -> Result<()> {
     let folder = tempfile::tempdir()?;
     super::rig::build_stores(&folder.path().join("planted"), 20_000)?;
@@ -137,7 +139,8 @@ pub(crate) fn last_overflow() -> Result<()> {
     Ok(())
 }
 
-/// perf's recording of two programs at the same addresses, one of which begins as another: each sample has the name of its own program.
+/// perf's recording of two programs at the same addresses, one of which begins as another: each sample has the name of
+/// its own program.
 pub(crate) fn programs_of_perf() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (name, function) in [("one", "func_alpha"), ("two", "func_beta")] {
@@ -170,7 +173,8 @@ pub(crate) fn programs_of_perf() -> Result<()> {
     Ok(())
 }
 
-// A stranger's recordings: whatever they hold, `vpmu report` ends, in bounded memory, and touches nothing that they name but plain ELF files.
+// A stranger's recordings: whatever they hold, `vpmu report` ends, in bounded memory, and touches nothing that they
+// name but plain ELF files.
 
 /// Most KiB of address space that a report is given: a recording takes 1 GiB of memory at the most.
 const KIBIBYTES: u64 = 1536 << 10;

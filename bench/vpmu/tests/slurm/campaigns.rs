@@ -176,7 +176,8 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
         ensure!(documents.len() == usize::from(*number != 5), "{done}");
         ensure!(!attempts.is_empty() && attempts.len() <= 3, "{attempts:?}");
     }
-    // Slurm has started two elements twice. The one on clx2 ran on without its slurmd: of two runs at a time the first to end counts.
+    // Slurm has started two elements twice. The one on clx2 ran on without its slurmd: of two runs at a time the first
+    // to end counts.
     let jobs: Vec<Submitted> = fs::read_to_string(campaign.folder.join("submissions.jsonl"))?
         .lines()
         .map(serde_json::from_str)
@@ -242,7 +243,7 @@ pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<
     Ok(())
 }
 
-// The crate `slurm` against the real thing: shell scripts run in place of vpmu.
+// `fleet::slurm` against the real thing: shell scripts run in place of vpmu.
 
 /// The name of a campaign's folder: whatever a path may have.
 const FOLDER: &str = "50% of it's \"$HOME\" é";
@@ -361,7 +362,11 @@ pub(crate) fn refusals_are_sbatchs_own_words(rig: &mut Rig) -> Result<()> {
         ensure!(error.exit == Exit::Usage && error.to_string().contains(words), "{error}, without {words}");
     }
     let nodes = rig.slurm().nodes()?;
-    ensure!(nodes.iter().all(|node| node.is_usable() && node.partitions == ["fleet", "urgent"]), "{nodes:?}");
+    let usable = ["idle", "mixed", "allocated", "completing"];
+    ensure!(
+        nodes.iter().all(|node| usable.contains(&&*node.state) && node.partitions == ["fleet", "urgent"]),
+        "{nodes:?}"
+    );
     ensure!(nodes[0].features == ["clx"] && nodes[2].features == ["icx"], "{nodes:?}");
     let config = rig.slurm().config()?;
     ensure!(config.max_array_size == 1001 && !config.accounting && config.cluster == "vpmu", "{config:?}");

@@ -49,8 +49,8 @@ pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Resu
     Ok(())
 }
 
-/// Preempted: a whole document of the interrupted attempt, no outcome, and the element runs again by itself. Cancelled: it runs again
-/// with the next submission.
+/// Preempted: a whole document of the interrupted attempt, no outcome, and the element runs again by itself. Cancelled:
+/// it runs again with the next submission.
 pub(crate) fn preempted_and_cancelled_elements_run_again(rig: &mut Rig) -> Result<()> {
     // Long enough for any machine; interrupted in each case but the last.
     let plan = "name = 'stopped'\nhosts = [{ names = 'icx1' }]\n[[experiment]]\nrun = 'sim'\n\

@@ -63,7 +63,8 @@ impl<'a> Agent<'a> {
         self
     }
 
-    /// Takes at most so many bytes of files from the guest in all, 1 GiB otherwise. A file also costs its name and what it takes on the host.
+    /// Takes at most so many bytes of files from the guest in all, 1 GiB otherwise. A file also costs its name and what
+    /// it takes on the host.
     #[must_use]
     pub const fn with_budget(mut self, bytes: u64) -> Self {
         self.budget = [bytes; 2];

@@ -74,7 +74,7 @@ pub enum AgentError {
     Host {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Why it failed.
         error: io::Error,
     },
     /// The output of a program or a file cannot be written on the host, or an input cannot be read.
@@ -82,7 +82,7 @@ pub enum AgentError {
     Stream {
         /// The stream.
         what: &'static str,
-        /// Why.
+        /// Why it failed.
         error: io::Error,
     },
 }

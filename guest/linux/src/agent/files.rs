@@ -41,9 +41,9 @@ fn host(path: &Path) -> impl FnOnce(std::io::Error) -> AgentError + '_ {
 }
 
 impl Agent<'_> {
-    /// Copies a file or folder of the host, links as links, to `path` in the guest, in place of files that are there; folders above it
-    /// are made. It is open already, so its own path, `from`, is for messages. What is below it is reached by real folders only, whoever
-    /// swaps them for links meanwhile.
+    /// Copies a file or folder of the host, links as links, to `path` in the guest, in place of files that are there;
+    /// folders above it are made. It is open already, so its own path, `from`, is for messages. What is below it is
+    /// reached by real folders only, whoever swaps them for links meanwhile.
     pub fn put_tree(&mut self, opened: fs::File, from: &Path, path: &str) -> Result<Copied, AgentError> {
         let mut copied = Copied::default();
         let sent = self.put_opened(opened, from, path, &mut copied);
@@ -114,8 +114,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Copies a file of the guest to `to`, up to its end, whatever its size is said to be: files of sysfs and tracefs, too. One of more than
-    /// `most` bytes is an error.
+    /// Copies a file of the guest to `to`, up to its end, whatever its size is said to be: files of sysfs and tracefs,
+    /// too. One of more than `most` bytes is an error.
     pub fn get(&mut self, path: &str, most: u64, to: &mut dyn Write) -> Result<u64, AgentError> {
         let (mut bytes, mut begun) = (0, false);
         self.collect(path, 0, |kind, payload| {
@@ -136,8 +136,8 @@ impl Agent<'_> {
         Ok(bytes)
     }
 
-    /// Copies a file or folder of the guest, links as links, into `folder`, under the last name of `to`, which nothing may have there. The
-    /// rest of `to` is for messages. On an error, what was copied so far is kept.
+    /// Copies a file or folder of the guest, links as links, into `folder`, under the last name of `to`, which nothing
+    /// may have there. The rest of `to` is for messages. On an error, what was copied so far is kept.
     pub fn get_tree(&mut self, path: &str, folder: BorrowedFd<'_>, to: &Path) -> Result<Copied, AgentError> {
         let mut extraction = Extraction::new(folder, to);
         self.collect(path, GET_TREE, |kind, payload| match kind {
@@ -147,8 +147,8 @@ impl Agent<'_> {
         Ok(extraction.copied())
     }
 
-    /// Fetches the files at and below a path of the guest with what is in them: at most `files`, whose names and contents are together at most
-    /// `bytes`. The path asked for is "" if it is a file itself.
+    /// Fetches the files at and below a path of the guest with what is in them: at most `files`, whose names and
+    /// contents are together at most `bytes`. The path asked for is "" if it is a file itself.
     pub fn get_files(&mut self, path: &str, files: usize, bytes: usize) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
         let flood = || AgentError::Flood { path: path.to_owned(), most: bytes as u64 };
         let mut found: Vec<(String, Vec<u8>)> = Vec::new();

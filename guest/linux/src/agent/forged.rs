@@ -52,7 +52,8 @@ fn get_tree(agent: &mut Agent<'_>, path: &str, to: &Path) -> Result<Copied, Agen
     agent.get_tree(path, folder.as_fd(), to)
 }
 
-/// Makes an agent that sends `first`, and then `again` as often as it is taken, after `pause`. The bytes that it got rid of are the thread's.
+/// Makes an agent that sends `first`, and then `again` as often as it is taken, after `pause`. The bytes that it got
+/// rid of are the thread's.
 fn endless(first: Vec<u8>, again: Vec<u8>, pause: Duration) -> (Agent<'static>, JoinHandle<u64>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let guest = std::thread::spawn(move || {

@@ -26,8 +26,8 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Describes a program and its arguments; a name without a slash is searched for in the guest's PATH. It runs in `/root`, with the
-    /// init's environment (PATH, HOME, TERM), and its input is /dev/null.
+    /// Describes a program and its arguments; a name without a slash is searched for in the guest's PATH. It runs in
+    /// `/root`, with the init's environment (PATH, HOME, TERM), and its input is /dev/null.
     #[must_use]
     pub const fn new(argv: &'a [String]) -> Self {
         Self { argv, env: Vec::new(), stdin: None, limit: None }

@@ -116,7 +116,8 @@ impl Wire {
         Ok(Step { moved: sent || received, watched })
     }
 
-    /// Returns the events to wait for. Bytes without room are none: they would end each wait at once, for as long as nobody takes a frame.
+    /// Returns the events to wait for. Bytes without room are none: they would end each wait at once, for as long as
+    /// nobody takes a frame.
     fn events(&self) -> PollFlags {
         let receives = !self.ended && self.last - self.first < INCOMING;
         let [receive, send] = [(receives, PollFlags::IN), (!self.is_flushed(), PollFlags::OUT)]

@@ -85,7 +85,8 @@ impl Initramfs {
         self.archive.link(&merged(path), target)
     }
 
-    /// Adds a kernel module and its parameters, as in `NAME=VALUE NAME=VALUE`; the init loads modules in the order in which they were added.
+    /// Adds a kernel module and its parameters, as in `NAME=VALUE NAME=VALUE`; the init loads modules in the order in
+    /// which they were added.
     pub fn module(&mut self, name: &str, bytes: &[u8], parameters: &str) -> Result<(), InitramfsError> {
         self.archive.file(&format!("/modules/{name}.ko"), 0o644, bytes)?;
         self.modules.push(format!("{name}.ko {parameters}").trim_end().to_owned());

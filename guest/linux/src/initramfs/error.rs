@@ -27,7 +27,7 @@ pub enum InitramfsError {
     Host {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Why it failed.
         error: io::Error,
     },
     /// A program is not for this processor.

@@ -298,8 +298,8 @@ impl Named {
         self.0.extend(fs::canonicalize(from));
     }
 
-    /// Checks that `program` may have `path`, which it asks for itself. Run by root, it could ask for anything, and whoever made it sees what is
-    /// in the guest: it gets what everybody may read on this host, or what the user named.
+    /// Checks that `program` may have `path`, which it asks for itself. Run by root, it could ask for anything, and
+    /// whoever made it sees what is in the guest: it gets what everybody may read on this host, or what the user named.
     pub(super) fn check(&self, path: &Path, program: &Path) -> Result<(), InitramfsError> {
         // A path that does not exist is another error.
         let Ok(real) = fs::canonicalize(path) else { return Ok(()) };

@@ -7,8 +7,8 @@ shared_constants! {
     FLAG_PMU_V4: u64 = 4;
     /// Flag in [`BootPage::flags`](super::BootPage::flags): the backend counts instructions and branches exactly.
     FLAG_COUNTS_EXACT: u64 = 8;
-    /// Flag in [`BootPage::flags`](super::BootPage::flags): the event is the one that the guest asked for, with a few counts of slack at
-    /// the exits.
+    /// Flag in [`BootPage::flags`](super::BootPage::flags): the event is the one that the guest asked for, with a few
+    /// counts of slack at the exits.
     FLAG_COUNTS_EVENTS: u64 = 16;
 
     /// Expected in [`ConformanceReport::magic`]: "vPMUtap1".

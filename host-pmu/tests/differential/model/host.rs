@@ -96,8 +96,8 @@ impl State {
         if self.early && self.stops { 3 } else { 0 }
     }
 
-    /// Puts events on counters, as perf does when one is enabled: those of other users first, then the thread's in the order in which they
-    /// were opened. A pinned one without a counter goes to error state.
+    /// Puts events on counters, as perf does when one is enabled: those of other users first, then the thread's in the
+    /// order in which they were opened. A pinned one without a counter goes to error state.
     fn schedule(&mut self) {
         let Some(Rules { processor, release, others }) = &self.rules else { return };
         let mut assignment = Assignment::default();
@@ -139,7 +139,8 @@ pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
 const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
 
 impl ScriptedHost {
-    /// Builds a host with events as `strategy` wants them, with records of overflows or without any. No event stops at its overflow.
+    /// Builds a host with events as `strategy` wants them, with records of overflows or without any. No event stops at
+    /// its overflow.
     pub(crate) fn for_strategy(strategy: &Strategy, records: bool) -> Self {
         let (gate, goes_on) = (strategy.gate.then_some(false), strategy.pause == Pause::Virtual);
         Self(Rc::new(RefCell::new(State { records, goes_on, gate, ..State::default() })))
@@ -160,8 +161,8 @@ impl ScriptedHost {
         host
     }
 
-    /// Returns the selector, or another one where several counters of a guest may not count its event at once: since Golden Cove reference
-    /// cycles have one counter.
+    /// Returns the selector, or another one where several counters of a guest may not count its event at once: since
+    /// Golden Cove reference cycles have one counter.
     pub(crate) fn countable(&self, selector: u64) -> u64 {
         let state = self.0.borrow();
         let golden_cove =

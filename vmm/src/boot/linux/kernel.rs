@@ -154,9 +154,9 @@ fn banner(image: &[u8]) -> Option<String> {
 
 // The RDPMCs of a kernel, found by decoding around each byte pair: decoding tens of megabytes takes seconds on an emulated host.
 //
-// Decoding x86 code from the middle of an instruction falls into step with the true instructions after a few of them. Code before a pair
-// is therefore decoded from several neighbouring starts; if all agree on the pair, that is the answer, else the section is decoded as a
-// whole.
+// Decoding x86 code from the middle of an instruction falls into step with the true instructions after a few of them.
+// Code before a pair is therefore decoded from several neighbouring starts; if all agree on the pair, that is the
+// answer, else the section is decoded as a whole.
 
 /// Distance before a pair at which decoding begins.
 const BEFORE: usize = 512;

@@ -1,7 +1,7 @@
 //! The packed kernel within a bzImage: the formats that Linux's build makes (scripts/Makefile.lib).
 //!
-//! Every format but gzip is followed by the size of the unpacked kernel, 32 bits, little-endian; gzip has it in its own last word. A kernel
-//! that unpacks to another size is refused.
+//! Every format but gzip is followed by the size of the unpacked kernel, 32 bits, little-endian; gzip has it in its own
+//! last word. A kernel that unpacks to another size is refused.
 
 use std::io::{self, Read};
 

@@ -55,8 +55,8 @@ impl Console {
         }
     }
 
-    /// Connects the device to a VM: its registers are at `base`, its interrupt is the edge-triggered `gsi`. Starts its thread, under
-    /// a seccomp filter if `confined`.
+    /// Connects the device to a VM: its registers are at `base`, its interrupt is the edge-triggered `gsi`. Starts its
+    /// thread, under a seccomp filter if `confined`.
     pub fn attach(
         &mut self,
         vm: &VmFd,

@@ -217,8 +217,8 @@ impl Chain {
     }
 }
 
-/// Iterates over a chain's buffers; it ends at a descriptor that it cannot read, at a loop, and at an index out of range, as it does at the chain's end:
-/// a chain is whole only if its last descriptor has no successor.
+/// Iterates over a chain's buffers; it ends at a descriptor that it cannot read, at a loop, and at an index out of
+/// range, as it does at the chain's end: a chain is whole only if its last descriptor has no successor.
 fn buffers(
     chain: DescriptorChain<&GuestMemoryMmap>,
     memory: &GuestMemoryMmap,

@@ -115,8 +115,8 @@ impl Aim {
         }
     }
 
-    /// Clears TF where PUSHF has saved it, after an event that came behind the instruction, the last of which was of kind `last`. `None`:
-    /// that place is not known, or not in memory.
+    /// Clears TF where PUSHF has saved it, after an event that came behind the instruction, the last of which was of
+    /// kind `last`. `None`: that place is not known, or not in memory.
     pub(super) fn clean(&self, last: Kind, view: &View<'_>) -> Option<()> {
         match (last, self.pushed) {
             (Kind::Pushf(_), Some((at, word))) => clear_pushed(at, word, view),

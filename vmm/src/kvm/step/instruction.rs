@@ -73,7 +73,8 @@ impl Before {
         Self { rip, next: instruction.next_ip() & mask, kind, ring3, writes: writes(&instruction), ways }
     }
 
-    /// Returns the instruction as retired if it can have led to `after`. An interrupt, a fault or another turn of a REP leads elsewhere.
+    /// Returns the instruction as retired if it can have led to `after`. An interrupt, a fault or another turn of a REP
+    /// leads elsewhere.
     pub(super) fn retired(&self, after: u64) -> Option<Retired> {
         let ring3 = self.ring3;
         let taken = Retired { branch: true, taken: true, ring3 };

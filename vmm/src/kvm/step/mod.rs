@@ -6,17 +6,19 @@
 //! ([`view`]: KVM_TRANSLATE). After the step, RIP says whether it retired.
 //!
 //! # Events The delivery of an interrupt, an NMI or an exception clears RFLAGS.TF, and the handler would run without steps. Hardware
-//! breakpoints are too few for 256 vectors, and QEMU's software emulation (host B) ignores them in a nested guest, just as the intercept of
-//! INT3. Therefore the first two bytes of each handler in the guest's IDT ([`gates`]: 64-bit, 32-bit and 16-bit gates, real-mode vectors)
-//! hold an OUT to a port that only the stepper knows ([`traps`]) while steps are made: any delivery ends in an exit at the handler's first
-//! instruction. The saved RIP on the guest's stack ([`traps::Frame`]) says whether the interrupted instruction retired. The frame's TF, which the
-//! delivery saved, is cleared. The traps are lifted when no counter runs, and from the instruction that is stepped. They are visible to a
+//! breakpoints are too few for 256 vectors, and QEMU's software emulation (host B) ignores them in a nested guest, just
+//! as the intercept of INT3. Therefore the first two bytes of each handler in the guest's IDT ([`gates`]: 64-bit,
+//! 32-bit and 16-bit gates, real-mode vectors) hold an OUT to a port that only the stepper knows ([`traps`]) while
+//! steps are made: any delivery ends in an exit at the handler's first instruction. The saved RIP on the guest's stack
+//! ([`traps::Frame`]) says whether the interrupted instruction retired. The frame's TF, which the delivery saved, is
+//! cleared. The traps are lifted when no counter runs, and from the instruction that is stepped. They are visible to a
 //! guest that reads its own handlers, and to other vCPUs: backend `step` takes one vCPU only.
 //!
 //! # Ring 3
-//! IRET and SYSRET load RFLAGS without TF, so TF is set in what they load ([`aim`]). PUSHF and SYSCALL save it; there it is
-//! cleared. On stock KVM the trap of a ring-3 instruction is an exit. KVM without hardware virtualization delivers it to the guest as #DB: it arrives at the trap of
-//! vector 1 and is undone from its frame, so a guest without a gate for vector 1 cannot be counted there in ring 3.
+//! IRET and SYSRET load RFLAGS without TF, so TF is set in what they load ([`aim`]). PUSHF and SYSCALL save it; there
+//! it is cleared. On stock KVM the trap of a ring-3 instruction is an exit. KVM without hardware virtualization
+//! delivers it to the guest as #DB: it arrives at the trap of vector 1 and is undone from its frame, so a guest without
+//! a gate for vector 1 cannot be counted there in ring 3.
 //!
 //! # Exits in the middle of an instruction
 //! MSR, port and memory accesses exit before the instruction is complete. A KVM_RUN with `immediate_exit` completes it, so

@@ -383,8 +383,8 @@ impl<'a> Stepper<'a> {
         Ok(count(counts, retired))
     }
 
-    /// Counts a step in ring 3 whose #DB went to the guest and was undone: the instruction before `after` has retired, and with an IRET or
-    /// SYSRET both it and the instruction at its target.
+    /// Counts a step in ring 3 whose #DB went to the guest and was undone: the instruction before `after` has retired,
+    /// and with an IRET or SYSRET both it and the instruction at its target.
     fn settle_ring3(
         &self,
         before: &Before,
@@ -473,7 +473,7 @@ const fn is_access(exit: Exit) -> bool {
     matches!(exit, Exit::PortOut { .. } | Exit::PortIn { .. } | Exit::MemoryRead { .. } | Exit::MemoryWrite { .. })
 }
 
-/// Counts an instruction that retired; `None`: it did not.
+/// Counts an instruction that retired (`None`: it did not); returns whether a counter reached its period with it.
 fn count(counts: &mut StepCounts, retired: Option<host_pmu::backend::step::Retired>) -> bool {
     match retired {
         Some(retired) => counts.retire(retired),

@@ -85,8 +85,8 @@ impl Traps {
         self.traps.iter().find(|trap| trap.debug).map(|trap| trap.debug_shared)
     }
 
-    /// Adds a trap at the target of the next instruction, until [`close`](Self::close). A trap whose second byte is the target is removed
-    /// for that time: a handler's first instruction may have one byte.
+    /// Adds a trap at the target of the next instruction, until [`close`](Self::close). A trap whose second byte is the
+    /// target is removed for that time: a handler's first instruction may have one byte.
     ///
     /// # Errors
     /// The address, if it or the byte after it is another handler's first byte.
@@ -263,7 +263,7 @@ impl Frame {
         flags == self.flags || self.write_flags(flags, view)
     }
 
-    /// Writes the flags back as they were read.
+    /// Writes the flags back as they were read; returns whether the stack could be written.
     pub(super) fn restore(&self, view: &View<'_>) -> bool {
         self.write_flags(self.flags, view)
     }

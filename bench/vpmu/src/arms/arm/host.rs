@@ -24,7 +24,7 @@ pub struct HostRunner {
 }
 
 impl HostRunner {
-    /// Creates it for guests of this configuration. `period` is that of the strategies' `backend`.
+    /// Creates a runner of guests of this configuration. `period` is that of the strategies' `backend`.
     #[must_use]
     pub fn new(host: Arc<Host>, guest: PayloadPlan, backend: &BackendKey, period: u64) -> Self {
         Self { host, guest, paced: backend.pace(period) }

@@ -12,8 +12,8 @@ use vmm::outcome::{End, RunOutcome};
 
 use super::launch::{Failure, launch, start};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use results::document::KVM_ARMS;
 use results::error::Error;
-use results::host::KVM_ARMS;
 
 /// Checks that KVM's own vPMU can stand behind the counters of a guest with `cpu`.
 ///
@@ -24,8 +24,8 @@ pub fn available(host: &Host, cpu: Cpu) -> Result<(), String> {
     fits(host.vendor(), host.shows_perfmon_v2(), cpu)
 }
 
-/// Checks that KVM shows a guest the PMU of the host's processor, and that the guest's events and its driver are those of `cpu`: beside the
-/// other arms it has to run the same handler.
+/// Checks that KVM shows a guest the PMU of the host's processor, and that the guest's events and its driver are those
+/// of `cpu`: beside the other arms it has to run the same handler.
 fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> {
     let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
     let (shown, remedy) = match host {
@@ -52,15 +52,15 @@ pub struct KvmRunner {
 }
 
 impl KvmRunner {
-    /// Creates it for guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
+    /// Creates a runner of guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
     #[must_use]
     pub const fn new(host: Arc<Host>, guest: PayloadPlan, beside_hardware: bool) -> Self {
         Self { host, guest, beside_hardware }
     }
 }
 
-/// Checks that the guest can share the PMU: a mediated vPMU has the whole PMU while its VM lives, and no event that counts in guests opens
-/// meanwhile, nor is such a VM made while there is one.
+/// Checks that the guest can share the PMU: a mediated vPMU has the whole PMU while its VM lives, and no event that
+/// counts in guests opens meanwhile, nor is such a VM made while there is one.
 fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
     if arm == KVM_ARMS[1] && beside_hardware {
         return Err("a guest with a mediated vPMU has the whole PMU, and guests of the other arms, which live at the same time, would get no \

@@ -24,8 +24,8 @@ pub struct RealRunner {
 }
 
 impl RealRunner {
-    /// Creates it for such guests behind `backend`, which sample with `period`. `guests_stay`: those of all arms are there at the same
-    /// time.
+    /// Creates a runner of such guests behind `backend`, which sample with `period`. `guests_stay`: those of all arms
+    /// are there at the same time.
     ///
     /// # Errors
     /// Exit 4 where this host cannot run guests.
@@ -84,7 +84,8 @@ pub const fn signals(vcpus: u64) -> u64 {
 /// # Errors
 /// Exit 4 where a hard limit is too low.
 pub fn ensure(vcpus: u64) -> Result<(), Error> {
-    // Signals that this user's other processes have queued count, too. If the hard limit has no room for that, the run is tried without.
+    // Signals that this user's other processes have queued count, too. If the hard limit has no room for that, the run
+    // is tried without.
     let _ = process::ensure_limit(Limit::PendingSignals, signals(vcpus).saturating_add(process::queued_signals()));
     for (limit, wanted, name, flag) in [
         (Limit::OpenFiles, files(vcpus), "RLIMIT_NOFILE", "-n"),

@@ -45,7 +45,7 @@ pub struct TurnOutcome {
 /// Figures that a Linux guest leaves beside its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinuxTurn {
-    /// Counts.
+    /// Figures of the guest's kernel and programs.
     pub left: LinuxArm,
     /// Times of set-ups by the guest's clock.
     pub set_up_ns: Vec<u64>,
@@ -53,7 +53,7 @@ pub struct LinuxTurn {
 
 /// A guest that was started to be kept alive.
 pub struct Opened {
-    /// It waits for its first turn.
+    /// The guest, which waits for its first turn.
     pub guest: Box<dyn LiveGuest>,
     /// Outcome of its start and its baseline. `None` if it went wrong; its first turn says how.
     pub opening: Option<RunOutcome>,
@@ -101,8 +101,8 @@ pub trait ArmRunner {
         None
     }
 
-    /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all arms' guests of
-    /// one number are alive at the same time, and take turns. No turn has more than `samples`.
+    /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all
+    /// arms' guests of one number are alive at the same time, and take turns. No turn has more than `samples`.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.

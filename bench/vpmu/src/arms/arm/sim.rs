@@ -8,6 +8,7 @@ use arch_pmu::caps::PmuCaps;
 use arch_pmu::intel::IntelCaps;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
+use host_pmu::stats::ns;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, CounterSource};
@@ -130,7 +131,8 @@ pub struct SimRunner {
 }
 
 impl SimRunner {
-    /// Creates it for guests of this configuration. `period` is that of the strategies' arms, `seed` that of the simulated hosts.
+    /// Creates a runner of guests of this configuration. `period` is that of the strategies' arms, `seed` that of the
+    /// simulated hosts.
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
@@ -208,7 +210,7 @@ impl SimRunner {
             cpus: vcpus,
             boot,
             timer: Timer::Periodic,
-            limit_ns: u64::try_from(self.guest.machine.time_limit.as_nanos()).unwrap_or(u64::MAX),
+            limit_ns: ns(self.guest.machine.time_limit),
             seed: self.seed,
         })
     }

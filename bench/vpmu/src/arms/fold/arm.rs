@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
 use hdrhistogram::Histogram;
-use host_pmu::stats::{OpKind, OpStats};
+use host_pmu::stats::{OpKind, OpStats, ns};
 use vmm::outcome::{Account, End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
@@ -18,8 +18,7 @@ use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION, SE
 
 use super::delivery::deliveries;
 use super::periods::Periods;
-use super::phases::PhaseFold;
-use super::phases::{difference, ns, ticks_to_ns};
+use super::phases::{PhaseFold, difference, ticks_to_ns};
 use crate::arms::arm::runner::{Arm, LinuxTurn, Turn};
 
 /// Latencies of one round, or of all, by the metric's key.
@@ -117,8 +116,8 @@ impl ArmFold {
         }
     }
 
-    /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor: its counters are the
-    /// TSC, which advances while the vCPU thread has no CPU.
+    /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor:
+    /// its counters are the TSC, which advances while the vCPU thread has no CPU.
     #[must_use]
     pub fn with_fixed_periods(mut self, fixed: bool) -> Self {
         self.periods = (fixed && self.result.kind != ArmKind::Floor).then(Periods::default);

@@ -5,8 +5,8 @@ use vmm::outcome::VcpuOutcome;
 
 /// Returns the guest TSC ticks from each delivery to its handler's entry, or `None` if they cannot be paired.
 ///
-/// The k-th NMI the guest logs answers the k-th delivery only if the guest took exactly as many as were delivered, and if the log lacks
-/// none before its end: a full log drops its last entries, so it holds a prefix.
+/// The k-th NMI the guest logs answers the k-th delivery only if the guest took exactly as many as were delivered, and
+/// if the log lacks none before its end: a full log drops its last entries, so it holds a prefix.
 pub(super) fn deliveries(vcpu: &VcpuOutcome, report: &Report) -> Option<Vec<i64>> {
     let taken: Vec<&LogEntry> = vcpu.left.log.iter().filter(|entry| entry.kind == LOG_NMI).collect();
     let logged = u64::try_from(taken.len()).ok()?;

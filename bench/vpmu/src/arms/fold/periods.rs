@@ -1,8 +1,9 @@
 //! Counts against overflows: an event that counted k periods has overflowed k times.
 //!
-//! The driver updates a count when it handles an overflow, and keeps the place within the period (`x86_perf_event_set_period`), so
-//! count ÷ period, rounded down, is the number of overflows. More periods than overflows: the host reported one late, by a whole period
-//! or more, or never; counts go on meanwhile. Turns of one guest go on where the last one stopped, so they are judged together.
+//! The driver updates a count when it handles an overflow, and keeps the place within the period
+//! (`x86_perf_event_set_period`), so count ÷ period, rounded down, is the number of overflows. More periods than
+//! overflows: the host reported one late, by a whole period or more, or never; counts go on meanwhile. Turns of one
+//! guest go on where the last one stopped, so they are judged together.
 
 use vmm::outcome::VcpuOutcome;
 

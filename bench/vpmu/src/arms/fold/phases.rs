@@ -4,7 +4,6 @@
 //! phases are present.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use guest::abi::{CALLS, LOG_PHASE, LogEntry, PHASE_NONE, PHASE_ROTATE, PHASES, Report};
 use hdrhistogram::Histogram;
@@ -185,11 +184,6 @@ pub(super) fn ticks_to_ns(ticks: u64, khz: u64) -> u64 {
 pub(super) fn difference(a: u64, b: u64) -> i64 {
     let wide = i128::from(a) - i128::from(b);
     i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
-}
-
-/// Converts a duration to ns; saturates.
-pub(super) fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ pub struct Left {
 
 /// Boots guests.
 pub trait Boots {
-    /// Boots a guest with `behind` its counters, hands its agent to `work` once it is up, and waits for its end. The answer of `work`
-    /// is part of the result: the guest is ended in any case.
+    /// Boots a guest with `behind` its counters, hands its agent to `work` once it is up, and waits for its end. The
+    /// answer of `work` is part of the result: the guest is ended in any case.
     ///
     /// # Errors
     /// Conditions that make further guests pointless.
@@ -61,7 +61,7 @@ pub struct LinuxRunner<B> {
 }
 
 impl<B: Boots> LinuxRunner<B> {
-    /// Creates it for guests of these parameters that do `task`, with strategies on `backend`.
+    /// Creates a runner of guests of these parameters that do `task`, with strategies on `backend`.
     pub fn new(boots: B, parameters: &Parameters, task: Task, backend: &BackendKey) -> Self {
         let paced = backend.pace(parameters.period);
         Self { boots, parameters: parameters.clone(), task, paced, left: None }

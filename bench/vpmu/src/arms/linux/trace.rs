@@ -1,7 +1,7 @@
 //! The guest's trace of its NMI handlers, as the text of `/sys/kernel/tracing/trace`.
 //!
-//! Linux writes an entry of `nmi:nmi_handler` behind each handler of each NMI, with the time it took by `sched_clock()` and the number of
-//! counters that it handled.
+//! Linux writes an entry of `nmi:nmi_handler` behind each handler of each NMI, with the time it took by `sched_clock()`
+//! and the number of counters that it handled.
 
 /// One run of `perf_event_nmi_handler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

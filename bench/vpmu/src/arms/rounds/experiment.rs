@@ -1,7 +1,7 @@
 //! An experiment in steps: guests of a session, turns of a round, whole rounds, the document.
 //!
-//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to several processes:
-//! their driver calls [`Experiment::turn`] for one arm at a time.
+//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to
+//! several processes: their driver calls [`Experiment::turn`] for one arm at a time.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use super::plan::Plan;
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Place};
 use crate::setting::process;
+use host_pmu::stats::ns;
 use results::answers;
-use results::document::ArmKind;
-use results::document::{Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
+use results::document::{ArmKind, Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
@@ -350,14 +350,14 @@ impl<'a> Experiment<'a> {
             tool: process::tool(),
             command_line: command_line.to_vec(),
             started_unix: self.began_unix,
-            wall_ns: nanos(self.wall),
+            wall_ns: ns(self.wall),
             status,
             seed: plan.seed,
             parameters: self.parameters(),
             host: host.clone(),
             arms: self.folds().map(ArmFold::result).collect(),
             warnings: Vec::new(),
-            extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(nanos), answers: Vec::new() },
+            extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(ns), answers: Vec::new() },
         };
         if last {
             document.extra.answers = answers::of(&document);
@@ -371,8 +371,4 @@ impl<'a> Experiment<'a> {
     pub fn into_folds(self) -> Vec<ArmFold> {
         self.slots.into_iter().map(|slot| slot.fold).collect()
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -7,6 +7,7 @@ use vmm::machine::{self, CounterSource, Cpu};
 
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::backend::BackendKey;
+use host_pmu::stats::ns;
 
 use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
 use crate::arms::arm::real::RealRunner;
@@ -16,10 +17,9 @@ use crate::setting::parse::check_version;
 use crate::setting::strategy::resolve;
 use crate::setting::workload::Workload;
 use cpu_list::CpuList;
-use results::document::ArmKind;
-use results::document::{EventParameter, Parameters, StrategyParameter};
+use results::document::{ArmKind, EventParameter, Parameters, StrategyParameter, kvm_arm};
 use results::error::Error;
-use results::host::{HostFs, kvm_arm};
+use results::host::HostFs;
 
 /// Guest time without counters before the measured phase.
 const BASELINE: Duration = Duration::from_millis(40);
@@ -75,8 +75,8 @@ impl Plan {
         RealRunner::new(&self.guest, &self.backend, self.parameters.period, self.keeps_guests())
     }
 
-    /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that this process may
-    /// use, if known.
+    /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that
+    /// this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for options that contradict each other or the host.
@@ -94,9 +94,8 @@ impl Plan {
         let alone = if chosen.shares_first { 1 } else { ROUNDS_PER_GUEST };
         let rounds_per_guest = length.guest_rounds.unwrap_or(alone);
         let (rounds, duration) = length.rounds(arms);
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let tick_ns = nanos(arms.mux_interval);
-        let ticks = |time: Duration| (nanos(time) / tick_ns.max(1)).max(1);
+        let tick_ns = ns(arms.mux_interval);
+        let ticks = |time: Duration| (ns(time) / tick_ns.max(1)).max(1);
         let (baseline_ticks, max_ticks) = (ticks(BASELINE), ticks(arms.time_limit));
         let pmu = host.cpu.pmu_of_version(arms.pmu_version as u8);
         let (gp_counters, fixed_counters) = pmu.count();
@@ -122,8 +121,8 @@ impl Plan {
             samples: arms.samples,
             warmup_samples: arms.samples.div_ceil(4).min(WARMUP_SAMPLES),
             warmup_rounds: arms.warmup,
-            duration_ns: duration.map(nanos),
-            time_limit_ns: nanos(arms.time_limit),
+            duration_ns: duration.map(ns),
+            time_limit_ns: ns(arms.time_limit),
             cpu: host.cpu.name().to_owned(),
             pmu_version: match pmu {
                 PmuCaps::Intel(caps) => caps.version.into(),
@@ -193,7 +192,7 @@ impl Plan {
         self.parameters.rounds_per_guest.is_some()
     }
 
-    /// Makes it a plan for a simulated host: the model's name replaces the backend's, so that no simulated
+    /// Makes this a plan for a simulated host: the model's name replaces the backend's, so that no simulated
     /// figure carries the name of a real backend.
     pub fn simulate(&mut self, model: &str) {
         let backend = format!("sim:{model}");

@@ -5,8 +5,8 @@ use results::metric::Metric;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, ratio};
 use results::table::layout::percent;
 
-/// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the tables, each strategy to
-/// others and to the floor.
+/// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
+/// tables, each strategy to others and to the floor.
 pub(super) fn is_reached(arms: &[Arm], metric: &'static Metric, wanted: f64) -> bool {
     let mut all = ratios(arms, metric).peekable();
     all.peek().is_some() && all.all(|(_, found)| found.is_some_and(|found| is_sure(&found, wanted)))

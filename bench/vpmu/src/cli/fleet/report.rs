@@ -195,8 +195,8 @@ fn element_line(line: &Line) -> ElementLine {
     }
 }
 
-/// Returns 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A fleet of too few hosts
-/// to tell odd ones is no failure of the campaign.
+/// Returns 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A
+/// fleet of too few hosts to tell odd ones is no failure of the campaign.
 fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> Exit {
     let slower = Some(analysis.exit()).filter(|&exit| exit == Exit::Regression);
     let verdicts = [Some(standing.exit()), slower].into_iter().flatten();

@@ -15,9 +15,9 @@ use crate::setting::process;
 /// The streams to the parent.
 #[derive(Debug)]
 pub struct Streams<R, W> {
-    /// Asks.
+    /// Requests of the parent.
     pub input: R,
-    /// Answers.
+    /// Answers to it.
     pub output: W,
 }
 

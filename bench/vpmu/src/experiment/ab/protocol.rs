@@ -1,7 +1,7 @@
 //! Messages between `vpmu ab` and the process of one side: `vpmu-turns/2`, a JSON object a line.
 //!
-//! The parent asks on the child's stdin and reads one answer for each line from its stdout; the first line is the child's greeting. Both
-//! sides bound a line's length and distrust its content: the child may be another build.
+//! The parent asks on the child's stdin and reads one answer for each line from its stdout; the first line is the
+//! child's greeting. Both sides bound a line's length and distrust its content: the child may be another build.
 
 use std::io::{self, BufRead, ErrorKind, Read as _, Write};
 

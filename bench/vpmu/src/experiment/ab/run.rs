@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cpu_list::CpuList;
-use results::document::Status;
+use host_pmu::stats::ns;
+use results::document::{KVM_ARMS, Status};
 use results::error::{Error, Exit};
-use results::host::{HostFacts, HostFs, KVM_ARMS};
+use results::host::{HostFacts, HostFs};
 use results::paired::{Looks, Statistic};
 use results::verdict::Verdict;
 use results::write::now_unix;
@@ -106,7 +107,7 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         tool: process::tool(),
         command_line: context.command_line,
         started_unix,
-        wall_ns: u64::try_from(run.wall.as_nanos()).unwrap_or(u64::MAX),
+        wall_ns: ns(run.wall),
         status,
         seed: spec.seed,
         host: context.host,
@@ -379,8 +380,8 @@ const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 /// The sides, BASE first.
 pub(super) type Both<T> = [T; 2];
 
-/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a simulation is judged only
-/// where it is `wanted`.
+/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a
+/// simulation is judged only where it is `wanted`.
 pub(super) fn check_sides(hello: &Both<Hello>, wanted: Both<bool>) -> Result<(), Error> {
     let simulated = |side: &Hello| side.backend.starts_with("sim:");
     if hello.iter().zip(wanted).any(|(side, wanted)| simulated(side) && !wanted) {

@@ -190,8 +190,8 @@ fn exactly(value: f64) -> Estimate {
     Estimate { value, interval: [value; 2] }
 }
 
-/// Solves `exit`: the time that the floor's handler takes beyond its instructions. Each guest has its own value, since its loop, its VMM
-/// and its handler met the same mode of the host.
+/// Solves `exit`: the time that the floor's handler takes beyond its instructions. Each guest has its own value, since
+/// its loop, its VMM and its handler met the same mode of the host.
 fn solve_exit(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Result<(), Error> {
     let floor = of(single, "floor")?;
     let handler = Estimate::of(floor.medians(&NMI_HANDLER)).ok_or_else(|| missing("the floor's handler"))?.value;

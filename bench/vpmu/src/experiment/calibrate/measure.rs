@@ -251,8 +251,9 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates the median of `values`, one per guest, with the interval of the sign test: from the order statistics that the median lies
-    /// between with 95 %, whatever the distribution. `None` without values; below six values the interval is all of them.
+    /// Estimates the median of `values`, one per guest, with the interval of the sign test: from the order statistics
+    /// that the median lies between with 95 %, whatever the distribution. `None` without values; below six values the
+    /// interval is all of them.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "made positive first")]
     pub fn of(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {

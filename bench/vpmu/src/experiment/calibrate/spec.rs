@@ -38,7 +38,8 @@ pub struct Pmu {
     pub counters: u32,
     /// Counters that others hold: the NMI watchdog's.
     pub taken: u32,
-    /// Counts a microsecond outside of guests, by an event that is to count in guests alone; it is not 0 where the PMU knows no guest mode.
+    /// Counts a microsecond outside of guests, by an event that is to count in guests alone; it is not 0 where the PMU
+    /// knows no guest mode.
     pub outside: f64,
 }
 

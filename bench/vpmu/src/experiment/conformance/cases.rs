@@ -162,8 +162,8 @@ pub fn skip_reason(code: u64) -> &'static str {
     }
 }
 
-/// Every case, in the payload's order. Sources are sections of the APM, volume 2, an instruction's page in volume 3, registers of the PPR
-/// of family 19h, or kernel commits.
+/// Every case, in the payload's order. Sources are sections of the APM, volume 2, an instruction's page in volume 3,
+/// registers of the PPR of family 19h, or kernel commits.
 pub const AMD_CASES: [Case; guest::abi::CONFORMANCE_CASES - guest::abi::AMD_CASES_FROM] = [
     case(
         "amd-reset",

@@ -14,14 +14,16 @@ use vmm::machine::{CounterSource, Cpu, Plan};
 
 use super::tap::{Checked, Run};
 use crate::arms::arm::launch::refused;
+use results::document::kvm_arm;
 use results::error::{Error, Exit};
-use results::host::{HostFs, kvm_arm};
+use results::host::HostFs;
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Time limit with backend `step`, where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
-/// A case waits for an overflow for this part of its run's limit, so that several that wait for one in vain still reach their verdict.
+/// A case waits for an overflow for this part of its run's limit, so that several that wait for one in vain still reach
+/// their verdict.
 const PATIENCE: u32 = 16;
 /// Longest time: stepping on an emulated host is slow.
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
@@ -106,7 +108,8 @@ pub fn of_kvm() -> Result<Checked, Error> {
     Ok(Checked { cpu, version: 2 })
 }
 
-/// Checks that the cases fit: those for an Intel know one number of counters, general-purpose and fixed; KVM shows those of its host.
+/// Checks that the cases fit: those for an Intel know one number of counters, general-purpose and fixed; KVM shows
+/// those of its host.
 fn fits(shown: Option<(u32, u32)>, cpu: Cpu) -> Result<(), Error> {
     match (shown, cpu.pmu()) {
         (Some((gp, fixed)), PmuCaps::Intel(caps)) if (gp, fixed) != (u32::from(caps.gp), u32::from(caps.fixed)) => {
@@ -191,7 +194,6 @@ fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Durat
 mod tests {
     use super::*;
 
-    /// The payload must not expect real counts of a stand-in, nor the registers of another version.
     #[test]
     fn a_case_that_waits_in_vain_leaves_time_for_those_after_it() {
         let target = Target::Kvm { counts_events: false };
@@ -204,6 +206,7 @@ mod tests {
         assert_eq!(waits(Duration::from_secs(86_400)), 30_000_000);
     }
 
+    /// The payload must not expect real counts of a stand-in, nor the registers of another version.
     #[test]
     fn the_guest_knows_what_counts_and_which_version_it_has() {
         let strategies = vec![Strategy::preset("pool").unwrap()];

@@ -50,9 +50,7 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
             }
         }
     }
-    let fitted =
-        found.fitted.into_iter().map(|f| Fitted { constant: f.constant, value: f.value, unit: f.unit, to: f.to });
-    Some((rows, fitted.collect()))
+    Some((rows, found.fitted))
 }
 
 fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {

@@ -41,7 +41,8 @@ pub(super) const FILTER: &str = ".filter";
 const FREQUENCY: u64 = 1000;
 /// Ticks before anything is measured, where the guest's work is compared: a second.
 const BASELINE: u64 = 250;
-/// Six of the ten events that fit a guest's counters: four general-purpose ones and two fixed ones. The published six are not named.
+/// Six of the ten events that fit a guest's counters: four general-purpose ones and two fixed ones. The published six
+/// are not named.
 const SIX: Range<usize> = 1..7;
 /// Linux 6.2 and later, to the letter, in place of a preset's name.
 const KVM: &str = "kvm-6.2";
@@ -215,8 +216,8 @@ impl Found {
 /// Seed of the stored figures, the default of `vpmu reproduce`.
 pub(super) const SEED: u64 = 1;
 
-/// Stored results of the simulations with [`SEED`], which are the same on any machine: they take longer than to read a thousand results. A
-/// test simulates them again.
+/// Stored results of the simulations with [`SEED`], which are the same on any machine: they take longer than to read a
+/// thousand results. A test simulates them again.
 pub(super) const STORED: &str = include_str!("simulated.toml");
 
 /// The simulations behind published figures: their numbers by [`Question::key`] and [`Quantity`].

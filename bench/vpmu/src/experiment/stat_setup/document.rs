@@ -135,8 +135,8 @@ pub struct Peer {
     pub ratios: Vec<(String, f64)>,
 }
 
-/// The system calls of the groups that `auto` chose with nothing around them: no clock between two calls, no counts, no lists, no disable,
-/// and the threads are there before.
+/// The system calls of the groups that `auto` chose with nothing around them: no clock between two calls, no counts, no
+/// lists, no disable, and the threads are there before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BareCalls {

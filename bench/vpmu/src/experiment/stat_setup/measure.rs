@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use host_pmu::stats::ns;
 use results::document::{ArmKind, Metrics, Rounds, Summary};
 use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
@@ -128,8 +129,8 @@ impl Setting<'_> {
         })
     }
 
-    /// Measures the bare calls of `method`'s groups: their time with nothing around them. `None` of tracepoints: their closes, in which
-    /// `auto` differs, take seconds.
+    /// Measures the bare calls of `method`'s groups: their time with nothing around them. `None` of tracepoints: their
+    /// closes, in which `auto` differs, take seconds.
     pub(crate) fn bare(&self, method: Method) -> Option<Duration> {
         let no_tracepoint = self.list.events.iter().all(|event| event.class() != Some(Class::Tracepoint));
         if self.purpose == Use::Stat && no_tracepoint { bare::run(self.list, self.cpus, method.pack) } else { None }
@@ -226,10 +227,6 @@ impl SetUpArm {
             traffic: traffic.unwrap_or_default(),
         }
     }
-}
-
-pub(crate) fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the ns since `began`.

@@ -3,7 +3,7 @@
 pub mod document;
 mod measure;
 pub mod once;
-mod peer;
+pub(crate) mod peer;
 mod prepare;
 mod rounds;
 pub mod run;

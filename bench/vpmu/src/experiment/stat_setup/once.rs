@@ -16,8 +16,8 @@ use super::measure::method;
 use super::prepare::{self, EventRequest};
 use super::spec::StatSetupSpec;
 
-/// Predicted time of a set-up from which on the costs of calls are measured first, ns: measuring takes some 3 ms, and a better choice may
-/// save a part of this.
+/// Predicted time of a set-up from which on the costs of calls are measured first, ns: measuring takes some 3 ms, and a
+/// better choice may save a part of this.
 const CALIBRATION_PAYS: f64 = 20e6;
 
 /// Result of a single set-up.

@@ -73,12 +73,12 @@ fn failed(rival: &Rival, why: impl std::fmt::Display) -> Error {
     no_perf(format!("{} {} ...: {why}", rival.program.display(), rival.args.first().map_or("", String::as_str)))
 }
 
-/// Calls `perf version`.
-fn version() -> Result<String, Error> {
+/// Calls `perf version`; returns why there is none otherwise.
+pub(crate) fn version() -> Result<String, String> {
     let output = Command::new("perf").arg("version").stdin(Stdio::null()).output();
-    let output = output.map_err(|error| no_perf(format!("perf does not start: {error}")))?;
+    let output = output.map_err(|error| format!("perf does not start: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() && !text.is_empty() { Ok(text) } else { Err(no_perf("perf version fails")) }
+    if output.status.success() && !text.is_empty() { Ok(text) } else { Err("perf version fails".to_owned()) }
 }
 
 /// Parameters common to all commands.
@@ -142,7 +142,7 @@ impl Same<'_> {
 impl Rivals {
     /// Finds perf, checks the list, and searches perf's best grouping.
     pub(crate) fn find(same: Same<'_>) -> Result<Self, Error> {
-        let version = version()?;
+        let version = version().map_err(no_perf)?;
         let usable: Vec<usize> =
             (0..same.list.events.len()).filter(|&event| same.list.events[event].open.is_ok()).collect();
         if usable.len() < same.list.events.len() {
@@ -263,8 +263,8 @@ fn shortened(rival: &Rival) -> String {
     std::iter::once(name).chain(rival.args.iter().map(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Finds the fastest of [`SIZES`], two runs each. If a run takes more than a second, as with tracepoints, grouping does not matter and the
-/// middle size is used.
+/// Finds the fastest of [`SIZES`], two runs each. If a run takes more than a second, as with tracepoints, grouping does
+/// not matter and the middle size is used.
 fn best_grouping(same: &Same<'_>) -> Result<Rival, Error> {
     let grouped =
         |size: usize| same.rival(&format!("groups of {size}"), What::Stat, Some(&same.list.to_perf(Some(size))));

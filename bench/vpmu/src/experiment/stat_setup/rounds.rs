@@ -10,7 +10,9 @@ use stat_setup::verify::differences;
 
 use super::document::BareCalls;
 use super::measure::Steps;
-use super::measure::{SetUpArm, Setting, TimedRound, ns, since};
+use host_pmu::stats::ns;
+
+use super::measure::{SetUpArm, Setting, TimedRound, since};
 use super::peer::Rivals;
 use super::spec::StatSetupSpec;
 use crate::arms::rounds::schedule::Schedule;

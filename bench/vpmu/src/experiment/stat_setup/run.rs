@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use host_pmu::stats::ns;
 use results::document::{SCHEMA, Status, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
@@ -15,8 +16,7 @@ use stat_setup::method::Use;
 use stat_setup::unit::Outcome;
 
 use super::document::{Document, EventResult, HostSetUpExtra, LastClose, Parameters};
-use super::measure::Steps;
-use super::measure::{self, SetUpArm, Setting, method, since};
+use super::measure::{SetUpArm, Setting, Steps, method, since};
 use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
 use super::rounds::{self, Bare, Rounds};
@@ -149,8 +149,8 @@ fn parameters(spec: &StatSetupSpec, strategies: &[String], setting: &Setting<'_>
         strategies: strategies.to_vec(),
         rounds: spec.rounds,
         warmup_rounds: Some(spec.warmup),
-        duration_ns: spec.duration.map(measure::ns),
-        count_ns: measure::ns(setting.count),
+        duration_ns: spec.duration.map(ns),
+        count_ns: ns(setting.count),
         look_ups,
     }
 }
@@ -176,7 +176,7 @@ fn last_closes(list: &EventList) -> Result<Vec<LastClose>, Error> {
     let last_close = |way: stat_setup::last_close::Way| LastClose {
         way: format!("{}{suffix}", way.way),
         tracepoints: way.tracepoints as u64,
-        wall_ns: measure::ns(way.wall),
+        wall_ns: ns(way.wall),
     };
     Ok(ways.into_iter().map(last_close).collect())
 }

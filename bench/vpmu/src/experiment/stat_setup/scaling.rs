@@ -6,7 +6,9 @@ use stat_setup::unit::Outcome;
 
 use super::document::Growth;
 use super::measure::Steps;
-use super::measure::{Setting, method, ns};
+use host_pmu::stats::ns;
+
+use super::measure::{Setting, method};
 use super::prepare::EventRequest;
 use crate::arms::rounds::schedule::Schedule;
 use results::document::{ScalePoint, Summary};

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use host_pmu::stats::ns;
 use host_pmu::strategy::{PRESETS, Release, Strategy};
 use results::document::StrategyParameter;
 use results::error::Error;
@@ -46,7 +47,8 @@ impl Grid {
         Ok((points, axes.models.into_iter().map(|(_, hash, model)| (hash, model)).collect()))
     }
 
-    /// Returns a point with the parameters of all points, and no place on any axis. Its period is 0 where the model's default holds.
+    /// Returns a point with the parameters of all points, and no place on any axis. Its period is 0 where the model's
+    /// default holds.
     fn shared(&self) -> Result<GridPoint, Error> {
         if self.period.is_some() && self.freq.is_some() {
             return Err(Error::usage("period and freq exclude each other", "", "give one of them"));
@@ -408,7 +410,7 @@ pub(super) fn time(
         let remedy = format!("give {:?} to {:?}", range.start(), range.end());
         return Err(Error::usage(format!("{name}: {text} is out of range"), "", remedy));
     }
-    Ok(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
+    Ok(ns(value))
 }
 
 #[cfg(test)]

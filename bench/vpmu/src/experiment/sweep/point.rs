@@ -115,7 +115,7 @@ pub struct PerSample {
     pub resume: f64,
     /// New periods.
     pub period: f64,
-    /// Reads.
+    /// Reads of counts.
     pub read: f64,
     /// MSR accesses that exited.
     pub msr_accesses: f64,

@@ -1,7 +1,7 @@
 //! Simulation of one point.
 //!
-//! Nothing of `fold` and `rounds` is needed: a point has neither rounds nor arms beside each other, and of its hosts' samples only the
-//! totals are kept, since a sweep has thousands of points.
+//! Nothing of `fold` and `rounds` is needed: a point has neither rounds nor arms beside each other, and of its hosts'
+//! samples only the totals are kept, since a sweep has thousands of points.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -35,7 +35,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Creates it for points whose `model_hash` is a key of `models`.
+    /// Creates a simulator of points whose `model_hash` is a key of `models`.
     #[must_use]
     pub fn new(models: BTreeMap<String, Model>) -> Self {
         Self { models, floors: Mutex::new(BTreeMap::new()) }

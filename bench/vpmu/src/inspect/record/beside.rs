@@ -86,7 +86,8 @@ pub fn old(recording: &OsStr) -> OsString {
     with(recording, "old")
 }
 
-/// The place of a recording, with nothing of an earlier one in it. Unless [`settle`](Self::settle) is called, what was there is put back.
+/// The place of a recording, with nothing of an earlier one in it. Unless [`settle`](Self::settle) is called, what was
+/// there is put back.
 #[derive(Debug)]
 pub struct Place {
     target: Target,
@@ -132,7 +133,8 @@ impl Place {
         self.payload = Some((target, payload));
     }
 
-    /// Puts the payload beside the new recording once that has begun, and keeps the earlier one as perf does, with `.old` behind its name.
+    /// Puts the payload beside the new recording once that has begun, and keeps the earlier one as perf does, with
+    /// `.old` behind its name.
     ///
     /// # Errors
     /// A sentence about what could not be done.

@@ -1,4 +1,5 @@
-//! The code of a Linux guest's kernel in a recording: mappings and build-ids of the kernel and its modules, and the modules' unwind tables.
+//! The code of a Linux guest's kernel in a recording: mappings and build-ids of the kernel and its modules, and the
+//! modules' unwind tables.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -111,7 +112,8 @@ impl KernelCode {
         let Some(id) = id else { return };
         self.build_ids.retain(|known| known.file != file);
         let kernel = of_module(self.kind, &Module::default(), None, self.pid);
-        // A guest's own id would give it a machine of its own in perf, which has no --guestkallsyms: those are the default guest's, 0.
+        // A guest's own id would give it a machine of its own in perf, which has no --guestkallsyms: those are the
+        // default guest's, 0.
         let pid = if self.kind == Kind::Guest { DEFAULT_GUEST } else { kernel.pid.cast_signed() };
         self.build_ids.push(BuildId { misc: kernel.misc, pid, id, file });
     }

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(contents.named.samples.len(), 4, "they are still there");
     }
 
-    /// Names and categories of a sample's frames, the root first.
+    /// Returns the names and categories of a sample's frames, the root first.
     fn stack(thread: &Value, sample: usize) -> Vec<(String, u64)> {
         let mut frames = Vec::new();
         let mut next = thread["samples"]["stack"][sample].as_u64();

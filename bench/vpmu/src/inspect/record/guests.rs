@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use host_pmu::stats::ns;
 use perf_data::feature::{Facts, HostFacts};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
@@ -25,8 +26,7 @@ use crate::machine;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::symbols::{CodeReports, Symbols};
-use crate::setting::backend::ThisHost;
-use crate::setting::backend::choose;
+use crate::setting::backend::{ThisHost, choose};
 use crate::sys;
 use crate::terminal::console::complain;
 
@@ -211,7 +211,6 @@ fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
     });
     let hostname = fs_of_host.text("proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
     let os_release = fs_of_host.text("proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
-    let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, ns);
     Facts {
         host: HostFacts {

@@ -48,7 +48,8 @@ pub struct Counts {
     pub parts: [u64; 2],
     /// Number of them that were followed to their end.
     pub complete: [u64; 2],
-    /// Samples whose chain broke at code of the kernel without an unwind table: before tables of modules were known, and after that.
+    /// Samples whose chain broke at code of the kernel without an unwind table: before tables of modules were known,
+    /// and after that.
     pub no_table: [u64; 2],
     /// Samples of a Linux guest before its command began, and after it had ended; none if it never began.
     pub around: [u64; 2],
@@ -59,7 +60,7 @@ pub struct Counts {
 /// Result of a recording.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Counts.
+    /// Counts of samples and losses.
     pub counts: Counts,
     /// The file.
     pub file: writer::Summary,

@@ -259,8 +259,8 @@ impl Work {
         None
     }
 
-    /// Waits a while for a key, and does what it says. The terminal is given back as soon as the end is asked for: the guest may take
-    /// a while to end.
+    /// Waits a while for a key, and does what it says. The terminal is given back as soon as the end is asked for: the
+    /// guest may take a while to end.
     fn keys(&mut self, screen: Box<Screen>, mut view: View, wait: Duration) -> Option<Show> {
         if sys::interrupted().load(Ordering::Relaxed) {
             return None;

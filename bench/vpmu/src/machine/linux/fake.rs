@@ -43,8 +43,8 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&[kind][..], &(payload.len() as u32).to_le_bytes(), payload].concat()
 }
 
-/// Starts it: `files` are its paths and what is at each; `asked` is called with each path before its reply. At its end it has the paths that it was
-/// asked for.
+/// Starts it: `files` are its paths and what is at each; `asked` is called with each path before its reply. At its end
+/// it has the paths that it was asked for.
 pub(super) fn start(
     files: &[(&str, &[Entry<'_>])],
     mut asked: impl FnMut(&str) + Send + 'static,

@@ -56,7 +56,8 @@ impl Drop for Ending {
 }
 
 impl LinuxGuest {
-    /// Boots `kernel` by `plan` on a thread of its own. Its console goes to `console`, and takes `input`; `channel` is the agent's port.
+    /// Boots `kernel` by `plan` on a thread of its own. Its console goes to `console`, and takes `input`; `channel` is
+    /// the agent's port.
     ///
     /// # Errors
     /// The host gives no thread.
@@ -126,8 +127,8 @@ impl LinuxGuest {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Ends a guest with an agent and waits for it; one that was asked to power off has time for it. `log` is its kernel's, if the agent
-    /// gave it, and decides on complaints.
+    /// Ends a guest with an agent and waits for it; one that was asked to power off has time for it. `log` is its
+    /// kernel's, if the agent gave it, and decides on complaints.
     ///
     /// # Errors
     /// It could not begin.
@@ -151,8 +152,8 @@ impl LinuxGuest {
         thread.join().map_err(|_| panicked())?.map_err(|error| machine::not_begun("cannot boot the kernel", &error))
     }
 
-    /// Builds the error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console;
-    /// and what the guest left.
+    /// Builds the error of a guest whose agent failed with `why`: the guest's own end where that says more, and the
+    /// last lines of its console; and what the guest left.
     #[must_use]
     pub fn failed(self, what: &str, why: &str) -> (Error, Option<LinuxOutcome>) {
         let tail = self.tail.clone();

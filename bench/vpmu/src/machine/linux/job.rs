@@ -19,10 +19,8 @@ use super::guest::LinuxGuest;
 use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
-use crate::machine;
-use crate::machine::{EndedRun, Report};
-use crate::setting::backend::ThisHost;
-use crate::setting::backend::choose;
+use crate::machine::{self, EndedRun, Report};
+use crate::setting::backend::{ThisHost, choose};
 use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::output::{Diverted, Limits, Output};
@@ -97,8 +95,9 @@ fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
     Ok((places, kernel, initrd))
 }
 
-/// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel also loses what says the
-/// TSC's frequency. What runs in the guest can say of its figures that the cost is a modelled one.
+/// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel
+/// also loses what says the TSC's frequency. What runs in the guest can say of its figures that the cost is a modelled
+/// one.
 fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
     let khz = host.tsc_khz().map_err(|error| Error::host("--msr-cost", error.to_string(), ""))?;
     Ok(format!("no-kvmclock tsc_early_khz={khz} clocksource=tsc tsc=reliable {REGISTER_COST_WORD}{ns}"))

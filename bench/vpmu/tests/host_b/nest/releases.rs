@@ -1,4 +1,5 @@
-//! KVM's vPMU by release: a boot for each kernel of .ci/host-b-kernels as the middle host. What docs/kvm-releases.md concludes is asserted.
+//! KVM's vPMU by release: a boot for each kernel of .ci/host-b-kernels as the middle host. What docs/kvm-releases.md
+//! concludes is asserted.
 
 use std::path::{Path, PathBuf};
 
@@ -192,8 +193,9 @@ fn deferral(order: &str, known: &Known) -> Result<()> {
     Ok(())
 }
 
-/// The mediated vPMU takes its PMIs, by the instruction clock and with a modelled register cost, and passes conformance: by the host's time, for each exit
-/// of its guest switches the PMU by some twenty accesses, and the case of a halted vCPU waits through thousands.
+/// The mediated vPMU takes its PMIs, by the instruction clock and with a modelled register cost, and passes
+/// conformance: by the host's time, for each exit of its guest switches the PMU by some twenty accesses, and the case
+/// of a halted vCPU waits through thousands.
 fn mediated(middle_parts: &Parts, parts: &Parts) -> Result<()> {
     const PMIS: u32 = 50;
     let load = ["--load", "kvm-amd enable_mediated_pmu=1"];
@@ -222,9 +224,9 @@ fn mediated(middle_parts: &Parts, parts: &Parts) -> Result<()> {
     failures(&release, passes.commands[0].text()?, &[])
 }
 
-/// A script that counts when KVM reprograms its events: in the guest's access, once before the next entry, or at an instruction that it emulated and counts
-/// itself (Linux 5.17). With four counters, instructions among them, whose driver stops and starts them at each tick. Linux 5.10 lets no function of
-/// perf be probed, so there KVM's own is.
+/// A script that counts when KVM reprograms its events: in the guest's access, once before the next entry, or at an
+/// instruction that it emulated and counts itself (Linux 5.17). With four counters, instructions among them, whose
+/// driver stops and starts them at each tick. Linux 5.10 lets no function of perf be probed, so there KVM's own is.
 fn when_events_are_reprogrammed() -> String {
     format!(
         "{UNTHROTTLED}; cd /sys/kernel/tracing && echo 32768 >buffer_size_kb && \

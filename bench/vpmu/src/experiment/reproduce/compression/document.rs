@@ -61,6 +61,12 @@ impl Quotient {
         let found = of_turns(&(0..).zip(pairs).map(pair).collect::<Vec<_>>())?;
         Some(Self { ratio: found.ratio, interval: found.interval.map(|interval| [interval.low, interval.high]) })
     }
+
+    /// Formats it with so many digits, as `1.04 [1.01, 1.08]`.
+    pub(super) fn text(&self, digits: usize) -> String {
+        let interval = self.interval.map_or(String::new(), |[low, high]| format!(" [{low:.digits$}, {high:.digits$}]"));
+        format!("{:.digits$}{interval}", self.ratio)
+    }
 }
 
 /// Findings of one recorder for a level and a mode.
@@ -171,29 +177,23 @@ pub(super) fn published(level: u32, mode: Mode) -> Option<Published> {
 const COLUMNS: [&str; 12] =
     ["level", "writes", "published", "ratio", "vpmu", "cpu", "ratio", "MiB", "perf", "cpu", "ratio", "MiB"];
 
-/// Formats it as `1.04 [1.01, 1.08]`.
-fn quotient(found: &Quotient) -> String {
-    let interval = found.interval.map_or(String::new(), |[low, high]| format!(" [{low:.3}, {high:.3}]"));
-    format!("{:.3}{interval}", found.ratio)
-}
-
 fn cells(row: &Row) -> Vec<String> {
     let writes = if row.mode == Mode::Serial { "serial" } else { "aio" };
     let mib = |found: &Found| format!("{:.2}", found.transferred as f64 / f64::from(1 << 20));
-    let cpu = |found: &Found| quotient(&found.processor_overhead);
+    let cpu = |found: &Found| found.processor_overhead.text(3);
     let ratio = |found: &Found| format!("{:.3}", found.ratio);
     let mut cells = vec![
         row.level.to_string(),
         writes.to_owned(),
         format!("{:.2}", row.published.overhead),
         format!("{:.3}", row.published.ratio),
-        quotient(&row.vpmu.overhead),
+        row.vpmu.overhead.text(3),
         cpu(&row.vpmu),
         ratio(&row.vpmu),
         mib(&row.vpmu),
     ];
     match &row.perf {
-        Some(perf) => cells.extend([quotient(&perf.overhead), cpu(perf), ratio(perf), mib(perf)]),
+        Some(perf) => cells.extend([perf.overhead.text(3), cpu(perf), ratio(perf), mib(perf)]),
         None => cells.extend([dash(), dash(), dash(), dash()]),
     }
     cells
@@ -223,8 +223,8 @@ fn lines(found: &Compression) -> Vec<String> {
         lines.push(format!(
             "Level 1, {}, against perf in the same round: overhead {} ×, of processor time {} ×; compression {:.3} × perf's.",
             if row.mode == Mode::Serial { "serial" } else { "aio" },
-            quotient(time),
-            quotient(busy),
+            time.text(3),
+            busy.text(3),
             row.vpmu.ratio / perf.ratio
         ));
     }

@@ -12,6 +12,7 @@ use results::error::{Error, Exit};
 
 use super::document::{Compression, FIGURE, Found, LEVELS, Mode, Quotient, Recorded, Recorder, Row, published};
 use crate::arms::rounds::schedule::Schedule;
+use crate::experiment::stat_setup::peer;
 use crate::machine;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
@@ -115,16 +116,12 @@ struct Run<'a> {
 impl Run<'_> {
     /// Returns the version of stock perf if it can record, else why not.
     fn perf(&self) -> Result<String, String> {
-        let version = Command::new("perf").arg("version").stdin(Stdio::null()).output();
-        let version = version.map_err(|error| format!("perf does not start: {error}"))?;
-        if !version.status.success() {
-            return Err("perf version fails".to_owned());
-        }
+        let version = peer::version()?;
         if self.guest.alone().is_none() {
             return Err("the payload has no command of its own that perf could record".to_owned());
         }
         self.record(Arm { recorder: Recorder::Perf, level: 1, mode: Mode::Aio }).map_err(|error| error.why)?;
-        Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
+        Ok(version)
     }
 
     fn command(&self, arm: Arm) -> Command {

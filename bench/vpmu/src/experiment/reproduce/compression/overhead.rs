@@ -185,15 +185,10 @@ impl Run<'_> {
 
 const COLUMNS: [&str; 5] = ["recorder", "Hz", "chains", "time", "processor time"];
 
-fn quotient(found: &Quotient) -> String {
-    let interval = found.interval.map_or(String::new(), |[low, high]| format!(" [{low:.4}, {high:.4}]"));
-    format!("{:.4}{interval}", found.ratio)
-}
-
 fn cells(row: &Row) -> Vec<String> {
     let recorder = if row.recorder == Recorder::Vpmu { "vpmu record" } else { "perf record" };
     let chains = if row.chains { "yes" } else { "no" };
-    vec![recorder.into(), row.hertz.to_string(), chains.into(), quotient(&row.elapsed), quotient(&row.processor)]
+    vec![recorder.into(), row.hertz.to_string(), chains.into(), row.elapsed.text(4), row.processor.text(4)]
 }
 
 fn lines(found: &Overhead) -> Vec<String> {
