@@ -85,6 +85,14 @@ impl FleetComparison {
 
 /// Fewest hosts of a verdict.
 const MIN_HOSTS: usize = 5;
+
+/// Says that so many hosts give no verdict, and what does; `None` if they do.
+#[must_use]
+pub fn too_few(hosts: usize) -> Option<String> {
+    let text = format!("no verdict from {} (it takes {MIN_HOSTS}); for one host: vpmu ab", plural(hosts, "host"));
+    (hosts < MIN_HOSTS).then_some(text)
+}
+
 /// Runs of both sides whose starts are further apart are no pair, s.
 const APART: u64 = 86_400;
 /// One host's pair.
@@ -164,6 +172,7 @@ pub fn compare(base: &[Run], new: &[Run], spec: &FleetSpec) -> Result<FleetCompa
         notes.push(format!("{figures} whole on one side only, not compared: {}", lone.join(", ")));
     }
     let doubt = (!lone.is_empty()).then(|| format!("{} on one side only", plural(lone.len(), "figure")));
+    let doubt = too_few(both).or(doubt);
     let (exit, verdict) = Tally::of(rows.iter().map(|row| row.verdict)).conclude(doubt.as_deref());
     Ok(FleetComparison {
         verdict,
@@ -538,7 +547,9 @@ mod tests {
     fn few_hosts_and_much_noise_are_inconclusive_with_what_would_do() {
         let (old, new) = by_fact(&runs(&Fleet { hosts: 4, ..small() }), "kernel", "6.1.0-31-amd64", "6.1.0-32-amd64");
         let found = compare(&old, &new, &FleetSpec::default()).unwrap();
-        assert_eq!(found.exit, 3, "{}", found.verdict);
+        let why = "inconclusive: no verdict from 4 hosts (it takes 5); for one host: vpmu ab";
+        assert!(found.exit == 3 && found.verdict.starts_with(why), "{}", found.verdict);
+        assert_eq!(too_few(MIN_HOSTS), None);
         assert!(
             found.rows.iter().all(|row| row.why == "4 hosts on both sides: a verdict takes 5"),
             "{:?}",

@@ -17,7 +17,7 @@ mod statistics;
 #[cfg(any(test, feature = "testing"))]
 pub mod synthetic;
 
-pub use before_after::{FleetComparison, FleetRow, by_fact, by_variant, compare};
+pub use before_after::{FleetComparison, FleetRow, by_fact, by_variant, compare, too_few};
 pub use gather::gather;
 pub use run::{Figure, Labels, Level, Run};
 pub use show::tables::{ElementEnd, ElementLine};

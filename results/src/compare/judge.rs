@@ -111,8 +111,11 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     let found: Vec<(&Record, Option<&Record>)> =
         new.1.iter().map(|record| (record, of_base.same_run(record))).collect();
     let others: Vec<&Record> = found.iter().filter(|(_, same)| same.is_none()).map(|(record, _)| *record).collect();
-    // A folder often has the baseline's own run, too.
-    let left_out = !others.is_empty() && others.len() < new.1.len();
+    // A folder often has the baseline's own run, too; without it there must be something to compare.
+    let left_out = others.len() < new.1.len() && {
+        let kinds: Vec<_> = base.1.iter().map(sample::group_key).collect();
+        others.iter().any(|record| kinds.contains(&sample::group_key(record)))
+    };
     for (record, same) in found {
         let Some(same) = same else { continue };
         let path = record.path.display();
@@ -165,8 +168,10 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     // Each pair of groups may have the same to say.
     let mut said = BTreeSet::new();
     notes.retain(|note| said.insert(note.clone()));
-    let mut unlike = comparable::differences(&base.1, &new.1);
+    let mut unlike: Vec<String> =
+        pairs.iter().flat_map(|pair| comparable::differences(&pair.base, &pair.new)).collect();
     unlike.sort();
+    unlike.dedup();
     let mut comparison = Comparison {
         schema: SCHEMA,
         base: side(base.0, &base.1),
@@ -299,10 +304,14 @@ fn few_rounds() -> String {
 fn conclude(comparison: &Comparison) -> (u8, String) {
     let tally = Tally::of(comparison.rows().map(|row| row.verdict));
     if comparison.notes.iter().any(|note| note.starts_with(SAME)) {
-        return (3, format!("inconclusive: BASE and NEW hold the same run ({tally})"));
+        return (
+            3,
+            format!("inconclusive: BASE and NEW hold the same run: every run of NEW is also in BASE ({tally})"),
+        );
     }
-    let missing = comparison.notes.iter().any(|note| note.starts_with(sample::ONLY_IN));
-    let one_sided = "an arm or a kind of run is on one side only";
+    let is_of_arm = |note: &String| sample::ARM_ONLY_IN.iter().any(|begin| note.starts_with(begin));
+    let missing = comparison.notes.iter().any(is_of_arm);
+    let one_sided = "an arm is on one side only";
     if !comparison.unlike.is_empty() && !comparison.unlike_hosts_allowed {
         let (before, remedy) = if missing {
             (format!("{one_sided}; "), "")

@@ -220,6 +220,24 @@ mod tests {
     }
 
     #[test]
+    fn a_simulated_run_on_one_side_changes_nothing_for_the_others() {
+        let mut other = value(20, 9, |_, round| ns(round));
+        other["parameters"]["backend"] = json!("sim:bare-metal");
+        other["host"]["kernel"] = json!("7.0");
+        let (base, other) = (record(20, 5, |_, round| ns(round)), changed(other));
+        let with = |run: Record| {
+            compare(("a", std::slice::from_ref(&base)), ("b", &[run, other.clone()]), &request()).unwrap()
+        };
+        let found = with(record(20, 6, |_, round| ns(round + 3)));
+        assert_eq!((found.exit, found.unlike.len()), (0, 0), "{}", text(&found));
+        let notes: Vec<&String> = found.notes.iter().filter(|note| note.starts_with("only in NEW: ")).collect();
+        assert!(notes.len() == 1 && notes[0].contains("sim:bare-metal, 1 vCPU (1 document)"), "{notes:?}");
+        // Beside it NEW has nothing but BASE's own run.
+        let found = with(base.clone());
+        assert!(found.exit == 3 && found.verdict.contains("every run of NEW is also in BASE"), "{}", found.verdict);
+    }
+
+    #[test]
     fn within_a_result_what_the_guest_does_not_wait_for_is_shown_alone() {
         // The second arm's handler is shorter and its exits longer.
         let mut found = value(20, 5, |arm, round| if arm == "reuse" { ns(round) * 8 / 10 } else { ns(round) });

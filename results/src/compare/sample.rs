@@ -17,6 +17,8 @@ use crate::table::layout::plural;
 pub const MIN_RUNS: usize = 8;
 /// Begin of a note about something that one side lacks.
 pub(super) const ONLY_IN: &str = "only in ";
+/// Begins of such a note about an arm; others are about a kind of run.
+pub(super) const ARM_ONLY_IN: [&str; 2] = ["only in BASE: arm ", "only in NEW: arm "];
 
 /// Parameters that say how much is measured or why, not what: they may differ.
 const HOW_MUCH: [&str; 14] = [
@@ -171,7 +173,10 @@ pub(super) fn pairs<'a>(
     let pairs = pairs.collect();
     for (which, left) in [("BASE", &bases), ("NEW", &news)] {
         for records in left.values() {
-            notes.push(format!("{ONLY_IN}{which}: {} ({} documents)", group_label(records[0]), records.len()));
+            let (label, documents) = (group_label(records[0]), plural(records.len(), "document"));
+            notes.push(format!(
+                "{ONLY_IN}{which}: {label} ({documents}), not compared; a folder of its own leaves it out"
+            ));
         }
     }
     Ok(pairs)

@@ -32,8 +32,8 @@ pub struct Rules {
     pub strength: f64,
     /// True if the values are logarithms, so that a relative change is a difference.
     pub logarithms: bool,
-    /// Variance of the values, where it is known and they are independent; else both are estimated.
-    pub variance: Option<f64>,
+    /// Variance of the values and its degrees of freedom, where it is known and they are independent; else all are estimated.
+    pub variance: Option<(f64, f64)>,
 }
 
 impl Default for Rules {
@@ -87,7 +87,7 @@ pub fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
     let clean = undisturbed(series);
     let loose = Rules { p: LOOSE.max(rules.p), ..*rules };
     // A change looks like correlation, so the search does without it.
-    let known = rules.variance.map(|variance| Noise { variance, correlation: 0.0 });
+    let known = rules.variance.map(|(variance, freedom)| Noise { variance, correlation: 0.0, freedom });
     let unrelated = known.unwrap_or_else(|| Noise::of(&clean, &[]).without_correlation());
     let places = candidates(&clean, &loose, unrelated);
     // Weak candidates are noise, and must not be taken out of it.
@@ -116,12 +116,16 @@ fn undisturbed(series: &[f64]) -> Vec<f64> {
     // The median of absolute differences of normal values is 0.954 standard deviations.
     let usual = median(&differences).unwrap_or(0.0) / 0.954;
     let near = |at: usize| &series[at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(series.len())];
+    let is_far = |distance: f64| usual > 0.0 && distance.abs() > FAR * usual;
+    // Two values differ by more than one from its middle.
+    let is_alike = |a: f64, b: f64| !is_far((a - b) / std::f64::consts::SQRT_2);
     (0..series.len())
         .map(|at| {
             let middle = median(near(at)).unwrap_or(series[at]);
-            // The last two may be the first of a change.
-            let settled = at + 2 < series.len();
-            if settled && usual > 0.0 && (series[at] - middle).abs() > FAR * usual { middle } else { series[at] }
+            // Near an end the fewer values may be those of a change: only one that is like none of its neighbours is disturbed.
+            let is_full = at >= NEIGHBOURS && at + NEIGHBOURS < series.len();
+            let is_alone = || near(at).iter().filter(|other| is_alike(**other, series[at])).count() == 1;
+            if is_far(series[at] - middle) && (is_full || is_alone()) { middle } else { series[at] }
         })
         .collect()
 }
@@ -133,6 +137,8 @@ fn mean(part: &[f64]) -> f64 {
 /// Returns the places where the means of neighbouring windows differ by more than noise, in order.
 fn candidates(series: &[f64], rules: &Rules, noise: Noise) -> Vec<usize> {
     let window = rules.window.max(2);
+    // One value alone may be disturbed, unless none ever is.
+    let least = if noise.variance > 0.0 { 2 } else { 1 };
     let mut sums = vec![0.0];
     sums.extend(series.iter().scan(0.0, |sum, value| {
         *sum += value;
@@ -146,15 +152,18 @@ fn candidates(series: &[f64], rules: &Rules, noise: Noise) -> Vec<usize> {
             let (n, m) = ((at - from) as f64, (to - at) as f64);
             Estimate {
                 value: (sums[to] - sums[at]) / m - (sums[at] - sums[from]) / n,
-                error: (noise.variance * (1.0 / n + 1.0 / m)).sqrt().max(f64::MIN_POSITIVE),
-                freedom: freedom(series.len()),
+                error: (noise.variance * (1.0 / n + 1.0 / m)).sqrt().max(f64::EPSILON),
+                freedom: noise.freedom,
             }
         };
         let size = |at: &usize| {
             let difference = difference(*at);
             difference.value.abs() / difference.error
         };
-        let Some(at) = (begin + 1..end).max_by(|a, b| size(a).total_cmp(&size(b))) else { continue };
+        let Some(at) = (begin + least..(end + 1).saturating_sub(least)).max_by(|a, b| size(a).total_cmp(&size(b)))
+        else {
+            continue;
+        };
         if difference(at).p() * (end - begin - 1) as f64 <= rules.p {
             places.push(at);
             parts.extend([(begin, at), (at, end)]);
@@ -164,16 +173,13 @@ fn candidates(series: &[f64], rules: &Rules, noise: Noise) -> Vec<usize> {
     places
 }
 
-/// Returns the degrees of freedom of a variance by differences of neighbours, of which every second one is independent.
-fn freedom(values: usize) -> f64 {
-    (values as f64 / 2.0 - 1.0).max(1.0)
-}
-
 /// Spread and correlation of a series without its changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Noise {
     variance: f64,
     correlation: f64,
+    /// Degrees of freedom of the variance.
+    freedom: f64,
 }
 
 impl Noise {
@@ -190,17 +196,21 @@ impl Noise {
             kept.iter().sum::<f64>() / kept.len().max(1) as f64
         };
         let (one, two) = (squares(1), squares(2));
+        // Of differences of neighbours every second one is independent.
+        let freedom = (series.len() as f64 / 2.0 - 1.0).max(1.0);
         if one <= 0.0 {
-            return Self { variance: two / 2.0, correlation: 0.0 };
+            // Values two apart differ across a change that is still to be found.
+            let variance = if places.is_empty() { 0.0 } else { two / 2.0 };
+            return Self { variance, correlation: 0.0, freedom };
         }
         // One standard error up: short series show less correlation than there is.
         let correlation = (two / one - 1.0 + 1.0 / (series.len() as f64).sqrt()).clamp(0.0, MOST);
-        Self { variance: one / (2.0 * (1.0 - correlation)), correlation }
+        Self { variance: one / (2.0 * (1.0 - correlation)), correlation, freedom }
     }
 
     /// Returns the noise of values that are taken as independent: that of neighbours' differences.
     fn without_correlation(self) -> Self {
-        Self { variance: self.variance * (1.0 - self.correlation), correlation: 0.0 }
+        Self { variance: self.variance * (1.0 - self.correlation), correlation: 0.0, ..self }
     }
 
     /// Returns the variance of the mean of so many neighbouring values.
@@ -221,7 +231,7 @@ fn points(series: &[f64], places: &[usize], noise: Noise, family: usize) -> Vec<
         let (left, right) = (&series[at[0]..at[1]], &series[at[1]..at[2]]);
         let (before, after) = (mean(left), mean(right));
         let error = (noise.of_mean(left.len()) + noise.of_mean(right.len())).sqrt();
-        let difference = Estimate { value: after - before, error, freedom: freedom(series.len()) };
+        let difference = Estimate { value: after - before, error, freedom: noise.freedom };
         ChangePoint { index: at[1], before, after, p: (difference.p() * chosen_from).min(1.0), difference }
     };
     ends.windows(3).map(point).collect()
@@ -275,6 +285,30 @@ mod tests {
         let counts = all.map(|(noise, at, up)| found(noise, (at, up), 30));
         assert!(counts.iter().all(|count| *count >= 28), "of 30 steps: {counts:?}");
         assert_eq!(indices(&series(3, [0.01, 0.0, 0.0], (25, 0.1)), Rules::default()), [25]);
+    }
+
+    #[test]
+    fn a_change_near_the_end_is_where_it_is_and_one_value_is_none() {
+        // The first three of a change are no outliers, and a last one that is like none before is no change.
+        for seed in 0..8 {
+            let mut random = Random::new(seed);
+            let mut of = |before: usize, after: usize| -> Vec<f64> {
+                let level = |run| if run < before { 1.0 } else { 1.1 };
+                (0..before + after).map(|run| level(run) * (1.0 + 0.005 * random.normal())).collect()
+            };
+            for (before, after) in [(60, 3), (27, 3), (28, 2), (3, 27)] {
+                assert_eq!(indices(&of(before, after), Rules::default()), [before], "{before}, {after}, {seed}");
+            }
+            for (before, after) in [(29, 1), (1, 29)] {
+                assert!(indices(&of(before, after), Rules::default()).is_empty(), "{before}, {after}, {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_without_noise_change_where_they_differ() {
+        assert_eq!(indices(&[1.1, 1.1, 1.1, 1.32, 1.32, 1.32], Rules::default()), [3]);
+        assert_eq!(indices(&[70e3, 70e3, 70e3, 70e3, 70e3, 90e3], Rules::default()), [5]);
     }
 
     #[test]

@@ -37,11 +37,12 @@ impl Estimate {
     }
 
     /// Returns the standard error with which nine of ten such estimates show a difference of `room` at a level of confidence: a
-    /// variance that shrinks with the number of values takes (error / this)² times as many.
+    /// variance that shrinks with the number of values takes (error / this)² times as many, which bring as many degrees of freedom.
     #[must_use]
     pub fn wanted_error(&self, confidence: f64, room: f64) -> f64 {
-        // More values bring degrees of freedom, too.
-        room / (t_quantile(confidence, self.freedom).min(4.0) + POWER)
+        let wanted = |freedom| room / (t_quantile(confidence, freedom).min(4.0) + POWER);
+        let more = (self.error / wanted(self.freedom)).powi(2);
+        wanted(self.freedom * more.max(1.0))
     }
 
     /// Returns the two-sided p value of "the figure is 0".
@@ -166,6 +167,14 @@ mod tests {
         assert!((once.error - often.error).abs() < 1e-12 && (once.freedom - often.freedom).abs() < 1e-12);
         assert_eq!(over_groups(&[1.0, 2.0], &[0, 0], mean), None);
         assert_eq!(over_groups::<f64>(&[], &[], mean), None);
+    }
+
+    #[test]
+    fn the_values_that_would_do_bring_degrees_of_freedom() {
+        // Four times the values would do, by the normal quantile and that for nine of ten: 1.645 + 1.282.
+        let few = Estimate { value: 0.0, error: 2.0 / 2.927, freedom: 2.0 };
+        let times = (few.error / few.wanted_error(CONFIDENCE, 1.0)).powi(2);
+        assert!((4.0..5.5).contains(&times), "{times}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::fit::fit;
 use super::grid::{FleetSpec, Grid, Kind, Series};
-use super::spread::{around_zero, centre};
+use super::spread::{EFFICIENCY, around_zero, centre};
 
 /// Fewest hosts that a change of a fact is judged on.
 const MIN_HOSTS: usize = 3;
@@ -254,7 +254,7 @@ fn of_series(grid: &Grid<'_>, series: &Series, logs: &[f64], spec: &FleetSpec, f
         p: spec.alpha,
         strength: spec.least_change,
         logarithms: true,
-        variance: Some(noise.powi(2)),
+        variance: Some((noise.powi(2), EFFICIENCY * (known.len() as f64 - 1.0).max(1.0))),
     };
     let logs: Vec<f64> = known.iter().map(|(_, value)| *value).collect();
     let confirmed = |point: ChangePoint| {

@@ -284,19 +284,9 @@ fn verdict(
 
 /// Finds the step in one host's own values, if it is at least the least difference.
 fn since(grid: &Grid<'_>, judged: &Judged, part: &HostPart, turns: &[Turn], spec: &FleetSpec) -> String {
-    let series = &grid.series[judged.series];
     let own: Vec<f64> = part.points.clone().map(|index| judged.fit.rest[index]).collect();
-    let rules = Rules {
-        p: spec.alpha,
-        strength: spec.least_host,
-        logarithms: true,
-        variance: Some(judged.noise.run + judged.noise.boot),
-        ..Rules::default()
-    };
-    let found = change_points::find(&own, &rules, 1);
-    let size = |point: &ChangePoint| point.difference.value.abs();
-    let Some(step) = found.into_iter().max_by(|a, b| size(a).total_cmp(&size(b))) else { return String::new() };
-    let period = grid.meta[series.points[part.points.start + step.index].run].period;
+    let Some(step) = step(&own, &judged.noise, spec) else { return String::new() };
+    let period = grid.meta[grid.series[judged.series].points[part.points.start + step].run].period;
     let with: Vec<String> = turns
         .iter()
         .filter(|turn| turn.hosts.get(&part.host).is_some_and(|at| at.abs_diff(period) <= 1))
@@ -304,4 +294,44 @@ fn since(grid: &Grid<'_>, judged: &Judged, part: &HostPart, turns: &[Turn], spec
         .collect();
     let with = if with.is_empty() { String::new() } else { format!(" (with {})", with.join(", ")) };
     grid.periods[period].clone() + &with
+}
+
+/// Finds the largest step of one host's runs that is beyond what its boots and runs do: its first run.
+fn step(own: &[f64], noise: &Noise, spec: &FleetSpec) -> Option<usize> {
+    let rules = Rules {
+        p: spec.alpha,
+        strength: spec.least_host,
+        logarithms: true,
+        variance: Some((noise.run + noise.boot, f64::INFINITY)),
+        ..Rules::default()
+    };
+    let found = change_points::find(own, &rules, 1);
+    let places: Vec<usize> = found.iter().map(|point| point.index).collect();
+    let ends: Vec<usize> = [0].into_iter().chain(places).chain([own.len()]).collect();
+    // The search takes all runs as independent, and those of one boot are not: each side may be a single boot.
+    let is_sure = |(at, point): &(&[usize], ChangePoint)| {
+        let [before, after] = [at[1] - at[0], at[2] - at[1]].map(|runs| 1.0 / runs as f64);
+        let variance = noise.run * (before + after) + 2.0 * noise.boot;
+        p_of(point.difference.value, variance, f64::INFINITY) * (own.len() as f64) < spec.alpha
+    };
+    let size = |point: &ChangePoint| point.difference.value.abs();
+    let sure = ends.windows(3).zip(found).filter(is_sure).map(|(_, point)| point);
+    sure.max_by(|a, b| size(a).total_cmp(&size(b))).map(|step| step.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_that_is_as_slow_as_boots_are_is_no_step() {
+        // Two boots of twenty runs each; boots differ by 1 % and runs by 0.5 %.
+        let of = |up: f64| {
+            let own: Vec<f64> =
+                (0..40_u32).map(|run| f64::from(run * 7 % 5) / 400.0 + if run < 20 { 0.0 } else { up }).collect();
+            let noise = Noise { run: 0.005_f64.powi(2), boot: 0.01_f64.powi(2), host: 0.0, outliers: 0.0 };
+            step(&own, &noise, &FleetSpec::default())
+        };
+        assert_eq!((of(0.04), of(0.1)), (None, Some(20)));
+    }
 }

@@ -311,6 +311,9 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
     let least =
         if unknown { ", and what has no estimate (its limit is the experiment's `time`, or 30 min)" } else { "" };
     let _ = writeln!(text, "one after the other: about {}{least}", seconds(known));
+    if let Some(why) = fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1) {
+        let _ = writeln!(text, "{why}");
+    }
     print(&text).map(|()| Exit::Done)
 }
 
