@@ -33,9 +33,13 @@ impl Supervised {
     /// # Errors
     /// Errors of starting it.
     pub fn start(command: &mut Command) -> io::Result<Self> {
-        let process = command.process_group(0).spawn()?;
+        let mut process = command.process_group(0).spawn()?;
         let pid = Pid::from_child(&process);
-        let end = pidfd_open(pid, PidfdFlags::empty())?;
+        let end = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+            // A child without a supervisor would outlive this process.
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = process.wait();
+        })?;
         Ok(Self { process, pid, end, status: None })
     }
 
@@ -127,14 +131,17 @@ impl<R: Read + AsFd> Lines<R> {
     /// Errors of the stream; `InvalidData` for a line that is too long, cut off, or not UTF-8.
     pub fn next(&mut self, mut over: impl FnMut() -> bool) -> io::Result<Line> {
         let wrong = |why: String| Err(io::Error::new(ErrorKind::InvalidData, why));
+        let mut searched = 0;
         loop {
-            if let Some(end) = self.bytes.iter().position(|&byte| byte == b'\n') {
+            if let Some(end) = self.bytes[searched..].iter().position(|&byte| byte == b'\n') {
+                let end = searched + end;
                 let line = self.bytes.drain(..=end).take(end).collect();
                 return String::from_utf8(line)
                     .map(Line::Text)
                     .or_else(|_| wrong("a line that is no UTF-8".to_owned()));
             }
-            if self.bytes.len() > self.most {
+            searched = self.bytes.len();
+            if searched > self.most {
                 return wrong(format!("a line of more than {}", crate::open::size(self.most as u64)));
             }
             if !readable(&self.stream, POLL, &mut over)? {
@@ -144,7 +151,13 @@ impl<R: Read + AsFd> Lines<R> {
             match self.stream.read(&mut chunk)? {
                 0 if self.bytes.is_empty() => return Ok(Line::End),
                 0 => return wrong("a line that is cut off".to_owned()),
-                read => self.bytes.extend_from_slice(&chunk[..read]),
+                read => {
+                    self.bytes.extend_from_slice(&chunk[..read]);
+                    // A peer that sends a line in drips is never silent.
+                    if !chunk[..read].contains(&b'\n') && over() {
+                        return Ok(Line::Over);
+                    }
+                }
             }
         }
     }
@@ -173,7 +186,16 @@ impl Gathered {
         let shared = Arc::clone(&kept);
         let thread = std::thread::spawn(move || {
             let mut chunk = [0; 16 << 10];
-            while let Ok(read @ 1..) = stream.read(&mut chunk) {
+            loop {
+                let read = match stream.read(&mut chunk) {
+                    Ok(0) => return,
+                    Ok(read) => read,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(_) => {
+                        shared.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+                        return;
+                    }
+                };
                 let mut kept = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (bytes, cut) = &mut *kept;
                 bytes.extend_from_slice(&chunk[..read]);
@@ -188,16 +210,17 @@ impl Gathered {
         Self { kept, thread }
     }
 
-    /// Returns the text that was kept, and whether there was more. Waits for the end of the stream, but no longer than `within`: a
-    /// process that left the group may keep it open.
+    /// Returns the text that was kept, and whether there was or may be more. Waits for the end of the stream, but no longer than `within`:
+    /// a process that left the group may keep it open.
     #[must_use]
     pub fn text(&self, within: Duration) -> (String, bool) {
         let until = Instant::now() + within;
         while !self.thread.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
+        let finished = self.thread.is_finished();
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        (String::from_utf8_lossy(&kept.0).into_owned(), kept.1)
+        (String::from_utf8_lossy(&kept.0).into_owned(), kept.1 || !finished)
     }
 }
 
@@ -243,6 +266,10 @@ mod tests {
         let mut silent = shell("exec sleep 600");
         let mut lines = Lines::new(silent.process.stdout.take().unwrap(), 9);
         assert_eq!(lines.next(|| true).unwrap(), Line::Over);
+        let mut dripping = shell("while sleep 0.01; do printf x; done");
+        let mut lines = Lines::new(dripping.process.stdout.take().unwrap(), 20);
+        let until = Instant::now() + 2 * POLL;
+        assert_eq!(lines.next(|| Instant::now() > until).unwrap(), Line::Over);
     }
 
     /// Returns the output of a script that ends by itself or by SIGPIPE.
@@ -256,5 +283,27 @@ mod tests {
         assert_eq!(text(Keep::First(4)), ("abcd".to_owned(), true));
         assert_eq!(text(Keep::Last(4)), ("cdef".to_owned(), true));
         assert_eq!(text(Keep::First(6)), ("abcdef".to_owned(), false));
+    }
+
+    /// Output of these reads.
+    struct Reads(std::vec::IntoIter<Result<u8, ErrorKind>>);
+
+    impl Read for Reads {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let Some(read) = self.0.next() else { return Ok(0) };
+            into[0] = read?;
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn output_that_was_not_read_to_its_end_is_cut() {
+        let text =
+            |reads: Vec<_>| Gathered::start(Reads(reads.into_iter()), Keep::First(9)).text(Duration::from_secs(60));
+        assert_eq!(text(vec![Ok(b'a'), Err(ErrorKind::Interrupted), Ok(b'b')]), ("ab".to_owned(), false));
+        assert_eq!(text(vec![Ok(b'a'), Err(ErrorKind::Other)]), ("a".to_owned(), true));
+        let mut open = shell("printf x; exec sleep 600");
+        let gathered = Gathered::start(open.process.stdout.take().unwrap(), Keep::First(9));
+        assert!(gathered.text(POLL).1);
     }
 }

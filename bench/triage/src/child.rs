@@ -159,7 +159,7 @@ impl Child {
             return Err(self.complaint(&status.to_string()));
         }
         let mut report = String::new();
-        while let Line::Text(line) = self.lines.next(|| true)? {
+        while let Line::Text(line) = self.lines.next(|| Instant::now() > until)? {
             report += &line;
         }
         serde_json::from_str(&report).map_err(io::Error::other)

@@ -18,8 +18,9 @@ fn main() -> ExitCode {
     let perf = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why);
     let missing = kvm.and(perf).err();
     let real = missing.is_none();
-    let always: [(&str, fn()); 7] = [
+    let always: [(&str, fn()); 8] = [
         ("the_same_build_twice_is_no_change", the_same_build_twice),
+        ("ratios_that_are_not_known_enough_are_no_pass", not_known_enough),
         ("an_arm_that_is_slower_by_its_options_is_found", slower_by_options),
         ("the_document_has_every_round_and_is_no_input_of_compare", the_document),
         ("a_build_without_the_protocol_is_refused", without_the_protocol),
@@ -61,6 +62,18 @@ fn the_same_build_twice() {
     let wide = table.lines().find(|line| line.chars().count() > 60 && !line.contains(": "));
     assert_eq!(wide, None, "{table}");
     assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is written unasked");
+}
+
+fn not_known_enough() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let line = [VPMU, VPMU, "--rounds", "6", "--until-ci", "0.01%", "--markdown", "--junit", "x.xml"];
+    let output = ab(dir.path(), &[&line, &SIM[..]].concat());
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{shown}{}", text(&output.stderr));
+    let report = std::fs::read_to_string(dir.path().join("x.xml")).expect("the report");
+    for shown in [shown, report] {
+        assert!(shown.contains("inconclusive: --until-ci was not reached"), "{shown}");
+    }
 }
 
 fn slower_by_options() {
@@ -119,7 +132,12 @@ fn a_side_that_dies() {
     let dir = tempfile::tempdir().expect("a folder");
     let dying = script(dir.path(), "dying", &format!("{VPMU} \"$@\" | sed -u 12q"));
     let dying = dying.to_str().expect("UTF-8");
-    let output = ab(dir.path(), &[&[VPMU, dying, "--strategy", "reuse", "--rounds", "9"], &SIM[..]].concat());
+    let report = dir.path().join("x.xml");
+    std::fs::write(&report, "the last good run").expect("a file");
+    let line = [VPMU, dying, "--strategy", "reuse", "--rounds", "9", "--junit", "x.xml"];
+    let output = ab(dir.path(), &[&line, &SIM[..]].concat());
+    let written = std::fs::read_to_string(&report).expect("the report");
+    assert!(written.contains("<testsuite name=\"verdict\""), "{written}");
     let (table, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(3), "{table}{error}");
     assert!(table.contains("incomplete: a side failed") && table.contains("inconclusive"), "{table}");
@@ -128,7 +146,11 @@ fn a_side_that_dies() {
 
 fn refused_options() {
     let dir = tempfile::tempdir().expect("a folder");
-    let output = ab(dir.path(), &[VPMU, VPMU, "--strategy", "reues"]);
+    let report = dir.path().join("x.xml");
+    std::fs::write(&report, "the last good run").expect("a file");
+    let output = ab(dir.path(), &[VPMU, VPMU, "--strategy", "reues", "--junit", "x.xml"]);
+    let written = std::fs::read_to_string(&report).expect("the report");
+    assert!(written.contains("unknown strategy"), "{written}");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("unknown strategy 'reues'"), "{}", text(&output.stderr));
     let output = ab(dir.path(), &[&[VPMU, VPMU, "--new-args", "--bogus"], &SIM[..]].concat());

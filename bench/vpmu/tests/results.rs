@@ -66,6 +66,27 @@ fn slow_down(value: &mut Value) {
 }
 
 #[test]
+fn no_output_destroys_its_input() {
+    let dir = tempfile::tempdir().unwrap();
+    simulate(dir.path(), "a.json", &["--rounds", "2"]);
+    let before = std::fs::read(dir.path().join("a.json")).unwrap();
+    for line in [
+        "export a.json -f csv -o a.json",
+        "export . -f parquet -o ./a.json",
+        "report a.json -o a.json",
+        "report --by-host . -o a.json",
+        "compare a.json a.json --junit a.json",
+        "compare a.json --arms reuse,recreate --junit a.json",
+        "compare --by-host . . --junit a.json",
+    ] {
+        let output = vpmu(dir.path(), &line.split(' ').collect::<Vec<_>>());
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("a.json is also an input"), "{line}: {said}");
+        assert_eq!(std::fs::read(dir.path().join("a.json")).unwrap(), before, "{line}");
+    }
+}
+
+#[test]
 fn a_baseline_by_name_a_regression_and_every_output() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();

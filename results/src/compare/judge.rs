@@ -193,12 +193,15 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
 /// # Errors
 /// Exit 2: fewer than two arms, or an arm or metric that is not there.
 pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec) -> Result<Comparison, Error> {
-    let there = || record.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
+    let measured = || record.arms.iter().filter(|arm| !arm.rounds.is_empty());
+    let there = || measured().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
     let found: Result<Vec<_>, Error> = arms
         .iter()
-        .map(|arm| {
-            let found = record.arm(arm).filter(|arm| !arm.rounds.is_empty());
-            found.ok_or_else(|| Error::usage(format!("no figures of arm {arm}"), "", format!("there are {}", there())))
+        .map(|name| {
+            measured().find(|arm| arm.name == *name).ok_or_else(|| {
+                let why = record.arm(name).and_then(|arm| arm.not_available.as_deref()).unwrap_or_default();
+                Error::usage(format!("no figures of arm {name}"), why, format!("there are {}", there()))
+            })
         })
         .collect();
     let found = found?;

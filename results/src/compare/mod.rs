@@ -270,6 +270,9 @@ mod tests {
         assert_eq!(of(["recreate", "reuse-lazy"]).unwrap().exit, 0);
         assert_eq!(of(["reuse", "recreate"]).unwrap().exit, 0, "faster is no regression");
         assert!(of(["reuse", "reues"]).unwrap_err().to_string().contains("there are recreate, reuse"));
+        let error = of(["reuse", "kvm"]).unwrap_err().to_string();
+        let why = one.arm("kvm").unwrap().not_available.as_deref().unwrap();
+        assert!(error.contains(why) && !error.split("there are").last().unwrap().contains("kvm"), "{error}");
     }
 
     /// Exits of comparisons of so many runs a side, taken in turns, of a host; `slow` is what the second arm takes more in NEW.

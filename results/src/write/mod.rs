@@ -6,6 +6,7 @@ mod target;
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -49,6 +50,25 @@ pub fn check_file(path: &Path) -> Result<Target, Error> {
         let what = format!("cannot write {}", path.display());
         Error::usage(what, error.to_string(), "give -o a file in a folder that you may write to")
     })
+}
+
+/// Checks that writing `output` does not destroy one of the files that it is made of.
+///
+/// # Errors
+/// Exit 2: it is one of them, by whatever name.
+pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<Item = P>) -> Result<(), Error> {
+    // A link is replaced and not followed; a pipe or a device is no worse for it.
+    let Some(found) = output.symlink_metadata().ok().filter(|found| found.is_file() || found.is_symlink()) else {
+        return Ok(());
+    };
+    let is_output = |input: P| {
+        let ways = [input.as_ref().symlink_metadata(), input.as_ref().metadata()];
+        ways.into_iter().flatten().any(|input| (input.dev(), input.ino()) == (found.dev(), found.ino()))
+    };
+    if inputs.into_iter().any(is_output) {
+        return Err(Error::usage(format!("{} is also an input", output.display()), "", "give it another name"));
+    }
+    Ok(())
 }
 
 /// Now, in seconds since 1970; 0 before that.
@@ -118,6 +138,23 @@ mod tests {
         assert!(check_file(&dir.path().join("x.json")).is_ok());
         assert!(check_file(Path::new("/dev/null")).is_ok());
         assert!(replace(Path::new("/dev/null"), b"x").is_ok());
+    }
+
+    #[test]
+    fn an_output_that_is_an_input_is_refused_by_every_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, other, link_to, hard] = ["a", "b", "c", "d"].map(|name| dir.path().join(name));
+        std::fs::write(&file, "").unwrap();
+        std::fs::write(&other, "").unwrap();
+        link(&file, &link_to);
+        std::fs::hard_link(&file, &hard).unwrap();
+        for (output, input) in [(&file, &file), (&file, &link_to), (&link_to, &link_to), (&hard, &file)] {
+            let error = check_no_input(output, [&other, input]).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains("is also an input"), "{error}");
+        }
+        assert!(check_no_input(&link_to, [&file]).is_ok(), "the link is replaced");
+        assert!(check_no_input(&dir.path().join("new"), [&file]).is_ok());
+        assert!(check_no_input(Path::new("/dev/null"), ["/dev/null"]).is_ok());
     }
 
     #[test]

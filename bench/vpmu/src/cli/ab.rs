@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::table::Report;
 use results::verdict::Limits;
 
 use super::files::{write_junit, write_to};
@@ -226,10 +227,23 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         command_line: invocation.command_line,
         progress: progress.as_mut(),
     };
-    let (document, error) = run::run(&spec, context)?;
+    let junit = |report: &Report| write_junit(args.junit.as_deref(), &report.junit());
+    let (document, error) = run::run(&spec, context).inspect_err(|error| {
+        // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
+        let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
+    })?;
     let json = compact(&document)?;
     let saved = output.as_ref().map(|target| write_to(target, json.as_bytes()).map(|()| target.path()));
-    let report = show::report(&document);
+    let mut report = show::report(&document);
+    let unsure = spec.until_ci.is_some_and(|share| !verdict::known_to(&document.rows, share));
+    let exit = match document.verdict.exit() {
+        Exit::Done if unsure => {
+            report.verdict = Some((Exit::Inconclusive, "inconclusive: --until-ci was not reached".to_owned()));
+            Exit::Inconclusive
+        }
+        exit => exit,
+    };
+    let reported = junit(&report);
     if args.json {
         print(&json)?;
     } else {
@@ -245,13 +259,11 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         return Err(error);
     }
     saved.transpose()?;
-    write_junit(args.junit.as_deref(), &report.junit())?;
-    let unsure = spec.until_ci.is_some_and(|share| !verdict::known_to(&document.rows, share));
+    reported?;
     if unsure {
         complain("warning: --until-ci was not reached: a longer --duration has more rounds");
     }
-    let exit = document.verdict.exit();
-    Ok(if unsure && exit == Exit::Done { Exit::Inconclusive } else { exit })
+    Ok(exit)
 }
 
 /// Rounds of a session at most; the parent ends it.

@@ -22,6 +22,12 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
+    /// Lists the files that were read from `source`.
+    pub(super) fn files(&self, source: &Path) -> Vec<PathBuf> {
+        let below = self.runs.iter().map(|run| source.join(&run.file));
+        std::iter::once(source.to_owned()).chain(below).collect()
+    }
+
     /// Lowers a verdict on the gathered runs to inconclusive if documents are missing.
     pub(super) fn exit(&self, verdict: Exit) -> Exit {
         if self.bad > 0 && verdict == Exit::Done { Exit::Inconclusive } else { verdict }

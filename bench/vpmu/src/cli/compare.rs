@@ -10,6 +10,7 @@ use results::document::Record;
 use results::error::{Error, Exit};
 use results::read;
 use results::table::layout::plural;
+use results::write::check_no_input;
 
 use super::by_host;
 use super::files::write_junit;
@@ -127,7 +128,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
             let why = format!("it holds {} results", base.len());
             return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
         };
-        return show(args, &compare::arms(&args.base, record, &args.arms, &request)?);
+        return show(args, base.iter(), &compare::arms(&args.base, record, &args.arms, &request)?);
     };
     // A side that is named twice is read once.
     let mut other = if *name == args.base { None } else { Some(ManuallyDrop::new(read::gather(name, &args.results)?)) };
@@ -141,7 +142,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     if let Some(factor) = args.ratios {
         return ratios(args, factor, &request, (&args.base, &base), (name, new));
     }
-    show(args, &compare::compare((&args.base, &base), (name, new), &request)?)
+    show(args, base.iter().chain(new), &compare::compare((&args.base, &base), (name, new), &request)?)
 }
 
 /// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run
@@ -169,7 +170,10 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
         ("--ignore-host-differences", args.ignore_host_differences),
     ];
     by_host::refuse(base, &of_results)?;
+    let sources = [base, new];
     let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
+    let inputs = [base.files(sources[0]), new.files(sources[1])].concat();
+    args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
     let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
     let report = found.report();
     write_junit(args.junit.as_deref(), &report.junit())?;
@@ -177,7 +181,13 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
     Ok(base.exit(new.exit(found.exit())))
 }
 
-fn show(args: &CompareArgs, found: &Comparison) -> Result<Exit, Error> {
+fn show<'a>(
+    args: &CompareArgs,
+    inputs: impl IntoIterator<Item = &'a Record>,
+    found: &Comparison,
+) -> Result<Exit, Error> {
+    let inputs = inputs.into_iter().map(|record| &record.path).chain(&args.rules);
+    args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
     let report = compare::report(found);
     write_junit(args.junit.as_deref(), &report.junit())?;
     console::show(Form::of(args.json, args.markdown), &report, found)?;

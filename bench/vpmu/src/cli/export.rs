@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::setting::parse::one_of;
 use clap::Args;
 use fleet::{gather, parquet};
+use results::document::Record;
 use results::error::{Error, Exit};
 use results::export::{ALL, Format, export, left_out};
+use results::write::check_no_input;
 
 use super::by_host;
 use super::files::{records, write};
@@ -83,12 +85,19 @@ pub struct ExportArgs {
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
-    let (bytes, exit) = match args.format {
+    let (bytes, inputs, exit) = match args.format {
         ExportFormat::Parquet => export_runs(args)?,
-        ExportFormat::Documents(format) => (export_records(args, format)?, Exit::Done),
+        ExportFormat::Documents(format) => {
+            let records = records(&args.sources)?;
+            let bytes = export_records(&records, format)?;
+            (bytes, records.into_iter().map(|record| record.path).collect(), Exit::Done)
+        }
     };
     match args.output.as_deref().filter(|file| *file != Path::new("-")) {
-        Some(file) => write(file, &bytes)?,
+        Some(file) => {
+            check_no_input(file, inputs)?;
+            write(file, &bytes)?;
+        }
         None if matches!(args.format, ExportFormat::Documents(_)) => {
             print(&String::from_utf8(bytes).map_err(|error| internal("cannot show the export", error))?)?;
         }
@@ -101,11 +110,10 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
     Ok(exit)
 }
 
-fn export_records(args: &ExportArgs, format: Format) -> Result<Vec<u8>, Error> {
-    let records = records(&args.sources)?;
-    let bytes = export(format, &records)?;
+fn export_records(records: &[Record], format: Format) -> Result<Vec<u8>, Error> {
+    let bytes = export(format, records)?;
     if !format.shows_empty_arms() {
-        for line in left_out(&records) {
+        for line in left_out(records) {
             complain(&format!("notice: {line}"));
         }
     }
@@ -113,17 +121,20 @@ fn export_records(args: &ExportArgs, format: Format) -> Result<Vec<u8>, Error> {
 }
 
 /// Exports result documents, reducing each one as it is read. Campaigns and large folders are read through their index, where a bad
-/// document is left out with a line and the exit code says so.
-fn export_runs(args: &ExportArgs) -> Result<(Vec<u8>, Exit), Error> {
-    let (mut runs, mut exit) = (Vec::new(), Exit::Done);
+/// document is left out with a line and the exit code says so. Beside the bytes are the files that they are made of.
+fn export_runs(args: &ExportArgs) -> Result<(Vec<u8>, Vec<PathBuf>, Exit), Error> {
+    let (mut runs, mut inputs, mut exit) = (Vec::new(), Vec::new(), Exit::Done);
     for source in &args.sources {
         if by_host::is_wanted(source, false) {
             let gathered = by_host::gather(source, true)?;
             exit = gathered.exit(exit);
+            inputs.extend(gathered.files(source));
             runs.extend(gathered.runs);
         } else {
-            runs.extend(gather(source)?);
+            let gathered = gather(source)?;
+            inputs.extend(gathered.iter().map(|run| PathBuf::from(&run.file)));
+            runs.extend(gathered);
         }
     }
-    Ok((parquet::of_runs(&runs)?, exit))
+    Ok((parquet::of_runs(&runs)?, inputs, exit))
 }

@@ -13,6 +13,7 @@ use results::error::{Error, Exit};
 use results::report::{Sources, html, published};
 use results::shown;
 use results::table::layout::plural;
+use results::write::check_no_input;
 
 use super::by_host;
 use super::files::{records, write};
@@ -182,6 +183,7 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     if output == Path::new("-") {
         print(&made)?;
     } else {
+        check_no_input(&output, &args.sources)?;
         write(&output, made.as_bytes())?;
         complain(&format!("{samples} samples in {}", output.display()));
     }
@@ -224,6 +226,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     if args.output() == Path::new("-") {
         return print(&page).map(|()| Exit::Done);
     }
+    check_no_input(args.output(), sources.records.iter().map(|record| &record.path).chain(&sources.sweeps))?;
     write(args.output(), page.as_bytes())?;
     complain(&format!(
         "{}, {} in {} ({:.1} MB)",
@@ -242,6 +245,7 @@ fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     if args.output() == Path::new("-") {
         print(&page)?;
     } else {
+        check_no_input(args.output(), gathered.files(source))?;
         write(args.output(), page.as_bytes())?;
         let size = page.len() as f64 / 1e6;
         complain(&format!("{} in {} ({size:.1} MB)", plural(gathered.runs.len(), "result"), args.output().display()));

@@ -231,7 +231,9 @@ mod tests {
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle), "{error}");
         }
-        let twice = args(&["--cost", "open=1", "--cost", "open=2"]).unwrap().axes.points().unwrap_err();
-        assert!(twice.to_string().contains("duplicate --cost open"));
+        let twice = args(&["--cost", "open=1", "--cost", "open=2"]).unwrap().axes;
+        for error in [twice.points().unwrap_err(), Grid::default().overridden_by(&twice).unwrap_err()] {
+            assert!(error.to_string().contains("duplicate --cost open"), "{error}");
+        }
     }
 }

@@ -25,7 +25,7 @@ const END: Duration = Duration::from_secs(3);
 /// Time to wait for the last output of a side that has ended.
 const WORDS: Duration = Duration::from_millis(500);
 /// Part of a side's stderr that is kept, in bytes.
-const LAST: usize = 2000;
+const LAST: usize = 64 << 10;
 
 /// A side's process.
 #[derive(Debug)]
@@ -148,10 +148,9 @@ impl Peer {
         ended.or_else(|| self.child.kill())
     }
 
-    /// Returns the last line of its stderr, once it has ended.
-    fn last_words(&self) -> String {
-        let (text, _) = self.errors.text(WORDS);
-        one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default())
+    /// Returns the lines of its stderr, once it has ended.
+    fn words(&self) -> Vec<String> {
+        self.errors.text(WORDS).0.lines().map(one_line).filter(|line| !line.is_empty()).collect()
     }
 
     /// Returns the error of a side that was under way.
@@ -161,7 +160,7 @@ impl Peer {
         let why = match broken {
             Broken::Died(status) => {
                 let status = status.map_or_else(String::new, |status| format!(" with {status}"));
-                format!("it ended{status}{}", said(&self.last_words()))
+                format!("it ended{status}{}", said(self.words().last()))
             }
             Broken::Silent(within) => format!("no answer in {} s", within.as_secs()),
             Broken::Garbled(what) => format!("it answered {what}"),
@@ -172,10 +171,11 @@ impl Peer {
     /// Returns the error of a side that never greeted.
     fn no_greeting(&mut self, broken: Broken) -> Error {
         let status = if let Broken::Died(status) = broken { status } else { self.ended() };
-        let words = self.last_words();
+        let words = self.words();
         let Self { name, binary, .. } = self;
         // An error of ours that is not about the command: options it refuses, a host that cannot.
-        if let (Broken::Died(_), Some(text)) = (&broken, words.strip_prefix("vpmu: error: "))
+        if let (Broken::Died(_), Some(text)) =
+            (&broken, words.iter().find_map(|line| line.strip_prefix("vpmu: error: ")))
             && !text.contains(&format!("'{COMMAND}'"))
         {
             let text = text.replace(COMMAND, "nmi-latency");
@@ -184,7 +184,7 @@ impl Peer {
         let why = match broken {
             Broken::Died(_) => {
                 let status = status.map_or_else(String::new, |status| format!(" with {status}"));
-                format!("it ended{status} before its first line{}", said(&words))
+                format!("it ended{status} before its first line{}", said(words.first()))
             }
             Broken::Silent(within) => format!("no line in {} s", within.as_secs_f32()),
             Broken::Garbled(what) => what,
@@ -240,8 +240,8 @@ fn word(answer: &Answer) -> &'static str {
     }
 }
 
-fn said(words: &str) -> String {
-    if words.is_empty() { String::new() } else { format!(" ('{words}')") }
+fn said(words: Option<&String>) -> String {
+    words.map_or_else(String::new, |words| format!(" ('{words}')"))
 }
 
 /// Checks a greeting.
@@ -319,6 +319,7 @@ mod tests {
         for (body, needle) in [
             ("echo \"vpmu: error: unrecognized subcommand '__turns'\" >&2; exit 2", "before its first line"),
             ("exit 0", "before its first line"),
+            ("echo no such option >&2; echo try --help >&2; exit 2", "('no such option')"),
             ("echo hello", "'hello'"),
             ("yes", "'y'"),
             ("cat /dev/zero", "more than 1 MiB"),

@@ -12,7 +12,7 @@ use results::error::Error;
 use sim::mediated::Mediated;
 use sim::model::{Costs, Model};
 
-use super::grid::{Factors, Grid, Seeds};
+use super::grid::{Factors, Grid, Seeds, by_name};
 use super::point::{GridPoint, hash};
 use crate::arms::arm::sim as simulated;
 use crate::setting::backend::default_period;
@@ -326,15 +326,8 @@ pub(super) fn strategy_axis(given: Option<&Vec<String>>) -> Result<Vec<Kept>, Er
 }
 
 pub(super) fn cost_axes(given: &[(String, Factors)]) -> Result<Vec<(String, Factors)>, Error> {
-    let mut costs = BTreeMap::new();
-    for (cost, factors) in given {
-        if costs.insert(cost, factors).is_some() {
-            let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
-            return Err(Error::usage(format!("duplicate --cost {cost}"), "", remedy));
-        }
-    }
     let named = |key: &str| given.iter().any(|(cost, _)| cost == key);
-    costs
+    by_name(given)?
         .into_iter()
         .map(|(cost, factors)| {
             if !Costs::SCALABLE.contains(&cost.as_str()) {

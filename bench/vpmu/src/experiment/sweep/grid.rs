@@ -139,6 +139,21 @@ fn cost(text: &str) -> Result<(String, Factors), String> {
     Ok((cost.trim().to_owned(), list.split(',').map(number).collect::<Result<_, _>>()?))
 }
 
+/// Returns the factors of each cost.
+///
+/// # Errors
+/// Exit 2 for a cost that is there twice.
+pub(super) fn by_name(given: &[(String, Factors)]) -> Result<BTreeMap<&String, &Factors>, Error> {
+    let mut costs = BTreeMap::new();
+    for (cost, factors) in given {
+        if costs.insert(cost, factors).is_some() {
+            let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
+            return Err(Error::usage(format!("duplicate --cost {cost}"), "", remedy));
+        }
+    }
+    Ok(costs)
+}
+
 impl Grid {
     /// Reads a grid file. Paths in it are relative to its folder.
     ///
@@ -171,8 +186,10 @@ impl Grid {
     /// Returns this grid, with the values of `other` in place of its own.
     ///
     /// # Errors
-    /// Exit 2 for a number that no file could have.
+    /// Exit 2 for a number that no file could have, and for a cost that `other` has twice.
     pub fn overridden_by(&self, other: &Self) -> Result<Self, Error> {
+        // A table would keep the last of equal keys.
+        by_name(&other.cost)?;
         let refuse = |why: String| Error::usage("cannot join a grid file and options", why, "");
         let table = |grid: &Self| Table::try_from(grid).map_err(|error| refuse(error.to_string()));
         let (mut all, other) = (table(self)?, table(other)?);
