@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, stat
 /// Opens a file of a folder; a link is followed, as folders of results may be made of them.
 ///
 /// # Errors
-/// Those of the file system, and those of a file that is not regular, or larger than `most` bytes.
+/// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
 pub fn found(path: &Path, most: u64) -> io::Result<File> {
     regular(CWD, path, OFlags::empty(), most)
 }
@@ -22,7 +22,7 @@ pub fn found(path: &Path, most: u64) -> io::Result<File> {
 /// Opens the file at `file` below the folder `dir`. No link is followed on the way from there.
 ///
 /// # Errors
-/// Those of [`found`], and those of a link and of a path that leaves the folder.
+/// Returns the errors of [`found`], and those of a link and of a path that leaves the folder.
 pub fn below(dir: &Path, file: &Path, most: u64) -> io::Result<File> {
     let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut at: OwnedFd = openat(CWD, dir, path, Mode::empty())?;
@@ -40,7 +40,7 @@ pub fn below(dir: &Path, file: &Path, most: u64) -> io::Result<File> {
 /// Opens the file `name` of an open folder; a link is not followed.
 ///
 /// # Errors
-/// Those of [`found`], and that of a link.
+/// Returns the errors of [`found`], and that of a link.
 pub fn at(dir: impl AsFd, name: &OsStr, most: u64) -> io::Result<File> {
     regular(dir, Path::new(name), OFlags::NOFOLLOW, most)
 }
@@ -48,7 +48,7 @@ pub fn at(dir: impl AsFd, name: &OsStr, most: u64) -> io::Result<File> {
 /// Reads a file that is open, if it has no more than `most` bytes.
 ///
 /// # Errors
-/// Those of the file system, and that of a larger file.
+/// Returns the errors of the file system, and that of a larger file.
 pub fn bytes(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -58,7 +58,7 @@ pub fn bytes(file: File, most: u64) -> io::Result<Vec<u8>> {
 /// Reads a file as text.
 ///
 /// # Errors
-/// Those of [`bytes`], and that of a file that is not UTF-8.
+/// Returns the errors of [`bytes`], and that of a file that is not UTF-8.
 pub fn text(file: File, most: u64) -> io::Result<String> {
     String::from_utf8(bytes(file, most)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }

@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for Any {
 /// Reads a map of which no key stands twice.
 ///
 /// # Errors
-/// Those of the values, and a key that does.
+/// Returns the errors of the values, and a key that does.
 pub(crate) fn map<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, V>, D::Error> {

@@ -107,7 +107,7 @@ fn put_hex(put: &mut impl FnMut(&[u8]), value: u64) {
 pub(crate) enum Threads {
     /// The calling one.
     This,
-    /// Those of the process.
+    /// All threads of the process.
     All,
 }
 

@@ -324,7 +324,7 @@ pub fn size_of(fleet: &Fleet, rounds: u64) -> u64 {
 /// Writes the documents of a fleet, `HOST/DAY.json` each, and gives how many there are.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn write(fleet: &Fleet, rounds: u64, folder: &Path) -> io::Result<usize> {
     let (slow, template, written) = (fleet.slow(), template(rounds), AtomicUsize::new(0));
     (0..fleet.hosts).into_par_iter().try_for_each(|host| -> io::Result<()> {

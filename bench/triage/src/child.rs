@@ -82,7 +82,7 @@ impl Child {
     /// Starts a workload and waits until it is ready. The calling thread must live as long as the child.
     ///
     /// # Errors
-    /// Those of starting it, or what it said on stderr.
+    /// Returns the errors of starting it, or what it said on stderr.
     pub fn start(workload: &str, job: &Job) -> io::Result<Self> {
         let mut command = Command::new(&job.program);
         command.args(["workload", workload, "--threads", &job.threads.to_string(), "--duration"]);
@@ -207,7 +207,7 @@ fn wait_at(word: &str) -> io::Result<()> {
 /// This program's file.
 ///
 /// # Errors
-/// Those of `/proc/self/exe`.
+/// Returns the errors of `/proc/self/exe`.
 pub fn this_program() -> io::Result<std::path::PathBuf> {
     let file = std::env::current_exe()?;
     // A tool that was replaced meanwhile: the link still leads to the one that runs.

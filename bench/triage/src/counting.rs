@@ -69,7 +69,7 @@ impl Counters {
     /// Attaches every countable event of `offers` to process `pid` and whatever it starts from now on. Nothing is counted yet.
     ///
     /// # Errors
-    /// Those of perf_event_open(2) for an event that opened on this process.
+    /// Returns the errors of perf_event_open(2) for an event that opened on this process.
     pub fn attach(pid: i32, offers: &[Offer]) -> io::Result<Self> {
         let open = offers.iter().map(|offer| {
             let Ok(user_only) = offer.user_only else { return Ok(None) };
@@ -84,7 +84,7 @@ impl Counters {
     /// Begins to count.
     ///
     /// # Errors
-    /// Those of ioctl(2).
+    /// Returns the errors of ioctl(2).
     pub fn enable(&self) -> io::Result<()> {
         self.open.iter().flatten().try_for_each(sys::enable)
     }
@@ -93,7 +93,7 @@ impl Counters {
     /// scaled to its whole time; one that never had a counter has no count.
     ///
     /// # Errors
-    /// Those of read(2).
+    /// Returns the errors of read(2).
     pub fn read(self) -> io::Result<Vec<Option<f64>>> {
         let count = |fd: Option<OwnedFd>| {
             let Some(fd) = fd else { return Ok(None) };

@@ -152,7 +152,7 @@ impl Sampler {
     /// is sampled yet.
     ///
     /// # Errors
-    /// Those of perf_event_open(2) and of mmap(2).
+    /// Returns the errors of perf_event_open(2) and of mmap(2).
     pub fn attach(pid: i32, event: &Event, user_only: bool, period: u64, cpus: &[u32]) -> io::Result<Self> {
         let mut attr = event.attr(user_only).map_err(io::Error::other)?;
         attr.set_disabled(1);
@@ -175,7 +175,7 @@ impl Sampler {
     /// Begins to sample.
     ///
     /// # Errors
-    /// Those of ioctl(2).
+    /// Returns the errors of ioctl(2).
     pub fn enable(&self) -> io::Result<()> {
         self.rings.iter().try_for_each(|(fd, _)| sys::enable(fd))
     }

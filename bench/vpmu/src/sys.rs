@@ -42,7 +42,7 @@ pub fn catch_interrupts() -> std::io::Result<()> {
 /// Takes stdout away for this program's own use: from now on everything written to it goes to stderr.
 ///
 /// # Errors
-/// Those of `dup` and `dup2`.
+/// Returns the errors of `dup` and `dup2`.
 pub fn take_stdout() -> std::io::Result<OwnedFd> {
     let taken = std::io::stdout().as_fd().try_clone_to_owned()?;
     rustix::stdio::dup2_stdout(std::io::stderr())?;

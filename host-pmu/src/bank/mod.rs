@@ -544,7 +544,7 @@ pub struct BankStats {
     pub ops: OpStats,
     /// Latencies of overflows' signals.
     pub signals: SignalTimes,
-    /// What is counted beside operations and times.
+    /// Counts beside operations and times.
     pub counts: Counts,
     /// Events held, over time.
     pub held_time: HeldTime,

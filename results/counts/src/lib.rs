@@ -83,7 +83,7 @@ pub const fn none(count: &u64) -> bool {
 /// Writes a column of rounds, or its one value where all of them are equal.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Returns the errors of the serializer.
 pub fn column<T: Serialize + PartialEq, S: Serializer>(column: &[T], serializer: S) -> Result<S::Ok, S::Error> {
     match column {
         [first, others @ ..] if others.iter().all(|other| other == first) => [first].serialize(serializer),
@@ -98,7 +98,7 @@ counts! {
     overflows: sum, by round "Host-event overflows seen by the VMM.";
     /// Overflows of counters with INT: each asks for a PMI, several may share one.
     pmi_requests: sum;
-    /// Those overflows whose counter had an earlier one that the guest had not acknowledged: a driver sees one.
+    /// Overflows whose counter had an earlier one that the guest had not acknowledged: a driver sees one.
     #[serde(skip_serializing_if = "none")]
     status_shared: sum;
     /// PMIs delivered, in any delivery mode.

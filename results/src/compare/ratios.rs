@@ -59,7 +59,7 @@ impl Ratios {
 /// Compares ratios to the floor within `factor`.
 ///
 /// # Errors
-/// Those of [`super::compare`], and sides without a floor.
+/// Returns the errors of [`super::compare`], and sides without a floor.
 pub fn ratios(
     base: (&str, &[Record]),
     new: (&str, &[Record]),

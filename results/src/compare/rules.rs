@@ -17,7 +17,7 @@ const MAX_FILE: u64 = 64 << 10;
 /// Limits by metric.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// Those of metrics without their own.
+    /// Rules for metrics without their own.
     pub default: Limits,
     own: BTreeMap<String, Limits>,
 }
@@ -116,7 +116,7 @@ impl Rules {
         Ok(Self { default, own })
     }
 
-    /// Those of a metric. `asked`: the comparison is of this metric by name, so that it is judged unless the rules say otherwise.
+    /// Returns the rules of a metric. `asked`: the comparison is of this metric by name, so that it is judged unless the rules say otherwise.
     #[must_use]
     pub fn limits(&self, metric: &str, asked: bool) -> Limits {
         let shown = !asked && metric::find(metric).is_some_and(|metric| !metric.judged);

@@ -103,7 +103,7 @@ impl<E: Experiment> Document<E> {
     /// Formats the document as a line of JSON.
     ///
     /// # Errors
-    /// Those of serde_json; none is expected for this type.
+    /// Returns the errors of serde_json; none is expected for this type.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self).map(|text| text + "\n")
     }

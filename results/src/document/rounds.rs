@@ -45,7 +45,7 @@ fn columns<S: Serializer>(metrics: &BTreeMap<String, Column>, serializer: S) -> 
 /// Reads rounds, and gives each column a value a round.
 ///
 /// # Errors
-/// Those of the columns, and a column of another length.
+/// Returns the errors of the columns, and a column of another length.
 pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rounds, D::Error> {
     let mut rounds = Rounds::deserialize(deserializer)?;
     rounds.stretch().map_err(D::Error::custom)?;

@@ -27,7 +27,7 @@ pub fn record(path: &Path) -> Result<Record, Error> {
 /// Reads a file that was [found](open::found) in a folder, with the types of its experiment.
 ///
 /// # Errors
-/// Those of [`document`], and a file that is not regular.
+/// Returns the errors of [`document`], and a file that is not regular.
 pub fn found<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
     of_text(path, text(path, open::found(path, MAX_DOCUMENT), &mut Vec::new())?)
 }
@@ -35,7 +35,7 @@ pub fn found<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
 /// Reads one document of a file that is open, with memory for the text that the next one takes, too.
 ///
 /// # Errors
-/// Those of [`record`].
+/// Returns the errors of [`record`].
 pub fn record_with(path: &Path, file: io::Result<File>, bytes: &mut Vec<u8>) -> Result<Record, Error> {
     of_text(path, text(path, file, bytes)?)
 }
@@ -43,7 +43,7 @@ pub fn record_with(path: &Path, file: io::Result<File>, bytes: &mut Vec<u8>) -> 
 /// Reads and checks one document with the types of its experiment.
 ///
 /// # Errors
-/// Those of [`record`], and a document of another experiment.
+/// Returns the errors of [`record`], and a document of another experiment.
 pub fn document<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
     of_text(path, text(path, File::open(path), &mut Vec::new())?)
 }

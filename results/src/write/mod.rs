@@ -19,7 +19,7 @@ use crate::error::Error;
 /// Replaces `path` by `text`, as [`Target::replace`] does.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     Target::of(path)?.replace(text)
 }
@@ -27,7 +27,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 /// Writes `path` as [`replace`] does, unless something is there; false if so.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
     Target::of(path)?.place(text)
 }
@@ -35,7 +35,7 @@ pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
 /// Opens a regular file, or makes it, to read it and add to its end.
 ///
 /// # Errors
-/// Those of the file system; a link is one.
+/// Returns the errors of the file system; a link is one.
 pub fn append(path: &Path) -> io::Result<File> {
     Target::of(path)?.append()
 }

@@ -122,7 +122,7 @@ impl Target {
     /// Begins the file; until it is finished, what has the name stays.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn begin(&self) -> io::Result<Pending> {
         let (folder, name) = match &self.at {
             At::Descriptor(file) => return Ok(Pending(Writing::Through(file.try_clone()?))),
@@ -142,7 +142,7 @@ impl Target {
     /// Replaces it by `bytes`: it has either all of them or what it had.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         let mut pending = self.begin()?;
         pending.write_all(bytes)?;
@@ -152,7 +152,7 @@ impl Target {
     /// Replaces it by an empty file, to be filled from here on.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn create(&self) -> io::Result<File> {
         match self.begin()?.0 {
             Writing::Through(file) => Ok(file),
@@ -167,7 +167,7 @@ impl Target {
     /// Writes it unless something has the name; false if so.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn place(&self, bytes: &[u8]) -> io::Result<bool> {
         let At::Name(folder, name) = &self.at else { return Ok(false) };
         let mut unplaced = Unplaced::begin(folder, self.mode)?;
@@ -181,7 +181,7 @@ impl Target {
     /// Opens it, or a new one, to read it and add to its end.
     ///
     /// # Errors
-    /// Those of the file system, and anything but a regular file.
+    /// Returns the errors of the file system, and anything but a regular file.
     pub fn append(&self) -> io::Result<File> {
         let Some((folder, name)) = self.named() else { return Err(io::Error::other("it is no file")) };
         // A pipe is not waited for.
@@ -208,7 +208,7 @@ impl Pending {
     /// Puts the file in its place, once it is on the disk.
     ///
     /// # Errors
-    /// Those of the file system. What had the name has it still.
+    /// Returns the errors of the file system. What had the name has it still.
     pub fn finish(self) -> io::Result<()> {
         let Writing::File(unplaced, folder, name) = self.0 else { return Ok(()) };
         unplaced.file.sync_all()?;
@@ -219,7 +219,7 @@ impl Pending {
     /// Finishes without waiting for the disk.
     ///
     /// # Errors
-    /// Those of the file system. What had the name has it still.
+    /// Returns the errors of the file system. What had the name has it still.
     pub fn finish_at_once(self) -> io::Result<()> {
         match self.0 {
             Writing::Through(_) => Ok(()),

@@ -95,7 +95,7 @@ pub fn file(path: &Path, trust: Trust, most: u64) -> Result<File, Error> {
 /// Makes a folder that its owner can write to, and his group where it shares it.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn make(path: &Path, trust: Trust) -> io::Result<()> {
     builder(trust).recursive(true).create(path)
 }
@@ -103,7 +103,7 @@ pub fn make(path: &Path, trust: Trust) -> io::Result<()> {
 /// Makes a new folder, in a folder that is there.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn make_new(path: &Path, trust: Trust) -> io::Result<()> {
     builder(trust).create(path)
 }

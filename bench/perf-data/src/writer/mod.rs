@@ -131,7 +131,7 @@ impl<W: Write> Writer<W> {
     /// those that are known at the begin: a pipe has no others.
     ///
     /// # Errors
-    /// Those of the output, and of a host that gives no thread.
+    /// Returns the errors of the output, and of a host that gives no thread.
     pub fn begin(
         output: Output<W>,
         events: &[Event],
@@ -177,7 +177,7 @@ impl<W: Write> Writer<W> {
     /// Adds a record.
     ///
     /// # Errors
-    /// Those of the output, once; from then on everything is dropped.
+    /// Returns the errors of the output, once; from then on everything is dropped.
     pub fn add(&mut self, record: &Record, stamp: Stamp) -> io::Result<()> {
         if let Record::Sample(sample) = record {
             self.times.1 = self.times.1.max(sample.time);
@@ -201,7 +201,7 @@ impl<W: Write> Writer<W> {
     /// Takes the records together if there are as many as [`Options::least`] says.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     pub fn turn(&mut self) -> io::Result<()> {
         if self.options.least.is_some_and(|least| self.pending.len() >= least) { self.once(Self::give) } else { Ok(()) }
     }
@@ -209,7 +209,7 @@ impl<W: Write> Writer<W> {
     /// Writes what waits, but for less than [`Options::least`], and brings a file's header up to date.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns the errors of the output.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.options.least.is_none() {
             self.once(Self::give)?;

@@ -252,7 +252,7 @@ enum Engine {
 
 impl Engine {
     /// # Errors
-    /// The host gives no thread.
+    /// Fails if the host gives no thread.
     fn start(file: &File, aio: Option<usize>) -> io::Result<Self> {
         Ok(match aio {
             None => Self::Serial,

@@ -36,7 +36,7 @@ fn bug(what: &str, which: &str) -> Error {
 /// Runs them. `begin` is told how many steps there are, `step` what the next one is.
 ///
 /// # Errors
-/// Those of triage: exit 4, no event opens or a workload cannot run.
+/// Returns the errors of triage: exit 4, no event opens or a workload cannot run.
 pub fn practice(
     figure: Figure,
     rounds: usize,

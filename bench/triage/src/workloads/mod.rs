@@ -149,7 +149,7 @@ impl Workload {
     /// that was before is in the figures.
     ///
     /// # Errors
-    /// Those of the system calls it is made of, and of `set`.
+    /// Returns the errors of the system calls it is made of, and of `set`.
     pub fn run(&self, job: &Job, set: Set<'_>) -> io::Result<Done> {
         let mut before = 0;
         let worked = (self.run)(job, &mut || {

@@ -303,7 +303,7 @@ fn last_line(path: &Path) -> String {
 /// Runs the elements of these numbers in order. False if it was interrupted.
 ///
 /// # Errors
-/// Those of [`run`]; outcomes until then are kept.
+/// Returns the errors of [`run`]; outcomes until then are kept.
 pub fn one_after_the_other(
     folder: &Folder,
     campaign: &Campaign,

@@ -67,7 +67,7 @@ pub fn submissions(folder: &Folder) -> Result<Vec<Submitted>, Error> {
 /// Asks Slurm for the states of the campaign's elements; none if nothing was submitted to it.
 ///
 /// # Errors
-/// Those of [`submissions`]. A controller that does not answer is no error, but [`States::unanswered`].
+/// Returns the errors of [`submissions`]. A controller that does not answer is no error, but [`States::unanswered`].
 pub fn states(slurm: &Slurm, folder: &Folder) -> Result<States, Error> {
     let jobs = submissions(folder)?;
     if jobs.is_empty() {
@@ -80,7 +80,7 @@ pub fn states(slurm: &Slurm, folder: &Folder) -> Result<States, Error> {
 /// Submits these elements; gives back the jobs.
 ///
 /// # Errors
-/// Those of `sbatch`, and exit 2 if a job cannot be noted.
+/// Returns the errors of `sbatch`, and exit 2 if a job cannot be noted.
 pub fn submit(
     slurm: &Slurm,
     (folder, campaign, options): (&Folder, &Campaign, &SlurmOptions),

@@ -56,7 +56,7 @@ impl Watcher {
     /// Begins to watch `sampling`: a picture or a table each `interval`, and after `iterations` of them the guest is interrupted.
     ///
     /// # Errors
-    /// The host gives no thread.
+    /// Fails if the host gives no thread.
     pub fn start(
         sampling: Arc<Sampling>,
         model: Model,

@@ -60,7 +60,7 @@ impl LinuxGuest {
     /// the agent's port.
     ///
     /// # Errors
-    /// The host gives no thread.
+    /// Fails if the host gives no thread.
     pub fn start(
         host: &Arc<Host>,
         kernel: Kernel,
@@ -75,7 +75,7 @@ impl LinuxGuest {
     /// Starts a guest, with a choice of the effect of Ctrl-C.
     ///
     /// # Errors
-    /// The host gives no thread.
+    /// Fails if the host gives no thread.
     pub fn start_with(
         host: &Arc<Host>,
         kernel: Kernel,
