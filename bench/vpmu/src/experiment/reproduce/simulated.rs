@@ -70,8 +70,8 @@ impl Quantity {
         match self {
             Self::Mean => totals.handler.mean(),
             Self::Min => (totals.handler.count() > 0).then_some(totals.handler.min as f64),
-            Self::CreatesGp => Some(totals.creates.gp as f64),
-            Self::CreatesFixed => Some(totals.creates.fixed as f64),
+            Self::CreatesGp => Some((totals.counts.opens - totals.counts.opens_fixed) as f64),
+            Self::CreatesFixed => Some(totals.counts.opens_fixed as f64),
             Self::SlowDown => totals.slow_down().map(|share| 100.0 * share),
         }
     }
