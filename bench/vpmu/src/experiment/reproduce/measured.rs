@@ -1,32 +1,60 @@
 //! Measured counterparts of published figures, from result documents.
 
-use results::published::{Measured, Number};
-
-use results::document::Arm;
-use results::document::Document;
-use results::document::Summary;
 use results::document::warnings::{first_is_dear, shares_first_event};
-use results::metric::NMI_HANDLER;
+use results::document::{Arm, Document};
+use results::metric::{Metric, NMI_HANDLER, ROTATION};
+use results::paired::groups::groups;
+use results::paired::{MIN_ROUNDS, Statistic, counting};
+use results::published::{Measured, Number};
+use results::stats::interval::Interval;
+use results::stats::jackknife::over_groups;
 
 /// Documents in the regime of a figure, and the number to read.
-struct Regime {
+pub(super) struct Regime {
     /// Prefix of the workload. Not of runs with a tracepoint: it is a single event.
-    events: &'static str,
+    pub(super) events: &'static str,
     /// True if an event that a guest creates is the first of its kind on the host, which is what makes creating it expensive.
-    first_event: bool,
+    pub(super) first_event: bool,
     arms: [&'static str; 2],
-    number: fn(&Summary) -> f64,
+    quantity: Quantity,
 }
 
-fn regime(figure: &str) -> Option<Regime> {
-    let mean: fn(&Summary) -> f64 = |summary| summary.mean.unwrap_or_default();
-    let cheap = Regime { events: "sampling10/", first_event: false, arms: ["recreate", "reuse-lazy"], number: mean };
+/// Number of an arm.
+#[derive(Clone, Copy)]
+enum Quantity {
+    /// Mean of a metric, over all samples of the rounds that count.
+    Mean(&'static Metric),
+    /// Least handler latency.
+    Least,
+    /// Host events created per NMI.
+    Creates(fn(&Arm) -> u64),
+}
+
+/// Returns the host events that an arm created behind general-purpose counters.
+fn opens_gp(arm: &Arm) -> u64 {
+    arm.own.op_count("open").saturating_sub(arm.own.counts.opens_fixed)
+}
+
+pub(super) fn regime(figure: &str) -> Option<Regime> {
+    let arms = ["recreate", "reuse-lazy"];
+    let cheap = Regime { events: "sampling10/", first_event: false, arms, quantity: Quantity::Mean(&NMI_HANDLER) };
+    if let Some(of_host) = figure.strip_prefix("vpmu-reuse.watchdog-").and_then(|rest| rest.split_once('.')) {
+        let regime = Regime { first_event: of_host.0 == "off", ..cheap };
+        return Some(match of_host.1 {
+            "mean" => regime,
+            "min" => Regime { quantity: Quantity::Least, ..regime },
+            "stat" => Regime { events: "counting1/", quantity: Quantity::Mean(&ROTATION), ..regime },
+            "linux" => Regime { events: "linux:", ..regime },
+            "never-released" => Regime { arms: ["recreate", "reuse"], ..regime },
+            "kvm" => Regime { arms: ["recreate", "kvm"], ..regime },
+            "kvm-mediated" => Regime { arms: ["recreate", "kvm-mediated"], ..regime },
+            _ => return None,
+        });
+    }
     Some(match figure {
-        "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.v1.mean" => cheap,
-        "vpmu-reuse.watchdog-off.mean" => Regime { first_event: true, ..cheap },
-        "vpmu-reuse.watchdog-off.min" => {
-            Regime { first_event: true, number: |summary| summary.min.unwrap_or_default() as f64, ..cheap }
-        }
+        "vpmu-reuse.v1.mean" => cheap,
+        "vpmu-reuse.creates.gp" => Regime { quantity: Quantity::Creates(opens_gp), ..cheap },
+        "vpmu-reuse.creates.fixed" => Regime { quantity: Quantity::Creates(|arm| arm.own.counts.opens_fixed), ..cheap },
         "vpmu-paused-flag.mean" => Regime { events: "sampling4/", arms: ["reuse-lazy", "paused-flag"], ..cheap },
         _ => return None,
     })
@@ -76,22 +104,69 @@ pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Op
         if first_event(document) != Ok(regime.first_event) || !same {
             return None;
         }
-        let [before, after] = regime.arms.map(|name| {
-            let arm: Option<&Arm> = document.arms.iter().find(|arm| arm.name == name);
-            arm.and_then(|arm| arm.metric(&NMI_HANDLER)).map(regime.number)
-        });
-        let value = match number {
-            Number::Before => before,
-            Number::After => after,
-            Number::Ratio => before.zip(after).filter(|&(_, after)| after > 0.0).map(|(b, a)| b / a),
-            Number::Change => None,
-        };
-        let stand_in = document.arms.iter().any(|arm| arm.stand_in);
-        value.map(|value| Measured {
-            value,
-            backend: parameters.backend.clone(),
-            stand_in,
-            host: document.host.class.clone(),
-        })
+        of(document, &regime, number)
     })
+}
+
+/// Returns the number from a document of the regime.
+pub(super) fn of(document: &Document, regime: &Regime, number: Number) -> Option<Measured> {
+    let arm = |name| document.arms.iter().find(|arm: &&Arm| arm.name == name);
+    let (before, after) = (arm(regime.arms[0]), arm(regime.arms[1]));
+    let (value, interval) = match (regime.quantity, number) {
+        (Quantity::Mean(metric), Number::Before) => mean(before?, None, metric)?,
+        (Quantity::Mean(metric), Number::After) => mean(after?, None, metric)?,
+        (Quantity::Mean(metric), Number::Ratio) => mean(before?, after, metric)?,
+        (Quantity::Least, Number::Before) => (least(before?)?, None),
+        (Quantity::Least, Number::After) => (least(after?)?, None),
+        (Quantity::Least, Number::Ratio) => (least(before?)? / least(after?)?, None),
+        (Quantity::Creates(of), Number::Change) => {
+            // Documents without the count of fixed counters have no figure.
+            let known = before?.own.counts.opens_fixed > 0;
+            let per_nmi = |arm: &Arm| of(arm) as f64 / arm.own.counts.nmis as f64;
+            let change = 100.0 * (per_nmi(after?) / per_nmi(before?) - 1.0);
+            (Some(change).filter(|change| known && change.is_finite())?, Some(Interval { low: change, high: change }))
+        }
+        _ => return None,
+    };
+    Some(Measured {
+        value,
+        interval,
+        backend: document.parameters.backend.clone(),
+        stand_in: document.arms.iter().any(|arm| arm.stand_in),
+        host: document.host.class.clone(),
+    })
+}
+
+fn least(arm: &Arm) -> Option<f64> {
+    arm.metric(&NMI_HANDLER)?.min.map(|ns| ns as f64)
+}
+
+/// Returns the mean of a metric over all samples of the rounds that count, or its ratio to another arm's, with its interval.
+/// Medians would not see the few creations, of tens of ms, that a mean is made of.
+fn mean(arm: &Arm, over: Option<&Arm>, metric: &Metric) -> Option<(f64, Option<Interval>)> {
+    let sums = |arm: &Arm| {
+        let count = |at: usize| arm.rounds.metrics.get(metric.key).and_then(|column| column.count.get(at)).copied();
+        let rounds = counting(arm, metric.key, Statistic::Mean);
+        rounds
+            .map(|(round, mean)| (round.index, round.guest, mean, count(round.at).unwrap_or(0) as f64))
+            .collect::<Vec<_>>()
+    };
+    let others = over.map(sums);
+    let (guests, rounds): (Vec<u64>, Vec<[f64; 4]>) = sums(arm)
+        .iter()
+        .filter_map(|&(index, guest, mean, count)| {
+            let other = match &others {
+                Some(others) => others.iter().find(|other| other.0 == index).map(|other| (other.2, other.3))?,
+                None => (1.0, 1.0),
+            };
+            Some((guest, [mean * count, count, other.0 * other.1, other.1]))
+        })
+        .unzip();
+    let figure = |rounds: &[[f64; 4]]| {
+        let sum = |at: usize| rounds.iter().map(|round| round[at]).sum::<f64>();
+        Some((sum(0) / sum(1)) / (sum(2) / sum(3))).filter(|figure| figure.is_finite())
+    };
+    let interval = (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten();
+    let positive = |one: Interval| Interval { low: one.low.max(0.0), ..one };
+    Some((figure(&rounds)?, interval.map(|found| positive(found.interval()))))
 }

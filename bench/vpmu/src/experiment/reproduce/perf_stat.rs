@@ -39,12 +39,15 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
                     what: what.split(": ").next().unwrap_or(what).to_owned() + ", " + part,
                     number,
                     unit: if number == Number::Ratio { "ratio".to_owned() } else { "s".to_owned() },
-                    published,
+                    published: Some(published),
                     model: "stat_setup::model".to_owned(),
                     simulated: Some(simulated),
                     error: Some(100.0 * (simulated / published - 1.0)),
                     origin: origin(&found, name, part, number),
+                    predicted: Vec::new(),
                     measured: None,
+                    against_published: None,
+                    against_predicted: None,
                     not_explained: None,
                 });
             }

@@ -51,7 +51,7 @@ fn cells(row: &Row, with_measured: bool) -> Vec<String> {
     let mut cells = vec![
         row.figure.clone(),
         row.number.key().to_owned(),
-        value(row, row.published),
+        row.published.map_or_else(dash, |published| value(row, published)),
         row.simulated.map_or_else(dash, |simulated| value(row, simulated)),
         error(row),
         origin(row),

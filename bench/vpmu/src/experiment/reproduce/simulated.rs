@@ -30,7 +30,7 @@ const HOSTS: u64 = 1;
 const RARE: u64 = 3;
 /// Sampling period of the guest. The published text does not give it; this one is fitted to `vpmu-reuse.creates.gp`: about 1.3
 /// PMIs per rotation. Handler latencies hardly depend on it.
-const PERIOD: u64 = 20_000_000;
+pub(super) const PERIOD: u64 = 20_000_000;
 /// Period for figures of the minimum. The shortest handler is that of an NMI in the middle of a rotation, while the driver has
 /// disabled the counters: a window of some nanoseconds. At this period a run with reuse has such an NMI.
 const FREQUENT: u64 = 1_000_000;
