@@ -1,10 +1,10 @@
 //! Measured counterparts of published figures, from result documents.
 
 use results::document::warnings::{first_is_dear, shares_first_event};
-use results::document::{Arm, Document};
-use results::metric::{Metric, NMI_HANDLER, ROTATION};
+use results::document::{Arm, Document, Summary};
+use results::metric::{Metric, NMI_DRIVER_OFF, NMI_HANDLER, ROTATION};
+use results::paired::MIN_ROUNDS;
 use results::paired::groups::groups;
-use results::paired::{MIN_ROUNDS, Statistic, counting};
 use results::published::{Measured, Number};
 use results::stats::interval::Interval;
 use results::stats::jackknife::over_groups;
@@ -22,13 +22,16 @@ pub(super) struct Regime {
 /// Number of an arm.
 #[derive(Clone, Copy)]
 enum Quantity {
-    /// Mean of a metric, over all samples of the rounds that count.
-    Mean(&'static Metric),
-    /// Least handler latency.
+    /// Mean of all samples of these metrics together.
+    Mean(&'static [&'static Metric]),
+    /// Least latency of all NMIs.
     Least,
     /// Host events created per NMI.
     Creates(fn(&Arm) -> u64),
 }
+
+/// The handler's latencies: of NMIs that re-armed a counter, and of those that re-armed none. The published figures are of both.
+const ALL_NMIS: &[&Metric] = &[&NMI_HANDLER, &NMI_DRIVER_OFF];
 
 /// Returns the host events that an arm created behind general-purpose counters.
 fn opens_gp(arm: &Arm) -> u64 {
@@ -37,13 +40,13 @@ fn opens_gp(arm: &Arm) -> u64 {
 
 pub(super) fn regime(figure: &str) -> Option<Regime> {
     let arms = ["recreate", "reuse-lazy"];
-    let cheap = Regime { events: "sampling10/", first_event: false, arms, quantity: Quantity::Mean(&NMI_HANDLER) };
+    let cheap = Regime { events: "sampling10/", first_event: false, arms, quantity: Quantity::Mean(ALL_NMIS) };
     if let Some(of_host) = figure.strip_prefix("vpmu-reuse.watchdog-").and_then(|rest| rest.split_once('.')) {
         let regime = Regime { first_event: of_host.0 == "off", ..cheap };
         return Some(match of_host.1 {
             "mean" => regime,
             "min" => Regime { quantity: Quantity::Least, ..regime },
-            "stat" => Regime { events: "counting1/", quantity: Quantity::Mean(&ROTATION), ..regime },
+            "stat" => Regime { events: "counting1/", quantity: Quantity::Mean(&[&ROTATION]), ..regime },
             "linux" => Regime { events: "linux:", ..regime },
             "never-released" => Regime { arms: ["recreate", "reuse"], ..regime },
             "kvm" => Regime { arms: ["recreate", "kvm"], ..regime },
@@ -113,9 +116,9 @@ pub(super) fn of(document: &Document, regime: &Regime, number: Number) -> Option
     let arm = |name| document.arms.iter().find(|arm: &&Arm| arm.name == name);
     let (before, after) = (arm(regime.arms[0]), arm(regime.arms[1]));
     let (value, interval) = match (regime.quantity, number) {
-        (Quantity::Mean(metric), Number::Before) => mean(before?, None, metric)?,
-        (Quantity::Mean(metric), Number::After) => mean(after?, None, metric)?,
-        (Quantity::Mean(metric), Number::Ratio) => mean(before?, after, metric)?,
+        (Quantity::Mean(metrics), Number::Before) => mean(before?, None, metrics)?,
+        (Quantity::Mean(metrics), Number::After) => mean(after?, None, metrics)?,
+        (Quantity::Mean(metrics), Number::Ratio) => mean(before?, Some(after?), metrics)?,
         (Quantity::Least, Number::Before) => (least(before?)?, None),
         (Quantity::Least, Number::After) => (least(after?)?, None),
         (Quantity::Least, Number::Ratio) => (least(before?)? / least(after?)?, None),
@@ -137,36 +140,57 @@ pub(super) fn of(document: &Document, regime: &Regime, number: Number) -> Option
     })
 }
 
-fn least(arm: &Arm) -> Option<f64> {
-    arm.metric(&NMI_HANDLER)?.min.map(|ns| ns as f64)
+/// Returns the summaries of these metrics; `None` if the document has no latencies of NMIs that re-armed nothing, and
+/// there were some.
+fn summaries<'a>(arm: &'a Arm, metrics: &'a [&Metric]) -> Option<impl Iterator<Item = &'a Summary> + Clone> {
+    let asked = metrics.contains(&&NMI_DRIVER_OFF);
+    let known = !asked || arm.metric(&NMI_DRIVER_OFF).is_some() || arm.own.counts.nmis_driver_off == 0;
+    known.then(|| metrics.iter().filter_map(|metric| arm.metric(metric)))
 }
 
-/// Returns the mean of a metric over all samples of the rounds that count, or its ratio to another arm's, with its interval.
-/// Medians would not see the few creations, of tens of ms, that a mean is made of.
-fn mean(arm: &Arm, over: Option<&Arm>, metric: &Metric) -> Option<(f64, Option<Interval>)> {
-    let sums = |arm: &Arm| {
-        let count = |at: usize| arm.rounds.metrics.get(metric.key).and_then(|column| column.count.get(at)).copied();
-        let rounds = counting(arm, metric.key, Statistic::Mean);
-        rounds
-            .map(|(round, mean)| (round.index, round.guest, mean, count(round.at).unwrap_or(0) as f64))
-            .collect::<Vec<_>>()
+/// Returns the minimum of all NMIs.
+fn least(arm: &Arm) -> Option<f64> {
+    summaries(arm, ALL_NMIS)?.filter_map(|summary| summary.min).min().map(|ns| ns as f64)
+}
+
+/// Returns the mean of all samples of these metrics, or its ratio to another arm's, with its interval over guests. A median would
+/// not see the few creations, of tens of ms, that a mean is made of.
+fn mean(arm: &Arm, over: Option<&Arm>, metrics: &[&Metric]) -> Option<(f64, Option<Interval>)> {
+    let of_all = |arm: &Arm| {
+        let all = summaries(arm, metrics)?;
+        let count: u64 = all.clone().map(|summary| summary.count).sum();
+        let sum = all.map(|summary| Some(summary.mean? * summary.count as f64)).sum::<Option<f64>>()?;
+        Some(sum / count as f64).filter(|mean| mean.is_finite() && *mean > 0.0)
     };
-    let others = over.map(sums);
-    let (guests, rounds): (Vec<u64>, Vec<[f64; 4]>) = sums(arm)
+    let value = of_all(arm)? / over.map_or(Some(1.0), of_all)?;
+    let sums = |arm: &Arm, at: usize| {
+        let of = |metric: &&Metric| {
+            let summary = arm.rounds.metric(metric, at)?;
+            Some((summary.mean? * summary.count as f64, summary.count as f64))
+        };
+        metrics.iter().filter_map(of).fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1))
+    };
+    let (guests, rounds): (Vec<u64>, Vec<[f64; 4]>) = arm
+        .rounds
         .iter()
-        .filter_map(|&(index, guest, mean, count)| {
-            let other = match &others {
-                Some(others) => others.iter().find(|other| other.0 == index).map(|other| (other.2, other.3))?,
+        .filter(|round| round.complete)
+        .filter_map(|round| {
+            let other = match over {
+                Some(over) => sums(over, over.rounds.iter().find(|one| one.index == round.index && one.complete)?.at),
                 None => (1.0, 1.0),
             };
-            Some((guest, [mean * count, count, other.0 * other.1, other.1]))
+            let own = sums(arm, round.at);
+            (own.1 > 0.0 && other.1 > 0.0).then_some((round.guest, [own.0, own.1, other.0, other.1]))
         })
         .unzip();
     let figure = |rounds: &[[f64; 4]]| {
         let sum = |at: usize| rounds.iter().map(|round| round[at]).sum::<f64>();
         Some((sum(0) / sum(1)) / (sum(2) / sum(3))).filter(|figure| figure.is_finite())
     };
-    let interval = (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten();
-    let positive = |one: Interval| Interval { low: one.low.max(0.0), ..one };
-    Some((figure(&rounds)?, interval.map(|found| positive(found.interval()))))
+    let found = (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten();
+    let interval = found.map(|found| {
+        let Interval { low, high } = found.interval();
+        Interval { low: (value * low / found.value).max(0.0), high: value * high / found.value }
+    });
+    Some((value, interval))
 }

@@ -66,7 +66,9 @@ fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
     if here {
         let verdict = |one: &Option<Agreement>| one.as_ref().map_or_else(dash, ToString::to_string);
         let with_interval = |one: &Measured| match one.interval.filter(|interval| interval.low < interval.high) {
-            Some(interval) => format!("{} [{}, {}]", value(row, one.value), bare(row, interval.low), bare(row, interval.high)),
+            Some(interval) => {
+                format!("{} [{}, {}]", value(row, one.value), bare(row, interval.low), bare(row, interval.high))
+            }
             None => value(row, one.value),
         };
         cells.extend([range(row, &row.predicted), measured.map_or_else(dash, with_interval)]);
@@ -91,7 +93,8 @@ fn bare(row: &Row, number: f64) -> String {
 /// Describes a run on this host: the host, and why numbers cannot be compared.
 fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     let mut reasons: Vec<String> = Vec::new();
-    for agreement in reproduction.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten() {
+    for agreement in reproduction.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten()
+    {
         let reason = agreement.why.as_ref().map(|why| format!("{agreement}: {why}"));
         reasons.extend(reason.filter(|reason| !reasons.contains(reason)));
     }
