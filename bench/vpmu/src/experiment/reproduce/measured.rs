@@ -5,30 +5,29 @@ use results::published::{Measured, Number};
 use results::document::Arm;
 use results::document::Document;
 use results::document::Summary;
+use results::document::warnings::{first_is_dear, shares_first_event};
 use results::metric::NMI_HANDLER;
 
 /// Documents in the regime of a figure, and the number to read.
 struct Regime {
-    /// Prefix of the workload.
-    events: Option<&'static str>,
-    /// True if creating a host event is expensive there, as with tracepoints without another user.
-    expensive: bool,
+    /// Prefix of the workload. Not of runs with a tracepoint: it is a single event.
+    events: &'static str,
+    /// True if an event that a guest creates is the first of its kind on the host, which is what makes creating it expensive.
+    first_event: bool,
     arms: [&'static str; 2],
     number: fn(&Summary) -> f64,
 }
 
 fn regime(figure: &str) -> Option<Regime> {
     let mean: fn(&Summary) -> f64 = |summary| summary.mean.unwrap_or_default();
-    let cheap =
-        Regime { events: Some("sampling10/"), expensive: false, arms: ["recreate", "reuse-lazy"], number: mean };
+    let cheap = Regime { events: "sampling10/", first_event: false, arms: ["recreate", "reuse-lazy"], number: mean };
     Some(match figure {
         "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.v1.mean" => cheap,
-        // Runs with a tracepoint sample one event: a tracepoint is a single event.
-        "vpmu-reuse.watchdog-off.mean" => Regime { events: None, expensive: true, ..cheap },
+        "vpmu-reuse.watchdog-off.mean" => Regime { first_event: true, ..cheap },
         "vpmu-reuse.watchdog-off.min" => {
-            Regime { events: None, expensive: true, number: |summary| summary.min.unwrap_or_default() as f64, ..cheap }
+            Regime { first_event: true, number: |summary| summary.min.unwrap_or_default() as f64, ..cheap }
         }
-        "vpmu-paused-flag.mean" => Regime { events: Some("sampling4/"), arms: ["reuse-lazy", "paused-flag"], ..cheap },
+        "vpmu-paused-flag.mean" => Regime { events: "sampling4/", arms: ["reuse-lazy", "paused-flag"], ..cheap },
         _ => return None,
     })
 }
@@ -51,15 +50,30 @@ pub fn answers(document: &Document) -> bool {
     FIGURES.iter().any(of)
 }
 
+/// Returns whether an event that a guest of this document creates is the first of its kind on the host.
+///
+/// # Errors
+/// Returns why that is unknown or differs by guest: such a document is a counterpart of no published figure.
+pub fn first_event(document: &Document) -> Result<bool, &'static str> {
+    let backend = document.parameters.backend.as_str();
+    match (backend, document.host.nmi_watchdog) {
+        _ if backend.starts_with("sim:") => Err("a simulation is no measurement"),
+        ("hardware", None) => Err("whether the host's NMI watchdog held an event is unknown"),
+        ("hardware", Some(true)) => Ok(false),
+        _ if first_is_dear(backend) && shares_first_event(document) => {
+            Err("guests of several strategies held events at the same time; take --guest-rounds 1")
+        }
+        _ => Ok(first_is_dear(backend)),
+    }
+}
+
 /// Returns the number from the first document in the regime.
 pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
     let regime = regime(figure)?;
     documents.iter().find_map(|document| {
         let parameters = &document.parameters;
-        let real = !parameters.backend.starts_with("sim:");
-        let expensive = parameters.backend.starts_with("tracepoint:");
-        let same = regime.events.is_none_or(|events| parameters.workload.starts_with(events));
-        if !real || expensive != regime.expensive || !same {
+        let same = parameters.backend.starts_with("tracepoint:") || parameters.workload.starts_with(regime.events);
+        if first_event(document) != Ok(regime.first_event) || !same {
             return None;
         }
         let [before, after] = regime.arms.map(|name| {

@@ -153,6 +153,29 @@ mod tests {
     }
 
     #[test]
+    fn the_regime_of_hardware_is_the_hosts_watchdog_and_what_else_was_held() {
+        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        document.parameters.backend = "hardware".to_owned();
+        let figures = |document: &Document| {
+            ["vpmu-reuse.watchdog-on.mean", "vpmu-reuse.watchdog-off.mean"]
+                .map(|figure| measured::number(std::slice::from_ref(document), figure, Number::Ratio).is_some())
+        };
+        for (watchdog, found) in [(Some(true), [true, false]), (Some(false), [false, true]), (None, [false, false])] {
+            document.host.nmi_watchdog = watchdog;
+            assert_eq!(figures(&document), found, "{watchdog:?}");
+            assert_eq!(measured::first_event(&document).is_err(), watchdog.is_none());
+        }
+        document.host.nmi_watchdog = Some(false);
+        document.arms.iter_mut().for_each(|arm| arm.backend = "hardware".to_owned());
+        document.parameters.rounds_per_guest = Some(20);
+        assert_eq!(figures(&document), [false; 2], "each arm's events are there besides the other arms'");
+        assert!(measured::first_event(&document).unwrap_err().contains("--guest-rounds 1"));
+        document.parameters.rounds_per_guest = None;
+        document.parameters.workload = "single/ftest".to_owned();
+        assert_eq!(figures(&document), [false; 2], "only a tracepoint has no ten events");
+    }
+
+    #[test]
     fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
         let found = reproduce(1, &[]).unwrap();
         let real = |number| row(&found, "perf-stat-setup.94cpu.real", number).clone();
