@@ -16,7 +16,8 @@ mod tests {
     use super::show::report;
     use super::simulated::SEED;
     use crate::arms::rounds::mock;
-    use results::document::Document;
+    use results::document::{Document, Summary};
+    use results::metric::{NMI_DRIVER_OFF, NMI_HANDLER};
 
     fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
         found.rows.iter().find(|row| row.figure == figure && row.number == number).unwrap()
@@ -173,6 +174,32 @@ mod tests {
         document.parameters.rounds_per_guest = None;
         document.parameters.workload = "single/ftest".to_owned();
         assert_eq!(figures(&document), [false; 2], "only a tracepoint has no ten events");
+    }
+
+    #[test]
+    fn measured_means_and_minima_are_of_all_nmis_as_published() {
+        let mut document = mock::finished(&["--workload", "single"]).document;
+        document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
+        let number = |document: &Document, figure| {
+            measured::number(std::slice::from_ref(document), figure, Number::After).map(|found| found.value)
+        };
+        let before =
+            ["vpmu-reuse.watchdog-off.mean", "vpmu-reuse.watchdog-off.min"].map(|figure| number(&document, figure));
+        let arm = document.arms.iter_mut().find(|arm| arm.name == "reuse-lazy").unwrap();
+        let count = arm.metric(&NMI_HANDLER).unwrap().count;
+        arm.own.counts.nmis_driver_off = count;
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.min"), None, "their latency is unknown");
+        let driver_off = Summary { count, min: Some(50), mean: Some(70.0), ..Summary::default() };
+        document
+            .arms
+            .iter_mut()
+            .find(|arm| arm.name == "reuse-lazy")
+            .unwrap()
+            .metrics
+            .insert(NMI_DRIVER_OFF.key.to_owned(), driver_off);
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.min"), Some(50.0));
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.mean"), before[0].map(|mean| (mean + 70.0) / 2.0));
+        assert!(before[1] > Some(50.0));
     }
 
     #[test]
