@@ -87,10 +87,7 @@ pub fn reproduction() -> Reproduction {
         error: Some(5.0),
         origin,
         measured,
-        predicted: Vec::new(),
-        against_published: None,
-        against_predicted: None,
-        not_explained: None,
+        ..Row::default()
     };
     let measured = Measured {
         value: 1.5,

@@ -10,10 +10,11 @@ use crate::verdict::Agreement;
 pub const PUBLISHED: &str = include_str!("../published.toml");
 
 /// One number of a published figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Number {
     /// Before the change.
+    #[default]
     Before,
     /// After it.
     After,
@@ -40,7 +41,7 @@ impl Number {
 }
 
 /// Origin of a simulated number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// These constants, of the model or the guest, were fitted to it.
@@ -51,11 +52,12 @@ pub enum Origin {
     /// fitted to its own published number.
     Transferred(String),
     /// Nothing of it was used in fitting.
+    #[default]
     Predicted,
 }
 
 /// A number, published, simulated and measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The figure's id in `results/published.toml`.
     pub figure: String,

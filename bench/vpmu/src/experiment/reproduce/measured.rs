@@ -6,7 +6,7 @@ use results::metric::{Metric, NMI_DRIVER_OFF, NMI_HANDLER, ROTATION};
 use results::paired::MIN_ROUNDS;
 use results::paired::groups::groups;
 use results::published::{Measured, Number};
-use results::stats::interval::Interval;
+use results::stats::interval::{Interval, NORMAL_95};
 use results::stats::jackknife::over_groups;
 
 /// Documents in the regime of a figure, and the number to read.
@@ -125,9 +125,14 @@ pub(super) fn of(document: &Document, regime: &Regime, number: Number) -> Option
         (Quantity::Creates(of), Number::Change) => {
             // Documents without the count of fixed counters have no figure.
             let known = before?.own.counts.opens_fixed > 0;
-            let per_nmi = |arm: &Arm| of(arm) as f64 / arm.own.counts.nmis as f64;
-            let change = 100.0 * (per_nmi(after?) / per_nmi(before?) - 1.0);
-            (Some(change).filter(|change| known && change.is_finite())?, Some(Interval { low: change, high: change }))
+            let per_nmi = |arm: &Arm, count: f64| count / arm.own.counts.nmis as f64;
+            let (before, after) = (before?, after?);
+            let change = |count: f64| 100.0 * (per_nmi(after, count) / per_nmi(before, of(before) as f64) - 1.0);
+            // Few creations are left, and how many is chance: Poisson's, whose variance is the count.
+            let count = of(after) as f64;
+            let spread = NORMAL_95 * (count + 1.0).sqrt();
+            let interval = Interval { low: change((count - spread).max(0.0)), high: change(count + spread) };
+            (Some(change(count)).filter(|change| known && change.is_finite())?, Some(interval))
         }
         _ => return None,
     };

@@ -44,11 +44,7 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
                     simulated: Some(simulated),
                     error: Some(100.0 * (simulated / published - 1.0)),
                     origin: origin(&found, name, part, number),
-                    predicted: Vec::new(),
-                    measured: None,
-                    against_published: None,
-                    against_predicted: None,
-                    not_explained: None,
+                    ..Row::default()
                 });
             }
         }

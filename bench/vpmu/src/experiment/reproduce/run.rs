@@ -123,11 +123,9 @@ fn rows(Simulated { seed, figures, simulations }: &Simulated, documents: &[Docum
                 simulated,
                 error,
                 origin: found.origin(&id, number),
-                predicted: Vec::new(),
                 measured: measured::number(documents, &id, number),
-                against_published: None,
-                against_predicted: None,
                 not_explained: simulated::not_explained(&id),
+                ..Row::default()
             });
         }
     }

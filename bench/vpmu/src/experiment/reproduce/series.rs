@@ -11,7 +11,8 @@ use host_pmu::backend::BackendKey;
 use results::document::{Document, Status, kvm_arm, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::published::{Here, Number, Origin, Reproduction, Row};
+use results::published::{Here, Number, Reproduction, Row};
+use results::table::layout::ratio;
 use results::verdict::{Agreement, Verdict};
 use sim::model::Model;
 use vmm::kvm::Host;
@@ -41,7 +42,12 @@ const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
 const PREDICTED_ROUNDS: u64 = 20;
 /// Most rounds of the calibration.
 const CALIBRATED_ROUNDS: u64 = 10;
-/// Guests' samples of a run with Linux, whose perf takes seconds to start.
+/// Samples of a turn.
+const SAMPLES: u64 = 50;
+/// Rounds in which a guest lives on where another event is there anyway: creations are counted per NMI, and each guest has some at
+/// its start.
+const ROUNDS_PER_GUEST: u64 = 40;
+/// Samples of a turn with Linux, whose perf takes seconds to start.
 const LINUX_SAMPLES: u64 = 1000;
 
 /// What to measure.
@@ -100,14 +106,14 @@ impl Regime {
                 strategy: StrategyChoice::presets(&STRATEGIES),
                 rounds: spec.rounds,
                 duration: Some(bound),
-                samples: if linux { LINUX_SAMPLES } else { plain.arms.samples },
+                samples: if linux { LINUX_SAMPLES } else { SAMPLES },
                 warmup: u64::from(!linux),
                 time_limit: if linux { Duration::from_secs(3) } else { plain.arms.time_limit },
                 seed: spec.seed,
                 ..plain.arms
             },
             // Guests that live at the same time spare each other the first event, which only the watchdog does anyway.
-            length: LengthOptions { guest_rounds: (self.on && !linux).then_some(20), ..plain.length },
+            length: LengthOptions { guest_rounds: (self.on && !linux).then_some(ROUNDS_PER_GUEST), ..plain.length },
             workload: workload.parse().map_err(|why: String| internal("a workload", why))?,
             period: (!tracepoint && events == "sampling10/").then_some(PERIOD),
             freq: None,
@@ -395,16 +401,7 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
             what: what.clone(),
             number,
             unit: if number == Number::Ratio { "ratio" } else { "ns" }.to_owned(),
-            published: None,
-            model: "here".to_owned(),
-            simulated: None,
-            error: None,
-            origin: Origin::Predicted,
-            predicted: Vec::new(),
-            measured: None,
-            against_published: None,
-            against_predicted: None,
-            not_explained: None,
+            ..Row::default()
         }));
     }
     for row in &mut rows {
@@ -418,15 +415,17 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
         judge(row, measured);
     }
     rows.retain(|row| row.published.is_some() || !row.predicted.is_empty() || row.measured.is_some());
-    rows.sort_by_key(|row| (row.published.is_none(), row.figure.contains("watchdog-off")));
+    let side =
+        |row: &Row| ["watchdog-on.", "watchdog-off."].iter().position(|side| row.figure.contains(side)).unwrap_or(2);
+    rows.sort_by(|a, b| (side(a), &a.figure, a.number).cmp(&(side(b), &b.figure, b.number)));
     rows
 }
 
 fn judge(row: &mut Row, runs: &[Run]) {
     let Some(measured) = &row.measured else { return };
-    // A count is exact; so is the least of all.
+    // The least of all is exact.
     let value = measured.value;
-    let exact = row.number == Number::Change || row.figure.ends_with(".min");
+    let exact = row.figure.ends_with(".min");
     let interval =
         if exact { Some(results::stats::interval::Interval { low: value, high: value }) } else { measured.interval };
     row.against_published = row.published.map(|published| match incomparable(row, runs) {
@@ -515,19 +514,15 @@ fn conclusion(rows: &[Row], whole: bool) -> String {
         let all = count(of, Verdict::NoChange) + differ + open;
         format!("{what}: {} of {all} agree, {differ} differ, {open} open", count(of, Verdict::NoChange))
     };
-    let ratio = |side: &str| {
-        let row = rows
-            .iter()
-            .find(|row| row.figure == format!("vpmu-reuse.watchdog-{side}.mean") && row.number == Number::Ratio)?;
-        let published = row.published?;
-        Some(format!("{:.2} × with the watchdog {side} (published {published} ×)", row.measured.as_ref()?.value))
+    let of_mean = |side: &str| {
+        let figure = format!("vpmu-reuse.watchdog-{side}.mean");
+        let row = rows.iter().find(|row| row.figure == figure && row.number == Number::Ratio)?;
+        let [times, published] = [row.measured.as_ref()?.value, row.published?].map(ratio);
+        Some(format!(
+            "Without reuse the mean handler is {times} times as long, watchdog {side} (published: {published}). "
+        ))
     };
-    let ratios: Vec<String> = ["on", "off"].into_iter().filter_map(ratio).collect();
-    let reuse = if ratios.is_empty() {
-        String::new()
-    } else {
-        format!("Reuse shortens the mean handler {}. ", ratios.join(", "))
-    };
+    let reuse: String = ["on", "off"].into_iter().filter_map(of_mean).collect();
     let stands_in = rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in));
     let part = if whole { "" } else { " This is a part of the series." };
     format!(

@@ -1,7 +1,9 @@
 //! The reproduction as a report.
 
+use results::paired::Level;
 use results::published::{Fitted, Here, Measured, Number, Origin, Reproduction, Row};
-use results::table::layout::{dash, signed};
+use results::stats::interval::Interval;
+use results::table::layout::{self, dash, level, signed};
 use results::table::{Report, Table};
 use results::verdict::Agreement;
 
@@ -55,21 +57,27 @@ fn columns(reproduction: &Reproduction) -> Vec<&'static str> {
 
 /// Formats the numbers of a range.
 fn range(row: &Row, numbers: &[f64]) -> String {
-    let shown: Vec<String> = numbers.iter().map(|&number| value(row, number)).collect();
+    let shown: Vec<String> = numbers.iter().map(|&number| short(row, number)).collect();
     if shown.is_empty() { dash() } else { shown.join(" to ") }
 }
 
 fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
+    let value = if here { short } else { value };
     let published = row.published.map_or_else(dash, |published| value(row, published));
-    let mut cells = vec![row.figure.clone(), row.number.key().to_owned(), published];
+    let figure = row.figure.strip_prefix("vpmu-reuse.").filter(|_| here).unwrap_or(&row.figure);
+    let mut cells = vec![figure.to_owned(), row.number.key().to_owned(), published];
     let measured = row.measured.as_ref();
     if here {
         let verdict = |one: &Option<Agreement>| one.as_ref().map_or_else(dash, ToString::to_string);
-        let with_interval = |one: &Measured| match one.interval.filter(|interval| interval.low < interval.high) {
-            Some(interval) => {
-                format!("{} [{}, {}]", value(row, one.value), bare(row, interval.low), bare(row, interval.high))
+        let with_interval = |one: &Measured| {
+            let interval = one.interval.filter(|interval| interval.low < interval.high);
+            match (interval, row.unit.as_str()) {
+                (None, _) => short(row, one.value),
+                (interval, "ns") => level(&Level { ns: one.value, interval, rounds: 0, constant: false }),
+                (Some(Interval { low, high }), _) => {
+                    format!("{} [{}, {}]", short(row, one.value), layout::ratio(low), layout::ratio(high))
+                }
             }
-            None => value(row, one.value),
         };
         cells.extend([range(row, &row.predicted), measured.map_or_else(dash, with_interval)]);
         cells.extend([verdict(&row.against_published), verdict(&row.against_predicted)]);
@@ -84,10 +92,14 @@ fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
     cells
 }
 
-/// Formats a number without its unit.
-fn bare(row: &Row, number: f64) -> String {
-    let shown = value(row, number);
-    shown.split(' ').next().unwrap_or_default().to_owned()
+/// Formats a number of a run here, in three digits.
+fn short(row: &Row, number: f64) -> String {
+    match (row.number, row.unit.as_str()) {
+        (Number::Ratio, _) => format!("{} ×", layout::ratio(number)),
+        (Number::Before | Number::After, "ns") => layout::time(number),
+        (Number::Before | Number::After, "s") => layout::time(number * 1e9),
+        _ => value(row, number),
+    }
 }
 
 /// Describes a run on this host: the host, and why numbers cannot be compared.
@@ -115,7 +127,8 @@ fn figures(reproduction: &Reproduction) -> Vec<String> {
     for row in &reproduction.rows {
         if row.figure != last {
             let why = row.not_explained.map_or_else(String::new, |why| format!("; not explained: {why}"));
-            lines.push(format!("{}: {} (model {}){why}", row.figure, row.what, row.model));
+            let model = if reproduction.here.is_some() { String::new() } else { format!(" (model {})", row.model) };
+            lines.push(format!("{}: {}{model}{why}", row.figure, row.what));
             last = &row.figure;
         }
     }
