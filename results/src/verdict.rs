@@ -8,7 +8,6 @@ use serde::Serialize;
 use crate::error::Exit;
 use crate::stats::interval::{Interval, NORMAL_95};
 use crate::stats::jackknife::Estimate;
-use crate::table::layout::signed;
 
 /// A verdict on one change, from the least pressing to the most: the verdict on several is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -136,7 +135,7 @@ impl Agreement {
 
 impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = self.by.map_or_else(String::new, |by| format!("{} %", signed(100.0 * by, 1)));
+        let by = self.by.map_or_else(String::new, |by| format!("{:+.1} %", 100.0 * by));
         match self.verdict {
             Verdict::NoChange => f.write_str("agrees"),
             Verdict::Slower | Verdict::Faster => write!(f, "differs by {by}"),
