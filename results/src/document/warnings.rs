@@ -1,5 +1,6 @@
 //! Caveats as data: what a reader should know before trusting a figure.
 
+use super::Counts;
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool};
@@ -244,7 +245,7 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
     let undeliverable = arm.own.counts.undeliverable;
     let pinned = arm.own.counts.pinned_errors;
     let throttled = arm.own.counts.throttled;
-    let blind = arm.own.counts.blind;
+    let Counts { blind, ungated, .. } = arm.own.counts;
     let failed = arm.own.counts.failed_opens;
     let refused = arm.own.counts.refused_periods;
     let error = arm.own.last_error.as_deref().unwrap_or("no error text");
@@ -268,9 +269,17 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
             blind,
             "records-unseen",
             format!(
-                "the host's records of events did not reach {}: throttling cannot be seen there, each signal costs a \
-                 read of every running event, and overflow = \"stop\" is as \"reprogram\"",
-                counted(blind, "vCPU", "vCPUs")
+                "the host's records of events did not reach the VMM in {}: throttling cannot be seen there, each signal costs a `read` of \
+                 every running event, and a strategy with overflow = \"stop\" (deferred, pool) acts as with \"reprogram\"",
+                counted(blind, "run of a vCPU", "runs of a vCPU")
+            ),
+        ),
+        (
+            ungated,
+            "gate-lost",
+            format!(
+                "the gate fell apart to single events in {}, as its events got no counters together: the arm is no gate there",
+                counted(ungated, "run of a vCPU", "runs of a vCPU")
             ),
         ),
         (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
@@ -382,6 +391,7 @@ mod tests {
                 &mut arm.own.counts.pinned_errors,
                 &mut arm.own.counts.throttled,
                 &mut arm.own.counts.blind,
+                &mut arm.own.counts.ungated,
                 &mut arm.own.counts.failed_opens,
                 &mut arm.own.counts.refused_periods,
             ] {
@@ -416,6 +426,7 @@ mod tests {
             "pinned-errors",
             "throttled",
             "records-unseen",
+            "gate-lost",
             "failed-opens",
             "refused-periods",
             "guest-complaints",
