@@ -95,6 +95,17 @@ fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Co
     (total, moving)
 }
 
+/// Returns the predicted durations of perf's orders on `cpus` CPUs, ns: event by event, and CPU by CPU with a move for each phase.
+#[must_use]
+pub fn orders(list: &EventList, cpus: usize, costs: &Costs) -> [f64; 2] {
+    let m = cpus as f64;
+    let away = m - m / costs.online.max(m).max(1.0);
+    let all = work(&sizes(list, None), costs);
+    let local: f64 = all.iter().map(|work| m * work.ns).sum();
+    let interrupts: f64 = all.iter().map(|work| away * work.remote * costs.ipi).sum();
+    [local + interrupts, local + PHASES.len() as f64 * (m + 1.0) * costs.migrate]
+}
+
 fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
     layout(list, pack).iter().map(|pack| pack.members.len()).collect()
 }

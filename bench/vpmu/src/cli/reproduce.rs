@@ -9,6 +9,7 @@ use results::document::Document;
 use results::error::{Error, Exit};
 use results::host::settings::Watchdog;
 use results::host::{HostFacts, HostFs};
+use results::published::Reproduction;
 use results::read;
 use results::write::{OutputFolder, now_unix, time_stamp};
 use triage::practice;
@@ -26,6 +27,7 @@ use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
 use crate::experiment::reproduce::measured;
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::series::{SeriesSpec, Switch, series};
+use crate::experiment::reproduce::set_up;
 use crate::experiment::reproduce::show;
 use crate::setting::backend::ThisHost;
 use crate::setting::parse::{duration_in, folder, number_in};
@@ -114,6 +116,8 @@ const SEED: u64 = 1;
 pub enum Measurable {
     /// The series that reuses host events: predicted, measured, compared, with the NMI watchdog on and off
     VpmuReuse,
+    /// The set-up of 700 events by perf's orders before and since its series, likewise
+    PerfStatSetup,
     /// Cost and savings of compressing a recording, by level, beside stock perf
     RecordCompression,
     /// Cost of recording a guest at 100 and 999 Hz, beside stock perf; was not published
@@ -152,12 +156,7 @@ fn watchdog(fs: &HostFs) -> Result<Watchdog, String> {
 
 /// Repeats the series that reuses host events.
 fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    refuse(&[
-        ("--products", args.products.is_some()),
-        ("--depth", args.depth.is_some()),
-        ("--frequency", args.frequency.is_some()),
-        ("--levels", !args.levels.is_empty()),
-    ])?;
+    refuse(&unused(args))?;
     let spec = SeriesSpec {
         rounds: args.rounds,
         duration: args.duration.unwrap_or(Duration::from_secs(600)),
@@ -175,8 +174,33 @@ fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
     let mut progress = progress::shown(true);
     let watchdog = watchdog(&HostFs::default());
     let found = series(&spec, &ThisHost, watchdog, &invocation.command_line, progress.as_mut(), &mut keep)?;
-    console::show(Form::of(args.json, args.markdown), &show::report(&found), &found)?;
-    Ok(if found.here.is_some_and(|here| here.whole) { Exit::Done } else { Exit::Inconclusive })
+    shown(args, &found)
+}
+
+/// Repeats the series that sets events up CPU by CPU.
+fn measured_set_up(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
+    refuse(&unused(args))?;
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let duration = args.duration.unwrap_or(Duration::from_secs(60));
+    let options = set_up::options(args.rounds, duration, args.seed.unwrap_or(SEED));
+    let found = set_up::set_up(options, &invocation.command_line, progress::shown(true).as_mut())?;
+    shown(args, &found)
+}
+
+/// Shows a run here.
+fn shown(args: &ReproduceArgs, found: &Reproduction) -> Result<Exit, Error> {
+    console::show(Form::of(args.json, args.markdown), &show::report(found), found)?;
+    Ok(if found.here.as_ref().is_some_and(|here| here.whole) { Exit::Done } else { Exit::Inconclusive })
+}
+
+/// Options that only recordings have.
+fn unused(args: &ReproduceArgs) -> [(&'static str, bool); 4] {
+    [
+        ("--products", args.products.is_some()),
+        ("--depth", args.depth.is_some()),
+        ("--frequency", args.frequency.is_some()),
+        ("--levels", !args.levels.is_empty()),
+    ]
 }
 
 /// Records a guest at each level of compression.
@@ -218,14 +242,9 @@ fn refuse(options: &[(&str, bool)]) -> Result<(), Error> {
 
 /// Runs workloads of triage.
 fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error> {
-    refuse(&[
-        ("--products", args.products.is_some()),
-        ("--depth", args.depth.is_some()),
-        ("--frequency", args.frequency.is_some()),
-        ("--levels", !args.levels.is_empty()),
-        // Its workloads take turns in a fixed order.
-        ("--seed", args.seed.is_some()),
-    ])?;
+    refuse(&unused(args))?;
+    // Its workloads take turns in a fixed order.
+    refuse(&[("--seed", args.seed.is_some())])?;
     let facts = HostFacts::read(&HostFs::default());
     let cpus = cpus(&facts);
     let place = place(facts, cpus)?;
@@ -249,13 +268,14 @@ fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error
 
 pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
     if args.run != Some(Measurable::VpmuReuse) {
-        refuse(&[
-            ("--output", args.output.is_some()),
-            ("--guest linux", args.linux.guest == GuestKind::Linux),
-            ("--duration", args.duration.is_some()),
-        ])?;
+        let linux = args.linux.guest == GuestKind::Linux || args.linux.kernel.is_some();
+        refuse(&[("--output", args.output.is_some()), ("--guest and --kernel", linux)])?;
+    }
+    if !matches!(args.run, Some(Measurable::VpmuReuse | Measurable::PerfStatSetup)) {
+        refuse(&[("--duration", args.duration.is_some())])?;
     }
     match args.run {
+        Some(Measurable::PerfStatSetup) => return measured_set_up(args, invocation),
         Some(Measurable::VpmuReuse) => return measured_series(args, invocation),
         Some(Measurable::RecordCompression) => return measured_compression(args),
         Some(Measurable::RecordOverhead) => return measured_overhead(args),

@@ -5,6 +5,7 @@ pub mod measured;
 mod perf_stat;
 pub mod run;
 pub mod series;
+pub mod set_up;
 pub mod show;
 mod simulated;
 

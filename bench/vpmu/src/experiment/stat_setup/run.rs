@@ -9,6 +9,7 @@ use results::document::{SCHEMA, Status, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
+use stat_setup::choose::orders;
 use stat_setup::costs::calibrate;
 use stat_setup::list::EventList;
 use stat_setup::list::sysfs::Sysfs;
@@ -136,6 +137,18 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     };
     warn(&mut document, warnings);
     Ok(document)
+}
+
+/// Predicts the times of `event-major` and `cpu-major`, ns, from the costs of calls here: on this host's CPUs, and on so many.
+///
+/// # Errors
+/// As [`run`].
+pub fn predicted(spec: &StatSetupSpec, others: usize) -> Result<[[f64; 2]; 2], Error> {
+    let mut sysfs = Sysfs::host();
+    let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
+    let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut Vec::new())?;
+    let costs = calibrate(&cpus, REPETITIONS).costs;
+    Ok([cpus.len(), others].map(|cpus| orders(&list, cpus, &costs)))
 }
 
 fn parameters(spec: &StatSetupSpec, strategies: &[String], setting: &Setting<'_>, look_ups: (u64, u64)) -> Parameters {

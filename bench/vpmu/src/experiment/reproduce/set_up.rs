@@ -1,0 +1,148 @@
+//! `reproduce --run perf-stat-setup`: perf's series of 2019 on this host's CPUs.
+
+use results::document::Status;
+use results::error::Error;
+use results::metric::TOTAL;
+use results::paired::{Statistic, level, ratio};
+use results::published::{Here, Measured, Number, Reproduction, Row};
+use results::table::layout;
+use results::verdict::Agreement;
+use stat_setup::list::software_list;
+
+use super::run::Simulated;
+use crate::experiment::stat_setup::document::Document;
+use crate::experiment::stat_setup::peer;
+use crate::experiment::stat_setup::run::{predicted, run};
+use crate::experiment::stat_setup::spec::{Peer, Scale, StatSetupSpec};
+use crate::setting::parse::defaults;
+use crate::terminal::progress::Progress;
+
+/// The order of perf before the series, and since.
+const ORDERS: [&str; 2] = ["event-major", "cpu-major"];
+/// Published: more than 700 events, "with many weak groups".
+const EVENTS: usize = 700;
+/// Published: 94 CPUs.
+const CPUS: usize = 94;
+/// The published machine with the calls of this host.
+const MODELLED: &str = "perf-stat-setup.94cpu.this-hosts-calls";
+
+/// Lists software events, four of ten in a weak group: perf's calls were published, and of ten events seven led a group.
+fn events() -> String {
+    let all = software_list(EVENTS);
+    let names: Vec<&str> = all.split(',').collect();
+    let ten = |ten: &[&str]| {
+        let (alone, group) = ten.split_at(ten.len().min(6));
+        format!("{},{{{}}}:W", alone.join(","), group.join(","))
+    };
+    names.chunks_exact(10).map(ten).collect::<Vec<_>>().join(",")
+}
+
+/// Predicts, measures and compares.
+///
+/// # Errors
+/// Exit 4 if events cannot be set up here.
+pub fn set_up(
+    options: StatSetupSpec,
+    command_line: &[String],
+    progress: &mut dyn Progress,
+) -> Result<Reproduction, Error> {
+    let against = peer::version().is_ok().then_some(Peer::Perf);
+    let strategies = ORDERS.map(str::to_owned).to_vec();
+    let spec = StatSetupSpec { strategies, against, scale: Some(Scale::default()), events: events(), ..options };
+    let predictions = predicted(&spec, CPUS)?;
+    let document = run(&spec, command_line.to_vec(), progress)?;
+    let mut found = Simulated::stored()?.beside(&[])?;
+    found.seed = spec.seed;
+    found.fitted.clear();
+    found.rows = rows(found.rows, predictions, &document);
+    let mut notes = vec![
+        format!(
+            "{}; Linux {}; {} CPUs. Software events program no PMU; since Linux 5.5 opening a disabled event interrupts no CPU.",
+            document.host.class,
+            document.host.kernel.as_deref().unwrap_or("unknown"),
+            document.parameters.cpus.len()
+        ),
+        format!("{MODELLED}: calls, interrupts and moves as they were measured here, on {CPUS} CPUs."),
+    ];
+    notes.push(match &document.extra.peer {
+        Some(peer) => {
+            let time = |arm: &results::document::Summary| layout::time(arm.p50 as f64);
+            let arms = peer.arms.iter().filter(|arm| !arm.name.starts_with("vpmu"));
+            let arms: Vec<String> = arms.map(|arm| format!("{} {}", arm.name, time(&arm.wall_ns))).collect();
+            format!("Stock {}, whole processes: {}.", peer.version, arms.join(", "))
+        }
+        None => "There is no perf in PATH to compare with.".to_owned(),
+    });
+    notes.extend(document.warnings.iter().map(|warning| warning.message.clone()));
+    let whole = document.status == Status::Complete && document.extra.agree;
+    let of = |name: &str| found.rows.iter().find(|row| row.figure.ends_with(name) && row.number == Number::Ratio);
+    let times = |value: Option<f64>| value.map_or_else(layout::dash, layout::ratio);
+    let (here, there) = (of(".real"), of(MODELLED));
+    let conclusion = format!(
+        "Event by event takes {} times as long as CPU by CPU on {} CPUs, predicted {}; with these calls on {CPUS} CPUs the model has {} \
+         (published: {}).{}",
+        times(here.and_then(|row| row.measured.as_ref()).map(|one| one.value)),
+        document.parameters.cpus.len(),
+        times(here.and_then(|row| row.predicted.first().copied())),
+        times(there.and_then(|row| row.predicted.first().copied())),
+        times(here.and_then(|row| row.published)),
+        if whole { "" } else { " It was not measured whole." }
+    );
+    found.here = Some(Here { host: document.host, notes, whole, conclusion });
+    Ok(found)
+}
+
+/// Returns the published real times with what was predicted and measured here, and those of the published machine with
+/// this host's calls. Predictions are in ns.
+fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) -> Vec<Row> {
+    let arm = |name| document.arms.iter().find(|arm| arm.name == name);
+    let arms = ORDERS.map(arm);
+    let why = format!("{} CPUs and software events", document.parameters.cpus.len());
+    let mut rows = Vec::new();
+    for row in published.into_iter().filter(|row| row.figure == "perf-stat-setup.94cpu.real") {
+        let of = |times: [f64; 2]| match row.number {
+            Number::Before => times[0] / 1e9,
+            Number::After => times[1] / 1e9,
+            _ => times[0] / times[1],
+        };
+        let time = |at: usize| {
+            let found = level(arms[at]?, TOTAL.key, Statistic::P50)?;
+            let seconds = |interval: results::stats::interval::Interval| results::stats::interval::Interval {
+                low: interval.low / 1e9,
+                high: interval.high / 1e9,
+            };
+            Some((found.ns / 1e9, found.interval.map(seconds)))
+        };
+        let found = match row.number {
+            Number::Before => time(0),
+            Number::After => time(1),
+            _ => arms[0].zip(arms[1]).and_then(|(before, after)| {
+                ratio(before, after, TOTAL.key, Statistic::P50).map(|found| (found.ratio, found.interval))
+            }),
+        };
+        let modelled = Row { figure: MODELLED.to_owned(), predicted: vec![of(there)], ..row.clone() };
+        rows.push(Row {
+            predicted: vec![of(here)],
+            measured: found.map(|(value, interval)| Measured {
+                value,
+                interval,
+                backend: "software events".to_owned(),
+                stand_in: true,
+                host: document.host.class.clone(),
+            }),
+            against_published: found.map(|_| Agreement::not_comparable(&why)),
+            against_predicted: found.map(|(value, interval)| Agreement::of(value, interval, &[of(here)])),
+            ..row
+        });
+        rows.push(modelled);
+    }
+    rows.sort_by_key(|row| row.figure == MODELLED);
+    rows
+}
+
+/// Returns the options of a run.
+#[must_use]
+pub fn options(rounds: Option<u64>, duration: std::time::Duration, seed: u64) -> StatSetupSpec {
+    let plain: StatSetupSpec = defaults();
+    StatSetupSpec { rounds: rounds.unwrap_or(plain.rounds), duration: Some(duration), seed, ..plain }
+}
