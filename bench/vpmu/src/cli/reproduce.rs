@@ -182,14 +182,14 @@ fn measured_set_up(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
     refuse(&unused(args))?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let duration = args.duration.unwrap_or(Duration::from_secs(60));
-    let options = set_up::options(args.rounds, duration, args.seed.unwrap_or(SEED));
-    let found = set_up::set_up(options, &invocation.command_line, progress::shown(true).as_mut())?;
+    let size = (args.rounds.unwrap_or(15), duration, args.seed.unwrap_or(SEED));
+    let found = set_up::set_up(size, &invocation.command_line, progress::shown(true).as_mut())?;
     shown(args, &found)
 }
 
 /// Shows a run here.
 fn shown(args: &ReproduceArgs, found: &Reproduction) -> Result<Exit, Error> {
-    console::show(Form::of(args.json, args.markdown), &show::report(found), found)?;
+    console::show(Form::of(args.json, args.markdown), &show::report(found, false), found)?;
     Ok(if found.here.as_ref().is_some_and(|here| here.whole) { Exit::Done } else { Exit::Inconclusive })
 }
 
@@ -298,6 +298,6 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
         }
     }
     let found = reproduce(args.seed.unwrap_or(SEED), &documents)?;
-    console::show(Form::of(args.json, args.markdown), &show::report(&found), &found)?;
+    console::show(Form::of(args.json, args.markdown), &show::report(&found, !args.markdown), &found)?;
     Ok(Exit::Done)
 }

@@ -12,12 +12,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let missing = prerequisite();
-    let cases: [(&str, fn()); 5] = [
+    let cases: [(&str, fn()); 7] = [
         ("a_short_run_leaves_a_whole_document_and_its_exports", a_short_run),
         ("json_on_stdout_is_the_document_alone", json_on_stdout),
         ("an_interrupted_run_keeps_its_finished_rounds", an_interrupted_run),
         ("a_killed_run_leaves_whole_documents_or_none", killed_runs),
         ("two_vcpus_and_a_strategy_file", two_vcpus_and_a_strategy_file),
+        ("the_published_series_is_predicted_measured_and_compared", the_published_series),
+        ("an_interrupted_series_shows_what_was_measured", an_interrupted_series),
     ];
     let cases = cases.map(|(name, run)| Case::new(name, missing.clone(), run));
     trials::run(cases, vmm::kvm::Host::open().is_ok())
@@ -116,6 +118,50 @@ fn an_interrupted_run() {
     let document = parse(&std::fs::read(path).expect("the document"));
     assert_ne!(document["status"], "complete");
     assert!(arm(&document, "floor")["rounds"]["round"].as_array().is_some_and(|rounds| !rounds.is_empty()));
+}
+
+/// The command line that a user of the published processor types, cut short.
+const SERIES: [&str; 8] = ["reproduce", "--run", "vpmu-reuse", "--rounds", "2", "--json", "-o", "vpmu-results"];
+
+fn measured(found: &Value) -> usize {
+    found["rows"].as_array().expect("rows").iter().filter(|row| row["measured"].is_object()).count()
+}
+
+fn the_published_series() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let watchdog = || std::fs::read_to_string("/proc/sys/kernel/nmi_watchdog").ok();
+    let before = watchdog();
+    let output = run(dir.path(), &SERIES);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(watchdog(), before, "as it was found");
+    let found = parse(&output.stdout);
+    let rows = found["rows"].as_array().expect("rows");
+    let row = |figure: &str| rows.iter().find(|row| row["figure"] == figure).expect("the figure");
+    let on = row("vpmu-reuse.watchdog-on.mean");
+    let judged = on["against_predicted"]["verdict"].is_string() && on["against_published"]["verdict"].is_string();
+    assert!(judged && on["predicted"][0].as_f64() > Some(0.0) && on["published"] == 104_923.0, "{on}");
+    assert!(row("vpmu-reuse.creates.fixed")["measured"]["value"].as_f64() < Some(0.0));
+    assert_eq!(found["here"]["whole"], true);
+    assert!(found["here"]["conclusion"].as_str().is_some_and(|text| text.contains("Published numbers: ")));
+    // Each regime has two workloads.
+    assert!(documents(dir.path()).len().is_multiple_of(2) && measured(&found) >= 8);
+}
+
+fn an_interrupted_series() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let args = SERIES.map(|word| if word == "2" { "50" } else { word });
+    let mut child = vpmu(dir.path(), &args).spawn().expect("the binary starts");
+    let begin = Instant::now();
+    while documents(dir.path()).is_empty() {
+        assert!(begin.elapsed() < 4 * PATIENCE && child.try_wait().expect("a child").is_none(), "no document");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill").success());
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let found = parse(&output.stdout);
+    assert_eq!(found["here"]["whole"], false);
+    assert!((1..20).contains(&measured(&found)), "{}", found["here"]["notes"]);
 }
 
 fn killed_runs() {

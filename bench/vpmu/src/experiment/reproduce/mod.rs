@@ -49,16 +49,23 @@ mod tests {
         assert_eq!(fixed.origin, Origin::Predicted);
         assert!(fixed.error.unwrap().abs() <= 0.1, "{fixed:?}");
 
-        let shown = report(&found).markdown();
+        let shown = report(&found, false).markdown();
         assert!(shown.contains("fitted (cost.open-more)") && !shown.contains("| measured"), "{shown}");
         assert_eq!(
             shown.lines().filter(|line| line.starts_with("| ") && is_simulated(&line[2..])).count(),
             found.rows.iter().filter(|row| is_simulated(&row.figure)).count()
         );
-        let shown = report(&found).text(100);
+        let shown = report(&found, true).text(100);
         assert!(
             shown.contains("fitted (cost.open-more)") && !shown.contains('|') && !shown.contains("-0.0 %"),
             "{shown}"
+        );
+        // What is far off comes first, what is no evidence last, a line a figure.
+        let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("no {text} in {shown}"));
+        assert!(at("far off: mediated.10-events before") < at("figure ") && at("figure ") < at("Fitted, or made of"));
+        assert!(
+            at("vpmu-reuse.watchdog-on.mean: before 105 µs, fitted (cost.open-more); after ")
+                > at("Fitted, or made of")
         );
         let wide = shown.lines().find(|line| line.chars().count() > 100);
         assert_eq!(wide, None, "{shown}");
@@ -215,7 +222,7 @@ mod tests {
         let rows = found.rows.iter().filter(|row| row.figure.starts_with("perf-stat-setup.")).count();
         // Real, user and sys, before, after and their ratio, of two machines.
         assert_eq!(rows, 18);
-        let text = report(&found).markdown();
+        let text = report(&found, false).markdown();
         assert!(text.contains("8.607 s") && text.contains("an interrupt to another CPU"), "{text}");
     }
 
@@ -235,7 +242,12 @@ mod tests {
             let filtered = simulated(&format!("{figure}.filter"), Number::After);
             assert!(after < filtered && filtered < before, "{figure}: {after} {filtered} {before}");
         }
-        let shown = report(&found).text(200);
-        assert!(shown.contains("33.62 %") && shown.contains("points") && shown.contains("not explained: "), "{shown}");
+        let shown = report(&found, true).text(200);
+        assert!(
+            shown.contains("33.62 %")
+                && shown.contains("points")
+                && shown.contains("Not explained, mediated.10-events: "),
+            "{shown}"
+        );
     }
 }

@@ -532,3 +532,120 @@ fn conclusion(rows: &[Row], whole: bool) -> String {
         if stands_in { " With stand-ins no time is evidence on hardware." } else { "" },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::setting::backend::fake::Opens;
+    use results::host::fixture::tree;
+    use results::host::settings::Watchdog;
+
+    const TRACEPOINT: &str = "tracepoint:kvm/kvm_userspace_exit";
+
+    #[test]
+    fn regimes_are_the_watchdogs_or_two_stand_ins_or_what_there_is_with_a_line() {
+        let of = |opens: &'static [&'static str], watchdog, switches: Result<(), &str>| {
+            let found = regimes(&Opens(opens), watchdog, &switches.map_err(str::to_owned));
+            found.map(|(found, notes)| {
+                let names = found.iter().map(|one| format!("{} {}", one.name(), one.backend)).collect::<Vec<_>>();
+                (names.join(", "), notes.join(" "))
+            })
+        };
+        let both = of(&["hardware", "cpu-clock"], Some(true), Ok(())).unwrap();
+        assert_eq!(both, ("watchdog-off hardware, watchdog-on hardware".to_owned(), String::new()));
+        for (watchdog, name) in [(Some(true), "watchdog-on"), (Some(false), "watchdog-off"), (None, "watchdog-off")] {
+            let (found, notes) = of(&["hardware"], watchdog, Err("not root")).unwrap();
+            assert_eq!(
+                (found, notes),
+                (format!("{name} hardware"), format!("Only the present regime, {name}: not root."))
+            );
+        }
+        let (found, notes) = of(&["cpu-clock", TRACEPOINT], None, Err("none")).unwrap();
+        assert_eq!(found, format!("watchdog-off {TRACEPOINT}, watchdog-on cpu-clock"));
+        assert!(notes.starts_with("Stand-ins, since hardware events do not open (No such file"), "{notes}");
+        let (found, notes) = of(&["cpu-clock"], None, Err("none")).unwrap();
+        assert!(found == "watchdog-on cpu-clock" && notes.contains("watchdog-off is left out"), "{found} {notes}");
+        assert_eq!(of(&[], None, Err("none")).unwrap_err().exit, Exit::Host);
+    }
+
+    /// A switch that notes what it was asked for.
+    struct Noted<'a>(Watchdog, &'a RefCell<Vec<bool>>);
+
+    impl Switch for Noted<'_> {
+        fn switch(&mut self, on: bool) -> Result<(), Error> {
+            self.1.borrow_mut().push(on);
+            self.0.switch(on)
+        }
+    }
+
+    #[test]
+    fn the_watchdog_is_switched_for_each_regime_and_put_back_although_nothing_can_be_measured() {
+        const FILE: &str = "proc/sys/kernel/nmi_watchdog";
+        let (_dir, fs) = tree(&[(FILE, "1\n"), ("proc/sys/kernel/random/boot_id", "b\n")]);
+        let asked = RefCell::new(Vec::new());
+        let watchdog = Watchdog::take(&fs).unwrap();
+        let spec = SeriesSpec { rounds: Some(2), duration: Duration::from_secs(9), seed: 1, linux: None };
+        // Not `hardware`, which a host of these tests may have.
+        let none = Regime { on: true, backend: BackendKey::Hardware };
+        assert!(none.spec("counting1/", &spec, spec.duration).unwrap().arms.rounds == Some(2));
+        if EventProbe::try_open(&crate::setting::backend::ThisHost, &BackendKey::Hardware).is_ok() {
+            return eprintln!("skipped: hardware events open here");
+        }
+        let mut keep = |_: &str, _: &Document| -> Result<(), Error> { panic!("nothing was measured") };
+        let probe = Opens(&["hardware"]);
+        let failed = series(&spec, &probe, Ok(Noted(watchdog, &asked)), &[], &mut Silent, &mut keep).unwrap_err();
+        assert_eq!((failed.exit, &asked.borrow()[..]), (Exit::Inconclusive, &[false, true][..]), "{failed}");
+        assert_eq!(fs.text(FILE).as_deref(), Some("1"), "as it was found");
+        assert_eq!(fs.names("run/vpmu"), ["lock"], "nothing is left to undo");
+    }
+
+    #[test]
+    fn where_another_event_is_there_creating_is_cheap_and_nothing_else_changes() {
+        let (text, off) = simulated::model_text("clx-ap-watchdog-off").unwrap();
+        let on = with_another_event(&text, &Regime { on: true, backend: BackendKey::Hardware }).unwrap();
+        assert_eq!((&on.costs.open_first, &on.costs.release_last), (&off.costs.open_more, &off.costs.release));
+        assert_eq!((&on.costs.resume, &on.costs.exit, on.base), (&off.costs.resume, &off.costs.exit, off.base));
+        let clock = with_another_event(&text, &Regime { on: true, backend: BackendKey::CpuClock }).unwrap();
+        assert_eq!(clock.base, sim::model::CountBase::ThreadTime);
+        let spec = SeriesSpec { rounds: None, duration: Duration::from_secs(9), seed: 1, linux: None };
+        let regime = Regime { on: true, backend: BackendKey::Hardware };
+        let spec = regime.spec("sampling10/", &spec, Duration::from_secs(9)).unwrap();
+        let mean = |model: &Model| {
+            let document = predict(model, &spec).unwrap();
+            let figure = super::regime("vpmu-reuse.watchdog-on.mean").unwrap();
+            measured::of(&document, &figure, Number::Before).unwrap().value
+        };
+        assert!(mean(&off) > 50.0 * mean(&on));
+    }
+
+    #[test]
+    fn a_row_is_compared_with_what_is_comparable() {
+        let mut document = crate::arms::rounds::mock::finished(&["--workload", "sampling10"]).document;
+        document.host.cpu_signature = Some([6, 85, 7]);
+        document.host.virtualized = false;
+        let row = |figure: &str, published| Row {
+            figure: figure.to_owned(),
+            unit: "ns".to_owned(),
+            number: Number::After,
+            published: Some(published),
+            ..Row::default()
+        };
+        let judged = |document: &Document, stand_in: bool| {
+            let mut document = document.clone();
+            document.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
+            let figures = vec![row("vpmu-reuse.watchdog-on.mean", 1000.0), row("vpmu-reuse.v1.mean", 500.0)];
+            let run = |document| Run { on: true, events: "sampling10/", document };
+            let found = rows(figures, &[run(document.clone())], &[run(document)]);
+            let of = |figure: &str| found.iter().find(|row| row.figure == figure && row.published.is_some()).unwrap();
+            let text = |row: &Row| row.against_published.as_ref().unwrap().to_string();
+            assert_eq!(of("vpmu-reuse.v1.mean").against_predicted.as_ref().unwrap().to_string(), "agrees");
+            ["vpmu-reuse.watchdog-on.mean", "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
+        };
+        assert_eq!(judged(&document, false), ["agrees", "differs by +100.0 %"]);
+        assert_eq!(judged(&document, true), ["not comparable", "not comparable"]);
+        document.host.virtualized = true;
+        assert_eq!(judged(&document, false), ["not comparable", "not comparable"]);
+    }
+}

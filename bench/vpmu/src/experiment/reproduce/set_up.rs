@@ -1,10 +1,13 @@
 //! `reproduce --run perf-stat-setup`: perf's series of 2019 on this host's CPUs.
 
+use std::time::Duration;
+
 use results::document::Status;
 use results::error::Error;
 use results::metric::TOTAL;
 use results::paired::{Statistic, level, ratio};
 use results::published::{Here, Measured, Number, Reproduction, Row};
+use results::stats::interval::Interval;
 use results::table::layout;
 use results::verdict::Agreement;
 use stat_setup::list::software_list;
@@ -13,8 +16,7 @@ use super::run::Simulated;
 use crate::experiment::stat_setup::document::Document;
 use crate::experiment::stat_setup::peer;
 use crate::experiment::stat_setup::run::{predicted, run};
-use crate::experiment::stat_setup::spec::{Peer, Scale, StatSetupSpec};
-use crate::setting::parse::defaults;
+use crate::experiment::stat_setup::spec::{Mode, Peer, Scale, StatSetupSpec};
 use crate::terminal::progress::Progress;
 
 /// The order of perf before the series, and since.
@@ -42,13 +44,26 @@ fn events() -> String {
 /// # Errors
 /// Exit 4 if events cannot be set up here.
 pub fn set_up(
-    options: StatSetupSpec,
+    (rounds, duration, seed): (u64, Duration, u64),
     command_line: &[String],
     progress: &mut dyn Progress,
 ) -> Result<Reproduction, Error> {
     let against = peer::version().is_ok().then_some(Peer::Perf);
-    let strategies = ORDERS.map(str::to_owned).to_vec();
-    let spec = StatSetupSpec { strategies, against, scale: Some(Scale::default()), events: events(), ..options };
+    let spec = StatSetupSpec {
+        strategies: ORDERS.map(str::to_owned).to_vec(),
+        against,
+        scale: Some(Scale::default()),
+        last_close: false,
+        events: events(),
+        cpus: None,
+        mode: Mode::Stat,
+        count: Duration::ZERO,
+        once: false,
+        rounds,
+        warmup: 0,
+        duration: Some(duration),
+        seed,
+    };
     let predictions = predicted(&spec, CPUS)?;
     let document = run(&spec, command_line.to_vec(), progress)?;
     let mut found = Simulated::stored()?.beside(&[])?;
@@ -107,10 +122,7 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
         };
         let time = |at: usize| {
             let found = level(arms[at]?, TOTAL.key, Statistic::P50)?;
-            let seconds = |interval: results::stats::interval::Interval| results::stats::interval::Interval {
-                low: interval.low / 1e9,
-                high: interval.high / 1e9,
-            };
+            let seconds = |ns: Interval| Interval { low: ns.low / 1e9, high: ns.high / 1e9 };
             Some((found.ns / 1e9, found.interval.map(seconds)))
         };
         let found = match row.number {
@@ -138,11 +150,4 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
     }
     rows.sort_by_key(|row| row.figure == MODELLED);
     rows
-}
-
-/// Returns the options of a run.
-#[must_use]
-pub fn options(rounds: Option<u64>, duration: std::time::Duration, seed: u64) -> StatSetupSpec {
-    let plain: StatSetupSpec = defaults();
-    StatSetupSpec { rounds: rounds.unwrap_or(plain.rounds), duration: Some(duration), seed, ..plain }
 }

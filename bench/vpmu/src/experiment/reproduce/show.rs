@@ -7,6 +7,9 @@ use results::table::layout::{self, dash, level, signed};
 use results::table::{Report, Table};
 use results::verdict::Agreement;
 
+/// A prediction is good up to this share of the published number, and far off beyond the other.
+const WITHIN: f64 = 0.1;
+const FAR: f64 = 0.3;
 /// Unit of a number that is a percentage itself.
 const PERCENT: &str = "percent";
 
@@ -120,39 +123,90 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     report.note(here.conclusion.clone());
 }
 
-/// Descriptions of the figures, a line each.
-fn figures(reproduction: &Reproduction) -> Vec<String> {
+/// Descriptions of the figures of these rows, a line each.
+fn figures<'a>(rows: impl Iterator<Item = &'a Row>, with_model: bool) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut last = "";
-    for row in &reproduction.rows {
+    for row in rows {
         if row.figure != last {
-            let why = row.not_explained.map_or_else(String::new, |why| format!("; not explained: {why}"));
-            let model = if reproduction.here.is_some() { String::new() } else { format!(" (model {})", row.model) };
-            lines.push(format!("{}: {}{model}{why}", row.figure, row.what));
+            let model = if with_model { format!(" (model {})", row.model) } else { String::new() };
+            lines.push(format!("{}: {}{model}", row.figure, row.what));
             last = &row.figure;
         }
     }
     lines
 }
 
-/// Returns all rows, followed by a description of the figures, as they are shown.
+/// Returns how far the simulated number is from the published one, as a share.
+fn off(row: &Row) -> f64 {
+    let share = row.simulated.zip(row.published).map(|(simulated, published)| (simulated / published - 1.0).abs());
+    share.unwrap_or(0.0)
+}
+
+/// Says what was predicted and how well, and what the models do not explain.
+fn findings(reproduction: &Reproduction) -> Vec<String> {
+    let mut predicted: Vec<&Row> = reproduction.rows.iter().filter(|row| row.origin == Origin::Predicted).collect();
+    predicted.sort_by(|a, b| off(b).total_cmp(&off(a)));
+    let within = predicted.iter().filter(|row| off(row) <= WITHIN).count();
+    let far = predicted.iter().take_while(|row| off(row) > FAR);
+    let far: Vec<String> = far.map(|row| format!("{} {} ({})", row.figure, row.number.key(), error(row))).collect();
+    let far = if far.is_empty() { String::new() } else { format!("; far off: {}", far.join(", ")) };
+    let mut lines = vec![format!("Of {} predicted numbers {within} are within 10 %{far}.", predicted.len())];
+    for row in &reproduction.rows {
+        if let Some(why) = row.not_explained {
+            let line = format!("Not explained, {}: {why}", row.figure.trim_end_matches(".filter"));
+            lines.extend((!lines.contains(&line)).then_some(line));
+        }
+    }
+    lines
+}
+
+/// Lists rows that are no evidence, a line a figure.
+fn folded<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    for row in rows {
+        let simulated = row.simulated.map_or_else(dash, |simulated| short(row, simulated));
+        let text = format!("{} {simulated}, {}", row.number.key(), origin(row));
+        match lines.last_mut() {
+            Some((figure, line)) if *figure == row.figure => *line += &format!("; {text}"),
+            _ => lines.push((&row.figure, text)),
+        }
+    }
+    lines.into_iter().map(|(figure, line)| format!("{figure}: {line}")).collect()
+}
+
+/// Returns all rows, after what they say and followed by a description of the figures. With `fold` those that something was fitted
+/// to, and of which nothing was measured, are a line a figure.
 #[must_use]
-pub fn report(reproduction: &Reproduction) -> Report {
+pub fn report(reproduction: &Reproduction, fold: bool) -> Report {
     let here = reproduction.here.as_ref();
+    let is_shown = |row: &&Row| !fold || row.origin == Origin::Predicted || row.measured.is_some();
+    let mut rows: Vec<&Row> = reproduction.rows.iter().filter(is_shown).collect();
+    if fold {
+        rows.sort_by(|a, b| off(b).total_cmp(&off(a)));
+    }
     let table = Table::new(columns(reproduction)).keys(2);
     let mut table = if here.is_some() { table } else { table.left(5).left(6) };
     let form = (here.is_some(), has_measured(reproduction));
-    reproduction.rows.iter().for_each(|row| table.add_row(cells(row, form)));
+    rows.iter().for_each(|row| table.add_row(cells(row, form)));
     let mut report = Report::new("vpmu reproduce");
+    if here.is_none() {
+        report.notes(findings(reproduction));
+        report.gap();
+    }
     report.table(table);
     report.gap();
-    report.notes(figures(reproduction));
+    report.notes(figures(reproduction.rows.iter().filter(is_shown), here.is_none()));
     if let Some(here) = here {
         report.gap();
         of_run(reproduction, here, &mut report);
         return report;
     }
-    if !reproduction.fitted.is_empty() {
+    if fold {
+        report.gap();
+        report.heading("Fitted, or made of fitted numbers, so no evidence:");
+        report.notes(folded(reproduction.rows.iter().filter(|row| !is_shown(row))));
+    } else if !reproduction.fitted.is_empty() {
         report.gap();
         report.heading("Constants fitted for perf-stat-setup:");
         let constant = |one: &Fitted| format!("{}: {:.3} {} (to {})", one.constant, one.value, one.unit, one.to);
@@ -160,8 +214,9 @@ pub fn report(reproduction: &Reproduction) -> Report {
     }
     report.gap();
     report.note(format!(
-        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
-        reproduction.seed
+        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md{}.",
+        reproduction.seed,
+        if fold { "; --markdown and --json have every row" } else { "" }
     ));
     report
 }
