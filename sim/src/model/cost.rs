@@ -167,6 +167,10 @@ impl<'a> Section<'a> {
         Ok((format!("{path}.{unit}"), value))
     }
 
+    pub(super) fn optional_constant(&mut self, key: &str, unit: &str) -> Result<Option<(String, Value)>, String> {
+        if self.table.contains_key(key) { self.constant(key, unit).map(Some) } else { Ok(None) }
+    }
+
     /// Checks the optional 95 % interval of a constant, which is for the reader; a simulation has no use for it.
     fn interval(&mut self) -> Result<(), String> {
         let path = self.path("interval");

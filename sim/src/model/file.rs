@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use arch_pmu::intel::PerfEvtSel;
+use arch_pmu::spec::Spec;
+use host_pmu::backend::scheduling::{CounterMask, Processor};
 use thiserror::Error;
 
 use super::cost::{Cost, Section};
@@ -97,6 +100,9 @@ impl Model {
         let (base, default_rate, rates) = top.section("counts", counts)?;
         let costs = top.section("cost", costs)?;
         top.end()?;
+        if base == CountBase::Exits && matches!(host.pmu, HostPmu::Of { .. }) {
+            return Err("host.processor: events that follow exits need no counter of it".to_owned());
+        }
         for Fitted { constant, .. } in &fitted {
             if !sources.contains_key(constant) {
                 return Err(format!("fitted: there is no constant '{constant}'"));
@@ -118,6 +124,12 @@ impl Model {
             return refuse(format!("there is no cost '{cost}'; there are {}", Costs::SCALABLE.join(", ")));
         }
         Ok(())
+    }
+
+    /// Returns whether its events need hardware counters: stand-ins do not.
+    #[must_use]
+    pub fn needs_counters(&self) -> bool {
+        self.base == CountBase::GuestTime || matches!(self.host.pmu, HostPmu::Of { .. })
     }
 
     /// Returns the rate of an event by umask << 8 | event code.
@@ -154,13 +166,56 @@ pub struct Others {
     pub length: Cost,
 }
 
+/// Counters of a CPU of the host, and what others hold of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPmu {
+    /// Those of a processor, by perf's rules.
+    Of {
+        /// The processor.
+        processor: Processor,
+        /// Events that others have pinned, such as the NMI watchdog's: umask << 8 | event code.
+        pinned: Vec<u16>,
+    },
+    /// So many alike: what counts on which is not known, or events need none.
+    Alike {
+        /// Counters.
+        counters: u64,
+        /// Those in use by others.
+        taken: u64,
+    },
+}
+
+impl HostPmu {
+    /// Returns the counters that may count an event.
+    #[must_use]
+    pub fn allows(&self, spec: Spec) -> CounterMask {
+        match self {
+            Self::Of { processor, .. } => processor.allows(spec),
+            Self::Alike { counters, .. } => u64::MAX >> (64 - counters),
+        }
+    }
+
+    /// Returns the counters that may count each event of others.
+    #[must_use]
+    pub fn others(&self) -> Vec<CounterMask> {
+        match self {
+            Self::Of { processor, pinned } => {
+                let spec = |&code: &u16| PerfEvtSel::from_bits(ENABLED | u64::from(code)).spec();
+                pinned.iter().map(|code| processor.allows(spec(code))).collect()
+            }
+            Self::Alike { counters, taken } => vec![u64::MAX >> (64 - counters); *taken as usize],
+        }
+    }
+}
+
+/// A selector that counts in all rings.
+const ENABLED: u64 = 0x53_0000;
+
 /// Properties of the simulated host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostModel {
-    /// Hardware counters of a CPU, general-purpose and fixed.
-    pub counters: u64,
-    /// Counters in use by others, such as the NMI watchdog.
-    pub taken: u64,
+    /// Its counters.
+    pub pmu: HostPmu,
     /// Sched slice of a vCPU thread on a shared CPU, ns.
     pub slice: u64,
     /// Failing opens per 1000.
@@ -180,9 +235,8 @@ impl Others {
 }
 
 pub(super) fn host(section: &mut Section<'_>) -> Result<HostModel, String> {
-    let model = HostModel {
-        counters: section.whole("counters", "value", 1..=MAX_COUNTERS)?,
-        taken: section.whole("taken", "value", 0..=MAX_COUNTERS)?,
+    Ok(HostModel {
+        pmu: pmu(section)?,
         slice: section.whole("slice", "ns", 1000..=1_000_000_000_000)?,
         shortest_period: section.optional_whole("shortest-period", "ns", 1..=1_000_000_000)?.unwrap_or(50_000),
         refused_permille: section.optional_whole("refused", "permille", 0..=1000)?.unwrap_or(0),
@@ -193,11 +247,31 @@ pub(super) fn host(section: &mut Section<'_>) -> Result<HostModel, String> {
             }
             Ok(Others::new(every, others.cost("length")?))
         })?,
-    };
-    if model.taken > model.counters {
-        return Err(format!("host.taken: {} of {} counters cannot be taken", model.taken, model.counters));
+    })
+}
+
+/// Reads the processor and the events that others have pinned there, or a number of counters and of those taken.
+fn pmu(section: &mut Section<'_>) -> Result<HostPmu, String> {
+    if let Some((path, name)) = section.optional_constant("processor", "name")? {
+        let processor = name
+            .as_str()
+            .and_then(Processor::named)
+            .ok_or_else(|| format!("{path}: {name} is none of {}", Processor::ALL.map(Processor::name).join(", ")))?;
+        let (path, events) = section
+            .optional_constant("pinned", "events")?
+            .unwrap_or_else(|| (String::new(), toml::Value::Array(Vec::new())));
+        let code = |event: &toml::Value| event.as_integer().and_then(|code| u16::try_from(code).ok());
+        let pinned = events.as_array().map(|events| events.iter().map(code).collect::<Option<Vec<u16>>>());
+        let pinned = pinned.flatten().filter(|pinned| pinned.len() as u64 <= MAX_COUNTERS);
+        let pinned = pinned.ok_or_else(|| format!("{path}: not a list of at most 64 umasks and event codes"))?;
+        return Ok(HostPmu::Of { processor, pinned });
     }
-    Ok(model)
+    let counters = section.whole("counters", "value", 1..=MAX_COUNTERS)?;
+    let taken = section.whole("taken", "value", 0..=MAX_COUNTERS)?;
+    if taken > counters {
+        return Err(format!("host.taken: {taken} of {counters} counters cannot be taken"));
+    }
+    Ok(HostPmu::Alike { counters, taken })
 }
 
 /// Fractional bits of a rate.

@@ -12,7 +12,7 @@ pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
 pub use file::{CountBase, Rate};
 pub use file::{EMBEDDED, Fitted, Model, ModelError};
-pub use file::{HostModel, Others};
+pub use file::{HostModel, HostPmu, Others};
 
 #[cfg(test)]
 mod tests {
@@ -68,6 +68,13 @@ mod tests {
             ("others.every = { ns = [1000000,", "others.every = { ns = [0,", "host.others.every: 0 ns between"),
             ("counters = { value = 64", "counters = { value = 99999999999999999999", "line "),
             ("taken = { value = 0", "taken = { value = 65", "host.taken.value: 65"),
+            (
+                "counters = { value = 64",
+                "processor = { name = 'z80'",
+                "host.processor.name: \"z80\" is none of cascade-lake,",
+            ),
+            ("counters = { value = 64", "processor = { name = 'zen-4'", "host.taken: unknown key"),
+            ("[counts]", "pinned = { events = [0x3c], source = 'x' }\n[counts]", "host.pinned: unknown key"),
             ("khz = 2000000", "khz = 0", "tsc.khz: 0"),
             ("per-us = 2000", "per-us = -2000", "counts.default.per-us: -2000 is negative"),
             (exit, "exit = { ns = 1, source = '' }", "cost.exit.source: not a text"),
@@ -80,6 +87,24 @@ mod tests {
             let error = changed(from, to).unwrap_err().to_string();
             assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
         }
+    }
+
+    #[test]
+    fn events_of_others_are_codes_beside_a_processor_with_counters() {
+        let (name, text) = EMBEDDED[1];
+        for (from, to, needle) in [
+            ("[0x3c]", "[0x10000]", "host.pinned.events: not a list"),
+            ("[0x3c]", "'0x3c'", "host.pinned.events: not a list"),
+            ("[0x3c]", &format!("[{}]", "0x3c,".repeat(65)), "host.pinned.events: not a list of at most 64"),
+            ("pinned = ", "counters = ", "host.counters: unknown key"),
+            ("follow = \"guest-time\"", "follow = \"exits\"", "counts.default.per-exit: missing"),
+        ] {
+            let error = Model::from_toml(name, &text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
+        }
+        let exits = text.replacen("guest-time", "exits", 1).replacen("per-us", "per-exit", 1);
+        let error = Model::from_toml(name, &exits).unwrap_err().to_string();
+        assert!(error.contains("host.processor: events that follow exits"), "{error}");
     }
 
     #[test]
