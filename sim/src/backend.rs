@@ -430,8 +430,8 @@ impl Backend for SimBackend {
             && !state.lost
             && state.running
             && match self.model.base {
-                // RDPMC.
-                CountBase::GuestTime => true,
+                // As the real backend, unless the model has another.
+                CountBase::GuestTime => self.model.costs.peek.is_some(),
                 // The real backend, too, keeps no anchor over a switch.
                 CountBase::ThreadTime => state.anchored == Some(times.now - times.thread),
                 CountBase::Exits => false,
@@ -439,7 +439,8 @@ impl Backend for SimBackend {
         if !known {
             return None;
         }
-        self.spend(Purpose::Read, |costs| &costs.peek);
+        let peek = self.model.costs.peek.as_ref()?;
+        self.clock.spend(peek, Purpose::Read);
         Some(self.table[event.0].count(self.clock.times()))
     }
 
@@ -488,6 +489,9 @@ impl Backend for SimBackend {
         (self.look_at, self.exact) = (u64::MAX, !self.mixed);
         self.interrupts(expiries);
         self.spend(Purpose::Pause, |costs| &costs.pause);
+        let members = (self.table.len() - self.free.len()) as u64;
+        let ns = self.model.costs.group_read.sample_n(members, self.clock.streams().of(Purpose::Read));
+        self.clock.host(ns);
         if self.gate_lost {
             return Err(HostError::PinnedLost);
         }

@@ -120,8 +120,8 @@ impl Processor {
         Self::ALL.into_iter().find(|processor| processor.name() == name)
     }
 
-    /// Returns the processor of this vendor, family and model, if its threads have so many `counters`: a hypervisor may offer
-    /// fewer.
+    /// Returns the processor of this vendor, family and model, if KVM there shows a guest so many `counters`: three fixed ones at
+    /// most. A hypervisor may offer fewer.
     #[must_use]
     pub fn of_signature(vendor: Vendor, family: u32, model: u32, counters: u32) -> Option<Self> {
         let is_it = |processor: &Self| match processor {
@@ -135,7 +135,7 @@ impl Processor {
         };
         let has = |processor: &Self| {
             let (gp, fixed) = processor.counters();
-            u32::from(gp) + u32::from(fixed) == counters
+            u32::from(gp) + u32::from(fixed).min(3) == counters
         };
         Self::ALL.into_iter().find(|it| it.vendor() == vendor && is_it(it) && has(it))
     }
@@ -371,6 +371,7 @@ mod tests {
         let of = Processor::of_signature;
         assert_eq!(of(Vendor::Intel, 6, 0x55, 7), Some(Processor::CascadeLake));
         assert_eq!(of(Vendor::Intel, 6, 0x55, 11), Some(Processor::CascadeLakeNoSmt));
+        assert_eq!(of(Vendor::Intel, 6, 0x8f, 11), Some(Processor::SapphireRapids));
         assert_eq!(of(Vendor::Intel, 6, 0x8f, 7), None, "a guest with a part of its counters");
         assert_eq!(
             [of(Vendor::Amd, 0x19, 0x11, 6), of(Vendor::Amd, 0x1a, 2, 6)],

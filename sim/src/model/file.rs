@@ -50,6 +50,17 @@ pub struct Model {
     pub fitted: Vec<Fitted>,
     /// Source of each constant, by key.
     pub sources: BTreeMap<String, String>,
+    /// Its other forms.
+    pub variants: Vec<Variant>,
+}
+
+/// A model with some of its costs replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The model, named MODEL:VARIANT.
+    pub model: Model,
+    /// Figure of `results/published.toml` and its number which does not tell it from the model itself.
+    pub fits: Option<String>,
 }
 
 /// A model that cannot be used; displayed as one line with the key.
@@ -69,6 +80,10 @@ impl Model {
     /// No embedded model has this name.
     pub fn embedded(name: &str) -> Result<Self, ModelError> {
         let known = || EMBEDDED.map(|(name, _)| name).join(", ");
+        if let Some((name, variant)) = name.split_once(':') {
+            let model = Self::embedded(name)?;
+            return model.variant(variant).map_err(|why| ModelError { name: name.to_owned(), why });
+        }
         let found = EMBEDDED.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| ModelError {
             name: name.to_owned(),
@@ -90,6 +105,12 @@ impl Model {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message())
         })?;
+        Self::read(table)
+    }
+
+    fn read(mut table: toml::Table) -> Result<Self, String> {
+        let variants = table.remove("variant");
+        let base = variants.is_some().then(|| table.clone());
         let mut sources = BTreeMap::new();
         let mut top = Section::new("", table, &mut sources);
         let name = top.text("name")?;
@@ -97,10 +118,13 @@ impl Model {
         let tsc_khz = top.whole("tsc", "khz", 1000..=100_000_000)?;
         let fitted = fitted(&mut top)?;
         let host = top.section("host", host)?;
-        let (base, default_rate, rates) = top.section("counts", counts)?;
-        let costs = top.section("cost", costs)?;
+        let (follows, default_rate, rates) = top.section("counts", counts)?;
+        let mut costs = top.section("cost", costs)?;
         top.end()?;
-        if base == CountBase::Exits && matches!(host.pmu, HostPmu::Of { .. }) {
+        if follows != CountBase::GuestTime && costs.peek.is_none() {
+            costs.peek = Some(Cost::fixed(PEEK_NS));
+        }
+        if follows == CountBase::Exits && matches!(host.pmu, HostPmu::Of { .. }) {
             return Err("host.processor: events that follow exits need no counter of it".to_owned());
         }
         for Fitted { constant, .. } in &fitted {
@@ -108,7 +132,26 @@ impl Model {
                 return Err(format!("fitted: there is no constant '{constant}'"));
             }
         }
-        Ok(Self { name, about, tsc_khz, host, base, default_rate, rates, costs, fitted, sources })
+        let variants = base.zip(variants).map_or(Ok(Vec::new()), |(base, variants)| read_variants(&base, variants))?;
+        Ok(Self { name, about, tsc_khz, host, base: follows, default_rate, rates, costs, fitted, sources, variants })
+    }
+
+    /// Returns the form of this name.
+    ///
+    /// # Errors
+    /// It has none of this name: those that it has.
+    pub fn variant(&self, name: &str) -> Result<Self, String> {
+        let full = format!("{}:{name}", self.name);
+        let found = self.variants.iter().find(|variant| variant.model.name == full);
+        let known: Vec<&str> = self.variants.iter().map(|variant| variant.model.name.as_str()).collect();
+        let known = if known.is_empty() { "no variants".to_owned() } else { known.join(", ") };
+        found.map(|variant| variant.model.clone()).ok_or_else(|| format!("no variant '{name}'; there are {known}"))
+    }
+
+    /// Returns the forms that agree with the published figures as well as the model itself does: a figure of the model is
+    /// known to the range that it and these give, and no better. `reproduce` and `sim` show that range.
+    pub fn alternatives(&self) -> impl Iterator<Item = &Self> {
+        self.variants.iter().filter(|variant| variant.fits.is_some()).map(|variant| &variant.model)
     }
 
     /// Multiplies a cost of `[cost]` by `factor`, up to the maximum of a model. `open` and `release` scale both of their costs.
@@ -139,6 +182,34 @@ impl Model {
     }
 }
 
+/// Reads the variants of the model in `base`, each a table of costs, ns, with their source.
+fn read_variants(base: &toml::Table, variants: toml::Value) -> Result<Vec<Variant>, String> {
+    let toml::Value::Table(variants) = variants else { return Err("variant: not a table".to_owned()) };
+    let read = |(name, value): (String, toml::Value)| {
+        let path = format!("variant.{name}");
+        let toml::Value::Table(table) = value else { return Err(format!("{path}: not a table")) };
+        let mut unused = BTreeMap::new();
+        let mut section = Section::new(&path, table, &mut unused);
+        let source = section.text("source")?;
+        let fits = section.optional_text("fits")?;
+        let mut table = base.clone();
+        let costs = section.table("cost")?;
+        section.end()?;
+        let whole = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
+        let full = format!("{whole}:{name}");
+        table.insert("name".to_owned(), full.into());
+        if let Some(toml::Value::Table(all)) = table.get_mut("cost") {
+            for (key, ns) in costs {
+                let constant = [("ns".to_owned(), ns), ("source".to_owned(), source.clone().into())];
+                all.insert(key, toml::Value::Table(constant.into_iter().collect()));
+            }
+        }
+        let model = Model::read(table).map_err(|why| format!("{path}: {why}"))?;
+        Ok(Variant { model, fits })
+    };
+    variants.into_iter().map(read).collect()
+}
+
 fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {
     let Some(list) = top.optional_list("fitted")? else { return Ok(Vec::new()) };
     list.into_iter()
@@ -154,6 +225,8 @@ fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {
         .collect()
 }
 
+/// Cost of a look at a clock's count without a host call, by the vDSO, where a model has none.
+const PEEK_NS: u64 = 40;
 /// Maximum number of host counters.
 const MAX_COUNTERS: u64 = 64;
 

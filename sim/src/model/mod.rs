@@ -11,7 +11,7 @@ mod file;
 pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
 pub use file::{CountBase, Rate};
-pub use file::{EMBEDDED, Fitted, Model, ModelError};
+pub use file::{EMBEDDED, Fitted, Model, ModelError, Variant};
 pub use file::{HostModel, HostPmu, Others};
 
 #[cfg(test)]
