@@ -80,10 +80,6 @@ impl Model {
     /// No embedded model has this name.
     pub fn embedded(name: &str) -> Result<Self, ModelError> {
         let known = || EMBEDDED.map(|(name, _)| name).join(", ");
-        if let Some((name, variant)) = name.split_once(':') {
-            let model = Self::embedded(name)?;
-            return model.variant(variant).map_err(|why| ModelError { name: name.to_owned(), why });
-        }
         let found = EMBEDDED.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| ModelError {
             name: name.to_owned(),
