@@ -10,7 +10,7 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use proptest::prelude::*;
 use sim::guest::Timer;
 use sim::host::{self, CounterSource, Plan};
-use sim::model::Model;
+use sim::model::{CountBase, Model};
 use sim::run::{Totals, run};
 
 const MODELS: [&str; 4] = ["development-host", "clx-ap-watchdog-on", "clx-ap-watchdog-off", "icx-2021"];
@@ -64,7 +64,11 @@ fn operations_per_pmi_are_those_of_real_runs() {
         ("virtual", [0.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
     ];
     for name in MODELS {
-        for (strategy, per_pmi) in expected {
+        for (strategy, mut per_pmi) in expected {
+            if strategy == "virtual" && model(name).base == CountBase::GuestTime {
+                // A hardware event is read where a clock is looked at, when its counter goes off and when it goes on.
+                per_pmi[5] = 2.0;
+            }
             let totals = run(&model(name), &plan(strategy, &boot(SINGLE, 2_000_000, 1000, 10_000)), 1);
             for (kind, expected) in OpKind::ALL.into_iter().zip(per_pmi) {
                 let found = per_nmi(&totals, totals.ops.count(kind));
@@ -109,6 +113,13 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
 }
 
 /// The mix published for July 2021: 7 250 PMIs, 2 390 / 4 restarts of two general-purpose and two fixed counters.
+#[test]
+fn in_kvm_a_look_at_a_hardware_event_is_no_operation() {
+    let model = model("clx-ap-watchdog-on").variant("in-kernel").unwrap();
+    let totals = run(&model, &plan("virtual", &boot(SINGLE, 2_000_000, 1000, 10_000)), 1);
+    assert_eq!(totals.ops.count(OpKind::Read), 0);
+}
+
 #[test]
 fn accesses_per_pmi_are_the_published_ones() {
     // Periods at which 12 PMIs fall into a tick's interval, as in the published run, and hardly ever two together.
@@ -259,9 +270,9 @@ fn a_guest_with_one_counter_too_many_fares_as_by_perfs_rules() {
         let (of_lacking, of_alone) = (opens(&lacking), opens(&alone));
         assert!(of_lacking < 1.2 * of_alone + 0.05, "{strategy}: {of_lacking} opens, not {of_alone}");
     }
-    // Without hyper-threading there are eight counters; reference cycles have one, from Golden Cove on on every counter of the guest.
-    for (processor, fits) in [("cascade-lake-no-smt", true), ("ice-lake", true), ("sapphire-rapids", false)] {
-        assert_eq!(of(&on(processor, "0x3c"), "deferred").counts.pinned_errors == 0, fits, "{processor}");
+    // Without hyper-threading there are eight counters.
+    for processor in ["cascade-lake-no-smt", "ice-lake", "sapphire-rapids"] {
+        assert_eq!(of(&on(processor, "0x3c"), "deferred").counts.pinned_errors, 0, "{processor}");
     }
 }
 

@@ -90,6 +90,32 @@ mod tests {
     }
 
     #[test]
+    fn a_variant_is_the_model_with_other_costs_and_what_fits_as_well_is_an_alternative() {
+        let (name, text) = EMBEDDED[1];
+        let model = Model::embedded(name).unwrap();
+        let in_kernel = model.variant("in-kernel").unwrap();
+        assert_eq!(
+            (in_kernel.name.as_str(), &in_kernel.costs.peek),
+            ("clx-ap-watchdog-on:in-kernel", &Some(Cost::fixed(40)))
+        );
+        assert_eq!((&model.costs.peek, &in_kernel.costs.resume), (&None, &model.costs.resume));
+        let alternatives: Vec<&str> =
+            model.alternatives().map(|model| model.name.rsplit(':').next().unwrap()).collect();
+        assert_eq!(alternatives, ["resume-other-250", "resume-other-485"]);
+        assert_eq!(model.variant("x").unwrap_err().matches("clx-ap-watchdog-on:").count(), 3);
+        for (from, to, needle) in [
+            ("cost = { peek = 40 }", "cost = { peek = -40 }", "variant.in-kernel: cost.peek.ns: -40 is negative"),
+            ("cost = { peek = 40 }", "cost = { peak = 40 }", "variant.in-kernel: cost.peak: unknown key"),
+            ("cost = { peek = 40 }", "cost = 40", "variant.in-kernel.cost: not a table"),
+            ("cost = { peek = 40 }", "costs = 40", "variant.in-kernel.cost: missing"),
+            ("[variant.in-kernel]", "[variant]\nx = 3\n[variant.in-kernel]", "variant.x: not a table"),
+        ] {
+            let error = Model::from_toml(name, &text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
+        }
+    }
+
+    #[test]
     fn events_of_others_are_codes_beside_a_processor_with_counters() {
         let (name, text) = EMBEDDED[1];
         for (from, to, needle) in [
@@ -123,7 +149,8 @@ mod tests {
             let mut dearer = model.clone();
             dearer.scale(key, 3.0).unwrap();
             // A cost of 0 stays 0.
-            let absent = ["vmm", "resume-other", "tick-exit", "switch", "switch-held", "switch-running", "expiry"];
+            let absent =
+                ["vmm", "resume-other", "tick-exit", "switch", "switch-held", "switch-running", "expiry", "peek"];
             assert!(dearer.costs != model.costs || absent.contains(&key), "{key}");
             dearer.scale(key, 1e6).unwrap();
             dearer.scale(key, 1e6).unwrap();
