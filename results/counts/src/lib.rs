@@ -155,6 +155,9 @@ counts! {
     /// Runs of a vCPU in which the host's records of some event did not reach the VMM, so that `throttled` may be too low.
     #[serde(skip_serializing_if = "none")]
     blind: sum;
+    /// Runs of a vCPU whose gate fell apart to single events, in this run or before: they did not get the host's counters together.
+    #[serde(skip_serializing_if = "none")]
+    ungated: sum;
     /// Settings of the floor's timer: at most one a PMI, and a few at starts of counters.
     #[serde(skip_serializing_if = "none")]
     timer_calls: sum;
@@ -173,7 +176,8 @@ counts! {
     nmis: sum, by round "NMIs the guest took.";
     /// NMIs among them with no STATUS bit set.
     nmis_without_status: sum;
-    /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
+    /// NMIs that re-armed no counter, mostly as they met the guest's driver switched off: in `nmi_driver_off_ns`, not in
+    /// `nmi_handler_ns`.
     nmis_driver_off: sum;
     /// Overflows seen by the guest's driver.
     guest_overflows: sum;

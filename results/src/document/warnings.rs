@@ -1,5 +1,6 @@
 //! Caveats as data: what a reader should know before trusting a figure.
 
+use super::Counts;
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool};
@@ -73,11 +74,18 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     found
 }
 
+/// Returns whether the first event of this backend costs a host more than another one.
+#[must_use]
+pub fn first_is_dear(backend: &str) -> bool {
+    backend == "hardware" || backend.starts_with("tracepoint:")
+}
+
 /// Returns whether events of one arm spared another arm the cost of a host's first event.
-fn shares_first_event(document: &Document) -> bool {
-    let dear = |arm: &&Arm| arm.backend == "hardware" || arm.backend.starts_with("tracepoint:");
+#[must_use]
+pub fn shares_first_event(document: &Document) -> bool {
     let arms = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy && arm.not_available.is_none());
-    document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1) && arms.filter(dear).count() > 1
+    document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1)
+        && arms.filter(|arm| first_is_dear(&arm.backend)).count() > 1
 }
 
 /// Warns of what affects the figures of any experiment: the tool's build, and time that the hypervisor or a quota took
@@ -231,7 +239,7 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
     let undeliverable = arm.own.counts.undeliverable;
     let pinned = arm.own.counts.pinned_errors;
     let throttled = arm.own.counts.throttled;
-    let blind = arm.own.counts.blind;
+    let Counts { blind, ungated, .. } = arm.own.counts;
     let failed = arm.own.counts.failed_opens;
     let refused = arm.own.counts.refused_periods;
     let error = arm.own.last_error.as_deref().unwrap_or("no error text");
@@ -255,9 +263,17 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
             blind,
             "records-unseen",
             format!(
-                "the host's records of events did not reach {}: throttling cannot be seen there, each signal costs a \
-                 read of every running event, and overflow = \"stop\" is as \"reprogram\"",
-                counted(blind, "vCPU", "vCPUs")
+                "the host's records of events did not reach the VMM in {}: throttling cannot be seen there, each signal costs a `read` of \
+                 every running event, and a strategy with overflow = \"stop\" (deferred, pool) acts as with \"reprogram\"",
+                counted(blind, "run of a vCPU", "runs of a vCPU")
+            ),
+        ),
+        (
+            ungated,
+            "gate-lost",
+            format!(
+                "the gate fell apart to single events in {}, as its events got no counters together: the arm is no gate there",
+                counted(ungated, "run of a vCPU", "runs of a vCPU")
             ),
         ),
         (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
@@ -367,6 +383,7 @@ mod tests {
                 &mut arm.own.counts.pinned_errors,
                 &mut arm.own.counts.throttled,
                 &mut arm.own.counts.blind,
+                &mut arm.own.counts.ungated,
                 &mut arm.own.counts.failed_opens,
                 &mut arm.own.counts.refused_periods,
             ] {
@@ -399,6 +416,7 @@ mod tests {
             "pinned-errors",
             "throttled",
             "records-unseen",
+            "gate-lost",
             "failed-opens",
             "refused-periods",
             "guest-complaints",
