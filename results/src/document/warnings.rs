@@ -88,13 +88,21 @@ pub fn shares_first_event(document: &Document) -> bool {
         && arms.filter(|arm| first_is_dear(&arm.backend)).count() > 1
 }
 
-/// Warns of what affects the figures of any experiment: the tool's build, and time that the hypervisor or a quota took
-/// from the run.
+/// Warns of what affects the figures of any experiment: the tool's build, what the kernel complained of, and time that a
+/// suspension, the hypervisor or a quota took from the run.
 #[must_use]
 pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     let mut found = Vec::new();
     if tool.profile != "release" {
         found.push(Warning::of_all("debug-build", "this is a debug build; build with --release for figures"));
+    }
+    if let Some(lines) = host.complaints.as_ref().filter(|lines| !lines.is_empty()) {
+        let message = format!("the host's kernel complained meanwhile: {}", lines.join("; "));
+        found.push(Warning::of_all("kernel-log", message));
+    }
+    if let Some(ns) = host.suspended_ns {
+        let message = format!("the host was suspended for {:.1} s meanwhile: repeat the run", ns as f64 / 1e9);
+        found.push(Warning::of_all("suspended", message));
     }
     if let Some(share) = host.steal_share().filter(|&share| share > STEAL) {
         let percent = share * 100.0;
@@ -370,6 +378,8 @@ mod tests {
             document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
             let throttled = |throttled| Throttling { periods: 10 + throttled, throttled, throttled_us: 100_000 };
             document.host.quota = Some(Quota { cpus: 0.1, before: throttled(3), after: Some(throttled(4)) });
+            document.host.complaints = Some(vec!["perf: interrupt took too long".to_owned()]);
+            document.host.suspended_ns = Some(3_000_000_000);
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             for n in [
@@ -398,6 +408,8 @@ mod tests {
         });
         for code in [
             "debug-build",
+            "kernel-log",
+            "suspended",
             "steal",
             "cpu-quota",
             "load",
