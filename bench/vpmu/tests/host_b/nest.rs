@@ -20,6 +20,8 @@ fn vpmu() -> PathBuf {
     std::env::var_os("VPMU_STATIC").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_vpmu")), PathBuf::from)
 }
 
+/// Every strategy.
+const ALL: &str = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate,virtual";
 const KERNEL: &str = "/guest/vmlinuz";
 /// Calls of KVM for its vPMU.
 const CALLS: [&str; 4] =
@@ -107,14 +109,22 @@ struct Middle {
 }
 
 fn middle(report: &Report, command: usize) -> Result<Middle> {
+    middle_of(printed(report, command)?)
+}
+
+/// Returns what a command that succeeded printed.
+fn printed(report: &Report, command: usize) -> Result<&str> {
     let done = report.commands.get(command).context("no such command")?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    ensure!(done.status == 0, "exit {}: {said}", done.status);
-    let mut parts = done.text()?.split(MARK);
+    ensure!(done.status == 0, "exit {}: {}", done.status, String::from_utf8_lossy(&done.stderr));
+    done.text()
+}
+
+fn middle_of(printed: &str) -> Result<Middle> {
+    let mut parts = printed.split(MARK);
     let document = parts.next().context("no document")?;
     let status = parts.next().context("no status")?;
     // Inconclusive is what a host may throttle; what was lost is looked at by arm.
-    ensure!(matches!(status.trim(), "status 0" | "status 3"), "{status}: {document} {said}");
+    ensure!(matches!(status.trim(), "status 0" | "status 3"), "{status}: {document}");
     let profile = parts.next().context("no calls")?;
     let calls = CALLS.map(|call| {
         let line = profile.lines().find(|line| line.split_whitespace().next() == Some(call))?;
@@ -178,6 +188,52 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     let [Some(creates), Some(pauses), ..] = middle.calls else { anyhow::bail!("{:?}", middle.calls) };
     ensure!(creates < nmis / 4 && pauses >= nmis, "{:?} calls for {nmis} PMIs", middle.calls);
     Ok(())
+}
+
+/// Separates what a script prints of one scene and of the next.
+const SCENE: &str = "## ";
+
+/// More events than counters: the ten of `sampling10`, multiplexed on the guest's six counters, with `taken` of the
+/// middle host's six in the hands of a pinned `perf stat -a`, one scene after the other. No strategy loses an interrupt or stands
+/// still, each says what it could not count, and those that reuse events create no more of them than its KVM.
+fn contention(middle_parts: &Parts, parts: &Parts, cpu: &str, taken: &[usize], samples: u64) -> Result<()> {
+    let scenes = taken.iter().map(|&taken| {
+        let events = ["cycles:D"].repeat(taken).join(",");
+        let before = match taken {
+            0 => "p=; ".to_owned(),
+            _ => format!("perf stat -a -o /dev/null -e {events} sleep 1000 & p=$!; sleep 1; "),
+        };
+        let probed = format!("{}{}", "cd /sys/kernel/tracing; echo 0 >events/n/enable; echo >kprobe_events; cd /; ", probed());
+        let limit = 3;
+        format!(
+            "{before}{probed} vpmu nmi-latency --backend hardware --cpu {cpu} --workload sampling10 --strategy {ALL} --rounds 1 --warmup 0 \
+             --samples {samples} --period {PERIOD} --time-limit {limit}s --no-save --quiet --json; echo '{MARK}status' $?; echo '{MARK}calls'; \
+             cat /sys/kernel/tracing/kprobe_profile; kill $p; echo '{SCENE}'; "
+        )
+    });
+    let script = format!("{UNTHROTTLED}; {}", scenes.collect::<String>());
+    let report = job(middle_parts)?
+        .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
+        .command(middle_host_with(cpu, &["--with", "/usr/bin/perf"], &script))
+        .run(parts)?;
+    report.say("power-on to power-off");
+    let name = format!("{}, {cpu}", middle_parts.release());
+    eprintln!("{}", printed(&report, 0)?);
+    for (taken, printed) in taken.iter().zip(printed(&report, 0)?.split(SCENE)) {
+        let found = middle_of(printed).with_context(|| format!("{name}, {taken} taken"))?;
+        for arm_name in ALL.split(',').chain(["floor", "kvm"]) {
+            let arm = found.arm(arm_name)?;
+            eprintln!("# {name}, {taken} taken, {arm_name}: {} NMIs, {} opens, {} releases, {} pinned, lost {} {} {}",
+              arm["nmis"], arm["host_ops"]["open"]["count"], arm["host_ops"]["release"]["count"], arm["pinned_errors"], arm["lost"], arm["overflows_lost"], arm["last_error"]);
+        }
+        eprintln!("# {}", found.per_pmi(found.arm("kvm")?["nmis"].as_u64().unwrap_or(1)));
+        eprintln!("{}", warnings(&found.document));
+    }
+    Ok(())
+}
+
+pub(crate) fn more_events_than_counters(parts: &Parts) -> Result<()> {
+    contention(parts, parts, "milan", &[0, 1, 3], 40)
 }
 
 // Boots of the nest that take minutes: nightly.
@@ -268,6 +324,28 @@ pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
     ensure!(code == 3 && warnings(&throttled).contains("throttled"), "exit {code}: {}", warnings(&throttled));
     let (pinned, code) = document(pinned.commands[0].text()?)?;
     ensure!(code != 0 && warnings(&pinned).contains("pinned"), "exit {code}: {}", warnings(&pinned));
+    Ok(())
+}
+
+/// The middle host's events of guests alone and of itself alone share what its events of both count, in a group on three
+/// counters, while it runs a guest.
+pub(crate) fn modes_are_told_apart(parts: &Parts) -> Result<()> {
+    let run = "perf stat -x, -o /tmp/counts -e '{cycles:G,cycles:H,cycles:GH}' \
+         vpmu nmi-latency --backend cpu-clock --cpu milan --strategy reuse --rounds 1 --warmup 0 --samples 20 --time-limit 2s --no-save --quiet; \
+         cat /tmp/counts";
+    let report = job(parts)?
+        .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
+        .command(middle_host_with("milan", &["--with", "/usr/bin/perf"], run))
+        .run(parts)?;
+    report.say("power-on to power-off");
+    let text = printed(&report, 0)?;
+    let count = |event: &str| -> Result<f64> {
+        let line = text.lines().find(|line| line.split(',').nth(2) == Some(event)).with_context(|| text.to_owned())?;
+        Ok(line.split(',').next().unwrap_or_default().parse()?)
+    };
+    let [guest, host, both] = [count("cycles:G")?, count("cycles:H")?, count("cycles:GH")?];
+    eprintln!("# of {both} counts {guest} of guests, {host} of the host");
+    ensure!(guest > 0.1 * both && host > 0.1 * both && guest + host < 1.01 * both, "{text}");
     Ok(())
 }
 
