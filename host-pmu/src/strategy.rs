@@ -187,7 +187,7 @@ const TABLE: [Preset; 8] = [
     },
     Preset {
         name: "paused-flag",
-        about: "as reuse-lazy, without calls to pause a paused event; KVM 5.16",
+        about: "as reuse-lazy, without calls to pause a paused event; KVM 5.15",
         of: |base| Strategy { skip_paused: true, ..base },
     },
     // Linux 6.2 (68fb4757e867), with one-shot events in the literal sense.

@@ -6,8 +6,8 @@
 use serde::Serialize;
 
 /// Every metric. The first headline metric that an arm has represents it.
-pub const ALL: [&Metric; 8] =
-    [&NMI_HANDLER, &SET_UP, &ROTATION, &TOTAL, &TO_COUNTS, &SIGNAL, &PMI_DELIVERY, &EXIT_PATH];
+pub const ALL: [&Metric; 9] =
+    [&NMI_HANDLER, &SET_UP, &ROTATION, &TOTAL, &TO_COUNTS, &SIGNAL, &PMI_DELIVERY, &EXIT_PATH, &NMI_DRIVER_OFF];
 
 /// Returns the metric of that key.
 #[must_use]
@@ -67,12 +67,24 @@ pub const EXIT_PATH: Metric = Metric {
     judged: true,
 };
 
+/// Latency of the guest's NMI handler where it re-armed nothing.
+pub const NMI_DRIVER_OFF: Metric = Metric {
+    key: "nmi_driver_off_ns",
+    unit: "ns",
+    name: "latency of NMIs that re-armed nothing",
+    about: "guest NMI handler that re-armed no counter, as the guest's driver was off, entry to exit",
+    experiments: &["nmi-latency"],
+    better: Better::Lower,
+    headline: false,
+    judged: false,
+};
+
 /// Latency of the guest's NMI handler.
 pub const NMI_HANDLER: Metric = Metric {
     key: "nmi_handler_ns",
     unit: "ns",
     name: "guest NMI handler latency",
-    about: "guest NMI handler, entry to exit",
+    about: "guest NMI handler that re-armed a counter, entry to exit",
     experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: true,

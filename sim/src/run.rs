@@ -18,8 +18,10 @@ use crate::model::Model;
 pub struct Totals {
     /// Number of guests.
     pub guests: u64,
-    /// NMI handler, entry to exit.
+    /// NMI handler, entry to exit, of NMIs that re-armed a counter, as documents have it.
     pub handler: Latency,
+    /// The same of NMIs that re-armed none, as they met the driver switched off.
+    pub driver_off: Latency,
     /// Time from the VMM's notice of the overflow to the entry of the handler.
     pub delivery: Latency,
     /// Rotations and task switches.
@@ -75,6 +77,7 @@ impl Totals {
         let side = &guest.side;
         self.guests += 1;
         self.handler.merge(&guest.handler);
+        self.driver_off.merge(&guest.driver_off);
         self.delivery.merge(&guest.delivery);
         self.rotation.merge(&guest.rotation);
         self.ops.merge(&side.host.ops);
@@ -82,7 +85,12 @@ impl Totals {
         self.creates.fixed += side.creates.fixed;
         self.accesses += side.msrs.iter().map(|line| line.reads + line.writes).sum::<u64>();
         let handled = guest.report.overflows.iter().sum::<u64>();
-        self.counts.merge(&Counts { nmis: guest.report.nmis, guest_overflows: handled, ..side.counts });
+        self.counts.merge(&Counts {
+            nmis: guest.report.nmis,
+            nmis_driver_off: guest.driver_off.count(),
+            guest_overflows: handled,
+            ..side.counts
+        });
         self.overflows_lost += if guest.timed_out { 0 } else { side.counts.overflows_lost(handled) };
         self.lost += side.counts.nmis_injected.abs_diff(guest.report.nmis);
         self.timed_out += u64::from(guest.timed_out);
@@ -96,6 +104,7 @@ impl Totals {
     fn merge(mut self, other: &Self) -> Self {
         self.guests += other.guests;
         self.handler.merge(&other.handler);
+        self.driver_off.merge(&other.driver_off);
         self.delivery.merge(&other.delivery);
         self.rotation.merge(&other.rotation);
         self.ops.merge(&other.ops);

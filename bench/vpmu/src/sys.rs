@@ -1,4 +1,4 @@
-//! The only place of this crate that calls libc: SIGINT and SIGTERM set a flag; the processor time of its children.
+//! The only place of this crate that calls libc: SIGINT, SIGTERM and SIGHUP set a flag; the processor time of its children.
 #![expect(unsafe_code, reason = "sigaction and getrusage have no safe wrapper")]
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,21 +17,26 @@ pub fn interrupted() -> &'static AtomicBool {
     &INTERRUPTED
 }
 
-/// Makes SIGINT and SIGTERM set [`interrupted`] instead of killing the process. System calls are not
-/// restarted, so a blocking one returns EINTR and its loop can look at the flag.
+/// Makes SIGINT, SIGTERM and, unless nohup(1) has it ignored, SIGHUP set [`interrupted`] instead of killing the process.
+/// System calls are not restarted, so a blocking one returns EINTR and its loop can look at the flag.
 ///
 /// # Errors
 /// The errno of `sigaction`.
 pub fn catch_interrupts() -> std::io::Result<()> {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: all-zero bytes are a valid sigaction (no flags, empty mask, SIG_DFL).
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        let mut before = action;
         action.sa_sigaction = on_interrupt as *const () as libc::sighandler_t;
         // A second Ctrl-C kills the process as usual, so a hang in the first clean end does not trap the user. A batch system
         // may send several SIGTERMs (to the process, to its group, at the time limit); they mean one request.
         action.sa_flags = if signal == libc::SIGINT { libc::SA_RESETHAND } else { 0 };
         // SAFETY: `action` is initialised and outlives the call; the handler only stores to an atomic.
-        let failed = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+        let mut failed = unsafe { libc::sigaction(signal, &raw const action, &raw mut before) };
+        if failed == 0 && signal == libc::SIGHUP && before.sa_sigaction == libc::SIG_IGN {
+            // SAFETY: as above; the kernel wrote `before`.
+            failed = unsafe { libc::sigaction(signal, &raw const before, std::ptr::null_mut()) };
+        }
         if failed != 0 {
             return Err(std::io::Error::last_os_error());
         }
@@ -74,13 +79,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sigterms_set_the_flag_and_the_process_lives_on() {
+    fn sigterms_and_hangups_set_the_flag_and_the_process_lives_on() {
+        let raise = |signal| {
+            // SAFETY: raise has no preconditions, and each signal has a handler or is ignored by now.
+            assert_eq!(unsafe { libc::raise(signal) }, 0);
+            INTERRUPTED.swap(false, Ordering::Relaxed)
+        };
+        // SAFETY: SIG_DFL is a disposition; no other test looks at SIGHUP.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
         catch_interrupts().unwrap();
-        for _ in 0..2 {
-            // SAFETY: raise has no preconditions; SIGTERM's handler was installed just now.
-            assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
-        }
-        assert!(interrupted().load(Ordering::Relaxed));
-        INTERRUPTED.store(false, Ordering::Relaxed);
+        assert_eq!([libc::SIGTERM, libc::SIGTERM, libc::SIGHUP].map(raise), [true; 3]);
+        // SAFETY: SIG_IGN is a disposition, which nohup sets.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        catch_interrupts().unwrap();
+        assert!(!raise(libc::SIGHUP), "it stays ignored");
     }
 }

@@ -54,7 +54,7 @@ const LOW: CounterMask = 0xf;
 
 const SKYLAKE: [Constraint; 4] =
     [(0xc0, 0xc0, Some(0x01), 0x2), (0xd0, 0xd2, None, LOW), (0xcd, 0xcd, None, LOW), (0xc6, 0xc6, None, LOW)];
-const ICE_LAKE: [Constraint; 14] = [
+const ICE_LAKE: [Constraint; 15] = [
     (0xc0, 0xc0, Some(0x01), 1 << FIXED),
     (0x00, 0x00, Some(0x01), 1 << FIXED),
     (0x03, 0x0a, None, LOW),
@@ -64,6 +64,7 @@ const ICE_LAKE: [Constraint; 14] = [
     (0x60, 0x8b, None, LOW),
     (0xa3, 0xa3, Some(0x04), 0xff),
     (0xa3, 0xa3, Some(0x10), 0xff),
+    (0xa3, 0xa3, Some(0x14), 0xff),
     (0xa3, 0xa3, None, LOW),
     (0xa8, 0xb0, None, LOW),
     (0xb7, 0xbd, None, LOW),
@@ -80,8 +81,8 @@ const GOLDEN_COVE: [Constraint; 13] = [
     (0xa3, 0xa3, Some(0x02), LOW),
     (0xa3, 0xa3, Some(0x08), LOW),
     (0xa4, 0xa4, Some(0x04), 0x1),
-    (0xb1, 0xb1, Some(0x01), 0x8),
-    (0xcd, 0xcd, Some(0x01), 0xfe),
+    (0xa4, 0xa4, Some(0x08), 0x1),
+    (0xcd, 0xcd, Some(0x02), 0x1),
     (0xce, 0xce, None, 0x1),
     (0xd0, 0xdf, None, LOW),
 ];
@@ -281,6 +282,8 @@ mod tests {
         let low = [intel(0xd0), intel(0xd1), intel(0xd2), intel(0xd0), intel(0xcd)];
         assert_eq!(at_once(Processor::CascadeLakeNoSmt, false, &low), 4, "the lower four of eight");
         assert_eq!(at_once(Processor::SapphireRapids, false, &[intel(0x013c), intel(0x013c)]), 1);
+        assert_eq!(at_once(Processor::SapphireRapids, false, &[intel(0x02cd), intel(0x02cd), intel(0x01cd)]), 2);
+        assert_eq!(at_once(Processor::IceLake, false, &[intel(0x14a3); 9]), 8, "stalls on memory have no constraint");
         let txcp = PerfEvtSel::from_bits(1 << 33 | ENABLED | 0xc4).spec();
         assert_eq!(at_once(Processor::CascadeLake, false, &[txcp, txcp]), 1, "counter 2");
     }

@@ -173,7 +173,8 @@ counts! {
     nmis: sum, by round "NMIs the guest took.";
     /// NMIs among them with no STATUS bit set.
     nmis_without_status: sum;
-    /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
+    /// NMIs that re-armed no counter, mostly as they met the guest's driver switched off: in `nmi_driver_off_ns`, not in
+    /// `nmi_handler_ns`.
     nmis_driver_off: sum;
     /// Overflows seen by the guest's driver.
     guest_overflows: sum;

@@ -71,11 +71,18 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     found
 }
 
+/// Returns whether the first event of this backend costs a host more than another one.
+#[must_use]
+pub fn first_is_dear(backend: &str) -> bool {
+    backend == "hardware" || backend.starts_with("tracepoint:")
+}
+
 /// Returns whether events of one arm spared another arm the cost of a host's first event.
-fn shares_first_event(document: &Document) -> bool {
-    let dear = |arm: &&Arm| arm.backend == "hardware" || arm.backend.starts_with("tracepoint:");
+#[must_use]
+pub fn shares_first_event(document: &Document) -> bool {
     let arms = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy && arm.not_available.is_none());
-    document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1) && arms.filter(dear).count() > 1
+    document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1)
+        && arms.filter(|arm| first_is_dear(&arm.backend)).count() > 1
 }
 
 /// Warns of what affects the figures of any experiment: the tool's build, and time that the hypervisor or a quota took

@@ -5,11 +5,10 @@ use cpu_list::CpuList;
 use serde::Serialize;
 
 use super::facts::HostFacts;
+use super::settings::{DEEP_IDLE_US, WATCHDOG, remedy};
 
 /// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, serves other users.
 const BUSY: f64 = 0.1;
-/// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
-const DEEP_IDLE_US: u64 = 10;
 /// Samples a second a guest may want: ten events at 1 kHz each.
 const SAMPLES_WANTED: i64 = 10_000;
 
@@ -59,15 +58,14 @@ fn power(host: &HostFacts) -> Vec<Finding> {
             Status::warn_unless(host.governor.as_deref().is_none_or(|g| g == "performance")),
             known(host.governor.as_deref()),
             "a CPU that changes its frequency changes every latency",
-            "sudo cpupower frequency-set -g performance",
+            remedy("governor"),
         ),
         Finding::new(
             "turbo",
             Status::warn_unless(host.turbo != Some(true)),
             on_off(host.turbo),
             "the frequency depends on heat and on what other cores do",
-            "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo \
-             (acpi-cpufreq: echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost)",
+            remedy("turbo"),
         ),
         Finding::new(
             "C-states",
@@ -77,7 +75,7 @@ fn power(host: &HostFacts) -> Vec<Finding> {
                 |state| format!("down to {}, {} µs to leave", state.name, state.exit_latency_us),
             ),
             "an overflow that meets a sleeping CPU waits for it to wake",
-            format!("sudo cpupower idle-set -D {DEEP_IDLE_US}"),
+            remedy("C-states"),
         ),
         Finding::new(
             "TSC",
@@ -208,7 +206,7 @@ fn kernel(host: &HostFacts) -> Vec<Finding> {
     let tuning = &host.tuning;
     vec![
         Finding::new(
-            "NMI watchdog",
+            WATCHDOG,
             Status::warn_unless(!(host.hardware_pmu && host.nmi_watchdog == Some(true))),
             match (host.nmi_watchdog, host.hardware_pmu) {
                 (Some(true), true) => "on: it holds a hardware counter of each CPU, so a further event is cheap",
@@ -217,42 +215,42 @@ fn kernel(host: &HostFacts) -> Vec<Finding> {
                 (None, _) => "unknown",
             },
             "a guest that uses every counter meets one that is taken; and it decides what creating an event costs",
-            "sudo sysctl kernel.nmi_watchdog=0; published figures exist for on and off, so say which",
+            remedy(WATCHDOG) + "; published figures exist for on and off, so say which",
         ),
         Finding::new(
             "huge pages",
             Status::warn_unless(tuning.thp.as_deref() != Some("always")),
             known(tuning.thp.as_deref()),
             "khugepaged moves the guest's memory while it runs, in one run and not in another",
-            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+            remedy("huge pages"),
         ),
         Finding::new(
             "KSM",
             Status::warn_unless(tuning.ksm != Some(true)),
             on_off(tuning.ksm),
             "a scan of memory takes CPU time, and merged pages fault when written",
-            "echo 0 | sudo tee /sys/kernel/mm/ksm/run",
+            remedy("KSM"),
         ),
         Finding::new(
             "NUMA balancing",
             Status::warn_unless(tuning.numa_balancing != Some(true)),
             on_off(tuning.numa_balancing),
             "pages are unmapped now and then to see who uses them: faults in the middle of a handler",
-            "sudo sysctl kernel.numa_balancing=0",
+            remedy("NUMA balancing"),
         ),
         Finding::new(
             "halt_poll_ns",
             Status::warn_unless(tuning.halt_poll_ns.is_none_or(|ns| ns == 0)),
             tuning.halt_poll_ns.map_or_else(|| "unknown".to_owned(), |ns| ns.to_string()),
             "KVM polls a varying time before a halted vCPU sleeps: workload idle wakes sometimes fast, sometimes slowly",
-            "echo 0 | sudo tee /sys/module/kvm/parameters/halt_poll_ns",
+            remedy("halt_poll_ns"),
         ),
         Finding::new(
             "perf sample rate",
             Status::warn_unless(host.perf_max_sample_rate.is_none_or(|rate| rate >= SAMPLES_WANTED)),
             host.perf_max_sample_rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{rate} a second")),
             "beyond it perf throttles an event, and its overflows are missing",
-            "sudo sysctl kernel.perf_event_max_sample_rate=100000",
+            remedy("perf sample rate"),
         ),
     ]
 }

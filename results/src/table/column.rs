@@ -153,11 +153,13 @@ pub const ALL: &[Column] = &[
     column("opens", "opens", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("open")))
         .about("opens: host events opened"),
     column("host_ops", "ops", Mean, &[Work], |arm| arm.per_sample(arm.own.all_ops()))
-        .about("ops: perf calls of every kind"),
+        .about("ops: operations on host events, of one or more system calls"),
     column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
     column("events_held", "held", Count, &[Work], |arm| Some(arm.own.events_held.max as f64))
         .about("held: most host events at once"),
     column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
+    column("nmis_driver_off", "off", Count, &[Work], |arm| Some(arm.own.counts.nmis_driver_off as f64))
+        .about("off: NMIs that re-armed nothing, as the guest's driver was off; in no latency of the handler"),
     column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
     column("program_ns", "program", Ns, &[SetUp], |arm| arm.phase_median("program/total_ns"))
@@ -169,7 +171,7 @@ pub const ALL: &[Column] = &[
         arm.per_set_up(|phase| phase.host_ops.get("open").copied().unwrap_or(0))
     })
     .about(
-        "opens, perf ops, exits: host events opened, calls on them and MSR exits per set-up; held max: most events at once",
+        "opens, perf ops, exits: host events opened, operations on them and MSR exits per set-up; held max: most events at once",
     ),
     column("set_up_host_ops", "perf ops", Mean, &[SetUpWork], |arm| arm.per_set_up(|phase| phase.host_ops.values().sum())),
     column("set_up_msr_exits", "exits", Mean, &[SetUpWork], |arm| {

@@ -55,7 +55,8 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::InterruptCall);
         let (status, rearmed) = self.handle_pmi();
         let (exit, exit_tsc) = self.rdtsc();
-        self.handler.record(exit - entry);
+        let latency = if rearmed == 0 { &mut self.driver_off } else { &mut self.handler };
+        latency.record(exit - entry);
         self.delivery.record(entry - seen_at);
         if self.deliveries.len() < self.log_capacity {
             let khz = u128::from(self.tsc_hz / 1000);

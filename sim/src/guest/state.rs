@@ -107,6 +107,7 @@ pub struct Guest<C> {
     pub(super) deliveries: Vec<u64>,
     pub(super) held_at_tail_tick: Vec<u64>,
     pub(super) handler: Latency,
+    pub(super) driver_off: Latency,
     pub(super) delivery: Latency,
     pub(super) rotation: Latency,
 }
@@ -122,8 +123,10 @@ pub struct GuestOutcome {
     pub deliveries: Vec<u64>,
     /// Events held at each tick of the tail.
     pub held_at_tail_tick: Vec<u64>,
-    /// NMI handler, entry to exit, ns.
+    /// NMI handler, entry to exit, ns, of NMIs that re-armed a counter.
     pub handler: Latency,
+    /// The same of NMIs that re-armed none, as they met the driver switched off.
+    pub driver_off: Latency,
     /// Time from the VMM's notice of the overflow to the entry of the handler, ns.
     pub delivery: Latency,
     /// Rotations and task switches, ns.
@@ -185,6 +188,7 @@ impl<C: Cpu> Guest<C> {
             deliveries: Vec::new(),
             held_at_tail_tick: Vec::new(),
             handler: Latency::default(),
+            driver_off: Latency::default(),
             delivery: Latency::default(),
             rotation: Latency::default(),
             events,
@@ -528,6 +532,7 @@ impl<C: Cpu> Guest<C> {
             deliveries: std::mem::take(&mut self.deliveries),
             held_at_tail_tick: std::mem::take(&mut self.held_at_tail_tick),
             handler: std::mem::take(&mut self.handler),
+            driver_off: std::mem::take(&mut self.driver_off),
             delivery: std::mem::take(&mut self.delivery),
             rotation: std::mem::take(&mut self.rotation),
             side: self.cpu.take_side(),

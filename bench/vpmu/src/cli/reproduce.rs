@@ -188,8 +188,9 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     for (file, document) in args.measured.iter().zip(&documents) {
         if !measured::answers(document) {
             complain(&format!(
-                "notice: {}: no published figure matches it (backend {}, workload {}, {}); docs/simulator.md has what does",
+                "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",
                 file.display(),
+                measured::first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
                 document.parameters.backend,
                 document.parameters.workload,
                 document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")

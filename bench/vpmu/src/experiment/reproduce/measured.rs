@@ -5,30 +5,47 @@ use results::published::{Measured, Number};
 use results::document::Arm;
 use results::document::Document;
 use results::document::Summary;
-use results::metric::NMI_HANDLER;
+use results::document::warnings::{first_is_dear, shares_first_event};
+use results::metric::{NMI_DRIVER_OFF, NMI_HANDLER};
 
 /// Documents in the regime of a figure, and the number to read.
 struct Regime {
-    /// Prefix of the workload.
-    events: Option<&'static str>,
-    /// True if creating a host event is expensive there, as with tracepoints without another user.
-    expensive: bool,
+    /// Prefix of the workload. Not of runs with a tracepoint: it is a single event.
+    events: &'static str,
+    /// True if an event that a guest creates is the first of its kind on the host, which is what makes creating it expensive.
+    first_event: bool,
     arms: [&'static str; 2],
-    number: fn(&Summary) -> f64,
+    number: fn(&Arm) -> Option<f64>,
+}
+
+/// Returns the handler's summaries: of NMIs that re-armed a counter, and of those that re-armed none. The published figures are of
+/// both. `None` if the document has no latencies of the second.
+fn of_all_nmis(arm: &Arm) -> Option<impl Iterator<Item = &Summary> + Clone> {
+    let driver_off = arm.metric(&NMI_DRIVER_OFF);
+    let known = driver_off.is_some() || arm.own.counts.nmis_driver_off == 0;
+    known.then(|| arm.metric(&NMI_HANDLER).into_iter().chain(driver_off))
+}
+
+/// Returns the mean of all NMIs.
+fn mean(arm: &Arm) -> Option<f64> {
+    let all = of_all_nmis(arm)?;
+    let count: u64 = all.clone().map(|summary| summary.count).sum();
+    let sum: f64 = all.map(|summary| Some(summary.mean? * summary.count as f64)).sum::<Option<f64>>()?;
+    (count > 0).then(|| sum / count as f64)
+}
+
+/// Returns the minimum of all NMIs.
+fn min(arm: &Arm) -> Option<f64> {
+    of_all_nmis(arm)?.filter_map(|summary| summary.min).min().map(|ns| ns as f64)
 }
 
 fn regime(figure: &str) -> Option<Regime> {
-    let mean: fn(&Summary) -> f64 = |summary| summary.mean.unwrap_or_default();
-    let cheap =
-        Regime { events: Some("sampling10/"), expensive: false, arms: ["recreate", "reuse-lazy"], number: mean };
+    let cheap = Regime { events: "sampling10/", first_event: false, arms: ["recreate", "reuse-lazy"], number: mean };
     Some(match figure {
         "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.v1.mean" => cheap,
-        // Runs with a tracepoint sample one event: a tracepoint is a single event.
-        "vpmu-reuse.watchdog-off.mean" => Regime { events: None, expensive: true, ..cheap },
-        "vpmu-reuse.watchdog-off.min" => {
-            Regime { events: None, expensive: true, number: |summary| summary.min.unwrap_or_default() as f64, ..cheap }
-        }
-        "vpmu-paused-flag.mean" => Regime { events: Some("sampling4/"), arms: ["reuse-lazy", "paused-flag"], ..cheap },
+        "vpmu-reuse.watchdog-off.mean" => Regime { first_event: true, ..cheap },
+        "vpmu-reuse.watchdog-off.min" => Regime { first_event: true, number: min, ..cheap },
+        "vpmu-paused-flag.mean" => Regime { events: "sampling4/", arms: ["reuse-lazy", "paused-flag"], ..cheap },
         _ => return None,
     })
 }
@@ -51,20 +68,35 @@ pub fn answers(document: &Document) -> bool {
     FIGURES.iter().any(of)
 }
 
+/// Returns whether an event that a guest of this document creates is the first of its kind on the host.
+///
+/// # Errors
+/// Returns why that is unknown or differs by guest: such a document is a counterpart of no published figure.
+pub fn first_event(document: &Document) -> Result<bool, &'static str> {
+    let backend = document.parameters.backend.as_str();
+    match (backend, document.host.nmi_watchdog) {
+        _ if backend.starts_with("sim:") => Err("a simulation is no measurement"),
+        ("hardware", None) => Err("whether the host's NMI watchdog held an event is unknown"),
+        ("hardware", Some(true)) => Ok(false),
+        _ if first_is_dear(backend) && shares_first_event(document) => {
+            Err("guests of several strategies held events at the same time; take --guest-rounds 1")
+        }
+        _ => Ok(first_is_dear(backend)),
+    }
+}
+
 /// Returns the number from the first document in the regime.
 pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
     let regime = regime(figure)?;
     documents.iter().find_map(|document| {
         let parameters = &document.parameters;
-        let real = !parameters.backend.starts_with("sim:");
-        let expensive = parameters.backend.starts_with("tracepoint:");
-        let same = regime.events.is_none_or(|events| parameters.workload.starts_with(events));
-        if !real || expensive != regime.expensive || !same {
+        let same = parameters.backend.starts_with("tracepoint:") || parameters.workload.starts_with(regime.events);
+        if first_event(document) != Ok(regime.first_event) || !same {
             return None;
         }
         let [before, after] = regime.arms.map(|name| {
             let arm: Option<&Arm> = document.arms.iter().find(|arm| arm.name == name);
-            arm.and_then(|arm| arm.metric(&NMI_HANDLER)).map(regime.number)
+            arm.and_then(regime.number)
         });
         let value = match number {
             Number::Before => before,

@@ -16,7 +16,8 @@ mod tests {
     use super::show::report;
     use super::simulated::SEED;
     use crate::arms::rounds::mock;
-    use results::document::Document;
+    use results::document::{Document, Summary};
+    use results::metric::{NMI_DRIVER_OFF, NMI_HANDLER};
 
     fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
         found.rows.iter().find(|row| row.figure == figure && row.number == number).unwrap()
@@ -150,6 +151,55 @@ mod tests {
         assert!(number(&document, "vpmu-reuse.watchdog-off.mean").is_some());
         document.parameters.backend = "sim:icx-2021".to_owned();
         assert_eq!(number(&document, "vpmu-reuse.watchdog-on.mean"), None, "a simulation is no measurement");
+    }
+
+    #[test]
+    fn the_regime_of_hardware_is_the_hosts_watchdog_and_what_else_was_held() {
+        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        document.parameters.backend = "hardware".to_owned();
+        let figures = |document: &Document| {
+            ["vpmu-reuse.watchdog-on.mean", "vpmu-reuse.watchdog-off.mean"]
+                .map(|figure| measured::number(std::slice::from_ref(document), figure, Number::Ratio).is_some())
+        };
+        for (watchdog, found) in [(Some(true), [true, false]), (Some(false), [false, true]), (None, [false, false])] {
+            document.host.nmi_watchdog = watchdog;
+            assert_eq!(figures(&document), found, "{watchdog:?}");
+            assert_eq!(measured::first_event(&document).is_err(), watchdog.is_none());
+        }
+        document.host.nmi_watchdog = Some(false);
+        document.arms.iter_mut().for_each(|arm| arm.backend = "hardware".to_owned());
+        document.parameters.rounds_per_guest = Some(20);
+        assert_eq!(figures(&document), [false; 2], "each arm's events are there besides the other arms'");
+        assert!(measured::first_event(&document).unwrap_err().contains("--guest-rounds 1"));
+        document.parameters.rounds_per_guest = None;
+        document.parameters.workload = "single/ftest".to_owned();
+        assert_eq!(figures(&document), [false; 2], "only a tracepoint has no ten events");
+    }
+
+    #[test]
+    fn measured_means_and_minima_are_of_all_nmis_as_published() {
+        let mut document = mock::finished(&["--workload", "single"]).document;
+        document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
+        let number = |document: &Document, figure| {
+            measured::number(std::slice::from_ref(document), figure, Number::After).map(|found| found.value)
+        };
+        let before =
+            ["vpmu-reuse.watchdog-off.mean", "vpmu-reuse.watchdog-off.min"].map(|figure| number(&document, figure));
+        let arm = document.arms.iter_mut().find(|arm| arm.name == "reuse-lazy").unwrap();
+        let count = arm.metric(&NMI_HANDLER).unwrap().count;
+        arm.own.counts.nmis_driver_off = count;
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.min"), None, "their latency is unknown");
+        let driver_off = Summary { count, min: Some(50), mean: Some(70.0), ..Summary::default() };
+        document
+            .arms
+            .iter_mut()
+            .find(|arm| arm.name == "reuse-lazy")
+            .unwrap()
+            .metrics
+            .insert(NMI_DRIVER_OFF.key.to_owned(), driver_off);
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.min"), Some(50.0));
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.mean"), before[0].map(|mean| (mean + 70.0) / 2.0));
+        assert!(before[1] > Some(50.0));
     }
 
     #[test]

@@ -224,6 +224,7 @@ mod tests {
             guests: 1,
             timed_out: 0,
             nmis: 10,
+            nmis_driver_off: 0,
             lost: 0,
             overflows_lost: 0,
             nmi_handler_ns: (p50 > 0).then_some(latency),

@@ -130,11 +130,13 @@ pub struct PointResult {
     pub timed_out: u64,
     /// NMIs taken.
     pub nmis: u64,
+    /// NMIs among them that re-armed no counter, as they met the guest's driver switched off: not in `nmi_handler_ns`.
+    pub nmis_driver_off: u64,
     /// NMIs injected and not taken, or the reverse: the difference of each vCPU, without its sign, summed.
     pub lost: u64,
     /// Overflows of the vPMU and overflows handled by the guests: the difference of each vCPU, summed.
     pub overflows_lost: u64,
-    /// NMI handler, entry to exit; `None` without NMIs.
+    /// NMI handler that re-armed a counter, entry to exit; `None` without NMIs.
     pub nmi_handler_ns: Option<Latency>,
     /// Time from the VMM's notice of the overflow to the entry of the handler.
     pub pmi_delivery_ns: Option<Latency>,

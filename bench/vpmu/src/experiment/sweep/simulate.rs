@@ -139,13 +139,14 @@ fn summary(latency: &sim::guest::Latency) -> Option<Latency> {
 
 fn result(totals: &Totals, floor: Option<u64>, point: &GridPoint, workload: Workload) -> PointResult {
     let latency = latency_of(totals, workload);
-    let samples = latency.map_or(0, |latency| latency.count);
+    let samples = latency.map_or(0, |latency| latency.count).max(totals.counts.nmis);
     let per = |n: u64| if samples == 0 { 0.0 } else { n as f64 / samples as f64 };
     let op = |kind| per(totals.ops.count(kind));
     PointResult {
         guests: point.vcpus * point.hosts,
         timed_out: totals.timed_out,
         nmis: totals.counts.nmis,
+        nmis_driver_off: totals.counts.nmis_driver_off,
         lost: totals.lost,
         overflows_lost: totals.overflows_lost,
         nmi_handler_ns: summary(&totals.handler),

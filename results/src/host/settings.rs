@@ -1,0 +1,582 @@
+//! Settings of the host that spoil a measurement and that one write mends: which they are, how a reader sets them, and
+//! setting them in a way that can be undone.
+//!
+//! The old values are stored in `/run/vpmu/settings.json` before the first write. What stands there is written back only to
+//! files of [`TABLE`], and only during the same boot. A lock beside it lets one process set at a time; a run that switches
+//! the watchdog has it until its end.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt as _;
+
+use rustix::fs::{Mode, OFlags, fstat, openat};
+use serde::{Deserialize, Serialize};
+
+use super::fs::HostFs;
+use crate::error::{Error, Exit};
+use crate::{open, write};
+
+/// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
+pub(super) const DEEP_IDLE_US: u64 = 10;
+/// Check of the host's own NMI watchdog.
+pub(super) const WATCHDOG: &str = "NMI watchdog";
+const WATCHDOG_FILE: &str = "proc/sys/kernel/nmi_watchdog";
+const FOLDER: &str = "run/vpmu";
+const STATE: &str = "run/vpmu/settings.json";
+const BOOT: &str = "proc/sys/kernel/random/boot_id";
+/// Largest stored state: some settings of each of thousands of CPUs fit.
+const MAX_STATE: u64 = 16 << 20;
+/// Longest value that is stored; a governor's name has at most 15 characters.
+const MAX_VALUE: usize = 32;
+/// ENOTSUPP, which the kernel returns although it is none of the numbers of errno(3).
+const ENOTSUPP: i32 = 524;
+
+/// One write that mends what a check finds.
+struct Setting {
+    /// Check that finds it.
+    check: &'static str,
+    /// File below the root; `*` is the number of a CPU or of an idle state.
+    file: &'static str,
+    /// Value that a measurement wants.
+    value: &'static str,
+}
+
+const fn setting(check: &'static str, file: &'static str, value: &'static str) -> Setting {
+    Setting { check, file, value }
+}
+
+static TABLE: [Setting; 10] = [
+    setting("governor", "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "performance"),
+    setting("turbo", "sys/devices/system/cpu/intel_pstate/no_turbo", "1"),
+    setting("turbo", "sys/devices/system/cpu/cpufreq/boost", "0"),
+    setting("C-states", "sys/devices/system/cpu/cpu*/cpuidle/state*/disable", "1"),
+    setting(WATCHDOG, WATCHDOG_FILE, "0"),
+    setting("huge pages", "sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
+    setting("KSM", "sys/kernel/mm/ksm/run", "0"),
+    setting("NUMA balancing", "proc/sys/kernel/numa_balancing", "0"),
+    setting("halt_poll_ns", "sys/module/kvm/parameters/halt_poll_ns", "0"),
+    setting("perf sample rate", "proc/sys/kernel/perf_event_max_sample_rate", "100000"),
+];
+
+/// Returns the command that sets by hand what a check finds.
+pub(super) fn remedy(check: &str) -> String {
+    let commands = TABLE.iter().filter(|setting| setting.check == check).map(|setting| {
+        match setting.file.strip_prefix("proc/sys/") {
+            // A glob would disable the shallow states, too.
+            _ if setting.file.ends_with("/disable") => format!("sudo cpupower idle-set -D {DEEP_IDLE_US}"),
+            Some(name) => format!("sudo sysctl {}={}", name.replace('/', "."), setting.value),
+            None => format!("echo {} | sudo tee /{}", setting.value, setting.file),
+        }
+    });
+    commands.collect::<Vec<_>>().join(", or ")
+}
+
+/// Returns whether [`fix`] sets what this check finds.
+#[must_use]
+pub fn is_settable(check: &str) -> bool {
+    TABLE.iter().any(|setting| setting.check == check)
+}
+
+/// Returns whether a name fits a part of a setting's file.
+fn fits(part: &str, name: &str) -> bool {
+    match part.strip_suffix('*') {
+        Some(before) => name.trim_end_matches(|c: char| c.is_ascii_digit()) == before && name != before,
+        None => part == name,
+    }
+}
+
+impl Setting {
+    /// Returns whether a file is one of this setting's.
+    fn has(&self, file: &str) -> bool {
+        let (parts, names) = (self.file.split('/'), file.split('/'));
+        parts.clone().count() == names.clone().count() && parts.zip(names).all(|(part, name)| fits(part, name))
+    }
+
+    /// Lists the files that this host has of it.
+    fn files(&self, fs: &HostFs) -> Vec<String> {
+        let mut found = vec![String::new()];
+        for part in self.file.split('/') {
+            let below = |folder: &String| {
+                let names = if part.ends_with('*') { fs.names(folder) } else { vec![part.to_owned()] };
+                let fitting = names.into_iter().filter(|name| fits(part, name));
+                fitting.map(|name| format!("{folder}/{name}").trim_start_matches('/').to_owned()).collect::<Vec<_>>()
+            };
+            found = found.iter().flat_map(below).collect();
+        }
+        found.retain(|file| match file.strip_suffix("/disable") {
+            Some(state) => fs.number(&format!("{state}/latency")).is_some_and(|us| us > DEEP_IDLE_US.cast_signed()),
+            None => true,
+        });
+        found
+    }
+}
+
+/// Reads the present value of a file: its text, or the word in brackets of a list of choices.
+fn present(fs: &HostFs, file: &str) -> Option<String> {
+    let text = fs.text(file)?;
+    super::tuning::selected(&text).or(Some(text)).filter(|value| is_value(value))
+}
+
+fn is_value(value: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    !value.is_empty() && value.len() <= MAX_VALUE && value.bytes().all(plain)
+}
+
+/// Writes a value and reads it back; returns why the kernel does not have it now.
+fn put(fs: &HostFs, file: &str, value: &str) -> Result<(), String> {
+    let written = OpenOptions::new().write(true).truncate(true).open(fs.path(file));
+    written.and_then(|mut open| open.write_all(value.as_bytes())).map_err(|error| match error.raw_os_error() {
+        Some(ENOTSUPP) => "the host does not support it".to_owned(),
+        _ => error.to_string(),
+    })?;
+    match present(fs, file) {
+        Some(now) if now == value => Ok(()),
+        now => Err(format!("the kernel took it, and has {}", now.as_deref().unwrap_or("no value"))),
+    }
+}
+
+/// One file, as it was set or put back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Check that found it.
+    pub check: &'static str,
+    /// The file.
+    pub file: String,
+    /// Value before.
+    pub from: String,
+    /// Value that was to be set.
+    pub to: String,
+    /// Why it is not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// Values of one file: before the first change, which is put back, and after the last one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    was: String,
+    set: String,
+}
+
+type Entries = BTreeMap<String, Entry>;
+
+/// Notes a value before it is set.
+fn note(entries: &mut Entries, file: &str, from: &str, to: &str) {
+    let new = || Entry { was: from.to_owned(), set: String::new() };
+    to.clone_into(&mut entries.entry(file.to_owned()).or_insert_with(new).set);
+}
+
+/// What is stored.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    boot: String,
+    /// Set by [`fix`], until [`undo`].
+    fixed: Entries,
+    /// Set by a run after that, until its end.
+    run: Entries,
+}
+
+impl State {
+    /// Reads what is stored; that of another boot is nothing.
+    fn read(fs: &HostFs) -> Result<Self, Error> {
+        let read = || {
+            let file = open::found(&fs.path(STATE), MAX_STATE)?;
+            trusted(&file)?;
+            let state: Self = serde_json::from_str(&open::text(file, MAX_STATE)?)?;
+            let is_ours = |(file, entry): (&String, &Entry)| {
+                TABLE.iter().any(|setting| setting.has(file)) && is_value(&entry.was) && is_value(&entry.set)
+            };
+            let ours = state.fixed.iter().chain(&state.run).all(is_ours);
+            if ours { Ok(state) } else { Err(io::Error::other("it is none that vpmu writes")) }
+        };
+        let boot = fs.text(BOOT).unwrap_or_default();
+        match read() {
+            Ok(state) if state.boot == boot => Ok(state),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::usage(format!("cannot use /{STATE}"), error.to_string(), "look at it, and remove it"))
+            }
+            _ => Ok(Self { boot, ..Self::default() }),
+        }
+    }
+}
+
+/// Returns an error unless what is open is root's, or this user's, and nobody else can write it.
+fn trusted(open: impl AsFd) -> io::Result<()> {
+    let found = fstat(open)?;
+    let owned = [0, rustix::process::geteuid().as_raw()].contains(&found.st_uid);
+    if owned && found.st_mode & 0o022 == 0 { Ok(()) } else { Err(io::Error::other("others than root can write it")) }
+}
+
+fn cannot(what: &str, error: impl std::fmt::Display) -> Error {
+    Error::host(format!("cannot {what} /{FOLDER}"), error.to_string(), "run it as root, where /run can be written")
+}
+
+/// The stored state, locked.
+#[derive(Debug)]
+struct Store {
+    fs: HostFs,
+    state: State,
+    _lock: File,
+}
+
+impl Store {
+    fn open(fs: &HostFs) -> Result<Self, Error> {
+        let lock = || {
+            DirBuilder::new().recursive(true).mode(0o755).create(fs.path(FOLDER))?;
+            let folder = write::Folder::open(&fs.path(FOLDER))?;
+            trusted(&folder)?;
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            // A user who can open it could keep everyone else from setting anything.
+            Ok(File::from(openat(&folder, "lock", flags, Mode::from_raw_mode(0o600))?))
+        };
+        let lock = lock().map_err(|error: io::Error| cannot("keep settings in", error))?;
+        match lock.try_lock() {
+            Err(TryLockError::Error(error)) => return Err(cannot("lock", error)),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::host("another vpmu holds the host's settings", "", "wait for the end of its run"));
+            }
+            Ok(()) => {}
+        }
+        match State::read(fs)? {
+            State { boot, .. } if boot.is_empty() => {
+                Err(Error::host(format!("cannot read /{BOOT}"), "", "mount /proc"))
+            }
+            state => Ok(Self { fs: fs.clone(), state, _lock: lock }),
+        }
+    }
+
+    /// Stores the old values; without any there is no file.
+    fn save(&self) -> Result<(), Error> {
+        let (path, state) = (self.fs.path(STATE), &self.state);
+        let saved = if state.fixed.is_empty() && state.run.is_empty() {
+            if path.exists() { std::fs::remove_file(&path) } else { Ok(()) }
+        } else {
+            serde_json::to_vec(state).map_err(io::Error::from).and_then(|text| write::replace(&path, &text))
+        };
+        saved.map_err(|error| cannot("store settings in", error))
+    }
+
+    /// Puts back what a run set, or [`fix`]. A value that is neither the old one nor the one that was set is someone else's, and stays.
+    fn put_back(&mut self, which: fn(&mut State) -> &mut Entries) -> Result<Vec<Change>, Error> {
+        let mut changes = Vec::new();
+        for (file, Entry { was, set }) in std::mem::take(which(&mut self.state)) {
+            let from = present(&self.fs, &file).unwrap_or_else(|| "unknown".to_owned());
+            let problem = if from == was {
+                None
+            } else if from == set {
+                let failed = put(&self.fs, &file, &was).err();
+                if failed.is_some() {
+                    note(which(&mut self.state), &file, &was, &set);
+                }
+                failed
+            } else {
+                Some(format!("{set} was set, and it is {from} by someone else: that stays"))
+            };
+            let check = TABLE.iter().find(|setting| setting.has(&file)).map_or("", |setting| setting.check);
+            changes.push(Change { check, file, from, to: was, problem });
+        }
+        self.save()?;
+        Ok(changes)
+    }
+}
+
+/// Sets what the checks of these names found; the old values are stored first.
+///
+/// # Errors
+/// Exit 4 if they cannot be stored, or another process holds the settings; exit 2 if what is stored cannot be believed.
+/// Nothing is set then.
+pub fn fix(fs: &HostFs, checks: &[&str]) -> Result<Vec<Change>, Error> {
+    let mut changes = Vec::new();
+    for setting in TABLE.iter().filter(|setting| checks.contains(&setting.check)) {
+        for file in setting.files(fs) {
+            if let Some(from) = present(fs, &file).filter(|from| from != setting.value) {
+                let to = setting.value.to_owned();
+                changes.push(Change { check: setting.check, file, from, to, problem: None });
+            }
+        }
+    }
+    if changes.is_empty() {
+        return Ok(changes);
+    }
+    let mut store = Store::open(fs)?;
+    let mut set = store.state.fixed.clone();
+    for change in &changes {
+        note(&mut store.state.fixed, &change.file, &change.from, &change.to);
+    }
+    store.save()?;
+    for change in &mut changes {
+        change.problem = put(fs, &change.file, &change.to).err();
+        if change.problem.is_none() {
+            note(&mut set, &change.file, &change.from, &change.to);
+        }
+    }
+    store.state.fixed = set;
+    store.save()?;
+    Ok(changes)
+}
+
+/// Puts back all that was set, also by runs that were killed.
+///
+/// # Errors
+/// As [`fix`].
+pub fn undo(fs: &HostFs) -> Result<Vec<Change>, Error> {
+    // Only root can lock, and anyone may learn that there is nothing to do.
+    if standing(fs)? == <[Vec<String>; 2]>::default() {
+        return Ok(Vec::new());
+    }
+    let mut store = Store::open(fs)?;
+    let mut changes = store.put_back(|state| &mut state.run)?;
+    changes.extend(store.put_back(|state| &mut state.fixed)?);
+    Ok(changes)
+}
+
+/// Lists the settings that [`undo`] puts back: those that [`fix`] set, and those of a run that goes on or was killed.
+///
+/// # Errors
+/// Exit 2 if what is stored cannot be believed.
+pub fn standing(fs: &HostFs) -> Result<[Vec<String>; 2], Error> {
+    let State { fixed, run, .. } = State::read(fs)?;
+    let line = |(file, entry): (&String, &Entry)| format!("/{file} {} -> {}", entry.was, entry.set);
+    Ok([&fixed, &run].map(|entries| entries.iter().map(line).collect()))
+}
+
+/// The NMI watchdog in the hands of a run that switches it. What it was is stored before the first switch and put back at the
+/// end, when dropped too; a run that was killed leaves it to [`undo`] and to the next run.
+#[derive(Debug)]
+pub struct Watchdog {
+    store: Store,
+    found: String,
+    /// Settings of a killed run that were put back first.
+    pub put_back: Vec<Change>,
+}
+
+impl Watchdog {
+    /// Takes the watchdog, and puts back what a killed run left of the host's settings.
+    ///
+    /// # Errors
+    /// Exit 4 if this host has none, the user is not root, or another process holds the settings.
+    pub fn take(fs: &HostFs) -> Result<Self, Error> {
+        let mut store = Store::open(fs)?;
+        let put_back = store.put_back(|state| &mut state.run)?;
+        match present(fs, WATCHDOG_FILE) {
+            Some(found) => Ok(Self { store, found, put_back }),
+            None => Err(Error::host(format!("cannot read /{WATCHDOG_FILE}"), "", "the kernel has no lockup detector")),
+        }
+    }
+
+    /// Returns whether it was on when it was taken.
+    #[must_use]
+    pub fn was_on(&self) -> bool {
+        self.found != "0"
+    }
+
+    /// Switches it, and checks that the kernel did.
+    ///
+    /// # Errors
+    /// Exit 4 if the kernel refuses or ignores it: a host without a PMU does.
+    pub fn switch(&mut self, on: bool) -> Result<(), Error> {
+        let Self { store: Store { fs, state, .. }, found, .. } = self;
+        let value = if on { "1" } else { "0" };
+        if present(fs, WATCHDOG_FILE).as_deref() == Some(value) && state.run.is_empty() {
+            return Ok(());
+        }
+        note(&mut state.run, WATCHDOG_FILE, found, value);
+        self.store.save()?;
+        put(&self.store.fs, WATCHDOG_FILE, value).map_err(|why| {
+            let what = format!("cannot switch the NMI watchdog {} (/{WATCHDOG_FILE})", if on { "on" } else { "off" });
+            Error::host(what, why, "it takes root, a hardware PMU, and a /proc/sys that can be written")
+        })
+    }
+
+    /// Puts it back.
+    ///
+    /// # Errors
+    /// Exit 3 if someone else switched it meanwhile; exit 4 if the kernel refuses.
+    pub fn restore(mut self) -> Result<(), Error> {
+        let set = self.store.state.run.get(WATCHDOG_FILE).map(|entry| entry.set.clone());
+        let now = present(&self.store.fs, WATCHDOG_FILE);
+        let changes = self.store.put_back(|state| &mut state.run)?;
+        if let Some(why) = changes.into_iter().find_map(|change| change.problem) {
+            return Err(Error::host("the NMI watchdog is not put back", why, "sudo vpmu doctor --undo"));
+        }
+        if set.is_some() && set != now {
+            return Err(Error::new(Exit::Inconclusive, "someone switched the NMI watchdog during the run", "", ""));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // What cannot be put back now stays in the stored state, and `doctor` says so.
+        let _ = self.store.put_back(|state| &mut state.run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::host::fixture::tree;
+
+    const CPU: &str = "sys/devices/system/cpu";
+    const THP: &str = "sys/kernel/mm/transparent_hugepage/enabled";
+
+    fn host(more: &[(&str, &str)]) -> (tempfile::TempDir, HostFs) {
+        tree(&[&[(BOOT, "b-1\n"), (WATCHDOG_FILE, "1\n"), (THP, "[always] madvise never\n")], more].concat())
+    }
+
+    fn value(fs: &HostFs, file: &str) -> String {
+        present(fs, file).unwrap()
+    }
+
+    #[test]
+    fn all_that_was_set_is_put_back_and_the_oldest_value_of_each_file_is_kept() {
+        let cpus = ["0", "1"].map(|cpu| format!("{CPU}/cpu{cpu}/cpufreq/scaling_governor"));
+        let idle = |state: &str, file: &str| format!("{CPU}/cpu0/cpuidle/{state}/{file}");
+        let (shallow, deep) = (idle("state1", "disable"), idle("state2", "disable"));
+        let (_dir, fs) = host(&[
+            (&cpus[0], "powersave\n"),
+            (&cpus[1], "schedutil\n"),
+            (&format!("{CPU}/cpufreq/boost"), "1\n"),
+            (&shallow, "0\n"),
+            (&idle("state1", "latency"), "2\n"),
+            (&deep, "0\n"),
+            (&idle("state2", "latency"), "133\n"),
+        ]);
+        let checks = ["governor", "turbo", "C-states", "huge pages"];
+        let changes = fix(&fs, &checks).unwrap();
+        assert!(changes.iter().all(|change| change.problem.is_none()), "{changes:?}");
+        let set: Vec<_> = changes.iter().map(|change| (&*change.file, &*change.from, &*change.to)).collect();
+        assert_eq!(
+            set,
+            [
+                (&*cpus[0], "powersave", "performance"),
+                (&*cpus[1], "schedutil", "performance"),
+                ("sys/devices/system/cpu/cpufreq/boost", "1", "0"),
+                (&*deep, "0", "1"),
+                (THP, "always", "madvise"),
+            ]
+        );
+        assert_eq!((value(&fs, &shallow), value(&fs, WATCHDOG_FILE)), ("0".to_owned(), "1".to_owned()));
+        assert_eq!(fix(&fs, &checks).unwrap(), []);
+        // Someone sets one anew, and it is set once more.
+        std::fs::write(fs.path(&cpus[0]), "ondemand\n").unwrap();
+        assert_eq!(fix(&fs, &checks).unwrap().len(), 1);
+        assert_eq!(standing(&fs).unwrap().map(|lines| lines.len()), [5, 0]);
+        // A third one stays as they want it.
+        std::fs::write(fs.path(&cpus[1]), "userspace\n").unwrap();
+        let back = undo(&fs).unwrap();
+        let left = back.iter().filter(|change| change.problem.is_some());
+        assert_eq!(left.map(|change| &change.file).collect::<Vec<_>>(), [&cpus[1]]);
+        for (file, was) in [(&*cpus[0], "powersave"), (&cpus[1], "userspace"), (&deep, "0"), (THP, "always")] {
+            assert_eq!(value(&fs, file), was, "{file}");
+        }
+        assert!(undo(&fs).unwrap().is_empty() && !fs.exists(STATE));
+    }
+
+    #[test]
+    fn the_remedy_is_what_is_set() {
+        let ours = "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo, or echo 0 | sudo tee ";
+        assert_eq!(remedy("turbo"), format!("{ours}/sys/devices/system/cpu/cpufreq/boost"));
+        assert_eq!(remedy(WATCHDOG), "sudo sysctl kernel.nmi_watchdog=0");
+        assert!(TABLE.iter().all(|setting| is_value(setting.value) && !remedy(setting.check).is_empty()));
+    }
+
+    #[test]
+    fn a_setting_that_the_kernel_refuses_or_ignores_is_said_and_not_stored() {
+        let (_dir, fs) = host(&[]);
+        let becomes = |file: &str, is: &str| {
+            std::fs::remove_file(fs.path(file)).unwrap();
+            std::os::unix::fs::symlink(is, fs.path(file)).unwrap();
+        };
+        // Nobody may write this one, and it has a number.
+        becomes(WATCHDOG_FILE, "/proc/sys/kernel/ngroups_max");
+        let problem = fix(&fs, &[WATCHDOG]).unwrap().remove(0).problem.unwrap();
+        assert!(problem.contains("ermission denied") && !fs.exists(STATE), "{problem}");
+        let error = Watchdog::take(&fs).unwrap().switch(false).unwrap_err();
+        assert!(error.exit == Exit::Host && error.to_string().contains("the NMI watchdog off"), "{error}");
+        assert!(!fs.exists(STATE));
+        becomes(WATCHDOG_FILE, "/dev/null");
+        assert!(put(&fs, WATCHDOG_FILE, "0").unwrap_err().contains("has no value"));
+    }
+
+    #[test]
+    fn the_watchdog_is_put_back_at_the_end_of_a_run_and_left_to_undo_by_a_killed_one() {
+        let (_dir, fs) = host(&[]);
+        let mut watchdog = Watchdog::take(&fs).unwrap();
+        watchdog.switch(false).unwrap();
+        assert!(watchdog.was_on() && standing(&fs).unwrap()[1].len() == 1);
+        for error in [Watchdog::take(&fs).unwrap_err(), fix(&fs, &["huge pages"]).unwrap_err()] {
+            assert!(error.exit == Exit::Host && error.to_string().contains("another vpmu"), "{error}");
+        }
+        watchdog.switch(true).unwrap();
+        watchdog.switch(false).unwrap();
+        drop(watchdog);
+        assert!(value(&fs, WATCHDOG_FILE) == "1" && !fs.exists(STATE));
+
+        let mut killed = Watchdog::take(&fs).unwrap();
+        killed.switch(false).unwrap();
+        let stored = std::fs::read(fs.path(STATE)).unwrap();
+        drop(killed);
+        let as_killed = || {
+            std::fs::write(fs.path(WATCHDOG_FILE), "0").unwrap();
+            write::replace(&fs.path(STATE), &stored).unwrap();
+        };
+        as_killed();
+        let next = Watchdog::take(&fs).unwrap();
+        assert!(next.was_on() && next.put_back.len() == 1, "{next:?}");
+        drop(next);
+        as_killed();
+        assert_eq!(undo(&fs).unwrap()[0].to, "1");
+        assert_eq!(value(&fs, WATCHDOG_FILE), "1");
+    }
+
+    #[test]
+    fn a_run_keeps_what_fix_set_and_notices_whoever_switches_meanwhile() {
+        let (_dir, fs) = host(&[]);
+        fix(&fs, &[WATCHDOG]).unwrap();
+        let mut watchdog = Watchdog::take(&fs).unwrap();
+        watchdog.switch(true).unwrap();
+        watchdog.restore().unwrap();
+        assert_eq!(value(&fs, WATCHDOG_FILE), "0");
+        let mut watchdog = Watchdog::take(&fs).unwrap();
+        watchdog.switch(true).unwrap();
+        std::fs::write(fs.path(WATCHDOG_FILE), "0").unwrap();
+        assert_eq!(watchdog.restore().unwrap_err().exit, Exit::Inconclusive);
+        assert_eq!(undo(&fs).unwrap()[0].problem, None);
+        assert_eq!(value(&fs, WATCHDOG_FILE), "1");
+    }
+
+    #[test]
+    fn what_is_stored_is_believed_only_of_this_boot_of_known_files_and_of_root() {
+        let (_dir, fs) = host(&[]);
+        let store = |boot: &str, file: &str, was: &str, mode: u32| {
+            std::fs::create_dir_all(fs.path(FOLDER)).unwrap();
+            let text = format!(r#"{{"boot":"{boot}","run":{{}},"fixed":{{"{file}":{{"was":"{was}","set":"1"}}}}}}"#);
+            std::fs::write(fs.path(STATE), text).unwrap();
+            std::fs::set_permissions(fs.path(STATE), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        store("b-0", WATCHDOG_FILE, "0", 0o644);
+        assert_eq!((undo(&fs).unwrap(), &*value(&fs, WATCHDOG_FILE)), (vec![], "1"));
+        for (file, was, mode) in [
+            ("proc/sys/kernel/core_pattern", "0", 0o644),
+            ("sys/devices/system/cpu/cpu../cpufreq/scaling_governor", "0", 0o644),
+            ("sys/devices/system/cpu/cpu0/../cpufreq/scaling_governor", "0", 0o644),
+            (WATCHDOG_FILE, "|sh", 0o644),
+            (WATCHDOG_FILE, "000000000000000000000000000000000", 0o644),
+            (WATCHDOG_FILE, "0", 0o666),
+        ] {
+            store("b-1", file, was, mode);
+            for error in [undo(&fs).unwrap_err(), fix(&fs, &["huge pages"]).unwrap_err(), standing(&fs).unwrap_err()] {
+                assert!(error.exit == Exit::Usage && error.to_string().contains("settings.json"), "{error}");
+            }
+        }
+        assert_eq!((&*value(&fs, WATCHDOG_FILE), &*value(&fs, THP)), ("1", "always"));
+    }
+}
