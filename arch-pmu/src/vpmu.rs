@@ -672,7 +672,11 @@ mod tests {
                     let starts = vpmu.host().starts;
                     vpmu.set_svme(svme);
                     vpmu.set_guest_mode(guest);
-                    assert_eq!([0, 1, 2, 3].map(|n| u64::from(vpmu.host().period[n].is_some())), counts, "{svme} {guest}");
+                    assert_eq!(
+                        [0, 1, 2, 3].map(|n| u64::from(vpmu.host().period[n].is_some())),
+                        counts,
+                        "{svme} {guest}"
+                    );
                     assert!(vpmu.host().starts - starts <= expected, "what goes on is left alone");
                     assert_eq!(vpmu.depends_on_svm(), svme);
                 }

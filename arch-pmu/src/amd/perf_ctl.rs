@@ -98,12 +98,7 @@ impl PerfCtl {
     }
 
     fn config(self, svm: Svm, filter: &EventFilter) -> Config {
-        Config {
-            spec: self.spec(),
-            enabled: self.enabled(svm),
-            interrupts: self.int(),
-            allowed: self.allowed(filter),
-        }
+        Config { spec: self.spec(), enabled: self.enabled(svm), interrupts: self.int(), allowed: self.allowed(filter) }
     }
 
     fn allowed(self, filter: &EventFilter) -> bool {

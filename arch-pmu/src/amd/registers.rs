@@ -27,10 +27,11 @@ pub(crate) struct Registers {
 impl Registers {
     /// Returns whether SVM is on, and a counter in one of [`Svm::Host`] and [`Svm::Guest`] alone.
     pub(crate) fn depend_on_svm(&self) -> bool {
-        self.svm != Svm::Off && self.perf_ctl.iter().any(|&selector| {
-            let selector = PerfCtl::from_bits(selector);
-            selector.enabled(Svm::Host) != selector.enabled(Svm::Guest)
-        })
+        self.svm != Svm::Off
+            && self.perf_ctl.iter().any(|&selector| {
+                let selector = PerfCtl::from_bits(selector);
+                selector.enabled(Svm::Host) != selector.enabled(Svm::Guest)
+            })
     }
 }
 
