@@ -241,6 +241,7 @@ impl<B: Backend> HostPmu for Bank<B> {
         counts.merge(&Counts {
             throttled: self.backend.throttled() - self.stats.throttled_before,
             blind: self.backend.is_blind().into(),
+            ungated: (self.gate_failed || self.gate_left).into(),
             opens: ops.count(OpKind::Open),
             held_at_end: self.held,
             held_ns: self.stats.held_time.until(now),

@@ -107,6 +107,8 @@ pub struct Bank<B: Backend> {
     gate_open: bool,
     /// True if the events behind the gate do not get counters together: it is left as soon as their counts are handed over.
     gate_failed: bool,
+    /// True if the gate was left: its events have been single ones since.
+    gate_left: bool,
     /// True if events were added to the gate since it was last seen to count.
     gate_changed: bool,
     /// No gated or virtually paused event changed since the last entry did what was due for them.
@@ -154,6 +156,7 @@ impl<B: Backend> Bank<B> {
             tracked: CounterSet::EMPTY,
             gate_open: false,
             gate_failed: false,
+            gate_left: false,
             gate_changed: false,
             parks: 0,
             unchanged_since_entry: true,
@@ -428,7 +431,7 @@ impl<B: Backend> Bank<B> {
             self.release(held);
         }
         self.backend.leave_gate();
-        self.gate_failed = false;
+        (self.gate_failed, self.gate_left) = (false, true);
         true
     }
 

@@ -20,14 +20,15 @@ impl<B: Backend> Bank<B> {
     /// the count of an event that runs on.
     fn drain(&mut self, kick: bool) {
         let stops = self.backend.stops_at_overflow();
-        let blind = self.backend.is_blind();
+        let (blind, virtually) = (self.backend.is_blind(), self.backend.pauses_virtually());
         self.note_change();
         let Self { backend, slots, pool, recorded, stats, tracked, .. } = self;
-        let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
-            if let Some(at) = at {
-                stats.signals.overflowed(at);
-            }
+        let complete = backend.overflowed(&mut |Overflow { id, count, at: time }| {
             let Some((at, held)) = find_event(slots, pool, *tracked, id) else { return };
+            // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
+            if let Some(time) = time.filter(|_| held.state.is_on() || !virtually) {
+                stats.signals.overflowed(time);
+            }
             if stops {
                 held.note(Transition::Stopped);
             }

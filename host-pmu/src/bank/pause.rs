@@ -396,6 +396,19 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_an_event_whose_counter_is_off_is_no_overflow_that_a_signal_was_for() {
+        let (mut bank, host) = running(&[A, B]);
+        host.0.borrow_mut().overflowed_at = Some(7);
+        off(&mut bank, 0);
+        host.0.borrow_mut().unreliable = vec![(0, 100)];
+        bank.signalled();
+        assert!(!bank.stats.signals.any());
+        host.0.borrow_mut().unreliable = vec![(1, 100)];
+        bank.signalled();
+        assert!(bank.stats.signals.any());
+    }
+
+    #[test]
     fn a_pmi_of_one_counter_is_one_host_call_and_no_count_is_lost() {
         let (mut bank, host) = running(&[A]);
         let mut seen = 0;

@@ -129,7 +129,8 @@ impl Backend for Host {
 
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         let mut s = self.0.borrow_mut();
-        s.unreliable.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at: None }));
+        let at = s.overflowed_at;
+        s.unreliable.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at }));
         let Script { records, spent, complete, overflowed_at: at, .. } = &mut *s;
         let Some(records) = records else { return *complete };
         for (id, count) in records.drain(..) {
@@ -649,6 +650,11 @@ fn a_gate_that_fails_hands_over_its_counts_and_is_left() {
     bank.pause(pmc(0));
     bank.stop(pmc(0), true);
     assert_eq!((host.log(), bank.held()), (vec!["pause 2".to_owned()], 2), "single events");
+    // The next turn's account does not contain the failure, but its arm is no gate.
+    bank.restart_account();
+    let mut counts = counts::Counts::default();
+    bank.account(&mut counts);
+    assert_eq!((counts.pinned_errors, counts.ungated), (0, 1));
 }
 
 #[test]

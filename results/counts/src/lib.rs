@@ -155,6 +155,9 @@ counts! {
     /// Runs of a vCPU in which the host's records of some event did not reach the VMM, so that `throttled` may be too low.
     #[serde(skip_serializing_if = "none")]
     blind: sum;
+    /// Runs of a vCPU whose gate fell apart to single events, in this run or before: they did not get the host's counters together.
+    #[serde(skip_serializing_if = "none")]
+    ungated: sum;
     /// Settings of the floor's timer: at most one a PMI, and a few at starts of counters.
     #[serde(skip_serializing_if = "none")]
     timer_calls: sum;

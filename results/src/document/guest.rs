@@ -118,7 +118,7 @@ pub struct Doubt {
 }
 
 /// All of them: a run with one of them is inconclusive, and no comparison judges its arm.
-pub const DOUBTS: [Doubt; 5] = [
+pub const DOUBTS: [Doubt; 6] = [
     Doubt { key: "lost", about: "NMIs delivered and not taken, or the reverse", of: |arm| arm.lost.unwrap_or(0) },
     Doubt { key: "overflows_lost", about: "overflows lost", of: |arm| arm.overflows_lost.unwrap_or(0) },
     Doubt { key: "failed_opens", about: "host events that did not open", of: |arm| arm.counts.failed_opens },
@@ -126,6 +126,11 @@ pub const DOUBTS: [Doubt; 5] = [
         key: "pinned_errors",
         about: "times that a pinned event had no counter",
         of: |arm| arm.counts.pinned_errors,
+    },
+    Doubt {
+        key: "ungated",
+        about: "runs of a vCPU whose gate fell apart to single events",
+        of: |arm| arm.counts.ungated,
     },
     Doubt { key: "throttled", about: "times that the host throttled sampling", of: |arm| arm.counts.throttled },
 ];

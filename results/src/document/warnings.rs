@@ -1,5 +1,6 @@
 //! Caveats as data: what a reader should know before trusting a figure.
 
+use super::Counts;
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool};
@@ -85,13 +86,21 @@ pub fn shares_first_event(document: &Document) -> bool {
         && arms.filter(|arm| first_is_dear(&arm.backend)).count() > 1
 }
 
-/// Warns of what affects the figures of any experiment: the tool's build, and time that the hypervisor or a quota took
-/// from the run.
+/// Warns of what affects the figures of any experiment: the tool's build, what the kernel complained of, and time that a
+/// suspension, the hypervisor or a quota took from the run.
 #[must_use]
 pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     let mut found = Vec::new();
     if tool.profile != "release" {
         found.push(Warning::of_all("debug-build", "this is a debug build; build with --release for figures"));
+    }
+    if let Some(lines) = host.complaints.as_ref().filter(|lines| !lines.is_empty()) {
+        let message = format!("the host's kernel complained meanwhile: {}", lines.join("; "));
+        found.push(Warning::of_all("kernel-log", message));
+    }
+    if let Some(ns) = host.suspended_ns {
+        let message = format!("the host was suspended for {:.1} s meanwhile: repeat the run", ns as f64 / 1e9);
+        found.push(Warning::of_all("suspended", message));
     }
     if let Some(share) = host.steal_share().filter(|&share| share > STEAL) {
         let percent = share * 100.0;
@@ -236,7 +245,7 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
     let undeliverable = arm.own.counts.undeliverable;
     let pinned = arm.own.counts.pinned_errors;
     let throttled = arm.own.counts.throttled;
-    let blind = arm.own.counts.blind;
+    let Counts { blind, ungated, .. } = arm.own.counts;
     let failed = arm.own.counts.failed_opens;
     let refused = arm.own.counts.refused_periods;
     let error = arm.own.last_error.as_deref().unwrap_or("no error text");
@@ -260,9 +269,17 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
             blind,
             "records-unseen",
             format!(
-                "the host's records of events did not reach {}: throttling cannot be seen there, each signal costs a \
-                 read of every running event, and overflow = \"stop\" is as \"reprogram\"",
-                counted(blind, "vCPU", "vCPUs")
+                "the host's records of events did not reach the VMM in {}: throttling cannot be seen there, each signal costs a `read` of \
+                 every running event, and a strategy with overflow = \"stop\" (deferred, pool) acts as with \"reprogram\"",
+                counted(blind, "run of a vCPU", "runs of a vCPU")
+            ),
+        ),
+        (
+            ungated,
+            "gate-lost",
+            format!(
+                "the gate fell apart to single events in {}, as its events got no counters together: the arm is no gate there",
+                counted(ungated, "run of a vCPU", "runs of a vCPU")
             ),
         ),
         (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
@@ -359,6 +376,8 @@ mod tests {
             document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
             let throttled = |throttled| Throttling { periods: 10 + throttled, throttled, throttled_us: 100_000 };
             document.host.quota = Some(Quota { cpus: 0.1, before: throttled(3), after: Some(throttled(4)) });
+            document.host.complaints = Some(vec!["perf: interrupt took too long".to_owned()]);
+            document.host.suspended_ns = Some(3_000_000_000);
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             for n in [
@@ -372,6 +391,7 @@ mod tests {
                 &mut arm.own.counts.pinned_errors,
                 &mut arm.own.counts.throttled,
                 &mut arm.own.counts.blind,
+                &mut arm.own.counts.ungated,
                 &mut arm.own.counts.failed_opens,
                 &mut arm.own.counts.refused_periods,
             ] {
@@ -386,6 +406,8 @@ mod tests {
         });
         for code in [
             "debug-build",
+            "kernel-log",
+            "suspended",
             "steal",
             "cpu-quota",
             "load",
@@ -404,6 +426,7 @@ mod tests {
             "pinned-errors",
             "throttled",
             "records-unseen",
+            "gate-lost",
             "failed-opens",
             "refused-periods",
             "guest-complaints",

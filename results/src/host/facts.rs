@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::log::Watch;
 use super::quota::Quota;
 use super::tuning::Tuning;
 
@@ -78,12 +79,21 @@ pub struct HostFacts {
     /// The CPU quota of the process's control groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
+    /// Complaints of its kernel during the measurement, the first ones; `None`: this user may not read its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complaints: Option<Vec<String>>,
+    /// Time that it was suspended during the measurement, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended_ns: Option<u64>,
     /// Tuning of the host, and other users of its CPUs.
     #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,
     /// Only what was read [before](Self::begin) the measurement.
     #[serde(skip)]
     pub begun: bool,
+    /// What its kernel says from the begin of the measurement on.
+    #[serde(skip)]
+    pub watch: Watch,
 }
 
 /// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.

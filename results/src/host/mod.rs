@@ -4,6 +4,7 @@ mod facts;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixture;
 mod fs;
+mod log;
 pub mod noise;
 mod quota;
 mod read;
@@ -12,6 +13,7 @@ mod tuning;
 
 pub use facts::{CpuTime, HostFacts, host_class};
 pub use fs::HostFs;
+pub use log::Watch;
 pub use quota::{Quota, Throttling};
 pub use read::{REGISTER_COST_WORD, mediated};
 pub use tuning::{IdleState, Tuning};

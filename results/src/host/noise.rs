@@ -21,7 +21,26 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     findings.extend(sharing(host, pinned));
     findings.extend(kernel(host));
     findings.extend(hybrid(host));
+    findings.extend(idle_vpmu(host));
     findings
+}
+
+/// Finds hosts whose KVM keeps its own vPMU beside the userspace one: KVM_PMU_CAP_DISABLE is there since Linux 5.18, and the guest's
+/// CPUID leaf 0AH brings the vPMU to life. Its counters never count.
+fn idle_vpmu(host: &HostFacts) -> Option<Finding> {
+    let release = host.kernel.as_deref()?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
+    let old = (numbers.next()?, numbers.next()?) < (5, 18);
+    let off = host.kvm_enable_pmu.as_deref().is_some_and(|on| ["N", "0"].contains(&on));
+    (old && !off && host.hardware_pmu && host.kvm.as_deref() == Some("kvm_intel")).then(|| {
+        Finding::new(
+            "RDPMC",
+            Status::Warn,
+            format!("Linux {release} cannot switch KVM's own vPMU off for a VM, unless that of 5.18 was backported"),
+            "an RDPMC that was not rewritten reads 0 from KVM's idle counters in place of #GP",
+            "Linux 5.18 or later, or kvm.enable_pmu=N (5.17); payloads read counters by RDMSR and are not affected",
+        )
+    })
 }
 
 /// Finds hybrid hosts: raw events of a thread are those of the P-cores' PMU, so on an E-core they count nothing, and say nothing.
@@ -322,6 +341,7 @@ mod tests {
         let (_dir, fs) = tree(CASCADE_LAKE);
         let mut host = HostFacts::read(&fs);
         host.nmi_watchdog = Some(false);
+        host.kernel = Some("6.1.0-50-amd64".to_owned());
         change(&mut host);
         host
     }
@@ -345,6 +365,22 @@ mod tests {
     fn cores_without_the_events_pmu_are_warned_of() {
         let hybrid = cascade_lake(|host| host.perf_pmus = ["cpu_atom", "cpu_core"].map(str::to_owned).to_vec());
         assert_eq!(warned(&hybrid, &[]), ["hybrid processor"]);
+    }
+
+    #[test]
+    fn a_kvm_that_cannot_switch_its_vpmu_off_is_warned_of() {
+        let of = |kernel: &str, on: Option<&str>| {
+            cascade_lake(|host| (host.kernel, host.kvm_enable_pmu) = (Some(kernel.to_owned()), on.map(str::to_owned)))
+        };
+        for (kernel, on) in [("5.10.0-46-amd64", None), ("5.17", Some("Y"))] {
+            assert_eq!(warned(&of(kernel, on), &[]), ["RDPMC"], "{kernel}");
+        }
+        for (kernel, on) in [("5.17", Some("N")), ("5.18.0-rc1", Some("Y")), ("6.1", None), ("unknown", None)] {
+            assert!(warned(&of(kernel, on), &[]).is_empty(), "{kernel}");
+        }
+        let other = |host: &HostFacts| warned(host, &[]).is_empty();
+        assert!(other(&HostFacts { kvm: Some("kvm_amd".to_owned()), ..of("5.10.0", None) }));
+        assert!(other(&HostFacts { hardware_pmu: false, ..of("5.10.0", None) }), "KVM without a PMU has no vPMU");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{CpuTime, HostFacts, host_class};
 use super::fs::HostFs;
+use super::log::Watch;
 use super::quota::Quota;
 use super::tuning::Tuning;
 
@@ -20,7 +21,8 @@ impl HostFacts {
     #[must_use]
     pub fn read(fs: &HostFs) -> Self {
         let (loadavg_1m, steal_before) = (loadavg(fs), cpu_time(fs));
-        Self { loadavg_1m, steal_before, quota: Quota::read(fs), tuning: Tuning::read(fs), ..Self::settings(fs) }
+        let (quota, tuning, watch) = (Quota::read(fs), Tuning::read(fs), Watch::begin(fs));
+        Self { loadavg_1m, steal_before, quota, tuning, watch, ..Self::settings(fs) }
     }
 
     /// Reads facts that do not change during a measurement, but for [`Tuning`].
@@ -91,19 +93,23 @@ impl HostFacts {
             steal_before: cpu_time(fs),
             quota: Quota::read(fs),
             tuning: Tuning::begin(fs),
+            watch: Watch::begin(fs),
             begun: true,
             ..Self::default()
         }
     }
 
-    /// Notes stolen, throttled and busy time once more, after the measurement.
+    /// Notes stolen, throttled and busy time once more, after the measurement, and what the kernel said meanwhile.
     pub fn finish(&mut self, fs: &HostFs) {
         if self.begun {
             let mut tuning = std::mem::take(&mut self.tuning);
             tuning.complete(fs);
+            let watch = std::mem::take(&mut self.watch);
             let Self { loadavg_1m, steal_before, quota, .. } = *self;
-            *self = Self { loadavg_1m, steal_before, quota, tuning, ..Self::settings(fs) };
+            *self = Self { loadavg_1m, steal_before, quota, tuning, watch, ..Self::settings(fs) };
         }
+        self.watch.complaints(&mut self.complaints);
+        self.suspended_ns = self.watch.suspended_ns();
         if let Some(quota) = &mut self.quota {
             quota.after = Quota::read(fs).map(|now| now.before);
         }

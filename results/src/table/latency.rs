@@ -91,6 +91,13 @@ fn surroundings(document: &Document, report: &mut Report) {
     for arm in document.arms.iter().filter(|arm| arm.own.counts.merged > 0) {
         report.line(format!("  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.counts.merged));
     }
+    for arm in document.arms.iter().filter(|arm| arm.own.counts.ungated > 0) {
+        let runs = arm.own.counts.ungated;
+        report.line(format!(
+            "  {}: fell apart to single events, for want of counters, in {runs} runs of a vCPU",
+            arm.name
+        ));
+    }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");

@@ -7,8 +7,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use results::error::{Exit, one_line};
+use results::error::{Error, Exit, one_line};
 use results::host::noise::{Finding, Status};
+use results::host::settings::{self, Change};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::layout;
 use serde::Serialize;
@@ -278,6 +279,77 @@ fn limit_findings(limits: Limits) -> Vec<Finding> {
     ]
 }
 
+/// Finds settings that are not as they were: they wait for `--undo`.
+fn standing(fs: &HostFs) -> Option<Finding> {
+    let list = |lines: &[String]| match lines {
+        [first, more @ ..] if !more.is_empty() => format!("{first}, and {} more", more.len()),
+        lines => lines.concat(),
+    };
+    let (status, found, remedy) = match settings::standing(fs) {
+        Ok([fixed, run]) if run.is_empty() && fixed.is_empty() => return None,
+        Ok([fixed, run]) if run.is_empty() => (Status::Ok, format!("set by --fix: {}", list(&fixed)), String::new()),
+        Ok([_, run]) => {
+            let found = format!("left by a run that is going on or was interrupted: {}", list(&run));
+            (Status::Warn, found, "sudo vpmu doctor --undo, unless it is going on".to_owned())
+        }
+        Err(Error { why, remedy, .. }) => (Status::Warn, why, remedy + ": /run/vpmu/settings.json"),
+    };
+    Some(Finding::new("settings", status, found, "this host is not set as its owner set it", remedy))
+}
+
+/// What `--fix` or `--undo` did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Set {
+    /// The settings, one by one.
+    pub changes: Vec<Change>,
+    /// Findings that no setting mends.
+    pub by_hand: Vec<Finding>,
+}
+
+impl Set {
+    /// Sets what mends these findings.
+    ///
+    /// # Errors
+    /// Those of [`settings::fix`].
+    pub fn by(fs: &HostFs, mut findings: Vec<Finding>) -> Result<Self, Error> {
+        findings.retain(|finding| finding.status != Status::Ok);
+        let checks: Vec<_> = findings.iter().map(|finding| finding.check).collect();
+        let changes = settings::fix(fs, &checks)?;
+        findings.retain(|finding| changes.iter().all(|change| change.check != finding.check));
+        Ok(Self { changes, by_hand: findings })
+    }
+
+    /// [`Exit::Done`], or [`Exit::Host`] if a setting is not as it was to be.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        if self.changes.iter().any(|change| change.problem.is_some()) { Exit::Host } else { Exit::Done }
+    }
+
+    /// A line for each setting, of many CPUs together; then what is left to do.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let width = layout::columns().max(INDENT + 20);
+        let mut out = String::new();
+        let alike =
+            |a: &Change, b: &Change| (a.check, &a.from, &a.to, &a.problem) == (b.check, &b.from, &b.to, &b.problem);
+        for same in self.changes.chunk_by(alike) {
+            let Change { check, file, from, to, problem } = &same[0];
+            let _ = write!(out, "{:<8}{check:<22}", if problem.is_none() { "set" } else { "FAILED" });
+            let more = if same.len() > 1 { format!(" and {} more", same.len() - 1) } else { String::new() };
+            let why = problem.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            wrap(&mut out, &one_line(&format!("{from} -> {to}, /{file}{more}{why}")), width);
+        }
+        if self.changes.is_empty() {
+            out.push_str("nothing to set or put back\n");
+        }
+        for Finding { check, remedy, .. } in &self.by_hand {
+            let _ = write!(out, "{:<8}{check:<22}", "by hand");
+            wrap(&mut out, remedy, width);
+        }
+        out
+    }
+}
+
 /// Runs all checks; CPU use by others is observed for `watch`.
 pub fn diagnose(
     fs: &HostFs,
@@ -294,6 +366,7 @@ pub fn diagnose(
     findings.extend(event_findings(fs, &host, limits, &auto));
     findings.extend(limit_findings(limits));
     findings.extend(noise::findings(&host, &[]));
+    findings.extend(standing(fs));
     let AutoBackend { backend, why, .. } = auto;
     Diagnosis {
         host_class: host.class.clone(),
@@ -348,6 +421,12 @@ pub fn text(diagnosis: &Diagnosis) -> String {
     let mut out = format!("host class: {}\n\n", diagnosis.host_class);
     for finding in &diagnosis.findings {
         show(&mut out, finding, width);
+    }
+    let warned = diagnosis.findings.iter().filter(|finding| finding.status == Status::Warn);
+    let settable: Vec<_> = warned.map(|finding| finding.check).filter(|check| settings::is_settable(check)).collect();
+    if !settable.is_empty() {
+        let _ = write!(out, "\n{:<INDENT$}", "sudo vpmu doctor --fix");
+        wrap(&mut out, &format!("sets {}, and --undo puts back", settable.join(", ")), width);
     }
     let simulation = "a simulation, so that nothing is measured";
     let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
@@ -471,6 +550,31 @@ mod tests {
         assert!(text.contains("development host"));
         let json = serde_json::to_value(&diagnosis).unwrap();
         assert_eq!(json["findings"][0]["check"], "/dev/kvm");
+    }
+
+    #[test]
+    fn what_a_setting_mends_is_set_and_the_rest_is_left_to_the_reader() {
+        let thp = "sys/kernel/mm/transparent_hugepage/enabled";
+        let more = [("proc/sys/kernel/random/boot_id", "b\n"), (thp, "[always] never\n")];
+        let (_dir, fs) = tree(&[CASCADE_LAKE, &more].concat());
+        let look = || diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
+        let found = text(&look());
+        assert!(found.contains("--fix") && found.contains("sets NMI watchdog, huge pages, and"), "{found}");
+        let set = Set::by(&fs, look().findings).unwrap();
+        let shown = set.text();
+        assert!(shown.starts_with("set     NMI watchdog          1 -> 0, /proc/sys/kernel/nmi_watchdog\n"), "{shown}");
+        assert_eq!((set.exit(), set.changes.len(), set.changes[1].from.as_str()), (Exit::Done, 2, "always"));
+        assert!(set.by_hand.iter().all(|finding| !settings::is_settable(finding.check)), "{:?}", set.by_hand);
+        let settings = look().findings.pop().unwrap();
+        assert!(settings.status == Status::Ok && settings.found.contains("1 -> 0, and 1 more"), "{settings:?}");
+        let mut watchdog = settings::Watchdog::take(&fs).unwrap();
+        watchdog.switch(true).unwrap();
+        let left = look().findings.pop().unwrap();
+        let refused = Change { problem: Some("no".to_owned()), ..set.changes[0].clone() };
+        let set = Set { changes: vec![refused.clone(), refused], by_hand: vec![left] };
+        let shown = one_line(&set.text());
+        assert!(set.exit() == Exit::Host && shown.starts_with("FAILED NMI watchdog 1 -> 0, "), "{shown}");
+        assert!(shown.contains("and 1 more: no by hand settings sudo vpmu doctor --undo, unless"), "{shown}");
     }
 
     #[test]

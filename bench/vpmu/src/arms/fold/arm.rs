@@ -140,6 +140,15 @@ impl ArmFold {
         &self.intervals
     }
 
+    /// Records how a discarded turn ended that did not end as it should: its counts are in no figure.
+    pub fn warm_up_failed(&mut self, outcome: &RunOutcome) {
+        let mut counts = Counts::default();
+        outcome.vcpus.iter().for_each(|vcpu| add_run(&mut counts, vcpu));
+        let errors: Vec<_> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.account.host.last_error.as_deref()).collect();
+        let error = errors.last().map_or_else(String::new, |error| format!("; last error: {error}"));
+        self.incomplete(&format!("warm-up: {}{}{error}", outcome.end, explained(&counts)));
+    }
+
     /// Returns whether every round so far is complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -228,22 +237,20 @@ impl ArmFold {
         }
     }
 
-    /// Adds the rest that guest `number` left after its last turn; the rounds' figures do not change.
+    /// Adds how guest `number` ended after its last turn, and the events that it still held. Its operations, exits and other
+    /// counts since then belong to no PMI of a round: they are in no figure.
     pub fn close(&mut self, number: u64, outcome: &RunOutcome) {
         if outcome.end == End::Stopped {
             return;
         }
         let (mut tail, mut counts) = (Vec::new(), Counts::default());
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
-            self.add_vcpu(
-                &format!("end of guest {number}, vCPU {index}"),
-                vcpu,
-                &mut counts,
-                &mut Latencies::default(),
-            );
+            if !vcpu.end.is_complete() {
+                self.incomplete(&format!("end of guest {number}, vCPU {index}: {}", vcpu.end));
+            }
+            counts.merge(&vcpu.account.counts);
             add_each(&mut tail, &vcpu.left.held_at_tail_tick);
         }
-        self.result.own.counts.merge(&counts);
         self.note_held(counts.held_at_end, &tail);
     }
 
@@ -259,7 +266,9 @@ impl ArmFold {
     /// Adds one vCPU, its counts to `counts`; returns NMIs delivered minus NMIs taken, if both are known.
     fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, counts: &mut Counts, into: &mut Latencies) -> Option<i64> {
         if !vcpu.end.is_complete() {
-            self.incomplete(&format!("{who}: {}", vcpu.end));
+            let mut own = Counts::default();
+            add_run(&mut own, vcpu);
+            self.incomplete(&format!("{who}: {}{}", vcpu.end, explained(&own)));
         }
         let account = &vcpu.account;
         counts.merge(&account.counts);
@@ -389,6 +398,32 @@ impl ArmFold {
         own.workload = cost(self.baseline, self.measured);
         result
     }
+}
+
+/// Adds a vCPU's counts, with those of its report.
+fn add_run(counts: &mut Counts, vcpu: &VcpuOutcome) {
+    counts.merge(&vcpu.account.counts);
+    let nmis = vcpu.left.report.as_ref().map_or(0, |report| report.nmis);
+    counts.merge(&Counts { nmis, ..Counts::default() });
+}
+
+/// Names the counts that may explain a run that did not end as it should.
+fn explained(counts: &Counts) -> String {
+    let Counts { entries, nmis, overflows, opens, signals, empty_kicks, .. } = *counts;
+    let usual =
+        [("entries", entries), ("NMIs", nmis), ("overflows", overflows), ("opens", opens), ("signals", signals)];
+    let rare = [
+        ("kicks without an overflow", empty_kicks),
+        ("pinned_errors", counts.pinned_errors),
+        ("failed_opens", counts.failed_opens),
+        ("refused_periods", counts.refused_periods),
+        ("throttled", counts.throttled),
+        ("masked", counts.masked),
+        ("undeliverable", counts.undeliverable),
+    ];
+    let named = usual.into_iter().chain(rare.into_iter().filter(|(_, count)| *count > 0));
+    let named: Vec<_> = named.map(|(name, count)| format!("{count} {name}")).collect();
+    format!(" ({})", named.join(", "))
 }
 
 /// Adds the second to the first, item by item.
@@ -598,6 +633,29 @@ mod tests {
         let arm = one(|vcpu| vcpu.left.tsc.khz = 0);
         assert!(arm.incomplete[0].contains("TSC frequency"));
         assert_eq!((arm.own.counts.nmis, arm.own.lost), (10, Some(0)));
+    }
+
+    #[test]
+    fn the_tail_of_a_guest_is_in_no_figure_of_its_rounds() {
+        let fold = |tails: bool| {
+            let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
+            for index in 0..4 {
+                fold.add(Place { guest: Some(0), ..place(index) }, &outcome(vec![vcpu(10, 1000)]));
+            }
+            let mut last = vcpu(0, 0);
+            last.account.host.ops.record(OpKind::Release, 30_000);
+            (last.account.counts.blind, last.account.counts.held_max, last.account.counts.held_at_end) = (1, 9, 2);
+            last.left.held_at_tail_tick = vec![2, 1];
+            if tails {
+                fold.close(0, &outcome(vec![last]));
+            }
+            fold.result()
+        };
+        let (with, without) = (fold(true), fold(false));
+        assert_eq!(with.own.host_ops, without.own.host_ops, "the only release is the tail's");
+        assert_eq!((with.own.counts, &with.own.msr_exits), (without.own.counts, &without.own.msr_exits));
+        assert_eq!((with.own.events_held.tail, with.own.events_held.at_end), (vec![2, 1], 2));
+        assert_eq!((with.own.workload_ns, with.own.events_held.max), (without.own.workload_ns, 7));
     }
 
     #[test]

@@ -268,7 +268,7 @@ impl<'a> Experiment<'a> {
         if !warmup {
             slot.pending = Some((place, outcome));
         } else if !complete {
-            slot.fold.incomplete(&format!("warm-up: {}", outcome.run.end));
+            slot.fold.warm_up_failed(&outcome.run);
         }
         // A guest that hangs in each round may well end its warm-up.
         slot.failures = if complete { slot.failures * u32::from(warmup) } else { slot.failures + 1 };

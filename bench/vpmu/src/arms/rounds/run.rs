@@ -525,6 +525,8 @@ mod tests {
             let mut vcpu = vcpu(samples, 1000);
             if name == "reuse" && turn == 0 {
                 vcpu.end = End::TimedOut;
+                vcpu.account.counts.pinned_errors = 113;
+                vcpu.account.host.last_error = Some("lost its counter".to_owned());
             }
             vcpu
         });
@@ -533,6 +535,10 @@ mod tests {
         assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [0, 4]);
         let why = document.arms[0].incomplete.join("; ");
         assert!(why.contains("warm-up: the time limit passed") && why.contains("given up after 2 turns"), "{why}");
+        assert!(
+            why.contains("1 opens, ") && why.contains("113 pinned_errors") && why.contains("lost its counter"),
+            "{why}"
+        );
     }
 
     #[test]

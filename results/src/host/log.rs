@@ -1,0 +1,146 @@
+//! Events of the host during a measurement that no setting shows: complaints of its kernel, and suspensions.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::fs::HostFs;
+use crate::error::one_line;
+
+/// Parts of the messages that tell of lost time, lost events or a changed clock.
+const COMPLAINTS: [&str; 19] = [
+    "perf: interrupt took too long",
+    "perfevents: ",
+    "NMI handler",
+    "NMI received for unknown reason",
+    "soft lockup",
+    "hard LOCKUP",
+    "unchecked MSR access",
+    "as unstable",
+    "TSC unstable",
+    "detected stalls",
+    "self-detected stall",
+    "detected expedited stalls",
+    "RT throttling activated",
+    "BUG: ",
+    "WARNING: ",
+    "[Hardware Error]",
+    "temperature above threshold",
+    "power limit notification",
+    "PM: suspend exit",
+];
+/// Most complaints that are kept; the first ones tell the cause.
+const MAX_COMPLAINTS: usize = 8;
+/// Longest part of a complaint that is kept.
+const MAX_TEXT: usize = 200;
+/// Most records that are read at a time; a flood is not followed to its end.
+const MAX_RECORDS: usize = 100_000;
+/// Levels of the facility "kernel" in a record's first number.
+const KERNEL_LEVELS: u32 = 8;
+
+/// A place in the kernel's log, and the time until then that the host was suspended.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// `None`: this user may not read the log.
+    log: Option<Arc<File>>,
+    suspended_ns: Option<i64>,
+}
+
+/// It is no fact of the host.
+impl PartialEq for Watch {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Watch {
+    /// Begins behind the log's last record.
+    pub(super) fn begin(fs: &HostFs) -> Self {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let log = open(fs.path("dev/kmsg"), flags, Mode::empty()).ok().map(File::from);
+        let log = log.filter(|mut log| log.seek(SeekFrom::End(0)).is_ok()).map(Arc::new);
+        // Time that passes between the two readings must not look like a suspension at the end.
+        let awake = ns(ClockId::Monotonic);
+        Self { log, suspended_ns: Some(ns(ClockId::Boottime) - awake) }
+    }
+
+    /// Adds the kernel's complaints since the last call; `None` stays where nobody can tell.
+    pub(super) fn complaints(&self, found: &mut Option<Vec<String>>) {
+        let Some(mut log) = self.log.as_deref() else { return };
+        let found = found.get_or_insert_default();
+        // The kernel's longest record is shorter, and each read gives one.
+        let mut record = [0; 8192];
+        for _ in 0..MAX_RECORDS {
+            match log.read(&mut record) {
+                Ok(1..) if found.len() >= MAX_COMPLAINTS => {}
+                Ok(read @ 1..) => {
+                    found.extend(String::from_utf8_lossy(&record[..read]).lines().filter_map(complaint));
+                    found.truncate(MAX_COMPLAINTS);
+                }
+                // Records were overwritten before they were read.
+                Err(error) if [ErrorKind::BrokenPipe, ErrorKind::Interrupted].contains(&error.kind()) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Returns how long the host was suspended since the begin, ns; `None` if it was not.
+    pub(super) fn suspended_ns(&self) -> Option<u64> {
+        let now = ns(ClockId::Boottime);
+        (now - ns(ClockId::Monotonic) - self.suspended_ns?).try_into().ok().filter(|&ns| ns > 0)
+    }
+}
+
+fn ns(clock: ClockId) -> i64 {
+    let now = clock_gettime(clock);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// Returns the text of a record "priority,number,time,flags;text" if the kernel complains in it; programs write there, too.
+fn complaint(line: &str) -> Option<String> {
+    let (prefix, text) = line.split_once(';')?;
+    let priority: u32 = prefix.split(',').next()?.parse().ok()?;
+    let complains = priority < KERNEL_LEVELS && COMPLAINTS.iter().any(|part| text.contains(part));
+    complains.then(|| one_line(text).chars().take(MAX_TEXT).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::super::HostFacts;
+    use super::*;
+    use crate::host::fixture::tree;
+
+    #[test]
+    fn complaints_since_the_begin_are_kept_and_neither_older_ones_nor_those_of_programs() {
+        let took = "4,7,9,-;perf: interrupt took too long (2510 > 2500), lowering kernel.perf_event_max_sample_rate to 79000\n";
+        let (_dir, fs) = tree(&[("dev/kmsg", took)]);
+        let mut facts = HostFacts::begin(&fs);
+        facts.finish(&fs);
+        assert_eq!((facts.complaints.as_deref(), facts.suspended_ns), (Some(&[][..]), None));
+        let mut log = File::options().append(true).open(fs.path("dev/kmsg")).unwrap();
+        let of_program = took.replacen('4', "12", 1);
+        write!(log, "6,8,9,-;usb 1-1: new\n SUBSYSTEM=usb;WARNING: x\n{of_program}{took}").unwrap();
+        facts.finish(&fs);
+        let lines = facts.complaints.clone().unwrap();
+        assert!(lines.len() == 1 && took.contains(&lines[0]), "{lines:?}");
+        write!(log, "{}", "2,9,9,-;WARNING: \x1b[2J at kvm\n".repeat(20) + &"x".repeat(20_000)).unwrap();
+        facts.finish(&fs);
+        let lines = facts.complaints.unwrap();
+        assert_eq!((lines.len(), &*lines[1]), (MAX_COMPLAINTS, "WARNING: [2J at kvm"));
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_is_unknown_and_a_suspension_is_seen_without_it() {
+        let (_dir, fs) = tree(&[]);
+        let mut facts = HostFacts::begin(&fs);
+        facts.watch.suspended_ns = facts.watch.suspended_ns.map(|ns| ns - 3_000_000_000);
+        facts.finish(&fs);
+        assert_eq!(facts.complaints, None);
+        assert!(facts.suspended_ns.is_some_and(|ns| ns > 2_900_000_000), "{facts:?}");
+    }
+}
