@@ -55,36 +55,37 @@ const PERF: u8 = b'$';
 
 /// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
 const IOCTLS: [u32; 30] = [
-    ioc(NONE, KVM, 0x80, 0),                                     // KVM_RUN
-    ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),          // KVM_GET_LAPIC
-    ioc(NONE, KVM, 0x9a, 0),                                     // KVM_NMI
-    ioc(WRITE, KVM, 0x8f, size_of::<kvm_lapic_state>()),         // KVM_SET_LAPIC
-    ioc(NONE, PERF, 0, 0),                                       // PERF_EVENT_IOC_ENABLE
-    ioc(NONE, PERF, 1, 0),                                       // PERF_EVENT_IOC_DISABLE
-    ioc(WRITE, PERF, 4, 8),                                      // PERF_EVENT_IOC_PERIOD
-    ioc(NONE, PERF, 2, 0),                                       // PERF_EVENT_IOC_REFRESH
-    ioc(NONE, PERF, 5, 0),                                       // PERF_EVENT_IOC_SET_OUTPUT
-    ioc(READ, PERF, 7, 8),                                       // PERF_EVENT_IOC_ID
-    ioc(NONE, PERF, 3, 0),                                       // PERF_EVENT_IOC_RESET
-    ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),                 // KVM_GET_REGS
-    ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),                // KVM_SET_REGS
-    ioc(READ, KVM, 0x83, size_of::<kvm_sregs>()),                // KVM_GET_SREGS
-    ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()),         // KVM_GET_MSRS
-    ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),                // KVM_SET_MSRS
-    ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),                 // KVM_SIGNAL_MSI
-    ioc(WRITE, KVM, 0x61, size_of::<kvm_irq_level>()),           // KVM_IRQ_LINE
-    ioc(READ, KVM, 0x98, size_of::<kvm_mp_state>()),             // KVM_GET_MP_STATE
-    ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),            // KVM_SET_MP_STATE
-    ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),         // KVM_SET_GUEST_DEBUG
-    ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),          // KVM_GET_VCPU_EVENTS
-    ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()),         // KVM_SET_VCPU_EVENTS
-    ioc(READ, KVM, 0xa1, size_of::<kvm_debugregs>()),            // KVM_GET_DEBUGREGS
-    ioc(WRITE, KVM, 0xa2, size_of::<kvm_debugregs>()),           // KVM_SET_DEBUGREGS
-    ioc(NONE, KVM, 0xa3, 0),                                     // KVM_GET_TSC_KHZ
-    ioc(WRITE, KVM, 0xe1, size_of::<kvm_device_attr>()),         // KVM_SET_DEVICE_ATTR
-    ioc(READ | WRITE, KVM, 0x85, size_of::<kvm_translation>()),  // KVM_TRANSLATE
-    ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),               // KVM_SET_SREGS
-    ioc(READ | WRITE, KVM, 0xbe, size_of::<kvm_nested_state>()), // KVM_GET_NESTED_STATE
+    ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
+    ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
+    ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
+    ioc(WRITE, KVM, 0x8f, size_of::<kvm_lapic_state>()),        // KVM_SET_LAPIC
+    ioc(NONE, PERF, 0, 0),                                      // PERF_EVENT_IOC_ENABLE
+    ioc(NONE, PERF, 1, 0),                                      // PERF_EVENT_IOC_DISABLE
+    ioc(WRITE, PERF, 4, 8),                                     // PERF_EVENT_IOC_PERIOD
+    ioc(NONE, PERF, 2, 0),                                      // PERF_EVENT_IOC_REFRESH
+    ioc(NONE, PERF, 5, 0),                                      // PERF_EVENT_IOC_SET_OUTPUT
+    ioc(READ, PERF, 7, 8),                                      // PERF_EVENT_IOC_ID
+    ioc(NONE, PERF, 3, 0),                                      // PERF_EVENT_IOC_RESET
+    ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),                // KVM_GET_REGS
+    ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),               // KVM_SET_REGS
+    ioc(READ, KVM, 0x83, size_of::<kvm_sregs>()),               // KVM_GET_SREGS
+    ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()),        // KVM_GET_MSRS
+    ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),               // KVM_SET_MSRS
+    ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),                // KVM_SIGNAL_MSI
+    ioc(WRITE, KVM, 0x61, size_of::<kvm_irq_level>()),          // KVM_IRQ_LINE
+    ioc(READ, KVM, 0x98, size_of::<kvm_mp_state>()),            // KVM_GET_MP_STATE
+    ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),           // KVM_SET_MP_STATE
+    ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),        // KVM_SET_GUEST_DEBUG
+    ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),         // KVM_GET_VCPU_EVENTS
+    ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()),        // KVM_SET_VCPU_EVENTS
+    ioc(READ, KVM, 0xa1, size_of::<kvm_debugregs>()),           // KVM_GET_DEBUGREGS
+    ioc(WRITE, KVM, 0xa2, size_of::<kvm_debugregs>()),          // KVM_SET_DEBUGREGS
+    ioc(NONE, KVM, 0xa3, 0),                                    // KVM_GET_TSC_KHZ
+    ioc(WRITE, KVM, 0xe1, size_of::<kvm_device_attr>()),        // KVM_SET_DEVICE_ATTR
+    ioc(READ | WRITE, KVM, 0x85, size_of::<kvm_translation>()), // KVM_TRANSLATE
+    ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),              // KVM_SET_SREGS
+    // KVM_GET_NESTED_STATE.
+    ioc(READ | WRITE, KVM, 0xbe, size_of::<kvm_nested_state>()),
 ];
 
 /// Calls of any confined thread, allowed with any arguments; the most frequent first.
