@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use host_pmu::backend::BackendKey;
 use results::document::Document;
 use results::error::{Error, Exit};
 use results::host::settings::Watchdog;
@@ -29,7 +30,7 @@ use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::series::{SeriesSpec, Switch, series};
 use crate::experiment::reproduce::set_up;
 use crate::experiment::reproduce::show;
-use crate::setting::backend::ThisHost;
+use crate::setting::backend::{EventProbe, ThisHost};
 use crate::setting::parse::{duration_in, folder, number_in};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal};
@@ -144,8 +145,10 @@ impl Switch for Watchdog {
     }
 }
 
-/// Takes the watchdog, if switching it changes anything: a host without a PMU has none.
-fn watchdog(fs: &HostFs) -> Result<Watchdog, String> {
+/// Takes the watchdog, if switching it changes anything.
+fn watchdog(fs: &HostFs, probe: &dyn EventProbe) -> Result<Watchdog, String> {
+    // Nothing is touched for stand-ins.
+    probe.try_open(&BackendKey::Hardware).map_err(|refused| refused.why)?;
     let host = HostFacts::read(fs);
     let was_on = host.nmi_watchdog.ok_or("the host does not tell of its NMI watchdog")?;
     let mut watchdog = Watchdog::take(fs).map_err(|error| error.to_string())?;
@@ -163,16 +166,17 @@ fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
         seed: args.seed.unwrap_or(SEED),
         linux: LinuxJob::new(&args.linux, Kind::Record)?,
     };
-    let mut folder = args.output.as_deref().map(OutputFolder::open).transpose()?;
+    // Whether it can be written to is known before anything is measured.
+    let _folder = args.output.as_deref().map(OutputFolder::open).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let began = time_stamp(now_unix());
     let mut keep = |name: &str, document: &Document| {
-        let Some(folder) = &mut folder else { return Ok(()) };
+        let Some(folder) = &args.output else { return Ok(()) };
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        folder.write(&format!("reproduce-{began}-{name}"), "json", json.as_bytes()).map(drop)
+        OutputFolder::open(folder)?.write(&format!("reproduce-{began}-{name}"), "json", json.as_bytes()).map(drop)
     };
     let mut progress = progress::shown(true);
-    let watchdog = watchdog(&HostFs::default());
+    let watchdog = watchdog(&HostFs::default(), &ThisHost);
     let found = series(&spec, &ThisHost, watchdog, &invocation.command_line, progress.as_mut(), &mut keep)?;
     shown(args, &found)
 }
@@ -300,4 +304,33 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
     let found = reproduce(args.seed.unwrap_or(SEED), &documents)?;
     console::show(Form::of(args.json, args.markdown), &show::report(&found, !args.markdown), &found)?;
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setting::backend::fake::Opens;
+    use results::host::fixture::tree;
+
+    #[test]
+    fn the_watchdog_is_taken_only_where_it_matters_and_can_be_switched() {
+        const FILE: (&str, &str) = ("proc/sys/kernel/nmi_watchdog", "1\n");
+        const BOOT: (&str, &str) = ("proc/sys/kernel/random/boot_id", "b\n");
+        let refused = |files: &[(&str, &str)], opens: &'static [&'static str]| {
+            let (_dir, fs) = tree(files);
+            let found = watchdog(&fs, &Opens(opens)).map(drop).unwrap_err();
+            let left = fs.text(FILE.0);
+            (found, left.is_none_or(|left| left == "1"))
+        };
+        let hardware = &["hardware"];
+        assert_eq!(refused(&[FILE, BOOT], &["cpu-clock"]).0, "No such file or directory", "stand-ins need none");
+        let (why, untouched) = refused(&[BOOT], hardware);
+        assert!(why.contains("does not tell") && untouched, "{why}");
+        // A container's /run that is no folder, a kernel that has no file any more.
+        let (why, untouched) = refused(&[FILE, BOOT, ("run/vpmu", "")], hardware);
+        assert!(why.contains("/run/vpmu") && untouched, "{why}");
+        let (_dir, fs) = tree(&[FILE, BOOT]);
+        let taken = watchdog(&fs, &Opens(hardware)).unwrap();
+        assert!(taken.was_on() && fs.text(FILE.0).as_deref() == Some("1"), "as it was found, until a regime begins");
+    }
 }

@@ -20,6 +20,7 @@ use vmm::kvm::Host;
 use super::measured::{self, regime};
 use super::run::Simulated;
 use super::simulated::PERIOD;
+use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
@@ -201,7 +202,9 @@ fn with_another_event(toml: &str, to: &Regime) -> Result<Model, Error> {
         let counts = format!("follow = 'thread-time'\ndefault = {{ per-us = {}, source = 'the TSC' }}", khz / 1000);
         model.insert("counts".to_owned(), table(&counts)?.into());
     } else if let Some(host) = model.get_mut("host").and_then(toml::Value::as_table_mut) {
-        host.extend(table("taken = { value = 1, source = 'the NMI watchdog' }")?);
+        let watchdog =
+            if host.contains_key("processor") { "pinned = { events = [0x3c]" } else { "taken = { value = 1" };
+        host.extend(table(&format!("{watchdog}, source = 'the NMI watchdog' }}"))?);
     }
     Model::from_toml("here", &model.to_string()).map_err(|error| unusable(error.to_string()))
 }
@@ -219,6 +222,29 @@ fn predict(model: &Model, spec: &NmiLatencySpec) -> Result<Document, Error> {
     Ok(rounds(&plan, &mut runner, context(&fs, simulated::facts(model), &[], &mut silent, &mut save))?.document)
 }
 
+/// Calibrates this regime, and predicts it. The other one is predicted from the one where both costs are met.
+fn predictions(regime: &Regime, spec: &SeriesSpec, progress: &mut dyn Progress) -> Result<Vec<Run>, Error> {
+    let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
+    let options = Options { name: "here".to_owned(), rounds: Some(rounds), ..Options::default() };
+    let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
+    let (draft, _) = calibrate(options, &chosen, progress)?;
+    let mut models = vec![(regime.clone(), draft.model()?)];
+    if !regime.on {
+        let backend = if regime.stands_in() { BackendKey::CpuClock } else { BackendKey::Hardware };
+        let other = Regime { on: true, backend };
+        let model = with_another_event(&draft.toml(), &other)?;
+        models.push((other, model));
+    }
+    let mut runs = Vec::new();
+    for (regime, model) in &models {
+        for events in ["sampling10/", "counting1/"] {
+            let document = predict(model, &regime.spec(events, spec, spec.duration)?)?;
+            runs.push(Run { on: regime.on, events, document });
+        }
+    }
+    Ok(runs)
+}
+
 fn context<'a>(
     fs: &'a HostFs,
     host: HostFacts,
@@ -230,6 +256,26 @@ fn context<'a>(
     Context { process_began: Instant::now(), stop: sys::interrupted(), fs, host, command_line, progress, save }
 }
 
+/// Plans the guests of `spec` here, with their runner.
+fn planned(
+    regime: &Regime,
+    spec: &NmiLatencySpec,
+    linux: Option<&LinuxJob>,
+    host: &HostFacts,
+) -> Result<(Plan, Box<dyn ArmRunner>), Error> {
+    let chosen = Chosen::here(regime.backend.clone(), format!("vpmu reproduce, {}", regime.name()));
+    let options = HostOptions { backend: BackendChoice::Key(regime.backend.clone()), ..defaults() };
+    let mut plan = spec.plan(&options, &chosen, usable(host).map(free_last).as_deref())?;
+    let runner: Box<dyn ArmRunner> = match linux {
+        Some(job) => {
+            job.adapt(&mut plan, spec.workload)?;
+            job.runner(&mut plan)?
+        }
+        None => Box::new(plan.on_this_host()?),
+    };
+    Ok((plan, runner))
+}
+
 /// Runs the guests of `spec` here.
 fn measure(
     (regime, spec, linux): (&Regime, &NmiLatencySpec, Option<&LinuxJob>),
@@ -238,19 +284,9 @@ fn measure(
 ) -> Result<Document, Error> {
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
-    let chosen = Chosen::here(regime.backend.clone(), format!("vpmu reproduce, {}", regime.name()));
-    let options = HostOptions { backend: BackendChoice::Key(regime.backend.clone()), ..defaults() };
-    let usable = usable(&host).map(free_last);
-    let mut plan: Plan = spec.plan(&options, &chosen, usable.as_deref())?;
+    let (plan, mut runner) = planned(regime, spec, linux, &host)?;
     let (_claims, warning) = claim(&plan.guest.machine.pin);
     warning.iter().for_each(|warning| complain(warning));
-    let mut runner = match linux {
-        Some(job) => {
-            job.adapt(&mut plan, spec.workload)?;
-            job.runner(&mut plan)?
-        }
-        None => Box::new(plan.on_this_host()?),
-    };
     let finished = rounds(&plan, runner.as_mut(), context(&fs, host, command_line, progress, &mut |_| Ok(())))?;
     finished.error.map_or(Ok(finished.document), Err)
 }
@@ -274,6 +310,11 @@ pub fn series<S: Switch>(
     let mut watchdog = watchdog.ok();
     let mut parts = vec!["sampling10/", "counting1/"];
     parts.extend(spec.linux.is_some().then_some("linux:"));
+    let is_tracepoint = |regime: &Regime| matches!(regime.backend, BackendKey::Tracepoint { .. });
+    if let (Some(job), Some(regime)) = (&spec.linux, regimes.iter().find(|regime| !is_tracepoint(regime))) {
+        // A kernel or a perf that cannot be used is refused before anything is measured.
+        planned(regime, &regime.spec("linux:", spec, spec.duration)?, Some(job), &host)?;
+    }
     let (mut predicted, mut measured) = (Vec::new(), Vec::new());
     let mut left = regimes.len() * parts.len();
     let stopped = || sys::interrupted().load(std::sync::atomic::Ordering::Relaxed);
@@ -291,39 +332,23 @@ pub fn series<S: Switch>(
         }
         if at == 0 {
             progress.expect(&format!("{}: calibration", regime.name()));
-            let most = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
-            let options = Options { name: "here".to_owned(), rounds: Some(most), ..Options::default() };
-            let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
-            match calibrate(options, &chosen, progress).and_then(|(draft, _)| {
-                // The other regime is predicted although it may not be at hand, but not the expensive one from the cheap one.
-                let other = Regime { on: true, backend: if regime.stands_in() { BackendKey::CpuClock } else { BackendKey::Hardware } };
-                let mut models = vec![(regime.clone(), draft.model()?)];
-                if !regime.on {
-                    models.push((other.clone(), with_another_event(&draft.toml(), &other)?));
-                }
-                for (regime, model) in &models {
-                    for events in ["sampling10/", "counting1/"] {
-                        let document = predict(model, &regime.spec(events, spec, spec.duration)?)?;
-                        predicted.push(Run { on: regime.on, events, document });
-                    }
-                }
-                Ok(())
-            }) {
-                Ok(()) if regime.on => notes.push(
-                    "Nothing is predicted for watchdog-off: the cost of a host's first event cannot be met while another is there."
-                        .to_owned(),
-                ),
-                Ok(()) => {}
+            match predictions(regime, spec, progress) {
+                Ok(runs) => predicted = runs,
                 Err(error) => {
                     notes.push(format!("Nothing is predicted: {error}"));
                     whole = false;
                 }
             }
+            if regime.on {
+                notes.push(
+                    "watchdog-off is not predicted: a first event's cost is not met while another is there.".to_owned(),
+                );
+            }
         }
         for &events in &parts {
             left = left.saturating_sub(1);
             let is_linux = events == "linux:";
-            if is_linux && matches!(regime.backend, BackendKey::Tracepoint { .. }) {
+            if is_linux && is_tracepoint(regime) {
                 notes.push("A Linux guest samples ten events, which a tracepoint cannot stand in for.".to_owned());
                 continue;
             }
@@ -338,12 +363,11 @@ pub fn series<S: Switch>(
             });
             match found {
                 Ok(document) => {
-                    keep(&format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':'])), &document)?;
+                    let kept = keep(&format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':'])), &document);
+                    notes.extend(kept.err().map(|error| error.to_string()));
                     whole &= document.status == Status::Complete;
                     measured.push(Run { on: regime.on, events, document });
                 }
-                // A kernel or a perf that cannot be used is the user's to mend.
-                Err(error) if is_linux && error.exit == Exit::Usage => return Err(error),
                 Err(error) => {
                     notes.push(format!("{}, {events}: {error}", regime.name()));
                     whole = false;

@@ -1,11 +1,12 @@
 //! The reproduction as a report.
 
+use results::error::Exit;
 use results::paired::Level;
 use results::published::{Fitted, Here, Measured, Number, Origin, Reproduction, Row};
 use results::stats::interval::Interval;
 use results::table::layout::{self, dash, level, signed};
 use results::table::{Report, Table};
-use results::verdict::Agreement;
+use results::verdict::{Agreement, Verdict};
 
 /// A prediction is good up to this share of the published number, and far off beyond the other.
 const WITHIN: f64 = 0.1;
@@ -110,7 +111,8 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     let mut reasons: Vec<String> = Vec::new();
     for agreement in reproduction.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten()
     {
-        let reason = agreement.why.as_ref().map(|why| format!("{agreement}: {why}"));
+        let word = if agreement.verdict == Verdict::NotJudged { "not comparable" } else { agreement.verdict.word() };
+        let reason = agreement.why.as_ref().map(|why| format!("{word}: {why}"));
         reasons.extend(reason.filter(|reason| !reasons.contains(reason)));
     }
     report.heading("The host and the run:");
@@ -119,8 +121,8 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
         "to published, to predicted: the measured number less that one; they agree within 10 %. Predicted before it was measured, by a \
          model of this host that no strategy's latency was fitted to. Intervals are of 95 %.",
     );
-    report.gap();
-    report.note(here.conclusion.clone());
+    let exit = if here.whole { Exit::Done } else { Exit::Inconclusive };
+    report.verdict = Some((exit, here.conclusion.clone()));
 }
 
 /// Descriptions of the figures of these rows, a line each.
