@@ -77,7 +77,8 @@ pub struct Row {
     pub error: Option<f64>,
     /// Origin of the number.
     pub origin: Origin,
-    /// Of `--run`: by a model of this host, before it was measured. Two numbers are a range.
+    /// Of `--run`: by a model of this host, before it was measured. Else the range of the models that the published numbers
+    /// do not tell apart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub predicted: Vec<f64>,
     /// As measured on some host, from a result document.

@@ -123,6 +123,7 @@ fn rows(Simulated { seed, figures, simulations }: &Simulated, documents: &[Docum
                 simulated,
                 error,
                 origin: found.origin(&id, number),
+                predicted: found.range(number),
                 measured: measured::number(documents, &id, number),
                 not_explained: simulated::not_explained(&id),
                 ..Row::default()

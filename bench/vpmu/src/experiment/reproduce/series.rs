@@ -8,10 +8,11 @@
 use std::time::{Duration, Instant};
 
 use host_pmu::backend::BackendKey;
-use results::document::{Document, Status, kvm_arm, warnings};
+use results::document::{ArmKind, Document, Status, kvm_arm, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::published::{Here, Number, Reproduction, Row};
+use results::stats::interval::Interval;
 use results::table::layout::ratio;
 use results::verdict::{Agreement, Verdict};
 use sim::model::Model;
@@ -43,8 +44,11 @@ const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
 const PREDICTED_ROUNDS: u64 = 20;
 /// Most rounds of the calibration.
 const CALIBRATED_ROUNDS: u64 = 10;
-/// Samples of a turn.
-const SAMPLES: u64 = 50;
+/// Samples of a turn, where creating is expensive and where it is cheap.
+const SAMPLES: [u64; 2] = [10, 50];
+/// The guest's tick where creating is expensive: at the usual 4 ms a rotation that creates events, in 20 ms and more, leaves the
+/// guest no time between two.
+const SLOW_TICK: Duration = Duration::from_millis(100);
 /// Rounds in which a guest lives on where another event is there anyway: creations are counted per NMI, and each guest has some at
 /// its start.
 const ROUNDS_PER_GUEST: u64 = 40;
@@ -107,9 +111,10 @@ impl Regime {
                 strategy: StrategyChoice::presets(&STRATEGIES),
                 rounds: spec.rounds,
                 duration: Some(bound),
-                samples: if linux { LINUX_SAMPLES } else { SAMPLES },
+                samples: if linux { LINUX_SAMPLES } else { SAMPLES[usize::from(self.on)] },
                 warmup: u64::from(!linux),
-                time_limit: if linux { Duration::from_secs(3) } else { plain.arms.time_limit },
+                time_limit: if linux || !self.on { Duration::from_secs(5) } else { plain.arms.time_limit },
+                mux_interval: if self.on || tracepoint { plain.arms.mux_interval } else { SLOW_TICK },
                 seed: spec.seed,
                 ..plain.arms
             },
@@ -291,6 +296,11 @@ fn measure(
     finished.error.map_or(Ok(finished.document), Err)
 }
 
+/// Returns whether a strategy has a round.
+fn has_figures(document: &Document) -> bool {
+    document.arms.iter().any(|arm| arm.kind == ArmKind::Strategy && !arm.rounds.is_empty())
+}
+
 /// Carries the series out. What was measured before Ctrl-C or an error is in the result.
 ///
 /// # Errors
@@ -362,6 +372,16 @@ pub fn series<S: Switch>(
                 measure((regime, &one, spec.linux.as_ref().filter(|_| is_linux)), command_line, progress)
             });
             match found {
+                Ok(document) if !has_figures(&document) => {
+                    let arm = document.arms.iter().find(|arm| arm.kind == ArmKind::Strategy);
+                    let why = arm.and_then(|arm| arm.not_available.as_ref().or(arm.incomplete.first()));
+                    notes.push(format!(
+                        "{}, {events}: {}",
+                        regime.name(),
+                        why.map_or("no whole round", String::as_str)
+                    ));
+                    whole = false;
+                }
                 Ok(document) => {
                     let kept = keep(&format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':'])), &document);
                     notes.extend(kept.err().map(|error| error.to_string()));
@@ -450,8 +470,7 @@ fn judge(row: &mut Row, runs: &[Run]) {
     // The least of all is exact.
     let value = measured.value;
     let exact = row.figure.ends_with(".min");
-    let interval =
-        if exact { Some(results::stats::interval::Interval { low: value, high: value }) } else { measured.interval };
+    let interval = if exact { Some(Interval { low: value, high: value }) } else { measured.interval };
     row.against_published = row.published.map(|published| match incomparable(row, runs) {
         Some(why) => Agreement::not_comparable(why),
         None => Agreement::of(value, interval, &[published]),
@@ -499,7 +518,7 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
     });
     let unseen = runs.iter().any(|run| run.document.warnings.iter().any(|warning| warning.code == "records-unseen"));
     facts.push(format!("Records of overflows: {}.", if unseen { "none, so every kick reads events" } else { "yes" }));
-    let kvm = runs.iter().flat_map(|run| &run.document.arms).find(|arm| arm.kind == results::document::ArmKind::Kvm);
+    let kvm = runs.iter().flat_map(|run| &run.document.arms).find(|arm| arm.kind == ArmKind::Kvm);
     facts.push(match kvm {
         Some(arm) if arm.not_available.is_none() => format!(
             "KVM's own vPMU: {}.",
@@ -634,14 +653,15 @@ mod tests {
         let clock = with_another_event(&text, &Regime { on: true, backend: BackendKey::CpuClock }).unwrap();
         assert_eq!(clock.base, sim::model::CountBase::ThreadTime);
         let spec = SeriesSpec { rounds: None, duration: Duration::from_secs(9), seed: 1, linux: None };
-        let regime = Regime { on: true, backend: BackendKey::Hardware };
-        let spec = regime.spec("sampling10/", &spec, Duration::from_secs(9)).unwrap();
-        let mean = |model: &Model| {
+        let mean = |model: &Model, on| {
+            let regime = Regime { on, backend: BackendKey::Hardware };
+            let spec = regime.spec("sampling10/", &spec, spec.duration).unwrap();
             let document = predict(model, &spec).unwrap();
+            assert_eq!(document.status, Status::Complete, "{:?}", document.arms[0].incomplete);
             let figure = super::regime("vpmu-reuse.watchdog-on.mean").unwrap();
             measured::of(&document, &figure, Number::Before).unwrap().value
         };
-        assert!(mean(&off) > 50.0 * mean(&on));
+        assert!(mean(&off, false) > 50.0 * mean(&on, true));
     }
 
     #[test]

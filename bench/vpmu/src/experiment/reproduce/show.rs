@@ -87,7 +87,12 @@ fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
         cells.extend([verdict(&row.against_published), verdict(&row.against_predicted)]);
         return cells;
     }
-    cells.extend([row.simulated.map_or_else(dash, |simulated| value(row, simulated)), error(row), origin(row)]);
+    let simulated = row.simulated.map_or_else(dash, |simulated| value(row, simulated));
+    let range = match row.predicted[..] {
+        [low, high] if short(row, low) != short(row, high) => format!(" ({})", range(row, &row.predicted)),
+        _ => String::new(),
+    };
+    cells.extend([simulated + &range, error(row), origin(row)]);
     if with_measured {
         cells.push(
             measured.map_or_else(dash, |one| format!("{} ({}, {})", value(row, one.value), one.backend, one.host)),

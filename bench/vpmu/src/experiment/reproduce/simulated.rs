@@ -86,7 +86,7 @@ impl Quantity {
 /// Simulation of the numbers before and after of a figure.
 #[derive(Clone, PartialEq, Eq)]
 struct Question {
-    model: &'static str,
+    model: String,
     events: EventSet,
     /// Range of those events in use.
     of_them: Range<usize>,
@@ -114,7 +114,7 @@ impl Question {
 
 fn question(figure: &str) -> Option<Question> {
     let watchdog_on = Question {
-        model: "clx-ap-watchdog-on",
+        model: "clx-ap-watchdog-on".to_owned(),
         events: EventSet::Sampling10,
         of_them: 0..MAX_EVENTS,
         period: PERIOD,
@@ -127,7 +127,7 @@ fn question(figure: &str) -> Option<Question> {
     if figure.starts_with("mediated.") {
         let after = if figure.ends_with(FILTER) { "mediated-filter" } else { "mediated" };
         return Some(Question {
-            model: "spr-2026",
+            model: "spr-2026".to_owned(),
             of_them: if figure.starts_with("mediated.6-events") { SIX } else { 0..MAX_EVENTS },
             // The guest adjusts it within a few ticks.
             period: FREQUENT,
@@ -141,9 +141,9 @@ fn question(figure: &str) -> Option<Question> {
     Some(match figure {
         // v1 and v2 differ from v3 in the kernel, which the models do not cover.
         "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.v1.mean" => watchdog_on,
-        "vpmu-reuse.watchdog-off.mean" => Question { model: "clx-ap-watchdog-off", ..watchdog_on },
+        "vpmu-reuse.watchdog-off.mean" => Question { model: "clx-ap-watchdog-off".to_owned(), ..watchdog_on },
         "vpmu-reuse.watchdog-off.min" => Question {
-            model: "clx-ap-watchdog-off",
+            model: "clx-ap-watchdog-off".to_owned(),
             period: FREQUENT,
             same_time: true,
             number: Quantity::Min,
@@ -152,13 +152,21 @@ fn question(figure: &str) -> Option<Question> {
         "vpmu-reuse.creates.gp" => Question { number: Quantity::CreatesGp, ..watchdog_on },
         "vpmu-reuse.creates.fixed" => Question { number: Quantity::CreatesFixed, ..watchdog_on },
         "vpmu-paused-flag.mean" => Question {
-            model: "icx-2021",
+            model: "icx-2021".to_owned(),
             events: EventSet::Sampling4,
             strategies: ["reuse-lazy", "paused-flag"],
             ..watchdog_on
         },
         _ => return None,
     })
+}
+
+/// Returns the question, and the same of each form of its model that fits the published figures as well.
+fn forms(question: Question) -> Result<Vec<Question>, Error> {
+    let model = model(&question.model)?;
+    let others: Vec<Question> =
+        model.alternatives().map(|other| Question { model: other.name.clone(), ..question.clone() }).collect();
+    Ok(std::iter::once(question).chain(others).collect())
 }
 
 /// Returns the reason why the model does not explain a figure, and the regime that would. docs/simulator.md has the regimes that were tried.
@@ -180,15 +188,28 @@ pub(super) struct Found {
     pub(super) model: String,
     before: Option<f64>,
     after: Option<f64>,
+    /// The same of each form of the model, its own first.
+    forms: Vec<[Option<f64>; 2]>,
     fitted: Vec<Fitted>,
 }
 
 impl Found {
     pub(super) fn number(&self, number: Number) -> Option<f64> {
-        let both = self.before.zip(self.after);
+        Self::of(self.before, self.after, number)
+    }
+
+    /// Returns the least and the greatest number of the model's forms, where there are several.
+    pub(super) fn range(&self, number: Number) -> Vec<f64> {
+        let mut all: Vec<f64> = self.forms.iter().filter_map(|form| Self::of(form[0], form[1], number)).collect();
+        all.sort_by(f64::total_cmp);
+        if let [low, .., high] = all[..] { vec![low, high] } else { Vec::new() }
+    }
+
+    fn of(before: Option<f64>, after: Option<f64>, number: Number) -> Option<f64> {
+        let both = before.zip(after);
         match number {
-            Number::Before => self.before,
-            Number::After => self.after,
+            Number::Before => before,
+            Number::After => after,
             Number::Ratio => both.filter(|&(_, after)| after > 0.0).map(|(before, after)| before / after),
             Number::Change => both.filter(|&(b, _)| b > 0.0).map(|(before, after)| 100.0 * (after / before - 1.0)),
         }
@@ -243,13 +264,15 @@ impl Simulations {
     pub(super) fn run(seed: u64, figures: impl Iterator<Item = String>) -> Result<Self, Error> {
         let mut wanted: BTreeMap<String, (Vec<Question>, &'static str)> = BTreeMap::new();
         for question in figures.filter_map(|id| question(&id)) {
-            for name in question.strategies {
-                let (questions, _) = wanted.entry(question.key(name)).or_insert_with(|| (Vec::new(), name));
-                questions.push(question.clone());
+            for question in forms(question)? {
+                for name in question.strategies {
+                    let (questions, _) = wanted.entry(question.key(name)).or_insert_with(|| (Vec::new(), name));
+                    questions.push(question.clone());
+                }
             }
         }
         let simulate = |(questions, name): (Vec<Question>, &str)| {
-            let totals = run(&model(questions[0].model)?, &Self::plan(seed, &questions[0], behind(name)?), HOSTS);
+            let totals = run(&model(&questions[0].model)?, &Self::plan(seed, &questions[0], behind(name)?), HOSTS);
             let numbers =
                 questions.iter().filter_map(|question| Some((question.of(name), question.number.of(&totals)?)));
             Ok(numbers.collect::<Vec<_>>())
@@ -274,8 +297,11 @@ impl Simulations {
     /// Returns a published figure; `None` if there is no simulation for it.
     pub(super) fn figure(&self, id: &str) -> Result<Option<Found>, Error> {
         let Some(question) = question(id) else { return Ok(None) };
-        let [before, after] = question.strategies.map(|name| self.done.get(&question.of(name)).copied());
-        Ok(Some(Found { model: question.model.to_owned(), before, after, fitted: model(question.model)?.fitted }))
+        let fitted = model(&question.model)?.fitted;
+        let found = |one: &Question| one.strategies.map(|name| self.done.get(&one.of(name)).copied());
+        let [before, after] = found(&question);
+        let forms = forms(question.clone())?.iter().map(found).collect();
+        Ok(Some(Found { model: question.model, before, after, forms, fitted }))
     }
 
     fn plan(seed: u64, question: &Question, behind: CounterSource) -> Plan {
