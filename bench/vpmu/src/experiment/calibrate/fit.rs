@@ -150,7 +150,7 @@ fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: 
     let (one_recreated, one_reused) = (of(single, "recreate")?, of(single, "reuse")?);
     let many_reused = of(many, "reuse")?;
     // Creating seven tracepoint events per tick takes longer than a tick; arm reuse has the opens of a rotation.
-    let (opened, arm_of_open) = if spec.tracepoint {
+    let (opened, arm_of_open) = if spec.tracepoint || spec.dear {
         (many_reused, "ten events, reuse")
     } else {
         (of(many, "recreate")?, "ten events, recreate")

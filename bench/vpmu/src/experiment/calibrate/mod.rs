@@ -32,6 +32,7 @@ mod tests {
         let calibration = CalibrateSpec {
             backend: "cpu-clock".to_owned(),
             tracepoint: false,
+            dear: false,
             pmu: None,
             expiries: vec![model.costs.expiry.smallest() as f64; 9],
             others: Vec::new(),

@@ -51,7 +51,8 @@ pub fn run(options: Options, chosen: &Chosen, progress: &mut dyn Progress) -> Re
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
     let expiries = if tracepoint || pmu.is_some() { Vec::new() } else { expiries()? };
     let backend = chosen.backend.to_string();
-    let calibration = CalibrateSpec { backend, tracepoint, pmu, expiries, others, rounds, samples };
+    let dear = pmu.is_some_and(|pmu| pmu.taken == 0);
+    let calibration = CalibrateSpec { backend, tracepoint, dear, pmu, expiries, others, rounds, samples };
     let mut jobs = Vec::new();
     for (workload, strategies) in workloads(&calibration) {
         let spec = spec(&calibration, workload, &strategies)?;

@@ -20,6 +20,8 @@ pub struct CalibrateSpec {
     pub backend: String,
     /// True if the backend is a tracepoint: a create then takes milliseconds, and events count exits.
     pub tracepoint: bool,
+    /// True if the host's first event takes milliseconds to create, as a tracepoint's does, and nobody else holds one.
+    pub dear: bool,
     /// The host's PMU, where events are hardware's.
     pub pmu: Option<Pmu>,
     /// Time that an expiry of a clock takes from its thread, ns; none where no clock is behind the events.
@@ -54,6 +56,9 @@ pub fn workloads(calibration: &CalibrateSpec) -> Vec<(&'static str, Vec<String>)
     if calibration.tracepoint {
         // With more events a rotation under recreate takes longer than a tick.
         return vec![("single/io", all), ("sampling10/io", vec!["reuse".to_owned()])];
+    }
+    if calibration.dear {
+        return vec![("single", all), ("sampling10", vec!["reuse".to_owned()])];
     }
     let mut workloads = vec![("single", all.clone()), ("sampling10", all.clone())];
     if !calibration.others.is_empty() {

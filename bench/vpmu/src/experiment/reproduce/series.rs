@@ -503,6 +503,11 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
         host.smt.clone().unwrap_or_else(unknown),
         word(host.nmi_watchdog),
     )];
+    if runs.iter().any(|run| Duration::from_nanos(run.document.parameters.mux_interval_ns) == SLOW_TICK) {
+        facts.push(
+            "watchdog-off: the guest's tick is 100 ms; at 4 ms a rotation that creates events fills it.".to_owned(),
+        );
+    }
     if host.perf_pmus.iter().any(|pmu| pmu == "cpu_atom") {
         facts.push("Hybrid processor: its cores differ, and so do their PMUs.".to_owned());
     }
