@@ -197,9 +197,7 @@ const SCENE: &str = "## ";
 /// host's six in the hands of a pinned `perf stat -a`. No strategy loses an interrupt or stands still, each says what it
 /// could not count, and those that reuse events open as many at a rotation as the KVM beside them.
 fn contention(middle_parts: &Parts, parts: &Parts, cpu: &str, taken: &[usize]) -> Result<()> {
-    const SAMPLES: u64 = 20;
-    /// Six handlers take tens of milliseconds by the host's time.
-    const LONG_PERIOD: u32 = 5 * HOST_PERIOD;
+    const SAMPLES: u64 = 30;
     let scenes = taken.iter().map(|&taken| {
         let events = ["cycles:D"].repeat(taken).join(",");
         let hold = format!("perf stat -a -o /dev/null -e {events} sleep 1000 & held=$!; sleep 1; ");
@@ -207,14 +205,13 @@ fn contention(middle_parts: &Parts, parts: &Parts, cpu: &str, taken: &[usize]) -
         format!(
             "{hold} echo 0 >/sys/kernel/tracing/events/enable; echo >/sys/kernel/tracing/kprobe_events; {} \
              vpmu nmi-latency --backend hardware --cpu {cpu} --workload sampling10 --strategy {STRATEGIES} --rounds 1 --warmup 0 \
-             --samples {SAMPLES} --period {LONG_PERIOD} --mux-interval 40ms --time-limit 60s --no-save --quiet --json; echo '{MARK}status' $?; \
+             --samples {SAMPLES} --period {PERIOD} --time-limit 3s --no-save --quiet --json; echo '{MARK}status' $?; \
              echo '{MARK}calls'; cat /sys/kernel/tracing/kprobe_profile; {free} echo '{SCENE}'; ",
             probed()
         )
     });
     let script = format!("{UNTHROTTLED}; {}", scenes.collect::<String>());
     let report = job(middle_parts)?
-        .clock(Clock::Host)
         .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
         .command(middle_host_with(cpu, &["--with", "/usr/bin/perf"], &script))
         .run(parts)?;
@@ -256,11 +253,6 @@ fn contended(name: &str, found: &Middle, taken: bool, samples: u64) -> Result<()
         }
     }
     Ok(())
-}
-
-/// One event too many.
-pub(crate) fn more_events_than_counters(parts: &Parts) -> Result<()> {
-    contention(parts, parts, "milan", &[1])
 }
 
 // Boots of the nest that take minutes: nightly.
