@@ -70,7 +70,7 @@ const LONG: [(&str, Boot); 12] = [
     ("nest::two_runs_are_equal", nest::two_runs_are_equal),
     ("nest::ten_thousand", nest::ten_thousand),
     ("nest::modes_are_told_apart", nest::modes_are_told_apart),
-    ("nest::failures_are_said", nest::failures_are_said),
+    ("nest::throttling_is_said", nest::throttling_is_said),
     ("nest::registers_cost_what_is_modelled", nest::registers_cost_what_is_modelled),
     ("nest::hardware_is_calibrated", nest::hardware_is_calibrated),
 ];
