@@ -1,6 +1,6 @@
 //! The registers of the guest's PMU: where its vendor decides.
 
-use crate::amd::{self, AmdCaps};
+use crate::amd::{self, AmdCaps, Svm};
 use crate::caps::PmuCaps;
 use crate::counters::Counters;
 use crate::filter::EventFilter;
@@ -86,6 +86,24 @@ impl RegisterFile {
         value: u64,
     ) -> Result<(), GeneralProtection> {
         of_vendor!(self, counters, filter, write, index, value)
+    }
+
+    /// Sets the state of SVM, which Intel's PMU does not know.
+    pub(crate) fn set_svm<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter, svm: Svm) {
+        if let Self::Amd(caps, registers) = self {
+            amd::set_svm(&mut State { caps, registers, counters, filter }, svm);
+        }
+    }
+
+    /// Returns the state of SVM.
+    pub(crate) const fn svm(&self) -> Svm {
+        if let Self::Amd(_, registers) = self { registers.svm } else { Svm::Off }
+    }
+
+    /// Returns whether a counter counts in one mode of SVM and not in the other.
+    pub(crate) fn depends_on_svm(&self) -> bool {
+        let Self::Amd(_, registers) = self else { return false };
+        registers.depend_on_svm()
     }
 
     /// Returns the counter that RDPMC's ECX selects.

@@ -5,6 +5,7 @@
 
 use counts::Counts;
 
+use crate::amd::Svm;
 use crate::caps::PmuCaps;
 use crate::counters::Counters;
 use crate::filter::EventFilter;
@@ -94,6 +95,26 @@ impl<H: HostCounters> Vpmu<H> {
     pub fn rdpmc(&mut self, ecx: u32) -> Result<u64, GeneralProtection> {
         let counter = self.registers.rdpmc(ecx).filter(|&counter| self.counters.existing().contains(counter));
         Ok(self.counters.read(counter.ok_or(GeneralProtection)?))
+    }
+
+    /// Notes the guest's write of EFER.SVME.
+    pub fn set_svme(&mut self, on: bool) {
+        if on != (self.registers.svm() != Svm::Off) {
+            self.registers.set_svm(&mut self.counters, &self.filter, if on { Svm::Host } else { Svm::Off });
+        }
+    }
+
+    /// Notes whether the vCPU runs a guest of the guest, which it does with SVM alone. What is counted so far was counted in the
+    /// mode before.
+    pub fn set_guest_mode(&mut self, guest: bool) {
+        if self.registers.svm() != Svm::Off {
+            self.registers.set_svm(&mut self.counters, &self.filter, if guest { Svm::Guest } else { Svm::Host });
+        }
+    }
+
+    /// Returns whether SVM is on, and a counter counts in one of its modes and not in the other.
+    pub fn depends_on_svm(&self) -> bool {
+        self.registers.depends_on_svm()
     }
 
     /// Looks, after a signal that a host event overflowed, at the counters behind it, and returns how many overflowed.
@@ -630,6 +651,47 @@ mod tests {
                 vpmu.wrmsr(PERF_CTL0, CYCLES | only).unwrap();
                 assert_eq!((vpmu.rdmsr(PERF_CTL0), vpmu.host().period[0]), (Ok(CYCLES | only), None));
             }
+        }
+    }
+
+    #[test]
+    fn the_four_selectors_count_in_their_modes_of_svm() {
+        const SELECTORS: [u64; 4] = [CYCLES, CYCLES | 1 << 40, CYCLES | 1 << 41, CYCLES | 3 << 40];
+        for mut vpmu in both() {
+            for (n, selector) in SELECTORS.into_iter().enumerate() {
+                vpmu.wrmsr(PERF_CTL0 + 2 * n as u32, selector).unwrap();
+            }
+            for (svme, guest, counts) in [
+                (false, true, [1, 0, 0, 0]),
+                (true, false, [1, 0, 1, 1]),
+                (true, true, [1, 1, 0, 1]),
+                (true, false, [1, 0, 1, 1]),
+                (false, false, [1, 0, 0, 0]),
+            ] {
+                for expected in [2, 0] {
+                    let starts = vpmu.host().starts;
+                    vpmu.set_svme(svme);
+                    vpmu.set_guest_mode(guest);
+                    assert_eq!(
+                        [0, 1, 2, 3].map(|n| u64::from(vpmu.host().period[n].is_some())),
+                        counts,
+                        "{svme} {guest}"
+                    );
+                    assert!(vpmu.host().starts - starts <= expected, "what goes on is left alone");
+                    assert_eq!(vpmu.depends_on_svm(), svme);
+                }
+            }
+            // Counts of a mode are of the counter that is on in it.
+            vpmu.set_svme(true);
+            vpmu.host().pending[..4].copy_from_slice(&[5, 0, 5, 5]);
+            vpmu.set_guest_mode(true);
+            vpmu.host().pending[1] = 1;
+            vpmu.set_guest_mode(false);
+            assert_eq!([0, 1, 2, 3].map(|n| vpmu.rdmsr(PERF_CTR0 + 2 * n)), [Ok(5), Ok(1), Ok(5), Ok(5)]);
+            vpmu.reset();
+            assert!(!vpmu.depends_on_svm());
+            vpmu.wrmsr(PERF_CTL0, CYCLES | 3 << 40).unwrap();
+            assert_eq!(vpmu.host().period[0], None, "SVME is 0 after RESET");
         }
     }
 

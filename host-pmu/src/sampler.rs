@@ -186,6 +186,14 @@ impl Sampler {
         events.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Lets the events count, or stops them.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_enabled(&self, on: bool) -> io::Result<()> {
+        self.0.iter().try_for_each(|(fd, _)| if on { sys::enable(fd) } else { sys::disable(fd) })
+    }
+
     /// Reports the overflows since the last call to `visit`, and to `lost` how many of an event found no room in its
     /// ring. Without any it is a load of shared memory for each event.
     #[inline]

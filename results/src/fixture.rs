@@ -81,22 +81,27 @@ pub fn reproduction() -> Reproduction {
         what: "NMI handler".to_owned(),
         number: Number::Ratio,
         unit: "ratio".to_owned(),
-        published: 2.0,
+        published: Some(2.0),
         model: "clx".to_owned(),
         simulated: Some(2.1),
         error: Some(5.0),
         origin,
         measured,
-        not_explained: None,
+        ..Row::default()
     };
-    let measured =
-        Measured { value: 1.5, backend: "cpu-clock".to_owned(), stand_in: true, host: "development host".to_owned() };
+    let measured = Measured {
+        value: 1.5,
+        interval: None,
+        backend: "cpu-clock".to_owned(),
+        stand_in: true,
+        host: "development host".to_owned(),
+    };
     let rows = vec![
         row("a.mean", Origin::OfFitted, Some(measured)),
         row("b.mean", Origin::Predicted, None),
         row("c.mean", Origin::Fitted(vec!["cost.open-more".to_owned()]), None),
     ];
-    Reproduction { schema: "vpmu-reproduce/1", seed: 7, rows, fitted: Vec::new() }
+    Reproduction { schema: "vpmu-reproduce/1", seed: 7, rows, fitted: Vec::new(), here: None }
 }
 
 fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {

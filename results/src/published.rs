@@ -2,14 +2,19 @@
 
 use serde::Serialize;
 
+use crate::host::HostFacts;
+use crate::stats::interval::Interval;
+use crate::verdict::Agreement;
+
 /// The published figures with their sources, as TOML.
 pub const PUBLISHED: &str = include_str!("../published.toml");
 
 /// One number of a published figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Number {
     /// Before the change.
+    #[default]
     Before,
     /// After it.
     After,
@@ -36,7 +41,7 @@ impl Number {
 }
 
 /// Origin of a simulated number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// These constants, of the model or the guest, were fitted to it.
@@ -47,11 +52,12 @@ pub enum Origin {
     /// fitted to its own published number.
     Transferred(String),
     /// Nothing of it was used in fitting.
+    #[default]
     Predicted,
 }
 
 /// A number, published, simulated and measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The figure's id in `results/published.toml`.
     pub figure: String,
@@ -61,8 +67,8 @@ pub struct Row {
     pub number: Number,
     /// Its unit.
     pub unit: String,
-    /// As published.
-    pub published: f64,
+    /// As published; `None` of a figure that belongs to the series' workloads and has no published number.
+    pub published: Option<f64>,
     /// The model it was simulated with.
     pub model: String,
     /// As simulated.
@@ -71,8 +77,17 @@ pub struct Row {
     pub error: Option<f64>,
     /// Origin of the number.
     pub origin: Origin,
+    /// Of `--run`: by a model of this host, before it was measured. Two numbers are a range.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub predicted: Vec<f64>,
     /// As measured on some host, from a result document.
     pub measured: Option<Measured>,
+    /// Of `--run`: the measured number against the published one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against_published: Option<Agreement>,
+    /// Of `--run`: the measured number against the predicted one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against_predicted: Option<Agreement>,
     /// Why the model does not explain it, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_explained: Option<&'static str>,
@@ -83,6 +98,9 @@ pub struct Row {
 pub struct Measured {
     /// The number.
     pub value: f64,
+    /// Its 95 % interval, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
     /// The backend behind the counters.
     pub backend: String,
     /// The backend only stands in for hardware events.
@@ -102,6 +120,22 @@ pub struct Reproduction {
     pub rows: Vec<Row>,
     /// Constants of the set-up model that were fitted.
     pub fitted: Vec<Fitted>,
+    /// Of `--run`: the host, and the end of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub here: Option<Here>,
+}
+
+/// The part of a [`Reproduction`] that was measured at once, on this host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Here {
+    /// The host.
+    pub host: HostFacts,
+    /// Facts and incidents that its figures depend on, in sentences.
+    pub notes: Vec<String>,
+    /// Everything that was asked for was measured.
+    pub whole: bool,
+    /// The whole in a sentence.
+    pub conclusion: String,
 }
 
 /// A constant of the set-up model that was chosen so that a published figure comes out.

@@ -6,13 +6,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use arch_pmu::spec::{MAX_COUNTERS, Source, Spec};
+use arch_pmu::spec::{MAX_COUNTERS, Spec};
 use host_pmu::backend::scheduling::SHORTEST_PERIOD;
 use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 
 use crate::clock::Clock;
-pub use crate::event::Creates;
 use crate::event::{Base, EventState, Running, code};
 use crate::model::{Cost, Costs, CountBase, Model};
 use crate::stream::{Purpose, draw};
@@ -59,7 +58,6 @@ pub struct SimBackend {
     /// The events behind the gate found no counters together.
     gate_lost: bool,
     opened: u64,
-    creates: Creates,
 }
 
 impl SimBackend {
@@ -94,7 +92,6 @@ impl SimBackend {
             gate: strategy.gate.then_some(false),
             gate_lost: false,
             opened: 0,
-            creates: Creates::default(),
         }
     }
 
@@ -133,12 +130,6 @@ impl SimBackend {
                 + costs.switch_running.sample_n(self.running.len() as u64, stream);
             self.clock.host(ns);
         }
-    }
-
-    /// Returns the counts of events created so far.
-    #[must_use]
-    pub const fn creates(&self) -> Creates {
-        self.creates
     }
 
     /// Notes the base of an event that will be opened.
@@ -265,10 +256,6 @@ impl Backend for SimBackend {
             self.table.push(state);
         } else {
             self.table[at] = state;
-        }
-        match spec.0 {
-            Source::Selector(_) => self.creates.gp += 1,
-            Source::Fixed { .. } => self.creates.fixed += 1,
         }
         self.on_host.set(self.on_host.get() + 1);
         self.forget_anchors();

@@ -144,15 +144,6 @@ impl EventState {
     }
 }
 
-/// Number of created events by kind of counter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Creates {
-    /// Behind general-purpose counters.
-    pub gp: u64,
-    /// Behind fixed counters.
-    pub fixed: u64,
-}
-
 /// Places of events that run: a power of two, so that a place needs no check of its own.
 const PLACES: usize = 128;
 const _: () = assert!(MAX_POOL + MAX_COUNTERS < PLACES);

@@ -7,7 +7,6 @@ use host_pmu::stats::OpStats;
 use rayon::prelude::*;
 
 use super::guest::Latency;
-use crate::backend::Creates;
 use crate::guest::GuestOutcome;
 use crate::host::{self, Plan};
 use crate::mediated::Switches;
@@ -28,8 +27,6 @@ pub struct Totals {
     pub rotation: Latency,
     /// Host operations.
     pub ops: OpStats,
-    /// Events created.
-    pub creates: Creates,
     /// MSR accesses that exited.
     pub accesses: u64,
     /// Counts of the vCPUs, NMIs taken and overflows handled among them.
@@ -81,8 +78,6 @@ impl Totals {
         self.delivery.merge(&guest.delivery);
         self.rotation.merge(&guest.rotation);
         self.ops.merge(&side.host.ops);
-        self.creates.gp += side.creates.gp;
-        self.creates.fixed += side.creates.fixed;
         self.accesses += side.msrs.iter().map(|line| line.reads + line.writes).sum::<u64>();
         let handled = guest.report.overflows.iter().sum::<u64>();
         self.counts.merge(&Counts {
@@ -108,8 +103,6 @@ impl Totals {
         self.delivery.merge(&other.delivery);
         self.rotation.merge(&other.rotation);
         self.ops.merge(&other.ops);
-        self.creates.gp += other.creates.gp;
-        self.creates.fixed += other.creates.fixed;
         self.accesses += other.accesses;
         self.counts.merge(&other.counts);
         self.lost += other.lost;

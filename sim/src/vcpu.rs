@@ -13,7 +13,7 @@ use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::{HostSide, PhaseTally, Phases, Recorder};
 
-use crate::backend::{Creates, SimBackend};
+use crate::backend::SimBackend;
 use crate::clock::Clock;
 use crate::floor::SimFloor;
 use crate::mediated::{SimMediated, Switches};
@@ -65,8 +65,6 @@ pub struct VcpuSide {
     pub exit_path_ns: Recorder,
     /// Operations of the host side.
     pub host: HostSide,
-    /// Events created.
-    pub creates: Creates,
     /// Counts of a mediated PMU; all 0 with any other.
     pub switches: Switches,
 }
@@ -440,7 +438,7 @@ impl<H: SimHost> Vcpu<H> {
         counts.merge(&std::mem::take(self.pmu.counts()));
         self.count_exits();
         let host = self.pmu.host();
-        let (creates, switches) = (host.creates(), host.switches());
+        let switches = host.switches();
         let phases = std::mem::take(&mut self.phases).finish(host.ops());
         let host = HostSide { signal_ns: std::mem::take(&mut self.signal_ns), ..host.account(&mut counts) };
         VcpuSide {
@@ -449,7 +447,6 @@ impl<H: SimHost> Vcpu<H> {
             phases,
             exit_path_ns: std::mem::take(&mut self.exit_path_ns),
             host,
-            creates,
             switches,
         }
     }
@@ -486,11 +483,6 @@ pub trait SimHost: HostPmu {
     /// may be, and nothing was done.
     fn pass_entry(&mut self) -> bool {
         false
-    }
-
-    /// Returns the counts of events created.
-    fn creates(&mut self) -> Creates {
-        Creates::default()
     }
 
     /// Returns whether an access to this register exits.
@@ -555,10 +547,6 @@ impl SimHost for Bank<SimBackend> {
             self.count_entry();
         }
         passes
-    }
-
-    fn creates(&mut self) -> Creates {
-        self.backend().creates()
     }
 }
 

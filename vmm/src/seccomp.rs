@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use host_pmu::kick::Owner;
 use kvm_bindings::{
     kvm_debugregs, kvm_device_attr, kvm_guest_debug, kvm_irq_level, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs,
-    kvm_regs, kvm_sregs, kvm_translation, kvm_vcpu_events,
+    kvm_nested_state, kvm_regs, kvm_sregs, kvm_translation, kvm_vcpu_events,
 };
 use libc::sock_filter;
 use thiserror::Error;
@@ -54,7 +54,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u32; 29] = [
+const IOCTLS: [u32; 30] = [
     ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
@@ -84,6 +84,8 @@ const IOCTLS: [u32; 29] = [
     ioc(WRITE, KVM, 0xe1, size_of::<kvm_device_attr>()),        // KVM_SET_DEVICE_ATTR
     ioc(READ | WRITE, KVM, 0x85, size_of::<kvm_translation>()), // KVM_TRANSLATE
     ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),              // KVM_SET_SREGS
+    // KVM_GET_NESTED_STATE.
+    ioc(READ | WRITE, KVM, 0xbe, size_of::<kvm_nested_state>()),
 ];
 
 /// Calls of any confined thread, allowed with any arguments; the most frequent first.
@@ -549,6 +551,7 @@ mod tests {
             0x4080_aea2,
             0x4138_ae84,
             0x4018_aee1,
+            0xc080_aebe,
         ] {
             assert!(IOCTLS.contains(&number), "{number:#x}");
         }

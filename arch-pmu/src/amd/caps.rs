@@ -9,7 +9,7 @@ pub struct AmdCaps {
     pub perfmon_v2: bool,
     /// Counters. PERFCTR_CORE has six; PerfMonV2 says how many there are.
     pub counters: u8,
-    /// The guest has SVM: Guest-Only and Host-Only have a meaning ([`PerfCtl::enabled`](super::PerfCtl::enabled)).
+    /// The guest has SVM: Guest-Only and Host-Only may count ([`PerfCtl::enabled`](super::PerfCtl::enabled)).
     pub svm: bool,
 }
 

@@ -3,7 +3,7 @@
 use bitfield_struct::bitfield;
 
 use super::caps::AmdCaps;
-use super::registers::{Amd, State};
+use super::registers::{Amd, State, Svm};
 use crate::counters::Config;
 use crate::filter::{Event, EventFilter};
 use crate::host::{HostCounters, Touch};
@@ -83,15 +83,22 @@ impl PerfCtl {
         Spec(Source::Selector(self.selection()))
     }
 
-    /// Returns whether the counter's own enable is on. With Guest-Only or Host-Only it counts while EFER.SVME is 1
-    /// alone (PPR, PERF_CTL HostGuestOnly), which it never is in a guest without SVM. Linux masks Host-Only for that
-    /// reason.
-    ///
-    /// For a guest with SVM, neither its EFER nor its entries to guests of its own are seen here: SVME is taken as 1,
-    /// and a counter with either bit counts in both modes.
+    /// Returns whether the counter's own enable is on, and the vCPU in a mode in which it counts. With Guest-Only or
+    /// Host-Only it counts while EFER.SVME is 1 alone, with both in either mode (PPR, PERF_CTL HostGuestOnly). Linux
+    /// masks Host-Only for that reason.
     #[must_use]
-    pub const fn enabled(self, caps: AmdCaps) -> bool {
-        self.en() && (caps.svm || !self.guest_only() && !self.host_only())
+    pub const fn enabled(self, svm: Svm) -> bool {
+        self.en()
+            && match (self.guest_only(), self.host_only()) {
+                (false, false) => true,
+                (true, true) => !matches!(svm, Svm::Off),
+                (true, false) => matches!(svm, Svm::Guest),
+                (false, true) => matches!(svm, Svm::Host),
+            }
+    }
+
+    fn config(self, svm: Svm, filter: &EventFilter) -> Config {
+        Config { spec: self.spec(), enabled: self.enabled(svm), interrupts: self.int(), allowed: self.allowed(filter) }
     }
 
     fn allowed(self, filter: &EventFilter) -> bool {
@@ -127,16 +134,20 @@ impl Register<Amd> for PerfCtl {
         state.counters.touch(counter, Touch::Write);
         if state.registers.perf_ctl[n] != value {
             state.registers.perf_ctl[n] = value;
-            let selector = Self::from_bits(value);
-            let config = Config {
-                spec: selector.spec(),
-                enabled: selector.enabled(*state.caps),
-                interrupts: selector.int(),
-                allowed: selector.allowed(state.filter),
-            };
-            state.counters.configure(counter, config);
+            state.counters.configure(counter, Self::from_bits(value).config(state.registers.svm, state.filter));
         }
         Ok(())
+    }
+}
+
+/// Sets the state of SVM: counters that ask for it begin and end to count.
+pub(crate) fn set_svm<H: HostCounters>(state: &mut State<'_, H>, svm: Svm) {
+    let before = std::mem::replace(&mut state.registers.svm, svm);
+    for (n, &selector) in state.registers.perf_ctl.iter().enumerate() {
+        let selector = PerfCtl::from_bits(selector);
+        if let Some(counter) = CounterId::gp(n).filter(|_| selector.enabled(before) != selector.enabled(svm)) {
+            state.counters.configure(counter, selector.config(svm, state.filter));
+        }
     }
 }
 

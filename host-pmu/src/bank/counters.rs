@@ -2,7 +2,7 @@
 //! one, a new one now, or a new one before the entry.
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
-use arch_pmu::spec::{CounterId, CounterSet, Spec};
+use arch_pmu::spec::{CounterId, CounterSet, Source, Spec};
 use counts::Counts;
 
 use super::held::HeldEvent;
@@ -367,6 +367,7 @@ impl<B: Backend> Bank<B> {
         }
         self.may_have_slept = true;
         let room = self.room(counter, period);
+        self.stats.counts.opens_fixed += u64::from(matches!(spec.0, Source::Fixed { .. }));
         match self.host(OpKind::Open, |backend| backend.open(spec, room.period(period))) {
             Ok(event) => {
                 let id = self.backend.id(&event);

@@ -383,7 +383,7 @@ impl<B: Backend> Bank<B> {
             let counts = |held: &&HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
             let held = self.slots[counter.index()].as_ref().filter(counts);
             if held.is_some_and(|held| self.backend.is_lost(&held.event)) {
-                self.stats.last_error = Some(HostError::PinnedLost);
+                self.stats.failed(&HostError::PinnedLost);
                 self.fail(counter, &HostError::PinnedLost);
             }
         }
@@ -562,10 +562,12 @@ pub struct BankStats {
 }
 
 impl BankStats {
-    /// Counts a failure of a host operation.
+    /// Notes a failure. That a gate fell apart outlives those of its single events, which follow from it.
     #[cold]
     fn failed(&mut self, error: &HostError) {
-        self.last_error = Some(error.clone());
+        if *error != HostError::PinnedLost || self.last_error != Some(HostError::GateTooLarge) {
+            self.last_error = Some(error.clone());
+        }
     }
 
     /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is
@@ -575,7 +577,9 @@ impl BankStats {
         ops.reset();
         signals.reset();
         *counts = Counts { held_max: held, ..Counts::default() };
-        (*throttled_before, *last_error) = (throttled, None);
+        *throttled_before = throttled;
+        // It is no gate in this account either.
+        last_error.take_if(|error| *error != HostError::GateTooLarge);
         (*last_op_ns, *since_ns) = (now, now);
         *held_time = HeldTime::from(now);
         held_time.changes(now, held);

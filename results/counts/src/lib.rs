@@ -163,6 +163,9 @@ counts! {
     timer_calls: sum;
     /// Host events opened.
     opens: sum, within "`host_ops.open`", by round "Host events opened.";
+    /// Of the `host_ops.open`, those of events behind fixed counters.
+    #[serde(skip_serializing_if = "none")]
+    opens_fixed: sum;
     /// Host events still held at the end.
     held_at_end: sum, within "`events_held.at_end`", by round "Host events still held at the end.";
     /// Host events held × ns, over `time_ns`.

@@ -79,13 +79,16 @@ pub(super) fn tables(found: &Reproduction) -> Published {
             },
         );
         let over = |ours: Option<f64>| {
-            let share = ours.map(|ours| ours / row.published).filter(|share| share.is_finite() && *share > 0.0);
+            let share = ours
+                .zip(row.published)
+                .map(|(ours, published)| ours / published)
+                .filter(|share| share.is_finite() && *share > 0.0);
             share.map_or_else(dash, ratio)
         };
         let ours = measured.map(|m| m.value);
         table.rows.push(vec![
             format!("{}, {}", row.figure, row.number.key()),
-            value(row, row.published),
+            row.published.map_or_else(dash, |v| value(row, v)),
             row.simulated.map_or_else(dash, |v| value(row, v)),
             over(row.simulated),
             ours.map_or_else(dash, |v| value(row, v)),

@@ -7,7 +7,6 @@ use counts::Counts;
 use host_pmu::stats::{HostSide, PhaseTally, Recorder};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use sim::backend::Creates;
 use sim::guest::cpu::Cpu;
 use sim::mediated::Switches;
 use sim::vcpu::VcpuSide;
@@ -194,7 +193,6 @@ impl Cpu for Scripted {
             phases: [PhaseTally::default(); guest::abi::PHASES],
             exit_path_ns: Recorder::default(),
             host: HostSide::default(),
-            creates: Creates::default(),
             switches: Switches::default(),
         }
     }

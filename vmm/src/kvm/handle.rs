@@ -203,6 +203,7 @@ impl ExitedVcpu for KvmVcpu<'_> {
 
 #[cfg(test)]
 mod tests {
+    use arch_pmu::amd::{AmdCaps, PERF_CTL0};
     use arch_pmu::caps::PmuCaps;
     use host_pmu::floor::Floor;
 
@@ -334,6 +335,22 @@ mod tests {
         assert_eq!(world.vcpu.msr, None);
         assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 0x7000 }), Action::AnswerMsr(Some(0x7000)));
         assert_eq!(world.vcpu.msr, Some((FS_BASE, 0x7000)));
+    }
+
+    #[test]
+    fn a_write_of_efer_reaches_kvm_and_turns_host_only_counters_on() {
+        const EFER: u32 = 0xc000_0080;
+        let mut world = World::new(Some(OtherMsrs::new(&[])));
+        world.pmu = Vpmu::new(AmdCaps { svm: true, ..AmdCaps::default() }, Floor::new(1_000_000).unwrap());
+        assert_eq!(world.handle(Exit::Wrmsr { index: EFER, value: 0xd01 }), Action::AnswerMsr(None), "KVM has none");
+        world.vcpu.msr = Some((EFER, 0xd01));
+        world.handle(Exit::Wrmsr { index: PERF_CTL0, value: 1 << 41 | 0x53_0076 });
+        for (value, answer, svm) in
+            [(0x1d01, Some(0x1d01), true), (0x1c01, None, true), (0xd01, Some(0xd01), false), (0xc01, None, false)]
+        {
+            assert_eq!(world.handle(Exit::Wrmsr { index: EFER, value }), Action::AnswerMsr(answer), "{value:#x}");
+            assert_eq!(world.pmu.depends_on_svm(), svm, "{value:#x}");
+        }
     }
 
     #[test]

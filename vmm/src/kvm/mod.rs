@@ -10,6 +10,7 @@ pub(crate) mod handle;
 mod host;
 pub mod lapic;
 pub mod msr_filter;
+pub(crate) mod nested;
 pub mod other_msrs;
 #[cfg(feature = "planted-slowdown")]
 mod planted;

@@ -4,7 +4,7 @@ use arch_pmu::msr;
 use arch_pmu::spec::Vendor;
 use kvm_ioctls::{MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
 
-use super::other_msrs::{ADDRESS_RANGES, RDPMC_RANGES};
+use super::other_msrs::{ADDRESS_RANGES, EFER, RDPMC_RANGES};
 /// A cleared bit makes the access exit. No range has more than 64 registers, so one bitmap serves them all. The kernel reads
 /// whole longs: padded to 8 bytes.
 const EXIT_ALL: [u8; 8] = [0; 8];
@@ -22,6 +22,8 @@ pub(crate) struct Also {
     pub(crate) rdpmc: bool,
     /// Writes of registers that hold an address.
     pub(crate) addresses: bool,
+    /// Writes of EFER, which has SVME.
+    pub(crate) efer: bool,
 }
 
 /// Installs the filter.
@@ -29,7 +31,8 @@ pub(crate) fn install(vm: &VmFd, vendor: Vendor, also: Also) -> Result<(), kvm_i
     let (read, write) = (MsrFilterRangeFlags::READ, MsrFilterRangeFlags::WRITE);
     let rdpmc: &[_] = if also.rdpmc { &RDPMC_RANGES } else { &[] };
     let addresses: &[_] = if also.addresses { &ADDRESS_RANGES } else { &[] };
-    let ranges: Vec<_> = [(&msr::ranges(vendor)[..], read | write), (rdpmc, read), (addresses, write)]
+    let efer: &[_] = if also.efer { &[(EFER, 1)] } else { &[] };
+    let ranges: Vec<_> = [(&msr::ranges(vendor)[..], read | write), (rdpmc, read), (addresses, write), (efer, write)]
         .into_iter()
         .flat_map(|(ranges, flags)| ranges.iter().map(move |&range| (range, flags)))
         .map(|((base, msr_count), flags)| MsrFilterRange { flags, base, msr_count, bitmap: &EXIT_ALL })
@@ -60,7 +63,7 @@ mod tests {
     fn ranges_fit_one_bitmap_and_spare_the_x2apic() {
         for vendor in [Vendor::Intel, Vendor::Amd] {
             let pmu = msr::ranges(vendor);
-            assert!(pmu.len() + RDPMC_RANGES.len() + ADDRESS_RANGES.len() <= 16, "KVM_MSR_FILTER_MAX_RANGES");
+            assert!(pmu.len() + RDPMC_RANGES.len() + ADDRESS_RANGES.len() < 16, "KVM_MSR_FILTER_MAX_RANGES");
             for (base, count) in pmu.into_iter().chain(RDPMC_RANGES).chain(ADDRESS_RANGES) {
                 assert!(count <= 64);
                 assert!(base + count <= 0x800 || base >= 0x900, "KVM refuses filters on x2APIC MSRs");

@@ -11,6 +11,9 @@
 //! WRMSR of such an address to a segment base or an entry point of SYSCALL or SYSENTER is #GP on a processor, and KVM relies
 //! on the processor where it does not intercept the write. QEMU's software emulation does not check (host B); there these
 //! registers exit and are checked here.
+//!
+//! # EFER
+//! A guest with SVM turns it on there, and counters of its PMU may depend on that.
 
 use arch_pmu::host::HostCounters;
 use arch_pmu::{GeneralProtection, PmuMsr, Vpmu, canonical};
@@ -68,6 +71,12 @@ pub(crate) const RDPMC_RANGES: [(u32, u32); 2] = [(0, 8), (0x4000_0000, 8)];
 /// First MSR and count of registers that hold an address: FS_BASE, GS_BASE, KERNEL_GS_BASE; LSTAR, CSTAR; SYSENTER_ESP,
 /// SYSENTER_EIP.
 pub(crate) const ADDRESS_RANGES: [(u32, u32); 3] = [(0xc000_0100, 3), (0xc000_0082, 2), (0x175, 2)];
+
+/// The register with SVME, and of its bits LME, which long mode forbids to change, LMA and SVME.
+pub(crate) const EFER: u32 = 0xc000_0080;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+const EFER_SVME: u64 = 1 << 12;
 
 fn within(ranges: &[(u32, u32)], index: u32) -> bool {
     ranges.iter().any(|&(base, count)| index.wrapping_sub(base) < count)
@@ -130,11 +139,24 @@ impl OtherMsrs {
         index: u32,
         value: u64,
     ) -> Result<(), GeneralProtection> {
-        if !within(&ADDRESS_RANGES, index) {
-            return pmu.wrmsr(index, value);
+        match index {
+            EFER => {
+                // KVM checks the reserved bits, and for a write of the VMM's no more.
+                let old = registers.msr(EFER).ok_or(GeneralProtection)?;
+                if old & EFER_LMA != 0 && (old ^ value) & EFER_LME != 0 {
+                    return Err(GeneralProtection);
+                }
+            }
+            _ if within(&ADDRESS_RANGES, index) => canonical(value)?,
+            _ => return pmu.wrmsr(index, value),
         }
-        canonical(value)?;
-        if registers.set_msr(index, value) { Ok(()) } else { Err(GeneralProtection) }
+        if !registers.set_msr(index, value) {
+            return Err(GeneralProtection);
+        }
+        if index == EFER {
+            pmu.set_svme(value & EFER_SVME != 0);
+        }
+        Ok(())
     }
 
     fn is_site(&self, rip: u64) -> bool {

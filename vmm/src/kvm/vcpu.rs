@@ -3,6 +3,7 @@
 //! The order of one entry is that of KVM's `vcpu_enter_guest`: overflows signalled by the kick, the vPMU's deferred work,
 //! the PMI, then the guest. Between the return of KVM_RUN and the next one nothing allocates, locks, logs or formats.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arch_pmu::Vpmu;
@@ -22,6 +23,7 @@ use super::handle::{self, Action, Answer};
 use super::lapic::Tick;
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
 use super::lapic::{LocalApic, X2ApicMsrs};
+use super::nested::{Nested, Seen};
 use super::other_msrs::{OneMsr, OtherMsrs};
 use super::register_cost::RegisterCost;
 use super::stats::LoopStats;
@@ -48,6 +50,12 @@ fn deliver_all<V>(
         deliver(vcpu)?;
     }
     Ok(())
+}
+
+/// Returns the end of a vCPU whose transitions cannot be seen.
+#[cold]
+fn transitions(error: io::Error) -> End {
+    End::Host(format!("entries to the guest's guests: {error}"))
 }
 
 /// The vCPU is at a point of its way from an exit to the next entry: nothing, but with the feature `exit-points`.
@@ -94,6 +102,8 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) stop: &'a AtomicBool,
     /// The modelled cost of the PMU's registers, if there is one.
     pub(crate) register_cost: Option<RegisterCost>,
+    /// Its transitions between the guest and the guest's guests, if there may be such.
+    pub(crate) nested: Option<Nested>,
     /// Samples of this vCPU, if it is recorded.
     pub(crate) sampler: Option<VcpuSampler<'a>>,
     /// Name of the strategy, if there is one.
@@ -111,6 +121,9 @@ pub(crate) struct Vcpu<'a, H, B> {
     pub(super) pmu: Vpmu<H>,
     stop: &'a AtomicBool,
     register_cost: Option<RegisterCost>,
+    nested: Option<Nested>,
+    /// Something is due at each entry: there is a register cost, or transitions may have to be watched.
+    always_due: bool,
     sampler: Option<VcpuSampler<'a>>,
     /// The last KVM_RUN was interrupted in the guest.
     ran: bool,
@@ -142,7 +155,9 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             apic_id: parts.apic_id,
             pmu: parts.pmu,
             stop: parts.stop,
+            always_due: parts.register_cost.is_some() || parts.nested.is_some(),
             register_cost: parts.register_cost,
+            nested: parts.nested,
             sampler: parts.sampler,
             ran: false,
             bus: parts.bus,
@@ -169,7 +184,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         pass!(self, Kicked);
         // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little
         // of the VMM's code and data in the caches.
-        let may_be_quiet = !kicked && !self.deferred.has_deferred() && self.register_cost.is_none();
+        let may_be_quiet = !kicked && !self.deferred.has_deferred() && !self.always_due;
         let is_quiet = may_be_quiet && self.pmu.is_quiet() && self.pmu.host().passes_entry();
         if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {
             return Some(end);
@@ -199,6 +214,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if kicked {
             self.look_at_kick()?;
         }
+        if let Some(nested) = &mut self.nested
+            && let Some(guest) = nested.watch(&self.fd, self.pmu.depends_on_svm()).map_err(transitions)?
+        {
+            self.pmu.set_guest_mode(guest);
+        }
         self.pmu.enter();
         // The cost of a PMI from here on is no part of the access's.
         let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
@@ -226,12 +246,20 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if sampled > 0 {
             self.publish_if_due();
         }
-        // A kick of the recording's own events says nothing of the counters, unless one of theirs came with it.
-        if sampled == 0 || !self.pmu.host().nothing_overflowed() {
+        let seen = match &mut self.nested {
+            Some(nested) => nested.take(&self.fd, self.pmu.depends_on_svm()).map_err(transitions)?,
+            None => Seen::default(),
+        };
+        self.stats.counts.throttled += seen.throttled;
+        // A kick of the recording's own events, or of a transition, says nothing of the counters, unless one of theirs came with it.
+        if sampled + seen.transitions == 0 || !self.pmu.host().nothing_overflowed() {
             let empty = self.pmu.kick() == 0;
             self.stats.counts.empty_kicks += u64::from(empty);
             let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
             self.pmu.host().saw_signals(since_return);
+        }
+        if let Some(guest) = seen.guest {
+            self.pmu.set_guest_mode(guest);
         }
         Ok(())
     }
@@ -421,7 +449,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         #[cfg(feature = "exit-points")]
         self.points.hand_over();
         let mut account = self.stats.take(&mut self.pmu);
-        let sampled = self.sampler.as_mut().map_or(0, VcpuSampler::take_signals);
+        let sampled = self.sampler.as_mut().map_or(0, VcpuSampler::take_signals)
+            + self.nested.as_mut().map_or(0, Nested::take_signals);
         account.counts.signals += sys::take_kicks().saturating_sub(sampled);
         account.counts.rdpmcs += self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
         account.counts.rdpmcs_elsewhere += self.other_msrs.as_ref().map_or(0, OtherMsrs::elsewhere);

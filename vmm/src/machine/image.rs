@@ -154,7 +154,7 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         self.checked_addresses = facts.emulated_host && facts.userspace_pmu;
         Ok(InKernel {
             pit: true,
-            also: Also { rdpmc: !self.sites.is_empty(), addresses: self.checked_addresses },
+            also: Also { rdpmc: !self.sites.is_empty(), addresses: self.checked_addresses, efer: false },
             ..InKernel::default()
         })
     }

@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
 use kvm_bindings::{kvm_regs, kvm_sregs};
 use kvm_ioctls::VmFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -132,6 +134,7 @@ pub fn run(
         devices: &devices,
         channel: channel.map(virtio::Console::new),
         sites: Vec::new(),
+        svm: matches!(machine.pmu, PmuCaps::Amd(AmdCaps { svm: true, .. })),
         entry: 0,
     };
     let (ran, written) = std::thread::scope(|scope| {
@@ -218,6 +221,8 @@ struct LinuxGuest<'a> {
     devices: &'a Devices<'a>,
     channel: Option<virtio::Console>,
     sites: Vec<Site>,
+    /// Its processor has SVM.
+    svm: bool,
     entry: u64,
 }
 
@@ -249,7 +254,7 @@ impl<'a> Guest for LinuxGuest<'a> {
         self.entry = place(&kernel, self.memory, &initrd, &self.command_line, memory)?;
         memory.write_slice(&acpi::tables(self.vcpus, u32::from(self.channel.is_some())), GuestAddress(ACPI))?;
         // Linux writes canonical addresses only: they need no check where the processor makes none.
-        let also = Also { rdpmc: !self.sites.is_empty(), addresses: false };
+        let also = Also { rdpmc: !self.sites.is_empty(), addresses: false, efer: self.svm };
         Ok(InKernel { pit: true, also, without_misemulated: facts.emulated_host })
     }
 

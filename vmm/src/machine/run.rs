@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use arch_pmu::Vpmu;
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
 use host_pmu::side::HostPmu;
 use host_pmu::{kick, open};
 use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
@@ -15,6 +17,7 @@ use super::error::MachineError;
 use super::guest::{Guest, RunFacts, Start};
 use super::plan;
 use super::plan::Plan;
+use crate::kvm::nested::Nested;
 use crate::kvm::register_cost::RegisterCost;
 use crate::kvm::tsc::TickClock;
 use crate::kvm::vcpu::{Parts, Vcpu};
@@ -160,6 +163,13 @@ impl<G: Guest> open::Work for Work<'_, G> {
             }
             None => None,
         };
+        let nested = match shared.plan.pmu {
+            PmuCaps::Amd(AmdCaps { svm: true, .. }) => {
+                let opened = Nested::open();
+                Some(opened.map_err(|why| MachineError::Host(format!("a guest with SVM: {why}")))?)
+            }
+            _ => None,
+        };
         let sampler = match &shared.plan.sampling {
             Some(sampling) => {
                 let opened = VcpuSampler::open(sampling, cpu, shared.memory, tsc_khz);
@@ -181,6 +191,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             alarm,
             stop: &shared.crew.stop,
             register_cost,
+            nested,
             sampler,
             #[cfg(feature = "planted-slowdown")]
             strategy: shared.plan.behind.strategy_name(),

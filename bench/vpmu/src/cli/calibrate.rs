@@ -1,28 +1,21 @@
 //! `vpmu calibrate`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
-use host_pmu::open::{clock_expiry_ns, counts_outside_guests};
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
-use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
 use results::write::check_file;
-use vmm::kvm::Host;
 
 use super::files::write_to;
-use super::measure::usable;
 use crate::experiment::calibrate::check;
-use crate::experiment::calibrate::fit::fit;
-use crate::experiment::calibrate::measure::{Job, run as measure};
-use crate::experiment::calibrate::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
+use crate::experiment::calibrate::run::{Options, run as calibrate};
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
 use crate::setting::parse::number_in;
 use crate::sys;
-use crate::terminal::console::{self, Form, complain, internal, print};
+use crate::terminal::console::{self, Form, internal, print};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -81,10 +74,6 @@ pub struct CalibrateArgs {
     pub quiet: bool,
 }
 
-/// Measurements of an expiry's cost.
-const EXPIRIES: usize = 40;
-/// Time in which a hardware event of guests alone shall count nothing.
-const OUTSIDE: Duration = Duration::from_millis(2);
 /// Strategies that a model is made from.
 const NEEDED: [&str; 2] = ["recreate", "reuse"];
 
@@ -98,38 +87,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
         ));
     }
     let chosen = backend(&args.backend, &ThisHost)?;
-    let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
     let others = PRESETS.into_iter().filter(|name| args.check && !NEEDED.contains(name)).map(str::to_owned).collect();
-    let samples = args.samples.unwrap_or(if tracepoint { 20 } else { 50 });
-    let rounds = args.rounds.unwrap_or(if tracepoint { 6 } else { 40 });
-    let host = HostFacts::read(&HostFs::default());
-    let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
-    let expiries = if tracepoint || pmu.is_some() { Vec::new() } else { expiries()? };
-    let backend = chosen.backend.to_string();
-    let calibration = CalibrateSpec { backend, tracepoint, pmu, expiries, others, rounds, samples };
+    let options = Options { name: args.name.clone(), others, rounds: args.rounds, samples: args.samples };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-
     let mut progress = progress::shown(!args.quiet);
-    let mut jobs = Vec::new();
-    for (workload, strategies) in workloads(&calibration) {
-        let spec = spec(&calibration, workload, &strategies)?;
-        let plan = plan(&spec, &chosen, usable(&host).as_deref())?;
-        let runner = Box::new(plan.on_this_host()?);
-        jobs.push(Job { workload, spec, plan, runner });
-    }
-    let measured = measure(&mut jobs, calibration.rounds, sys::interrupted(), progress.as_mut())?;
-    let owns = || measured.iter().flat_map(|workload| &workload.arms).map(|arm| &arm.result.own);
-    let (failed, pinned) = owns()
-        .fold((0, 0), |(failed, pinned), own| (failed + own.counts.failed_opens, pinned + own.counts.pinned_errors));
-    if failed + pinned > 0 {
-        let why = owns().find_map(|own| own.last_error.clone()).unwrap_or_default();
-        complain(&format!(
-            "warning: {failed} host events did not open and {pinned} had no counter ({why}): the times of these calls are among the model's"
-        ));
-    }
-    let class = &host.class;
-    let about = format!("{class}, events by {}: measured by vpmu calibrate", calibration.backend);
-    let draft = fit(&calibration, &args.name, &about, &measured)?;
+    let (draft, measured) = calibrate(options, &chosen, progress.as_mut())?;
     let model = draft.model()?;
     write_to(&output, draft.toml().as_bytes())?;
     if !args.json {
@@ -143,24 +105,6 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
         print(&format!("saved: {}; use it: vpmu sim {}\n", args.output.display(), args.output.display()))?;
     }
     Ok(Exit::Done)
-}
-
-/// Measures the time that an expiry of a clock takes here.
-fn expiries() -> Result<Vec<f64>, Error> {
-    clock_expiry_ns(EXPIRIES).map_err(|error| {
-        let what = "cannot measure what an expiry of a clock costs";
-        Error::new(Exit::Host, what, error.to_string(), "`vpmu doctor` says what this host allows")
-    })
-}
-
-/// Returns the host's PMU as a model has it.
-fn pmu(host: &HostFacts) -> Result<Pmu, Error> {
-    let cannot = |why: String| Error::host("hardware cannot be calibrated", why, "take --backend cpu-clock");
-    let kvm = Host::open().map_err(|error| cannot(error.to_string()))?;
-    let counters =
-        kvm.counters().ok_or_else(|| cannot("CPUID does not say how many counters its PMU has".to_owned()))?;
-    let outside = counts_outside_guests(OUTSIDE).map_err(|error| cannot(error.to_string()))?;
-    Ok(Pmu { counters, taken: u32::from(host.nmi_watchdog == Some(true)), outside })
 }
 
 /// Returns the backend to calibrate. `auto` is cpu-clock, which any host has: models of two hosts compare.

@@ -20,7 +20,7 @@ use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{self as rounds, Context, Finished};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
-use crate::setting::pin::usable_cpus;
+use crate::setting::pin::usable;
 use crate::setting::process::{self, Claim, free_last};
 use crate::setting::strategy::refuse_modelled;
 use crate::sys;
@@ -194,11 +194,6 @@ fn overrun(document: &Document) -> Option<String> {
             time(bound as f64)
         )
     })
-}
-
-/// Returns the CPUs of this host that this process may use, if they are known.
-pub(super) fn usable(host: &HostFacts) -> Option<Vec<u32>> {
-    usable_cpus(host, HostFs::default().text("proc/self/status").as_deref())
 }
 
 /// Prepares a run on this host. Exit 4 if it cannot run guests, or no host event opens.

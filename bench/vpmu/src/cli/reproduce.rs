@@ -2,24 +2,33 @@
 
 use std::cell::RefCell;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use results::document::Document;
 use results::error::{Error, Exit};
+use results::host::settings::Watchdog;
 use results::host::{HostFacts, HostFs};
 use results::read;
+use results::write::{OutputFolder, now_unix, time_stamp};
 use triage::practice;
 use triage::practice::document::Figure;
 
+use super::measure::Invocation;
 use super::triage::place;
 use super::workload::cpus;
+use crate::arms::linux::job::{Kind, LinuxJob};
+use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
 use crate::experiment::reproduce::compression;
 use crate::experiment::reproduce::compression::document::LEVELS;
 use crate::experiment::reproduce::compression::measure::{self, CompressionSpec, HERTZ, MOST_DEPTH};
 use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
 use crate::experiment::reproduce::measured;
 use crate::experiment::reproduce::run::reproduce;
+use crate::experiment::reproduce::series::{SeriesSpec, Switch, series};
 use crate::experiment::reproduce::show;
-use crate::setting::parse::number_in;
+use crate::setting::backend::ThisHost;
+use crate::setting::parse::{duration_in, folder, number_in};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal};
 use crate::terminal::progress;
@@ -32,6 +41,8 @@ Examples:
   vpmu reproduce --measured vpmu-results/nmi-*.json
   # record a guest at each level of compression, some minutes
   vpmu reproduce --run record-compression
+  # the series of 2019 on this host, ten minutes; a file to send
+  vpmu reproduce --run vpmu-reuse --markdown -o out > reuse.md
   # threads in rand(), here: half a minute
   vpmu reproduce --run event-practice.rand
 
@@ -49,6 +60,15 @@ pub struct ReproduceArgs {
     /// Measure on this host what a published figure says, in place of the table
     #[arg(long, value_name = "FIGURE", value_enum, conflicts_with = "measured")]
     pub run: Option<Measurable>,
+
+    /// Bound on --run vpmu-reuse, and on the rounds of perf-stat-setup [default: 10m, 1m]
+    #[arg(long, value_name = "TIME", requires = "run",
+          value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
+    pub duration: Option<Duration>,
+
+    /// Folder for the documents that vpmu-reuse is made of
+    #[arg(short = 'o', long = "output", value_name = "DIR", requires = "run", value_parser = folder)]
+    pub output: Option<PathBuf>,
 
     /// Rounds of --run, with everything once; five have an interval [default: 10, of record-compression 5]
     #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1000))]
@@ -74,6 +94,10 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
     pub seed: Option<u64>,
 
+    /// The guest of vpmu-reuse besides the payload.
+    #[command(flatten)]
+    pub linux: LinuxGuestOptions,
+
     /// Print Markdown in place of the table
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
@@ -88,6 +112,8 @@ const SEED: u64 = 1;
 /// A figure that is measured here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measurable {
+    /// The series that reuses host events: predicted, measured, compared, with the NMI watchdog on and off
+    VpmuReuse,
     /// Cost and savings of compressing a recording, by level, beside stock perf
     RecordCompression,
     /// Cost of recording a guest at 100 and 999 Hz, beside stock perf; was not published
@@ -105,6 +131,52 @@ fn level(text: &str) -> Result<u32, String> {
     let published = || LEVELS.into_iter().filter(|level| *level > 0);
     let found = text.parse().ok().filter(|level| published().any(|one| one == *level));
     found.ok_or_else(|| format!("give {}", published().map(|level| level.to_string()).collect::<Vec<_>>().join(", ")))
+}
+
+/// The host's NMI watchdog.
+impl Switch for Watchdog {
+    fn switch(&mut self, on: bool) -> Result<(), Error> {
+        Self::switch(self, on)
+    }
+}
+
+/// Takes the watchdog, if switching it changes anything: a host without a PMU has none.
+fn watchdog(fs: &HostFs) -> Result<Watchdog, String> {
+    let host = HostFacts::read(fs);
+    let was_on = host.nmi_watchdog.ok_or("the host does not tell of its NMI watchdog")?;
+    let mut watchdog = Watchdog::take(fs).map_err(|error| error.to_string())?;
+    // A kernel may refuse or ignore it: what is not possible is known before anything is measured.
+    watchdog.switch(!was_on).and_then(|()| watchdog.switch(was_on)).map_err(|error| error.to_string())?;
+    Ok(watchdog)
+}
+
+/// Repeats the series that reuses host events.
+fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
+    refuse(&[
+        ("--products", args.products.is_some()),
+        ("--depth", args.depth.is_some()),
+        ("--frequency", args.frequency.is_some()),
+        ("--levels", !args.levels.is_empty()),
+    ])?;
+    let spec = SeriesSpec {
+        rounds: args.rounds,
+        duration: args.duration.unwrap_or(Duration::from_secs(600)),
+        seed: args.seed.unwrap_or(SEED),
+        linux: LinuxJob::new(&args.linux, Kind::Record)?,
+    };
+    let mut folder = args.output.as_deref().map(OutputFolder::open).transpose()?;
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let began = time_stamp(now_unix());
+    let mut keep = |name: &str, document: &Document| {
+        let Some(folder) = &mut folder else { return Ok(()) };
+        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+        folder.write(&format!("reproduce-{began}-{name}"), "json", json.as_bytes()).map(drop)
+    };
+    let mut progress = progress::shown(true);
+    let watchdog = watchdog(&HostFs::default());
+    let found = series(&spec, &ThisHost, watchdog, &invocation.command_line, progress.as_mut(), &mut keep)?;
+    console::show(Form::of(args.json, args.markdown), &show::report(&found), &found)?;
+    Ok(if found.here.is_some_and(|here| here.whole) { Exit::Done } else { Exit::Inconclusive })
 }
 
 /// Records a guest at each level of compression.
@@ -175,8 +247,16 @@ fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error
     Ok(if found.is_whole() { Exit::Done } else { Exit::Inconclusive })
 }
 
-pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
+pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
+    if args.run != Some(Measurable::VpmuReuse) {
+        refuse(&[
+            ("--output", args.output.is_some()),
+            ("--guest linux", args.linux.guest == GuestKind::Linux),
+            ("--duration", args.duration.is_some()),
+        ])?;
+    }
     match args.run {
+        Some(Measurable::VpmuReuse) => return measured_series(args, invocation),
         Some(Measurable::RecordCompression) => return measured_compression(args),
         Some(Measurable::RecordOverhead) => return measured_overhead(args),
         Some(Measurable::Rand) => return measured_practice(args, Figure::Rand),

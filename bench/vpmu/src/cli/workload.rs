@@ -8,9 +8,8 @@ use results::host::{HostFacts, HostFs};
 use triage::child::{Done, Job, MOST_THREADS, gate, set, this_program};
 use triage::workloads::{ALL, Workload};
 
-use super::measure::usable;
-
 use crate::setting::parse::{duration_in, number_in, one_of};
+use crate::setting::pin::usable;
 use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use cpu_list::CpuList;
 use results::error::Error;
-use results::host::HostFacts;
+use results::host::{HostFacts, HostFs};
 
 /// Meaning of `--pin`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +74,12 @@ impl PinChoice {
         }
         Ok(list.0.clone())
     }
+}
+
+/// Returns the CPUs of this host that this process may use, if they are known.
+#[must_use]
+pub fn usable(host: &HostFacts) -> Option<Vec<u32>> {
+    usable_cpus(host, HostFs::default().text("proc/self/status").as_deref())
 }
 
 /// Parses Cpus_allowed from the text of `/proc/self/status` and keeps the online CPUs. The last of each core come last,

@@ -20,6 +20,8 @@ fn vpmu() -> PathBuf {
     std::env::var_os("VPMU_STATIC").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_vpmu")), PathBuf::from)
 }
 
+/// Every strategy.
+const STRATEGIES: &str = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate,virtual";
 const KERNEL: &str = "/guest/vmlinuz";
 /// Calls of KVM for its vPMU.
 const CALLS: [&str; 4] =
@@ -107,14 +109,22 @@ struct Middle {
 }
 
 fn middle(report: &Report, command: usize) -> Result<Middle> {
+    middle_of(printed(report, command)?)
+}
+
+/// Returns what a command that succeeded printed.
+fn printed(report: &Report, command: usize) -> Result<&str> {
     let done = report.commands.get(command).context("no such command")?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    ensure!(done.status == 0, "exit {}: {said}", done.status);
-    let mut parts = done.text()?.split(MARK);
+    ensure!(done.status == 0, "exit {}: {}", done.status, String::from_utf8_lossy(&done.stderr));
+    done.text()
+}
+
+fn middle_of(printed: &str) -> Result<Middle> {
+    let mut parts = printed.split(MARK);
     let document = parts.next().context("no document")?;
     let status = parts.next().context("no status")?;
     // Inconclusive is what a host may throttle; what was lost is looked at by arm.
-    ensure!(matches!(status.trim(), "status 0" | "status 3"), "{status}: {document} {said}");
+    ensure!(matches!(status.trim(), "status 0" | "status 3"), "{status}: {document}");
     let profile = parts.next().context("no calls")?;
     let calls = CALLS.map(|call| {
         let line = profile.lines().find(|line| line.split_whitespace().next() == Some(call))?;
@@ -178,6 +188,79 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     let [Some(creates), Some(pauses), ..] = middle.calls else { anyhow::bail!("{:?}", middle.calls) };
     ensure!(creates < nmis / 4 && pauses >= nmis, "{:?} calls for {nmis} PMIs", middle.calls);
     Ok(())
+}
+
+/// Separates what a script prints of one scene and of the next.
+const SCENE: &str = "## ";
+
+/// More events than counters: the ten of `sampling10`, multiplexed on the guest's six counters, with `taken` of the middle
+/// host's six in the hands of a pinned `perf stat -a`. No strategy loses an interrupt or stands still, each says what it
+/// could not count, and those that reuse events open as many at a rotation as the KVM beside them.
+fn contention(middle_parts: &Parts, parts: &Parts, cpu: &str, taken: &[usize]) -> Result<()> {
+    const SAMPLES: u64 = 20;
+    /// Six handlers take tens of milliseconds by the host's time.
+    const LONG_PERIOD: u32 = 5 * HOST_PERIOD;
+    let scenes = taken.iter().map(|&taken| {
+        let events = ["cycles:D"].repeat(taken).join(",");
+        let hold = format!("perf stat -a -o /dev/null -e {events} sleep 1000 & held=$!; sleep 1; ");
+        let (hold, free) = if taken > 0 { (&*hold, "kill $held; ") } else { ("", "") };
+        format!(
+            "{hold} echo 0 >/sys/kernel/tracing/events/enable; echo >/sys/kernel/tracing/kprobe_events; {} \
+             vpmu nmi-latency --backend hardware --cpu {cpu} --workload sampling10 --strategy {STRATEGIES} --rounds 1 --warmup 0 \
+             --samples {SAMPLES} --period {LONG_PERIOD} --mux-interval 40ms --time-limit 60s --no-save --quiet --json; echo '{MARK}status' $?; \
+             echo '{MARK}calls'; cat /sys/kernel/tracing/kprobe_profile; {free} echo '{SCENE}'; ",
+            probed()
+        )
+    });
+    let script = format!("{UNTHROTTLED}; {}", scenes.collect::<String>());
+    let report = job(middle_parts)?
+        .clock(Clock::Host)
+        .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
+        .command(middle_host_with(cpu, &["--with", "/usr/bin/perf"], &script))
+        .run(parts)?;
+    report.say("power-on to power-off");
+    for (taken, printed) in taken.iter().zip(printed(&report, 0)?.split(SCENE)) {
+        let name = format!("{}, {cpu}, {taken} counters taken", middle_parts.release());
+        contended(&name, &middle_of(printed)?, *taken > 0, SAMPLES).with_context(|| name.clone())?;
+    }
+    Ok(())
+}
+
+fn contended(name: &str, found: &Middle, taken: bool, samples: u64) -> Result<()> {
+    let count = |arm: &Value, key: &str| arm.pointer(key).and_then(Value::as_u64).unwrap_or(0);
+    let each = |opens: u64, arm: &Value, key: &str| opens as f64 / count(arm, key) as f64;
+    let (pmi, rotation) = ("/nmis", "/metrics/rotation_ns/count");
+    let [Some(creates), ..] = found.calls else { anyhow::bail!("{:?}", found.calls) };
+    eprintln!("# {name}: KVM's calls for {}", found.per_pmi(count(found.arm("kvm")?, pmi)));
+    let kvm = each(creates, found.arm("kvm")?, rotation);
+    for strategy in STRATEGIES.split(',').chain(["floor", "kvm"]) {
+        let arm = found.arm(strategy)?;
+        let (nmis, pinned) = (count(arm, pmi), count(arm, "/pinned_errors"));
+        let opens = if strategy == "kvm" { creates } else { count(arm, "/host_ops/open/count") };
+        let [per_pmi, per_rotation] = [pmi, rotation].map(|key| each(opens, arm, key));
+        eprintln!(
+            "# {name}, {strategy}: {nmis} NMIs, {per_pmi:.2} opens each, {per_rotation:.2} a rotation, {pinned} pinned errors"
+        );
+        ensure!(nmis >= samples && count(arm, "/throttled") == 0, "{strategy}: {arm}");
+        if strategy == "kvm" {
+            continue;
+        }
+        ensure!(arm["lost"] == 0 && arm["overflows_lost"] == 0, "{strategy}: {arm}");
+        ensure!((pinned > 0) == (taken && strategy != "floor"), "{strategy}: {arm}");
+        if strategy.starts_with("reuse") {
+            // A slower handler leaves more rotations between two PMIs.
+            ensure!((per_rotation - kvm).abs() <= 0.1 * kvm, "{strategy}: {per_rotation} opens a rotation, KVM {kvm}");
+        }
+        if strategy == "gate" && taken {
+            ensure!(arm["last_error"].as_str().is_some_and(|why| why.contains("behind the gate")), "{arm}");
+        }
+    }
+    Ok(())
+}
+
+/// One event too many.
+pub(crate) fn more_events_than_counters(parts: &Parts) -> Result<()> {
+    contention(parts, parts, "milan", &[1])
 }
 
 // Boots of the nest that take minutes: nightly.
@@ -268,6 +351,28 @@ pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
     ensure!(code == 3 && warnings(&throttled).contains("throttled"), "exit {code}: {}", warnings(&throttled));
     let (pinned, code) = document(pinned.commands[0].text()?)?;
     ensure!(code != 0 && warnings(&pinned).contains("pinned"), "exit {code}: {}", warnings(&pinned));
+    Ok(())
+}
+
+/// The middle host's events of guests alone and of itself alone share what its events of both count, in a group on three
+/// counters, while it runs a guest.
+pub(crate) fn modes_are_told_apart(parts: &Parts) -> Result<()> {
+    let run = "perf stat -x, -o /tmp/counts -e '{cycles:G,cycles:H,cycles:GH}' \
+         vpmu nmi-latency --backend cpu-clock --cpu milan --strategy reuse --rounds 1 --warmup 0 --samples 20 --time-limit 2s --no-save --quiet; \
+         cat /tmp/counts";
+    let report = job(parts)?
+        .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
+        .command(middle_host_with("milan", &["--with", "/usr/bin/perf"], run))
+        .run(parts)?;
+    report.say("power-on to power-off");
+    let text = printed(&report, 0)?;
+    let count = |event: &str| -> Result<f64> {
+        let line = text.lines().find(|line| line.split(',').nth(2) == Some(event)).with_context(|| text.to_owned())?;
+        Ok(line.split(',').next().unwrap_or_default().parse()?)
+    };
+    let [guest, host, both] = [count("cycles:G")?, count("cycles:H")?, count("cycles:GH")?];
+    eprintln!("# of {both} counts {guest} of guests, {host} of the host");
+    ensure!(guest > 0.1 * both && host > 0.1 * both && guest + host < 1.01 * both, "{text}");
     Ok(())
 }
 

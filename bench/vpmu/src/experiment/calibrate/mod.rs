@@ -11,6 +11,7 @@ pub mod check;
 pub mod draft;
 pub mod fit;
 pub mod measure;
+pub mod run;
 pub mod spec;
 
 #[cfg(test)]

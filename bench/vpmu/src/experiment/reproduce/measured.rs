@@ -1,50 +1,63 @@
 //! Measured counterparts of published figures, from result documents.
 
-use results::published::{Measured, Number};
-
-use results::document::Arm;
-use results::document::Document;
-use results::document::Summary;
 use results::document::warnings::{first_is_dear, shares_first_event};
-use results::metric::{NMI_DRIVER_OFF, NMI_HANDLER};
+use results::document::{Arm, Document, Summary};
+use results::metric::{Metric, NMI_DRIVER_OFF, NMI_HANDLER, ROTATION};
+use results::paired::MIN_ROUNDS;
+use results::paired::groups::groups;
+use results::published::{Measured, Number};
+use results::stats::interval::{Interval, NORMAL_95};
+use results::stats::jackknife::over_groups;
 
 /// Documents in the regime of a figure, and the number to read.
-struct Regime {
+pub(super) struct Regime {
     /// Prefix of the workload. Not of runs with a tracepoint: it is a single event.
-    events: &'static str,
+    pub(super) events: &'static str,
     /// True if an event that a guest creates is the first of its kind on the host, which is what makes creating it expensive.
-    first_event: bool,
+    pub(super) first_event: bool,
     arms: [&'static str; 2],
-    number: fn(&Arm) -> Option<f64>,
+    quantity: Quantity,
 }
 
-/// Returns the handler's summaries: of NMIs that re-armed a counter, and of those that re-armed none. The published figures are of
-/// both. `None` if the document has no latencies of the second.
-fn of_all_nmis(arm: &Arm) -> Option<impl Iterator<Item = &Summary> + Clone> {
-    let driver_off = arm.metric(&NMI_DRIVER_OFF);
-    let known = driver_off.is_some() || arm.own.counts.nmis_driver_off == 0;
-    known.then(|| arm.metric(&NMI_HANDLER).into_iter().chain(driver_off))
+/// Number of an arm.
+#[derive(Clone, Copy)]
+enum Quantity {
+    /// Mean of all samples of these metrics together.
+    Mean(&'static [&'static Metric]),
+    /// Least latency of all NMIs.
+    Least,
+    /// Host events created per NMI.
+    Creates(fn(&Arm) -> u64),
 }
 
-/// Returns the mean of all NMIs.
-fn mean(arm: &Arm) -> Option<f64> {
-    let all = of_all_nmis(arm)?;
-    let count: u64 = all.clone().map(|summary| summary.count).sum();
-    let sum: f64 = all.map(|summary| Some(summary.mean? * summary.count as f64)).sum::<Option<f64>>()?;
-    (count > 0).then(|| sum / count as f64)
+/// The handler's latencies: of NMIs that re-armed a counter, and of those that re-armed none. The published figures are of both.
+const ALL_NMIS: &[&Metric] = &[&NMI_HANDLER, &NMI_DRIVER_OFF];
+
+/// Returns the host events that an arm created behind general-purpose counters.
+fn opens_gp(arm: &Arm) -> u64 {
+    arm.own.op_count("open").saturating_sub(arm.own.counts.opens_fixed)
 }
 
-/// Returns the minimum of all NMIs.
-fn min(arm: &Arm) -> Option<f64> {
-    of_all_nmis(arm)?.filter_map(|summary| summary.min).min().map(|ns| ns as f64)
-}
-
-fn regime(figure: &str) -> Option<Regime> {
-    let cheap = Regime { events: "sampling10/", first_event: false, arms: ["recreate", "reuse-lazy"], number: mean };
+pub(super) fn regime(figure: &str) -> Option<Regime> {
+    let arms = ["recreate", "reuse-lazy"];
+    let cheap = Regime { events: "sampling10/", first_event: false, arms, quantity: Quantity::Mean(ALL_NMIS) };
+    if let Some(of_host) = figure.strip_prefix("vpmu-reuse.watchdog-").and_then(|rest| rest.split_once('.')) {
+        let regime = Regime { first_event: of_host.0 == "off", ..cheap };
+        return Some(match of_host.1 {
+            "mean" => regime,
+            "min" => Regime { quantity: Quantity::Least, ..regime },
+            "stat" => Regime { events: "counting1/", quantity: Quantity::Mean(&[&ROTATION]), ..regime },
+            "linux" => Regime { events: "linux:", ..regime },
+            "never-released" => Regime { arms: ["recreate", "reuse"], ..regime },
+            "kvm" => Regime { arms: ["recreate", "kvm"], ..regime },
+            "kvm-mediated" => Regime { arms: ["recreate", "kvm-mediated"], ..regime },
+            _ => return None,
+        });
+    }
     Some(match figure {
-        "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.v1.mean" => cheap,
-        "vpmu-reuse.watchdog-off.mean" => Regime { first_event: true, ..cheap },
-        "vpmu-reuse.watchdog-off.min" => Regime { first_event: true, number: min, ..cheap },
+        "vpmu-reuse.v1.mean" => cheap,
+        "vpmu-reuse.creates.gp" => Regime { quantity: Quantity::Creates(opens_gp), ..cheap },
+        "vpmu-reuse.creates.fixed" => Regime { quantity: Quantity::Creates(|arm| arm.own.counts.opens_fixed), ..cheap },
         "vpmu-paused-flag.mean" => Regime { events: "sampling4/", arms: ["reuse-lazy", "paused-flag"], ..cheap },
         _ => return None,
     })
@@ -94,22 +107,95 @@ pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Op
         if first_event(document) != Ok(regime.first_event) || !same {
             return None;
         }
-        let [before, after] = regime.arms.map(|name| {
-            let arm: Option<&Arm> = document.arms.iter().find(|arm| arm.name == name);
-            arm.and_then(regime.number)
-        });
-        let value = match number {
-            Number::Before => before,
-            Number::After => after,
-            Number::Ratio => before.zip(after).filter(|&(_, after)| after > 0.0).map(|(b, a)| b / a),
-            Number::Change => None,
-        };
-        let stand_in = document.arms.iter().any(|arm| arm.stand_in);
-        value.map(|value| Measured {
-            value,
-            backend: parameters.backend.clone(),
-            stand_in,
-            host: document.host.class.clone(),
-        })
+        of(document, &regime, number)
     })
+}
+
+/// Returns the number from a document of the regime.
+pub(super) fn of(document: &Document, regime: &Regime, number: Number) -> Option<Measured> {
+    let arm = |name| document.arms.iter().find(|arm: &&Arm| arm.name == name);
+    let (before, after) = (arm(regime.arms[0]), arm(regime.arms[1]));
+    let (value, interval) = match (regime.quantity, number) {
+        (Quantity::Mean(metrics), Number::Before) => mean(before?, None, metrics)?,
+        (Quantity::Mean(metrics), Number::After) => mean(after?, None, metrics)?,
+        (Quantity::Mean(metrics), Number::Ratio) => mean(before?, Some(after?), metrics)?,
+        (Quantity::Least, Number::Before) => (least(before?)?, None),
+        (Quantity::Least, Number::After) => (least(after?)?, None),
+        (Quantity::Least, Number::Ratio) => (least(before?)? / least(after?)?, None),
+        (Quantity::Creates(of), Number::Change) => {
+            // Documents without the count of fixed counters have no figure.
+            let known = before?.own.counts.opens_fixed > 0;
+            let per_nmi = |arm: &Arm, count: f64| count / arm.own.counts.nmis as f64;
+            let (before, after) = (before?, after?);
+            let change = |count: f64| 100.0 * (per_nmi(after, count) / per_nmi(before, of(before) as f64) - 1.0);
+            // Few creations are left, and how many is chance: Poisson's, whose variance is the count.
+            let count = of(after) as f64;
+            let spread = NORMAL_95 * (count + 1.0).sqrt();
+            let interval = Interval { low: change((count - spread).max(0.0)), high: change(count + spread) };
+            (Some(change(count)).filter(|change| known && change.is_finite())?, Some(interval))
+        }
+        _ => return None,
+    };
+    Some(Measured {
+        value,
+        interval,
+        backend: document.parameters.backend.clone(),
+        stand_in: document.arms.iter().any(|arm| arm.stand_in),
+        host: document.host.class.clone(),
+    })
+}
+
+/// Returns the summaries of these metrics; `None` if the document has no latencies of NMIs that re-armed nothing, and
+/// there were some.
+fn summaries<'a>(arm: &'a Arm, metrics: &'a [&Metric]) -> Option<impl Iterator<Item = &'a Summary> + Clone> {
+    let asked = metrics.contains(&&NMI_DRIVER_OFF);
+    let known = !asked || arm.metric(&NMI_DRIVER_OFF).is_some() || arm.own.counts.nmis_driver_off == 0;
+    known.then(|| metrics.iter().filter_map(|metric| arm.metric(metric)))
+}
+
+/// Returns the minimum of all NMIs.
+fn least(arm: &Arm) -> Option<f64> {
+    summaries(arm, ALL_NMIS)?.filter_map(|summary| summary.min).min().map(|ns| ns as f64)
+}
+
+/// Returns the mean of all samples of these metrics, or its ratio to another arm's, with its interval over guests. A median would
+/// not see the few creations, of tens of ms, that a mean is made of.
+fn mean(arm: &Arm, over: Option<&Arm>, metrics: &[&Metric]) -> Option<(f64, Option<Interval>)> {
+    let of_all = |arm: &Arm| {
+        let all = summaries(arm, metrics)?;
+        let count: u64 = all.clone().map(|summary| summary.count).sum();
+        let sum = all.map(|summary| Some(summary.mean? * summary.count as f64)).sum::<Option<f64>>()?;
+        Some(sum / count as f64).filter(|mean| mean.is_finite() && *mean > 0.0)
+    };
+    let value = of_all(arm)? / over.map_or(Some(1.0), of_all)?;
+    let sums = |arm: &Arm, at: usize| {
+        let of = |metric: &&Metric| {
+            let summary = arm.rounds.metric(metric, at)?;
+            Some((summary.mean? * summary.count as f64, summary.count as f64))
+        };
+        metrics.iter().filter_map(of).fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1))
+    };
+    let (guests, rounds): (Vec<u64>, Vec<[f64; 4]>) = arm
+        .rounds
+        .iter()
+        .filter(|round| round.complete)
+        .filter_map(|round| {
+            let other = match over {
+                Some(over) => sums(over, over.rounds.iter().find(|one| one.index == round.index && one.complete)?.at),
+                None => (1.0, 1.0),
+            };
+            let own = sums(arm, round.at);
+            (own.1 > 0.0 && other.1 > 0.0).then_some((round.guest, [own.0, own.1, other.0, other.1]))
+        })
+        .unzip();
+    let figure = |rounds: &[[f64; 4]]| {
+        let sum = |at: usize| rounds.iter().map(|round| round[at]).sum::<f64>();
+        Some((sum(0) / sum(1)) / (sum(2) / sum(3))).filter(|figure| figure.is_finite())
+    };
+    let found = (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten();
+    let interval = found.map(|found| {
+        let Interval { low, high } = found.interval();
+        Interval { low: (value * low / found.value).max(0.0), high: value * high / found.value }
+    });
+    Some((value, interval))
 }

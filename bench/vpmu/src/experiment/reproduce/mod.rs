@@ -4,6 +4,7 @@ pub mod compression;
 pub mod measured;
 mod perf_stat;
 pub mod run;
+pub mod series;
 pub mod show;
 mod simulated;
 
@@ -206,7 +207,7 @@ mod tests {
     fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
         let found = reproduce(1, &[]).unwrap();
         let real = |number| row(&found, "perf-stat-setup.94cpu.real", number).clone();
-        assert!((real(Number::Before).published - 8.607).abs() < 1e-9);
+        assert!((real(Number::Before).published.unwrap() - 8.607).abs() < 1e-9);
         assert_eq!(real(Number::Before).origin, Origin::OfFitted);
         assert!(matches!(real(Number::After).origin, Origin::Fitted(_)));
         assert_eq!(row(&found, "perf-stat-setup.4socket.real", Number::After).origin, Origin::Predicted);

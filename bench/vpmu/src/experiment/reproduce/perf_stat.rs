@@ -39,13 +39,12 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
                     what: what.split(": ").next().unwrap_or(what).to_owned() + ", " + part,
                     number,
                     unit: if number == Number::Ratio { "ratio".to_owned() } else { "s".to_owned() },
-                    published,
+                    published: Some(published),
                     model: "stat_setup::model".to_owned(),
                     simulated: Some(simulated),
                     error: Some(100.0 * (simulated / published - 1.0)),
                     origin: origin(&found, name, part, number),
-                    measured: None,
-                    not_explained: None,
+                    ..Row::default()
                 });
             }
         }

@@ -118,17 +118,18 @@ fn rows(Simulated { seed, figures, simulations }: &Simulated, documents: &[Docum
                 what: text("what"),
                 number,
                 unit: if number == Number::Ratio { "ratio".to_owned() } else { text("unit") },
-                published,
+                published: Some(published),
                 model: found.model.clone(),
                 simulated,
                 error,
                 origin: found.origin(&id, number),
                 measured: measured::number(documents, &id, number),
                 not_explained: simulated::not_explained(&id),
+                ..Row::default()
             });
         }
     }
     let (more, fitted) = perf_stat::rows(figures).ok_or_else(|| unreadable("perf-stat-setup is not whole"))?;
     rows.extend(more);
-    Ok(Reproduction { schema: "vpmu-reproduce/1", seed: *seed, rows, fitted })
+    Ok(Reproduction { schema: "vpmu-reproduce/1", seed: *seed, rows, fitted, here: None })
 }

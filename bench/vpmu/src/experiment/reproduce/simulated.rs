@@ -30,7 +30,7 @@ const HOSTS: u64 = 1;
 const RARE: u64 = 3;
 /// Sampling period of the guest. The published text does not give it; this one is fitted to `vpmu-reuse.creates.gp`: about 1.3
 /// PMIs per rotation. Handler latencies hardly depend on it.
-const PERIOD: u64 = 20_000_000;
+pub(super) const PERIOD: u64 = 20_000_000;
 /// Period for figures of the minimum. The shortest handler is that of an NMI in the middle of a rotation, while the driver has
 /// disabled the counters: a window of some nanoseconds. At this period a run with reuse has such an NMI.
 const FREQUENT: u64 = 1_000_000;
@@ -76,8 +76,8 @@ impl Quantity {
         match self {
             Self::Mean => of_all_nmis().mean(),
             Self::Min => Some(of_all_nmis()).filter(|all| all.count() > 0).map(|all| all.min as f64),
-            Self::CreatesGp => Some(totals.creates.gp as f64),
-            Self::CreatesFixed => Some(totals.creates.fixed as f64),
+            Self::CreatesGp => Some((totals.counts.opens - totals.counts.opens_fixed) as f64),
+            Self::CreatesFixed => Some(totals.counts.opens_fixed as f64),
             Self::SlowDown => totals.slow_down().map(|share| 100.0 * share),
         }
     }

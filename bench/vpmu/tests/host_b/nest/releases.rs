@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::super::machine::Clock;
 use super::super::parts::Parts;
-use super::{MARK, Middle, PERIOD, UNTHROTTLED, job, middle, middle_host, middle_host_with, probed, script};
+use super::{
+    MARK, Middle, PERIOD, UNTHROTTLED, contention, job, middle, middle_host, middle_host_with, probed, script,
+};
 
 /// A boot of one kernel.
 pub(crate) type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
@@ -79,6 +81,12 @@ pub(crate) fn trials() -> Vec<(String, Boot)> {
             let root = root.clone();
             let boot: Boot = Box::new(move |parts| mediated(&parts.with_kernel_of(&root)?, parts));
             trials.push(("nest::mediated".to_owned(), boot));
+        }
+        // Functions of perf in 5.10 cannot be probed.
+        for cpu in ["milan", "genoa"].iter().filter(|_| series != "5.10") {
+            let root = root.clone();
+            let boot: Boot = Box::new(move |parts| contention(&parts.with_kernel_of(&root)?, parts, cpu, &[0, 1, 3]));
+            trials.push((format!("nest::contention_{series}_{cpu}"), boot));
         }
         let name = format!("nest::kernel_{series}");
         let boot: Boot = Box::new(move |parts| release(&series, &parts.with_kernel_of(&root)?, parts));

@@ -1,0 +1,91 @@
+//! A calibration of this host, from its guests to the draft of its model.
+
+use std::time::Duration;
+
+use host_pmu::backend::BackendKey;
+use host_pmu::open::{clock_expiry_ns, counts_outside_guests};
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use vmm::kvm::Host;
+
+use super::draft::Draft;
+use super::fit::fit;
+use super::measure::{Job, Measured, run as measure};
+use super::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
+use crate::setting::backend::Chosen;
+use crate::setting::pin::usable;
+use crate::sys;
+use crate::terminal::console::complain;
+use crate::terminal::progress::Progress;
+
+/// Measurements of an expiry's cost.
+const EXPIRIES: usize = 40;
+/// Time in which a hardware event of guests alone shall count nothing.
+const OUTSIDE: Duration = Duration::from_millis(2);
+
+/// Options of a calibration.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The model's name.
+    pub name: String,
+    /// Strategies beside those that the model is made from.
+    pub others: Vec<String>,
+    /// Rounds; `None`: what suits the backend.
+    pub rounds: Option<u64>,
+    /// Samples of a guest; likewise.
+    pub samples: Option<u64>,
+}
+
+/// Measures this host's costs, and makes the draft of its model.
+///
+/// # Errors
+/// Exit 3 if the guests did not end as they should, exit 4 if this host cannot run them.
+pub fn run(options: Options, chosen: &Chosen, progress: &mut dyn Progress) -> Result<(Draft, Vec<Measured>), Error> {
+    let Options { name, others, rounds, samples } = options;
+    let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
+    let samples = samples.unwrap_or(if tracepoint { 20 } else { 50 });
+    let rounds = rounds.unwrap_or(if tracepoint { 6 } else { 40 });
+    let host = HostFacts::read(&HostFs::default());
+    let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
+    let expiries = if tracepoint || pmu.is_some() { Vec::new() } else { expiries()? };
+    let backend = chosen.backend.to_string();
+    let calibration = CalibrateSpec { backend, tracepoint, pmu, expiries, others, rounds, samples };
+    let mut jobs = Vec::new();
+    for (workload, strategies) in workloads(&calibration) {
+        let spec = spec(&calibration, workload, &strategies)?;
+        let plan = plan(&spec, chosen, usable(&host).as_deref())?;
+        let runner = Box::new(plan.on_this_host()?);
+        jobs.push(Job { workload, spec, plan, runner });
+    }
+    let measured = measure(&mut jobs, calibration.rounds, sys::interrupted(), progress)?;
+    let owns = || measured.iter().flat_map(|workload| &workload.arms).map(|arm| &arm.result.own);
+    let (failed, pinned) = owns()
+        .fold((0, 0), |(failed, pinned), own| (failed + own.counts.failed_opens, pinned + own.counts.pinned_errors));
+    if failed + pinned > 0 {
+        let why = owns().find_map(|own| own.last_error.clone()).unwrap_or_default();
+        complain(&format!(
+            "warning: {failed} host events did not open and {pinned} had no counter ({why}): the times of these calls are among the model's"
+        ));
+    }
+    let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, calibration.backend);
+    let draft = fit(&calibration, &name, &about, &measured)?;
+    Ok((draft, measured))
+}
+
+/// Measures the time that an expiry of a clock takes here.
+fn expiries() -> Result<Vec<f64>, Error> {
+    clock_expiry_ns(EXPIRIES).map_err(|error| {
+        let what = "cannot measure what an expiry of a clock costs";
+        Error::new(Exit::Host, what, error.to_string(), "`vpmu doctor` says what this host allows")
+    })
+}
+
+/// Returns the host's PMU as a model has it.
+fn pmu(host: &HostFacts) -> Result<Pmu, Error> {
+    let cannot = |why: String| Error::host("hardware cannot be calibrated", why, "take --backend cpu-clock");
+    let kvm = Host::open().map_err(|error| cannot(error.to_string()))?;
+    let counters =
+        kvm.counters().ok_or_else(|| cannot("CPUID does not say how many counters its PMU has".to_owned()))?;
+    let outside = counts_outside_guests(OUTSIDE).map_err(|error| cannot(error.to_string()))?;
+    Ok(Pmu { counters, taken: u32::from(host.nmi_watchdog == Some(true)), outside })
+}

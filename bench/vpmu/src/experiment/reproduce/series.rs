@@ -1,0 +1,534 @@
+//! `reproduce --run vpmu-reuse`: the series of 2019 on this host. Calibrates, predicts, measures, and compares.
+//!
+//! The published regimes differ in whether another host event is there already, which the NMI watchdog's is: a guest's
+//! event is then not the first, and cheap to create. Where creating is expensive both costs are met, so this regime comes
+//! first and its model predicts both. Without a PMU two stand-ins have the two costs: a tracepoint, whose last close and
+//! first open take tens of ms, and a clock.
+
+use std::time::{Duration, Instant};
+
+use host_pmu::backend::BackendKey;
+use results::document::{Document, Status, kvm_arm, warnings};
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use results::published::{Here, Number, Reproduction, Row};
+use results::table::layout::ratio;
+use results::verdict::{Agreement, Verdict};
+use sim::model::Model;
+use vmm::kvm::Host;
+
+use super::measured::{self, regime};
+use super::run::Simulated;
+use super::simulated::PERIOD;
+use crate::arms::arm::sim::{self as simulated, SimRunner};
+use crate::arms::linux::job::LinuxJob;
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
+use crate::arms::rounds::plan::Plan;
+use crate::arms::rounds::run::{Context, run as rounds};
+use crate::experiment::calibrate::run::{Options, run as calibrate};
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::setting::backend::{BackendChoice, Chosen, EventProbe};
+use crate::setting::parse::defaults;
+use crate::setting::pin::usable;
+use crate::setting::process::{claim, free_last};
+use crate::setting::strategy::StrategyChoice;
+use crate::sys;
+use crate::terminal::console::{complain, internal};
+use crate::terminal::progress::{Progress, Silent};
+
+/// The arms beside the floor and KVM's own vPMU.
+const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
+/// Rounds of a prediction, which costs no time of the host's.
+const PREDICTED_ROUNDS: u64 = 20;
+/// Most rounds of the calibration.
+const CALIBRATED_ROUNDS: u64 = 10;
+/// Samples of a turn.
+const SAMPLES: u64 = 50;
+/// Rounds in which a guest lives on where another event is there anyway: creations are counted per NMI, and each guest has some at
+/// its start.
+const ROUNDS_PER_GUEST: u64 = 40;
+/// Samples of a turn with Linux, whose perf takes seconds to start.
+const LINUX_SAMPLES: u64 = 1000;
+
+/// What to measure.
+#[derive(Debug)]
+pub struct SeriesSpec {
+    /// Rounds of each run; `None`: as many as fit.
+    pub rounds: Option<u64>,
+    /// Bound on the whole.
+    pub duration: Duration,
+    /// Seed of the order of arms.
+    pub seed: u64,
+    /// Also a Linux guest with its own perf.
+    pub linux: Option<LinuxJob>,
+}
+
+/// Switches the host's NMI watchdog; what it was is put back when it is dropped.
+pub trait Switch {
+    /// Switches it on or off.
+    ///
+    /// # Errors
+    /// Why the host does not.
+    fn switch(&mut self, on: bool) -> Result<(), Error>;
+}
+
+/// One of the two published regimes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Regime {
+    /// The NMI watchdog is on, or a stand-in that is cheap to create is in its place.
+    on: bool,
+    backend: BackendKey,
+}
+
+impl Regime {
+    const fn name(&self) -> &'static str {
+        if self.on { "watchdog-on" } else { "watchdog-off" }
+    }
+
+    const fn stands_in(&self) -> bool {
+        !matches!(self.backend, BackendKey::Hardware)
+    }
+
+    /// Returns the options of the guests that stand for the workload with this prefix.
+    fn spec(&self, events: &str, spec: &SeriesSpec, bound: Duration) -> Result<NmiLatencySpec, Error> {
+        let tracepoint = matches!(self.backend, BackendKey::Tracepoint { .. });
+        let workload = match events {
+            // More events of a tracepoint take longer to create than a tick.
+            "sampling10/" if tracepoint => "single/io",
+            "counting1/" if tracepoint => "counting1/io",
+            "counting1/" => "counting1",
+            _ => "sampling10",
+        };
+        let plain: NmiLatencySpec = defaults();
+        let linux = events == "linux:";
+        Ok(NmiLatencySpec {
+            arms: ArmsOptions {
+                strategy: StrategyChoice::presets(&STRATEGIES),
+                rounds: spec.rounds,
+                duration: Some(bound),
+                samples: if linux { LINUX_SAMPLES } else { SAMPLES },
+                warmup: u64::from(!linux),
+                time_limit: if linux { Duration::from_secs(3) } else { plain.arms.time_limit },
+                seed: spec.seed,
+                ..plain.arms
+            },
+            // Guests that live at the same time spare each other the first event, which only the watchdog does anyway.
+            length: LengthOptions { guest_rounds: (self.on && !linux).then_some(ROUNDS_PER_GUEST), ..plain.length },
+            workload: workload.parse().map_err(|why: String| internal("a workload", why))?,
+            period: (!tracepoint && events == "sampling10/").then_some(PERIOD),
+            freq: None,
+        })
+    }
+}
+
+/// One run of guests.
+struct Run {
+    on: bool,
+    /// Prefix of the workload that it stands for.
+    events: &'static str,
+    document: Document,
+}
+
+/// Returns the regimes that this host can have, the expensive one first, and what is left out and why. `switches`: the
+/// host's watchdog can be switched, or why not.
+fn regimes(
+    probe: &dyn EventProbe,
+    watchdog: Option<bool>,
+    switches: &Result<(), String>,
+) -> Result<(Vec<Regime>, Vec<String>), Error> {
+    let regime = |on, backend: BackendKey| Regime { on, backend };
+    let mut notes = Vec::new();
+    let refused = match probe.try_open(&BackendKey::Hardware) {
+        Ok(()) => {
+            let both = [false, true].map(|on| regime(on, BackendKey::Hardware));
+            let found = match switches {
+                Ok(()) => both.to_vec(),
+                Err(why) => {
+                    let on = watchdog == Some(true);
+                    notes.push(format!("Only the present regime, {}: {why}.", both[usize::from(on)].name()));
+                    vec![both[usize::from(on)].clone()]
+                }
+            };
+            return Ok((found, notes));
+        }
+        Err(refused) => refused,
+    };
+    let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
+    let mut found = Vec::new();
+    for stand_in in [regime(false, tracepoint), regime(true, BackendKey::CpuClock)] {
+        match probe.try_open(&stand_in.backend) {
+            Ok(()) => {
+                let cost = if stand_in.on { "cheap" } else { "expensive" };
+                notes.push(format!(
+                    "{}: {} stands in, which is {cost} to create and counts something else than was asked for.",
+                    stand_in.name(),
+                    stand_in.backend
+                ));
+                found.push(stand_in);
+            }
+            Err(why) => {
+                notes.push(format!("{} is left out: {} does not open ({why}).", stand_in.name(), stand_in.backend))
+            }
+        }
+    }
+    if found.is_empty() {
+        return Err(Error::host(
+            "nothing can stand behind a counter here",
+            refused.why,
+            "`vpmu doctor` says what is missing",
+        ));
+    }
+    notes.insert(0, format!("Stand-ins, since hardware events do not open ({refused})."));
+    Ok((found, notes))
+}
+
+/// Returns the model of a host where another event is there already, from one where a guest's event is the first.
+fn with_another_event(toml: &str, to: &Regime) -> Result<Model, Error> {
+    let unusable = |why: String| internal("cannot use the host's own model", why);
+    let mut model: toml::Table = toml.parse().map_err(|error: toml::de::Error| unusable(error.to_string()))?;
+    let table = |value: &str| value.parse::<toml::Table>().map_err(|error| unusable(error.to_string()));
+    let Some(cost) = model.get_mut("cost").and_then(toml::Value::as_table_mut) else {
+        return Err(unusable("it has no costs".to_owned()));
+    };
+    for (first, further) in [("open-first", "open-more"), ("release-last", "release")] {
+        let further = cost.get(further).cloned();
+        further.map(|further| cost.insert(first.to_owned(), further));
+    }
+    if to.stands_in() {
+        // The clock of the thread, as fast as the TSC.
+        let khz =
+            model.get("tsc").and_then(|tsc| tsc.get("khz")).and_then(toml::Value::as_integer).unwrap_or(2_000_000);
+        let counts = format!("follow = 'thread-time'\ndefault = {{ per-us = {}, source = 'the TSC' }}", khz / 1000);
+        model.insert("counts".to_owned(), table(&counts)?.into());
+    } else if let Some(host) = model.get_mut("host").and_then(toml::Value::as_table_mut) {
+        host.extend(table("taken = { value = 1, source = 'the NMI watchdog' }")?);
+    }
+    Model::from_toml("here", &model.to_string()).map_err(|error| unusable(error.to_string()))
+}
+
+/// Simulates the guests of `spec` on a host of this model.
+fn predict(model: &Model, spec: &NmiLatencySpec) -> Result<Document, Error> {
+    let arms = ArmsOptions { rounds: Some(PREDICTED_ROUNDS), duration: None, ..spec.arms.clone() };
+    let spec = NmiLatencySpec { arms, ..spec.clone() };
+    let host = HostOptions { backend: BackendChoice::Sim(model.name.clone()), ..defaults() };
+    let mut plan = spec.plan(&host, &simulated::chosen(model, "prediction"), None)?;
+    plan.simulate(&model.name);
+    let mut runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed)?;
+    let (mut silent, mut save) = (Silent, |_: &Document| Ok(()));
+    let fs = HostFs::at("/nonexistent");
+    Ok(rounds(&plan, &mut runner, context(&fs, simulated::facts(model), &[], &mut silent, &mut save))?.document)
+}
+
+fn context<'a>(
+    fs: &'a HostFs,
+    host: HostFacts,
+    command_line: &[String],
+    progress: &'a mut dyn Progress,
+    save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
+) -> Context<'a> {
+    let command_line = command_line.to_vec();
+    Context { process_began: Instant::now(), stop: sys::interrupted(), fs, host, command_line, progress, save }
+}
+
+/// Runs the guests of `spec` here.
+fn measure(
+    (regime, spec, linux): (&Regime, &NmiLatencySpec, Option<&LinuxJob>),
+    command_line: &[String],
+    progress: &mut dyn Progress,
+) -> Result<Document, Error> {
+    let fs = HostFs::default();
+    let host = HostFacts::begin(&fs);
+    let chosen = Chosen::here(regime.backend.clone(), format!("vpmu reproduce, {}", regime.name()));
+    let options = HostOptions { backend: BackendChoice::Key(regime.backend.clone()), ..defaults() };
+    let usable = usable(&host).map(free_last);
+    let mut plan: Plan = spec.plan(&options, &chosen, usable.as_deref())?;
+    let (_claims, warning) = claim(&plan.guest.machine.pin);
+    warning.iter().for_each(|warning| complain(warning));
+    let mut runner = match linux {
+        Some(job) => {
+            job.adapt(&mut plan, spec.workload)?;
+            job.runner(&mut plan)?
+        }
+        None => Box::new(plan.on_this_host()?),
+    };
+    let finished = rounds(&plan, runner.as_mut(), context(&fs, host, command_line, progress, &mut |_| Ok(())))?;
+    finished.error.map_or(Ok(finished.document), Err)
+}
+
+/// Carries the series out. What was measured before Ctrl-C or an error is in the result.
+///
+/// # Errors
+/// Exit 4 if nothing can be measured here; exit 2 for a Linux guest that cannot be had.
+pub fn series<S: Switch>(
+    spec: &SeriesSpec,
+    probe: &dyn EventProbe,
+    watchdog: Result<S, String>,
+    command_line: &[String],
+    progress: &mut dyn Progress,
+    keep: &mut dyn FnMut(&str, &Document) -> Result<(), Error>,
+) -> Result<Reproduction, Error> {
+    let began = Instant::now();
+    let host = HostFacts::read(&HostFs::default());
+    let switches = watchdog.as_ref().map(drop).map_err(Clone::clone);
+    let (regimes, mut notes) = regimes(probe, host.nmi_watchdog, &switches)?;
+    let mut watchdog = watchdog.ok();
+    let mut parts = vec!["sampling10/", "counting1/"];
+    parts.extend(spec.linux.is_some().then_some("linux:"));
+    let (mut predicted, mut measured) = (Vec::new(), Vec::new());
+    let mut left = regimes.len() * parts.len();
+    let stopped = || sys::interrupted().load(std::sync::atomic::Ordering::Relaxed);
+    let mut whole = true;
+    for (at, regime) in regimes.iter().enumerate() {
+        if stopped() {
+            break;
+        }
+        if let Some(watchdog) = watchdog.as_mut().filter(|_| !regime.stands_in())
+            && let Err(error) = watchdog.switch(regime.on)
+        {
+            notes.push(format!("{} is left out: {error}", regime.name()));
+            whole = false;
+            continue;
+        }
+        if at == 0 {
+            progress.expect(&format!("{}: calibration", regime.name()));
+            let most = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
+            let options = Options { name: "here".to_owned(), rounds: Some(most), ..Options::default() };
+            let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
+            match calibrate(options, &chosen, progress).and_then(|(draft, _)| {
+                // The other regime is predicted although it may not be at hand, but not the expensive one from the cheap one.
+                let other = Regime { on: true, backend: if regime.stands_in() { BackendKey::CpuClock } else { BackendKey::Hardware } };
+                let mut models = vec![(regime.clone(), draft.model()?)];
+                if !regime.on {
+                    models.push((other.clone(), with_another_event(&draft.toml(), &other)?));
+                }
+                for (regime, model) in &models {
+                    for events in ["sampling10/", "counting1/"] {
+                        let document = predict(model, &regime.spec(events, spec, spec.duration)?)?;
+                        predicted.push(Run { on: regime.on, events, document });
+                    }
+                }
+                Ok(())
+            }) {
+                Ok(()) if regime.on => notes.push(
+                    "Nothing is predicted for watchdog-off: the cost of a host's first event cannot be met while another is there."
+                        .to_owned(),
+                ),
+                Ok(()) => {}
+                Err(error) => {
+                    notes.push(format!("Nothing is predicted: {error}"));
+                    whole = false;
+                }
+            }
+        }
+        for &events in &parts {
+            left = left.saturating_sub(1);
+            let is_linux = events == "linux:";
+            if is_linux && matches!(regime.backend, BackendKey::Tracepoint { .. }) {
+                notes.push("A Linux guest samples ten events, which a tracepoint cannot stand in for.".to_owned());
+                continue;
+            }
+            if stopped() {
+                break;
+            }
+            let rest = spec.duration.saturating_sub(began.elapsed());
+            let bound = (rest / (left as u32 + 1)).max(Duration::from_secs(1));
+            progress.expect(&format!("{}: {}", regime.name(), events.trim_end_matches(['/', ':'])));
+            let found = regime.spec(events, spec, bound).and_then(|one| {
+                measure((regime, &one, spec.linux.as_ref().filter(|_| is_linux)), command_line, progress)
+            });
+            match found {
+                Ok(document) => {
+                    keep(&format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':'])), &document)?;
+                    whole &= document.status == Status::Complete;
+                    measured.push(Run { on: regime.on, events, document });
+                }
+                // A kernel or a perf that cannot be used is the user's to mend.
+                Err(error) if is_linux && error.exit == Exit::Usage => return Err(error),
+                Err(error) => {
+                    notes.push(format!("{}, {events}: {error}", regime.name()));
+                    whole = false;
+                }
+            }
+        }
+    }
+    if stopped() {
+        whole = false;
+        notes.push("Interrupted: what was measured before is shown.".to_owned());
+    }
+    if measured.is_empty() {
+        return Err(Error::new(Exit::Inconclusive, "nothing was measured", notes.join(" "), "nothing is saved"));
+    }
+    drop(watchdog);
+    let mut found = Simulated::stored()?.beside(&[])?;
+    found.seed = spec.seed;
+    found.fitted.clear();
+    found.rows = rows(found.rows, &predicted, &measured);
+    notes.extend(facts(&host, &measured));
+    let conclusion = conclusion(&found.rows, whole);
+    found.here = Some(Here { host, notes, whole, conclusion });
+    Ok(found)
+}
+
+/// Figures of the series' arms and workloads that have no published number: id, description and numbers.
+fn unpublished(kvm: &str) -> Vec<(String, String, &'static [Number])> {
+    const ALL: &[Number] = &[Number::Before, Number::After, Number::Ratio];
+    let mut found = Vec::new();
+    for side in ["on", "off"] {
+        let mut add = |name: &str, what: &str, numbers| {
+            found.push((
+                format!("vpmu-reuse.watchdog-{side}.{name}"),
+                format!("{what}, host watchdog {side}"),
+                numbers,
+            ));
+        };
+        if side == "off" {
+            add("mean", "mean guest NMI handler latency", &ALL[..2]);
+        }
+        add("never-released", "the same with events that are never released", &ALL[1..2]);
+        add(kvm, "the same with this kernel's own vPMU", &ALL[1..2]);
+        add("stat", "mean time to stop and restart one counting event, as perf stat -e branch-misses", ALL);
+        add("linux", "mean of nmi:nmi_handler in a Linux guest, perf record of ten events", ALL);
+    }
+    found
+}
+
+/// Returns the published rows of the series and the others, with their predictions, measurements and verdicts.
+fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
+    let mut rows: Vec<Row> = published.into_iter().filter(|row| row.figure.starts_with("vpmu-reuse.")).collect();
+    for (figure, what, numbers) in unpublished(kvm_arm(&HostFs::default())) {
+        rows.extend(numbers.iter().map(|&number| Row {
+            figure: figure.clone(),
+            what: what.clone(),
+            number,
+            unit: if number == Number::Ratio { "ratio" } else { "ns" }.to_owned(),
+            ..Row::default()
+        }));
+    }
+    for row in &mut rows {
+        let Some(regime) = regime(&row.figure) else { continue };
+        let number = |runs: &[Run]| {
+            let run = runs.iter().find(|run| run.on != regime.first_event && run.events == regime.events)?;
+            measured::of(&run.document, &regime, row.number).map(|one| (one, &run.document.host).0)
+        };
+        row.predicted = number(predicted).map(|one| one.value).into_iter().collect();
+        row.measured = number(measured);
+        judge(row, measured);
+    }
+    rows.retain(|row| row.published.is_some() || !row.predicted.is_empty() || row.measured.is_some());
+    let side =
+        |row: &Row| ["watchdog-on.", "watchdog-off."].iter().position(|side| row.figure.contains(side)).unwrap_or(2);
+    rows.sort_by(|a, b| (side(a), &a.figure, a.number).cmp(&(side(b), &b.figure, b.number)));
+    rows
+}
+
+fn judge(row: &mut Row, runs: &[Run]) {
+    let Some(measured) = &row.measured else { return };
+    // The least of all is exact.
+    let value = measured.value;
+    let exact = row.figure.ends_with(".min");
+    let interval =
+        if exact { Some(results::stats::interval::Interval { low: value, high: value }) } else { measured.interval };
+    row.against_published = row.published.map(|published| match incomparable(row, runs) {
+        Some(why) => Agreement::not_comparable(why),
+        None => Agreement::of(value, interval, &[published]),
+    });
+    row.against_predicted = (!row.predicted.is_empty()).then(|| Agreement::of(value, interval, &row.predicted));
+}
+
+/// Returns why a measured number is of something else than the published one, if it is.
+fn incomparable(row: &Row, runs: &[Run]) -> Option<&'static str> {
+    let host = &runs.first()?.document.host;
+    let published_host = !host.virtualized && matches!(host.cpu_signature, Some([6, 85, 5..=7]));
+    match row.number {
+        // A guest's events and rotations decide creations, not what they cost.
+        Number::Change => None,
+        _ if row.measured.as_ref().is_some_and(|one| one.stand_in) => Some("a stand-in for hardware events"),
+        _ if published_host => None,
+        _ => Some("the published processor is a Cascade Lake on bare metal"),
+    }
+}
+
+/// Describes what the figures depend on.
+fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
+    let unknown = || "unknown".to_owned();
+    let word = |known: Option<bool>| known.map_or_else(unknown, |on| if on { "on" } else { "off" }.to_owned());
+    let kernel = host.kernel.clone().unwrap_or_else(unknown);
+    let mut facts = vec![format!(
+        "{}; {}, Linux {kernel}; SMT {}; NMI watchdog found {}",
+        host.class,
+        host.cpu_model.clone().unwrap_or_else(unknown),
+        host.smt.clone().unwrap_or_else(unknown),
+        word(host.nmi_watchdog),
+    )];
+    if host.perf_pmus.iter().any(|pmu| pmu == "cpu_atom") {
+        facts.push("Hybrid processor: its cores differ, and so do their PMUs.".to_owned());
+    }
+    let sum = |of: fn(&Document) -> u64| runs.iter().map(|run| of(&run.document)).sum::<u64>();
+    let pinned = sum(|one| one.arms.iter().map(|arm| arm.own.counts.pinned_errors).sum());
+    facts.push(match (runs.iter().any(|run| run.document.arms.iter().any(|arm| arm.backend == "hardware")), pinned) {
+        (false, _) => "Counters: none of a PMU were used.".to_owned(),
+        (true, 0) => format!("Counters: {}; no event went without one.", counters().unwrap_or_else(unknown)),
+        (true, n) => format!(
+            "Counters: {}; {n} times an event had none: others hold some, a watchdog, perf, another guest.",
+            counters().unwrap_or_else(unknown)
+        ),
+    });
+    let unseen = runs.iter().any(|run| run.document.warnings.iter().any(|warning| warning.code == "records-unseen"));
+    facts.push(format!("Records of overflows: {}.", if unseen { "none, so every kick reads events" } else { "yes" }));
+    let kvm = runs.iter().flat_map(|run| &run.document.arms).find(|arm| arm.kind == results::document::ArmKind::Kvm);
+    facts.push(match kvm {
+        Some(arm) if arm.not_available.is_none() => format!(
+            "KVM's own vPMU: {}.",
+            if host.kvm_mediated_pmu == Some(true) {
+                "mediated, the guest owns the PMU"
+            } else {
+                "emulated by host events"
+            }
+        ),
+        Some(arm) => format!("KVM's own vPMU: not measured ({}).", arm.not_available.as_deref().unwrap_or_default()),
+        None => "KVM's own vPMU: not measured.".to_owned(),
+    });
+    for run in runs {
+        let doubts = run
+            .document
+            .warnings
+            .iter()
+            .filter(|one| one.code == warnings::UNSURE || one.code == warnings::NO_OVERFLOWS);
+        facts.extend(doubts.map(|one| format!("{}: {}", run.document.parameters.workload, one.message)));
+    }
+    facts
+}
+
+fn counters() -> Option<String> {
+    Host::open().ok()?.counters().map(|counters| format!("{counters} of the PMU"))
+}
+
+/// Says in a sentence what came out.
+fn conclusion(rows: &[Row], whole: bool) -> String {
+    let count = |of: fn(&Row) -> Option<&Agreement>, verdict: Verdict| {
+        rows.iter().filter_map(of).filter(|found| found.verdict == verdict).count()
+    };
+    let side = |what: &str, of: fn(&Row) -> Option<&Agreement>| {
+        let differ = count(of, Verdict::Slower) + count(of, Verdict::Faster);
+        let open = count(of, Verdict::Inconclusive);
+        let all = count(of, Verdict::NoChange) + differ + open;
+        format!("{what}: {} of {all} agree, {differ} differ, {open} open", count(of, Verdict::NoChange))
+    };
+    let of_mean = |side: &str| {
+        let figure = format!("vpmu-reuse.watchdog-{side}.mean");
+        let row = rows.iter().find(|row| row.figure == figure && row.number == Number::Ratio)?;
+        let [times, published] = [row.measured.as_ref()?.value, row.published?].map(ratio);
+        Some(format!(
+            "Without reuse the mean handler is {times} times as long, watchdog {side} (published: {published}). "
+        ))
+    };
+    let reuse: String = ["on", "off"].into_iter().filter_map(of_mean).collect();
+    let stands_in = rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in));
+    let part = if whole { "" } else { " This is a part of the series." };
+    format!(
+        "{reuse}{}; {}.{}{part}",
+        side("Published numbers", |row| row.against_published.as_ref()),
+        side("predictions", |row| row.against_predicted.as_ref()),
+        if stands_in { " With stand-ins no time is evidence on hardware." } else { "" },
+    )
+}
