@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::spec::{MAX_COUNTERS, Spec};
-use host_pmu::backend::scheduling::SHORTEST_PERIOD;
+use host_pmu::backend::scheduling::{Assignment, CounterMask, SHORTEST_PERIOD};
 use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 
@@ -34,8 +34,10 @@ pub struct SimBackend {
     free: Vec<usize>,
     /// Indices of the running events; their order has no effect.
     running: Running,
-    /// Counters that the host has left for them.
-    room: usize,
+    /// The counters with the events of other users alone; `None` where events need none.
+    others: Option<Box<Assignment>>,
+    /// Counters in use, by others or by running events.
+    busy: CounterMask,
     /// Shortest period of a clock, in counts; 1: the host has none.
     shortest_period: u64,
     /// The base of all events so far; where they have several, one that advances at least as fast as each.
@@ -65,7 +67,14 @@ impl SimBackend {
     #[must_use]
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
         let follows_time = model.base != CountBase::Exits;
-        let free = model.host.counters - model.host.taken;
+        let others = model.needs_counters().then(|| {
+            let mut others = Box::<Assignment>::default();
+            for event in model.host.pmu.others() {
+                // One that finds no counter is its user's loss.
+                others.add([event]);
+            }
+            others
+        });
         let shortest_period = match model.base {
             CountBase::ThreadTime => model.rate(CYCLES).counts(model.host.shortest_period).max(1),
             CountBase::GuestTime => SHORTEST_PERIOD,
@@ -73,7 +82,8 @@ impl SimBackend {
         };
         Self {
             shortest_period,
-            room: if model.base == CountBase::GuestTime { free as usize } else { usize::MAX },
+            busy: others.as_ref().map_or(0, |others| others.busy()),
+            others,
             base: Base::Exits,
             mixed: false,
             exact: true,
@@ -167,12 +177,17 @@ impl SimBackend {
     #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn run(&mut self, at: usize) {
+        if self.gate_lost {
+            return;
+        }
         let times = self.clock.times();
         let place = self.running.len();
-        if place >= self.room || self.gate_lost {
-            return self.lose(at);
-        }
         let state = &mut self.table[at];
+        // A fixed counter has few events that could use it.
+        let free = (state.allowed & !self.busy).checked_ilog2().map_or(0, |counter| 1 << counter);
+        let found = free != 0 || self.others.is_none();
+        state.counter = free;
+        self.busy |= free;
         state.running = true;
         state.since = state.base.of(times);
         state.place = place;
@@ -181,20 +196,50 @@ impl SimBackend {
             self.look_at = self.look_at.min(state.next(times, common));
         }
         self.running.push(at);
+        if !found {
+            self.reschedule();
+        }
     }
 
-    /// Leaves an event without a counter: a pinned one enters error state and counts no more until it is enabled again.
-    /// A group has all of its counters or none.
+    /// Puts the running events on counters anew, in the order in which they were opened. A pinned one that finds none goes to
+    /// error state and counts no more until it is enabled again. A group has all of its counters or none.
     #[cold]
-    fn lose(&mut self, at: usize) {
-        if self.gate.is_none() {
-            self.table[at].lost = true;
-            return;
+    fn reschedule(&mut self) {
+        let Some(mut assignment) = self.others.as_deref().copied() else { return };
+        let others = assignment.len();
+        if self.gate.is_some() {
+            let Self { running, table, .. } = &*self;
+            self.gate_lost = !assignment.add(running.iter().map(|at| table[at].allowed));
+            if self.gate_lost {
+                while let Some(at) = self.running.get(0) {
+                    self.halt(at);
+                }
+                return;
+            }
+        } else {
+            let mut after = 0;
+            while let Some(at) = self.opened_after(after) {
+                after = self.table[at].id;
+                if !assignment.add([self.table[at].allowed]) {
+                    self.halt(at);
+                    self.table[at].lost = true;
+                }
+            }
         }
-        self.gate_lost = true;
-        while let Some(at) = self.running.get(0) {
-            self.halt(at);
+        let mut after = 0;
+        let in_order = self.gate.is_none();
+        for number in others..assignment.len() {
+            let at = if in_order { self.opened_after(after) } else { self.running.get(number - others) };
+            let Some(at) = at else { break };
+            after = self.table[at].id;
+            self.table[at].counter = assignment.counter_of(number);
         }
+        self.busy = assignment.busy();
+    }
+
+    /// Returns the running event that was opened next after the one with this number.
+    fn opened_after(&self, id: u64) -> Option<usize> {
+        self.running.iter().filter(|&at| self.table[at].id > id).min_by_key(|&at| self.table[at].id)
     }
 
     #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
@@ -209,6 +254,7 @@ impl SimBackend {
         let was = state.signals_at();
         state.ran = state.ran(times);
         state.running = false;
+        self.busy &= !state.counter;
         let place = state.place;
         self.running.leave(&mut self.table, place);
         if self.running.is_empty() {
@@ -230,6 +276,14 @@ impl Backend for SimBackend {
         if refused > 0 && draw(self.clock.streams().of(Purpose::Refused), 1000) < refused {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
+        let allowed = if self.others.is_some() { self.model.host.pmu.allows(spec) } else { 0 };
+        if self.gate.is_some() && self.others.is_some() {
+            // validate_group: the new event beside those of the group that are enabled, on an idle PMU.
+            let enabled = self.table.iter().filter(|state| state.let_in).map(|state| state.allowed);
+            if !Assignment::default().add(enabled.chain([allowed])) {
+                return Err(HostError::GateTooLarge);
+            }
+        }
         self.opened += 1;
         let base = self.base_of(spec);
         self.notes_base(base);
@@ -243,6 +297,8 @@ impl Backend for SimBackend {
             period,
             signal_at: 0,
             due: 0,
+            allowed,
+            counter: 0,
             running: false,
             place: 0,
             let_in: true,
@@ -361,8 +417,8 @@ impl Backend for SimBackend {
             && !state.lost
             && state.running
             && match self.model.base {
-                // RDPMC.
-                CountBase::GuestTime => true,
+                // As the real backend, unless the model has another.
+                CountBase::GuestTime => self.model.costs.peek.is_some(),
                 // The real backend, too, keeps no anchor over a switch.
                 CountBase::ThreadTime => state.anchored == Some(times.now - times.thread),
                 CountBase::Exits => false,
@@ -370,7 +426,8 @@ impl Backend for SimBackend {
         if !known {
             return None;
         }
-        self.spend(Purpose::Read, |costs| &costs.peek);
+        let peek = self.model.costs.peek.as_ref()?;
+        self.clock.spend(peek, Purpose::Read);
         Some(self.table[event.0].count(self.clock.times()))
     }
 
@@ -415,9 +472,13 @@ impl Backend for SimBackend {
             state.running = false;
         }
         self.running.clear();
+        self.busy = self.others.as_ref().map_or(0, |others| others.busy());
         (self.look_at, self.exact) = (u64::MAX, !self.mixed);
         self.interrupts(expiries);
         self.spend(Purpose::Pause, |costs| &costs.pause);
+        let members = (self.table.len() - self.free.len()) as u64;
+        let ns = self.model.costs.group_read.sample_n(members, self.clock.streams().of(Purpose::Read));
+        self.clock.host(ns);
         if self.gate_lost {
             return Err(HostError::PinnedLost);
         }
@@ -496,7 +557,7 @@ impl SimBackend {
         let times = self.clock.times();
         let (mut signals, mut look_at) = (0, u64::MAX);
         let common = self.mixed.then(|| self.base.of(times));
-        let Self { table, running, overflowed, goes_on, .. } = self;
+        let Self { table, running, overflowed, goes_on, busy, .. } = self;
         let (mut next, mut expiries) = (0, 0);
         while let Some(at) = running.get(next) {
             next += 1;
@@ -514,6 +575,7 @@ impl SimBackend {
                     overflowed.push((state.id, state.rate.counts(state.due)));
                     (state.ran, state.running, state.let_in) = (state.due, false, false);
                     next -= 1;
+                    *busy &= !state.counter;
                     running.leave(table, next);
                     continue;
                 }
@@ -615,6 +677,53 @@ mod tests {
         backend.set_period(&mut event, PERIOD).unwrap();
         backend.resume(&mut event, true).unwrap();
         assert_eq!(signals(&mut backend), [1, 0, 0]);
+    }
+
+    /// A backend of a Cascade Lake without hyper-threading and without other users, and as many events of branches as it counts.
+    fn eight(strategy: &str) -> (SimBackend, Vec<Event>) {
+        let model = Rc::new(Model::embedded("clx-ap-watchdog-off").unwrap());
+        let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
+        let mut backend = SimBackend::new(model, clock, Rc::default(), &Strategy::preset(strategy).unwrap());
+        let events = (0..8).map(|_| backend.open(branches(), PERIOD).unwrap()).collect();
+        (backend, events)
+    }
+
+    fn branches() -> Spec {
+        PerfEvtSel::from_bits(0x0053_00c4).spec()
+    }
+
+    #[test]
+    fn the_event_that_was_opened_last_is_the_one_without_a_counter() {
+        let (mut backend, mut events) = eight("reuse");
+        backend.pause(&mut events[0]).unwrap();
+        let last = backend.open(branches(), PERIOD).unwrap();
+        let cycles = backend.open(PerfEvtSel::from_bits(0x0053_003c).spec(), PERIOD).unwrap();
+        assert!(![&last, &cycles].into_iter().any(|event| backend.is_lost(event)), "cycles have a fixed counter");
+        backend.resume(&mut events[0], false).unwrap();
+        let lost =
+            |backend: &SimBackend, events: &[Event]| events.iter().filter(|event| backend.is_lost(event)).count();
+        assert_eq!((lost(&backend, &events), backend.is_lost(&last), backend.is_lost(&cycles)), (0, true, false));
+        backend.pause(&mut events[3]).unwrap();
+        assert!(backend.is_lost(&last), "a free counter is none for an event in error state");
+        let mut last = last;
+        backend.resume(&mut last, false).unwrap();
+        assert!(!backend.is_lost(&last) && backend.read(&mut last).is_ok(), "until it is enabled again");
+    }
+
+    #[test]
+    fn a_group_that_would_not_fit_on_an_idle_pmu_is_refused() {
+        let (mut backend, events) = eight("gate");
+        assert_eq!(backend.open(branches(), PERIOD), Err(HostError::GateTooLarge));
+        backend.open_gate().unwrap();
+        assert!(!backend.is_gate_lost() && !events.iter().any(|event| backend.is_lost(event)));
+        // One of another user is beside the group: the whole group has none.
+        let mut others = Assignment::default();
+        assert!(others.add([0x1]));
+        (backend.busy, backend.others) = (0x1, Some(Box::new(others)));
+        backend.shut_gate(&mut |_, _| ()).unwrap();
+        backend.open_gate().unwrap();
+        assert!(backend.is_gate_lost() && backend.running.is_empty());
+        assert_eq!(backend.shut_gate(&mut |_, _| ()), Err(HostError::PinnedLost));
     }
 
     #[test]

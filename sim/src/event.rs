@@ -1,6 +1,7 @@
 //! State of one host event: base, rate, running time and next signal.
 
 use arch_pmu::spec::{MAX_COUNTERS, MAX_FIXED, Source, Spec};
+use host_pmu::backend::scheduling::CounterMask;
 use host_pmu::strategy::MAX_POOL;
 
 use crate::clock::Times;
@@ -68,6 +69,10 @@ pub(crate) struct EventState {
     /// Count of the next signal, and the running time at which it is reached.
     pub(crate) signal_at: u64,
     pub(crate) due: u64,
+    /// The counters that may count it; none: it needs none.
+    pub(crate) allowed: CounterMask,
+    /// Its counter while it runs.
+    pub(crate) counter: CounterMask,
     pub(crate) running: bool,
     /// Its place among those that run.
     pub(crate) place: usize,

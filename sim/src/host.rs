@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::floor::SimFloor;
 use crate::guest::{Guest, GuestOutcome, Timer};
 use crate::mediated::{Mediated, SimMediated};
-use crate::model::{CountBase, Model};
+use crate::model::Model;
 use crate::stream::{Purpose, Streams};
 use crate::vcpu::Vcpu;
 
@@ -72,8 +72,7 @@ impl Plan {
 
 /// Returns the number of host events of other users.
 fn others(model: &Model) -> u64 {
-    // Counters in use by others count as their events.
-    if model.base == CountBase::GuestTime { model.host.taken } else { 0 }
+    if model.needs_counters() { model.host.pmu.others().len() as u64 } else { 0 }
 }
 
 /// Simulates host number `number` of an experiment.

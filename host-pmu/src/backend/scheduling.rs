@@ -55,7 +55,7 @@ const LOW: CounterMask = 0xf;
 const SKYLAKE: [Constraint; 4] =
     [(0xc0, 0xc0, Some(0x01), 0x2), (0xd0, 0xd2, None, LOW), (0xcd, 0xcd, None, LOW), (0xc6, 0xc6, None, LOW)];
 const ICE_LAKE: [Constraint; 15] = [
-    (0xc0, 0xc0, Some(0x01), 1 << FIXED),
+    (0xc0, 0xc0, Some(0x01), 0xff | 1 << FIXED),
     (0x00, 0x00, Some(0x01), 1 << FIXED),
     (0x03, 0x0a, None, LOW),
     (0x1f, 0x28, None, LOW),
@@ -73,7 +73,7 @@ const ICE_LAKE: [Constraint; 15] = [
 ];
 const GOLDEN_COVE: [Constraint; 13] = [
     (0x00, 0x00, Some(0x01), 1 << FIXED),
-    (0x3c, 0x3c, Some(0x01), 1 << (FIXED + 2)),
+    (0x3c, 0x3c, Some(0x01), 0xff | 1 << (FIXED + 2)),
     (0x2e, 0x2e, None, 0xff),
     (0x3c, 0x3c, None, 0xff),
     (0x01, 0x8f, None, LOW),
@@ -99,6 +99,47 @@ impl Processor {
         Self::Zen4,
         Self::Zen5,
     ];
+
+    /// Returns its name in models.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CascadeLake => "cascade-lake",
+            Self::CascadeLakeNoSmt => "cascade-lake-no-smt",
+            Self::IceLake => "ice-lake",
+            Self::SapphireRapids => "sapphire-rapids",
+            Self::GraniteRapids => "granite-rapids",
+            Self::Zen3 => "zen-3",
+            Self::Zen4 => "zen-4",
+            Self::Zen5 => "zen-5",
+        }
+    }
+
+    /// Returns the processor of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|processor| processor.name() == name)
+    }
+
+    /// Returns the processor of this vendor, family and model, if KVM there shows a guest so many `counters`: three fixed ones at
+    /// most. A hypervisor may offer fewer.
+    #[must_use]
+    pub fn of_signature(vendor: Vendor, family: u32, model: u32, counters: u32) -> Option<Self> {
+        let is_it = |processor: &Self| match processor {
+            Self::CascadeLake | Self::CascadeLakeNoSmt => (family, model) == (6, 0x55),
+            Self::IceLake => family == 6 && matches!(model, 0x6a | 0x6c),
+            Self::SapphireRapids => family == 6 && matches!(model, 0x8f | 0xcf),
+            Self::GraniteRapids => family == 6 && matches!(model, 0xad | 0xae),
+            Self::Zen3 => family == 0x19 && matches!(model, 0x00..=0x0f | 0x20..=0x5f),
+            Self::Zen4 => family == 0x19 && matches!(model, 0x10..=0x1f | 0x60..=0xaf),
+            Self::Zen5 => family == 0x1a && matches!(model, 0x00..=0x2f | 0x40..=0x4f | 0x60..=0x7f),
+        };
+        let has = |processor: &Self| {
+            let (gp, fixed) = processor.counters();
+            u32::from(gp) + u32::from(fixed).min(3) == counters
+        };
+        Self::ALL.into_iter().find(|it| it.vendor() == vendor && is_it(it) && has(it))
+    }
 
     /// Returns its vendor.
     #[must_use]
@@ -189,27 +230,36 @@ impl Release {
     }
 }
 
-/// Events that count at once, each on a counter of its own.
-#[derive(Clone, Debug)]
+/// Events that count at once, each on a counter of its own. Pinned ones are added as perf puts them on: those of a CPU's other
+/// users first, then the thread's in the order in which they were opened.
+#[derive(Clone, Copy, Debug)]
 pub struct Assignment {
-    /// The event on each counter, by its index in `events`.
-    on: [Option<usize>; u64::BITS as usize],
-    events: Vec<CounterMask>,
+    /// The event on each busy counter, by its number among those that were added.
+    on: [u8; u64::BITS as usize],
+    busy: CounterMask,
+    events: [CounterMask; u64::BITS as usize],
+    added: u8,
 }
 
 impl Default for Assignment {
     fn default() -> Self {
-        Self { on: [None; u64::BITS as usize], events: Vec::new() }
+        Self { on: [0; u64::BITS as usize], busy: 0, events: [0; u64::BITS as usize], added: 0 }
     }
 }
 
 impl Assignment {
     /// Adds a group of events, all of them or none. Returns whether they fit.
     pub fn add(&mut self, group: impl IntoIterator<Item = CounterMask>) -> bool {
-        let before = self.clone();
+        let before = *self;
         for event in group {
-            self.events.push(event);
-            if !self.place(self.events.len() - 1, &mut 0) {
+            let number = self.added;
+            if u32::from(number) == u64::BITS {
+                *self = before;
+                return false;
+            }
+            self.events[usize::from(number)] = event;
+            self.added += 1;
+            if !self.place(number, &mut 0) {
                 *self = before;
                 return false;
             }
@@ -217,16 +267,44 @@ impl Assignment {
         true
     }
 
+    /// Returns how many events were added.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.added as usize
+    }
+
+    /// Returns whether no event was added.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.added == 0
+    }
+
+    /// Returns the counters in use.
+    #[must_use]
+    pub const fn busy(&self) -> CounterMask {
+        self.busy
+    }
+
+    /// Returns the counter of an event, by its number among those that were added.
+    #[must_use]
+    pub fn counter_of(&self, event: usize) -> CounterMask {
+        (0..u64::BITS)
+            .filter(|&counter| self.busy >> counter & 1 != 0 && usize::from(self.on[counter as usize]) == event)
+            .fold(0, |mask, counter| mask | 1 << counter)
+    }
+
     /// Finds a counter for `event`, moving others that have a choice.
-    fn place(&mut self, event: usize, tried: &mut CounterMask) -> bool {
+    fn place(&mut self, event: u8, tried: &mut CounterMask) -> bool {
+        let allowed = self.events[usize::from(event)];
         for counter in 0..u64::BITS {
             let bit = 1 << counter;
-            if self.events[event] & bit == 0 || *tried & bit != 0 {
+            if allowed & bit == 0 || *tried & bit != 0 {
                 continue;
             }
             *tried |= bit;
-            if self.on[counter as usize].is_none_or(|other| self.place(other, tried)) {
-                self.on[counter as usize] = Some(event);
+            let at = counter as usize;
+            if self.busy & bit == 0 || self.place(self.on[at], tried) {
+                (self.on[at], self.busy) = (event, self.busy | bit);
                 return true;
             }
         }
@@ -281,11 +359,31 @@ mod tests {
         assert_eq!(at_once(Processor::IceLake, false, &[fixed(3), intel(0x48), intel(0x48)]), 3);
         let low = [intel(0xd0), intel(0xd1), intel(0xd2), intel(0xd0), intel(0xcd)];
         assert_eq!(at_once(Processor::CascadeLakeNoSmt, false, &low), 4, "the lower four of eight");
-        assert_eq!(at_once(Processor::SapphireRapids, false, &[intel(0x013c), intel(0x013c)]), 1);
+        // A fixed counter's event has the general-purpose ones too, unless its encoding is one that those do not have (4a263bf331c5).
+        let reference = [fixed(2), intel(0x013c), intel(0x013c)];
+        assert_eq!(at_once(Processor::SapphireRapids, false, &reference), 3);
+        assert_eq!(at_once(Processor::SapphireRapids, false, &[intel(0x0100), intel(0x0100)]), 1);
         assert_eq!(at_once(Processor::SapphireRapids, false, &[intel(0x02cd), intel(0x02cd), intel(0x01cd)]), 2);
         assert_eq!(at_once(Processor::IceLake, false, &[intel(0x14a3); 9]), 8, "stalls on memory have no constraint");
         let txcp = PerfEvtSel::from_bits(1 << 33 | ENABLED | 0xc4).spec();
         assert_eq!(at_once(Processor::CascadeLake, false, &[txcp, txcp]), 1, "counter 2");
+    }
+
+    #[test]
+    fn a_processor_is_known_by_its_name_and_by_its_signature() {
+        for processor in Processor::ALL {
+            assert_eq!(Processor::named(processor.name()), Some(processor));
+        }
+        let of = Processor::of_signature;
+        assert_eq!(of(Vendor::Intel, 6, 0x55, 7), Some(Processor::CascadeLake));
+        assert_eq!(of(Vendor::Intel, 6, 0x55, 11), Some(Processor::CascadeLakeNoSmt));
+        assert_eq!(of(Vendor::Intel, 6, 0x8f, 11), Some(Processor::SapphireRapids));
+        assert_eq!(of(Vendor::Intel, 6, 0x8f, 7), None, "a guest with a part of its counters");
+        assert_eq!(
+            [of(Vendor::Amd, 0x19, 0x11, 6), of(Vendor::Amd, 0x1a, 2, 6)],
+            [Some(Processor::Zen4), Some(Processor::Zen5)]
+        );
+        assert_eq!((of(Vendor::Amd, 6, 0x55, 7), Processor::named("skylake")), (None, None));
     }
 
     #[test]

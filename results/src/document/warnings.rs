@@ -16,6 +16,8 @@ use cpu_list::CpuList;
 
 /// Code of the warning that a run ended before its intervals were as narrow as asked.
 pub const UNSURE: &str = "until-ci";
+/// Code of the warning that a simulated figure is known to a range only.
+pub const UNIDENTIFIED: &str = "unidentified";
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
 

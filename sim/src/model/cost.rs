@@ -124,6 +124,17 @@ impl<'a> Section<'a> {
         }
     }
 
+    pub(super) fn optional_text(&mut self, key: &str) -> Result<Option<String>, String> {
+        if self.table.contains_key(key) { self.text(key).map(Some) } else { Ok(None) }
+    }
+
+    pub(super) fn table(&mut self, key: &str) -> Result<Table, String> {
+        match self.take(key)? {
+            Value::Table(table) => Ok(table),
+            _ => Err(format!("{}: not a table", self.path(key))),
+        }
+    }
+
     pub(super) fn optional_list(&mut self, key: &str) -> Result<Option<Vec<Value>>, String> {
         match self.table.remove(key) {
             None => Ok(None),
@@ -138,7 +149,7 @@ impl<'a> Section<'a> {
         read: impl FnOnce(&mut Section<'_>) -> Result<T, String>,
     ) -> Result<T, String> {
         let path = self.path(key);
-        let Value::Table(table) = self.take(key)? else { return Err(format!("{path}: not a table")) };
+        let table = self.table(key)?;
         let mut section = Section::new(&path, table, self.sources);
         let value = read(&mut section)?;
         section.end()?;
@@ -165,6 +176,10 @@ impl<'a> Section<'a> {
         let (value, source) = value?;
         self.sources.insert(path.clone(), source);
         Ok((format!("{path}.{unit}"), value))
+    }
+
+    pub(super) fn optional_constant(&mut self, key: &str, unit: &str) -> Result<Option<(String, Value)>, String> {
+        if self.table.contains_key(key) { self.constant(key, unit).map(Some) } else { Ok(None) }
     }
 
     /// Checks the optional 95 % interval of a constant, which is for the reader; a simulation has no use for it.

@@ -3,9 +3,6 @@
 use super::cost::Cost;
 use super::cost::{MAX_NS, Section};
 
-/// Cost of a look at a count without a host call, where a model has none: RDPMC, or a clock by the vDSO.
-const PEEK_NS: u64 = 40;
-
 /// Costs, ns unless noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
@@ -55,8 +52,10 @@ pub struct Costs {
     pub switch_held: Cost,
     /// Additional cost for each that runs.
     pub switch_running: Cost,
-    /// Looking at a running event's count without a host call.
-    pub peek: Cost,
+    /// Looking at a running event's count without a host call; `None`: it is read.
+    pub peek: Option<Cost>,
+    /// Each event that one read of a stopped group returns.
+    pub group_read: Cost,
     /// An expiry of a clock while the thread is in host code, or the guest in ring 0: an interrupt, and a record.
     pub expiry: Cost,
     /// Costs of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
@@ -74,7 +73,7 @@ pub struct MediatedCosts {
 
 impl Costs {
     /// Keys that `Model::scale` accepts; `open` and `release` scale both of their costs.
-    pub const SCALABLE: [&str; 28] = [
+    pub const SCALABLE: [&str; 29] = [
         "exit",
         "tick-exit",
         "io",
@@ -100,6 +99,7 @@ impl Costs {
         "switch-held",
         "switch-running",
         "peek",
+        "group-read",
         "expiry",
         "pmu-switch",
         "register",
@@ -139,7 +139,11 @@ impl Costs {
             "switch" => &mut [&mut self.switch],
             "switch-held" => &mut [&mut self.switch_held],
             "switch-running" => &mut [&mut self.switch_running],
-            "peek" => &mut [&mut self.peek],
+            "peek" => match &mut self.peek {
+                Some(peek) => &mut [peek],
+                None => &mut [],
+            },
+            "group-read" => &mut [&mut self.group_read],
             "expiry" => &mut [&mut self.expiry],
             "pmu-switch" | "register" => match &mut self.mediated {
                 Some(costs) if key == "register" => &mut [&mut costs.register],
@@ -160,7 +164,7 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
     let mut or_nothing = |key| Ok::<_, String>(section.optional_cost(key)?.unwrap_or(Cost::fixed(0)));
     let (switch, switch_held) = (or_nothing("switch")?, or_nothing("switch-held")?);
     let (switch_running, tick_exit) = (or_nothing("switch-running")?, or_nothing("tick-exit")?);
-    let expiry = or_nothing("expiry")?;
+    let (expiry, group_read) = (or_nothing("expiry")?, or_nothing("group-read")?);
     let period = section.cost("period")?;
     Ok(Costs {
         switch,
@@ -186,7 +190,8 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
         period_running: section.optional_cost("period-running")?.unwrap_or_else(|| period.clone()),
         period,
         read: section.cost("read")?,
-        peek: section.optional_cost("peek")?.unwrap_or(Cost::fixed(PEEK_NS)),
+        peek: section.optional_cost("peek")?,
+        group_read,
         expiry,
         mediated: mediated(section)?,
     })

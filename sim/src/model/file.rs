@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use arch_pmu::intel::PerfEvtSel;
+use arch_pmu::spec::Spec;
+use host_pmu::backend::scheduling::{CounterMask, Processor};
 use thiserror::Error;
 
 use super::cost::{Cost, Section};
@@ -47,6 +50,17 @@ pub struct Model {
     pub fitted: Vec<Fitted>,
     /// Source of each constant, by key.
     pub sources: BTreeMap<String, String>,
+    /// Its other forms.
+    pub variants: Vec<Variant>,
+}
+
+/// A model with some of its costs replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The model, named MODEL:VARIANT.
+    pub model: Model,
+    /// Figure of `results/published.toml` and its number which does not tell it from the model itself.
+    pub fits: Option<String>,
 }
 
 /// A model that cannot be used; displayed as one line with the key.
@@ -87,6 +101,12 @@ impl Model {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message())
         })?;
+        Self::read(table)
+    }
+
+    fn read(mut table: toml::Table) -> Result<Self, String> {
+        let variants = table.remove("variant");
+        let base = variants.is_some().then(|| table.clone());
         let mut sources = BTreeMap::new();
         let mut top = Section::new("", table, &mut sources);
         let name = top.text("name")?;
@@ -94,15 +114,40 @@ impl Model {
         let tsc_khz = top.whole("tsc", "khz", 1000..=100_000_000)?;
         let fitted = fitted(&mut top)?;
         let host = top.section("host", host)?;
-        let (base, default_rate, rates) = top.section("counts", counts)?;
-        let costs = top.section("cost", costs)?;
+        let (follows, default_rate, rates) = top.section("counts", counts)?;
+        let mut costs = top.section("cost", costs)?;
         top.end()?;
+        if follows != CountBase::GuestTime && costs.peek.is_none() {
+            costs.peek = Some(Cost::fixed(PEEK_NS));
+        }
+        if follows == CountBase::Exits && matches!(host.pmu, HostPmu::Of { .. }) {
+            return Err("host.processor: events that follow exits need no counter of it".to_owned());
+        }
         for Fitted { constant, .. } in &fitted {
             if !sources.contains_key(constant) {
                 return Err(format!("fitted: there is no constant '{constant}'"));
             }
         }
-        Ok(Self { name, about, tsc_khz, host, base, default_rate, rates, costs, fitted, sources })
+        let variants = base.zip(variants).map_or(Ok(Vec::new()), |(base, variants)| read_variants(&base, variants))?;
+        Ok(Self { name, about, tsc_khz, host, base: follows, default_rate, rates, costs, fitted, sources, variants })
+    }
+
+    /// Returns the form of this name.
+    ///
+    /// # Errors
+    /// It has none of this name: those that it has.
+    pub fn variant(&self, name: &str) -> Result<Self, String> {
+        let full = format!("{}:{name}", self.name);
+        let found = self.variants.iter().find(|variant| variant.model.name == full);
+        let known: Vec<&str> = self.variants.iter().map(|variant| variant.model.name.as_str()).collect();
+        let known = if known.is_empty() { "no variants".to_owned() } else { known.join(", ") };
+        found.map(|variant| variant.model.clone()).ok_or_else(|| format!("no variant '{name}'; there are {known}"))
+    }
+
+    /// Returns the forms that agree with the published figures as well as the model itself does: a figure of the model is
+    /// known to the range that it and these give, and no better. `reproduce` and `sim` show that range.
+    pub fn alternatives(&self) -> impl Iterator<Item = &Self> {
+        self.variants.iter().filter(|variant| variant.fits.is_some()).map(|variant| &variant.model)
     }
 
     /// Multiplies a cost of `[cost]` by `factor`, up to the maximum of a model. `open` and `release` scale both of their costs.
@@ -120,11 +165,45 @@ impl Model {
         Ok(())
     }
 
+    /// Returns whether its events need hardware counters: stand-ins do not.
+    #[must_use]
+    pub fn needs_counters(&self) -> bool {
+        self.base == CountBase::GuestTime || matches!(self.host.pmu, HostPmu::Of { .. })
+    }
+
     /// Returns the rate of an event by umask << 8 | event code.
     #[must_use]
     pub fn rate(&self, code: u16) -> Rate {
         self.rates.get(&code).copied().unwrap_or(self.default_rate)
     }
+}
+
+/// Reads the variants of the model in `base`, each a table of costs, ns, with their source.
+fn read_variants(base: &toml::Table, variants: toml::Value) -> Result<Vec<Variant>, String> {
+    let toml::Value::Table(variants) = variants else { return Err("variant: not a table".to_owned()) };
+    let read = |(name, value): (String, toml::Value)| {
+        let path = format!("variant.{name}");
+        let toml::Value::Table(table) = value else { return Err(format!("{path}: not a table")) };
+        let mut unused = BTreeMap::new();
+        let mut section = Section::new(&path, table, &mut unused);
+        let source = section.text("source")?;
+        let fits = section.optional_text("fits")?;
+        let mut table = base.clone();
+        let costs = section.table("cost")?;
+        section.end()?;
+        let whole = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
+        let full = format!("{whole}:{name}");
+        table.insert("name".to_owned(), full.into());
+        if let Some(toml::Value::Table(all)) = table.get_mut("cost") {
+            for (key, ns) in costs {
+                let constant = [("ns".to_owned(), ns), ("source".to_owned(), source.clone().into())];
+                all.insert(key, toml::Value::Table(constant.into_iter().collect()));
+            }
+        }
+        let model = Model::read(table).map_err(|why| format!("{path}: {why}"))?;
+        Ok(Variant { model, fits })
+    };
+    variants.into_iter().map(read).collect()
 }
 
 fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {
@@ -142,6 +221,8 @@ fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {
         .collect()
 }
 
+/// Cost of a look at a clock's count without a host call, by the vDSO, where a model has none.
+const PEEK_NS: u64 = 40;
 /// Maximum number of host counters.
 const MAX_COUNTERS: u64 = 64;
 
@@ -154,13 +235,56 @@ pub struct Others {
     pub length: Cost,
 }
 
+/// Counters of a CPU of the host, and what others hold of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPmu {
+    /// Those of a processor, by perf's rules.
+    Of {
+        /// The processor.
+        processor: Processor,
+        /// Events that others have pinned, such as the NMI watchdog's: umask << 8 | event code.
+        pinned: Vec<u16>,
+    },
+    /// So many alike: what counts on which is not known, or events need none.
+    Alike {
+        /// Counters.
+        counters: u64,
+        /// Those in use by others.
+        taken: u64,
+    },
+}
+
+impl HostPmu {
+    /// Returns the counters that may count an event.
+    #[must_use]
+    pub fn allows(&self, spec: Spec) -> CounterMask {
+        match self {
+            Self::Of { processor, .. } => processor.allows(spec),
+            Self::Alike { counters, .. } => u64::MAX >> (64 - counters),
+        }
+    }
+
+    /// Returns the counters that may count each event of others.
+    #[must_use]
+    pub fn others(&self) -> Vec<CounterMask> {
+        match self {
+            Self::Of { processor, pinned } => {
+                let spec = |&code: &u16| PerfEvtSel::from_bits(ENABLED | u64::from(code)).spec();
+                pinned.iter().map(|code| processor.allows(spec(code))).collect()
+            }
+            Self::Alike { counters, taken } => vec![u64::MAX >> (64 - counters); *taken as usize],
+        }
+    }
+}
+
+/// A selector that counts in all rings.
+const ENABLED: u64 = 0x53_0000;
+
 /// Properties of the simulated host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostModel {
-    /// Hardware counters of a CPU, general-purpose and fixed.
-    pub counters: u64,
-    /// Counters in use by others, such as the NMI watchdog.
-    pub taken: u64,
+    /// Its counters.
+    pub pmu: HostPmu,
     /// Sched slice of a vCPU thread on a shared CPU, ns.
     pub slice: u64,
     /// Failing opens per 1000.
@@ -180,9 +304,8 @@ impl Others {
 }
 
 pub(super) fn host(section: &mut Section<'_>) -> Result<HostModel, String> {
-    let model = HostModel {
-        counters: section.whole("counters", "value", 1..=MAX_COUNTERS)?,
-        taken: section.whole("taken", "value", 0..=MAX_COUNTERS)?,
+    Ok(HostModel {
+        pmu: pmu(section)?,
         slice: section.whole("slice", "ns", 1000..=1_000_000_000_000)?,
         shortest_period: section.optional_whole("shortest-period", "ns", 1..=1_000_000_000)?.unwrap_or(50_000),
         refused_permille: section.optional_whole("refused", "permille", 0..=1000)?.unwrap_or(0),
@@ -193,11 +316,31 @@ pub(super) fn host(section: &mut Section<'_>) -> Result<HostModel, String> {
             }
             Ok(Others::new(every, others.cost("length")?))
         })?,
-    };
-    if model.taken > model.counters {
-        return Err(format!("host.taken: {} of {} counters cannot be taken", model.taken, model.counters));
+    })
+}
+
+/// Reads the processor and the events that others have pinned there, or a number of counters and of those taken.
+fn pmu(section: &mut Section<'_>) -> Result<HostPmu, String> {
+    if let Some((path, name)) = section.optional_constant("processor", "name")? {
+        let processor = name
+            .as_str()
+            .and_then(Processor::named)
+            .ok_or_else(|| format!("{path}: {name} is none of {}", Processor::ALL.map(Processor::name).join(", ")))?;
+        let (path, events) = section
+            .optional_constant("pinned", "events")?
+            .unwrap_or_else(|| (String::new(), toml::Value::Array(Vec::new())));
+        let code = |event: &toml::Value| event.as_integer().and_then(|code| u16::try_from(code).ok());
+        let pinned = events.as_array().map(|events| events.iter().map(code).collect::<Option<Vec<u16>>>());
+        let pinned = pinned.flatten().filter(|pinned| pinned.len() as u64 <= MAX_COUNTERS);
+        let pinned = pinned.ok_or_else(|| format!("{path}: not a list of at most 64 umasks and event codes"))?;
+        return Ok(HostPmu::Of { processor, pinned });
     }
-    Ok(model)
+    let counters = section.whole("counters", "value", 1..=MAX_COUNTERS)?;
+    let taken = section.whole("taken", "value", 0..=MAX_COUNTERS)?;
+    if taken > counters {
+        return Err(format!("host.taken: {taken} of {counters} counters cannot be taken"));
+    }
+    Ok(HostPmu::Alike { counters, taken })
 }
 
 /// Fractional bits of a rate.

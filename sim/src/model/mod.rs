@@ -11,8 +11,8 @@ mod file;
 pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
 pub use file::{CountBase, Rate};
-pub use file::{EMBEDDED, Fitted, Model, ModelError};
-pub use file::{HostModel, Others};
+pub use file::{EMBEDDED, Fitted, Model, ModelError, Variant};
+pub use file::{HostModel, HostPmu, Others};
 
 #[cfg(test)]
 mod tests {
@@ -68,6 +68,13 @@ mod tests {
             ("others.every = { ns = [1000000,", "others.every = { ns = [0,", "host.others.every: 0 ns between"),
             ("counters = { value = 64", "counters = { value = 99999999999999999999", "line "),
             ("taken = { value = 0", "taken = { value = 65", "host.taken.value: 65"),
+            (
+                "counters = { value = 64",
+                "processor = { name = 'z80'",
+                "host.processor.name: \"z80\" is none of cascade-lake,",
+            ),
+            ("counters = { value = 64", "processor = { name = 'zen-4'", "host.taken: unknown key"),
+            ("[counts]", "pinned = { events = [0x3c], source = 'x' }\n[counts]", "host.pinned: unknown key"),
             ("khz = 2000000", "khz = 0", "tsc.khz: 0"),
             ("per-us = 2000", "per-us = -2000", "counts.default.per-us: -2000 is negative"),
             (exit, "exit = { ns = 1, source = '' }", "cost.exit.source: not a text"),
@@ -80,6 +87,50 @@ mod tests {
             let error = changed(from, to).unwrap_err().to_string();
             assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
         }
+    }
+
+    #[test]
+    fn a_variant_is_the_model_with_other_costs_and_what_fits_as_well_is_an_alternative() {
+        let (name, text) = EMBEDDED[1];
+        let model = Model::embedded(name).unwrap();
+        let in_kernel = model.variant("in-kernel").unwrap();
+        assert_eq!(
+            (in_kernel.name.as_str(), &in_kernel.costs.peek),
+            ("clx-ap-watchdog-on:in-kernel", &Some(Cost::fixed(40)))
+        );
+        assert_eq!((&model.costs.peek, &in_kernel.costs.resume), (&None, &model.costs.resume));
+        let alternatives: Vec<&str> =
+            model.alternatives().map(|model| model.name.rsplit(':').next().unwrap()).collect();
+        assert_eq!(alternatives, ["resume-other-250", "resume-other-485"]);
+        assert_eq!(model.variant("x").unwrap_err().matches("clx-ap-watchdog-on:").count(), 3);
+        for (from, to, needle) in [
+            ("cost = { peek = 40 }", "cost = { peek = -40 }", "variant.in-kernel: cost.peek.ns: -40 is negative"),
+            ("cost = { peek = 40 }", "cost = { peak = 40 }", "variant.in-kernel: cost.peak: unknown key"),
+            ("cost = { peek = 40 }", "cost = 40", "variant.in-kernel.cost: not a table"),
+            ("cost = { peek = 40 }", "costs = 40", "variant.in-kernel.cost: missing"),
+            ("[variant.in-kernel]", "[variant]\nx = 3\n[variant.in-kernel]", "variant.x: not a table"),
+        ] {
+            let error = Model::from_toml(name, &text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
+        }
+    }
+
+    #[test]
+    fn events_of_others_are_codes_beside_a_processor_with_counters() {
+        let (name, text) = EMBEDDED[1];
+        for (from, to, needle) in [
+            ("[0x3c]", "[0x10000]", "host.pinned.events: not a list"),
+            ("[0x3c]", "'0x3c'", "host.pinned.events: not a list"),
+            ("[0x3c]", &format!("[{}]", "0x3c,".repeat(65)), "host.pinned.events: not a list of at most 64"),
+            ("pinned = ", "counters = ", "host.counters: unknown key"),
+            ("follow = \"guest-time\"", "follow = \"exits\"", "counts.default.per-exit: missing"),
+        ] {
+            let error = Model::from_toml(name, &text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
+        }
+        let exits = text.replacen("guest-time", "exits", 1).replacen("per-us", "per-exit", 1);
+        let error = Model::from_toml(name, &exits).unwrap_err().to_string();
+        assert!(error.contains("host.processor: events that follow exits"), "{error}");
     }
 
     #[test]
@@ -98,7 +149,8 @@ mod tests {
             let mut dearer = model.clone();
             dearer.scale(key, 3.0).unwrap();
             // A cost of 0 stays 0.
-            let absent = ["vmm", "resume-other", "tick-exit", "switch", "switch-held", "switch-running", "expiry"];
+            let absent =
+                ["vmm", "resume-other", "tick-exit", "switch", "switch-held", "switch-running", "expiry", "peek"];
             assert!(dearer.costs != model.costs || absent.contains(&key), "{key}");
             dearer.scale(key, 1e6).unwrap();
             dearer.scale(key, 1e6).unwrap();

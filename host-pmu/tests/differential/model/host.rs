@@ -161,16 +161,6 @@ impl ScriptedHost {
         host
     }
 
-    /// Returns the selector, or another one where several counters of a guest may not count its event at once: since
-    /// Golden Cove reference cycles have one counter.
-    pub(crate) fn countable(&self, selector: u64) -> u64 {
-        let state = self.0.borrow();
-        let golden_cove =
-            |rules: &Rules| matches!(rules.processor, Processor::SapphireRapids | Processor::GraniteRapids);
-        let has_one = state.rules.as_ref().is_some_and(golden_cove) && selector & 0xffff == 0x13c;
-        if has_one { selector & !0xffff | 0xc5 } else { selector }
-    }
-
     /// Sets how many counters other users have.
     pub(crate) fn set_others(&self, others: usize) {
         let mut state = self.0.borrow_mut();

@@ -198,7 +198,6 @@ impl Pair {
     }
 
     fn write(&mut self, msr: u32, value: u64) -> Result<(), String> {
-        let value = if (0x186..=0x18d).contains(&msr) { self.host.countable(value) } else { value };
         let fault = self.vpmu.wrmsr(msr, value).is_err();
         // A counter that the guest writes is not left to a handler.
         let line = self.shape.line(msr);

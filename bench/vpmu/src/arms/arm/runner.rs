@@ -96,6 +96,11 @@ pub trait ArmRunner {
     /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
 
+    /// Returns runners of other forms of its host, where it is a model that is not known better than to one of these.
+    fn alternatives(&self) -> Vec<Box<dyn ArmRunner>> {
+        Vec::new()
+    }
+
     /// Takes what the last run left beside its outcome, if its guest is Linux.
     fn linux(&mut self) -> Option<LinuxTurn> {
         None

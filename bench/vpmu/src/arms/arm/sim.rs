@@ -43,19 +43,25 @@ pub fn model(name: &str) -> Result<Model, Error> {
 /// # Errors
 /// Exit 2 for a name that is none.
 pub fn check_name(name: &str) -> Result<(), Error> {
-    if is_file(name) { Ok(()) } else { model(name).map(drop) }
+    let whole = name.rsplit_once(':').map_or(name, |(whole, _)| whole);
+    if is_file(whole) { Ok(()) } else { model(name).map(drop) }
 }
 
 fn is_file(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
 
-/// Reads the model with its text.
+/// Reads the model with its text; MODEL:VARIANT is another form of it.
 ///
 /// # Errors
 /// Exit 2, with the key that is wrong.
 pub fn model_text(name: &str) -> Result<(String, Model), Error> {
     let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
+    if let Some((whole, variant)) = name.rsplit_once(':') {
+        let (text, model) = model_text(whole)?;
+        let model = model.variant(variant).map_err(|why| Error::usage(format!("no model '{name}'"), why, ""))?;
+        return Ok((text, model));
+    }
     if !is_file(name) {
         let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
             let known = EMBEDDED.map(|(known, _)| known);
@@ -162,6 +168,11 @@ impl ArmRunner for SimRunner {
             ArmKind::Kvm => Err("a simulated host has no KVM of its own".to_owned()),
             ArmKind::Strategy | ArmKind::Floor => Ok(()),
         }
+    }
+
+    fn alternatives(&self) -> Vec<Box<dyn ArmRunner>> {
+        let runner = |model: &Model| Box::new(Self { model: model.clone(), ..self.clone() }) as Box<dyn ArmRunner>;
+        self.model.alternatives().map(runner).collect()
     }
 
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {

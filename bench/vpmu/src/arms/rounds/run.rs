@@ -9,15 +9,19 @@ use super::precision;
 use super::schedule::Schedule;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::fold::arm::ArmFold;
-use crate::terminal::progress::Progress;
+use crate::terminal::progress::{Progress, Silent};
 use host_pmu::backend::BackendKey;
 use results::answers;
-use results::document::{Document, Warning, warnings};
+use results::document::{Document, Parameters, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
 
+/// Rounds of each other form of a model.
+const FEW: u64 = 4;
+/// Share by which an arm's ratio to the floor differs between forms of a model, where it is said.
+const APART: f64 = 0.01;
 /// Longest time without a save while rounds are finished.
 const SAVE: Duration = Duration::from_secs(5);
 
@@ -71,6 +75,7 @@ pub struct Finished {
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
 pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
+    let alternatives = runner.alternatives();
     let mut experiment = Experiment::new(plan, runner, context.process_began)?;
     let turns = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
     context.progress.expect(&expectation(plan, experiment.running()));
@@ -101,10 +106,55 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
+    let apart = unidentified(plan, &document, alternatives, &context)?;
+    document.warnings.extend(apart);
     if !nothing {
         (context.save)(&document)?;
     }
     Ok(Finished { document, arms: experiment.into_folds(), error })
+}
+
+/// Runs a few rounds of each other form of a model, and warns of the arms whose ratio to the floor depends on the form.
+fn unidentified(
+    plan: &Plan,
+    document: &Document,
+    alternatives: Vec<Box<dyn ArmRunner>>,
+    context: &Context<'_>,
+) -> Result<Vec<Warning>, Error> {
+    let mut few = plan.clone();
+    few.parameters = Parameters { duration_ns: None, until_ci: None, ..few.parameters };
+    few.parameters.rounds = few.parameters.rounds.min(FEW);
+    let ratios = |document: &Document| -> Vec<_> {
+        answers::of(document).into_iter().filter_map(|answer| Some((answer.arm, answer.times_floor?))).collect()
+    };
+    let mut ranges: Vec<(String, [f64; 2])> =
+        ratios(document).into_iter().map(|(arm, ratio)| (arm, [ratio, ratio])).collect();
+    for mut runner in alternatives {
+        if context.stopped() {
+            return Ok(Vec::new());
+        }
+        let alone = Context {
+            host: context.host.clone(),
+            command_line: Vec::new(),
+            progress: &mut Silent,
+            save: &mut |_| Ok(()),
+            ..*context
+        };
+        for (arm, ratio) in ratios(&run(&few, runner.as_mut(), alone)?.document) {
+            if let Some((_, [low, high])) = ranges.iter_mut().find(|(name, _)| *name == arm) {
+                (*low, *high) = (low.min(ratio), high.max(ratio));
+            }
+        }
+    }
+    let warning = |(arm, [low, high]): (String, [f64; 2])| Warning {
+        code: warnings::UNIDENTIFIED.to_owned(),
+        arm: Some(arm),
+        message: format!(
+            "{low:.2} to {high:.2} x floor: the published figures do not tell which form of the model is the host's"
+        ),
+        remedy: None,
+    };
+    Ok(ranges.into_iter().filter(|(_, [low, high])| *high > *low * (1.0 + APART)).map(warning).collect())
 }
 
 /// Tells a user who waits for the result what to expect.

@@ -67,9 +67,18 @@ fn missing(what: &str) -> Error {
 
 /// Describes a hardware PMU: its counters, and what each event counts a microsecond while it has one.
 fn describe_pmu(draft: &mut Draft, pmu: Pmu, single: &Measured, many: &Measured) -> Result<(), Error> {
-    let Pmu { counters, taken, outside } = pmu;
-    draft.host(format!("counters = {{ value = {counters}, source = \"CPUID: the PMU's counters\" }}"));
-    draft.host(format!("taken = {{ value = {taken}, source = \"the NMI watchdog's\" }}"));
+    let Pmu { processor, counters, taken, outside } = pmu;
+    if let Some(processor) = processor {
+        let (name, events) = (processor.name(), vec!["0x3c"; taken as usize].join(", "));
+        draft.host(format!("processor = {{ name = \"{name}\", source = \"CPUID: family, model and counters\" }}"));
+        draft.host(format!("pinned = {{ events = [{events}], source = \"the NMI watchdog's\" }}"));
+    } else {
+        draft.host(
+            "# Which events count on which counters of this processor is not known here: all count on each.".to_owned(),
+        );
+        draft.host(format!("counters = {{ value = {counters}, source = \"CPUID: the PMU's counters\" }}"));
+        draft.host(format!("taken = {{ value = {taken}, source = \"the NMI watchdog's\" }}"));
+    }
     draft.host(
         "shortest-period = { ns = 1, source = \"a counter overflows at any count; the kernel's least period is a few\" }"
             .to_owned(),

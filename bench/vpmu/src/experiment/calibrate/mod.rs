@@ -18,6 +18,7 @@ pub mod spec;
 mod tests {
     use std::sync::atomic::AtomicBool;
 
+    use host_pmu::backend::scheduling::Processor;
     use sim::model::Model;
 
     use super::fit::fit;
@@ -123,16 +124,24 @@ mod tests {
     fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
         let (text, _) = model_text("clx-ap-watchdog-on").unwrap();
         let (mut calibration, measured) = measured(&Model::from_toml("known", &text).unwrap());
-        for (outside, follow) in [(0.0, "guest-time"), (1800.0, "thread-time")] {
-            calibration.pmu = Some(Pmu { counters: 8, taken: 1, outside });
+        let known = Some(Processor::CascadeLakeNoSmt);
+        for (processor, outside, follow) in
+            [(None, 0.0, "guest-time"), (known, 0.0, "guest-time"), (None, 1800.0, "thread-time")]
+        {
+            calibration.pmu = Some(Pmu { processor, counters: 8, taken: 1, outside });
             let draft = fit(&calibration, "found", "a simulated host", &measured).unwrap();
             draft.model().unwrap();
             let found: toml::Table = draft.toml().parse().unwrap();
             assert_eq!(found["counts"]["follow"].as_str(), Some(follow));
-            assert_eq!(
-                (found["host"]["counters"]["value"].as_integer(), found["host"]["taken"]["value"].as_integer()),
-                (Some(8), Some(1))
-            );
+            let host = &found["host"];
+            if let Some(processor) = processor {
+                assert_eq!(host["processor"]["name"].as_str(), Some(processor.name()));
+                assert_eq!(host["pinned"]["events"].to_string(), "[60]", "the watchdog's cycles");
+            } else {
+                assert!(draft.toml().contains("is not known here"), "{}", draft.toml());
+                let value = |key: &str| host[key]["value"].as_integer();
+                assert_eq!((value("counters"), value("taken")), (Some(8), Some(1)));
+            }
             let rate = found["counts"]["default"]["per-us"].as_float().unwrap();
             let events = found["counts"].get("events").and_then(toml::Value::as_table).map_or(0, toml::Table::len);
             if outside > 0.0 {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use arch_pmu::spec::Vendor;
 use host_pmu::backend::BackendKey;
+use host_pmu::backend::scheduling::Processor;
 use host_pmu::open::{clock_expiry_ns, counts_outside_guests};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -87,5 +89,13 @@ fn pmu(host: &HostFacts) -> Result<Pmu, Error> {
     let counters =
         kvm.counters().ok_or_else(|| cannot("CPUID does not say how many counters its PMU has".to_owned()))?;
     let outside = counts_outside_guests(OUTSIDE).map_err(|error| cannot(error.to_string()))?;
-    Ok(Pmu { counters, taken: u32::from(host.nmi_watchdog == Some(true)), outside })
+    let vendor = match host.cpu_vendor.as_deref() {
+        Some("GenuineIntel") => Some(Vendor::Intel),
+        Some("AuthenticAMD") => Some(Vendor::Amd),
+        _ => None,
+    };
+    let processor = vendor
+        .zip(host.cpu_signature)
+        .and_then(|(vendor, [family, model, _])| Processor::of_signature(vendor, family, model, counters));
+    Ok(Pmu { processor, counters, taken: u32::from(host.nmi_watchdog == Some(true)), outside })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use guest::abi::FLAG_TIME_LOOP;
+use host_pmu::backend::scheduling::Processor;
 
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
@@ -34,6 +35,8 @@ pub struct CalibrateSpec {
 /// The host's PMU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pmu {
+    /// The processor, if perf's rules for it are known.
+    pub processor: Option<Processor>,
     /// Its counters.
     pub counters: u32,
     /// Counters that others hold: the NMI watchdog's.
