@@ -321,7 +321,8 @@ pub(crate) fn throttling_is_said(parts: &Parts) -> Result<()> {
     // In this order: a kernel that may not lower the rate refuses to have it set.
     let throttle = format!("echo 100 >/proc/sys/kernel/perf_event_max_sample_rate; {UNTHROTTLED}");
     let run = limited("2s", "--strategy reuse,gate --samples 20 --period 1000000");
-    let throttled = job(parts)?.command(middle_host(&format!("{throttle}; {run}; echo '{MARK}status' $?"))).run(parts)?;
+    let throttled =
+        job(parts)?.command(middle_host(&format!("{throttle}; {run}; echo '{MARK}status' $?"))).run(parts)?;
     throttled.say("power-on to power-off");
     let (throttled, code) = document(throttled.commands[0].text()?)?;
     ensure!(code == 3 && warnings(&throttled).contains("throttled"), "exit {code}: {}", warnings(&throttled));
