@@ -2,7 +2,7 @@
 //! setting them in a way that can be undone.
 //!
 //! The old values are stored in `/run/vpmu/settings.json` before the first write. What stands there is written back only to
-//! files of [`TABLE`], and only during the same boot. A lock beside it lets one process set at a time; a run that switches
+//! files of the table below, and only during the same boot. A lock beside it lets one process set at a time; a run that switches
 //! the watchdog has it until its end.
 
 use std::collections::BTreeMap;
