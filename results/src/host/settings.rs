@@ -2,7 +2,7 @@
 //! setting them in a way that can be undone.
 //!
 //! The old values are stored in `/run/vpmu/settings.json` before the first write. What stands there is written back only to
-//! files of [`TABLE`], and only during the same boot. A lock beside it lets one process set at a time; a run that switches
+//! files of the table below, and only during the same boot. A lock beside it lets one process set at a time; a run that switches
 //! the watchdog has it until its end.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags, fstat, openat};
 use serde::{Deserialize, Serialize};
 
 use super::fs::HostFs;
-use crate::error::{Error, Exit};
+use crate::error::Error;
 use crate::{open, write};
 
 /// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
@@ -73,44 +73,40 @@ pub(super) fn remedy(check: &str) -> String {
     commands.collect::<Vec<_>>().join(", or ")
 }
 
-/// Returns whether [`fix`] sets what this check finds.
-#[must_use]
-pub fn is_settable(check: &str) -> bool {
-    TABLE.iter().any(|setting| setting.check == check)
-}
-
-/// Returns whether a name fits a part of a setting's file.
-fn fits(part: &str, name: &str) -> bool {
-    match part.strip_suffix('*') {
-        Some(before) => name.trim_end_matches(|c: char| c.is_ascii_digit()) == before && name != before,
-        None => part == name,
-    }
+/// Returns a file's name as the table has it: `*` for the number at the end of a folder's name.
+fn pattern(file: &str) -> String {
+    let parts = file.split('/').map(|part| match part.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        before if before == part => part.to_owned(),
+        before => format!("{before}*"),
+    });
+    parts.collect::<Vec<_>>().join("/")
 }
 
 impl Setting {
-    /// Returns whether a file is one of this setting's.
-    fn has(&self, file: &str) -> bool {
-        let (parts, names) = (self.file.split('/'), file.split('/'));
-        parts.clone().count() == names.clone().count() && parts.zip(names).all(|(part, name)| fits(part, name))
-    }
-
     /// Lists the files that this host has of it.
     fn files(&self, fs: &HostFs) -> Vec<String> {
         let mut found = vec![String::new()];
         for part in self.file.split('/') {
             let below = |folder: &String| {
                 let names = if part.ends_with('*') { fs.names(folder) } else { vec![part.to_owned()] };
-                let fitting = names.into_iter().filter(|name| fits(part, name));
+                let fitting = names.into_iter().filter(|name| part == name || part == pattern(name));
                 fitting.map(|name| format!("{folder}/{name}").trim_start_matches('/').to_owned()).collect::<Vec<_>>()
             };
             found = found.iter().flat_map(below).collect();
         }
+        let is_deep = |us: i64| us > DEEP_IDLE_US.cast_signed();
         found.retain(|file| match file.strip_suffix("/disable") {
-            Some(state) => fs.number(&format!("{state}/latency")).is_some_and(|us| us > DEEP_IDLE_US.cast_signed()),
+            Some(state) => fs.number(&format!("{state}/latency")).is_some_and(is_deep),
             None => true,
         });
         found
     }
+}
+
+/// Returns the check that has a file; `None` for one that is not in the table.
+fn check_of(file: &str) -> Option<&'static str> {
+    let pattern = pattern(file);
+    TABLE.iter().find(|setting| setting.file == pattern).map(|setting| setting.check)
 }
 
 /// Reads the present value of a file: its text, or the word in brackets of a list of choices.
@@ -188,7 +184,7 @@ impl State {
             trusted(&file)?;
             let state: Self = serde_json::from_str(&open::text(file, MAX_STATE)?)?;
             let is_ours = |(file, entry): (&String, &Entry)| {
-                TABLE.iter().any(|setting| setting.has(file)) && is_value(&entry.was) && is_value(&entry.set)
+                check_of(file).is_some() && is_value(&entry.was) && is_value(&entry.set)
             };
             let ours = state.fixed.iter().chain(&state.run).all(is_ours);
             if ours { Ok(state) } else { Err(io::Error::other("it is none that vpmu writes")) }
@@ -241,12 +237,11 @@ impl Store {
             }
             Ok(()) => {}
         }
-        match State::read(fs)? {
-            State { boot, .. } if boot.is_empty() => {
-                Err(Error::host(format!("cannot read /{BOOT}"), "", "mount /proc"))
-            }
-            state => Ok(Self { fs: fs.clone(), state, _lock: lock }),
+        let state = State::read(fs)?;
+        if state.boot.is_empty() {
+            return Err(Error::host(format!("cannot read /{BOOT}"), "", "mount /proc"));
         }
+        Ok(Self { fs: fs.clone(), state, _lock: lock })
     }
 
     /// Stores the old values; without any there is no file.
@@ -264,20 +259,14 @@ impl Store {
     fn put_back(&mut self, which: fn(&mut State) -> &mut Entries) -> Result<Vec<Change>, Error> {
         let mut changes = Vec::new();
         for (file, Entry { was, set }) in std::mem::take(which(&mut self.state)) {
-            let from = present(&self.fs, &file).unwrap_or_else(|| "unknown".to_owned());
-            let problem = if from == was {
-                None
-            } else if from == set {
-                let failed = put(&self.fs, &file, &was).err();
-                if failed.is_some() {
-                    note(which(&mut self.state), &file, &was, &set);
-                }
-                failed
-            } else {
-                Some(format!("{set} was set, and it is {from} by someone else: that stays"))
+            let now = present(&self.fs, &file);
+            let problem = match &now {
+                Some(now) if *now == was => None,
+                Some(now) if *now != set => Some(format!("{set} was set, and someone else set {now}, which stays")),
+                _ => put(&self.fs, &file, &was).err().inspect(|_| note(which(&mut self.state), &file, &was, &set)),
             };
-            let check = TABLE.iter().find(|setting| setting.has(&file)).map_or("", |setting| setting.check);
-            changes.push(Change { check, file, from, to: was, problem });
+            let check = check_of(&file).unwrap_or_default();
+            changes.push(Change { check, file, from: now.unwrap_or_default(), to: was, problem });
         }
         self.save()?;
         Ok(changes)
@@ -325,7 +314,7 @@ pub fn fix(fs: &HostFs, checks: &[&str]) -> Result<Vec<Change>, Error> {
 /// As [`fix`].
 pub fn undo(fs: &HostFs) -> Result<Vec<Change>, Error> {
     // Only root can lock, and anyone may learn that there is nothing to do.
-    if standing(fs)? == <[Vec<String>; 2]>::default() {
+    if standing(fs)? == (0, 0) {
         return Ok(Vec::new());
     }
     let mut store = Store::open(fs)?;
@@ -334,14 +323,12 @@ pub fn undo(fs: &HostFs) -> Result<Vec<Change>, Error> {
     Ok(changes)
 }
 
-/// Lists the settings that [`undo`] puts back: those that [`fix`] set, and those of a run that goes on or was killed.
+/// Returns how many settings [`undo`] puts back: of [`fix`], and of a run that goes on or was killed.
 ///
 /// # Errors
 /// Exit 2 if what is stored cannot be believed.
-pub fn standing(fs: &HostFs) -> Result<[Vec<String>; 2], Error> {
-    let State { fixed, run, .. } = State::read(fs)?;
-    let line = |(file, entry): (&String, &Entry)| format!("/{file} {} -> {}", entry.was, entry.set);
-    Ok([&fixed, &run].map(|entries| entries.iter().map(line).collect()))
+pub fn standing(fs: &HostFs) -> Result<(usize, usize), Error> {
+    State::read(fs).map(|state| (state.fixed.len(), state.run.len()))
 }
 
 /// The NMI watchdog in the hands of a run that switches it. What it was is stored before the first switch and put back at the
@@ -391,23 +378,6 @@ impl Watchdog {
             Error::host(what, why, "it takes root, a hardware PMU, and a /proc/sys that can be written")
         })
     }
-
-    /// Puts it back.
-    ///
-    /// # Errors
-    /// Exit 3 if someone else switched it meanwhile; exit 4 if the kernel refuses.
-    pub fn restore(mut self) -> Result<(), Error> {
-        let set = self.store.state.run.get(WATCHDOG_FILE).map(|entry| entry.set.clone());
-        let now = present(&self.store.fs, WATCHDOG_FILE);
-        let changes = self.store.put_back(|state| &mut state.run)?;
-        if let Some(why) = changes.into_iter().find_map(|change| change.problem) {
-            return Err(Error::host("the NMI watchdog is not put back", why, "sudo vpmu doctor --undo"));
-        }
-        if set.is_some() && set != now {
-            return Err(Error::new(Exit::Inconclusive, "someone switched the NMI watchdog during the run", "", ""));
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Watchdog {
@@ -422,6 +392,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::error::Exit;
     use crate::host::fixture::tree;
 
     const CPU: &str = "sys/devices/system/cpu";
@@ -468,7 +439,7 @@ mod tests {
         // Someone sets one anew, and it is set once more.
         std::fs::write(fs.path(&cpus[0]), "ondemand\n").unwrap();
         assert_eq!(fix(&fs, &checks).unwrap().len(), 1);
-        assert_eq!(standing(&fs).unwrap().map(|lines| lines.len()), [5, 0]);
+        assert_eq!(standing(&fs).unwrap(), (5, 0));
         // A third one stays as they want it.
         std::fs::write(fs.path(&cpus[1]), "userspace\n").unwrap();
         let back = undo(&fs).unwrap();
@@ -511,20 +482,23 @@ mod tests {
         let (_dir, fs) = host(&[]);
         let mut watchdog = Watchdog::take(&fs).unwrap();
         watchdog.switch(false).unwrap();
-        assert!(watchdog.was_on() && standing(&fs).unwrap()[1].len() == 1);
+        assert!(watchdog.was_on() && standing(&fs).unwrap() == (0, 1));
         for error in [Watchdog::take(&fs).unwrap_err(), fix(&fs, &["huge pages"]).unwrap_err()] {
             assert!(error.exit == Exit::Host && error.to_string().contains("another vpmu"), "{error}");
         }
         watchdog.switch(true).unwrap();
-        watchdog.switch(false).unwrap();
         drop(watchdog);
         assert!(value(&fs, WATCHDOG_FILE) == "1" && !fs.exists(STATE));
-
-        let mut killed = Watchdog::take(&fs).unwrap();
-        killed.switch(false).unwrap();
-        let stored = std::fs::read(fs.path(STATE)).unwrap();
-        drop(killed);
+        // What fix had set before the run is what the run leaves.
+        fix(&fs, &[WATCHDOG]).unwrap();
+        Watchdog::take(&fs).unwrap().switch(true).unwrap();
+        assert_eq!((&*value(&fs, WATCHDOG_FILE), standing(&fs).unwrap()), ("0", (1, 0)));
+        assert_eq!((undo(&fs).unwrap().len(), &*value(&fs, WATCHDOG_FILE)), (1, "1"));
         let as_killed = || {
+            let mut killed = Watchdog::take(&fs).unwrap();
+            killed.switch(false).unwrap();
+            let stored = std::fs::read(fs.path(STATE)).unwrap();
+            drop(killed);
             std::fs::write(fs.path(WATCHDOG_FILE), "0").unwrap();
             write::replace(&fs.path(STATE), &stored).unwrap();
         };
@@ -533,24 +507,7 @@ mod tests {
         assert!(next.was_on() && next.put_back.len() == 1, "{next:?}");
         drop(next);
         as_killed();
-        assert_eq!(undo(&fs).unwrap()[0].to, "1");
-        assert_eq!(value(&fs, WATCHDOG_FILE), "1");
-    }
-
-    #[test]
-    fn a_run_keeps_what_fix_set_and_notices_whoever_switches_meanwhile() {
-        let (_dir, fs) = host(&[]);
-        fix(&fs, &[WATCHDOG]).unwrap();
-        let mut watchdog = Watchdog::take(&fs).unwrap();
-        watchdog.switch(true).unwrap();
-        watchdog.restore().unwrap();
-        assert_eq!(value(&fs, WATCHDOG_FILE), "0");
-        let mut watchdog = Watchdog::take(&fs).unwrap();
-        watchdog.switch(true).unwrap();
-        std::fs::write(fs.path(WATCHDOG_FILE), "0").unwrap();
-        assert_eq!(watchdog.restore().unwrap_err().exit, Exit::Inconclusive);
-        assert_eq!(undo(&fs).unwrap()[0].problem, None);
-        assert_eq!(value(&fs, WATCHDOG_FILE), "1");
+        assert_eq!((&*undo(&fs).unwrap()[0].to, &*value(&fs, WATCHDOG_FILE)), ("1", "1"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use host_pmu::backend::BackendKey;
 use results::document::Document;
 use results::error::{Error, Exit};
-use results::host::settings::Watchdog;
+use results::host::settings::{Change, Watchdog};
 use results::host::{HostFacts, HostFs};
 use results::published::Reproduction;
 use results::read;
@@ -149,9 +149,11 @@ impl Switch for Watchdog {
 fn watchdog(fs: &HostFs, probe: &dyn EventProbe) -> Result<Watchdog, String> {
     // Nothing is touched for stand-ins.
     probe.try_open(&BackendKey::Hardware).map_err(|refused| refused.why)?;
-    let host = HostFacts::read(fs);
-    let was_on = host.nmi_watchdog.ok_or("the host does not tell of its NMI watchdog")?;
     let mut watchdog = Watchdog::take(fs).map_err(|error| error.to_string())?;
+    for Change { from, to, .. } in &watchdog.put_back {
+        complain(&format!("notice: an interrupted run left the NMI watchdog at {from}; it was {to} before"));
+    }
+    let was_on = watchdog.was_on();
     // A kernel may refuse or ignore it: what is not possible is known before anything is measured.
     watchdog.switch(!was_on).and_then(|()| watchdog.switch(was_on)).map_err(|error| error.to_string())?;
     Ok(watchdog)

@@ -29,7 +29,7 @@ use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{Context, run as rounds};
 use crate::experiment::calibrate::run::{Options, run as calibrate};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::setting::backend::{BackendChoice, Chosen, EventProbe};
+use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
 use crate::setting::parse::defaults;
 use crate::setting::pin::usable;
 use crate::setting::process::{claim, free_last};
@@ -268,8 +268,8 @@ fn planned(
     linux: Option<&LinuxJob>,
     host: &HostFacts,
 ) -> Result<(Plan, Box<dyn ArmRunner>), Error> {
-    let chosen = Chosen::here(regime.backend.clone(), format!("vpmu reproduce, {}", regime.name()));
     let options = HostOptions { backend: BackendChoice::Key(regime.backend.clone()), ..defaults() };
+    let chosen = choose(&options.backend, &ThisHost)?;
     let mut plan = spec.plan(&options, &chosen, usable(host).map(free_last).as_deref())?;
     let runner: Box<dyn ArmRunner> = match linux {
         Some(job) => {
@@ -296,9 +296,9 @@ fn measure(
     finished.error.map_or(Ok(finished.document), Err)
 }
 
-/// Returns whether a strategy has a round.
+/// Returns whether a strategy has a whole round.
 fn has_figures(document: &Document) -> bool {
-    document.arms.iter().any(|arm| arm.kind == ArmKind::Strategy && !arm.rounds.is_empty())
+    document.arms.iter().any(|arm| arm.kind == ArmKind::Strategy && arm.rounds.complete.contains(&true))
 }
 
 /// Carries the series out. What was measured before Ctrl-C or an error is in the result.
@@ -638,7 +638,7 @@ mod tests {
         // Not `hardware`, which a host of these tests may have.
         let none = Regime { on: true, backend: BackendKey::Hardware };
         assert!(none.spec("counting1/", &spec, spec.duration).unwrap().arms.rounds == Some(2));
-        if EventProbe::try_open(&crate::setting::backend::ThisHost, &BackendKey::Hardware).is_ok() {
+        if ThisHost.try_open(&BackendKey::Hardware).is_ok() {
             return eprintln!("skipped: hardware events open here");
         }
         let mut keep = |_: &str, _: &Document| -> Result<(), Error> { panic!("nothing was measured") };
