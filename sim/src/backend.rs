@@ -38,6 +38,8 @@ pub struct SimBackend {
     others: Option<Box<Assignment>>,
     /// Counters in use, by others or by running events.
     busy: CounterMask,
+    /// The counters of some events that were opened, so that the next open of one need not look for them.
+    known: Vec<(Spec, CounterMask)>,
     /// Shortest period of a clock, in counts; 1: the host has none.
     shortest_period: u64,
     /// The base of all events so far; where they have several, one that advances at least as fast as each.
@@ -82,6 +84,7 @@ impl SimBackend {
         };
         Self {
             shortest_period,
+            known: Vec::with_capacity(MAX_COUNTERS),
             busy: others.as_ref().map_or(0, |others| others.busy()),
             others,
             base: Base::Exits,
@@ -159,6 +162,18 @@ impl SimBackend {
             CountBase::ThreadTime => Base::Thread { least: self.model.host.shortest_period },
             CountBase::Exits => Base::Exits,
         }
+    }
+
+    /// Returns the counters that may count an event.
+    fn allowed(&mut self, spec: Spec) -> CounterMask {
+        if let Some((_, allowed)) = self.known.iter().find(|(known, _)| *known == spec) {
+            return *allowed;
+        }
+        let allowed = self.model.host.pmu.allows(spec);
+        if self.known.len() < MAX_COUNTERS {
+            self.known.push((spec, allowed));
+        }
+        allowed
     }
 
     #[inline]
@@ -276,7 +291,7 @@ impl Backend for SimBackend {
         if refused > 0 && draw(self.clock.streams().of(Purpose::Refused), 1000) < refused {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
-        let allowed = if self.others.is_some() { self.model.host.pmu.allows(spec) } else { 0 };
+        let allowed = if self.others.is_some() { self.allowed(spec) } else { 0 };
         if self.gate.is_some() && self.others.is_some() {
             // validate_group: the new event beside those of the group that are enabled, on an idle PMU.
             let enabled = self.table.iter().filter(|state| state.let_in).map(|state| state.allowed);
