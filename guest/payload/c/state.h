@@ -112,8 +112,8 @@ static inline void log_entry(struct cpu *c, u64 kind, const struct interrupt *fr
 		entry->tsc_entry = entry_tsc(frame);
 		entry->tsc_exit = exit;
 		entry->status = status;
-		entry->rip = frame->rip;
 		entry->rearmed = rearmed;
+		entry->rip = frame->rip;
 	}
 	if (kind == c->log_kind && --c->until_target == 0)
 		c->target_met = true;

@@ -60,7 +60,7 @@ pub struct GuestExtra {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct HostOp {
-    /// Number of calls.
+    /// Number of operations.
     pub count: u64,
     /// Median cost; 0 if it never ran.
     pub p50_ns: u64,

@@ -73,12 +73,6 @@ pub(super) fn remedy(check: &str) -> String {
     commands.collect::<Vec<_>>().join(", or ")
 }
 
-/// Returns whether [`fix`] sets what this check finds.
-#[must_use]
-pub fn is_settable(check: &str) -> bool {
-    TABLE.iter().any(|setting| setting.check == check)
-}
-
 /// Returns whether a name fits a part of a setting's file.
 fn fits(part: &str, name: &str) -> bool {
     match part.strip_suffix('*') {
@@ -241,12 +235,11 @@ impl Store {
             }
             Ok(()) => {}
         }
-        match State::read(fs)? {
-            State { boot, .. } if boot.is_empty() => {
-                Err(Error::host(format!("cannot read /{BOOT}"), "", "mount /proc"))
-            }
-            state => Ok(Self { fs: fs.clone(), state, _lock: lock }),
+        let state = State::read(fs)?;
+        if state.boot.is_empty() {
+            return Err(Error::host(format!("cannot read /{BOOT}"), "", "mount /proc"));
         }
+        Ok(Self { fs: fs.clone(), state, _lock: lock })
     }
 
     /// Stores the old values; without any there is no file.
@@ -264,20 +257,14 @@ impl Store {
     fn put_back(&mut self, which: fn(&mut State) -> &mut Entries) -> Result<Vec<Change>, Error> {
         let mut changes = Vec::new();
         for (file, Entry { was, set }) in std::mem::take(which(&mut self.state)) {
-            let from = present(&self.fs, &file).unwrap_or_else(|| "unknown".to_owned());
-            let problem = if from == was {
-                None
-            } else if from == set {
-                let failed = put(&self.fs, &file, &was).err();
-                if failed.is_some() {
-                    note(which(&mut self.state), &file, &was, &set);
-                }
-                failed
-            } else {
-                Some(format!("{set} was set, and it is {from} by someone else: that stays"))
+            let now = present(&self.fs, &file);
+            let problem = match &now {
+                Some(now) if *now == was => None,
+                Some(now) if *now != set => Some(format!("{set} was set, and someone else set {now}, which stays")),
+                _ => put(&self.fs, &file, &was).err().inspect(|_| note(which(&mut self.state), &file, &was, &set)),
             };
             let check = TABLE.iter().find(|setting| setting.has(&file)).map_or("", |setting| setting.check);
-            changes.push(Change { check, file, from, to: was, problem });
+            changes.push(Change { check, file, from: now.unwrap_or_default(), to: was, problem });
         }
         self.save()?;
         Ok(changes)
@@ -325,7 +312,7 @@ pub fn fix(fs: &HostFs, checks: &[&str]) -> Result<Vec<Change>, Error> {
 /// As [`fix`].
 pub fn undo(fs: &HostFs) -> Result<Vec<Change>, Error> {
     // Only root can lock, and anyone may learn that there is nothing to do.
-    if standing(fs)? == <[Vec<String>; 2]>::default() {
+    if standing(fs)? == (0, 0) {
         return Ok(Vec::new());
     }
     let mut store = Store::open(fs)?;
@@ -334,14 +321,12 @@ pub fn undo(fs: &HostFs) -> Result<Vec<Change>, Error> {
     Ok(changes)
 }
 
-/// Lists the settings that [`undo`] puts back: those that [`fix`] set, and those of a run that goes on or was killed.
+/// Returns how many settings [`undo`] puts back: of [`fix`], and of a run that goes on or was killed.
 ///
 /// # Errors
 /// Exit 2 if what is stored cannot be believed.
-pub fn standing(fs: &HostFs) -> Result<[Vec<String>; 2], Error> {
-    let State { fixed, run, .. } = State::read(fs)?;
-    let line = |(file, entry): (&String, &Entry)| format!("/{file} {} -> {}", entry.was, entry.set);
-    Ok([&fixed, &run].map(|entries| entries.iter().map(line).collect()))
+pub fn standing(fs: &HostFs) -> Result<(usize, usize), Error> {
+    State::read(fs).map(|state| (state.fixed.len(), state.run.len()))
 }
 
 /// The NMI watchdog in the hands of a run that switches it. What it was is stored before the first switch and put back at the
@@ -468,7 +453,7 @@ mod tests {
         // Someone sets one anew, and it is set once more.
         std::fs::write(fs.path(&cpus[0]), "ondemand\n").unwrap();
         assert_eq!(fix(&fs, &checks).unwrap().len(), 1);
-        assert_eq!(standing(&fs).unwrap().map(|lines| lines.len()), [5, 0]);
+        assert_eq!(standing(&fs).unwrap(), (5, 0));
         // A third one stays as they want it.
         std::fs::write(fs.path(&cpus[1]), "userspace\n").unwrap();
         let back = undo(&fs).unwrap();
@@ -511,7 +496,7 @@ mod tests {
         let (_dir, fs) = host(&[]);
         let mut watchdog = Watchdog::take(&fs).unwrap();
         watchdog.switch(false).unwrap();
-        assert!(watchdog.was_on() && standing(&fs).unwrap()[1].len() == 1);
+        assert!(watchdog.was_on() && standing(&fs).unwrap() == (0, 1));
         for error in [Watchdog::take(&fs).unwrap_err(), fix(&fs, &["huge pages"]).unwrap_err()] {
             assert!(error.exit == Exit::Host && error.to_string().contains("another vpmu"), "{error}");
         }
@@ -520,11 +505,11 @@ mod tests {
         drop(watchdog);
         assert!(value(&fs, WATCHDOG_FILE) == "1" && !fs.exists(STATE));
 
-        let mut killed = Watchdog::take(&fs).unwrap();
-        killed.switch(false).unwrap();
-        let stored = std::fs::read(fs.path(STATE)).unwrap();
-        drop(killed);
         let as_killed = || {
+            let mut killed = Watchdog::take(&fs).unwrap();
+            killed.switch(false).unwrap();
+            let stored = std::fs::read(fs.path(STATE)).unwrap();
+            drop(killed);
             std::fs::write(fs.path(WATCHDOG_FILE), "0").unwrap();
             write::replace(&fs.path(STATE), &stored).unwrap();
         };
@@ -533,24 +518,21 @@ mod tests {
         assert!(next.was_on() && next.put_back.len() == 1, "{next:?}");
         drop(next);
         as_killed();
-        assert_eq!(undo(&fs).unwrap()[0].to, "1");
-        assert_eq!(value(&fs, WATCHDOG_FILE), "1");
+        assert_eq!((&*undo(&fs).unwrap()[0].to, &*value(&fs, WATCHDOG_FILE)), ("1", "1"));
     }
 
     #[test]
     fn a_run_keeps_what_fix_set_and_notices_whoever_switches_meanwhile() {
         let (_dir, fs) = host(&[]);
         fix(&fs, &[WATCHDOG]).unwrap();
-        let mut watchdog = Watchdog::take(&fs).unwrap();
-        watchdog.switch(true).unwrap();
-        watchdog.restore().unwrap();
-        assert_eq!(value(&fs, WATCHDOG_FILE), "0");
-        let mut watchdog = Watchdog::take(&fs).unwrap();
-        watchdog.switch(true).unwrap();
-        std::fs::write(fs.path(WATCHDOG_FILE), "0").unwrap();
-        assert_eq!(watchdog.restore().unwrap_err().exit, Exit::Inconclusive);
-        assert_eq!(undo(&fs).unwrap()[0].problem, None);
-        assert_eq!(value(&fs, WATCHDOG_FILE), "1");
+        for (meanwhile, exit) in [("1", None), ("0", Some(Exit::Inconclusive))] {
+            let mut watchdog = Watchdog::take(&fs).unwrap();
+            watchdog.switch(true).unwrap();
+            std::fs::write(fs.path(WATCHDOG_FILE), meanwhile).unwrap();
+            assert_eq!(watchdog.restore().err().map(|error| error.exit), exit);
+            assert_eq!((&*value(&fs, WATCHDOG_FILE), standing(&fs).unwrap()), ("0", (1, 0)));
+        }
+        assert_eq!((undo(&fs).unwrap()[0].problem.as_ref(), &*value(&fs, WATCHDOG_FILE)), (None, "1"));
     }
 
     #[test]

@@ -377,8 +377,8 @@ impl PayloadLog {
         Self { memory: memory.clone(), layout }
     }
 
-    /// Returns the ticks of the NMI handler's runs that vCPU `cpu` logged from entry `next` on, which moves behind
-    /// them. An entry that is half written is left for the next look.
+    /// Returns the ticks of the NMI handler's runs that re-armed a counter, which vCPU `cpu` logged from entry `next` on; `next` moves
+    /// behind them. An entry that is half written is left for the next look.
     pub fn handler_ticks(&self, cpu: usize, next: &mut u64) -> Vec<u64> {
         let room = self.layout.log_entries().saturating_sub(*next).min(MOST);
         let at = self.layout.log(cpu) + *next * (LogEntry::COUNT * 8) as u64;
@@ -387,7 +387,7 @@ impl PayloadLog {
         }
         let Ok(entries) = read::<LogEntry>(&self.memory, at, room as usize) else { return Vec::new() };
         let written = entries.into_iter().take_while(|entry| entry.kind != 0 && entry.tsc_exit != 0 && entry.rip != 0);
-        let seen = written.inspect(|_| *next += 1).filter(|entry| entry.kind == LOG_NMI);
+        let seen = written.inspect(|_| *next += 1).filter(|entry| entry.kind == LOG_NMI && entry.rearmed != 0);
         seen.filter_map(|entry| entry.tsc_exit.checked_sub(entry.tsc_entry)).collect()
     }
 }
@@ -446,7 +446,7 @@ mod tests {
             entry.for_each_word(&mut |word| words.push(word));
             write_words(&memory, layout.log(1) + n * 8 * LogEntry::COUNT as u64, &words).unwrap();
         };
-        let nmi = LogEntry { kind: LOG_NMI, tsc_entry: 100, tsc_exit: 130, rip: 1, ..LogEntry::default() };
+        let nmi = LogEntry { kind: LOG_NMI, tsc_entry: 100, tsc_exit: 130, rip: 1, rearmed: 1, ..LogEntry::default() };
         let mut next = 0;
         assert!(log.handler_ticks(1, &mut next).is_empty());
         put(0, nmi);
@@ -454,6 +454,8 @@ mod tests {
         assert_eq!((log.handler_ticks(1, &mut next), next), (vec![30], 1));
         put(1, LogEntry { kind: 2, ..nmi });
         put(2, LogEntry { tsc_entry: 0, ..nmi });
+        put(0, LogEntry { rearmed: 0, ..nmi });
+        assert!(log.handler_ticks(1, &mut 0) == [130], "an NMI that re-armed nothing has no latency of the handler");
         assert_eq!((log.handler_ticks(1, &mut next), next), (vec![130], 3), "rotations are no NMIs");
         assert!(log.handler_ticks(1, &mut next).is_empty() && next == 3, "the log is full");
         assert!(log.handler_ticks(0, &mut 0).is_empty() && log.handler_ticks(9, &mut 0).is_empty());

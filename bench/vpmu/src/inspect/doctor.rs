@@ -281,15 +281,11 @@ fn limit_findings(limits: Limits) -> Vec<Finding> {
 
 /// Finds settings that are not as they were: they wait for `--undo`.
 fn standing(fs: &HostFs) -> Option<Finding> {
-    let list = |lines: &[String]| match lines {
-        [first, more @ ..] if !more.is_empty() => format!("{first}, and {} more", more.len()),
-        lines => lines.concat(),
-    };
     let (status, found, remedy) = match settings::standing(fs) {
-        Ok([fixed, run]) if run.is_empty() && fixed.is_empty() => return None,
-        Ok([fixed, run]) if run.is_empty() => (Status::Ok, format!("set by --fix: {}", list(&fixed)), String::new()),
-        Ok([_, run]) => {
-            let found = format!("left by a run that is going on or was interrupted: {}", list(&run));
+        Ok((0, 0)) => return None,
+        Ok((fixed, 0)) => (Status::Ok, format!("{fixed} set by --fix; --undo puts them back"), String::new()),
+        Ok(_) => {
+            let found = "left by a run that is going on or was interrupted".to_owned();
             (Status::Warn, found, "sudo vpmu doctor --undo, unless it is going on".to_owned())
         }
         Err(Error { why, remedy, .. }) => (Status::Warn, why, remedy + ": /run/vpmu/settings.json"),
@@ -422,16 +418,12 @@ pub fn text(diagnosis: &Diagnosis) -> String {
     for finding in &diagnosis.findings {
         show(&mut out, finding, width);
     }
-    let warned = diagnosis.findings.iter().filter(|finding| finding.status == Status::Warn);
-    let settable: Vec<_> = warned.map(|finding| finding.check).filter(|check| settings::is_settable(check)).collect();
-    if !settable.is_empty() {
-        let _ = write!(out, "\n{:<INDENT$}", "sudo vpmu doctor --fix");
-        wrap(&mut out, &format!("sets {}, and --undo puts back", settable.join(", ")), width);
-    }
     let simulation = "a simulation, so that nothing is measured";
     let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
     let _ = write!(out, "\n{:<INDENT$}", "--backend auto uses");
     wrap(&mut out, &format!("{auto}: {}", one_line(&diagnosis.auto_why)), width);
+    let _ = write!(out, "{:<INDENT$}", "sudo vpmu doctor --fix");
+    wrap(&mut out, "sets what one write can mend, and --undo puts it back", width);
     out
 }
 
@@ -558,15 +550,13 @@ mod tests {
         let more = [("proc/sys/kernel/random/boot_id", "b\n"), (thp, "[always] never\n")];
         let (_dir, fs) = tree(&[CASCADE_LAKE, &more].concat());
         let look = || diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
-        let found = text(&look());
-        assert!(found.contains("--fix") && found.contains("sets NMI watchdog, huge pages, and"), "{found}");
         let set = Set::by(&fs, look().findings).unwrap();
         let shown = set.text();
         assert!(shown.starts_with("set     NMI watchdog          1 -> 0, /proc/sys/kernel/nmi_watchdog\n"), "{shown}");
         assert_eq!((set.exit(), set.changes.len(), set.changes[1].from.as_str()), (Exit::Done, 2, "always"));
-        assert!(set.by_hand.iter().all(|finding| !settings::is_settable(finding.check)), "{:?}", set.by_hand);
+        assert!(set.by_hand.iter().all(|finding| finding.check != "huge pages"), "{:?}", set.by_hand);
         let settings = look().findings.pop().unwrap();
-        assert!(settings.status == Status::Ok && settings.found.contains("1 -> 0, and 1 more"), "{settings:?}");
+        assert!(settings.status == Status::Ok && settings.found.starts_with("2 set by --fix"), "{settings:?}");
         let mut watchdog = settings::Watchdog::take(&fs).unwrap();
         watchdog.switch(true).unwrap();
         let left = look().findings.pop().unwrap();
