@@ -2,7 +2,7 @@
 //! setting them in a way that can be undone.
 //!
 //! The old values are stored in `/run/vpmu/settings.json` before the first write. What stands there is written back only to
-//! files of [`TABLE`], and only during the same boot. A lock beside it lets one process set at a time; a run that switches
+//! files of the table below, and only during the same boot. A lock beside it lets one process set at a time; a run that switches
 //! the watchdog has it until its end.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags, fstat, openat};
 use serde::{Deserialize, Serialize};
 
 use super::fs::HostFs;
-use crate::error::{Error, Exit};
+use crate::error::Error;
 use crate::{open, write};
 
 /// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
@@ -73,38 +73,40 @@ pub(super) fn remedy(check: &str) -> String {
     commands.collect::<Vec<_>>().join(", or ")
 }
 
-/// Returns whether a name fits a part of a setting's file.
-fn fits(part: &str, name: &str) -> bool {
-    match part.strip_suffix('*') {
-        Some(before) => name.trim_end_matches(|c: char| c.is_ascii_digit()) == before && name != before,
-        None => part == name,
-    }
+/// Returns a file's name as the table has it: `*` for the number at the end of a folder's name.
+fn pattern(file: &str) -> String {
+    let parts = file.split('/').map(|part| match part.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        before if before == part => part.to_owned(),
+        before => format!("{before}*"),
+    });
+    parts.collect::<Vec<_>>().join("/")
 }
 
 impl Setting {
-    /// Returns whether a file is one of this setting's.
-    fn has(&self, file: &str) -> bool {
-        let (parts, names) = (self.file.split('/'), file.split('/'));
-        parts.clone().count() == names.clone().count() && parts.zip(names).all(|(part, name)| fits(part, name))
-    }
-
     /// Lists the files that this host has of it.
     fn files(&self, fs: &HostFs) -> Vec<String> {
         let mut found = vec![String::new()];
         for part in self.file.split('/') {
             let below = |folder: &String| {
                 let names = if part.ends_with('*') { fs.names(folder) } else { vec![part.to_owned()] };
-                let fitting = names.into_iter().filter(|name| fits(part, name));
+                let fitting = names.into_iter().filter(|name| part == name || part == pattern(name));
                 fitting.map(|name| format!("{folder}/{name}").trim_start_matches('/').to_owned()).collect::<Vec<_>>()
             };
             found = found.iter().flat_map(below).collect();
         }
+        let is_deep = |us: i64| us > DEEP_IDLE_US.cast_signed();
         found.retain(|file| match file.strip_suffix("/disable") {
-            Some(state) => fs.number(&format!("{state}/latency")).is_some_and(|us| us > DEEP_IDLE_US.cast_signed()),
+            Some(state) => fs.number(&format!("{state}/latency")).is_some_and(is_deep),
             None => true,
         });
         found
     }
+}
+
+/// Returns the check that has a file; `None` for one that is not in the table.
+fn check_of(file: &str) -> Option<&'static str> {
+    let pattern = pattern(file);
+    TABLE.iter().find(|setting| setting.file == pattern).map(|setting| setting.check)
 }
 
 /// Reads the present value of a file: its text, or the word in brackets of a list of choices.
@@ -182,7 +184,7 @@ impl State {
             trusted(&file)?;
             let state: Self = serde_json::from_str(&open::text(file, MAX_STATE)?)?;
             let is_ours = |(file, entry): (&String, &Entry)| {
-                TABLE.iter().any(|setting| setting.has(file)) && is_value(&entry.was) && is_value(&entry.set)
+                check_of(file).is_some() && is_value(&entry.was) && is_value(&entry.set)
             };
             let ours = state.fixed.iter().chain(&state.run).all(is_ours);
             if ours { Ok(state) } else { Err(io::Error::other("it is none that vpmu writes")) }
@@ -263,7 +265,7 @@ impl Store {
                 Some(now) if *now != set => Some(format!("{set} was set, and someone else set {now}, which stays")),
                 _ => put(&self.fs, &file, &was).err().inspect(|_| note(which(&mut self.state), &file, &was, &set)),
             };
-            let check = TABLE.iter().find(|setting| setting.has(&file)).map_or("", |setting| setting.check);
+            let check = check_of(&file).unwrap_or_default();
             changes.push(Change { check, file, from: now.unwrap_or_default(), to: was, problem });
         }
         self.save()?;
@@ -376,23 +378,6 @@ impl Watchdog {
             Error::host(what, why, "it takes root, a hardware PMU, and a /proc/sys that can be written")
         })
     }
-
-    /// Puts it back.
-    ///
-    /// # Errors
-    /// Exit 3 if someone else switched it meanwhile; exit 4 if the kernel refuses.
-    pub fn restore(mut self) -> Result<(), Error> {
-        let set = self.store.state.run.get(WATCHDOG_FILE).map(|entry| entry.set.clone());
-        let now = present(&self.store.fs, WATCHDOG_FILE);
-        let changes = self.store.put_back(|state| &mut state.run)?;
-        if let Some(why) = changes.into_iter().find_map(|change| change.problem) {
-            return Err(Error::host("the NMI watchdog is not put back", why, "sudo vpmu doctor --undo"));
-        }
-        if set.is_some() && set != now {
-            return Err(Error::new(Exit::Inconclusive, "someone switched the NMI watchdog during the run", "", ""));
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Watchdog {
@@ -407,6 +392,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::error::Exit;
     use crate::host::fixture::tree;
 
     const CPU: &str = "sys/devices/system/cpu";
@@ -501,10 +487,13 @@ mod tests {
             assert!(error.exit == Exit::Host && error.to_string().contains("another vpmu"), "{error}");
         }
         watchdog.switch(true).unwrap();
-        watchdog.switch(false).unwrap();
         drop(watchdog);
         assert!(value(&fs, WATCHDOG_FILE) == "1" && !fs.exists(STATE));
-
+        // What fix had set before the run is what the run leaves.
+        fix(&fs, &[WATCHDOG]).unwrap();
+        Watchdog::take(&fs).unwrap().switch(true).unwrap();
+        assert_eq!((&*value(&fs, WATCHDOG_FILE), standing(&fs).unwrap()), ("0", (1, 0)));
+        assert_eq!((undo(&fs).unwrap().len(), &*value(&fs, WATCHDOG_FILE)), (1, "1"));
         let as_killed = || {
             let mut killed = Watchdog::take(&fs).unwrap();
             killed.switch(false).unwrap();
@@ -519,20 +508,6 @@ mod tests {
         drop(next);
         as_killed();
         assert_eq!((&*undo(&fs).unwrap()[0].to, &*value(&fs, WATCHDOG_FILE)), ("1", "1"));
-    }
-
-    #[test]
-    fn a_run_keeps_what_fix_set_and_notices_whoever_switches_meanwhile() {
-        let (_dir, fs) = host(&[]);
-        fix(&fs, &[WATCHDOG]).unwrap();
-        for (meanwhile, exit) in [("1", None), ("0", Some(Exit::Inconclusive))] {
-            let mut watchdog = Watchdog::take(&fs).unwrap();
-            watchdog.switch(true).unwrap();
-            std::fs::write(fs.path(WATCHDOG_FILE), meanwhile).unwrap();
-            assert_eq!(watchdog.restore().err().map(|error| error.exit), exit);
-            assert_eq!((&*value(&fs, WATCHDOG_FILE), standing(&fs).unwrap()), ("0", (1, 0)));
-        }
-        assert_eq!((undo(&fs).unwrap()[0].problem.as_ref(), &*value(&fs, WATCHDOG_FILE)), (None, "1"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use results::document::Document;
 use results::error::{Error, Exit};
-use results::host::settings::Watchdog;
+use results::host::settings::{Change, Watchdog};
 use results::host::{HostFacts, HostFs};
 use results::read;
 use results::write::{OutputFolder, now_unix, time_stamp};
@@ -142,9 +142,11 @@ impl Switch for Watchdog {
 
 /// Takes the watchdog, if switching it changes anything: a host without a PMU has none.
 fn watchdog(fs: &HostFs) -> Result<Watchdog, String> {
-    let host = HostFacts::read(fs);
-    let was_on = host.nmi_watchdog.ok_or("the host does not tell of its NMI watchdog")?;
     let mut watchdog = Watchdog::take(fs).map_err(|error| error.to_string())?;
+    for Change { from, to, .. } in &watchdog.put_back {
+        complain(&format!("notice: an interrupted run left the NMI watchdog at {from}; it was {to} before"));
+    }
+    let was_on = watchdog.was_on();
     // A kernel may refuse or ignore it: what is not possible is known before anything is measured.
     watchdog.switch(!was_on).and_then(|()| watchdog.switch(was_on)).map_err(|error| error.to_string())?;
     Ok(watchdog)
