@@ -103,7 +103,7 @@ impl RegisterFile {
     /// Returns whether a counter counts in one mode of SVM and not in the other.
     pub(crate) fn depends_on_svm(&self) -> bool {
         let Self::Amd(_, registers) = self else { return false };
-        registers.depend_on_svm()
+        amd::depends_on_svm(registers)
     }
 
     /// Returns the counter that RDPMC's ECX selects.

@@ -17,6 +17,6 @@ pub use table::{
     PERF_CTR0, PERF_LEGACY_CTL0, PERF_LEGACY_CTR0, TABLE,
 };
 
-pub(crate) use perf_ctl::set_svm;
+pub(crate) use perf_ctl::{depends_on_svm, set_svm};
 pub(crate) use registers::{Amd, Registers};
 pub(crate) use table::{TABLE_ROWS, decode, filter_changed, read, reset, write};

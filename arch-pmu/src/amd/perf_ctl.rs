@@ -3,7 +3,7 @@
 use bitfield_struct::bitfield;
 
 use super::caps::AmdCaps;
-use super::registers::{Amd, State, Svm};
+use super::registers::{Amd, Registers, State, Svm};
 use crate::counters::Config;
 use crate::filter::{Event, EventFilter};
 use crate::host::{HostCounters, Touch};
@@ -149,6 +149,15 @@ pub(crate) fn set_svm<H: HostCounters>(state: &mut State<'_, H>, svm: Svm) {
             state.counters.configure(counter, selector.config(svm, state.filter));
         }
     }
+}
+
+/// Returns whether SVM is on, and a counter in one of [`Svm::Host`] and [`Svm::Guest`] alone.
+pub(crate) fn depends_on_svm(registers: &Registers) -> bool {
+    registers.svm != Svm::Off
+        && registers.perf_ctl.iter().any(|&selector| {
+            let selector = PerfCtl::from_bits(selector);
+            selector.enabled(Svm::Host) != selector.enabled(Svm::Guest)
+        })
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! AMD's PMU, and the values of its registers.
 
 use super::caps::AmdCaps;
-use super::perf_ctl::PerfCtl;
 use crate::register::{self, Vendor};
 use crate::spec::MAX_GP;
 
@@ -22,17 +21,6 @@ pub(super) type State<'a, H> = register::State<'a, Amd, H>;
 pub(crate) struct Registers {
     pub(super) perf_ctl: [u64; MAX_GP],
     pub(crate) svm: Svm,
-}
-
-impl Registers {
-    /// Returns whether SVM is on, and a counter in one of [`Svm::Host`] and [`Svm::Guest`] alone.
-    pub(crate) fn depend_on_svm(&self) -> bool {
-        self.svm != Svm::Off
-            && self.perf_ctl.iter().any(|&selector| {
-                let selector = PerfCtl::from_bits(selector);
-                selector.enabled(Svm::Host) != selector.enabled(Svm::Guest)
-            })
-    }
 }
 
 /// State of a guest with SVM that Guest-Only and Host-Only ask for.

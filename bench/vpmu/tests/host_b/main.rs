@@ -60,7 +60,7 @@ const BOOTS: [(&str, Boot); 15] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 13] = [
+const LONG: [(&str, Boot); 12] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
@@ -69,9 +69,8 @@ const LONG: [(&str, Boot); 13] = [
     ("linux::triage", readers::in_a_guest),
     ("nest::two_runs_are_equal", nest::two_runs_are_equal),
     ("nest::ten_thousand", nest::ten_thousand),
-    ("nest::more_events_than_counters", nest::more_events_than_counters),
     ("nest::modes_are_told_apart", nest::modes_are_told_apart),
-    ("nest::failures_are_said", nest::failures_are_said),
+    ("nest::throttling_is_said", nest::throttling_is_said),
     ("nest::registers_cost_what_is_modelled", nest::registers_cost_what_is_modelled),
     ("nest::hardware_is_calibrated", nest::hardware_is_calibrated),
 ];

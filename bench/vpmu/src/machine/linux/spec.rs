@@ -103,7 +103,7 @@ pub struct LinuxSpec {
 
     /// Give the guest's processor SVM, so that it can run KVM (with --load kvm-amd)
     ///
-    /// Needs --cpu milan or genoa, and SVM of this host with kvm_amd's nested=1.
+    /// Needs --cpu milan or genoa, SVM of this host with kvm_amd's nested=1, and KVM's tracepoints.
     #[arg(long)]
     pub nested: bool,
 
