@@ -19,6 +19,9 @@ use crate::stream::{Purpose, draw};
 /// umask << 8 | event code of UnHalted Core Cycles, in whose rate a clock's shortest period is given.
 const CYCLES: u16 = 0x3c;
 
+/// Events whose counters are remembered.
+const KNOWN: usize = 32;
+
 /// Index of an event in the backend's table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event(usize);
@@ -38,6 +41,8 @@ pub struct SimBackend {
     others: Option<Box<Assignment>>,
     /// Counters in use, by others or by running events.
     busy: CounterMask,
+    /// The counters of some events that were opened, by their codes, so that the next open of one need not look for them.
+    known: Box<[Option<(Spec, CounterMask)>; KNOWN]>,
     /// Shortest period of a clock, in counts; 1: the host has none.
     shortest_period: u64,
     /// The base of all events so far; where they have several, one that advances at least as fast as each.
@@ -82,6 +87,7 @@ impl SimBackend {
         };
         Self {
             shortest_period,
+            known: Box::new([None; KNOWN]),
             busy: others.as_ref().map_or(0, |others| others.busy()),
             others,
             base: Base::Exits,
@@ -158,6 +164,17 @@ impl SimBackend {
             CountBase::GuestTime => Base::guest(spec.user(), spec.kernel()),
             CountBase::ThreadTime => Base::Thread { least: self.model.host.shortest_period },
             CountBase::Exits => Base::Exits,
+        }
+    }
+
+    /// Returns the counters that may count an event.
+    #[inline]
+    fn allowed(&mut self, spec: Spec) -> CounterMask {
+        let code = usize::from(code(spec));
+        let known = &mut self.known[(code ^ code >> 8) % KNOWN];
+        match known {
+            Some((of, allowed)) if *of == spec => *allowed,
+            _ => known.insert((spec, self.model.host.pmu.allows(spec))).1,
         }
     }
 
@@ -276,7 +293,7 @@ impl Backend for SimBackend {
         if refused > 0 && draw(self.clock.streams().of(Purpose::Refused), 1000) < refused {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
-        let allowed = if self.others.is_some() { self.model.host.pmu.allows(spec) } else { 0 };
+        let allowed = if self.others.is_some() { self.allowed(spec) } else { 0 };
         if self.gate.is_some() && self.others.is_some() {
             // validate_group: the new event beside those of the group that are enabled, on an idle PMU.
             let enabled = self.table.iter().filter(|state| state.let_in).map(|state| state.allowed);
@@ -700,9 +717,9 @@ mod tests {
         let cycles = backend.open(PerfEvtSel::from_bits(0x0053_003c).spec(), PERIOD).unwrap();
         assert!(![&last, &cycles].into_iter().any(|event| backend.is_lost(event)), "cycles have a fixed counter");
         backend.resume(&mut events[0], false).unwrap();
-        let lost =
+        let without =
             |backend: &SimBackend, events: &[Event]| events.iter().filter(|event| backend.is_lost(event)).count();
-        assert_eq!((lost(&backend, &events), backend.is_lost(&last), backend.is_lost(&cycles)), (0, true, false));
+        assert_eq!((without(&backend, &events), backend.is_lost(&last), backend.is_lost(&cycles)), (0, true, false));
         backend.pause(&mut events[3]).unwrap();
         assert!(backend.is_lost(&last), "a free counter is none for an event in error state");
         let mut last = last;

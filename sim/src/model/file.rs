@@ -181,6 +181,11 @@ impl Model {
 /// Reads the variants of the model in `base`, each a table of costs, ns, with their source.
 fn read_variants(base: &toml::Table, variants: toml::Value) -> Result<Vec<Variant>, String> {
     let toml::Value::Table(variants) = variants else { return Err("variant: not a table".to_owned()) };
+    let as_good: toml::Table = variants
+        .iter()
+        .filter(|(_, value)| value.get("fits").is_some())
+        .map(|(name, it)| (name.clone(), it.clone()))
+        .collect();
     let read = |(name, value): (String, toml::Value)| {
         let path = format!("variant.{name}");
         let toml::Value::Table(table) = value else { return Err(format!("{path}: not a table")) };
@@ -191,6 +196,10 @@ fn read_variants(base: &toml::Table, variants: toml::Value) -> Result<Vec<Varian
         let mut table = base.clone();
         let costs = section.table("cost")?;
         section.end()?;
+        if fits.is_none() {
+            // Another host, known no better than the model.
+            table.insert("variant".to_owned(), toml::Value::Table(as_good.clone()));
+        }
         let whole = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
         let full = format!("{whole}:{name}");
         table.insert("name".to_owned(), full.into());

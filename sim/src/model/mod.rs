@@ -102,6 +102,7 @@ mod tests {
         let alternatives: Vec<&str> =
             model.alternatives().map(|model| model.name.rsplit(':').next().unwrap()).collect();
         assert_eq!(alternatives, ["resume-other-250", "resume-other-485"]);
+        assert_eq!(in_kernel.alternatives().count(), 2, "it is known no better");
         assert_eq!(model.variant("x").unwrap_err().matches("clx-ap-watchdog-on:").count(), 3);
         for (from, to, needle) in [
             ("cost = { peek = 40 }", "cost = { peek = -40 }", "variant.in-kernel: cost.peek.ns: -40 is negative"),

@@ -322,3 +322,50 @@ fn behind(name: &str) -> Result<CounterSource, Error> {
         None => CounterSource::Events(preset(name)?),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use guest::abi::EventSpec;
+    use sim::model::Model;
+
+    use super::*;
+
+    fn mean(model: &Model, question: &Question, strategy: &str) -> f64 {
+        let plan = Simulations::plan(SEED, question, behind(strategy).unwrap());
+        Quantity::Mean.of(&run(model, &plan, HOSTS)).unwrap()
+    }
+
+    #[test]
+    fn alternatives_of_a_model_fit_the_published_figure_as_well() {
+        let question = question("vpmu-reuse.watchdog-on.mean").unwrap();
+        let of = |model: &Model| ["reuse-lazy", "gate"].map(|strategy| mean(model, &question, strategy));
+        let whole = model(question.model).unwrap();
+        let [fitted, gate] = of(&whole);
+        let others: Vec<_> = whole.alternatives().map(of).collect();
+        assert!(others.iter().all(|[mean, _]| (mean / fitted - 1.0).abs() < 0.001), "{fitted}, {others:?}");
+        assert!(
+            others.iter().any(|[_, other]| other / gate > 1.05),
+            "{gate}, {others:?}: another figure tells them apart"
+        );
+    }
+
+    /// Checks what [`not_explained`] says.
+    #[test]
+    fn the_regimes_that_would_explain_a_figure_give_it() {
+        let off = question("vpmu-reuse.watchdog-off.mean").unwrap();
+        let mut symmetrical = model(off.model).unwrap();
+        let close = symmetrical.costs.release_last.smallest() as f64;
+        symmetrical.scale("release-last", 17.5e6 / close).unwrap();
+        let ratio = mean(&symmetrical, &off, "recreate") / mean(&symmetrical, &off, "reuse-lazy");
+        assert!((ratio / 786.0 - 1.0).abs() < 0.01, "{ratio}");
+
+        let ten = question("mediated.10-events").unwrap();
+        let mut plan = Simulations::plan(SEED, &ten, behind(KVM).unwrap());
+        plan.pmu.gp = 8;
+        for (code, event) in (0xc4..).zip(&mut plan.boot.events[..10]) {
+            *event = EventSpec { selector: event.selector & !0xffff | code, fixed: 0, ..*event };
+        }
+        let slow_down = Quantity::SlowDown.of(&run(&model(ten.model).unwrap(), &plan, HOSTS)).unwrap();
+        assert!((slow_down - 83.5).abs() < 1.0, "{slow_down}");
+    }
+}
