@@ -173,7 +173,7 @@ fn regimes(
                 found.push(stand_in);
             }
             Err(why) => {
-                notes.push(format!("{} is left out: {} does not open ({why}).", stand_in.name(), stand_in.backend))
+                notes.push(format!("{} is left out: {} does not open ({why}).", stand_in.name(), stand_in.backend));
             }
         }
     }
@@ -291,7 +291,9 @@ fn measure(
     let host = HostFacts::begin(&fs);
     let (plan, mut runner) = planned(regime, spec, linux, &host)?;
     let (_claims, warning) = claim(&plan.guest.machine.pin);
-    warning.iter().for_each(|warning| complain(warning));
+    if let Some(warning) = warning {
+        complain(&warning);
+    }
     let finished = rounds(&plan, runner.as_mut(), context(&fs, host, command_line, progress, &mut |_| Ok(())))?;
     finished.error.map_or(Ok(finished.document), Err)
 }
@@ -469,7 +471,7 @@ fn judge(row: &mut Row, runs: &[Run]) {
     let Some(measured) = &row.measured else { return };
     // The least of all is exact.
     let value = measured.value;
-    let exact = row.figure.ends_with(".min");
+    let exact = row.figure == "vpmu-reuse.watchdog-off.min";
     let interval = if exact { Some(Interval { low: value, high: value }) } else { measured.interval };
     row.against_published = row.published.map(|published| match incomparable(row, runs) {
         Some(why) => Agreement::not_comparable(why),

@@ -175,7 +175,7 @@ fn folded<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
         let simulated = row.simulated.map_or_else(dash, |simulated| short(row, simulated));
         let text = format!("{} {simulated}, {}", row.number.key(), origin(row));
         match lines.last_mut() {
-            Some((figure, line)) if *figure == row.figure => *line += &format!("; {text}"),
+            Some((figure, line)) if *figure == row.figure => line.extend(["; ", &text]),
             _ => lines.push((&row.figure, text)),
         }
     }
@@ -195,7 +195,9 @@ pub fn report(reproduction: &Reproduction, fold: bool) -> Report {
     let table = Table::new(columns(reproduction)).keys(2);
     let mut table = if here.is_some() { table } else { table.left(5).left(6) };
     let form = (here.is_some(), has_measured(reproduction));
-    rows.iter().for_each(|row| table.add_row(cells(row, form)));
+    for row in &rows {
+        table.add_row(cells(row, form));
+    }
     let mut report = Report::new("vpmu reproduce");
     if here.is_none() {
         report.notes(findings(reproduction));
