@@ -12,7 +12,7 @@ use crate::error::one_line;
 
 /// Parts of the messages that tell of lost time, lost events or a changed clock.
 const COMPLAINTS: [&str; 19] = [
-    "perf: interrupt took too long",
+    "perf: ",
     "perfevents: ",
     "NMI handler",
     "NMI received for unknown reason",

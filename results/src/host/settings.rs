@@ -204,7 +204,11 @@ impl State {
 fn trusted(open: impl AsFd) -> io::Result<()> {
     let found = fstat(open)?;
     let owned = [0, rustix::process::geteuid().as_raw()].contains(&found.st_uid);
-    if owned && found.st_mode & 0o022 == 0 { Ok(()) } else { Err(io::Error::other("others than root can write it")) }
+    if owned && found.st_mode & 0o022 == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::other("it is not root's, or others can write it"))
+    }
 }
 
 fn cannot(what: &str, error: impl std::fmt::Display) -> Error {

@@ -54,7 +54,7 @@ fn deliver_all<V>(
 
 /// Returns the end of a vCPU whose transitions cannot be seen.
 #[cold]
-fn transitions(error: io::Error) -> End {
+fn transitions(error: &io::Error) -> End {
     End::Host(format!("entries to the guest's guests: {error}"))
 }
 
@@ -215,7 +215,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.look_at_kick()?;
         }
         if let Some(nested) = &mut self.nested
-            && let Some(guest) = nested.watch(&self.fd, self.pmu.depends_on_svm()).map_err(transitions)?
+            && let Some(guest) =
+                nested.watch(&self.fd, self.pmu.depends_on_svm()).map_err(|error| transitions(&error))?
         {
             self.pmu.set_guest_mode(guest);
         }
@@ -247,7 +248,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.publish_if_due();
         }
         let seen = match &mut self.nested {
-            Some(nested) => nested.take(&self.fd, self.pmu.depends_on_svm()).map_err(transitions)?,
+            Some(nested) => nested.take(&self.fd, self.pmu.depends_on_svm()).map_err(|error| transitions(&error))?,
             None => Seen::default(),
         };
         self.stats.counts.throttled += seen.throttled;

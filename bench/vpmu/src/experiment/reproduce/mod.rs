@@ -199,7 +199,7 @@ mod tests {
             .metrics
             .insert(NMI_DRIVER_OFF.key.to_owned(), driver_off);
         assert_eq!(number(&document, "vpmu-reuse.watchdog-off.min"), Some(50.0));
-        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.mean"), before[0].map(|mean| (mean + 70.0) / 2.0));
+        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.mean"), before[0].map(|mean| mean.midpoint(70.0)));
         assert!(before[1] > Some(50.0));
     }
 
