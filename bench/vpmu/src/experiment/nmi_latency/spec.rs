@@ -77,16 +77,21 @@ impl NmiLatencySpec {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
 
     use host_pmu::backend::BackendKey;
+    use results::document::warnings::UNIDENTIFIED;
+    use results::host::HostFs;
 
     use super::*;
     use crate::arms::arm::runner::{ArmRunner as _, Turn};
     use crate::arms::arm::sim::{self, SimRunner};
+    use crate::arms::rounds::run::{Context, run};
     use crate::setting::backend::BackendChoice;
     use crate::setting::parse::defaults;
     use crate::setting::strategy::StrategyChoice;
+    use crate::terminal::progress::Silent;
     use results::document::ArmKind;
 
     /// A plan on cpu-clock of four CPUs.
@@ -191,6 +196,34 @@ mod tests {
                 assert_eq!(vcpu.account.deliveries.len() as u64, report.nmis);
             }
         }
+    }
+
+    #[test]
+    fn a_simulation_says_which_figures_its_model_leaves_open() {
+        let open = |model: &str| {
+            let (plan, mut runner) = simulated(model, |arms| {
+                arms.strategy = StrategyChoice::presets(&["gate"]);
+                (arms.rounds, arms.samples) = (Some(4), 50);
+            });
+            let context = Context {
+                process_began: Instant::now(),
+                stop: &AtomicBool::new(false),
+                fs: &HostFs::at("/nonexistent"),
+                host: sim::facts(&sim::model(model).unwrap()),
+                command_line: Vec::new(),
+                progress: &mut Silent,
+                save: &mut |_| Ok(()),
+            };
+            let document = run(&plan, &mut runner, context).unwrap().document;
+            let open = document.warnings.into_iter().filter(|warning| warning.code == UNIDENTIFIED);
+            open.map(|warning| (warning.arm.unwrap(), warning.message)).collect::<Vec<_>>()
+        };
+        let found = open("clx-ap-watchdog-on");
+        assert!(
+            matches!(&found[..], [(arm, said)] if arm == "gate" && said.starts_with("1.27 to 1.34 x floor")),
+            "{found:?}"
+        );
+        assert_eq!(open("development-host"), [], "it was measured");
     }
 
     #[test]
