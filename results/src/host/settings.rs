@@ -123,10 +123,10 @@ fn is_value(value: &str) -> bool {
 }
 
 /// Returns why no write can change a file here, and how else it gets a value.
-fn refusal(fs: &HostFs, file: &str, value: &str) -> Option<String> {
+fn refusal(fs: &HostFs, file: &str, Setting { check, value, .. }: &Setting) -> Option<String> {
     let path = fs.path(file);
     if statvfs(&path).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)) {
-        return Some("mounted read-only here, as in a container: set it outside of it".to_owned());
+        return Some(format!("mounted read-only here, as in a container; outside of it: {}", remedy(check)));
     }
     let fixed = path.metadata().is_ok_and(|found| found.mode() & 0o222 == 0);
     let parameter = file.strip_prefix("sys/module/").and_then(|file| file.split_once("/parameters/"));
@@ -210,7 +210,7 @@ impl State {
         let boot = fs.text(BOOT).unwrap_or_default();
         match read() {
             Ok(state) if state.boot == boot => Ok(state),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
                 let remedy = format!("look at /{STATE} and remove it; the values to put back are lost with it");
                 Err(Error::usage(format!("cannot use /{STATE}"), error.to_string(), remedy))
             }
@@ -234,7 +234,7 @@ fn cannot(what: &str, error: impl std::fmt::Display) -> Error {
     Error::host(
         format!("cannot {what} /{FOLDER}"),
         error.to_string(),
-        "run it as root, where that is root's and can be written",
+        "run it as root, where root alone can write that",
     )
 }
 
@@ -293,7 +293,7 @@ impl Store {
             let theirs = !lowered && !["", &was, &set].contains(&&*now);
             let problem = match theirs {
                 true => Some(format!(
-                    "someone else set {now} after {set}, which stays: write {was} there to force it, or remove /{STATE}"
+                    "someone else set {now} after {set}, which stays: write {was} there to force it, or remove /{STATE} to forget it"
                 )),
                 false if now == was => None,
                 false => put(&self.fs, &file, &was).err(),
@@ -318,7 +318,7 @@ pub fn wanted(fs: &HostFs, checks: &[&str]) -> Vec<Change> {
         let Setting { check, value, .. } = *setting;
         for file in setting.files(fs) {
             if let Some(from) = present(fs, &file).filter(|from| from != value) {
-                let problem = refusal(fs, &file, value);
+                let problem = refusal(fs, &file, setting);
                 changes.push(Change { check, file, from, to: value.to_owned(), problem });
             }
         }
