@@ -405,12 +405,15 @@ pub fn diagnose(
     let mut settable: Vec<_> = wanted.into_iter().map(|change| change.check).collect();
     settable.dedup();
     for Change { check, problem, .. } in refused.into_iter().filter(|change| !settable.contains(&change.check)) {
-        let found = findings.iter_mut().filter(|found| found.check == check);
-        found.for_each(|found| found.remedy = problem.clone().unwrap_or_default());
+        if let Some(found) = findings.iter_mut().find(|found| found.check == check) {
+            found.remedy = problem.unwrap_or_default();
+        }
     }
     findings.extend(standing(fs));
     if limits.root {
-        findings.iter_mut().for_each(|found| found.remedy = found.remedy.replace("sudo ", ""));
+        for found in &mut findings {
+            found.remedy = found.remedy.replace("sudo ", "");
+        }
     }
     let AutoBackend { backend, why, .. } = auto;
     Diagnosis {
