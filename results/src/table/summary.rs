@@ -96,7 +96,7 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     }
     let open = || document.warnings.iter().filter(|warning| warning.code == UNIDENTIFIED);
     open().for_each(|Warning { arm, message, .. }| {
-        report.line(format!("{}: {message}", arm.as_deref().unwrap_or_default()))
+        report.line(format!("{}: {message}", arm.as_deref().unwrap_or_default()));
     });
     if open().next().is_some() {
         report.line("form: the published figures fit each of them (vpmu show models; vpmu sim MODEL:FORM)");

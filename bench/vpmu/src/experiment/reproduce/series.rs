@@ -304,6 +304,30 @@ fn measure(
     finished.error.map_or(Ok(finished.document), Err)
 }
 
+/// Adds the predictions of the first regime; returns what is not predicted, and why.
+fn predicted_here(
+    regime: &Regime,
+    spec: &SeriesSpec,
+    host: &HostFacts,
+    progress: &mut dyn Progress,
+    predicted: &mut Vec<Run>,
+) -> Result<Option<String>, Error> {
+    if has_amd_guest(regime, host) {
+        return Ok(Some("Nothing is predicted: simulated guests have an Intel's PMU, these an AMD's.".to_owned()));
+    }
+    progress.expect(&format!("{}: calibration", regime.name()));
+    match predictions(regime, spec, progress) {
+        Ok(runs) => *predicted = runs,
+        Err(_) if sys::interrupted().load(std::sync::atomic::Ordering::Relaxed) => {
+            let what = "interrupted during calibration";
+            return Err(Error::new(Exit::Inconclusive, what, "nothing was measured", "nothing is saved"));
+        }
+        Err(error) => return Ok(Some(format!("Nothing is predicted: {error}"))),
+    }
+    let first_only = "watchdog-off is not predicted: a first event's cost is not met while another is there.";
+    Ok(regime.on.then(|| first_only.to_owned()))
+}
+
 /// Returns whether a strategy has a whole round.
 fn has_figures(document: &Document) -> bool {
     document.arms.iter().any(|arm| arm.kind == ArmKind::Strategy && arm.rounds.complete.contains(&true))
@@ -349,26 +373,10 @@ pub fn series(
             left = left.saturating_sub(parts.len());
             continue;
         }
-        if at == 0 && has_amd_guest(regime, &host) {
-            notes.push("Nothing is predicted: simulated guests have an Intel's PMU, these an AMD's.".to_owned());
-        } else if at == 0 {
-            progress.expect(&format!("{}: calibration", regime.name()));
-            match predictions(regime, spec, progress) {
-                Ok(runs) => predicted = runs,
-                Err(_) if stopped() => {
-                    let what = "interrupted during calibration";
-                    return Err(Error::new(Exit::Inconclusive, what, "nothing was measured", "nothing is saved"));
-                }
-                Err(error) => {
-                    notes.push(format!("Nothing is predicted: {error}"));
-                    whole = false;
-                }
-            }
-            if regime.on {
-                notes.push(
-                    "watchdog-off is not predicted: a first event's cost is not met while another is there.".to_owned(),
-                );
-            }
+        if at == 0 {
+            let said = predicted_here(regime, spec, &host, progress, &mut predicted)?;
+            whole &= said.is_none() || has_amd_guest(regime, &host) || !predicted.is_empty();
+            notes.extend(said);
         }
         for &events in &parts {
             left = left.saturating_sub(1);
