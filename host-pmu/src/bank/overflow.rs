@@ -42,6 +42,10 @@ impl<B: Backend> Bank<B> {
             } else {
                 held.aim = 0;
                 held.fired_off += 1;
+                if blind {
+                    // It may signal once more without a record, and begin its period anew.
+                    held.forget_aim();
+                }
             }
         });
         if complete {
