@@ -77,6 +77,10 @@ fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
             let interval = one.interval.filter(|interval| interval.low < interval.high);
             match (interval, row.unit.as_str()) {
                 (None, _) => short(row, one.value),
+                (Some(Interval { low, high }), "s") => {
+                    let interval = Some(Interval { low: low * 1e9, high: high * 1e9 });
+                    level(&Level { ns: one.value * 1e9, interval, rounds: 0, constant: false })
+                }
                 (interval, "ns") => level(&Level { ns: one.value, interval, rounds: 0, constant: false }),
                 (Some(Interval { low, high }), _) => {
                     format!("{} [{}, {}]", short(row, one.value), layout::ratio(low), layout::ratio(high))
