@@ -730,13 +730,18 @@ mod tests {
         let judged = |document: &Document, stand_in: bool| {
             let mut document = document.clone();
             document.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
-            let figures = vec![row("vpmu-reuse.watchdog-on.mean", 1000.0), row("vpmu-reuse.v1.mean", 500.0)];
+            let mut figures = vec![row("vpmu-reuse.watchdog-on.mean", 1000.0), row("vpmu-reuse.v1.mean", 500.0)];
+            figures.push(Row { number: Number::Ratio, ..figures[0].clone() });
             let run = |document| Run { on: true, events: "sampling10/", document };
             let found = rows(figures, &[run(document.clone())], &[run(document)]);
+            let said = conclusion(&found, &[]);
+            assert_eq!(said.contains("(published: "), !stand_in, "{said}");
+            assert_eq!(said.contains("Next: ") && said.contains("with cheap-create"), stand_in, "{said}");
             let of = |figure: &str| found.iter().find(|row| row.figure == figure && row.published.is_some()).unwrap();
             let text = |row: &Row| row.against_published.as_ref().unwrap().to_string();
             assert_eq!(of("vpmu-reuse.v1.mean").against_predicted.as_ref().unwrap().to_string(), "agrees");
-            ["vpmu-reuse.watchdog-on.mean", "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
+            let mean = format!("vpmu-reuse.{}.mean", names(true, stand_in));
+            [mean.as_str(), "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
         };
         assert_eq!(judged(&document, false), ["agrees", "differs, +100.0 %"]);
         assert_eq!(judged(&document, true), ["not comparable", "not comparable"]);
