@@ -91,7 +91,7 @@ pub struct HostFacts {
     /// Only what was read [before](Self::begin) the measurement.
     #[serde(skip)]
     pub begun: bool,
-    /// What its kernel says from the begin of the measurement on.
+    /// Its kernel's log from the begin of the measurement on.
     #[serde(skip)]
     pub watch: Watch,
 }

@@ -11,7 +11,7 @@ use super::fs::HostFs;
 use crate::error::one_line;
 
 /// Parts of the messages that tell of lost time, lost events or a changed clock.
-const COMPLAINTS: [&str; 19] = [
+const COMPLAINTS: [&str; 18] = [
     "perf: ",
     "perfevents: ",
     "NMI handler",
@@ -30,7 +30,6 @@ const COMPLAINTS: [&str; 19] = [
     "[Hardware Error]",
     "temperature above threshold",
     "power limit notification",
-    "PM: suspend exit",
 ];
 /// Most complaints that are kept; the first ones tell the cause.
 const MAX_COMPLAINTS: usize = 8;

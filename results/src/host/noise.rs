@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn each_setting_that_spoils_a_measurement_is_found() {
         type Change = fn(&mut HostFacts);
-        let cases: [(&str, Change); 12] = [
+        let cases: [(&str, Change); 13] = [
             ("governor", |host| host.governor = Some("performance, powersave".to_owned())),
             ("turbo", |host| host.turbo = Some(true)),
             ("C-states", |host| {
@@ -403,6 +403,7 @@ mod tests {
             ("KSM", |host| host.tuning.ksm = Some(true)),
             ("NUMA balancing", |host| host.tuning.numa_balancing = Some(true)),
             ("halt_poll_ns", |host| host.tuning.halt_poll_ns = Some(200_000)),
+            ("perf sample rate", |host| host.perf_max_sample_rate = Some(5000)),
         ];
         for (check, change) in cases {
             assert_eq!(warned(&cascade_lake(change), &[]), [check]);

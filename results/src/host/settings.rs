@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 
-use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstat, openat, statvfs};
 use serde::{Deserialize, Serialize};
 
 use super::fs::HostFs;
@@ -23,6 +23,8 @@ pub(super) const DEEP_IDLE_US: u64 = 10;
 /// Check of the host's own NMI watchdog.
 pub(super) const WATCHDOG: &str = "NMI watchdog";
 const WATCHDOG_FILE: &str = "proc/sys/kernel/nmi_watchdog";
+/// The kernel lowers this one by itself where interrupts take long.
+const RATE_FILE: &str = "proc/sys/kernel/perf_event_max_sample_rate";
 const FOLDER: &str = "run/vpmu";
 const STATE: &str = "run/vpmu/settings.json";
 const BOOT: &str = "proc/sys/kernel/random/boot_id";
@@ -57,7 +59,7 @@ static TABLE: [Setting; 10] = [
     setting("KSM", "sys/kernel/mm/ksm/run", "0"),
     setting("NUMA balancing", "proc/sys/kernel/numa_balancing", "0"),
     setting("halt_poll_ns", "sys/module/kvm/parameters/halt_poll_ns", "0"),
-    setting("perf sample rate", "proc/sys/kernel/perf_event_max_sample_rate", "100000"),
+    setting("perf sample rate", RATE_FILE, "100000"),
 ];
 
 /// Returns the command that sets by hand what a check finds.
@@ -120,6 +122,22 @@ fn is_value(value: &str) -> bool {
     !value.is_empty() && value.len() <= MAX_VALUE && value.bytes().all(plain)
 }
 
+/// Returns why no write can change a file here, and how else it gets a value.
+fn refusal(fs: &HostFs, file: &str, Setting { check, value, .. }: &Setting) -> Option<String> {
+    let path = fs.path(file);
+    if statvfs(&path).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)) {
+        return Some(format!("mounted read-only here, as in a container; outside of it: {}", remedy(check)));
+    }
+    let fixed = path.metadata().is_ok_and(|found| found.mode() & 0o222 == 0);
+    let parameter = file.strip_prefix("sys/module/").and_then(|file| file.split_once("/parameters/"));
+    fixed.then(|| match parameter {
+        Some((module, name)) => format!(
+            "read-only here: {module}.{name}={value} on the kernel's command line, or options {module} {name}={value} in /etc/modprobe.d"
+        ),
+        None => "read-only here: only the kernel's command line, the firmware or a hypervisor below sets it".to_owned(),
+    })
+}
+
 /// Writes a value and reads it back; returns why the kernel does not have it now.
 fn put(fs: &HostFs, file: &str, value: &str) -> Result<(), String> {
     let written = OpenOptions::new().write(true).truncate(true).open(fs.path(file));
@@ -165,7 +183,7 @@ fn note(entries: &mut Entries, file: &str, from: &str, to: &str) {
     to.clone_into(&mut entries.entry(file.to_owned()).or_insert_with(new).set);
 }
 
-/// What is stored.
+/// Content of the stored file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
@@ -192,8 +210,9 @@ impl State {
         let boot = fs.text(BOOT).unwrap_or_default();
         match read() {
             Ok(state) if state.boot == boot => Ok(state),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::usage(format!("cannot use /{STATE}"), error.to_string(), "look at it, and remove it"))
+            Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
+                let remedy = format!("look at /{STATE} and remove it; the values to put back are lost with it");
+                Err(Error::usage(format!("cannot use /{STATE}"), error.to_string(), remedy))
             }
             _ => Ok(Self { boot, ..Self::default() }),
         }
@@ -212,7 +231,11 @@ fn trusted(open: impl AsFd) -> io::Result<()> {
 }
 
 fn cannot(what: &str, error: impl std::fmt::Display) -> Error {
-    Error::host(format!("cannot {what} /{FOLDER}"), error.to_string(), "run it as root, where /run can be written")
+    Error::host(
+        format!("cannot {what} /{FOLDER}"),
+        error.to_string(),
+        "run it as root, where root alone can write that",
+    )
 }
 
 /// The stored state, locked.
@@ -259,43 +282,65 @@ impl Store {
         saved.map_err(|error| cannot("store settings in", error))
     }
 
-    /// Puts back what a run set, or [`fix`]. A value that is neither the old one nor the one that was set is someone else's, and stays.
-    fn put_back(&mut self, which: fn(&mut State) -> &mut Entries) -> Result<Vec<Change>, Error> {
+    /// Puts back what a run set, or [`fix`]. A value that is neither the old one nor the one that was set is someone else's, and
+    /// stays; `keep` then keeps the old one for another [`undo`].
+    fn put_back(&mut self, which: fn(&mut State) -> &mut Entries, keep: bool) -> Result<Vec<Change>, Error> {
         let mut changes = Vec::new();
         for (file, Entry { was, set }) in std::mem::take(which(&mut self.state)) {
-            let now = present(&self.fs, &file);
-            let problem = match &now {
-                Some(now) if *now == was => None,
-                Some(now) if *now != set => Some(format!("{set} was set, and someone else set {now}, which stays")),
-                _ => put(&self.fs, &file, &was).err().inspect(|_| note(which(&mut self.state), &file, &was, &set)),
+            let now = present(&self.fs, &file).unwrap_or_default();
+            let number = |value: &str| value.parse::<u64>().ok();
+            let lowered = file == RATE_FILE && number(&now) < number(&set);
+            let theirs = !lowered && !["", &was, &set].contains(&&*now);
+            let problem = match theirs {
+                true => Some(format!(
+                    "someone else set {now} after {set}, which stays: write {was} there to force it, or remove /{STATE} to forget it"
+                )),
+                false if now == was => None,
+                false => put(&self.fs, &file, &was).err(),
             };
+            if problem.is_some() && (keep || !theirs) {
+                let has = present(&self.fs, &file).filter(|_| !theirs);
+                note(which(&mut self.state), &file, &was, &has.unwrap_or(set));
+            }
             let check = check_of(&file).unwrap_or_default();
-            changes.push(Change { check, file, from: now.unwrap_or_default(), to: was, problem });
+            changes.push(Change { check, file, from: now, to: was, problem });
         }
         self.save()?;
         Ok(changes)
     }
 }
 
-/// Sets what the checks of these names found; the old values are stored first.
+/// Lists what these checks want set, with the reason where no write can set it here.
+#[must_use]
+pub fn wanted(fs: &HostFs, checks: &[&str]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for setting in TABLE.iter().filter(|setting| checks.contains(&setting.check)) {
+        let Setting { check, value, .. } = *setting;
+        for file in setting.files(fs) {
+            if let Some(from) = present(fs, &file).filter(|from| from != value) {
+                let problem = refusal(fs, &file, setting);
+                changes.push(Change { check, file, from, to: value.to_owned(), problem });
+            }
+        }
+    }
+    changes
+}
+
+/// Sets what the checks of these names found, after what a killed run left is put back; the old values are stored first.
 ///
 /// # Errors
 /// Exit 4 if they cannot be stored, or another process holds the settings; exit 2 if what is stored cannot be believed.
 /// Nothing is set then.
 pub fn fix(fs: &HostFs, checks: &[&str]) -> Result<Vec<Change>, Error> {
-    let mut changes = Vec::new();
-    for setting in TABLE.iter().filter(|setting| checks.contains(&setting.check)) {
-        for file in setting.files(fs) {
-            if let Some(from) = present(fs, &file).filter(|from| from != setting.value) {
-                let to = setting.value.to_owned();
-                changes.push(Change { check: setting.check, file, from, to, problem: None });
-            }
-        }
-    }
-    if changes.is_empty() {
-        return Ok(changes);
+    let can = |change: &Change| change.problem.is_none();
+    if standing(fs)?.1.is_empty() && !wanted(fs, checks).iter().any(can) {
+        return Ok(Vec::new());
     }
     let mut store = Store::open(fs)?;
+    let mut done = store.put_back(|state| &mut state.run, false)?;
+    let checks: Vec<_> = checks.iter().copied().chain(done.iter().map(|change| change.check)).collect();
+    let mut changes = wanted(fs, &checks);
+    changes.retain(|change| can(change) && !store.state.run.contains_key(&change.file));
     let mut set = store.state.fixed.clone();
     for change in &changes {
         note(&mut store.state.fixed, &change.file, &change.from, &change.to);
@@ -303,13 +348,16 @@ pub fn fix(fs: &HostFs, checks: &[&str]) -> Result<Vec<Change>, Error> {
     store.save()?;
     for change in &mut changes {
         change.problem = put(fs, &change.file, &change.to).err();
-        if change.problem.is_none() {
-            note(&mut set, &change.file, &change.from, &change.to);
+        // The kernel may have taken another value than was asked for.
+        let now = present(fs, &change.file);
+        if now.as_ref() != Some(&change.from) {
+            note(&mut set, &change.file, &change.from, now.as_ref().unwrap_or(&change.to));
         }
     }
     store.state.fixed = set;
     store.save()?;
-    Ok(changes)
+    done.append(&mut changes);
+    Ok(done)
 }
 
 /// Puts back all that was set, also by runs that were killed.
@@ -318,21 +366,27 @@ pub fn fix(fs: &HostFs, checks: &[&str]) -> Result<Vec<Change>, Error> {
 /// As [`fix`].
 pub fn undo(fs: &HostFs) -> Result<Vec<Change>, Error> {
     // Only root can lock, and anyone may learn that there is nothing to do.
-    if standing(fs)? == (0, 0) {
+    let (fixed, run) = standing(fs)?;
+    if fixed.is_empty() && run.is_empty() {
         return Ok(Vec::new());
     }
     let mut store = Store::open(fs)?;
-    let mut changes = store.put_back(|state| &mut state.run)?;
-    changes.extend(store.put_back(|state| &mut state.fixed)?);
+    let mut changes = store.put_back(|state| &mut state.run, false)?;
+    changes.extend(store.put_back(|state| &mut state.fixed, true)?);
     Ok(changes)
 }
 
-/// Returns how many settings [`undo`] puts back: of [`fix`], and of a run that goes on or was killed.
+/// Lists what [`undo`] puts back: of [`fix`], and of a run that goes on or was killed.
 ///
 /// # Errors
 /// Exit 2 if what is stored cannot be believed.
-pub fn standing(fs: &HostFs) -> Result<(usize, usize), Error> {
-    State::read(fs).map(|state| (state.fixed.len(), state.run.len()))
+pub fn standing(fs: &HostFs) -> Result<(Vec<Change>, Vec<Change>), Error> {
+    let change = |(file, Entry { was, set }): (String, Entry)| {
+        let check = check_of(&file).unwrap_or_default();
+        Change { check, file, from: was, to: set, problem: None }
+    };
+    let list = |entries: Entries| entries.into_iter().map(change).collect();
+    State::read(fs).map(|state| (list(state.fixed), list(state.run)))
 }
 
 /// The NMI watchdog in the hands of a run that switches it. What it was is stored before the first switch and put back at the
@@ -352,7 +406,7 @@ impl Watchdog {
     /// Exit 4 if this host has none, the user is not root, or another process holds the settings.
     pub fn take(fs: &HostFs) -> Result<Self, Error> {
         let mut store = Store::open(fs)?;
-        let put_back = store.put_back(|state| &mut state.run)?;
+        let put_back = store.put_back(|state| &mut state.run, false)?;
         match present(fs, WATCHDOG_FILE) {
             Some(found) => Ok(Self { store, found, put_back }),
             None => Err(Error::host(format!("cannot read /{WATCHDOG_FILE}"), "", "the kernel has no lockup detector")),
@@ -386,14 +440,15 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // What cannot be put back now stays in the stored state, and `doctor` says so.
-        let _ = self.store.put_back(|state| &mut state.run);
+        // The stored state keeps a value that cannot be put back now, and `doctor` says so.
+        let _ = self.store.put_back(|state| &mut state.run, false);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
 
     use super::*;
     use crate::error::Exit;
@@ -404,6 +459,11 @@ mod tests {
 
     fn host(more: &[(&str, &str)]) -> (tempfile::TempDir, HostFs) {
         tree(&[&[(BOOT, "b-1\n"), (WATCHDOG_FILE, "1\n"), (THP, "[always] madvise never\n")], more].concat())
+    }
+
+    fn stored(fs: &HostFs) -> (usize, usize) {
+        let (fixed, run) = standing(fs).unwrap();
+        (fixed.len(), run.len())
     }
 
     fn value(fs: &HostFs, file: &str) -> String {
@@ -443,15 +503,19 @@ mod tests {
         // Someone sets one anew, and it is set once more.
         std::fs::write(fs.path(&cpus[0]), "ondemand\n").unwrap();
         assert_eq!(fix(&fs, &checks).unwrap().len(), 1);
-        assert_eq!(standing(&fs).unwrap(), (5, 0));
+        assert_eq!(stored(&fs), (5, 0));
         // A third one stays as they want it.
         std::fs::write(fs.path(&cpus[1]), "userspace\n").unwrap();
         let back = undo(&fs).unwrap();
-        let left = back.iter().filter(|change| change.problem.is_some());
-        assert_eq!(left.map(|change| &change.file).collect::<Vec<_>>(), [&cpus[1]]);
+        let left: Vec<_> = back.into_iter().filter(|change| change.problem.is_some()).collect();
+        assert!(left.len() == 1 && left[0].file == cpus[1], "{left:?}");
         for (file, was) in [(&*cpus[0], "powersave"), (&cpus[1], "userspace"), (&deep, "0"), (THP, "always")] {
             assert_eq!(value(&fs, file), was, "{file}");
         }
+        // The old value is kept until they write it, or remove what is stored.
+        assert_eq!((undo(&fs).unwrap(), stored(&fs)), (left, (1, 0)));
+        std::fs::write(fs.path(&cpus[1]), "schedutil\n").unwrap();
+        assert_eq!(undo(&fs).unwrap()[0].problem, None);
         assert!(undo(&fs).unwrap().is_empty() && !fs.exists(STATE));
     }
 
@@ -460,7 +524,10 @@ mod tests {
         let ours = "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo, or echo 0 | sudo tee ";
         assert_eq!(remedy("turbo"), format!("{ours}/sys/devices/system/cpu/cpufreq/boost"));
         assert_eq!(remedy(WATCHDOG), "sudo sysctl kernel.nmi_watchdog=0");
-        assert!(TABLE.iter().all(|setting| is_value(setting.value) && !remedy(setting.check).is_empty()));
+        let checks = super::super::noise::findings(&super::super::HostFacts::default(), &[]);
+        for Setting { check, value, .. } in &TABLE {
+            assert!(is_value(value) && checks.iter().any(|finding| finding.check == *check), "{check}");
+        }
     }
 
     #[test]
@@ -470,10 +537,14 @@ mod tests {
             std::fs::remove_file(fs.path(file)).unwrap();
             std::os::unix::fs::symlink(is, fs.path(file)).unwrap();
         };
-        // Nobody may write this one, and it has a number.
-        becomes(WATCHDOG_FILE, "/proc/sys/kernel/ngroups_max");
+        // It has a word, and takes no number.
+        becomes(WATCHDOG_FILE, "/proc/self/setgroups");
         let problem = fix(&fs, &[WATCHDOG]).unwrap().remove(0).problem.unwrap();
-        assert!(problem.contains("ermission denied") && !fs.exists(STATE), "{problem}");
+        assert!(problem.contains("os error") && !fs.exists(STATE), "{problem}");
+        // Nobody may write this one.
+        becomes(WATCHDOG_FILE, "/proc/sys/kernel/ngroups_max");
+        assert!(wanted(&fs, &[WATCHDOG])[0].problem.as_ref().unwrap().starts_with("read-only here"));
+        assert_eq!(fix(&fs, &[WATCHDOG]).unwrap(), []);
         let error = Watchdog::take(&fs).unwrap().switch(false).unwrap_err();
         assert!(error.exit == Exit::Host && error.to_string().contains("the NMI watchdog off"), "{error}");
         assert!(!fs.exists(STATE));
@@ -486,17 +557,17 @@ mod tests {
         let (_dir, fs) = host(&[]);
         let mut watchdog = Watchdog::take(&fs).unwrap();
         watchdog.switch(false).unwrap();
-        assert!(watchdog.was_on() && standing(&fs).unwrap() == (0, 1));
+        assert!(watchdog.was_on() && stored(&fs) == (0, 1));
         for error in [Watchdog::take(&fs).unwrap_err(), fix(&fs, &["huge pages"]).unwrap_err()] {
             assert!(error.exit == Exit::Host && error.to_string().contains("another vpmu"), "{error}");
         }
         watchdog.switch(true).unwrap();
         drop(watchdog);
         assert!(value(&fs, WATCHDOG_FILE) == "1" && !fs.exists(STATE));
-        // What fix had set before the run is what the run leaves.
+        // A run leaves a setting as fix had set it before.
         fix(&fs, &[WATCHDOG]).unwrap();
         Watchdog::take(&fs).unwrap().switch(true).unwrap();
-        assert_eq!((&*value(&fs, WATCHDOG_FILE), standing(&fs).unwrap()), ("0", (1, 0)));
+        assert_eq!((&*value(&fs, WATCHDOG_FILE), stored(&fs)), ("0", (1, 0)));
         assert_eq!((undo(&fs).unwrap().len(), &*value(&fs, WATCHDOG_FILE)), (1, "1"));
         let as_killed = || {
             let mut killed = Watchdog::take(&fs).unwrap();
@@ -512,6 +583,41 @@ mod tests {
         drop(next);
         as_killed();
         assert_eq!((&*undo(&fs).unwrap()[0].to, &*value(&fs, WATCHDOG_FILE)), ("1", "1"));
+    }
+
+    #[test]
+    fn a_value_that_the_kernel_changed_is_put_back() {
+        let (_dir, fs) = host(&[(RATE_FILE, "5000\n")]);
+        assert_eq!(fix(&fs, &["perf sample rate"]).unwrap()[0].problem, None);
+        std::fs::write(fs.path(RATE_FILE), "79000\n").unwrap();
+        assert_eq!((undo(&fs).unwrap()[0].problem.as_deref(), &*value(&fs, RATE_FILE)), (None, "5000"));
+        // A written 0 makes this one its default.
+        std::fs::remove_file(fs.path(WATCHDOG_FILE)).unwrap();
+        let thread = std::fs::read_link("/proc/thread-self").unwrap();
+        let slack = Path::new("/proc").join(thread.file_name().unwrap()).join("timerslack_ns");
+        std::fs::write(&slack, "60000").unwrap();
+        std::os::unix::fs::symlink(slack, fs.path(WATCHDOG_FILE)).unwrap();
+        let problem = fix(&fs, &[WATCHDOG]).unwrap().remove(0).problem;
+        assert!(problem.is_some_and(|why| why.contains("took it, and has")) && stored(&fs) == (1, 0));
+        assert_eq!((undo(&fs).unwrap()[0].problem.as_deref(), &*value(&fs, WATCHDOG_FILE)), (None, "60000"));
+        assert!(!fs.exists(STATE));
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_put_back_before_anything_is_set() {
+        for (original, left) in [("0", "1"), ("1", "0")] {
+            let (_dir, fs) = host(&[(WATCHDOG_FILE, original)]);
+            let killed = format!(
+                r#"{{"boot":"b-1","fixed":{{}},"run":{{"{WATCHDOG_FILE}":{{"was":"{original}","set":"{left}"}}}}}}"#
+            );
+            std::fs::create_dir_all(fs.path(FOLDER)).unwrap();
+            std::fs::write(fs.path(STATE), killed).unwrap();
+            std::fs::write(fs.path(WATCHDOG_FILE), left).unwrap();
+            fix(&fs, &[]).unwrap();
+            assert_eq!(value(&fs, WATCHDOG_FILE), "0");
+            undo(&fs).unwrap();
+            assert!(value(&fs, WATCHDOG_FILE) == original && !fs.exists(STATE));
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ const WATCH: Duration = Duration::from_millis(250);
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Error> {
     let fs = HostFs::default();
     if args.undo {
-        return show(&Set { changes: settings::undo(&fs)?, by_hand: Vec::new() }, args.json);
+        return show(&Set { changes: settings::undo(&fs)?, by_hand: Vec::new(), fixed: false }, args.json);
     }
     let diagnosis = diagnose(&fs, Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
     if args.fix {

@@ -33,6 +33,8 @@ pub struct Diagnosis {
     pub auto_why: String,
     /// The checks.
     pub findings: Vec<Finding>,
+    /// Checks whose findings `--fix` mends.
+    pub settable: Vec<&'static str>,
     /// All facts.
     pub host: HostFacts,
 }
@@ -41,8 +43,12 @@ impl Diagnosis {
     /// [`Exit::Done`], or [`Exit::Host`] if this host cannot measure.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        if self.findings.iter().any(|f| f.vital && f.status == Status::Missing) { Exit::Host } else { Exit::Done }
+        if cannot_measure(&self.findings) { Exit::Host } else { Exit::Done }
     }
+}
+
+fn cannot_measure(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.vital && finding.status == Status::Missing)
 }
 
 /// Limits of the process.
@@ -56,6 +62,8 @@ pub struct Limits {
     pub queued_signals: u64,
     /// It may open any perf event, by root's capabilities or CAP_PERFMON.
     pub perfmon: bool,
+    /// It is root, who needs no sudo.
+    pub root: bool,
 }
 
 impl Limits {
@@ -67,6 +75,7 @@ impl Limits {
             pending_signals: process::soft_limit(process::Limit::PendingSignals),
             queued_signals: process::queued_signals(),
             perfmon: process::has_perfmon(),
+            root: rustix::process::geteuid().is_root(),
         }
     }
 }
@@ -281,25 +290,52 @@ fn limit_findings(limits: Limits) -> Vec<Finding> {
 
 /// Finds settings that are not as they were: they wait for `--undo`.
 fn standing(fs: &HostFs) -> Option<Finding> {
+    let list = |changes: &[Change]| {
+        let line = |(Change { check, from, to, .. }, n): (&Change, usize)| match n {
+            1 => format!("{check} {from} -> {to}"),
+            _ => format!("{check} {from} -> {to} ({n} files)"),
+        };
+        alike(changes).into_iter().map(line).collect::<Vec<_>>().join(", ")
+    };
     let (status, found, remedy) = match settings::standing(fs) {
-        Ok((0, 0)) => return None,
-        Ok((fixed, 0)) => (Status::Ok, format!("{fixed} set by --fix; --undo puts them back"), String::new()),
-        Ok(_) => {
-            let found = "left by a run that is going on or was interrupted".to_owned();
+        Ok((fixed, run)) if run.is_empty() => match fixed.as_slice() {
+            [] => return None,
+            fixed => (Status::Ok, format!("set by --fix: {}; {UNDO}", list(fixed)), String::new()),
+        },
+        Ok((_, run)) => {
+            let found = format!("left by a run that is going on or was interrupted: {}", list(&run));
             (Status::Warn, found, "sudo vpmu doctor --undo, unless it is going on".to_owned())
         }
-        Err(Error { why, remedy, .. }) => (Status::Warn, why, remedy + ": /run/vpmu/settings.json"),
+        Err(Error { why, remedy, .. }) => (Status::Warn, why, remedy),
     };
     Some(Finding::new("settings", status, found, "this host is not set as its owner set it", remedy))
 }
 
-/// What `--fix` or `--undo` did.
+const UNDO: &str = "`vpmu doctor --undo` puts it back";
+
+/// Counts the changes that differ in the file alone, which are those of many CPUs.
+fn alike(changes: &[Change]) -> Vec<(&Change, usize)> {
+    let mut found: Vec<(&Change, usize)> = Vec::new();
+    let key = |change: &Change| Change { file: String::new(), ..change.clone() };
+    for change in changes {
+        match found.iter_mut().find(|(first, _)| key(first) == key(change)) {
+            Some((_, n)) => *n += 1,
+            None => found.push((change, 1)),
+        }
+    }
+    found
+}
+
+/// Outcome of `--fix` or `--undo`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Set {
     /// The settings, one by one.
     pub changes: Vec<Change>,
     /// Findings that no setting mends.
     pub by_hand: Vec<Finding>,
+    /// It is that of `--fix`.
+    #[serde(skip)]
+    pub fixed: bool,
 }
 
 impl Set {
@@ -312,13 +348,14 @@ impl Set {
         let checks: Vec<_> = findings.iter().map(|finding| finding.check).collect();
         let changes = settings::fix(fs, &checks)?;
         findings.retain(|finding| changes.iter().all(|change| change.check != finding.check));
-        Ok(Self { changes, by_hand: findings })
+        Ok(Self { changes, by_hand: findings, fixed: true })
     }
 
-    /// [`Exit::Done`], or [`Exit::Host`] if a setting is not as it was to be.
+    /// [`Exit::Done`], or [`Exit::Host`] if a setting is not as it was to be, or this host cannot measure.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        if self.changes.iter().any(|change| change.problem.is_some()) { Exit::Host } else { Exit::Done }
+        let failed = self.changes.iter().any(|change| change.problem.is_some());
+        if failed || cannot_measure(&self.by_hand) { Exit::Host } else { Exit::Done }
     }
 
     /// A line for each setting, of many CPUs together; then what is left to do.
@@ -326,12 +363,9 @@ impl Set {
     pub fn text(&self) -> String {
         let width = layout::columns().max(INDENT + 20);
         let mut out = String::new();
-        let alike =
-            |a: &Change, b: &Change| (a.check, &a.from, &a.to, &a.problem) == (b.check, &b.from, &b.to, &b.problem);
-        for same in self.changes.chunk_by(alike) {
-            let Change { check, file, from, to, problem } = &same[0];
+        for (Change { check, file, from, to, problem }, n) in alike(&self.changes) {
             let _ = write!(out, "{:<8}{check:<22}", if problem.is_none() { "set" } else { "FAILED" });
-            let more = if same.len() > 1 { format!(" and {} more", same.len() - 1) } else { String::new() };
+            let more = if n > 1 { format!(" and {} more", n - 1) } else { String::new() };
             let why = problem.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             wrap(&mut out, &one_line(&format!("{from} -> {to}, /{file}{more}{why}")), width);
         }
@@ -341,6 +375,9 @@ impl Set {
         for Finding { check, remedy, .. } in &self.by_hand {
             let _ = write!(out, "{:<8}{check:<22}", "by hand");
             wrap(&mut out, remedy, width);
+        }
+        if self.fixed && self.changes.iter().any(|change| change.problem.is_none()) {
+            let _ = writeln!(out, "{UNDO}");
         }
         out
     }
@@ -362,7 +399,22 @@ pub fn diagnose(
     findings.extend(event_findings(fs, &host, limits, &auto));
     findings.extend(limit_findings(limits));
     findings.extend(noise::findings(&host, &[]));
+    let checks: Vec<_> = findings.iter().filter(|found| found.status != Status::Ok).map(|found| found.check).collect();
+    let (refused, wanted): (Vec<_>, Vec<_>) =
+        settings::wanted(fs, &checks).into_iter().partition(|change| change.problem.is_some());
+    let mut settable: Vec<_> = wanted.into_iter().map(|change| change.check).collect();
+    settable.dedup();
+    for Change { check, problem, .. } in refused.into_iter().filter(|change| !settable.contains(&change.check)) {
+        if let Some(found) = findings.iter_mut().find(|found| found.check == check) {
+            found.remedy = problem.unwrap_or_default();
+        }
+    }
     findings.extend(standing(fs));
+    if limits.root {
+        for found in &mut findings {
+            found.remedy = found.remedy.replace("sudo ", "");
+        }
+    }
     let AutoBackend { backend, why, .. } = auto;
     Diagnosis {
         host_class: host.class.clone(),
@@ -370,6 +422,7 @@ pub fn diagnose(
         auto_backend: backend.map(|key| key.to_string()),
         auto_why: why,
         findings,
+        settable,
         host,
     }
 }
@@ -422,8 +475,10 @@ pub fn text(diagnosis: &Diagnosis) -> String {
     let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
     let _ = write!(out, "\n{:<INDENT$}", "--backend auto uses");
     wrap(&mut out, &format!("{auto}: {}", one_line(&diagnosis.auto_why)), width);
-    let _ = write!(out, "{:<INDENT$}", "sudo vpmu doctor --fix");
-    wrap(&mut out, "sets what one write can mend, and --undo puts it back", width);
+    if !diagnosis.settable.is_empty() {
+        let _ = write!(out, "{:<INDENT$}", "vpmu doctor --fix");
+        wrap(&mut out, &format!("sets {}, as root; {UNDO}", diagnosis.settable.join(", ")), width);
+    }
     out
 }
 
@@ -454,8 +509,13 @@ mod tests {
         assert!(remedy.starts_with(&format!("{install}sudo setcap cap_perfmon=ep {INSTALLED} for")), "{remedy}");
     }
 
-    const PLENTY: Limits =
-        Limits { open_files: Some(20_000), pending_signals: Some(90_000), queued_signals: 0, perfmon: true };
+    const PLENTY: Limits = Limits {
+        open_files: Some(20_000),
+        pending_signals: Some(90_000),
+        queued_signals: 0,
+        perfmon: true,
+        root: false,
+    };
 
     fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
         diagnosis.findings.iter().find(|f| f.check == check).unwrap()
@@ -553,18 +613,41 @@ mod tests {
         let set = Set::by(&fs, look().findings).unwrap();
         let shown = set.text();
         assert!(shown.starts_with("set     NMI watchdog          1 -> 0, /proc/sys/kernel/nmi_watchdog\n"), "{shown}");
+        assert!(shown.ends_with("`vpmu doctor --undo` puts it back\n"), "{shown}");
         assert_eq!((set.exit(), set.changes.len(), set.changes[1].from.as_str()), (Exit::Done, 2, "always"));
         assert!(set.by_hand.iter().all(|finding| finding.check != "huge pages"), "{:?}", set.by_hand);
         let settings = look().findings.pop().unwrap();
-        assert!(settings.status == Status::Ok && settings.found.starts_with("2 set by --fix"), "{settings:?}");
+        let found =
+            "set by --fix: NMI watchdog 1 -> 0, huge pages always -> madvise; `vpmu doctor --undo` puts it back";
+        assert!(settings.status == Status::Ok && settings.found == found, "{settings:?}");
         let mut watchdog = settings::Watchdog::take(&fs).unwrap();
         watchdog.switch(true).unwrap();
         let left = look().findings.pop().unwrap();
+        assert!(left.found.ends_with("interrupted: NMI watchdog 0 -> 1"), "{left:?}");
         let refused = Change { problem: Some("no".to_owned()), ..set.changes[0].clone() };
-        let set = Set { changes: vec![refused.clone(), refused], by_hand: vec![left] };
+        let set = Set { changes: vec![refused.clone(), refused], by_hand: vec![left], fixed: true };
         let shown = one_line(&set.text());
         assert!(set.exit() == Exit::Host && shown.starts_with("FAILED NMI watchdog 1 -> 0, "), "{shown}");
-        assert!(shown.contains("and 1 more: no by hand settings sudo vpmu doctor --undo, unless"), "{shown}");
+        assert!(
+            shown.ends_with("and 1 more: no by hand settings sudo vpmu doctor --undo, unless it is going on"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn a_setting_that_nothing_can_write_is_left_to_the_reader_and_so_is_a_host_that_cannot_measure() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let poll = "sys/module/kvm/parameters/halt_poll_ns";
+        let (_dir, fs) = tree(&[CASCADE_LAKE, &[(poll, "200000\n")]].concat());
+        let look = |limits| diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
+        let remedy = |limits| status(&look(limits), "halt_poll_ns").remedy.clone();
+        assert!(look(PLENTY).settable.contains(&"halt_poll_ns") && remedy(PLENTY).contains("| sudo tee"));
+        assert!(remedy(Limits { root: true, ..PLENTY }).contains("| tee"));
+        std::fs::set_permissions(fs.path(poll), std::fs::Permissions::from_mode(0o444)).unwrap();
+        assert!(!look(PLENTY).settable.contains(&"halt_poll_ns"));
+        assert!(remedy(PLENTY).contains("options kvm halt_poll_ns=0"), "{}", remedy(PLENTY));
+        let vital = look(PLENTY).findings.into_iter().filter(|finding| finding.vital).collect();
+        assert_eq!(Set::by(&fs, vital).unwrap().exit(), Exit::Host);
     }
 
     #[test]
