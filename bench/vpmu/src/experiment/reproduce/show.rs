@@ -175,7 +175,14 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     predicted.sort_by(|a, b| off(b).total_cmp(&off(a)));
     let within = predicted.iter().filter(|row| off(row) <= WITHIN).count();
     let far = predicted.iter().take_while(|row| off(row) > FAR);
-    let far: Vec<String> = far.map(|row| format!("{} {} ({})", row.figure, row.number.key(), error(row))).collect();
+    let by = |row: &Row| match (row.number, row.simulated, row.published) {
+        (Number::Change, Some(ours), Some(published)) => {
+            let [ours, published] = [ours, published].map(|value| 100.0 * row.number.judged(value));
+            format!("{ours:.2} % left, published {published:.2} %")
+        }
+        _ => error(row),
+    };
+    let far: Vec<String> = far.map(|row| format!("{} {} ({})", row.figure, row.number.key(), by(row))).collect();
     let far = if far.is_empty() { String::new() } else { format!("; far off: {}", far.join(", ")) };
     let mut lines = vec![format!("Of {} predicted numbers {within} are within 10 %{far}.", predicted.len())];
     for row in &reproduction.rows {
