@@ -22,9 +22,7 @@ fn main() {
     };
     let model = model.first().map_or("clx-ap-watchdog-on", String::as_str);
     let model = match model.split_once(':') {
-        Some((model, variant)) => {
-            Model::embedded(model).expect("an embedded model").variant(variant).expect("its variant")
-        }
+        Some((model, form)) => Model::embedded(model).expect("an embedded model").form(form).expect("its form"),
         None => Model::embedded(model).expect("an embedded model"),
     };
     let samples = samples.parse().expect("a number of samples");

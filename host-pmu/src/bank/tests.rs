@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arch_pmu::host::{HostCounters, Touch};
 use arch_pmu::intel::PerfEvtSel;
-use arch_pmu::spec::{CounterId, CounterSet, Spec};
+use arch_pmu::spec::{CounterId, CounterSet, Source, Spec};
 
 use super::{Bank, Stopped};
 use crate::backend::{Backend, HostError, Overflow};
@@ -464,15 +464,17 @@ fn a_halt_releases_what_is_parked_and_opening_is_no_halt() {
 #[test]
 fn a_failed_open_is_retried_and_a_lost_pinned_event_is_reported() {
     let (mut bank, host) = bank("reuse");
+    let fixed = Spec(Source::Fixed { index: 0, control: 3 });
     host.0.borrow_mut().refuse_open = true;
-    bank.start(pmc(0), A, 100);
-    assert_eq!((bank.stats().counts.failed_opens, bank.held()), (1, 0));
+    bank.start(pmc(0), fixed, 100);
+    let counts = bank.stats().counts;
+    assert_eq!((counts.failed_opens, counts.opens_fixed, bank.held()), (1, 0, 0));
     assert!(bank.stats().last_error.is_some());
     host.0.borrow_mut().refuse_open = false;
     for counter in bank.take_retries() {
-        bank.start(counter, A, 100);
+        bank.start(counter, fixed, 100);
     }
-    assert_eq!((bank.take(pmc(0)), bank.held()), (0, 1));
+    assert_eq!((bank.take(pmc(0)), bank.held(), bank.stats().counts.opens_fixed), (0, 1, 1));
     host.0.borrow_mut().lost = true;
     assert_eq!(bank.take(pmc(0)), 0);
     assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));

@@ -163,7 +163,7 @@ counts! {
     timer_calls: sum;
     /// Host events opened.
     opens: sum, within "`host_ops.open`", by round "Host events opened.";
-    /// Of the `host_ops.open`, those of events behind fixed counters.
+    /// Events opened behind fixed counters.
     #[serde(skip_serializing_if = "none")]
     opens_fixed: sum, by round "Of the opens, those behind fixed counters.";
     /// Host events still held at the end.

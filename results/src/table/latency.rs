@@ -6,16 +6,18 @@ use super::report::Report;
 use super::summary;
 use crate::answers;
 use crate::document::agreement::Agreement;
+use crate::document::warnings::UNIDENTIFIED;
 use crate::document::{Counts, Document, Status, Warning};
 use crate::metric::{self, Metric, NMI_HANDLER};
 
-/// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them.
+/// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Those that the
+/// [report] has are left out.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
     let settings = (!settings.is_empty())
         .then(|| format!("noise sources on this host: {}; see `vpmu doctor`", settings.join(", ")));
-    let own = warnings.iter().filter(|warning| warning.remedy.is_none());
+    let own = warnings.iter().filter(|warning| warning.remedy.is_none() && warning.code != UNIDENTIFIED);
     let own = own.map(|warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
@@ -91,13 +93,6 @@ fn surroundings(document: &Document, report: &mut Report) {
     for arm in document.arms.iter().filter(|arm| arm.own.counts.merged > 0) {
         report.line(format!("  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.counts.merged));
     }
-    for arm in document.arms.iter().filter(|arm| arm.own.counts.ungated > 0) {
-        let runs = arm.own.counts.ungated;
-        report.line(format!(
-            "  {}: fell apart to single events, for want of counters, in {runs} runs of a vCPU",
-            arm.name
-        ));
-    }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
@@ -167,6 +162,7 @@ fn set_ups(document: &Document, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
+    use super::{UNIDENTIFIED, Warning};
     use crate::document::{
         Column, Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Status, Summary, latency_histogram,
     };
@@ -284,7 +280,12 @@ mod tests {
         finished.arms[0].incomplete.push("round 2, vCPU 0: the time limit passed".into());
         finished.arms[1].own.lost = Some(3);
         finished.warnings = crate::document::warnings::collect(&finished);
+        let message = "1.34 to 1.52 × floor by the form of the model".to_owned();
+        let arm = Some("recreate".to_owned());
+        finished.warnings.push(Warning { code: UNIDENTIFIED.to_owned(), arm, message, remedy: None });
         let text = super::report(&finished).text(60);
+        assert!(text.contains("recreate: 1.34 to 1.52 × floor by") && text.contains("vpmu sim MODEL:FORM"), "{text}");
+        assert!(super::warnings(&finished.warnings).all(|line| !line.contains("1.52")), "the table says it");
         assert!(text.contains("recreate*"), "{text}");
         assert!(text.contains("recreate: round 2, vCPU 0"), "{text}");
         assert!(

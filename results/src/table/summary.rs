@@ -6,7 +6,8 @@ use super::fold::Table;
 use super::layout::{self, dash, name};
 use super::report::Report;
 use crate::answers;
-use crate::document::{Arm, ArmKind, Document, Experiment};
+use crate::document::warnings::UNIDENTIFIED;
+use crate::document::{Arm, ArmKind, Document, Experiment, Warning};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
@@ -92,6 +93,13 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     report.line("× floor: of paired rounds; floor: an estimated lower bound");
     if document.arms.iter().any(|arm| arm.name.starts_with("mediated") && arm.kind == ArmKind::Strategy) {
         report.line("the floor bounds a PMU whose accesses exit: those of a mediated one do not");
+    }
+    let open = || document.warnings.iter().filter(|warning| warning.code == UNIDENTIFIED);
+    open().for_each(|Warning { arm, message, .. }| {
+        report.line(format!("{}: {message}", arm.as_deref().unwrap_or_default()))
+    });
+    if open().next().is_some() {
+        report.line("form: the published figures fit each of them (vpmu show models; vpmu sim MODEL:FORM)");
     }
     if no_spread {
         let kind = if document.is_simulated() { "simulated " } else { "" };

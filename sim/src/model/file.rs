@@ -10,13 +10,20 @@ use thiserror::Error;
 use super::cost::{Cost, Section};
 use super::costs::{Costs, costs};
 
+/// Returns the text of a model with the costs of clx-ap-watchdog-on, and of its forms.
+macro_rules! with_forms {
+    ($name:literal) => {
+        concat!(include_str!(concat!("../../models/", $name, ".toml")), include_str!("../../models/clx-forms.toml"))
+    };
+}
+
 /// Names and texts of the embedded models.
 pub const EMBEDDED: [(&str, &str); 6] = [
     ("development-host", include_str!("../../models/development-host.toml")),
-    ("clx-ap-watchdog-on", include_str!("../../models/clx-ap-watchdog-on.toml")),
-    ("clx-ap-watchdog-off", include_str!("../../models/clx-ap-watchdog-off.toml")),
-    ("icx-2021", include_str!("../../models/icx-2021.toml")),
-    ("spr-2026", include_str!("../../models/spr-2026.toml")),
+    ("clx-ap-watchdog-on", with_forms!("clx-ap-watchdog-on")),
+    ("clx-ap-watchdog-off", with_forms!("clx-ap-watchdog-off")),
+    ("icx-2021", with_forms!("icx-2021")),
+    ("spr-2026", with_forms!("spr-2026")),
     ("development-host-tracepoint", include_str!("../../models/development-host-tracepoint.toml")),
 ];
 
@@ -51,13 +58,13 @@ pub struct Model {
     /// Source of each constant, by key.
     pub sources: BTreeMap<String, String>,
     /// Its other forms.
-    pub variants: Vec<Variant>,
+    pub forms: Vec<Form>,
 }
 
-/// A model with some of its costs replaced.
+/// A form of a model: some of its costs are replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variant {
-    /// The model, named MODEL:VARIANT.
+pub struct Form {
+    /// The model, named MODEL:FORM.
     pub model: Model,
     /// Figure of `results/published.toml` and its number which does not tell it from the model itself.
     pub fits: Option<String>,
@@ -105,8 +112,8 @@ impl Model {
     }
 
     fn read(mut table: toml::Table) -> Result<Self, String> {
-        let variants = table.remove("variant");
-        let base = variants.is_some().then(|| table.clone());
+        let forms = table.remove("form");
+        let base = forms.is_some().then(|| table.clone());
         let mut sources = BTreeMap::new();
         let mut top = Section::new("", table, &mut sources);
         let name = top.text("name")?;
@@ -128,26 +135,26 @@ impl Model {
                 return Err(format!("fitted: there is no constant '{constant}'"));
             }
         }
-        let variants = base.zip(variants).map_or(Ok(Vec::new()), |(base, variants)| read_variants(&base, variants))?;
-        Ok(Self { name, about, tsc_khz, host, base: follows, default_rate, rates, costs, fitted, sources, variants })
+        let forms = base.zip(forms).map_or(Ok(Vec::new()), |(base, forms)| read_forms(&base, forms))?;
+        Ok(Self { name, about, tsc_khz, host, base: follows, default_rate, rates, costs, fitted, sources, forms })
     }
 
     /// Returns the form of this name.
     ///
     /// # Errors
     /// It has none of this name: those that it has.
-    pub fn variant(&self, name: &str) -> Result<Self, String> {
+    pub fn form(&self, name: &str) -> Result<Self, String> {
         let full = format!("{}:{name}", self.name);
-        let found = self.variants.iter().find(|variant| variant.model.name == full);
-        let known: Vec<&str> = self.variants.iter().map(|variant| variant.model.name.as_str()).collect();
-        let known = if known.is_empty() { "no variants".to_owned() } else { known.join(", ") };
-        found.map(|variant| variant.model.clone()).ok_or_else(|| format!("no variant '{name}'; there are {known}"))
+        let found = self.forms.iter().find(|form| form.model.name == full);
+        let known: Vec<&str> = self.forms.iter().map(|form| form.model.name.as_str()).collect();
+        let known = if known.is_empty() { "no forms".to_owned() } else { known.join(", ") };
+        found.map(|form| form.model.clone()).ok_or_else(|| format!("no form '{name}'; there are {known}"))
     }
 
     /// Returns the forms that agree with the published figures as well as the model itself does: a figure of the model is
     /// known to the range that it and these give, and no better. `reproduce` and `sim` show that range.
-    pub fn alternatives(&self) -> impl Iterator<Item = &Self> {
-        self.variants.iter().filter(|variant| variant.fits.is_some()).map(|variant| &variant.model)
+    pub fn fitting_forms(&self) -> impl Iterator<Item = &Self> {
+        self.forms.iter().filter(|form| form.fits.is_some()).map(|form| &form.model)
     }
 
     /// Multiplies a cost of `[cost]` by `factor`, up to the maximum of a model. `open` and `release` scale both of their costs.
@@ -178,16 +185,16 @@ impl Model {
     }
 }
 
-/// Reads the variants of the model in `base`, each a table of costs, ns, with their source.
-fn read_variants(base: &toml::Table, variants: toml::Value) -> Result<Vec<Variant>, String> {
-    let toml::Value::Table(variants) = variants else { return Err("variant: not a table".to_owned()) };
-    let as_good: toml::Table = variants
+/// Reads the forms of the model in `base`, each a table of costs, ns, with their source.
+fn read_forms(base: &toml::Table, forms: toml::Value) -> Result<Vec<Form>, String> {
+    let toml::Value::Table(forms) = forms else { return Err("form: not a table".to_owned()) };
+    let as_good: toml::Table = forms
         .iter()
         .filter(|(_, value)| value.get("fits").is_some())
         .map(|(name, it)| (name.clone(), it.clone()))
         .collect();
     let read = |(name, value): (String, toml::Value)| {
-        let path = format!("variant.{name}");
+        let path = format!("form.{name}");
         let toml::Value::Table(table) = value else { return Err(format!("{path}: not a table")) };
         let mut unused = BTreeMap::new();
         let mut section = Section::new(&path, table, &mut unused);
@@ -198,7 +205,7 @@ fn read_variants(base: &toml::Table, variants: toml::Value) -> Result<Vec<Varian
         section.end()?;
         if fits.is_none() {
             // Another host, known no better than the model.
-            table.insert("variant".to_owned(), toml::Value::Table(as_good.clone()));
+            table.insert("form".to_owned(), toml::Value::Table(as_good.clone()));
         }
         let whole = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
         let full = format!("{whole}:{name}");
@@ -210,9 +217,9 @@ fn read_variants(base: &toml::Table, variants: toml::Value) -> Result<Vec<Varian
             }
         }
         let model = Model::read(table).map_err(|why| format!("{path}: {why}"))?;
-        Ok(Variant { model, fits })
+        Ok(Form { model, fits })
     };
-    variants.into_iter().map(read).collect()
+    forms.into_iter().map(read).collect()
 }
 
 fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {

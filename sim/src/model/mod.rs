@@ -11,7 +11,7 @@ mod file;
 pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
 pub use file::{CountBase, Rate};
-pub use file::{EMBEDDED, Fitted, Model, ModelError, Variant};
+pub use file::{EMBEDDED, Fitted, Form, Model, ModelError};
 pub use file::{HostModel, HostPmu, Others};
 
 #[cfg(test)]
@@ -90,26 +90,25 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_is_the_model_with_other_costs_and_what_fits_as_well_is_an_alternative() {
+    fn a_form_is_the_model_with_other_costs_and_some_fit_as_well() {
         let (name, text) = EMBEDDED[1];
         let model = Model::embedded(name).unwrap();
-        let in_kernel = model.variant("in-kernel").unwrap();
+        let in_kernel = model.form("in-kernel").unwrap();
         assert_eq!(
             (in_kernel.name.as_str(), &in_kernel.costs.peek),
             ("clx-ap-watchdog-on:in-kernel", &Some(Cost::fixed(40)))
         );
         assert_eq!((&model.costs.peek, &in_kernel.costs.resume), (&None, &model.costs.resume));
-        let alternatives: Vec<&str> =
-            model.alternatives().map(|model| model.name.rsplit(':').next().unwrap()).collect();
-        assert_eq!(alternatives, ["resume-other-250", "resume-other-485"]);
-        assert_eq!(in_kernel.alternatives().count(), 2, "it is known no better");
-        assert_eq!(model.variant("x").unwrap_err().matches("clx-ap-watchdog-on:").count(), 3);
+        let fitting: Vec<&str> = model.fitting_forms().map(|model| model.name.rsplit(':').next().unwrap()).collect();
+        assert_eq!(fitting, ["resume-other-250", "resume-other-485"]);
+        assert_eq!(in_kernel.fitting_forms().count(), 2, "it is known no better");
+        assert_eq!(model.form("x").unwrap_err().matches("clx-ap-watchdog-on:").count(), 3);
         for (from, to, needle) in [
-            ("cost = { peek = 40 }", "cost = { peek = -40 }", "variant.in-kernel: cost.peek.ns: -40 is negative"),
-            ("cost = { peek = 40 }", "cost = { peak = 40 }", "variant.in-kernel: cost.peak: unknown key"),
-            ("cost = { peek = 40 }", "cost = 40", "variant.in-kernel.cost: not a table"),
-            ("cost = { peek = 40 }", "costs = 40", "variant.in-kernel.cost: missing"),
-            ("[variant.in-kernel]", "[variant]\nx = 3\n[variant.in-kernel]", "variant.x: not a table"),
+            ("cost = { peek = 40 }", "cost = { peek = -40 }", "form.in-kernel: cost.peek.ns: -40 is negative"),
+            ("cost = { peek = 40 }", "cost = { peak = 40 }", "form.in-kernel: cost.peak: unknown key"),
+            ("cost = { peek = 40 }", "cost = 40", "form.in-kernel.cost: not a table"),
+            ("cost = { peek = 40 }", "costs = 40", "form.in-kernel.cost: missing"),
+            ("[form.in-kernel]", "[form]\nx = 3\n[form.in-kernel]", "form.x: not a table"),
         ] {
             let error = Model::from_toml(name, &text.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");

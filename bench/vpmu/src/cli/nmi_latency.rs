@@ -48,6 +48,8 @@ Examples:
   vpmu sim
   # a published host, four events of a task
   vpmu sim icx-2021 --workload sampling4
+  # its form in which KVM reads counts without a call
+  vpmu sim icx-2021:in-kernel --strategy virtual
   # a PMU that the guest owns, which only a model has
   vpmu sim spr-2026 --strategy deferred,mediated
   # a model of your own (docs/simulator.md)
@@ -79,7 +81,7 @@ pub struct NmiLatencyArgs {
 /// Options of `vpmu sim`.
 #[derive(Clone, Debug, Args)]
 pub struct SimArgs {
-    /// A model of `vpmu show models`, or a .toml file
+    /// A model of `vpmu show models` or a .toml file; MODEL:FORM is one of its forms
     #[arg(value_name = "MODEL", default_value = DEFAULT_MODEL)]
     pub model: String,
     /// Arms, guest and rounds.

@@ -166,7 +166,13 @@ pub fn strategy(name: &str) -> Result<String, Error> {
 /// # Errors
 /// None but a bug's.
 pub fn models() -> Result<Vec<Item>, Error> {
-    EMBEDDED.iter().map(|(name, _)| Ok(Item::new(name, &model(name)?.about))).collect()
+    let item = |&(name, _): &(&str, &str)| {
+        let model = model(name)?;
+        let forms: Vec<&str> = model.forms.iter().filter_map(|form| form.model.name.rsplit(':').next()).collect();
+        let forms = if forms.is_empty() { String::new() } else { format!("; forms: {}", forms.join(", ")) };
+        Ok(Item::new(name, &(model.about + &forms)))
+    };
+    EMBEDDED.iter().map(item).collect()
 }
 
 /// Returns a model's definition in TOML.
@@ -241,6 +247,7 @@ mod tests {
         }
         assert_eq!(all[0].len(), PRESETS.len() + MEDIATED.len());
         assert_eq!(all[1].len(), EMBEDDED.len());
+        assert!(all[1][1].about.ends_with("; forms: in-kernel, resume-other-250, resume-other-485"), "{:?}", all[1]);
     }
 
     #[test]

@@ -96,8 +96,8 @@ pub trait ArmRunner {
     /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
 
-    /// Returns runners of other forms of its host, where it is a model that is not known better than to one of these.
-    fn alternatives(&self) -> Vec<Box<dyn ArmRunner>> {
+    /// Returns runners of the forms of its host that fit the published figures equally, its own first, where it is a model with such forms.
+    fn fitting_forms(&self) -> Vec<Box<dyn ArmRunner>> {
         Vec::new()
     }
 

@@ -43,23 +43,28 @@ pub fn model(name: &str) -> Result<Model, Error> {
 /// # Errors
 /// Exit 2 for a name that is none.
 pub fn check_name(name: &str) -> Result<(), Error> {
-    let whole = name.rsplit_once(':').map_or(name, |(whole, _)| whole);
+    let whole = whole_and_form(name).map_or(name, |(whole, _)| whole);
     if is_file(whole) { Ok(()) } else { model(name).map(drop) }
+}
+
+/// Splits MODEL:FORM; the path of a file may have colons of its own.
+fn whole_and_form(name: &str) -> Option<(&str, &str)> {
+    name.rsplit_once(':').filter(|_| !is_file(name))
 }
 
 fn is_file(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
 
-/// Reads the model with its text; MODEL:VARIANT is another form of it.
+/// Reads the model with its text; MODEL:FORM is another form of it.
 ///
 /// # Errors
 /// Exit 2, with the key that is wrong.
 pub fn model_text(name: &str) -> Result<(String, Model), Error> {
     let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
-    if let Some((whole, variant)) = name.rsplit_once(':') {
+    if let Some((whole, form)) = whole_and_form(name) {
         let (text, model) = model_text(whole)?;
-        let model = model.variant(variant).map_err(|why| Error::usage(format!("no model '{name}'"), why, ""))?;
+        let model = model.form(form).map_err(|why| Error::usage(format!("no model '{name}'"), why, ""))?;
         return Ok((text, model));
     }
     if !is_file(name) {
@@ -170,9 +175,14 @@ impl ArmRunner for SimRunner {
         }
     }
 
-    fn alternatives(&self) -> Vec<Box<dyn ArmRunner>> {
-        let runner = |model: &Model| Box::new(Self { model: model.clone(), ..self.clone() }) as Box<dyn ArmRunner>;
-        self.model.alternatives().map(runner).collect()
+    fn fitting_forms(&self) -> Vec<Box<dyn ArmRunner>> {
+        let runner = |model: &Model| {
+            let mut alone = Self { model: model.clone(), ..self.clone() };
+            alone.model.forms.clear();
+            Box::new(alone) as Box<dyn ArmRunner>
+        };
+        let others: Vec<_> = self.model.fitting_forms().map(runner).collect();
+        if others.is_empty() { others } else { std::iter::once(runner(&self.model)).chain(others).collect() }
     }
 
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
@@ -300,6 +310,10 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             path.into_os_string().into_string().unwrap()
         };
+        let colon = write("a:b.toml", EMBEDDED[1].1.as_bytes());
+        let form = |name: &str| model(name).map(|model| model.costs.peek.map(|cost| cost.smallest()));
+        assert_eq!((form(&colon), form(&format!("{colon}:in-kernel"))), (Ok(None), Ok(Some(40))));
+        assert!(check_name("/none/a:b.toml").is_ok() && check_name("/none/a:b.toml:x").is_ok());
         let (binary, huge) = (write("b.toml", b"name = '\xff'"), write("h.toml", &vec![b'#'; 300_000]));
         for (name, needle) in [
             (binary.as_str(), "UTF-8"),
@@ -309,6 +323,7 @@ mod tests {
             ("development-hots", "did you mean development-host?"),
             ("/nonexistent/m.toml", "No such file"),
             (file.to_str().unwrap(), "about: missing"),
+            (&format!("{colon}:x"), "no form 'x'"),
         ] {
             let error = model(name).unwrap_err();
             assert_eq!(error.exit.code(), 2);

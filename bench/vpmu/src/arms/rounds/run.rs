@@ -18,7 +18,7 @@ use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
 
-/// Rounds of each other form of a model.
+/// Rounds of each form of a model.
 const FEW: u64 = 4;
 /// Share by which an arm's ratio to the floor differs between forms of a model, where it is said.
 const APART: f64 = 0.01;
@@ -75,7 +75,7 @@ pub struct Finished {
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
 pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
-    let alternatives = runner.alternatives();
+    let forms = runner.fitting_forms();
     let mut experiment = Experiment::new(plan, runner, context.process_began)?;
     let turns = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
     context.progress.expect(&expectation(plan, experiment.running()));
@@ -106,7 +106,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
-    let apart = unidentified(plan, &document, alternatives, &context)?;
+    let apart = unidentified(plan, &document, forms, &context)?;
     document.warnings.extend(apart);
     if !nothing {
         (context.save)(&document)?;
@@ -114,25 +114,22 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     Ok(Finished { document, arms: experiment.into_folds(), error })
 }
 
-/// Runs a few rounds of each other form of a model, and warns of the arms whose ratio to the floor depends on the form.
+/// Runs a few rounds of each form of a model, and warns of the arms whose ratio to the floor depends on the form. The same
+/// rounds of the model itself, which is the first form, are their base.
 fn unidentified(
     plan: &Plan,
     document: &Document,
-    alternatives: Vec<Box<dyn ArmRunner>>,
+    forms: Vec<Box<dyn ArmRunner>>,
     context: &Context<'_>,
 ) -> Result<Vec<Warning>, Error> {
     let mut few = plan.clone();
     few.parameters = Parameters { duration_ns: None, until_ci: None, ..few.parameters };
     few.parameters.rounds = few.parameters.rounds.min(FEW);
-    let ratios = |document: &Document| -> Vec<_> {
+    let ratios = |document: &Document| -> Vec<(String, f64)> {
         answers::of(document).into_iter().filter_map(|answer| Some((answer.arm, answer.times_floor?))).collect()
     };
-    let mut ranges: Vec<(String, [f64; 2])> =
-        ratios(document).into_iter().map(|(arm, ratio)| (arm, [ratio, ratio])).collect();
-    for mut runner in alternatives {
-        if context.stopped() {
-            return Ok(Vec::new());
-        }
+    let mut found = Vec::new();
+    for mut runner in forms {
         let alone = Context {
             host: context.host.clone(),
             command_line: Vec::new(),
@@ -140,21 +137,27 @@ fn unidentified(
             save: &mut |_| Ok(()),
             ..*context
         };
-        for (arm, ratio) in ratios(&run(&few, runner.as_mut(), alone)?.document) {
-            if let Some((_, [low, high])) = ranges.iter_mut().find(|(name, _)| *name == arm) {
-                (*low, *high) = (low.min(ratio), high.max(ratio));
-            }
+        if context.stopped() {
+            return Ok(Vec::new());
         }
+        found.push(ratios(&run(&few, runner.as_mut(), alone)?.document));
     }
-    let warning = |(arm, [low, high]): (String, [f64; 2])| Warning {
-        code: warnings::UNIDENTIFIED.to_owned(),
-        arm: Some(arm),
-        message: format!(
-            "{low:.2} to {high:.2} x floor: the published figures do not tell which form of the model is the host's"
-        ),
-        remedy: None,
+    if found.is_empty() || context.stopped() {
+        return Ok(Vec::new());
+    }
+    let warning = |(arm, ratio): (String, f64)| {
+        let of_arm = || found.iter().flatten().filter(|(name, _)| *name == arm).map(|(_, ratio)| *ratio);
+        let own = of_arm().next()?;
+        let (low, high) = of_arm().fold((own, own), |(low, high), other| (low.min(other), high.max(other)));
+        let [from, to] = [low, high].map(|other| ratio * (other / own));
+        (high > low * (1.0 + APART)).then(|| Warning {
+            code: warnings::UNIDENTIFIED.to_owned(),
+            message: format!("{from:.2} to {to:.2} × floor by the form of the model"),
+            arm: Some(arm),
+            remedy: None,
+        })
     };
-    Ok(ranges.into_iter().filter(|(_, [low, high])| *high > *low * (1.0 + APART)).map(warning).collect())
+    Ok(ratios(document).into_iter().filter_map(warning).collect())
 }
 
 /// Tells a user who waits for the result what to expect.

@@ -170,11 +170,11 @@ mod tests {
         assert_eq!((planned_period(None), planned_period(Some(32))), (100, 32));
     }
 
-    fn simulated(model: &str, edit: impl FnOnce(&mut ArmsOptions)) -> (Plan, SimRunner) {
+    fn simulated(model: &str, edit: impl FnOnce(&mut NmiLatencySpec)) -> (Plan, SimRunner) {
         let host = HostOptions { backend: BackendChoice::Sim(model.to_owned()), ..defaults() };
         let model = sim::model(model).unwrap();
         let mut spec: NmiLatencySpec = defaults();
-        edit(&mut spec.arms);
+        edit(&mut spec);
         let mut plan = spec.plan(&host, &sim::chosen(&model, "test"), None).unwrap();
         plan.simulate(&model.name);
         let runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed).unwrap();
@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn simulated_arms_are_whole_and_take_their_samples() {
-        let (plan, mut runner) = simulated("clx-ap-watchdog-on", |arms| (arms.samples, arms.vcpus) = (200, 2));
+        let (plan, mut runner) =
+            simulated("clx-ap-watchdog-on", |spec| (spec.arms.samples, spec.arms.vcpus) = (200, 2));
         let turn = Turn { index: 0, position: 0, warmup: false, samples: plan.parameters.samples };
         for arm in plan.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm) {
             let outcome = runner.run(arm, turn).unwrap();
@@ -200,10 +201,11 @@ mod tests {
 
     #[test]
     fn a_simulation_says_which_figures_its_model_leaves_open() {
-        let open = |model: &str| {
-            let (plan, mut runner) = simulated(model, |arms| {
-                arms.strategy = StrategyChoice::presets(&["gate"]);
-                (arms.rounds, arms.samples) = (Some(4), 50);
+        let open = |model: &str, strategy: &str, workload: &str, rounds: u64| {
+            let (plan, mut runner) = simulated(model, |spec| {
+                spec.workload = workload.parse().unwrap();
+                spec.arms.strategy = StrategyChoice::presets(&[strategy]);
+                (spec.arms.rounds, spec.arms.samples) = (Some(rounds), 50);
             });
             let context = Context {
                 process_began: Instant::now(),
@@ -218,12 +220,20 @@ mod tests {
             let open = document.warnings.into_iter().filter(|warning| warning.code == UNIDENTIFIED);
             open.map(|warning| (warning.arm.unwrap(), warning.message)).collect::<Vec<_>>()
         };
-        let found = open("clx-ap-watchdog-on");
+        let found = open("clx-ap-watchdog-on", "gate", "single", 4);
         assert!(
-            matches!(&found[..], [(arm, said)] if arm == "gate" && said.starts_with("1.27 to 1.34 x floor")),
+            matches!(&found[..], [(arm, said)] if arm == "gate" && said.starts_with("1.27 to 1.34 × floor")),
             "{found:?}"
         );
-        assert_eq!(open("development-host"), [], "it was measured");
+        assert_eq!(open("development-host", "gate", "single", 4), [], "it was measured");
+        // The median of twelve rounds is not that of the first four, and the forms have no part in it.
+        let dir = tempfile::tempdir().unwrap();
+        let same = dir.path().join("same.toml");
+        let (text, _) = sim::model_text("clx-ap-watchdog-off").unwrap();
+        let (own, forms) = text.split_once("[form.").unwrap();
+        let forms = forms.lines().map(|line| if line.starts_with("cost = ") { "cost = {}" } else { line });
+        std::fs::write(&same, format!("{own}[form.{}", forms.collect::<Vec<_>>().join("\n"))).unwrap();
+        assert_eq!(open(same.to_str().unwrap(), "reuse-lazy", "sampling10", 12), []);
     }
 
     #[test]

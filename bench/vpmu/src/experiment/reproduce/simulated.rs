@@ -165,7 +165,7 @@ fn question(figure: &str) -> Option<Question> {
 fn forms(question: Question) -> Result<Vec<Question>, Error> {
     let model = model(&question.model)?;
     let others: Vec<Question> =
-        model.alternatives().map(|other| Question { model: other.name.clone(), ..question.clone() }).collect();
+        model.fitting_forms().map(|other| Question { model: other.name.clone(), ..question.clone() }).collect();
     Ok(std::iter::once(question).chain(others).collect())
 }
 
@@ -362,12 +362,12 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_of_a_model_fit_the_published_figure_as_well() {
+    fn forms_of_a_model_fit_the_published_figure_as_well() {
         let question = question("vpmu-reuse.watchdog-on.mean").unwrap();
         let of = |model: &Model| ["reuse-lazy", "gate"].map(|strategy| mean(model, &question, strategy));
         let whole = model(&question.model).unwrap();
         let [fitted, gate] = of(&whole);
-        let others: Vec<_> = whole.alternatives().map(of).collect();
+        let others: Vec<_> = whole.fitting_forms().map(of).collect();
         assert!(others.iter().all(|[mean, _]| (mean / fitted - 1.0).abs() < 0.001), "{fitted}, {others:?}");
         assert!(
             others.iter().any(|[_, other]| other / gate > 1.05),
