@@ -23,6 +23,8 @@ pub(super) const DEEP_IDLE_US: u64 = 10;
 /// Check of the host's own NMI watchdog.
 pub(super) const WATCHDOG: &str = "NMI watchdog";
 const WATCHDOG_FILE: &str = "proc/sys/kernel/nmi_watchdog";
+/// The action that failed where another process has the lock.
+pub const HELD: &str = "another vpmu holds the host's settings";
 /// The kernel lowers this one by itself where interrupts take long.
 const RATE_FILE: &str = "proc/sys/kernel/perf_event_max_sample_rate";
 const FOLDER: &str = "run/vpmu";
@@ -260,7 +262,7 @@ impl Store {
         match lock.try_lock() {
             Err(TryLockError::Error(error)) => return Err(cannot("lock", error)),
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::host("another vpmu holds the host's settings", "", "wait for the end of its run"));
+                return Err(Error::host(HELD, "", "wait for the end of its run"));
             }
             Ok(()) => {}
         }
@@ -435,6 +437,17 @@ impl Watchdog {
             let what = format!("cannot switch the NMI watchdog {} (/{WATCHDOG_FILE})", if on { "on" } else { "off" });
             Error::host(what, why, "it takes root, a hardware PMU, and a /proc/sys that can be written")
         })
+    }
+
+    /// Puts back what it was, and says why it cannot.
+    ///
+    /// # Errors
+    /// Exit 4 if the kernel refuses, or someone else has set it meanwhile.
+    pub fn restore(&mut self) -> Result<(), Error> {
+        let what = format!("the NMI watchdog is not put back to {} (/{WATCHDOG_FILE})", self.found);
+        let mut changes = self.store.put_back(|state| &mut state.run, false)?.into_iter();
+        let problem = changes.find_map(|change| change.problem);
+        problem.map_or(Ok(()), |why| Err(Error::host(what, why, "`vpmu doctor` says what is left to put back")))
     }
 }
 

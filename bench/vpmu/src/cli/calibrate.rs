@@ -88,7 +88,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     }
     let chosen = backend(&args.backend, &ThisHost)?;
     let others = PRESETS.into_iter().filter(|name| args.check && !NEEDED.contains(name)).map(str::to_owned).collect();
-    let options = Options { name: args.name.clone(), others, rounds: args.rounds, samples: args.samples };
+    let options =
+        Options { name: args.name.clone(), others, rounds: args.rounds, duration: None, samples: args.samples };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!args.quiet);
     let (draft, measured) = calibrate(options, &chosen, progress.as_mut())?;

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use host_pmu::backend::BackendKey;
 use results::document::Document;
 use results::error::{Error, Exit};
-use results::host::settings::{Change, Watchdog};
+use results::host::settings::{Change, HELD, Watchdog};
 use results::host::{HostFacts, HostFs};
 use results::published::Reproduction;
 use results::read;
@@ -27,7 +27,7 @@ use crate::experiment::reproduce::compression::measure::{self, CompressionSpec, 
 use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
 use crate::experiment::reproduce::measured;
 use crate::experiment::reproduce::run::reproduce;
-use crate::experiment::reproduce::series::{SeriesSpec, Switch, series};
+use crate::experiment::reproduce::series::{SeriesSpec, series};
 use crate::experiment::reproduce::set_up;
 use crate::experiment::reproduce::show;
 use crate::setting::backend::{EventProbe, ThisHost};
@@ -138,24 +138,30 @@ fn level(text: &str) -> Result<u32, String> {
     found.ok_or_else(|| format!("give {}", published().map(|level| level.to_string()).collect::<Vec<_>>().join(", ")))
 }
 
-/// The host's NMI watchdog.
-impl Switch for Watchdog {
-    fn switch(&mut self, on: bool) -> Result<(), Error> {
-        Self::switch(self, on)
+/// Takes the watchdog, if switching it changes anything; else says why not.
+///
+/// # Errors
+/// Exit 4 if another process may switch it at any time.
+fn watchdog(fs: &HostFs, probe: &dyn EventProbe) -> Result<Result<Watchdog, String>, Error> {
+    // Nothing is touched for stand-ins.
+    if let Err(refused) = probe.try_open(&BackendKey::Hardware) {
+        return Ok(Err(refused.why));
     }
+    let watchdog = match Watchdog::take(fs) {
+        Err(error) if error.what == HELD => return Err(error),
+        taken => taken,
+    };
+    Ok(watchdog.and_then(switchable).map_err(|error| error.to_string()))
 }
 
-/// Takes the watchdog, if switching it changes anything.
-fn watchdog(fs: &HostFs, probe: &dyn EventProbe) -> Result<Watchdog, String> {
-    // Nothing is touched for stand-ins.
-    probe.try_open(&BackendKey::Hardware).map_err(|refused| refused.why)?;
-    let mut watchdog = Watchdog::take(fs).map_err(|error| error.to_string())?;
-    for Change { from, to, .. } in &watchdog.put_back {
-        complain(&format!("notice: an interrupted run left the NMI watchdog at {from}; it was {to} before"));
+fn switchable(mut watchdog: Watchdog) -> Result<Watchdog, Error> {
+    for Change { from, to, problem, .. } in &watchdog.put_back {
+        let end = problem.as_ref().map_or_else(|| "is put back".to_owned(), |why| format!("stays: {why}"));
+        complain(&format!("notice: a killed run left the NMI watchdog at {from}; it was {to} before, and {end}"));
     }
     let was_on = watchdog.was_on();
     // A kernel may refuse or ignore it: what is not possible is known before anything is measured.
-    watchdog.switch(!was_on).and_then(|()| watchdog.switch(was_on)).map_err(|error| error.to_string())?;
+    watchdog.switch(!was_on).and_then(|()| watchdog.switch(was_on))?;
     Ok(watchdog)
 }
 
@@ -178,7 +184,7 @@ fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
         OutputFolder::open(folder)?.write(&format!("reproduce-{began}-{name}"), "json", json.as_bytes()).map(drop)
     };
     let mut progress = progress::shown(true);
-    let watchdog = watchdog(&HostFs::default(), &ThisHost);
+    let watchdog = watchdog(&HostFs::default(), &ThisHost)?;
     let found = series(&spec, &ThisHost, watchdog, &invocation.command_line, progress.as_mut(), &mut keep)?;
     shown(args, &found)
 }
@@ -320,19 +326,27 @@ mod tests {
         const BOOT: (&str, &str) = ("proc/sys/kernel/random/boot_id", "b\n");
         let refused = |files: &[(&str, &str)], opens: &'static [&'static str]| {
             let (_dir, fs) = tree(files);
-            let found = watchdog(&fs, &Opens(opens)).map(drop).unwrap_err();
+            let found = watchdog(&fs, &Opens(opens)).unwrap().map(drop).unwrap_err();
             let left = fs.text(FILE.0);
             (found, left.is_none_or(|left| left == "1"))
         };
         let hardware = &["hardware"];
         assert_eq!(refused(&[FILE, BOOT], &["cpu-clock"]).0, "No such file or directory", "stand-ins need none");
         let (why, untouched) = refused(&[BOOT], hardware);
-        assert!(why.contains("does not tell") && untouched, "{why}");
+        assert!(why.contains("nmi_watchdog") && untouched, "{why}");
         // A container's /run that is no folder, a kernel that has no file any more.
         let (why, untouched) = refused(&[FILE, BOOT, ("run/vpmu", "")], hardware);
         assert!(why.contains("/run/vpmu") && untouched, "{why}");
         let (_dir, fs) = tree(&[FILE, BOOT]);
-        let taken = watchdog(&fs, &Opens(hardware)).unwrap();
+        let mut taken = watchdog(&fs, &Opens(hardware)).unwrap().unwrap();
         assert!(taken.was_on() && fs.text(FILE.0).as_deref() == Some("1"), "as it was found, until a regime begins");
+        assert_eq!(
+            watchdog(&fs, &Opens(hardware)).unwrap_err().what,
+            HELD,
+            "not one regime, with a switch at any time"
+        );
+        taken.switch(false).unwrap();
+        std::fs::write(fs.path(FILE.0), "7\n").unwrap();
+        assert!(taken.restore().unwrap_err().why.contains("someone else set 7"));
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn job(model: Model, measured: &Measured, arms: &[&str]) -> Result<Jo
 /// # Errors
 /// Errors of the simulator.
 pub(super) fn simulate(model: Model, measured: &Measured, arms: &[&str], rounds: u64) -> Result<Measured, Error> {
-    let mut found = measure::run(&mut [job(model, measured, arms)?], rounds, sys::interrupted(), &mut Silent)?;
+    let mut found = measure::run(&mut [job(model, measured, arms)?], (rounds, None), sys::interrupted(), &mut Silent)?;
     Ok(found.remove(0))
 }
 

@@ -187,6 +187,15 @@ impl Draft {
     }
 }
 
+/// Returns the line of a model's host that has the watchdog's events, so many: by rules of a known processor or as counters.
+pub fn watchdog(processor_known: bool, events: u32) -> String {
+    let source = "source = \"the NMI watchdog's\"";
+    if processor_known {
+        return format!("pinned = {{ events = [{}], {source} }}", vec!["0x3c"; events as usize].join(", "));
+    }
+    format!("taken = {{ value = {events}, {source} }}")
+}
+
 /// Rounds to the nearest whole number; 0 for negative ones.
 #[expect(clippy::cast_sign_loss, reason = "made positive first")]
 fn rounded(figure: f64) -> u64 {

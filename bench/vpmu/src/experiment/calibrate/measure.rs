@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
 use host_pmu::stats::{OpKind, OpStats};
@@ -134,12 +134,13 @@ struct Slot<'a> {
 }
 
 /// Runs every arm of every job once per round, all of them in one random order, so that a mode of the host meets all alike.
+/// It ends after the round in which `bound` passes, after two at the least.
 ///
 /// # Errors
 /// Errors of the runs, and exit 3 if one was interrupted or did not end as it should.
 pub fn run(
     jobs: &mut [Job],
-    rounds: u64,
+    (rounds, bound): (u64, Option<Duration>),
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Measured>, Error> {
@@ -157,7 +158,7 @@ pub fn run(
         slots.push(Slot { job: *job, arm, fold, ops: OpStats::default(), beside: Vec::new() });
     }
     progress.begin(slots.len() as u64 * (rounds + 1));
-    let khz = take_rounds(jobs, &mut slots, rounds, stop, progress);
+    let khz = take_rounds(jobs, &mut slots, (rounds, bound), stop, progress);
     progress.end();
     let mut measured: Vec<Measured> = jobs
         .iter()
@@ -174,7 +175,7 @@ pub fn run(
 fn take_rounds(
     jobs: &mut [Job],
     slots: &mut [Slot<'_>],
-    rounds: u64,
+    (rounds, bound): (u64, Option<Duration>),
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<u64>, Error> {
@@ -182,6 +183,9 @@ fn take_rounds(
     let (began, mut schedule) = (Instant::now(), Schedule::new(1));
     // The first round warms up.
     for (round, warmup) in std::iter::once((0, true)).chain((0..rounds).map(|round| (round, false))) {
+        if round >= 2 && bound.is_some_and(|bound| began.elapsed() >= bound) {
+            break;
+        }
         for (at, position) in schedule.next_round(slots.len()).into_iter().zip(0..) {
             let slot = &mut slots[at];
             let job = &mut jobs[slot.job];

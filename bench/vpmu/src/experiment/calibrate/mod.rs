@@ -28,11 +28,11 @@ mod tests {
     use crate::terminal::progress::Silent;
 
     /// Guests on a simulated host with these constants, measured as real ones are.
-    fn measured(model: &Model) -> (CalibrateSpec, Vec<Measured>) {
+    fn measured(model: &Model, dear: bool) -> (CalibrateSpec, Vec<Measured>) {
         let calibration = CalibrateSpec {
             backend: "cpu-clock".to_owned(),
             tracepoint: false,
-            dear: false,
+            dear,
             pmu: None,
             expiries: vec![model.costs.expiry.smallest() as f64; 9],
             others: Vec::new(),
@@ -49,7 +49,7 @@ mod tests {
                 Box::new(SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed).unwrap());
             jobs.push(Job { workload, spec, plan, runner });
         }
-        let measured = run(&mut jobs, calibration.rounds, &AtomicBool::new(false), &mut Silent).unwrap();
+        let measured = run(&mut jobs, (calibration.rounds, None), &AtomicBool::new(false), &mut Silent).unwrap();
         (calibration, measured)
     }
 
@@ -64,7 +64,7 @@ mod tests {
 
     fn fitted(known: &str) -> (toml::Table, toml::Table) {
         let model = Model::from_toml("known", known).unwrap();
-        let (calibration, measured) = measured(&model);
+        let (calibration, measured) = measured(&model, false);
         let draft = fit(&calibration, "found", "a simulated host", &measured).unwrap();
         (known.parse().unwrap(), draft.toml().parse().unwrap())
     }
@@ -122,9 +122,25 @@ mod tests {
     }
 
     #[test]
+    fn a_further_open_costs_what_it_costs_where_each_guest_has_a_dear_first() {
+        let (text, _) = model_text("clx-ap-watchdog-off").unwrap();
+        let model = Model::from_toml("known", &text).unwrap();
+        let (mut calibration, measured) = measured(&model, true);
+        calibration.pmu = Some(Pmu { processor: None, counters: 7, taken: 0, outside: 0.0 });
+        let found = fit(&calibration, "found", "a simulated host", &measured).unwrap().toml();
+        let found: toml::Table = found.parse().unwrap();
+        let costs = |key: &str| {
+            let all = found["cost"][key]["ns"].as_array().unwrap().iter();
+            all.map(|ns| ns.as_integer().unwrap()).collect::<Vec<_>>()
+        };
+        assert!(costs("open-first")[10] > 20_000_000, "{:?}", costs("open-first"));
+        assert!(costs("open-more").iter().all(|ns| (12_000..13_000).contains(ns)), "{:?}", costs("open-more"));
+    }
+
+    #[test]
     fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
         let (text, _) = model_text("clx-ap-watchdog-on").unwrap();
-        let (mut calibration, measured) = measured(&Model::from_toml("known", &text).unwrap());
+        let (mut calibration, measured) = measured(&Model::from_toml("known", &text).unwrap(), false);
         let known = Some(Processor::CascadeLakeNoSmt);
         for (processor, outside, follow) in
             [(None, 0.0, "guest-time"), (known, 0.0, "guest-time"), (None, 1800.0, "thread-time")]

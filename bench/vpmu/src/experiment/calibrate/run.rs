@@ -34,6 +34,8 @@ pub struct Options {
     pub others: Vec<String>,
     /// Rounds; `None`: what suits the backend.
     pub rounds: Option<u64>,
+    /// Bound on the rounds.
+    pub duration: Option<Duration>,
     /// Samples of a guest; likewise.
     pub samples: Option<u64>,
 }
@@ -43,7 +45,7 @@ pub struct Options {
 /// # Errors
 /// Exit 3 if the guests did not end as they should, exit 4 if this host cannot run them.
 pub fn run(options: Options, chosen: &Chosen, progress: &mut dyn Progress) -> Result<(Draft, Vec<Measured>), Error> {
-    let Options { name, others, rounds, samples } = options;
+    let Options { name, others, rounds, duration, samples } = options;
     let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
     let samples = samples.unwrap_or(if tracepoint { 20 } else { 50 });
     let rounds = rounds.unwrap_or(if tracepoint { 6 } else { 40 });
@@ -60,7 +62,7 @@ pub fn run(options: Options, chosen: &Chosen, progress: &mut dyn Progress) -> Re
         let runner = Box::new(plan.on_this_host()?);
         jobs.push(Job { workload, spec, plan, runner });
     }
-    let measured = measure(&mut jobs, calibration.rounds, sys::interrupted(), progress)?;
+    let measured = measure(&mut jobs, (calibration.rounds, duration), sys::interrupted(), progress)?;
     let owns = || measured.iter().flat_map(|workload| &workload.arms).map(|arm| &arm.result.own);
     let (failed, pinned) = owns()
         .fold((0, 0), |(failed, pinned), own| (failed + own.counts.failed_opens, pinned + own.counts.pinned_errors));

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use host_pmu::backend::BackendKey;
 use results::document::{ArmKind, Document, Status, kvm_arm, warnings};
 use results::error::{Error, Exit};
+use results::host::settings::Watchdog;
 use results::host::{HostFacts, HostFs};
 use results::published::{Here, Number, Reproduction, Row};
 use results::stats::interval::Interval;
@@ -18,6 +19,7 @@ use results::table::layout::ratio;
 use results::verdict::{Judged, Tally};
 use sim::model::Model;
 use vmm::kvm::Host;
+use vmm::machine::Cpu;
 
 use super::measured::{self, regime};
 use super::run::Simulated;
@@ -28,6 +30,7 @@ use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{Context, run as rounds};
+use crate::experiment::calibrate::draft::watchdog as watchdogs_event;
 use crate::experiment::calibrate::run::{Options, run as calibrate};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
@@ -45,6 +48,8 @@ const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
 const PREDICTED_ROUNDS: u64 = 20;
 /// Most rounds of the calibration.
 const CALIBRATED_ROUNDS: u64 = 10;
+/// Part of the whole time after which a calibration begins no further round.
+const CALIBRATED_SHARE: u32 = 4;
 /// Samples of a turn, where creating is expensive and where it is cheap.
 const SAMPLES: [u64; 2] = [10, 50];
 /// The guest's tick where creating is expensive: at the usual 4 ms a rotation that creates events, in 20 ms and more, leaves the
@@ -67,15 +72,6 @@ pub struct SeriesSpec {
     pub seed: u64,
     /// Also a Linux guest with its own perf.
     pub linux: Option<LinuxJob>,
-}
-
-/// Switches the host's NMI watchdog; what it was is put back when it is dropped.
-pub trait Switch {
-    /// Switches it on or off.
-    ///
-    /// # Errors
-    /// Why the host does not.
-    fn switch(&mut self, on: bool) -> Result<(), Error>;
 }
 
 /// One of the two published regimes.
@@ -167,7 +163,9 @@ fn regimes(
             let found = match switches {
                 Ok(()) => both.to_vec(),
                 Err(why) => {
-                    let on = watchdog == Some(true);
+                    let unknown =
+                        || Error::host("whether the NMI watchdog is on is unknown", why.as_str(), "run it as root");
+                    let on = watchdog.ok_or_else(unknown)?;
                     notes.push(format!("Only the present regime, {}: {why}.", both[usize::from(on)].name()));
                     vec![both[usize::from(on)].clone()]
                 }
@@ -224,9 +222,7 @@ fn with_another_event(toml: &str, to: &Regime) -> Result<Model, Error> {
         let counts = format!("follow = 'thread-time'\ndefault = {{ per-us = {}, source = 'the TSC' }}", khz / 1000);
         model.insert("counts".to_owned(), table(&counts)?.into());
     } else if let Some(host) = model.get_mut("host").and_then(toml::Value::as_table_mut) {
-        let watchdog =
-            if host.contains_key("processor") { "pinned = { events = [0x3c]" } else { "taken = { value = 1" };
-        host.extend(table(&format!("{watchdog}, source = 'the NMI watchdog' }}"))?);
+        host.extend(table(&watchdogs_event(host.contains_key("processor"), 1))?);
     }
     Model::from_toml("here", &model.to_string()).map_err(|error| unusable(error.to_string()))
 }
@@ -247,7 +243,8 @@ fn predict(model: &Model, spec: &NmiLatencySpec) -> Result<Document, Error> {
 /// Calibrates this regime, and predicts it. The other one is predicted from the one where both costs are met.
 fn predictions(regime: &Regime, spec: &SeriesSpec, progress: &mut dyn Progress) -> Result<Vec<Run>, Error> {
     let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
-    let options = Options { name: "here".to_owned(), rounds: Some(rounds), ..Options::default() };
+    let duration = Some(spec.duration / CALIBRATED_SHARE);
+    let options = Options { name: "here".to_owned(), rounds: Some(rounds), duration, ..Options::default() };
     let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
     let (draft, _) = calibrate(options, &chosen, progress)?;
     let mut models = vec![(regime.clone(), draft.model()?)];
@@ -278,6 +275,12 @@ fn context<'a>(
     Context { process_began: Instant::now(), stop: sys::interrupted(), fs, host, command_line, progress, save }
 }
 
+/// Returns whether the guest is an AMD's: an Intel's events have no counterpart on an AMD's PMU. Any of KVM's vPMUs there has a
+/// Milan's six counters.
+fn has_amd_guest(regime: &Regime, host: &HostFacts) -> bool {
+    !regime.stands_in() && host.cpu_vendor.as_deref() == Some("AuthenticAMD")
+}
+
 /// Plans the guests of `spec` here, with their runner.
 fn planned(
     regime: &Regime,
@@ -285,7 +288,11 @@ fn planned(
     linux: Option<&LinuxJob>,
     host: &HostFacts,
 ) -> Result<(Plan, Box<dyn ArmRunner>), Error> {
-    let options = HostOptions { backend: BackendChoice::Key(regime.backend.clone()), ..defaults() };
+    let options = HostOptions {
+        backend: BackendChoice::Key(regime.backend.clone()),
+        cpu: if has_amd_guest(regime, host) { Cpu::Milan } else { Cpu::default() },
+        ..defaults()
+    };
     let chosen = choose(&options.backend, &ThisHost)?;
     let mut plan = spec.plan(&options, &chosen, usable(host).map(free_last).as_deref())?;
     let runner: Box<dyn ArmRunner> = match linux {
@@ -324,10 +331,10 @@ fn has_figures(document: &Document) -> bool {
 ///
 /// # Errors
 /// Exit 4 if nothing can be measured here; exit 2 for a Linux guest that cannot be had.
-pub fn series<S: Switch>(
+pub fn series(
     spec: &SeriesSpec,
     probe: &dyn EventProbe,
-    watchdog: Result<S, String>,
+    watchdog: Result<Watchdog, String>,
     command_line: &[String],
     progress: &mut dyn Progress,
     keep: &mut dyn FnMut(&str, &Document) -> Result<(), Error>,
@@ -356,9 +363,12 @@ pub fn series<S: Switch>(
             && let Err(error) = watchdog.switch(regime.on)
         {
             missing.push(format!("{}, because {error}", regime.name()));
+            left = left.saturating_sub(parts.len());
             continue;
         }
-        if at == 0 {
+        if at == 0 && has_amd_guest(regime, &host) {
+            notes.push("Nothing is predicted: simulated guests have an Intel's PMU, these an AMD's.".to_owned());
+        } else if at == 0 {
             progress.expect(&format!("{}: calibration", regime.name()));
             match predictions(regime, spec, progress) {
                 Ok(runs) => {
@@ -372,6 +382,10 @@ pub fn series<S: Switch>(
                             regime.name()
                         )
                     });
+                }
+                Err(_) if stopped() => {
+                    let what = "interrupted during calibration";
+                    return Err(Error::new(Exit::Inconclusive, what, "nothing was measured", "nothing is saved"));
                 }
                 Err(error) => missing.push(format!("predictions, because {error}")),
             }
@@ -393,6 +407,10 @@ pub fn series<S: Switch>(
             let found = regime.spec(events, spec, bound).and_then(|one| {
                 measure((regime, &one, spec.linux.as_ref().filter(|_| is_linux)), command_line, progress)
             });
+            let now = HostFacts::read(&HostFs::default()).nmi_watchdog;
+            if watchdog.is_some() && !regime.stands_in() && now != Some(regime.on) {
+                missing.push(format!("{name} in one regime, because someone else switched the NMI watchdog meanwhile"));
+            }
             match found {
                 Ok(document) if !has_figures(&document) => {
                     let arm = document.arms.iter().find(|arm| arm.kind == ArmKind::Strategy);
@@ -411,6 +429,9 @@ pub fn series<S: Switch>(
             }
         }
     }
+    if let Some(Err(error)) = watchdog.as_mut().map(Watchdog::restore) {
+        missing.push(format!("the watchdog as it was found, because {error}"));
+    }
     if stopped() {
         missing.push("the rest, because of the interrupt".to_owned());
     }
@@ -418,7 +439,6 @@ pub fn series<S: Switch>(
         notes.extend(missing);
         return Err(Error::new(Exit::Inconclusive, "nothing was measured", notes.join(" "), "nothing is saved"));
     }
-    drop(watchdog);
     let mut found = Simulated::stored()?.beside(&[])?;
     found.seed = spec.seed;
     found.fitted.clear();
@@ -494,12 +514,15 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
 
 fn judge(row: &mut Row, runs: &[Run]) {
     let Some(measured) = &row.measured else { return };
-    // The least of all is exact.
+    if row.figure == "vpmu-reuse.watchdog-off.min" {
+        let why = Judged::not_comparable("the least of all depends on how many NMIs there were");
+        row.against_published = row.published.map(|_| why.clone());
+        row.against_predicted = (!row.predicted.is_empty()).then_some(why);
+        return;
+    }
     let of = |value| row.number.judged(value);
     let value = of(measured.value);
-    let exact = row.figure == "vpmu-reuse.watchdog-off.min";
     let interval = measured.interval.map(|one| Interval { low: of(one.low), high: of(one.high) });
-    let interval = if exact { Some(Interval { low: value, high: value }) } else { interval };
     row.against_published = row.published.map(|published| match incomparable(row, runs) {
         Some(why) => Judged::not_comparable(why),
         None => Judged::of(value, interval, &[of(published)]),
@@ -567,6 +590,11 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
         None => "KVM's own vPMU: not measured.".to_owned(),
     });
     for run in runs {
+        // Ordinary creations take tens of µs; the first one of a host, in each guest, takes tens of ms.
+        let creates = run.document.arms.iter().filter(|arm| run.on && arm.backend == "hardware");
+        if creates.filter_map(|arm| arm.own.host_ops.get("open")).any(|op| op.total_ns > op.count * 500_000) {
+            facts.push("watchdog-on: creating is expensive all the same, as if the watchdog held no event.".to_owned());
+        }
         let doubts = run
             .document
             .warnings
@@ -608,7 +636,11 @@ fn conclusion(rows: &[Row], missing: &[String]) -> String {
         let figure = format!("vpmu-reuse.{name}.mean");
         let row = rows.iter().find(|row| row.figure == figure && row.number == Number::Ratio)?;
         let published = row.published.filter(|_| !stands_in).map(|times| format!(" (published: {})", ratio(times)));
-        Some(format!("{} times with {name}{}", ratio(row.measured.as_ref()?.value), published.unwrap_or_default()))
+        let measured = row.measured.as_ref()?;
+        let times = measured
+            .interval
+            .map_or_else(|| "too few rounds".to_owned(), |_| format!("{} times", ratio(measured.value)));
+        Some(format!("{times} with {name}{}", published.unwrap_or_default()))
     };
     let times: Vec<String> = [true, false].into_iter().filter_map(of_mean).collect();
     let times = if times.is_empty() { "not measured".to_owned() } else { times.join(", ") };
@@ -629,12 +661,9 @@ fn conclusion(rows: &[Row], missing: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use super::*;
     use crate::setting::backend::fake::Opens;
     use results::host::fixture::tree;
-    use results::host::settings::Watchdog;
 
     const TRACEPOINT: &str = "tracepoint:kvm/kvm_userspace_exit";
 
@@ -649,7 +678,8 @@ mod tests {
         };
         let both = of(&["hardware", "cpu-clock"], Some(true), Ok(())).unwrap();
         assert_eq!(both, ("watchdog-off hardware, watchdog-on hardware".to_owned(), String::new()));
-        for (watchdog, name) in [(Some(true), "watchdog-on"), (Some(false), "watchdog-off"), (None, "watchdog-off")] {
+        assert_eq!(of(&["hardware"], None, Err("no /proc")).unwrap_err().exit, Exit::Host, "it is not taken for off");
+        for (watchdog, name) in [(Some(true), "watchdog-on"), (Some(false), "watchdog-off")] {
             let (found, notes) = of(&["hardware"], watchdog, Err("not root")).unwrap();
             assert_eq!(
                 (found, notes),
@@ -664,21 +694,23 @@ mod tests {
         assert_eq!(of(&[], None, Err("none")).unwrap_err().exit, Exit::Host);
     }
 
-    /// A switch that notes what it was asked for.
-    struct Noted<'a>(Watchdog, &'a RefCell<Vec<bool>>);
+    /// Notes the watchdog at each beginning.
+    struct Noted(HostFs, Vec<String>);
 
-    impl Switch for Noted<'_> {
-        fn switch(&mut self, on: bool) -> Result<(), Error> {
-            self.1.borrow_mut().push(on);
-            self.0.switch(on)
+    impl Progress for Noted {
+        fn expect(&mut self, what: &str) {
+            self.1.push(format!("{what} {}", self.0.text("proc/sys/kernel/nmi_watchdog").unwrap_or_default()));
         }
+        fn begin(&mut self, _: u64) {}
+        fn run(&mut self, _: &str) {}
+        fn step(&mut self) {}
+        fn end(&mut self) {}
     }
 
     #[test]
     fn the_watchdog_is_switched_for_each_regime_and_put_back_although_nothing_can_be_measured() {
         const FILE: &str = "proc/sys/kernel/nmi_watchdog";
         let (_dir, fs) = tree(&[(FILE, "1\n"), ("proc/sys/kernel/random/boot_id", "b\n")]);
-        let asked = RefCell::new(Vec::new());
         let watchdog = Watchdog::take(&fs).unwrap();
         let spec = SeriesSpec { rounds: Some(2), duration: Duration::from_secs(9), seed: 1, linux: None };
         // Not `hardware`, which a host of these tests may have.
@@ -689,8 +721,19 @@ mod tests {
         }
         let mut keep = |_: &str, _: &Document| -> Result<(), Error> { panic!("nothing was measured") };
         let probe = Opens(&["hardware"]);
-        let failed = series(&spec, &probe, Ok(Noted(watchdog, &asked)), &[], &mut Silent, &mut keep).unwrap_err();
-        assert_eq!((failed.exit, &asked.borrow()[..]), (Exit::Inconclusive, &[false, true][..]), "{failed}");
+        let mut noted = Noted(fs.clone(), Vec::new());
+        let failed = series(&spec, &probe, Ok(watchdog), &[], &mut noted, &mut keep).unwrap_err();
+        assert_eq!(failed.exit, Exit::Inconclusive, "{failed}");
+        let begun = noted.1.iter().filter(|begun| !begun.contains("calibration")).map(String::as_str);
+        assert_eq!(
+            begun.collect::<Vec<_>>(),
+            [
+                "watchdog-off: sampling10 0",
+                "watchdog-off: counting1 0",
+                "watchdog-on: sampling10 1",
+                "watchdog-on: counting1 1"
+            ]
+        );
         assert_eq!(fs.text(FILE).as_deref(), Some("1"), "as it was found");
         assert_eq!(fs.names("run/vpmu"), ["lock"], "nothing is left to undo");
     }
@@ -701,6 +744,15 @@ mod tests {
         let on = with_another_event(&text, &Regime { on: true, backend: BackendKey::Hardware }).unwrap();
         assert_eq!((&on.costs.open_first, &on.costs.release_last), (&off.costs.open_more, &off.costs.release));
         assert_eq!((&on.costs.resume, &on.costs.exit, on.base), (&off.costs.resume, &off.costs.exit, off.base));
+        let unknown = text.lines().filter(|line| !line.starts_with("pinned =")).map(|line| {
+            if line.starts_with("processor =") {
+                "counters = { value = 7, source = 'x' }\ntaken = { value = 0, source = 'x' }"
+            } else {
+                line
+            }
+        });
+        let unknown = unknown.collect::<Vec<_>>().join("\n");
+        with_another_event(&unknown, &Regime { on: true, backend: BackendKey::Hardware }).unwrap();
         let clock = with_another_event(&text, &Regime { on: true, backend: BackendKey::CpuClock }).unwrap();
         assert_eq!(clock.base, sim::model::CountBase::ThreadTime);
         let spec = SeriesSpec { rounds: None, duration: Duration::from_secs(9), seed: 1, linux: None };
