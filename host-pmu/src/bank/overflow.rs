@@ -48,9 +48,11 @@ impl<B: Backend> Bank<B> {
             return;
         }
         if blind {
-            // An event that passed its signal before its pause began its period anew.
+            // An event that passed its signal before its pause began its period anew, and one that signalled since may once
+            // more without a record.
             let parked = slots.iter_mut().flatten().chain(pool).filter(|held| !held.state.is_on());
-            parked.filter(|held| held.handed_over() >= held.fires).for_each(HeldEvent::forget_aim);
+            let passed = |held: &&mut HeldEvent<_>| held.fired_off > 0 || held.handed_over() >= held.fires;
+            parked.filter(passed).for_each(HeldEvent::forget_aim);
             return;
         }
         let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.state.is_on());

@@ -210,17 +210,23 @@ impl<B: Backend> Bank<B> {
         if held.spec.samples() && !kept && !aim(backend, stats, held, period, room) {
             return false;
         }
+        (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
         if !lost {
             // An event that was stopped is enabled before the entry, after those that leave were stopped.
             held.note(Transition::On);
-        } else if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)).is_ok() {
-            held.note(Transition::Enabled);
-        } else {
+            stats.counts.reused += 1;
+            return true;
+        }
+        // The host schedules it at once: an event that leaves has its counter until then.
+        self.stop_leaving();
+        let Self { backend, stats, slots, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)).is_err() {
             return false;
         }
-        (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
+        held.note(Transition::Enabled);
         stats.counts.reused += 1;
-        !lost || self.regain(counter, period)
+        self.regain(counter, period)
     }
 
     /// Pauses before an entry the events whose counters stay off.

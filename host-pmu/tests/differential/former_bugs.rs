@@ -1,8 +1,9 @@
 //! Sequences that found a bug once.
 
+use host_pmu::backend::scheduling;
 use host_pmu::strategy::{Apply, OnOverflow, Pause, Release, Reuse, Strategy};
 
-use crate::model::host::Failing;
+use crate::model::host::{Failing, Rules};
 use crate::model::pair::{Op, Pair, Records, Signal};
 use crate::model::{Amd, Shape};
 
@@ -157,4 +158,70 @@ fn of_a_record_that_no_kick_has_looked_at() {
         Op::Read(0xc001_0005),
     ];
     agree(AMD, &strategy, Records::Exact, &ops);
+}
+
+#[test]
+fn of_an_event_that_signals_unrecorded_after_its_pause() {
+    let strategy = Strategy::from_toml("name='r'\nreuse='last'\nrelease='never'\napply='at-once'\nskip-period=true\npause='virtual'\noverflow='reprogram'").expect("a strategy");
+    let shape = Shape { version: 4, gp: 8, fixed: 4, width: 48, transactions: true, ..INTEL };
+    agree(
+        shape,
+        &strategy,
+        Records::None,
+        &[
+            Op::Arm { n: 4, selector: 4522176, bits: 0, back: 0 },
+            Op::Read(193),
+            Op::Handler { seed: 0, bits: 0, n: 4, back: 8771033676465900595 },
+            Op::Read(193),
+            Op::Arm { n: 0, selector: 4260032, bits: 8, back: 189888632230924 },
+            run(108330029840661382, 0, Signal::OnTime),
+            Op::Write(911, 0),
+            run(1398539960059531443, 20, Signal::OnTime),
+            Op::LoseRecords,
+            Op::Handler { seed: 5452791068680780035, bits: 11, n: 4, back: 16012781667127010699 },
+            run(0, 0, Signal::OnTime),
+        ],
+    );
+}
+
+#[test]
+fn of_a_period_begun_while_the_counter_was_off() {
+    agree(
+        Shape { amd: Some(Amd::V2), version: 2, ..AMD },
+        &Strategy::preset("virtual").expect("a strategy"),
+        Records::None,
+        &[
+            Op::Write(3221291520, 73021456576),
+            Op::Write(3221291521, 18446744073709551415),
+            Op::Enter,
+            Op::Handler { seed: 3697798109877473168, bits: 11, n: 1, back: 0 },
+            run(0, 0, Signal::OnTime),
+            Op::LoseRecords,
+            run(1327140529484067216, 1, Signal::OnTime),
+            Op::Read(3221291521),
+        ],
+    );
+}
+
+#[test]
+fn of_a_lost_event_that_is_enabled_beside_one_that_leaves() {
+    let rules = Rules { processor: scheduling::Processor::Zen3, release: scheduling::Release(5, 4), others: 0 };
+    let mut pair = Pair::by_rules(AMD, Strategy::preset("virtual").expect("a strategy"), rules);
+    let ops = [
+        Op::Write(3221291010, 68726358208),
+        Op::Write(3221291530, 68727472834),
+        Op::Arm { n: 0, selector: 4391104, bits: 8, back: 964616447497690547 },
+        Op::Arm { n: 4, selector: 4300275904, bits: 11, back: 4637053467634831488 },
+        Op::Write(3221291522, 5308534),
+        Op::Handler { seed: 14135183633029518849, bits: 8, n: 8, back: 8358761677644982828 },
+        Op::Lose,
+        Op::Arm { n: 5, selector: 4391104, bits: 40, back: 13840139322968155687 },
+        Op::Write(3221291526, 4325568),
+        Op::Heal,
+        Op::Arm { n: 1, selector: 5374658, bits: 8, back: 5590191663096112816 },
+    ];
+    for op in &ops {
+        pair.step(op).unwrap_or_else(|why| panic!("{op:x?}: {why}"));
+    }
+    pair.finish().unwrap_or_else(|why| panic!("at the end: {why}"));
 }

@@ -95,9 +95,9 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
         report.line("the floor bounds a PMU whose accesses exit: those of a mediated one do not");
     }
     let open = || document.warnings.iter().filter(|warning| warning.code == UNIDENTIFIED);
-    open().for_each(|Warning { arm, message, .. }| {
-        report.line(format!("{}: {message}", arm.as_deref().unwrap_or_default()))
-    });
+    for Warning { arm, message, .. } in open() {
+        report.line(format!("{}: {message}", arm.as_deref().unwrap_or_default()));
+    }
     if open().next().is_some() {
         report.line("form: the published figures fit each of them (vpmu show models; vpmu sim MODEL:FORM)");
     }
