@@ -728,10 +728,10 @@ mod tests {
         assert_eq!(
             begun.collect::<Vec<_>>(),
             [
-                "watchdog-off: sampling10 0",
-                "watchdog-off: counting1 0",
-                "watchdog-on: sampling10 1",
-                "watchdog-on: counting1 1"
+                "watchdog-off-sampling10 0",
+                "watchdog-off-counting1 0",
+                "watchdog-on-sampling10 1",
+                "watchdog-on-counting1 1"
             ]
         );
         assert_eq!(fs.text(FILE).as_deref(), Some("1"), "as it was found");
