@@ -188,6 +188,7 @@ impl Draft {
 }
 
 /// Returns the line of a model's host that has the watchdog's events, so many: by rules of a known processor or as counters.
+#[must_use]
 pub fn watchdog(processor_known: bool, events: u32) -> String {
     let source = "source = \"the NMI watchdog's\"";
     if processor_known {

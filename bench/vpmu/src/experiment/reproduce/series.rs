@@ -322,6 +322,34 @@ fn measure(
     finished.error.map_or(Ok(finished.document), Err)
 }
 
+/// Adds the predictions of the first regime; returns a note on them, or what is missing and why.
+fn predicted_here(
+    regime: &Regime,
+    spec: &SeriesSpec,
+    host: &HostFacts,
+    progress: &mut dyn Progress,
+    predicted: &mut Vec<Run>,
+) -> Result<Result<String, String>, Error> {
+    if has_amd_guest(regime, host) {
+        return Ok(Ok("Nothing is predicted: simulated guests have an Intel's PMU, these an AMD's.".to_owned()));
+    }
+    progress.expect(&format!("{}: calibration", regime.name()));
+    match predictions(regime, spec, progress) {
+        Ok(runs) => *predicted = runs,
+        Err(_) if sys::interrupted().load(std::sync::atomic::Ordering::Relaxed) => {
+            let what = "interrupted during calibration";
+            return Err(Error::new(Exit::Inconclusive, what, "nothing was measured", "nothing is saved"));
+        }
+        Err(error) => return Ok(Err(format!("predictions, because {error}"))),
+    }
+    let other = names(!regime.on, regime.stands_in());
+    Ok(Ok(if regime.on {
+        format!("{other} is not predicted: a first event's cost is not met while another is there.")
+    } else {
+        format!("{other} is predicted from the calibration of {}, without one of its own.", regime.name())
+    }))
+}
+
 /// Returns whether a strategy has a whole round.
 fn has_figures(document: &Document) -> bool {
     document.arms.iter().any(|arm| arm.kind == ArmKind::Strategy && arm.rounds.complete.contains(&true))
@@ -366,28 +394,10 @@ pub fn series(
             left = left.saturating_sub(parts.len());
             continue;
         }
-        if at == 0 && has_amd_guest(regime, &host) {
-            notes.push("Nothing is predicted: simulated guests have an Intel's PMU, these an AMD's.".to_owned());
-        } else if at == 0 {
-            progress.expect(&format!("{}: calibration", regime.name()));
-            match predictions(regime, spec, progress) {
-                Ok(runs) => {
-                    predicted = runs;
-                    let other = names(!regime.on, regime.stands_in());
-                    notes.push(if regime.on {
-                        format!("{other} is not predicted: a first event's cost is not met while another is there.")
-                    } else {
-                        format!(
-                            "{other} is predicted from the calibration of {}, without one of its own.",
-                            regime.name()
-                        )
-                    });
-                }
-                Err(_) if stopped() => {
-                    let what = "interrupted during calibration";
-                    return Err(Error::new(Exit::Inconclusive, what, "nothing was measured", "nothing is saved"));
-                }
-                Err(error) => missing.push(format!("predictions, because {error}")),
+        if at == 0 {
+            match predicted_here(regime, spec, &host, progress, &mut predicted)? {
+                Ok(note) => notes.push(note),
+                Err(lacks) => missing.push(lacks),
             }
         }
         for &events in &parts {
