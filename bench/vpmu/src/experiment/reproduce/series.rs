@@ -664,7 +664,8 @@ fn conclusion(rows: &[Row], missing: &[String]) -> String {
     if !missing.is_empty() {
         let place = if stands_in { " on a bare-metal host with a PMU" } else { "" };
         let missing = missing.join("; ");
-        text += &format!(" Missing: {missing}. Next: `vpmu reproduce --run vpmu-reuse --duration 10m`{place}.");
+        let next = "`vpmu reproduce --run vpmu-reuse --duration 10m`";
+        text.extend([" Missing: ", &missing, ". Next: ", next, place, "."]);
     }
     text
 }
