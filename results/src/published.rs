@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::host::HostFacts;
 use crate::stats::interval::Interval;
-use crate::verdict::Agreement;
+use crate::verdict::Judged;
 
 /// The published figures with their sources, as TOML.
 pub const PUBLISHED: &str = include_str!("../published.toml");
@@ -36,6 +36,16 @@ impl Number {
             Self::After => "after",
             Self::Ratio => "ratio",
             Self::Change => "change",
+        }
+    }
+
+    /// Returns what is compared of such a number: of a change in percent the share that is left, since −99 % and −99.9 % are ten
+    /// times apart.
+    #[must_use]
+    pub const fn judged(self, value: f64) -> f64 {
+        match self {
+            Self::Change => 1.0 + value / 100.0,
+            Self::Before | Self::After | Self::Ratio => value,
         }
     }
 }
@@ -70,10 +80,13 @@ pub struct Row {
     /// As published; `None` of a figure that belongs to the series' workloads and has no published number.
     pub published: Option<f64>,
     /// The model it was simulated with.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub model: String,
     /// As simulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<f64>,
     /// Simulated against published: percent, or points where the number is itself a percentage.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
     /// Origin of the number.
     pub origin: Origin,
@@ -85,13 +98,22 @@ pub struct Row {
     pub measured: Option<Measured>,
     /// Of `--run`: the measured number against the published one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub against_published: Option<Agreement>,
+    pub against_published: Option<Judged>,
     /// Of `--run`: the measured number against the predicted one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub against_predicted: Option<Agreement>,
+    pub against_predicted: Option<Judged>,
     /// Why the model does not explain it, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_explained: Option<&'static str>,
+}
+
+impl Row {
+    /// Returns the published number alone, to stand beside a model of another host.
+    #[must_use]
+    pub fn published_alone(self) -> Self {
+        let Self { figure, what, number, unit, published, .. } = self;
+        Self { figure, what, number, unit, published, ..Self::default() }
+    }
 }
 
 /// A number from a result document.

@@ -92,7 +92,7 @@ impl Limits {
 
 /// A measured number against another one for the same: published, or predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Agreement {
+pub struct Judged {
     /// "no-change" is agreement within 10 %; "slower" is more, "faster" is less.
     pub verdict: Verdict,
     /// The difference, as a share of the other number.
@@ -103,9 +103,9 @@ pub struct Agreement {
     pub why: Option<String>,
 }
 
-impl Agreement {
+impl Judged {
     /// Difference up to which two numbers agree.
-    const WITHIN: f64 = 0.1;
+    pub const WITHIN: f64 = 0.1;
 
     /// Returns that the two are of different things.
     #[must_use]
@@ -114,7 +114,7 @@ impl Agreement {
     }
 
     /// Compares a measured number with `others`: one number, or the ends of a range, of which the nearest counts.
-    /// `interval` is that of the measured one, at 95 %; of a count it has no width.
+    /// `interval` is that of the measured one, at 95 %; of the least of all it has no width.
     #[must_use]
     pub fn of(measured: f64, interval: Option<Interval>, others: &[f64]) -> Self {
         let (low, high) = others.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), n| (a.min(*n), b.max(*n)));
@@ -124,24 +124,29 @@ impl Agreement {
             return Self::not_comparable("one of the two is no positive number");
         }
         let by = Some(value.exp_m1());
-        let Some(error) = interval.map(|one| (one.high / one.low).abs().ln().abs() / (2.0 * NORMAL_95)) else {
+        let Some(error) = interval.map(|one| (one.high / one.low).ln() / (2.0 * NORMAL_95)) else {
             return Self { verdict: Verdict::Inconclusive, by, why: Some("too few rounds for an interval".to_owned()) };
         };
         let limits = Limits { alpha: 0.05, threshold: Self::WITHIN, bound: Self::WITHIN, ..Limits::default() };
         let log = Estimate { value, error: if error.is_finite() { error } else { f64::MAX }, freedom: f64::INFINITY };
         Self { verdict: limits.verdict(&log, log.p()), by, why: None }
     }
+
+    /// Says it, with this text of the difference.
+    #[must_use]
+    pub fn words(&self, by: &str) -> String {
+        match self.verdict {
+            Verdict::NoChange => "agrees".to_owned(),
+            Verdict::Slower | Verdict::Faster => format!("differs, {by}"),
+            Verdict::Inconclusive => format!("open, {by}"),
+            Verdict::NotJudged => "not comparable".to_owned(),
+        }
+    }
 }
 
-impl fmt::Display for Agreement {
+impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = self.by.map_or_else(String::new, |by| format!("{:+.1} %", 100.0 * by));
-        match self.verdict {
-            Verdict::NoChange => f.write_str("agrees"),
-            Verdict::Slower | Verdict::Faster => write!(f, "differs by {by}"),
-            Verdict::Inconclusive => write!(f, "inconclusive ({by})"),
-            Verdict::NotJudged => f.write_str("not comparable"),
-        }
+        f.write_str(&self.words(&self.by.map_or_else(String::new, |by| format!("{:+.1} %", 100.0 * by))))
     }
 }
 
@@ -219,16 +224,18 @@ mod tests {
     fn a_measured_number_agrees_differs_or_is_open() {
         let of = |measured, width: f64, others: &[f64]| {
             let interval = Interval { low: measured * (1.0 - width), high: measured * (1.0 + width) };
-            Agreement::of(measured, Some(interval), others).to_string()
+            Judged::of(measured, Some(interval), others).to_string()
         };
         assert_eq!(of(104.0, 0.02, &[100.0]), "agrees");
-        assert_eq!(of(130.0, 0.02, &[100.0]), "differs by +30.0 %");
-        assert_eq!(of(70.0, 0.02, &[100.0]), "differs by -30.0 %");
-        assert_eq!(of(115.0, 0.4, &[100.0]), "inconclusive (+15.0 %)");
-        assert_eq!(of(-99.97, 0.0, &[-99.9]), "agrees", "a count has no interval");
+        assert_eq!(of(130.0, 0.02, &[100.0]), "differs, +30.0 %");
+        assert_eq!(of(70.0, 0.02, &[100.0]), "differs, -30.0 %");
+        assert_eq!(of(115.0, 0.4, &[100.0]), "open, +15.0 %");
+        assert_eq!(of(100.1, 0.0, &[100.0]), "agrees", "the least of all has no interval");
         assert_eq!(of(1.40, 0.01, &[1.34, 1.48]), "agrees", "within a range");
-        assert_eq!(of(1.80, 0.01, &[1.48, 1.34]), "differs by +21.6 %", "from its nearest end");
-        assert_eq!(Agreement::of(1.0, None, &[1.0]).verdict, Verdict::Inconclusive);
+        assert_eq!(of(1.80, 0.01, &[1.48, 1.34]), "differs, +21.6 %", "from its nearest end");
+        assert_eq!(Judged::of(1.0, None, &[1.0]).verdict, Verdict::Inconclusive);
+        let left = |change| crate::published::Number::Change.judged(change);
+        assert_eq!(of(left(-99.0), 0.1, &[left(-99.9)]), "differs, +900.0 %", "of creations that are left");
         for others in [&[][..], &[0.0], &[-1.0], &[f64::NAN]] {
             assert_eq!(of(1.0, 0.1, others), "not comparable", "{others:?}");
         }

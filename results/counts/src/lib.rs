@@ -165,7 +165,7 @@ counts! {
     opens: sum, within "`host_ops.open`", by round "Host events opened.";
     /// Events opened behind fixed counters.
     #[serde(skip_serializing_if = "none")]
-    opens_fixed: sum;
+    opens_fixed: sum, by round "Of the opens, those behind fixed counters.";
     /// Host events still held at the end.
     held_at_end: sum, within "`events_held.at_end`", by round "Host events still held at the end.";
     /// Host events held × ns, over `time_ns`.
@@ -248,8 +248,8 @@ mod tests {
         columns.push(&Counts { overflows: 7, opens: 1, ..Counts::default() });
         columns.push(&Counts { overflows: 7, opens: 2, ..Counts::default() });
         let text = serde_json::to_string(&columns).unwrap();
-        assert_eq!(text, r#"{"overflows":[7],"opens":[1,2],"held_at_end":[0],"nmis":[0]}"#);
+        assert_eq!(text, r#"{"overflows":[7],"opens":[1,2],"opens_fixed":[0],"held_at_end":[0],"nmis":[0]}"#);
         let keys: Vec<_> = columns.columns().map(|(key, column)| (key, column.len())).collect();
-        assert_eq!(keys, [("overflows", 2), ("opens", 2), ("held_at_end", 2), ("nmis", 2)]);
+        assert_eq!(keys, [("overflows", 2), ("opens", 2), ("opens_fixed", 2), ("held_at_end", 2), ("nmis", 2)]);
     }
 }

@@ -76,7 +76,7 @@ pub fn collect(document: &Document) -> Vec<Warning> {
 
 /// Returns whether the first event of this backend costs a host more than another one.
 #[must_use]
-pub fn first_is_dear(backend: &str) -> bool {
+pub fn first_open_is_expensive(backend: &str) -> bool {
     backend == "hardware" || backend.starts_with("tracepoint:")
 }
 
@@ -85,7 +85,7 @@ pub fn first_is_dear(backend: &str) -> bool {
 pub fn shares_first_event(document: &Document) -> bool {
     let arms = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy && arm.not_available.is_none());
     document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1)
-        && arms.filter(|arm| first_is_dear(&arm.backend)).count() > 1
+        && arms.filter(|arm| first_open_is_expensive(&arm.backend)).count() > 1
 }
 
 /// Warns of what affects the figures of any experiment: the tool's build, what the kernel complained of, and time that a

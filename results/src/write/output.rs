@@ -37,7 +37,7 @@ fn cannot(path: &Path, error: &io::Error) -> Error {
     Error::usage(
         format!("cannot write results to {}", path.display()),
         error.to_string(),
-        "choose another folder with -o DIR, or --no-save",
+        "choose another folder with -o DIR",
     )
 }
 

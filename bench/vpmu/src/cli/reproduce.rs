@@ -73,7 +73,7 @@ pub struct ReproduceArgs {
     #[arg(short = 'o', long = "output", value_name = "DIR", requires = "run", value_parser = folder)]
     pub output: Option<PathBuf>,
 
-    /// Rounds of --run, with everything once; five have an interval [default: 10, of record-compression 5]
+    /// Rounds of --run, with everything once; five have an interval [default: 10; vpmu-reuse as many as fit, perf-stat-setup 15, record-compression 5]
     #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1000))]
     pub rounds: Option<u64>,
 
@@ -93,13 +93,9 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "LIST", requires = "run", value_delimiter = ',', value_parser = level)]
     pub levels: Vec<u32>,
 
-    /// Seed of the simulations; with --run of the order of recordings [default: 1]
+    /// Seed of the simulations; with --run of the order of what is measured [default: 1]
     #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
     pub seed: Option<u64>,
-
-    /// The guest of vpmu-reuse besides the payload.
-    #[command(flatten)]
-    pub linux: LinuxGuestOptions,
 
     /// Print Markdown in place of the table
     #[arg(long, conflicts_with = "json")]
@@ -108,6 +104,10 @@ pub struct ReproduceArgs {
     /// Print JSON in place of the table
     #[arg(long)]
     pub json: bool,
+
+    /// The guest of vpmu-reuse besides the payload.
+    #[command(flatten)]
+    pub linux: LinuxGuestOptions,
 }
 
 const SEED: u64 = 1;

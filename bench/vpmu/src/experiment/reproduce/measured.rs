@@ -1,12 +1,12 @@
 //! Measured counterparts of published figures, from result documents.
 
-use results::document::warnings::{first_is_dear, shares_first_event};
+use results::document::warnings::{first_open_is_expensive, shares_first_event};
 use results::document::{Arm, Document, Summary};
 use results::metric::{Metric, NMI_DRIVER_OFF, NMI_HANDLER, ROTATION};
 use results::paired::MIN_ROUNDS;
 use results::paired::groups::groups;
 use results::published::{Measured, Number};
-use results::stats::interval::{Interval, NORMAL_95};
+use results::stats::interval::Interval;
 use results::stats::jackknife::over_groups;
 
 /// Documents in the regime of a figure, and the number to read.
@@ -26,17 +26,12 @@ enum Quantity {
     Mean(&'static [&'static Metric]),
     /// Least latency of all NMIs.
     Least,
-    /// Host events created per NMI.
-    Creates(fn(&Arm) -> u64),
+    /// Host events created per NMI behind fixed counters, or behind the others.
+    Creates { fixed: bool },
 }
 
 /// The handler's latencies: of NMIs that re-armed a counter, and of those that re-armed none. The published figures are of both.
 const ALL_NMIS: &[&Metric] = &[&NMI_HANDLER, &NMI_DRIVER_OFF];
-
-/// Returns the host events that an arm created behind general-purpose counters.
-fn opens_gp(arm: &Arm) -> u64 {
-    arm.own.op_count("open").saturating_sub(arm.own.counts.opens_fixed)
-}
 
 pub(super) fn regime(figure: &str) -> Option<Regime> {
     let arms = ["recreate", "reuse-lazy"];
@@ -56,8 +51,8 @@ pub(super) fn regime(figure: &str) -> Option<Regime> {
     }
     Some(match figure {
         "vpmu-reuse.v1.mean" => cheap,
-        "vpmu-reuse.creates.gp" => Regime { quantity: Quantity::Creates(opens_gp), ..cheap },
-        "vpmu-reuse.creates.fixed" => Regime { quantity: Quantity::Creates(|arm| arm.own.counts.opens_fixed), ..cheap },
+        "vpmu-reuse.creates.gp" => Regime { quantity: Quantity::Creates { fixed: false }, ..cheap },
+        "vpmu-reuse.creates.fixed" => Regime { quantity: Quantity::Creates { fixed: true }, ..cheap },
         "vpmu-paused-flag.mean" => Regime { events: "sampling4/", arms: ["reuse-lazy", "paused-flag"], ..cheap },
         _ => return None,
     })
@@ -91,10 +86,10 @@ pub fn first_event(document: &Document) -> Result<bool, &'static str> {
         _ if backend.starts_with("sim:") => Err("a simulation is no measurement"),
         ("hardware", None) => Err("whether the host's NMI watchdog held an event is unknown"),
         ("hardware", Some(true)) => Ok(false),
-        _ if first_is_dear(backend) && shares_first_event(document) => {
+        _ if first_open_is_expensive(backend) && shares_first_event(document) => {
             Err("guests of several strategies held events at the same time; take --guest-rounds 1")
         }
-        _ => Ok(first_is_dear(backend)),
+        _ => Ok(first_open_is_expensive(backend)),
     }
 }
 
@@ -122,18 +117,7 @@ pub(super) fn of(document: &Document, regime: &Regime, number: Number) -> Option
         (Quantity::Least, Number::Before) => (least(before?)?, None),
         (Quantity::Least, Number::After) => (least(after?)?, None),
         (Quantity::Least, Number::Ratio) => (least(before?)? / least(after?)?, None),
-        (Quantity::Creates(of), Number::Change) => {
-            // Documents without the count of fixed counters have no figure.
-            let known = before?.own.counts.opens_fixed > 0;
-            let per_nmi = |arm: &Arm, count: f64| count / arm.own.counts.nmis as f64;
-            let (before, after) = (before?, after?);
-            let change = |count: f64| 100.0 * (per_nmi(after, count) / per_nmi(before, of(before) as f64) - 1.0);
-            // Few creations are left, and how many is chance: Poisson's, whose variance is the count.
-            let count = of(after) as f64;
-            let spread = NORMAL_95 * (count + 1.0).sqrt();
-            let interval = Interval { low: change((count - spread).max(0.0)), high: change(count + spread) };
-            (Some(change(count)).filter(|change| known && change.is_finite())?, Some(interval))
-        }
+        (Quantity::Creates { fixed }, Number::Change) => creates(before?, after?, fixed)?,
         _ => return None,
     };
     Some(Measured {
@@ -175,6 +159,34 @@ fn mean(arm: &Arm, over: Option<&Arm>, metrics: &[&Metric]) -> Option<(f64, Opti
         };
         metrics.iter().filter_map(of).fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1))
     };
+    Some((value, interval(value, arm, over, sums)))
+}
+
+/// Returns the change of the host events created per NMI, percent, with its interval. Documents without the count of fixed
+/// counters have no figure, and without those of each round no interval.
+fn creates(before: &Arm, after: &Arm, fixed: bool) -> Option<(f64, Option<Interval>)> {
+    let created = |all: u64, of_fixed: u64| (if fixed { of_fixed } else { all.saturating_sub(of_fixed) }) as f64;
+    let per_nmi =
+        |arm: &Arm| created(arm.own.op_count("open"), arm.own.counts.opens_fixed) / arm.own.counts.nmis as f64;
+    let left = Some(per_nmi(after) / per_nmi(before));
+    let left = left.filter(|left| before.own.counts.opens_fixed > 0 && left.is_finite())?;
+    let sums = |arm: &Arm, at: usize| {
+        let counts = &arm.rounds.counts;
+        let round = (counts.opens.get(at), counts.opens_fixed.get(at), counts.nmis.get(at));
+        if let (Some(&all), Some(&of_fixed), Some(&nmis)) = round {
+            (created(all, of_fixed), nmis as f64)
+        } else {
+            (0.0, 0.0)
+        }
+    };
+    let change = |left: f64| 100.0 * (left - 1.0);
+    let found = interval(left, after, Some(before), sums);
+    Some((change(left), found.map(|Interval { low, high }| Interval { low: change(low), high: change(high) })))
+}
+
+/// Returns the interval of `value`, a quotient of sums over rounds or its ratio to another arm's, over guests: few creations
+/// make it, and they come in bursts.
+fn interval(value: f64, arm: &Arm, over: Option<&Arm>, sums: impl Fn(&Arm, usize) -> (f64, f64)) -> Option<Interval> {
     let (guests, rounds): (Vec<u64>, Vec<[f64; 4]>) = arm
         .rounds
         .iter()
@@ -193,9 +205,8 @@ fn mean(arm: &Arm, over: Option<&Arm>, metrics: &[&Metric]) -> Option<(f64, Opti
         Some((sum(0) / sum(1)) / (sum(2) / sum(3))).filter(|figure| figure.is_finite())
     };
     let found = (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten();
-    let interval = found.map(|found| {
+    found.filter(|found| found.value > 0.0).map(|found| {
         let Interval { low, high } = found.interval();
         Interval { low: (value * low / found.value).max(0.0), high: value * high / found.value }
-    });
-    Some((value, interval))
+    })
 }

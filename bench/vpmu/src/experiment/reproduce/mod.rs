@@ -62,7 +62,7 @@ mod tests {
         );
         // What is far off comes first, what is no evidence last, a line a figure.
         let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("no {text} in {shown}"));
-        assert!(at("far off: mediated.10-events before") < at("figure ") && at("figure ") < at("Fitted, or made of"));
+        assert!(at("far off: vpmu-reuse.creates.fixed") < at("figure ") && at("figure ") < at("Fitted, or made of"));
         assert!(
             at("vpmu-reuse.watchdog-on.mean: before 105 µs, fitted (cost.open-more); after ")
                 > at("Fitted, or made of")
@@ -163,6 +163,14 @@ mod tests {
     }
 
     #[test]
+    fn documents_and_backends_agree_on_whose_first_event_is_expensive() {
+        for (key, _) in host_pmu::backend::BackendKey::all() {
+            let of_document = results::document::warnings::first_open_is_expensive(&key.to_string());
+            assert_eq!(of_document, key.first_open_is_expensive(), "{key}");
+        }
+    }
+
+    #[test]
     fn the_regime_of_hardware_is_the_hosts_watchdog_and_what_else_was_held() {
         let mut document = mock::finished(&["--workload", "sampling10"]).document;
         document.parameters.backend = "hardware".to_owned();
@@ -209,6 +217,29 @@ mod tests {
         assert_eq!(number(&document, "vpmu-reuse.watchdog-off.min"), Some(50.0));
         assert_eq!(number(&document, "vpmu-reuse.watchdog-off.mean"), before[0].map(|mean| mean.midpoint(70.0)));
         assert!(before[1] > Some(50.0));
+    }
+
+    #[test]
+    fn creations_in_a_burst_are_less_sure_than_as_many_in_all_rounds() {
+        let document = mock::finished(&["--workload", "sampling10"]).document;
+        let width = |created: &dyn Fn(usize) -> u64| {
+            let mut document = document.clone();
+            for arm in document.arms.iter_mut().filter(|arm| ["recreate", "reuse-lazy"].contains(&arm.name.as_str())) {
+                let of = |at| if arm.name == "recreate" { 1000 } else { created(at) };
+                let rounds = arm.rounds.len();
+                let counts = &mut arm.rounds.counts;
+                (counts.opens, counts.nmis) = ((0..rounds).map(of).collect(), vec![1000; rounds]);
+                counts.opens_fixed.clone_from(&counts.opens);
+                arm.own.counts.opens_fixed = counts.opens.iter().sum();
+                arm.own.counts.nmis = 1000 * rounds as u64;
+            }
+            let figure = "vpmu-reuse.creates.fixed";
+            let found = measured::of(&document, &measured::regime(figure).unwrap(), Number::Change).unwrap();
+            found.interval.map(|interval| (found.value, interval.high - interval.low))
+        };
+        let rounds = document.arms.iter().find(|arm| arm.name == "recreate").unwrap().rounds.len() as u64;
+        let (even, burst) = (width(&|_| 10).unwrap(), width(&|at| if at == 1 { 10 * rounds } else { 0 }).unwrap());
+        assert!((even.0 - burst.0).abs() < 1e-9 && even.1 < 0.01 && burst.1 > 1.0, "{even:?} {burst:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! first and its model predicts both. Without a PMU two stand-ins have the two costs: a tracepoint, whose last close and
 //! first open take tens of ms, and a clock.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use host_pmu::backend::BackendKey;
@@ -13,8 +14,9 @@ use results::error::{Error, Exit};
 use results::host::settings::Watchdog;
 use results::host::{HostFacts, HostFs};
 use results::published::{Here, Number, Reproduction, Row};
+use results::stats::interval::Interval;
 use results::table::layout::ratio;
-use results::verdict::{Agreement, Verdict};
+use results::verdict::{Judged, Tally};
 use sim::model::Model;
 use vmm::kvm::Host;
 use vmm::machine::Cpu;
@@ -82,7 +84,7 @@ struct Regime {
 
 impl Regime {
     const fn name(&self) -> &'static str {
-        if self.on { "watchdog-on" } else { "watchdog-off" }
+        names(self.on, self.stands_in())
     }
 
     const fn stands_in(&self) -> bool {
@@ -122,12 +124,28 @@ impl Regime {
     }
 }
 
+/// Names the state of the watchdog, or what stands in for it.
+const fn names(on: bool, stands_in: bool) -> &'static str {
+    match (stands_in, on) {
+        (false, true) => "watchdog-on",
+        (false, false) => "watchdog-off",
+        (true, true) => "cheap-create",
+        (true, false) => "expensive-create",
+    }
+}
+
 /// One run of guests.
 struct Run {
     on: bool,
     /// Prefix of the workload that it stands for.
     events: &'static str,
     document: Document,
+}
+
+impl Run {
+    fn stands_in(&self) -> bool {
+        self.document.arms.iter().any(|arm| arm.stand_in)
+    }
 }
 
 /// Returns the regimes that this host can have, the expensive one first, and what is left out and why. `switches`: the
@@ -161,11 +179,11 @@ fn regimes(
     for stand_in in [regime(false, tracepoint), regime(true, BackendKey::CpuClock)] {
         match probe.try_open(&stand_in.backend) {
             Ok(()) => {
-                let cost = if stand_in.on { "cheap" } else { "expensive" };
                 notes.push(format!(
-                    "{}: {} stands in, which is {cost} to create and counts something else than was asked for.",
+                    "{}: {} stands in for {}; it counts something else than was asked for.",
                     stand_in.name(),
-                    stand_in.backend
+                    stand_in.backend,
+                    names(stand_in.on, false)
                 ));
                 found.push(stand_in);
             }
@@ -304,16 +322,16 @@ fn measure(
     finished.error.map_or(Ok(finished.document), Err)
 }
 
-/// Adds the predictions of the first regime; returns what is not predicted, and why.
+/// Adds the predictions of the first regime; returns a note on them, or what is missing and why.
 fn predicted_here(
     regime: &Regime,
     spec: &SeriesSpec,
     host: &HostFacts,
     progress: &mut dyn Progress,
     predicted: &mut Vec<Run>,
-) -> Result<Option<String>, Error> {
+) -> Result<Result<String, String>, Error> {
     if has_amd_guest(regime, host) {
-        return Ok(Some("Nothing is predicted: simulated guests have an Intel's PMU, these an AMD's.".to_owned()));
+        return Ok(Ok("Nothing is predicted: simulated guests have an Intel's PMU, these an AMD's.".to_owned()));
     }
     progress.expect(&format!("{}: calibration", regime.name()));
     match predictions(regime, spec, progress) {
@@ -322,10 +340,14 @@ fn predicted_here(
             let what = "interrupted during calibration";
             return Err(Error::new(Exit::Inconclusive, what, "nothing was measured", "nothing is saved"));
         }
-        Err(error) => return Ok(Some(format!("Nothing is predicted: {error}"))),
+        Err(error) => return Ok(Err(format!("predictions, because {error}"))),
     }
-    let first_only = "watchdog-off is not predicted: a first event's cost is not met while another is there.";
-    Ok(regime.on.then(|| first_only.to_owned()))
+    let other = names(!regime.on, regime.stands_in());
+    Ok(Ok(if regime.on {
+        format!("{other} is not predicted: a first event's cost is not met while another is there.")
+    } else {
+        format!("{other} is predicted from the calibration of {}, without one of its own.", regime.name())
+    }))
 }
 
 /// Returns whether a strategy has a whole round.
@@ -360,7 +382,7 @@ pub fn series(
     let (mut predicted, mut measured) = (Vec::new(), Vec::new());
     let mut left = regimes.len() * parts.len();
     let stopped = || sys::interrupted().load(std::sync::atomic::Ordering::Relaxed);
-    let mut whole = true;
+    let mut missing = Vec::new();
     for (at, regime) in regimes.iter().enumerate() {
         if stopped() {
             break;
@@ -368,15 +390,15 @@ pub fn series(
         if let Some(watchdog) = watchdog.as_mut().filter(|_| !regime.stands_in())
             && let Err(error) = watchdog.switch(regime.on)
         {
-            notes.push(format!("{} is left out: {error}", regime.name()));
-            whole = false;
+            missing.push(format!("{}, because {error}", regime.name()));
             left = left.saturating_sub(parts.len());
             continue;
         }
         if at == 0 {
-            let said = predicted_here(regime, spec, &host, progress, &mut predicted)?;
-            whole &= said.is_none() || has_amd_guest(regime, &host) || !predicted.is_empty();
-            notes.extend(said);
+            match predicted_here(regime, spec, &host, progress, &mut predicted)? {
+                Ok(note) => notes.push(note),
+                Err(lacks) => missing.push(lacks),
+            }
         }
         for &events in &parts {
             left = left.saturating_sub(1);
@@ -390,48 +412,41 @@ pub fn series(
             }
             let rest = spec.duration.saturating_sub(began.elapsed());
             let bound = (rest / (left as u32 + 1)).max(Duration::from_secs(1));
-            progress.expect(&format!("{}: {}", regime.name(), events.trim_end_matches(['/', ':'])));
+            let name = format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':']));
+            progress.expect(&name);
             let found = regime.spec(events, spec, bound).and_then(|one| {
                 measure((regime, &one, spec.linux.as_ref().filter(|_| is_linux)), command_line, progress)
             });
             let now = HostFacts::read(&HostFs::default()).nmi_watchdog;
             if watchdog.is_some() && !regime.stands_in() && now != Some(regime.on) {
-                notes.push(format!("{}, {events}: someone else switched the NMI watchdog meanwhile.", regime.name()));
-                whole = false;
+                missing.push(format!("{name} in one regime, because someone else switched the NMI watchdog meanwhile"));
             }
             match found {
                 Ok(document) if !has_figures(&document) => {
                     let arm = document.arms.iter().find(|arm| arm.kind == ArmKind::Strategy);
                     let why = arm.and_then(|arm| arm.not_available.as_ref().or(arm.incomplete.first()));
-                    notes.push(format!(
-                        "{}, {events}: {}",
-                        regime.name(),
-                        why.map_or("no whole round", String::as_str)
-                    ));
-                    whole = false;
+                    missing.push(format!("{name}, because {}", why.map_or("there is no whole round", String::as_str)));
                 }
                 Ok(document) => {
-                    let kept = keep(&format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':'])), &document);
+                    let kept = keep(&name, &document);
                     notes.extend(kept.err().map(|error| error.to_string()));
-                    whole &= document.status == Status::Complete;
+                    if document.status != Status::Complete {
+                        missing.push(format!("a part of {name}, because it ended early"));
+                    }
                     measured.push(Run { on: regime.on, events, document });
                 }
-                Err(error) => {
-                    notes.push(format!("{}, {events}: {error}", regime.name()));
-                    whole = false;
-                }
+                Err(error) => missing.push(format!("{name}, because {error}")),
             }
         }
     }
     if let Some(Err(error)) = watchdog.as_mut().map(Watchdog::restore) {
-        notes.push(error.to_string());
-        whole = false;
+        missing.push(format!("the watchdog as it was found, because {error}"));
     }
     if stopped() {
-        whole = false;
-        notes.push("Interrupted: what was measured before is shown.".to_owned());
+        missing.push("the rest, because of the interrupt".to_owned());
     }
     if measured.is_empty() {
+        notes.extend(missing);
         return Err(Error::new(Exit::Inconclusive, "nothing was measured", notes.join(" "), "nothing is saved"));
     }
     let mut found = Simulated::stored()?.beside(&[])?;
@@ -439,8 +454,8 @@ pub fn series(
     found.fitted.clear();
     found.rows = rows(found.rows, &predicted, &measured);
     notes.extend(facts(&host, &measured));
-    let conclusion = conclusion(&found.rows, whole);
-    found.here = Some(Here { host, notes, whole, conclusion });
+    let conclusion = conclusion(&found.rows, &missing);
+    found.here = Some(Here { host, notes, whole: missing.is_empty(), conclusion });
     Ok(found)
 }
 
@@ -469,7 +484,8 @@ fn unpublished(kvm: &str) -> Vec<(String, String, &'static [Number])> {
 
 /// Returns the published rows of the series and the others, with their predictions, measurements and verdicts.
 fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
-    let mut rows: Vec<Row> = published.into_iter().filter(|row| row.figure.starts_with("vpmu-reuse.")).collect();
+    let mut rows: Vec<Row> = published.into_iter().map(Row::published_alone).collect();
+    rows.retain(|row| row.figure.starts_with("vpmu-reuse."));
     for (figure, what, numbers) in unpublished(kvm_arm(&HostFs::default())) {
         rows.extend(numbers.iter().map(|&number| Row {
             figure: figure.clone(),
@@ -493,23 +509,36 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
     let side =
         |row: &Row| ["watchdog-on.", "watchdog-off."].iter().position(|side| row.figure.contains(side)).unwrap_or(2);
     rows.sort_by(|a, b| (side(a), &a.figure, a.number).cmp(&(side(b), &b.figure, b.number)));
+    if measured.iter().any(Run::stands_in) {
+        for row in &mut rows {
+            for (on, from, to) in
+                [(true, "watchdog on", "cheap to create"), (false, "watchdog off", "expensive to create")]
+            {
+                row.figure = row.figure.replace(names(on, false), names(on, true));
+                row.what = row.what.replace(&format!("host {from}"), &format!("{to}, in place of host {from}"));
+            }
+        }
+    }
     rows
 }
 
 fn judge(row: &mut Row, runs: &[Run]) {
     let Some(measured) = &row.measured else { return };
-    let (value, interval) = (measured.value, measured.interval);
     if row.figure == "vpmu-reuse.watchdog-off.min" {
-        let why = Agreement::not_comparable("the least of all depends on how many NMIs there were");
+        let why = Judged::not_comparable("the least of all depends on how many NMIs there were");
         row.against_published = row.published.map(|_| why.clone());
         row.against_predicted = (!row.predicted.is_empty()).then_some(why);
         return;
     }
+    let of = |value| row.number.judged(value);
+    let value = of(measured.value);
+    let interval = measured.interval.map(|one| Interval { low: of(one.low), high: of(one.high) });
     row.against_published = row.published.map(|published| match incomparable(row, runs) {
-        Some(why) => Agreement::not_comparable(why),
-        None => Agreement::of(value, interval, &[published]),
+        Some(why) => Judged::not_comparable(why),
+        None => Judged::of(value, interval, &[of(published)]),
     });
-    row.against_predicted = (!row.predicted.is_empty()).then(|| Agreement::of(value, interval, &row.predicted));
+    row.against_predicted = (!row.predicted.is_empty())
+        .then(|| Judged::of(value, interval, &row.predicted.iter().map(|&n| of(n)).collect::<Vec<_>>()));
 }
 
 /// Returns why a measured number is of something else than the published one, if it is.
@@ -517,9 +546,9 @@ fn incomparable(row: &Row, runs: &[Run]) -> Option<&'static str> {
     let host = &runs.first()?.document.host;
     let published_host = !host.virtualized && matches!(host.cpu_signature, Some([6, 85, 5..=7]));
     match row.number {
-        // A guest's events and rotations decide creations, not what they cost.
-        Number::Change => None,
         _ if row.measured.as_ref().is_some_and(|one| one.stand_in) => Some("a stand-in for hardware events"),
+        // A guest's events and rotations decide creations of hardware events, not what they cost.
+        Number::Change => None,
         _ if published_host => None,
         _ => Some("the published processor is a Cascade Lake on bare metal"),
     }
@@ -583,6 +612,16 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
             .filter(|one| one.code == warnings::UNSURE || one.code == warnings::NO_OVERFLOWS);
         facts.extend(doubts.map(|one| format!("{}: {}", run.document.parameters.workload, one.message)));
     }
+    // The load of each run has figures of its own.
+    let of_all = runs.iter().flat_map(|run| &run.document.warnings).filter(|one| one.arm.is_none());
+    let by_code: BTreeMap<&str, &str> = of_all.map(|one| (one.code.as_str(), one.message.as_str())).collect();
+    facts.extend(
+        by_code
+            .into_values()
+            .map(str::to_owned)
+            .filter(|message| !facts.iter().any(|fact| fact.ends_with(message)))
+            .collect::<Vec<_>>(),
+    );
     facts
 }
 
@@ -590,38 +629,45 @@ fn counters() -> Option<String> {
     Host::open().ok()?.counters().map(|counters| format!("{counters} of the PMU"))
 }
 
-/// Says in a sentence what came out.
-fn conclusion(rows: &[Row], whole: bool) -> String {
-    let count = |of: fn(&Row) -> Option<&Agreement>, verdict: Verdict| {
-        rows.iter().filter_map(of).filter(|found| found.verdict == verdict).count()
-    };
-    let side = |what: &str, of: fn(&Row) -> Option<&Agreement>| {
-        let differ = count(of, Verdict::Slower) + count(of, Verdict::Faster);
-        let open = count(of, Verdict::Inconclusive);
-        let all = count(of, Verdict::NoChange) + differ + open;
-        format!("{what}: {} of {all} agree, {differ} differ, {open} open", count(of, Verdict::NoChange))
-    };
-    let of_mean = |side: &str| {
-        let figure = format!("vpmu-reuse.watchdog-{side}.mean");
-        let row = rows.iter().find(|row| row.figure == figure && row.number == Number::Ratio)?;
-        let measured = row.measured.as_ref()?;
-        if measured.interval.is_none() {
-            return Some(format!("Too few rounds to tell how much longer the handler is, watchdog {side}. "));
+/// Says in a sentence what came out, and then what is missing and what to do next.
+fn conclusion(rows: &[Row], missing: &[String]) -> String {
+    let side = |what: &str, of: fn(&Row) -> Option<&Judged>| {
+        let Tally { slower, faster, same, open } = Tally::of(rows.iter().filter_map(of).map(|found| found.verdict));
+        let (differ, all) = (slower + faster, slower + faster + same + open);
+        if all == 0 {
+            String::new()
+        } else {
+            format!("; of {all} {what} numbers {same} agree, {differ} differ, {open} are open")
         }
-        let [times, published] = [measured.value, row.published?].map(ratio);
-        Some(format!(
-            "Without reuse the mean handler is {times} times as long, watchdog {side} (published: {published}). "
-        ))
     };
-    let reuse: String = ["on", "off"].into_iter().filter_map(of_mean).collect();
     let stands_in = rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in));
-    let part = if whole { "" } else { " This is a part of the series." };
-    format!(
-        "{reuse}{}; {}.{}{part}",
-        side("Published numbers", |row| row.against_published.as_ref()),
-        side("predictions", |row| row.against_predicted.as_ref()),
-        if stands_in { " With stand-ins no time is evidence on hardware." } else { "" },
-    )
+    let of_mean = |on: bool| {
+        let name = names(on, stands_in);
+        let figure = format!("vpmu-reuse.{name}.mean");
+        let row = rows.iter().find(|row| row.figure == figure && row.number == Number::Ratio)?;
+        let published = row.published.filter(|_| !stands_in).map(|times| format!(" (published: {})", ratio(times)));
+        let measured = row.measured.as_ref()?;
+        let times = measured
+            .interval
+            .map_or_else(|| "too few rounds".to_owned(), |_| format!("{} times", ratio(measured.value)));
+        Some(format!("{times} with {name}{}", published.unwrap_or_default()))
+    };
+    let times: Vec<String> = [true, false].into_iter().filter_map(of_mean).collect();
+    let times = if times.is_empty() { "not measured".to_owned() } else { times.join(", ") };
+    let mut text = format!(
+        "Mean handler without reuse over with it: {times}{}{}.",
+        side("published", |row| row.against_published.as_ref()),
+        side("predicted", |row| row.against_predicted.as_ref()),
+    );
+    let mut missing = missing.to_vec();
+    missing.extend(stands_in.then(|| "evidence on hardware, because hardware events do not open here".to_owned()));
+    if !missing.is_empty() {
+        let place = if stands_in { " on a bare-metal host with a PMU" } else { "" };
+        let missing = missing.join("; ");
+        let next = "`vpmu reproduce --run vpmu-reuse --duration 10m`";
+        text.extend([" Missing: ", &missing, ". Next: ", next, place, "."]);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -652,10 +698,10 @@ mod tests {
             );
         }
         let (found, notes) = of(&["cpu-clock", TRACEPOINT], None, Err("none")).unwrap();
-        assert_eq!(found, format!("watchdog-off {TRACEPOINT}, watchdog-on cpu-clock"));
+        assert_eq!(found, format!("expensive-create {TRACEPOINT}, cheap-create cpu-clock"));
         assert!(notes.starts_with("Stand-ins, since hardware events do not open (No such file"), "{notes}");
         let (found, notes) = of(&["cpu-clock"], None, Err("none")).unwrap();
-        assert!(found == "watchdog-on cpu-clock" && notes.contains("watchdog-off is left out"), "{found} {notes}");
+        assert!(found == "cheap-create cpu-clock" && notes.contains("expensive-create is left out"), "{found} {notes}");
         assert_eq!(of(&[], None, Err("none")).unwrap_err().exit, Exit::Host);
     }
 
@@ -693,10 +739,10 @@ mod tests {
         assert_eq!(
             begun.collect::<Vec<_>>(),
             [
-                "watchdog-off: sampling10 0",
-                "watchdog-off: counting1 0",
-                "watchdog-on: sampling10 1",
-                "watchdog-on: counting1 1"
+                "watchdog-off-sampling10 0",
+                "watchdog-off-counting1 0",
+                "watchdog-on-sampling10 1",
+                "watchdog-on-counting1 1"
             ]
         );
         assert_eq!(fs.text(FILE).as_deref(), Some("1"), "as it was found");
@@ -747,15 +793,20 @@ mod tests {
         let judged = |document: &Document, stand_in: bool| {
             let mut document = document.clone();
             document.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
-            let figures = vec![row("vpmu-reuse.watchdog-on.mean", 1000.0), row("vpmu-reuse.v1.mean", 500.0)];
+            let mut figures = vec![row("vpmu-reuse.watchdog-on.mean", 1000.0), row("vpmu-reuse.v1.mean", 500.0)];
+            figures.push(Row { number: Number::Ratio, ..figures[0].clone() });
             let run = |document| Run { on: true, events: "sampling10/", document };
             let found = rows(figures, &[run(document.clone())], &[run(document)]);
+            let said = conclusion(&found, &[]);
+            assert_eq!(said.contains("(published: "), !stand_in, "{said}");
+            assert_eq!(said.contains("Next: ") && said.contains("with cheap-create"), stand_in, "{said}");
             let of = |figure: &str| found.iter().find(|row| row.figure == figure && row.published.is_some()).unwrap();
             let text = |row: &Row| row.against_published.as_ref().unwrap().to_string();
             assert_eq!(of("vpmu-reuse.v1.mean").against_predicted.as_ref().unwrap().to_string(), "agrees");
-            ["vpmu-reuse.watchdog-on.mean", "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
+            let mean = format!("vpmu-reuse.{}.mean", names(true, stand_in));
+            [mean.as_str(), "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
         };
-        assert_eq!(judged(&document, false), ["agrees", "differs by +100.0 %"]);
+        assert_eq!(judged(&document, false), ["agrees", "differs, +100.0 %"]);
         assert_eq!(judged(&document, true), ["not comparable", "not comparable"]);
         document.host.virtualized = true;
         assert_eq!(judged(&document, false), ["not comparable", "not comparable"]);

@@ -9,7 +9,7 @@ use results::paired::{Statistic, level, ratio};
 use results::published::{Here, Measured, Number, Reproduction, Row};
 use results::stats::interval::Interval;
 use results::table::layout;
-use results::verdict::Agreement;
+use results::verdict::Judged;
 use stat_setup::list::software_list;
 
 use super::run::Simulated;
@@ -115,7 +115,8 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
     let arms = ORDERS.map(arm);
     let why = format!("{} CPUs and software events", document.parameters.cpus.len());
     let mut rows = Vec::new();
-    for row in published.into_iter().filter(|row| row.figure == "perf-stat-setup.94cpu.real") {
+    let published = published.into_iter().map(Row::published_alone);
+    for row in published.filter(|row| row.figure == "perf-stat-setup.94cpu.real") {
         let of = |times: [f64; 2]| match row.number {
             Number::Before => times[0] / 1e9,
             Number::After => times[1] / 1e9,
@@ -143,8 +144,8 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
                 stand_in: true,
                 host: document.host.class.clone(),
             }),
-            against_published: found.map(|_| Agreement::not_comparable(&why)),
-            against_predicted: found.map(|(value, interval)| Agreement::of(value, interval, &[of(here)])),
+            against_published: found.map(|_| Judged::not_comparable(&why)),
+            against_predicted: found.map(|(value, interval)| Judged::of(value, interval, &[of(here)])),
             ..row
         });
         rows.push(modelled);

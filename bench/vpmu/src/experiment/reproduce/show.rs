@@ -6,10 +6,10 @@ use results::published::{Fitted, Here, Measured, Number, Origin, Reproduction, R
 use results::stats::interval::Interval;
 use results::table::layout::{self, dash, level, signed};
 use results::table::{Report, Table};
-use results::verdict::{Agreement, Verdict};
+use results::verdict::{Judged, Verdict};
 
 /// A prediction is good up to this share of the published number, and far off beyond the other.
-const WITHIN: f64 = 0.1;
+const WITHIN: f64 = Judged::WITHIN;
 const FAR: f64 = 0.3;
 /// Unit of a number that is a percentage itself.
 const PERCENT: &str = "percent";
@@ -51,7 +51,7 @@ fn has_measured(reproduction: &Reproduction) -> bool {
 fn columns(reproduction: &Reproduction) -> Vec<&'static str> {
     let mut columns = vec!["figure", "number", "published"];
     if reproduction.here.is_some() {
-        columns.extend(["predicted", "measured", "to published", "to predicted"]);
+        columns.extend(["measured", "to published", "predicted", "to predicted"]);
         return columns;
     }
     columns.extend(["simulated", "error", "origin"]);
@@ -65,14 +65,25 @@ fn range(row: &Row, numbers: &[f64]) -> String {
     if shown.is_empty() { dash() } else { shown.join(" to ") }
 }
 
+/// Names a figure, short in a table of a run here: its other columns are wide.
+fn name(row: &Row, here: bool) -> String {
+    let short = row.figure.strip_prefix("vpmu-reuse.").filter(|_| here);
+    short.map_or_else(|| row.figure.clone(), |short| short.replace("watchdog-", "").replace("-create.", "."))
+}
+
 fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
     let value = if here { short } else { value };
     let published = row.published.map_or_else(dash, |published| value(row, published));
-    let figure = row.figure.strip_prefix("vpmu-reuse.").filter(|_| here).unwrap_or(&row.figure);
-    let mut cells = vec![figure.to_owned(), row.number.key().to_owned(), published];
+    let mut cells = vec![name(row, here), row.number.key().to_owned(), published];
     let measured = row.measured.as_ref();
     if here {
-        let verdict = |one: &Option<Agreement>| one.as_ref().map_or_else(dash, ToString::to_string);
+        let verdict = |one: &Option<Judged>, other: Option<f64>| {
+            let by = |by: f64| match (row.number, measured.zip(other)) {
+                (Number::Change, Some((measured, other))) => format!("{} points", signed(measured.value - other, 2)),
+                _ => format!("{} %", signed(100.0 * by, 1)),
+            };
+            one.as_ref().map_or_else(dash, |one| one.words(&one.by.map_or_else(String::new, by)))
+        };
         let with_interval = |one: &Measured| {
             let interval = one.interval.filter(|interval| interval.low < interval.high);
             match (interval, row.unit.as_str()) {
@@ -87,8 +98,8 @@ fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
                 }
             }
         };
-        cells.extend([range(row, &row.predicted), measured.map_or_else(dash, with_interval)]);
-        cells.extend([verdict(&row.against_published), verdict(&row.against_predicted)]);
+        cells.extend([measured.map_or_else(dash, with_interval), verdict(&row.against_published, row.published)]);
+        cells.extend([range(row, &row.predicted), verdict(&row.against_predicted, row.predicted.first().copied())]);
         return cells;
     }
     let simulated = row.simulated.map_or_else(dash, |simulated| value(row, simulated));
@@ -120,15 +131,17 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     let mut reasons: Vec<String> = Vec::new();
     for agreement in reproduction.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten()
     {
-        let word = if agreement.verdict == Verdict::NotJudged { "not comparable" } else { agreement.verdict.word() };
+        let word = if agreement.verdict == Verdict::NotJudged { "not comparable" } else { "open" };
         let reason = agreement.why.as_ref().map(|why| format!("{word}: {why}"));
         reasons.extend(reason.filter(|reason| !reasons.contains(reason)));
     }
     report.heading("The host and the run:");
     report.notes(here.notes.iter().chain(&reasons).cloned());
     report.note(
-        "to published, to predicted: the measured number less that one; they agree within 10 %. Predicted before it was measured, by a \
-         model of this host that no strategy's latency was fitted to. Intervals are of 95 %.",
+        "before, after: without what was published, and with it. on, off: the host's NMI watchdog; cheap, expensive: to create, a \
+         stand-in for either. to published, to predicted: by how much of that number the measured one is more; of changes points, and \
+         what is left is judged. They agree within 10 %. Predicted before measured, by a model of this host that no strategy's \
+         latency was fitted to. Intervals are of 95 %.",
     );
     let exit = if here.whole { Exit::Done } else { Exit::Inconclusive };
     report.verdict = Some((exit, here.conclusion.clone()));
@@ -141,7 +154,7 @@ fn figures<'a>(rows: impl Iterator<Item = &'a Row>, with_model: bool) -> Vec<Str
     for row in rows {
         if row.figure != last {
             let model = if with_model { format!(" (model {})", row.model) } else { String::new() };
-            lines.push(format!("{}: {}{model}", row.figure, row.what));
+            lines.push(format!("{}: {}{model}", name(row, !with_model), row.what));
             last = &row.figure;
         }
     }
@@ -150,7 +163,9 @@ fn figures<'a>(rows: impl Iterator<Item = &'a Row>, with_model: bool) -> Vec<Str
 
 /// Returns how far the simulated number is from the published one, as a share.
 fn off(row: &Row) -> f64 {
-    let share = row.simulated.zip(row.published).map(|(simulated, published)| (simulated / published - 1.0).abs());
+    let judged = |value| row.number.judged(value);
+    let share =
+        row.simulated.zip(row.published).map(|(ours, published)| (judged(ours) / judged(published) - 1.0).abs());
     share.unwrap_or(0.0)
 }
 
@@ -160,7 +175,14 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     predicted.sort_by(|a, b| off(b).total_cmp(&off(a)));
     let within = predicted.iter().filter(|row| off(row) <= WITHIN).count();
     let far = predicted.iter().take_while(|row| off(row) > FAR);
-    let far: Vec<String> = far.map(|row| format!("{} {} ({})", row.figure, row.number.key(), error(row))).collect();
+    let by = |row: &Row| match (row.number, row.simulated, row.published) {
+        (Number::Change, Some(ours), Some(published)) => {
+            let [ours, published] = [ours, published].map(|value| 100.0 * row.number.judged(value));
+            format!("{ours:.2} % left, published {published:.2} %")
+        }
+        _ => error(row),
+    };
+    let far: Vec<String> = far.map(|row| format!("{} {} ({})", row.figure, row.number.key(), by(row))).collect();
     let far = if far.is_empty() { String::new() } else { format!("; far off: {}", far.join(", ")) };
     let mut lines = vec![format!("Of {} predicted numbers {within} are within 10 %{far}.", predicted.len())];
     for row in &reproduction.rows {
@@ -226,6 +248,11 @@ pub fn report(reproduction: &Reproduction, fold: bool) -> Report {
         report.notes(reproduction.fitted.iter().map(constant));
     }
     report.gap();
+    report.note(
+        "before, after: without what was published, and with it. Of fitted: made of numbers of which one was fitted. Transferred: the \
+         simulation of another figure, which was fitted. Predicted: nothing of it was used in fitting. Error: the simulated number less \
+         the published one, as a share of it or in points.",
+    );
     report.note(format!(
         "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md{}.",
         reproduction.seed,
