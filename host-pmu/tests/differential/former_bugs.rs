@@ -169,16 +169,16 @@ fn of_an_event_that_signals_unrecorded_after_its_pause() {
         &strategy,
         Records::None,
         &[
-            Op::Arm { n: 4, selector: 4522176, bits: 0, back: 0 },
+            Op::Arm { n: 4, selector: 4_522_176, bits: 0, back: 0 },
             Op::Read(193),
-            Op::Handler { seed: 0, bits: 0, n: 4, back: 8771033676465900595 },
+            Op::Handler { seed: 0, bits: 0, n: 4, back: 8_771_033_676_465_900_595 },
             Op::Read(193),
-            Op::Arm { n: 0, selector: 4260032, bits: 8, back: 189888632230924 },
-            run(108330029840661382, 0, Signal::OnTime),
+            Op::Arm { n: 0, selector: 4_260_032, bits: 8, back: 189_888_632_230_924 },
+            run(108_330_029_840_661_382, 0, Signal::OnTime),
             Op::Write(911, 0),
-            run(1398539960059531443, 20, Signal::OnTime),
+            run(1_398_539_960_059_531_443, 20, Signal::OnTime),
             Op::LoseRecords,
-            Op::Handler { seed: 5452791068680780035, bits: 11, n: 4, back: 16012781667127010699 },
+            Op::Handler { seed: 5_452_791_068_680_780_035, bits: 11, n: 4, back: 16_012_781_667_127_010_699 },
             run(0, 0, Signal::OnTime),
         ],
     );
@@ -191,14 +191,14 @@ fn of_a_period_begun_while_the_counter_was_off() {
         &Strategy::preset("virtual").expect("a strategy"),
         Records::None,
         &[
-            Op::Write(3221291520, 73021456576),
-            Op::Write(3221291521, 18446744073709551415),
+            Op::Write(3_221_291_520, 73_021_456_576),
+            Op::Write(3_221_291_521, 18_446_744_073_709_551_415),
             Op::Enter,
-            Op::Handler { seed: 3697798109877473168, bits: 11, n: 1, back: 0 },
+            Op::Handler { seed: 3_697_798_109_877_473_168, bits: 11, n: 1, back: 0 },
             run(0, 0, Signal::OnTime),
             Op::LoseRecords,
-            run(1327140529484067216, 1, Signal::OnTime),
-            Op::Read(3221291521),
+            run(1_327_140_529_484_067_216, 1, Signal::OnTime),
+            Op::Read(3_221_291_521),
         ],
     );
 }
@@ -208,17 +208,17 @@ fn of_a_lost_event_that_is_enabled_beside_one_that_leaves() {
     let rules = Rules { processor: scheduling::Processor::Zen3, release: scheduling::Release(5, 4), others: 0 };
     let mut pair = Pair::by_rules(AMD, Strategy::preset("virtual").expect("a strategy"), rules);
     let ops = [
-        Op::Write(3221291010, 68726358208),
-        Op::Write(3221291530, 68727472834),
-        Op::Arm { n: 0, selector: 4391104, bits: 8, back: 964616447497690547 },
-        Op::Arm { n: 4, selector: 4300275904, bits: 11, back: 4637053467634831488 },
-        Op::Write(3221291522, 5308534),
-        Op::Handler { seed: 14135183633029518849, bits: 8, n: 8, back: 8358761677644982828 },
+        Op::Write(3_221_291_010, 68_726_358_208),
+        Op::Write(3_221_291_530, 68_727_472_834),
+        Op::Arm { n: 0, selector: 4_391_104, bits: 8, back: 964_616_447_497_690_547 },
+        Op::Arm { n: 4, selector: 4_300_275_904, bits: 11, back: 4_637_053_467_634_831_488 },
+        Op::Write(3_221_291_522, 5_308_534),
+        Op::Handler { seed: 14_135_183_633_029_518_849, bits: 8, n: 8, back: 8_358_761_677_644_982_828 },
         Op::Lose,
-        Op::Arm { n: 5, selector: 4391104, bits: 40, back: 13840139322968155687 },
-        Op::Write(3221291526, 4325568),
+        Op::Arm { n: 5, selector: 4_391_104, bits: 40, back: 13_840_139_322_968_155_687 },
+        Op::Write(3_221_291_526, 4_325_568),
         Op::Heal,
-        Op::Arm { n: 1, selector: 5374658, bits: 8, back: 5590191663096112816 },
+        Op::Arm { n: 1, selector: 5_374_658, bits: 8, back: 5_590_191_663_096_112_816 },
     ];
     for op in &ops {
         pair.step(op).unwrap_or_else(|why| panic!("{op:x?}: {why}"));
