@@ -367,9 +367,10 @@ impl<B: Backend> Bank<B> {
         }
         self.may_have_slept = true;
         let room = self.room(counter, period);
+        // A refused open is an operation, too.
+        self.stats.counts.opens_fixed += u64::from(matches!(spec.0, Source::Fixed { .. }));
         match self.host(OpKind::Open, |backend| backend.open(spec, room.period(period))) {
             Ok(event) => {
-                self.stats.counts.opens_fixed += u64::from(matches!(spec.0, Source::Fixed { .. }));
                 let id = self.backend.id(&event);
                 self.slots[counter.index()] = Some(HeldEvent::opened(event, id, spec, counter, period, room));
                 self.holds(self.held + 1);

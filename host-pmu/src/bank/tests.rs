@@ -468,13 +468,13 @@ fn a_failed_open_is_retried_and_a_lost_pinned_event_is_reported() {
     host.0.borrow_mut().refuse_open = true;
     bank.start(pmc(0), fixed, 100);
     let counts = bank.stats().counts;
-    assert_eq!((counts.failed_opens, counts.opens_fixed, bank.held()), (1, 0, 0));
+    assert_eq!((counts.failed_opens, counts.opens_fixed, bank.held()), (1, 1, 0));
     assert!(bank.stats().last_error.is_some());
     host.0.borrow_mut().refuse_open = false;
     for counter in bank.take_retries() {
         bank.start(counter, fixed, 100);
     }
-    assert_eq!((bank.take(pmc(0)), bank.held(), bank.stats().counts.opens_fixed), (0, 1, 1));
+    assert_eq!((bank.take(pmc(0)), bank.held(), bank.stats().counts.opens_fixed), (0, 1, 2));
     host.0.borrow_mut().lost = true;
     assert_eq!(bank.take(pmc(0)), 0);
     assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
