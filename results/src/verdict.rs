@@ -121,7 +121,7 @@ impl Judged {
         let other = if low <= high { measured.clamp(low, high) } else { f64::NAN };
         let value = (measured / other).ln();
         if !value.is_finite() {
-            return Self::not_comparable("one of the two is no positive number");
+            return Self::not_comparable("one of the two is 0, so there is no ratio");
         }
         let by = Some(value.exp_m1());
         let Some(error) = interval.map(|one| (one.high / one.low).ln() / (2.0 * NORMAL_95)) else {
