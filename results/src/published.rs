@@ -90,16 +90,16 @@ pub struct Row {
     pub error: Option<f64>,
     /// Origin of the number.
     pub origin: Origin,
-    /// Of `--run`: by a model of this host, before it was measured. Else the range of the models that the published numbers
-    /// do not tell apart.
+    /// With `--run` the number is predicted by a model of this host, before it was measured. Otherwise these are the ends of
+    /// the range of the models that the published numbers do not tell apart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub predicted: Vec<f64>,
     /// As measured on some host, from a result document.
     pub measured: Option<Measured>,
-    /// Of `--run`: the measured number against the published one.
+    /// The measured number of `--run` against the published one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against_published: Option<Judged>,
-    /// Of `--run`: the measured number against the predicted one.
+    /// The measured number of `--run` against the predicted one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against_predicted: Option<Judged>,
     /// Why the model does not explain it, if it does not.
@@ -143,7 +143,7 @@ pub struct Reproduction {
     pub rows: Vec<Row>,
     /// Constants of the set-up model that were fitted.
     pub fitted: Vec<Fitted>,
-    /// Of `--run`: the host, and the end of the run.
+    /// The host of `--run`, and the end of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<Here>,
 }

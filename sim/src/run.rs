@@ -19,7 +19,7 @@ pub struct Totals {
     pub guests: u64,
     /// NMI handler, entry to exit, of NMIs that re-armed a counter, as documents have it.
     pub handler: Latency,
-    /// The same of NMIs that re-armed none, as they met the driver switched off.
+    /// NMI handler, entry to exit, of NMIs that re-armed none, as they met the driver switched off.
     pub driver_off: Latency,
     /// Time from the VMM's notice of the overflow to the entry of the handler.
     pub delivery: Latency,

@@ -125,7 +125,7 @@ pub struct GuestOutcome {
     pub held_at_tail_tick: Vec<u64>,
     /// NMI handler, entry to exit, ns, of NMIs that re-armed a counter.
     pub handler: Latency,
-    /// The same of NMIs that re-armed none, as they met the driver switched off.
+    /// NMI handler, entry to exit, of NMIs that re-armed none, as they met the driver switched off.
     pub driver_off: Latency,
     /// Time from the VMM's notice of the overflow to the entry of the handler, ns.
     pub delivery: Latency,

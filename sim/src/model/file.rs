@@ -254,7 +254,7 @@ pub struct Others {
 /// Counters of a CPU of the host, and what others hold of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPmu {
-    /// Those of a processor, by perf's rules.
+    /// A known processor has its counters, by perf's rules.
     Of {
         /// The processor.
         processor: Processor,
@@ -265,7 +265,7 @@ pub enum HostPmu {
     Alike {
         /// Counters.
         counters: u64,
-        /// Those in use by others.
+        /// Counters in use by others.
         taken: u64,
     },
 }

@@ -342,7 +342,7 @@ impl Set {
     /// Sets what mends these findings.
     ///
     /// # Errors
-    /// Those of [`settings::fix`].
+    /// It fails as [`settings::fix`] does.
     pub fn by(fs: &HostFs, mut findings: Vec<Finding>) -> Result<Self, Error> {
         findings.retain(|finding| finding.status != Status::Ok);
         let checks: Vec<_> = findings.iter().map(|finding| finding.check).collect();

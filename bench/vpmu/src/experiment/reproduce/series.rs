@@ -61,7 +61,7 @@ const ROUNDS_PER_GUEST: u64 = 40;
 /// Samples of a turn with Linux, whose perf takes seconds to start.
 const LINUX_SAMPLES: u64 = 1000;
 
-/// What to measure.
+/// The series to measure, and its bounds.
 #[derive(Debug)]
 pub struct SeriesSpec {
     /// Rounds of each run; `None`: as many as fit.

@@ -188,7 +188,7 @@ pub(super) struct Found {
     pub(super) model: String,
     before: Option<f64>,
     after: Option<f64>,
-    /// The same of each form of the model, its own first.
+    /// Both numbers by each form of the model, its own first.
     forms: Vec<[Option<f64>; 2]>,
     fitted: Vec<Fitted>,
 }
