@@ -17,7 +17,7 @@ mod sample;
 mod show;
 
 pub use crate::paired::Statistic;
-pub use change::{DRIFT, PROCESS};
+pub use change::DRIFT;
 pub(crate) use comparable::differences;
 pub use comparable::{facts, of_record as doubt_of};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};

@@ -87,7 +87,7 @@ pub fn ratio_with(found: &Ratio) -> String {
         return format!("{:.3} {NO_SPREAD}", found.ratio);
     }
     let Interval { low, high } = interval;
-    let sharp = found.half_width().is_some_and(|half| half < 0.05);
+    let sharp = found.half_width().is_some_and(|half| half < 0.01);
     let decimals = if found.ratio >= 9.995 { 1 } else { 2 + usize::from(sharp) };
     format!("{:.decimals$} [{low:.decimals$}, {high:.decimals$}]", found.ratio)
 }
@@ -207,11 +207,13 @@ mod tests {
                 guests: 9,
                 probed: false,
                 log: None,
+                between: 0.0,
                 constant: high <= low,
             })
         };
         assert_eq!(shown_ratio(0.97, 0.97, 0.97), "0.970 [no spread]");
-        assert_eq!(shown_ratio(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
+        assert_eq!(shown_ratio(0.97, 0.9651, 0.9749), "0.970 [0.965, 0.975]");
+        assert_eq!(shown_ratio(0.97, 0.957, 0.9822), "0.97 [0.96, 0.98]");
         assert_eq!(
             (shown_ratio(0.97, 0.9, 1.04), shown_ratio(20.0, 19.5, 20.5)),
             ("0.97 [0.90, 1.04]".into(), "20.0 [19.5, 20.5]".into())
