@@ -21,10 +21,10 @@ const ADDRESS: [&str; 3] = ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"];
 /// plan alone decides how its elements run: SBATCH_WAIT would make sbatch wait for them, SLURM_CPU_BIND pin them, and
 /// SQUEUE_STATES hide them.
 pub(crate) fn options_of_the_caller() -> impl Iterator<Item = OsString> {
-    const PREFIXES: [&[u8]; 7] =
-        [b"SBATCH_", b"SLURM_", b"SLURMD_", b"SQUEUE_", b"SACCT_", b"SINFO_", b"SCANCEL_"];
+    const PREFIXES: [&[u8]; 7] = [b"SBATCH_", b"SLURM_", b"SLURMD_", b"SQUEUE_", b"SACCT_", b"SINFO_", b"SCANCEL_"];
     std::env::vars_os().map(|(name, _)| name).filter(|name| {
-        PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix)) && !ADDRESS.iter().any(|kept| name == kept)
+        PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix))
+            && !ADDRESS.iter().any(|kept| name == kept)
     })
 }
 
