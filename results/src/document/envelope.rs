@@ -150,6 +150,13 @@ impl Record {
         Some(choices)
     }
 
+    /// Returns whether a strategy is the same in both, as far as the documents say how it is defined.
+    #[must_use]
+    pub fn defines_alike(&self, other: &Self, strategy: &str) -> bool {
+        let both = self.definition(strategy).zip(other.definition(strategy));
+        both.is_none_or(|(own, theirs)| own == theirs)
+    }
+
     /// Returns a parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
     #[must_use]
     pub fn size(&self, name: &str) -> Option<u64> {
