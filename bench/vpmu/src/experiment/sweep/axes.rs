@@ -482,6 +482,18 @@ mod tests {
     }
 
     #[test]
+    fn the_default_tail_is_longer_than_any_release_by_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("idle.toml");
+        std::fs::write(&file, "reuse = 'last'\nrelease = { idle-ms = 20 }\napply = 'deferred'").unwrap();
+        let tails = |toml: &str| points(toml).iter().map(|point| point.tail_ns).collect::<Vec<_>>();
+        let list = format!("strategy = ['reuse', '{}']", file.display());
+        assert_eq!(tails(&list), [36_000_000; 2]);
+        assert_eq!(tails(&format!("{list}\ntail = '16ms'")), [16_000_000; 2]);
+        assert_eq!(tails("strategy = ['reuse']"), [16_000_000]);
+    }
+
+    #[test]
     fn bad_grids_are_refused_with_the_axis() {
         for (toml, needle) in [
             ("strategy = []", "strategy: the axis has no values"),
