@@ -43,7 +43,7 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["--pin", "8000", "--quiet"], "not online"),
         (&["--rounds=-3"], "--rounds"),
         (&["--rounds", "-3"], "bad value '-3' for --rounds: no value here is below 0"),
-        (&["compare", "a", "b", "c.json"], "one source too many: c.json; BASE and NEW are a file or a folder each"),
+        (&["compare", "a", "b", "c.json"], "one source too many: c.json: BASE and NEW are a file or a folder each"),
         (&["compare", "a", "b", "--threshold", "5"], "5% is 0.05"),
         (&["sweep", "--vcpus", "1-1000"], "a range, where a number is wanted"),
         (&["sim", "--cpus", "2"], "more than the vCPUs can use"),
