@@ -227,6 +227,31 @@ fn perf_stands_beside_it() {
     assert_eq!(found["arms"][0]["costs"][1]["phase"], "map");
 }
 
+/// perf and this tool read the same lists, with the same names, units and events without a count, and refuse the same.
+fn lists_are_perf_s() {
+    let list = "duration_time,mem:0x1000:rw,mem:0x1000/8:w,mem:0x1000,cs/name=foo/,cpu-clock/name=clk/u,cs:b,cs:,cs//,\
+                l1d-loads,instructions:b,branch,Data-TLB-read-misses,LLC-misses-stores,faults/config=3,period=7/,\
+                r1a8/name=raw/,dummy:ppp,{cs,cpu-clock}:W";
+    let lines = |output: &[u8]| -> Vec<(bool, String, String)> {
+        let fields = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let found = text(output).lines().map(fields).collect::<Vec<_>>();
+        found.into_iter().map(|line| (line[0].starts_with('<'), line[1].clone(), line[2].clone())).collect()
+    };
+    let perf = |list: &str| Command::new("perf").args(["stat", "-a", "-x,", "-e", list, "--", "true"]).output().unwrap();
+    let (theirs, ours) = (perf(list), vpmu(&["stat-setup", "--once", "--quiet", "--events", list]));
+    let (theirs, ours) = (lines(&theirs.stderr), lines(&ours.stdout));
+    assert_eq!(theirs.len(), 19, "{theirs:?}");
+    assert_eq!(theirs.len(), ours.len(), "{ours:?}");
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        // perf leaves out the length of a breakpoint.
+        assert!(theirs.0 == ours.0 && theirs.1 == ours.1 && ours.2.starts_with(&theirs.2), "{theirs:?} {ours:?}");
+    }
+    for list in ["mem:main:r", "mem:0x1000:rr", "branch-stores", "branches-load", "cs/umask=1/", "cs/name/", "cs/u/"] {
+        let ours = vpmu(&["stat-setup", "--once", "--quiet", "--events", list]);
+        assert!(!perf(list).status.success() && !ours.status.success(), "{list}: {}", text(&ours.stdout));
+    }
+}
+
 /// Without perf the answer is what to install.
 fn a_missing_perf_is_said() {
     let output = Command::new(env!("CARGO_BIN_EXE_vpmu"))
@@ -309,6 +334,7 @@ fn main() -> ExitCode {
                 not_root().or_else(|| no_program("setpriv")),
                 an_unprivileged_user_gets_the_reason,
             ),
+            case("lists_are_perf_s", events().or_else(|| no_program("perf")), lists_are_perf_s),
             case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),
             case("a_missing_perf_is_said", None, a_missing_perf_is_said),
             case(
