@@ -121,7 +121,7 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
         CountBase::Exits => BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() },
     };
     // Each simulated arm has a host to itself.
-    Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false }
+    Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false, simulated: true }
 }
 
 /// Returns the facts of a simulated host; none are this host's.
@@ -138,6 +138,8 @@ pub struct SimRunner {
     pmu: IntelCaps,
     /// Counts per millisecond of the floor, where the arms beside it count no clock.
     paced: Option<u64>,
+    /// CPUs that the vCPUs share in turns; `None`: each has its own.
+    cpus: Option<u64>,
     seed: u64,
 }
 
@@ -163,7 +165,15 @@ impl SimRunner {
             ));
         };
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest: guest.clone(), pmu, paced, seed })
+        Ok(Self { model, guest: guest.clone(), pmu, paced, cpus: None, seed })
+    }
+}
+
+impl SimRunner {
+    /// Returns the runner with hosts of so many CPUs; `None`: one for each vCPU.
+    #[must_use]
+    pub fn on_cpus(self, cpus: Option<u64>) -> Self {
+        Self { cpus, ..self }
     }
 }
 
@@ -228,7 +238,7 @@ impl SimRunner {
             behind,
             pmu: self.pmu,
             vcpus,
-            cpus: vcpus,
+            cpus: self.cpus.unwrap_or(vcpus),
             boot,
             timer: Timer::Periodic,
             limit_ns: ns(self.guest.machine.time_limit),
@@ -290,6 +300,7 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
             exit_path_ns: guest.side.exit_path_ns.into_histogram(),
             phases: guest.side.phases,
             held_back: None,
+            turned_on: 0,
         },
         steps: None,
         probe_ns: None,
