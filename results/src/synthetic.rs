@@ -91,6 +91,17 @@ impl Random {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
+
+    /// Draws normal numbers whose neighbours have this correlation.
+    pub fn related(&mut self, count: usize, correlation: f64) -> Vec<f64> {
+        let mut state = self.normal();
+        let next = |_| {
+            let now = state;
+            state = correlation * state + (1.0 - correlation * correlation).sqrt() * self.normal();
+            now
+        };
+        (0..count).map(next).collect()
+    }
 }
 
 /// A turn of an arm.
@@ -137,7 +148,14 @@ impl Host {
     /// a random order.
     #[must_use]
     pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
-        let drift = self.drift * random.normal();
+        let level = random.normal();
+        self.run_at(level, truth, random)
+    }
+
+    /// Draws a run of a host that is so many times its drift off its usual level.
+    #[must_use]
+    pub fn run_at(&self, level: f64, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
+        let drift = self.drift * level;
         let process: Vec<f64> = truth.iter().map(|_| self.processes * random.normal()).collect();
         let mut layout = vec![0.0; truth.len()];
         let mut arms = vec![Vec::with_capacity(self.rounds); truth.len()];
@@ -186,5 +204,8 @@ mod tests {
         // A turn of 40 ms seldom meets a change of mode.
         assert!(together.count() > 3600);
         assert_eq!(host.run(&[0.0], &mut Random::new(7)), host.run(&[0.0], &mut Random::new(7)));
+        let levels = Random::new(3).related(4000, 0.9);
+        let spread = |lag: usize| levels.iter().zip(&levels[lag..]).map(|(a, b)| a * b).sum::<f64>() / 4000.0;
+        assert!((spread(0) - 1.0).abs() < 0.2 && (spread(1) / spread(0) - 0.9).abs() < 0.02, "{}", spread(1));
     }
 }

@@ -160,6 +160,8 @@ pub struct Account {
     pub phases: [PhaseTally; PHASES],
     /// Time of accesses to the PMU's registers that the guest did not see; `None` unless they have a modelled cost.
     pub held_back: Option<HeldBack>,
+    /// Own enables of counters that the guest turned on since its start.
+    pub turned_on: u64,
 }
 
 /// Results of a payload's vCPU, from guest memory and its doorbell.

@@ -251,7 +251,7 @@ pub(crate) struct Pack {
 
 /// Returns the groups of a list, with non-competing events in packs of `pack`; without events that cannot be opened.
 pub(crate) fn layout(list: &EventList, pack: Option<usize>) -> Vec<Pack> {
-    let usable = |&event: &usize| list.events[event].open.is_ok();
+    let usable = |&event: &usize| list.events[event].class().is_some_and(|class| class != Class::Tool);
     // The count of a non-competing event on every CPU does not depend on its group.
     let free = |&event: &usize| {
         let event = &list.events[event];

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::method::{Job, Order, Phase, PhaseCost, Recorder, Use, Watch, layout};
 use crate::sys::{self, Mask};
-use crate::unit::{Outcome, Report, Shared, Unit, outcomes};
+use crate::unit::{Outcome, Report, Shared, Unit, fill_duration, outcomes};
 
 /// Result of a set-up.
 #[derive(Clone, Debug)]
@@ -54,6 +54,7 @@ pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Finished {
 fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option<Watch>, hook: Hook<'_>) -> Finished {
     let mut costs = Vec::new();
     let mut first = first;
+    let mut enabled = None;
     let mut settled: Option<(Vec<Outcome>, usize)> = None;
     for &phase in job.purpose.phases() {
         if phase == Phase::LastClose && !job.method.keep_last {
@@ -61,6 +62,7 @@ fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option
         }
         // The time of the first phase includes the start of the threads.
         let watch = first.take().unwrap_or_else(Watch::start);
+        let counted = enabled.map(|since: Instant| since.elapsed());
         let mut rec = crew.phase(phase);
         if phase == Phase::Open && shared.any_broken() {
             rec.absorb(crew.break_up());
@@ -69,7 +71,12 @@ fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option
         // Outcomes are final after the read; without a read, after the open.
         let settles = matches!((phase, job.purpose), (Phase::Read, _) | (Phase::Open, Use::Mmap));
         if settles {
-            settled = Some(crew.outcomes());
+            let mut found = crew.outcomes();
+            fill_duration(job.list, counted.unwrap_or_default(), &mut found.0);
+            settled = Some(found);
+        }
+        if phase == Phase::Enable {
+            enabled = Some(Instant::now());
         }
         hook(phase, settled.as_ref().filter(|_| settles).map(|(outcomes, _)| outcomes.as_slice()));
     }

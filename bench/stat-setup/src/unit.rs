@@ -3,12 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use perf_event_open_sys::bindings::{
     PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::list::names::{DURATION_TIME, TOOL_TYPE};
 use crate::list::{Class, EventList};
 use crate::method::{Job, MAX_PACK, Pack, Phase, Recorder, Use};
 use crate::sys::{self, Mapping, Target};
@@ -458,10 +460,23 @@ pub(crate) fn outcomes(job: &Job<'_>, reports: &[Report]) -> (Vec<Outcome>, usiz
     ((0..job.list.events.len()).map(of_event).collect(), opened)
 }
 
+/// Fills in the time for which the events counted: `duration_time`, which no event counts.
+pub(crate) fn fill_duration(list: &EventList, counted: Duration, outcomes: &mut [Outcome]) {
+    let ns = u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX);
+    for (event, outcome) in list.events.iter().zip(outcomes) {
+        if event.open.as_ref().is_ok_and(|open| (open.attr.type_, open.attr.config) == (TOOL_TYPE, DURATION_TIME)) {
+            *outcome = Outcome::Counted { value: ns, enabled_ns: ns, running_ns: ns };
+        }
+    }
+}
+
 fn of_event(job: &Job<'_>, reports: &[Report], event: usize) -> Outcome {
     let described = &job.list.events[event];
     if let Err(why) = &described.open {
         return Outcome::NotSupported { why: why.clone() };
+    }
+    if described.class() == Some(Class::Tool) {
+        return Outcome::NotCounted { why: "perf takes it of the command that it starts; none runs here".to_owned() };
     }
     let failures = || reports.iter().flat_map(|report| &report.failures).filter(|failure| failure.event == event);
     let wanted: Vec<u32> = job.cpus.iter().copied().filter(|&cpu| described.counts_on(cpu)).collect();

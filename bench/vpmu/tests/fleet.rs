@@ -41,6 +41,8 @@ impl Rig {
         std::fs::write(rig.path("plan.toml"), PLAN)?;
         let output = rig.submit(&[])?;
         ensure!(output.status.code() == Some(0), "{}", said(&output));
+        let done: Value = serde_json::from_slice(&std::fs::read(rig.path("run/elements/000000/done.json"))?)?;
+        ensure!(done["name"].is_string() && done["job"].is_null(), "the job of a caller: {done}");
         Ok(rig)
     }
 
@@ -52,6 +54,8 @@ impl Rig {
     fn run(&self, words: &[&str]) -> Result<Output> {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", "60", env!("CARGO_BIN_EXE_vpmu")]).args(words).current_dir(self.0.path());
+        // The caller is a task of somebody's array.
+        command.env("SLURM_JOB_ID", "42").env("SLURM_ARRAY_JOB_ID", "40").env("SLURM_ARRAY_TASK_ID", "3");
         Ok(command.output()?)
     }
 

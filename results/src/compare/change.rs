@@ -2,12 +2,16 @@
 //!
 //! | runs a side | one arm against the reference | all arms together |
 //! |---|---|---|
-//! | 8 and more | what leaving out a run (or a block of neighbouring runs) changes | the same |
+//! | 8 and more, in turns | what leaving out a block of neighbouring runs changes | the same |
+//! | 8 and more, else | what leaving out a run changes, and the correlation of neighbours | the same, and that of stretches |
 //! | fewer | what leaving out guests changes, and an allowance of [`PROCESS`] for each run | an allowance of [`DRIFT`] for each run |
+
+use serde::Serialize;
 
 use super::sample::{MIN_RUNS, Run, Sides};
 use crate::paired::groups::groups;
 use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
+use crate::stats::change_points::of_related;
 use crate::stats::jackknife::{Estimate, leave_one_out, of_leave_one_out, over_groups};
 
 /// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm: 1
@@ -36,8 +40,57 @@ pub(super) struct Change {
     pub(super) blocks: usize,
 }
 
+/// Order in which the runs of two sides were taken, by their starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Neighbours are of different sides, so that both met the same host.
+    InTurns,
+    /// All of one side, then all of the other.
+    OneAfterTheOther,
+    /// Neither.
+    Mixed,
+    /// All have one start.
+    Unknown,
+}
+
+impl Order {
+    /// Finds the order of runs with these starts; `None` of one run a side.
+    #[must_use]
+    pub fn of(base: &[u64], new: &[u64]) -> Option<Self> {
+        let ends = |side: &[u64]| Some((*side.iter().min()?, *side.iter().max()?));
+        let ((first, last), (new_first, new_last)) = ends(base).zip(ends(new))?;
+        let found = if first.min(new_first) == last.max(new_last) {
+            Self::Unknown
+        } else if neighbours(base, new).is_some() {
+            Self::InTurns
+        } else if last <= new_first || new_last <= first {
+            Self::OneAfterTheOther
+        } else {
+            Self::Mixed
+        };
+        (base.len() + new.len() > 2).then_some(found)
+    }
+
+    /// Describes it behind a number of runs.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::InTurns => "in turns",
+            Self::OneAfterTheOther => "one side after the other",
+            Self::Mixed => "in mixed order",
+            Self::Unknown => "in unknown order",
+        }
+    }
+}
+
 /// Returns the block of each run of BASE and NEW, if at least eight neighbours of different sides make one each.
 fn blocks(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usize)> {
+    neighbours(base, new).filter(|(.., count)| *count >= MIN_RUNS)
+}
+
+/// Returns the block of each run of BASE and NEW, if most neighbours are of different sides.
+fn neighbours(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usize)> {
     let sides = [base, new];
     let mut order: Vec<(u64, usize, usize)> =
         (0..2).flat_map(|side| sides[side].iter().enumerate().map(move |(run, at)| (*at, side, run))).collect();
@@ -66,14 +119,26 @@ fn blocks(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usize)> 
     }
     let matched = 2.0 * count as f64 / order.len().max(1) as f64;
     let [base, new] = of;
-    (count >= MIN_RUNS && matched >= BLOCKED).then_some((base, new, count))
+    (matched >= BLOCKED).then_some((base, new, count))
 }
 
-/// Computes a difference of two figures with runs as groups: by blocks if there are any, else of independent sides.
-/// `without` gives the figures without each of so many groups.
+/// How runs that were not taken in turns are related.
+#[derive(Clone, Copy, PartialEq)]
+enum Related {
+    /// Not at all: they are simulated.
+    Not,
+    /// As their neighbours show. A ratio wanders by tenths of a per cent, which is far below what is judged.
+    Neighbours,
+    /// As neighbouring stretches show, too: what differs within a run hides from neighbours how a host's level wanders.
+    Stretches,
+}
+
+/// Computes a difference of two figures with runs as groups: by blocks if there are any, else of sides whose runs are
+/// related. `without` gives the figures without each of so many groups.
 fn by_runs<T: Copy>(
     base: &[(u64, Vec<T>)],
     new: &[(u64, Vec<T>)],
+    related: Related,
     figure: impl Fn(&[T]) -> Option<f64>,
     without: impl Fn(&[T], &[usize], usize) -> Option<Vec<f64>>,
 ) -> Option<(Estimate, usize)> {
@@ -89,11 +154,22 @@ fn by_runs<T: Copy>(
         let differences: Vec<f64> = without_two.iter().zip(&without_one).map(|(two, one)| two - one).collect();
         return Some((of_leave_one_out(two - one, &differences)?, count));
     }
-    let alone = |runs: &[(u64, Vec<T>)]| {
+    // A side, and what each run makes of it, in order of time.
+    let alone = |runs: &[(u64, Vec<T>)]| -> Option<(Estimate, Vec<f64>)> {
         let (value, without) = side(runs, &(0..runs.len()).collect::<Vec<_>>(), runs.len())?;
-        of_leave_one_out(value, &without)
+        let more = runs.len() as f64 - 1.0;
+        let mut shares: Vec<(u64, f64)> =
+            runs.iter().zip(&without).map(|((at, _), without)| (*at, value + more * (value - without))).collect();
+        shares.sort_by_key(|(at, _)| *at);
+        Some((of_leave_one_out(value, &without)?, shares.into_iter().map(|(_, share)| share).collect()))
     };
-    Some((alone(new)?.less(&alone(base)?), 0))
+    let ((one, of_base), (two, of_new)) = (alone(base)?, alone(new)?);
+    let apart = two.less(&one);
+    if related == Related::Not {
+        return Some((apart, 0));
+    }
+    let (error, freedom) = of_related([&of_base, &of_new], related == Related::Stretches);
+    Some((Estimate { error: apart.error.max(error), freedom: apart.freedom.min(freedom), ..apart }, 0))
 }
 
 /// Computes the change of an arm's ratio to the reference arm. `None` with too few rounds for an interval.
@@ -111,8 +187,9 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     let method = Method { probed: a.probed && b.probed, ..a };
     let centre = |pairs: &[Pair]| method.centre(pairs);
     if base.len().min(new.len()) >= MIN_RUNS {
-        let (log, blocks) =
-            by_runs(&base, &new, centre, |pairs, group, count| method.leave_one_out(pairs, group, count))?;
+        let related = if simulated { Related::Not } else { Related::Neighbours };
+        let without = |pairs: &[Pair], group: &[usize], count: usize| method.leave_one_out(pairs, group, count);
+        let (log, blocks) = by_runs(&base, &new, related, centre, without)?;
         return Some(Change { log, allowance: 0.0, blocks });
     }
     let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, f64)> {
@@ -167,7 +244,8 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     if base_levels.len().min(new_levels.len()) >= MIN_RUNS {
         let without = |values: &[f64], group: &[usize], count: usize| leave_one_out(values, group, count, mean);
-        let (log, blocks) = by_runs(&base_levels, &new_levels, mean, without)?;
+        let related = if simulated { Related::Not } else { Related::Stretches };
+        let (log, blocks) = by_runs(&base_levels, &new_levels, related, mean, without)?;
         return Some(Change { log, allowance: 0.0, blocks });
     }
     let within = |runs: &[Rounds]| {
@@ -213,6 +291,15 @@ mod tests {
         let more: Vec<u64> = even.iter().copied().chain([16, 18]).collect();
         let (base, _, count) = blocks(&more, &odd).unwrap();
         assert_eq!((count, base[9]), (8, 7));
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_starts() {
+        let of = |base: &[u64], new: &[u64]| Order::of(base, new);
+        assert_eq!(of(&[1, 4, 5, 8], &[2, 3, 6, 7]), Some(Order::InTurns));
+        assert_eq!(of(&[5, 6, 7, 8], &[1, 2, 3, 5]), Some(Order::OneAfterTheOther));
+        assert_eq!(of(&[1, 2, 5, 6], &[3, 4, 7, 8]), Some(Order::Mixed));
+        assert_eq!((of(&[3, 3], &[3, 3]), of(&[1], &[2]), of(&[1], &[])), (Some(Order::Unknown), None, None));
     }
 
     #[test]

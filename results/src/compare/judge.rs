@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::change::{self, Change};
+use super::change::{self, Change, Order};
 use super::comparable;
 use super::row::{Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
@@ -33,6 +33,8 @@ pub struct Group {
     pub unit: &'static str,
     /// Documents of BASE and NEW.
     pub documents: [usize; 2],
+    /// Order in which they were taken; `None` of one document a side.
+    pub order: Option<Order>,
     /// The arm that the others are divided by.
     pub reference: String,
     /// The rows: arms in the order of the documents, then all arms together.
@@ -152,12 +154,14 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         );
     }
     let rows = judge(rows, exact);
+    let starts = |side: &[&Record]| side.iter().map(|record| record.started_unix).collect::<Vec<_>>();
     let mut groups: Vec<Group> = pairs
         .iter()
         .map(|pair| Group {
             label: pair.label.clone(),
             unit: pair.unit(),
             documents: [pair.base.len(), pair.new.len()],
+            order: Order::of(&starts(&pair.base), &starts(&pair.new)),
             reference: pair.reference().unwrap_or_default(),
             rows: Vec::new(),
         })
@@ -224,6 +228,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         label: sample::group_label(record),
         unit: "round",
         documents: [1, 1],
+        order: None,
         reference: first.name.clone(),
         rows: judge(rows, false).into_iter().map(|(_, row)| row).collect(),
     };

@@ -17,7 +17,7 @@ mod sample;
 mod show;
 
 pub use crate::paired::Statistic;
-pub use change::{DRIFT, PROCESS};
+pub use change::{DRIFT, Order, PROCESS};
 pub(crate) use comparable::differences;
 pub use comparable::{facts, of_record as doubt_of};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};
@@ -36,6 +36,7 @@ mod tests {
     use super::*;
     use crate::document::Record;
     use crate::fixture::{changed, record, value};
+    use crate::stats::interval::Interval;
     use crate::synthetic::{Host, Modes, Random};
     use crate::verdict::Verdict;
 
@@ -273,6 +274,37 @@ mod tests {
         let error = of(["reuse", "kvm"]).unwrap_err().to_string();
         let why = one.arm("kvm").unwrap().not_available.as_deref().unwrap();
         assert!(error.contains(why) && !error.split("there are").last().unwrap().contains("kvm"), "{error}");
+    }
+
+    #[test]
+    fn runs_that_were_not_taken_in_turns_are_judged_by_how_the_host_wanders() {
+        let template = record(1, 1, |_, _| 1000);
+        let host = Host { modes: Modes::None, rounds: 20, rounds_per_guest: 1, ..Host::default() };
+        let pair = |seed: u64, in_turns: bool| {
+            let mut random = Random::new(seed);
+            let mut sides = [Vec::new(), Vec::new()];
+            for (run, level) in (0..16).zip(random.related(16, 0.9)) {
+                let turns = host.run_at(level, &[0.15, 0.1, 0.1, 0.0], &mut random);
+                sides[if in_turns { run % 2 } else { run / 8 }].push(crate::fixture::of_turns(
+                    &template,
+                    100 + run as u64,
+                    &turns,
+                ));
+            }
+            compare(("a", &sides[0]), ("b", &sides[1]), &request()).unwrap()
+        };
+        let (mut alarms, mut covered) = (0, 0);
+        for seed in 0..40 {
+            let found = pair(seed, false);
+            let all = found.rows().find(|row| row.question == Question::AllArms).unwrap();
+            let Interval { low, high } = all.change_interval.unwrap();
+            alarms += usize::from(matches!(all.verdict, Verdict::Slower | Verdict::Faster));
+            covered += usize::from(low <= 0.0 && 0.0 <= high);
+        }
+        assert!(alarms <= 1 && covered >= 35, "of 40: {alarms} alarms, {covered} covered");
+        let says = |in_turns, words| assert!(text(&pair(1, in_turns)).contains(words), "{}", text(&pair(1, in_turns)));
+        says(false, "of 8 and 8 runs, one side after the other; ");
+        says(true, "of 8 and 8 runs, in turns; ");
     }
 
     /// Exits of comparisons of so many runs a side, taken in turns, of a host; `slow` is what the second arm takes more in NEW.

@@ -156,7 +156,9 @@ fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
         _ => {
             let (high, asked) = (below * 100.0, limits.bound * 100.0);
             let mut why = format!("it may be up to {high:.1} % slower, and {asked:.1} % is the bound");
-            if let Some(more) = would_do(found, limits.bound, row) {
+            if found.blocks == 0 && !row.few_runs() && !exact {
+                why += "; runs in turns would show less of the host's wander";
+            } else if let Some(more) = would_do(found, limits.bound, row) {
                 why = format!("{why}; about {more} a side would do");
             }
             (Verdict::Inconclusive, why)

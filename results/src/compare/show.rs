@@ -1,5 +1,6 @@
 //! A comparison as a report: tables for a terminal or a pull request, with everything that limits them, and a case for each row.
 
+use super::change::Order;
 use super::judge::{Comparison, Group};
 use super::row::{Row, SideLevel};
 use crate::junit::Case;
@@ -46,11 +47,9 @@ fn heading(group: &Group, comparison: &Comparison) -> String {
     let rounds = |pick: fn(&Row) -> Option<&SideLevel>| group.rows.iter().filter_map(pick).map(|level| level.n).max();
     let (a, b) = (rounds(|row| row.base.as_ref()).unwrap_or(0), rounds(|row| row.new.as_ref()).unwrap_or(0));
     let statistic = comparison.statistic.name();
-    let files = if base + new > 2 { format!(" of {base} and {new} runs") } else { String::new() };
-    let blocks = group.rows.iter().map(|row| row.blocks).max().filter(|blocks| *blocks > 0);
-    let blocks = blocks.map_or_else(String::new, |blocks| format!(" in {blocks} blocks"));
-    let (label, reference) = (&group.label, &group.reference);
-    format!("{label}: {statistic} against {reference}, {a} and {b} rounds{files}{blocks}, 95 % intervals")
+    let runs = |order: Order| format!(" of {base} and {new} runs, {}", order.about());
+    let (label, reference, runs) = (&group.label, &group.reference, group.order.map_or_else(String::new, runs));
+    format!("{label}: {statistic} against {reference}, {a} and {b} rounds{runs}; 95 % intervals")
 }
 
 /// Returns the comparison as it is shown.

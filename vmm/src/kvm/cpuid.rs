@@ -257,9 +257,18 @@ const PERFCTR_LLC: u32 = 1 << 28;
 /// SVM's own leaf: its revision, its address spaces, its features.
 const SVM_FEATURES: u32 = 0x8000_000a;
 
-/// Leaves that this guest has not: Intel's of caches, performance monitoring and trace, those of IBS, extended
-/// topology, encrypted memory.
-const ABSENT: [u32; 8] = [2, 4, 0xa, 0x14, 0x8000_001b, 0x8000_001d, 0x8000_001e, 0x8000_001f];
+/// Leaves that this guest has not: Intel's of caches, performance monitoring, enclaves, trace, keys and tiles, those of IBS,
+/// extended topology, encrypted memory.
+const ABSENT: [u32; 12] = [2, 4, 0xa, 0x12, 0x14, 0x19, 0x1d, 0x1e, 0x8000_001b, 0x8000_001d, 0x8000_001e, 0x8000_001f];
+
+/// 1:ECX and 1:EDX of Intel's alone.
+const VMX: u32 = 1 << 5;
+const SELF_SNOOP: u32 = 1 << 27;
+/// 7:EBX and 7:ECX of Intel's alone: SGX, MPX, trace, AVX512PF and AVX512ER; WAITPKG, key locker, ENQCMD, SGX's launch.
+const INTELS_7_EBX: u32 = 1 << 2 | 1 << 14 | 3 << 25 | 1 << 27;
+const INTELS_7_ECX: u32 = 1 << 5 | 1 << 23 | 1 << 29 | 1 << 30;
+/// 7:EDX that an AMD's processor has, fast short REP MOVS and L1D_FLUSH: it announces its control of speculation elsewhere.
+const AMDS_7_EDX: u32 = 1 << 4 | 1 << 28;
 
 /// Returns whether KVM offers SVM to a guest.
 pub(crate) fn has_svm(supported: &CpuId) -> bool {
@@ -275,8 +284,15 @@ fn adapt_amd(cpuid: &mut CpuId, model: Cpu, pmu: AmdCaps, cpus: u32) -> Result<(
     for entry in cpuid.as_mut_slice() {
         match entry.function {
             0 => [entry.ebx, entry.edx, entry.ecx] = AMD_NAME,
-            1 => entry.ecx &= !PDCM,
-            7 if entry.index == 0 => entry.ebx &= !RTM_HLE,
+            1 => {
+                entry.ecx &= !(PDCM | VMX);
+                entry.edx &= !SELF_SNOOP;
+            }
+            7 if entry.index == 0 => {
+                entry.ebx &= !(RTM_HLE | INTELS_7_EBX);
+                entry.ecx &= !(BUS_LOCK_DETECT | INTELS_7_ECX);
+                entry.edx &= AMDS_7_EDX;
+            }
             _ => {}
         }
     }
@@ -302,8 +318,14 @@ fn adapt_amd(cpuid: &mut CpuId, model: Cpu, pmu: AmdCaps, cpus: u32) -> Result<(
 /// "GenuineIntel" in EBX, EDX, ECX.
 const INTEL_NAME: [u32; 3] = [0x756e_6547, 0x4965_6e69, 0x6c65_746e];
 
+/// 8000_0001:ECX, EDX that an Intel processor has: LAHF, LZCNT, PREFETCHW; SYSCALL, NX, 1 GiB pages, RDTSCP, 64-bit mode.
+const INTELS_EXTENDED: [u32; 2] = [1 << 0 | 1 << 5 | 1 << 8, 1 << 11 | 1 << 20 | 1 << 26 | 1 << 27 | 1 << 29];
+/// 8000_0008:EBX that it has: WBNOINVD.
+const WBNOINVD: u32 = 1 << 9;
+
 /// Makes the processor an Intel's with `pmu`.
 fn adapt_intel(cpuid: &mut CpuId, pmu: IntelCaps) -> Result<(), CpuidFull> {
+    cpuid.retain(|entry| !(SIZES < entry.function && entry.function >> 16 == LARGEST_EXTENDED >> 16));
     for entry in cpuid.as_mut_slice() {
         match entry.function {
             // The Intel PMU driver looks for it, and this host may be AMD.
@@ -321,6 +343,16 @@ fn adapt_intel(cpuid: &mut CpuId, pmu: IntelCaps) -> Result<(), CpuidFull> {
                     entry.ebx &= !RTM_HLE;
                 }
             }
+            LARGEST_EXTENDED => {
+                [entry.eax, entry.ebx, entry.ecx, entry.edx] = [entry.eax.min(SIZES), 0, 0, 0];
+            }
+            EXTENDED_FEATURES => {
+                let [ecx, edx] = INTELS_EXTENDED;
+                [entry.eax, entry.ebx, entry.ecx, entry.edx] = [0, 0, entry.ecx & ecx, entry.edx & edx];
+            }
+            // AMD's caches.
+            0x8000_0005 => [entry.eax, entry.ebx, entry.ecx, entry.edx] = [0; 4],
+            SIZES => [entry.ebx, entry.ecx, entry.edx] = [entry.ebx & WBNOINVD, 0, 0],
             _ => {}
         }
     }
@@ -349,6 +381,45 @@ mod tests {
         assert_eq!(leaf(1).ecx & (PDCM | X2APIC | MONITOR), PDCM | X2APIC);
         assert_eq!((leaf(7).ebx & RTM_HLE, leaf(7).ecx & BUS_LOCK_DETECT), (0, 0));
         assert_eq!(leaf(0xa).eax, 0x0730_0402, "added where KVM has no PMU leaf");
+    }
+
+    #[test]
+    fn a_guest_shows_no_features_of_the_other_vendor() {
+        let adapted = |cpu: Cpu| {
+            let all =
+                [1, 7, 0x12, 0x14, 0x1d, 0x8000_0000, 0x8000_0001, 0x8000_0005, 0x8000_0008, 0x8000_000a, 0x8000_001e];
+            let mut cpuid = CpuId::from_entries(&all.map(entry)).unwrap();
+            adapt(&mut cpuid, cpu, cpu.pmu(), 0, 1).unwrap();
+            cpuid
+        };
+        for cpu in [Cpu::CascadeLake, Cpu::Generic] {
+            let cpuid = adapted(cpu);
+            assert!(cpuid.as_slice().iter().all(|e| e.function < 0x8000_0009), "SVM's leaf, npt with it: {cpuid:?}");
+            assert_eq!(leaf_of(&cpuid, 0x8000_0000).unwrap().eax, 0x8000_0008);
+            let features = leaf_of(&cpuid, 0x8000_0001).unwrap();
+            assert_eq!(
+                [2, 6, 11, 16, 22, 0].map(|bit| features.ecx >> bit & 1),
+                [0, 0, 0, 0, 0, 1],
+                "SVM, SSE4A … LAHF"
+            );
+            assert_eq!(
+                [31, 30, 25, 22, 20, 29].map(|bit| features.edx >> bit & 1),
+                [0, 0, 0, 0, 1, 1],
+                "3DNow! … NX, LM"
+            );
+        }
+        for cpu in [Cpu::Milan, Cpu::Genoa] {
+            let cpuid = adapted(cpu);
+            let (one, seven) = (leaf_of(&cpuid, 1).unwrap(), leaf_of(&cpuid, 7).unwrap());
+            assert_eq!((one.ecx >> 5 & 1, one.edx >> 27 & 1), (0, 0), "VMX, self-snoop");
+            assert_eq!([2, 14, 25].map(|bit| seven.ebx >> bit & 1), [0; 3], "SGX, MPX, trace");
+            assert_eq!(
+                [10, 26, 29, 31].map(|bit| seven.edx >> bit & 1),
+                [0; 4],
+                "MD_CLEAR, SPEC_CTRL, ARCH_CAPABILITIES, SSBD"
+            );
+            assert!([0x12, 0x14, 0x1d].into_iter().all(|function| leaf_of(&cpuid, function).is_none()));
+        }
     }
 
     #[test]

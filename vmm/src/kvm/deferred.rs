@@ -3,7 +3,8 @@
 //! The guest's unmask is no exit, so LVTPC is looked at before entries while a PMI is deferred, and a timer makes sure
 //! that there is an exit. Neither is done while the guest has all counters off: it is in its handler or in its driver,
 //! and its next write of the global enables is an exit. A handler that unmasks LVTPC before it starts the counters
-//! costs nothing by this.
+//! costs nothing by this. The exit by which the guest turns them off is the exception: a driver that stops the PMU after
+//! the unmask sets the next period, and a handler that runs later finds an overflow that it takes for none.
 
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
@@ -58,6 +59,8 @@ pub(crate) struct Deferred<A> {
     alarm: A,
     /// True if a kick of the alarm may be due.
     set: bool,
+    /// The guest had all counters off when it was seen last.
+    all_off: bool,
     /// Time to the next one.
     wait_ns: u64,
     seen_at: u64,
@@ -65,7 +68,15 @@ pub(crate) struct Deferred<A> {
 
 impl<A: Alarm> Deferred<A> {
     pub(crate) const fn new(alarm: A) -> Self {
-        Self { mask: Mask::new(), by: Delivery::Masked, alarm, set: false, wait_ns: FIRST_NS, seen_at: 0 }
+        Self {
+            mask: Mask::new(),
+            by: Delivery::Masked,
+            alarm,
+            set: false,
+            all_off: false,
+            wait_ns: FIRST_NS,
+            seen_at: 0,
+        }
     }
 
     /// Returns whether a PMI is deferred.
@@ -91,6 +102,7 @@ impl<A: Alarm> Deferred<A> {
         match self.mask.met(pmu.turned_on) {
             Met::Deferred => {
                 counts.deferred += 1;
+                self.all_off = pmu.all_off;
                 (self.seen_at, self.wait_ns) = (seen_at, FIRST_NS);
             }
             Met::Joined => {}
@@ -116,10 +128,11 @@ impl<A: Alarm> Deferred<A> {
         if std::mem::take(&mut self.set) && !kicked {
             self.set = true;
         }
-        if pmu.all_off {
+        if std::mem::replace(&mut self.all_off, pmu.all_off) && pmu.all_off {
             return Ok(None);
         }
         match deliver_deferred(port, self.by, contended)? {
+            Fate::Waits if pmu.all_off => {}
             Fate::Waits => self.wait(),
             Fate::Dropped => {
                 self.mask.forget();
@@ -361,8 +374,6 @@ mod tests {
     fn a_delivery_mode_that_is_not_known_drops_it_and_counts_it() {
         let mut port = Port { lvtpc: Lvtpc::from_bits(0x200), ..Port::masked() };
         let (mut deferred, mut stats) = with_deferred();
-        deferred.look(&mut port, false, Pmu { all_off: true, ..BUSY }, false, &mut stats).unwrap();
-        assert!(deferred.has_deferred());
         assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
         assert_eq!(
             (deferred.has_deferred(), stats.deferred_delivered, stats.deferred_dropped, stats.undeliverable),
@@ -450,8 +461,14 @@ mod tests {
         port: Port,
         at: At,
         on: bool,
+        /// The driver has not stopped the PMU (Linux: `cpuc->enabled`).
+        enabled: bool,
         status: u32,
         handled: u32,
+        overflows: u32,
+        samples: u32,
+        /// Overflows after which the driver set the next period, as it does at a stop and a start: their handler takes no sample.
+        passed_over: u32,
         /// A handler in this row of NMIs handled more than one overflow: Linux swallows those of the row that find nothing.
         swallow: bool,
         unknown: u32,
@@ -468,8 +485,12 @@ mod tests {
                 port,
                 at: At::Guest,
                 on: true,
+                enabled: true,
                 status: 0,
                 handled: 0,
+                overflows: 0,
+                samples: 0,
+                passed_over: 0,
                 swallow: false,
                 unknown: 0,
             }
@@ -509,13 +530,35 @@ mod tests {
             }
         }
 
+        /// Notes those of `bits` that are overflows of armed counters, and returns whether there are any.
+        fn find(&mut self, bits: u32) -> bool {
+            let new = if self.on { bits & 3 & !self.status } else { 0 };
+            self.status |= new;
+            self.overflows += new.count_ones();
+            new != 0
+        }
+
         /// A counter that was armed overflows.
         fn overflow(&mut self, counter: u32) {
-            let bit = 1 << counter;
-            if self.on && self.status & bit == 0 {
-                self.status |= bit;
+            if self.find(1 << counter) {
                 self.entry(true, true);
             }
+        }
+
+        /// The driver stops the PMU, where `overflows` are found, sets the period of what has overflowed, and starts it again.
+        fn stop_and_start(&mut self, overflows: u32) {
+            if self.at != At::Guest {
+                return;
+            }
+            let found = self.find(overflows);
+            (self.enabled, self.on) = (false, false);
+            self.entry(found, false);
+            while self.at != At::Guest {
+                self.step(0);
+            }
+            self.passed_over = self.status;
+            (self.enabled, self.on) = (true, true);
+            self.entry(false, false);
         }
 
         /// The handler's next step. `overflows`: found when the counters are switched off.
@@ -527,11 +570,10 @@ mod tests {
                     self.at = At::Off;
                 }
                 At::Off => {
-                    let new = overflows & 3 & !self.status;
+                    let found = self.find(overflows);
                     self.on = false;
-                    self.status |= new;
                     self.at = At::Status;
-                    self.entry(new != 0, false);
+                    self.entry(found, false);
                 }
                 At::Status if self.status == 0 => {
                     self.unknown += u32::from(self.handled == 0 && !self.swallow);
@@ -540,11 +582,12 @@ mod tests {
                 }
                 At::Status => {
                     self.handled += self.status.count_ones();
-                    self.status = 0;
+                    self.samples += (self.status & !self.passed_over).count_ones();
+                    (self.status, self.passed_over) = (0, 0);
                     self.entry(false, false);
                 }
                 At::On => {
-                    self.on = true;
+                    self.on = self.enabled;
                     self.at = if self.ack == Ack::Late { At::UnmaskLast } else { At::Iret };
                     self.entry(false, false);
                 }
@@ -562,17 +605,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_stop_after_the_unmask_meets_the_deferred_pmi_first() {
+        let mut machine = Machine::new(Ack::Late);
+        machine.overflow(0);
+        while machine.at != At::UnmaskLast {
+            machine.step(0);
+        }
+        machine.overflow(1);
+        while machine.at != At::Guest {
+            machine.step(0);
+        }
+        machine.stop_and_start(0);
+        machine.entry(false, true);
+        while machine.at != At::Guest {
+            machine.step(0);
+        }
+        assert_eq!((machine.overflows, machine.port.sent, machine.stats.deferred_delivered), (2, 2, 1));
+        assert_eq!(machine.samples, 2, "the driver set the period before the handler ran");
+    }
+
     proptest! {
         #[test]
         fn no_counter_goes_silent_and_no_nmi_comes_for_nothing(
             ack in prop_oneof![Just(Ack::Early), Just(Ack::Mid), Just(Ack::Late)],
-            steps in prop::collection::vec((0..6_u8, 0..4_u32), 0..200),
+            steps in prop::collection::vec((0..7_u8, 0..4_u32), 0..200),
         ) {
             let mut machine = Machine::new(ack);
             for (what, bits) in steps {
                 match what {
                     0 => machine.overflow(bits & 1),
                     1 => machine.entry(false, true),
+                    2 => machine.stop_and_start(bits),
                     _ => machine.step(bits),
                 }
             }
@@ -585,6 +649,7 @@ mod tests {
             }
             prop_assert_eq!((machine.at, machine.port.lvtpc.masked(), machine.deferred.has_deferred()), (At::Guest, false, false));
             prop_assert_eq!(machine.status, 0, "an overflow without its NMI");
+            prop_assert_eq!(machine.samples, machine.overflows, "an NMI without its sample");
             prop_assert_eq!(machine.unknown, 0, "an NMI for nothing");
             prop_assert_eq!(machine.stats.deferred, machine.stats.deferred_delivered + machine.stats.deferred_dropped);
             prop_assert_eq!(machine.stats.undeliverable, 0);

@@ -65,6 +65,7 @@ impl LoopStats {
             exit_path_ns: self.exit_path_ns.clone(),
             host: pmu.host().account(&mut counts),
             held_back: None,
+            turned_on: pmu.turned_on(),
             counts,
         };
         self.others = Default::default();

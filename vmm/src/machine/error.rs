@@ -34,6 +34,12 @@ pub enum MachineError {
     /// The size of guest memory is out of range.
     #[error("{0:#x} bytes of guest memory are not between {MIN_MEMORY:#x} and {MAX_MEMORY:#x}")]
     MemorySize(u64),
+    /// More vCPUs than single-stepping counts.
+    #[error(
+        "backend step counts one vCPU, and this guest has {0}: while one is stepped its traps lie in memory that the others execute; \
+         use --vcpus 1, or --backend cpu-clock, which counts time"
+    )]
+    StepsOne(usize),
     /// Guest memory cannot be allocated.
     #[error("guest memory: {0}")]
     Memory(#[from] vm_memory::mmap::FromRangesError),

@@ -77,11 +77,9 @@ pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineErr
             host.kvm_pmu().map_err(KvmError::NoKvmPmu)?;
             Ok(GuestPmu::Kvm)
         }
-        CounterSource::Events { backend: BackendKey::Step, .. } if plan.vcpus > 1 => Err(MachineError::Host(format!(
-            "backend step counts one vCPU, and this guest has {}: while one is stepped its traps lie in memory that the \
-             others execute; use --vcpus 1",
-            plan.vcpus
-        ))),
+        CounterSource::Events { backend: BackendKey::Step, .. } if plan.vcpus > 1 => {
+            Err(MachineError::StepsOne(plan.vcpus))
+        }
         _ => Ok(GuestPmu::Userspace(plan.pmu.bounded())),
     }
 }

@@ -14,6 +14,20 @@ const MOST_OUTPUT: usize = 256 << 20;
 /// Bytes of standard error that are kept.
 const MOST_ERRORS: usize = 64 << 10;
 
+/// Variables of Slurm that say where the controller is and who the user is.
+const ADDRESS: [&str; 3] = ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"];
+
+/// Lists the variables of this process that are options of Slurm's commands, or a job's that this process runs in. The
+/// plan alone decides how its elements run: SBATCH_WAIT would make sbatch wait for them, SLURM_CPU_BIND pin them, and
+/// SQUEUE_STATES hide them.
+pub(crate) fn options_of_the_caller() -> impl Iterator<Item = OsString> {
+    const PREFIXES: [&[u8]; 7] = [b"SBATCH_", b"SLURM_", b"SLURMD_", b"SQUEUE_", b"SACCT_", b"SINFO_", b"SCANCEL_"];
+    std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix))
+            && !ADDRESS.iter().any(|kept| name == kept)
+    })
+}
+
 /// Slurm's commands on this machine.
 #[derive(Clone, Debug)]
 pub struct Slurm {
@@ -109,6 +123,9 @@ impl Slurm {
     pub fn run(&self, program: &str, arguments: &[OsString], input: &str) -> Result<Output, Failure> {
         let path = self.folder.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
         let mut command = Command::new(path);
+        for name in options_of_the_caller() {
+            command.env_remove(name);
+        }
         command
             .args(arguments)
             // Without these, lists of array indexes are cut after 64 bytes, and times have the user's format.

@@ -10,9 +10,16 @@ use crate::slurm::request::{Request, plain};
 /// Environment variable with the folder of the copies, for the runner.
 pub const COPIES: &str = "VPMU_FLEET_COPIES";
 
+/// Chooses a folder of the node for temporary files: the submitter's TMPDIR may not exist there.
+const TEMPORARY: &str = r#"for TMPDIR in "$SLURM_TMPDIR" "$TMPDIR" /tmp; do
+	if [ -d "$TMPDIR" ] && [ -w "$TMPDIR" ]; then break; fi
+done
+export TMPDIR
+"#;
+
 /// Makes the folder of the copies. sbcast copies over Slurm's own tree and leaves the file server alone; a site may not have it.
 /// Without the copies the host cannot run the element: exit 4.
-const COPY: &str = r#"local=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/vpmu-$SLURM_JOB_ID.XXXXXX") || exit 4
+const COPY: &str = r#"local=$(mktemp -d "$TMPDIR/vpmu-$SLURM_JOB_ID.XXXXXX") || exit 4
 copy() {
 	if sbcast --force "$1" "$local/$2" || cp "$1" "$local/$2"; then
 		chmod u+rx "$local/$2"
@@ -28,7 +35,7 @@ copy() {
 /// # Errors
 /// Exit 2 for paths that a script cannot name.
 pub(crate) fn text(request: &Request, elements: &[u64]) -> Result<String, Error> {
-    let mut copies = String::new();
+    let mut copies = TEMPORARY.to_owned();
     let mut runner = quoted(plain(&request.runner)?);
     if request.broadcast {
         copies += COPY;
@@ -177,6 +184,17 @@ mod tests {
         assert_eq!(copy, lines[1]);
         assert!(copy.starts_with(rig.temporary().join("vpmu-18.").to_str().unwrap()), "{copy}");
         assert_eq!(rig.leftovers(), 0);
+    }
+
+    #[test]
+    fn a_temporary_folder_that_the_node_lacks_is_replaced() {
+        let rig = Rig::new("echo \"$TMPDIR $VPMU_FLEET_COPIES\"", &[]);
+        for (variable, other) in [("TMPDIR", "/tmp".into()), ("SLURM_TMPDIR", rig.temporary())] {
+            let output = rig.command(&[7], 0).env(variable, "/nonexistent").output().unwrap();
+            let stdout = String::from_utf8(output.stdout).unwrap();
+            let expected = format!("{} {}/vpmu-18.", other.display(), other.display());
+            assert!(output.status.success() && stdout.starts_with(&expected), "{variable}: {stdout}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use results::error::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::slurm::command::{Failure, Slurm, arguments};
+use crate::slurm::command::{Failure, Slurm, arguments, options_of_the_caller};
 use crate::slurm::parts::{Part, parts};
 use crate::slurm::request::Request;
 
@@ -65,13 +65,25 @@ impl Slurm {
                 let remedy = format!("check with `squeue --name={name}` for a job before you repeat");
                 Error::host(&what, why, remedy)
             }
-            failure => failure.error(&what, "correct the plan's options for Slurm; see sinfo, sacctmgr"),
+            failure => failure.error(&what, &remedy()),
         })?;
         let (job, cluster) = parsable(&printed)
             .ok_or_else(|| Error::host(&what, format!("it printed {printed:?}, no job id"), "is it Slurm's sbatch?"))?;
         let options = part.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Ok(Submitted { job, cluster, elements: part.elements, options })
     }
+}
+
+/// Returns what to do about a refusal, with the options that the caller may believe to be in force.
+fn remedy() -> String {
+    let ignored = options_of_the_caller().map(|name| name.to_string_lossy().into_owned());
+    let ignored: Vec<String> = ignored.filter(|name| name.starts_with("SBATCH_")).take(10).collect();
+    let note = if ignored.is_empty() {
+        String::new()
+    } else {
+        format!(" ({} of the environment: not passed on)", ignored.join(", "))
+    };
+    format!("correct the plan's options for Slurm{note}; see sinfo, sacctmgr")
 }
 
 /// Reads job id and cluster of `sbatch --parsable`: `18` or `18;other`, in the last line. Sites print notices before it.

@@ -22,6 +22,8 @@ pub enum Class {
     Hardware,
     /// An event of another PMU in sysfs.
     OtherPmu,
+    /// A figure that the tool takes itself; it opens no event.
+    Tool,
 }
 
 impl Class {
@@ -44,8 +46,10 @@ pub struct Openable {
 /// One event of a list.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Name as written, with modifiers.
+    /// Name in the output: as written, or that of its term `name`.
     pub name: String,
+    /// The text as written, with modifiers.
+    pub written: String,
     /// Arguments of the open, or the reason why the event cannot be opened.
     pub open: Result<Openable, String>,
     /// CPUs of its PMU (`cpumask` in sysfs); `None` = any.
@@ -86,6 +90,8 @@ pub struct EventList {
     pub events: Vec<Event>,
     /// Groups; each event is in exactly one.
     pub groups: Vec<Group>,
+    /// Events whose group could not be kept.
+    pub notes: Vec<String>,
 }
 
 impl EventList {
@@ -109,7 +115,7 @@ impl EventList {
     /// Returns the list in perf's syntax, in groups of at most `size`; 1 = ungrouped, `None` = groups as they are.
     #[must_use]
     pub fn to_perf(&self, size: Option<usize>) -> String {
-        let name = |&event: &usize| self.events[event].name.clone();
+        let name = |&event: &usize| self.events[event].written.clone();
         let all: Vec<usize> = (0..self.events.len()).collect();
         let mut parts: Vec<String> = Vec::new();
         match size {

@@ -48,32 +48,68 @@ const HARDWARE: [(&str, u32); 14] = [
     ("ref-cycles", sys::PERF_COUNT_HW_REF_CPU_CYCLES),
 ];
 
-const CACHES: [&str; 7] = ["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node"];
-/// Suffix, operation, result.
-const CACHE_OPS: [(&str, u64, u64); 6] = [
-    ("loads", 0, 0),
-    ("load-misses", 0, 1),
-    ("stores", 1, 0),
-    ("store-misses", 1, 1),
-    ("prefetches", 2, 0),
-    ("prefetch-misses", 2, 1),
-];
+/// Figures that perf takes itself; they open no event.
+const TOOL: [(&str, u32); 3] = [("duration_time", DURATION_TIME as u32), ("user_time", 1), ("system_time", 2)];
+/// The config of `duration_time`, which has [`TOOL_TYPE`].
+pub const DURATION_TIME: u64 = 0;
+/// A type that no event of the kernel has, for figures that the tool takes itself.
+pub const TOOL_TYPE: u32 = sys::PERF_TYPE_MAX;
 
-/// Returns the code of a software, hardware, cache (`LLC-load-misses`) or raw (`r1a8`, hexadecimal) event; `None` if unknown.
+/// Names of a cache, as perf's lexer has them, and its operations: load 1, store 2, prefetch 4.
+const CACHES: [(&[&str], u8); 7] = [
+    (&["L1-dcache", "l1-d", "l1d", "L1-data"], 7),
+    (&["L1-icache", "l1-i", "l1i", "L1-instruction"], 5),
+    (&["LLC", "L2"], 7),
+    (&["dTLB", "d-tlb", "Data-TLB"], 7),
+    (&["iTLB", "i-tlb", "Instruction-TLB"], 1),
+    (&["branch", "bpu", "btb", "bpc"], 1),
+    (&["node"], 7),
+];
+const CACHE_OPS: [&[&str]; 3] = [
+    &["load", "loads", "read"],
+    &["store", "stores", "write"],
+    &["prefetch", "prefetches", "speculative-read", "speculative-load"],
+];
+const CACHE_RESULTS: [&[&str]; 2] = [&["refs", "Reference", "ops", "access"], &["misses", "miss"]];
+
+/// Returns the config of a cache event: the cache, and at most one operation and one result in any order.
+fn cache(name: &str) -> Option<u64> {
+    let find = |table: &[&[&str]], word: &str| Some(table.iter().position(|names| names.contains(&word))? as u64);
+    let of = |(at, (names, ops)): (usize, &(&[&str], u8))| {
+        let rest = names
+            .iter()
+            .find_map(|known| name.strip_prefix(known).filter(|rest| "-".starts_with(&rest[..rest.len().min(1)])))?;
+        let (mut op, mut result, mut rest) = (None, None, rest);
+        while let Some(text) = rest.strip_prefix('-') {
+            let end = |&end: &usize| find(&CACHE_OPS, &text[..end]).or(find(&CACHE_RESULTS, &text[..end])).is_some();
+            let ends = text.match_indices('-').map(|(at, _)| at).chain([text.len()]);
+            let word = &text[..ends.filter(end).last()?];
+            match (find(&CACHE_OPS, word), find(&CACHE_RESULTS, word)) {
+                (Some(found), _) if op.is_none() => op = Some(found),
+                (_, Some(found)) if result.is_none() => result = Some(found),
+                _ => return None,
+            }
+            rest = &text[word.len()..];
+        }
+        let op = op.unwrap_or(0);
+        (ops >> op & 1 == 1).then(|| at as u64 | op << 8 | result.unwrap_or(0) << 16)
+    };
+    CACHES.iter().enumerate().find_map(of)
+}
+
+/// Returns the code of a software, hardware, cache (`LLC-load-misses`), tool (`duration_time`) or raw (`r1a8`,
+/// hexadecimal) event; `None` if unknown.
 #[must_use]
 pub fn symbol(name: &str) -> Option<Code> {
-    let find = |table: &[(&str, u32)]| table.iter().find(|(known, _)| *known == name).map(|&(_, config)| config);
-    if let Some(config) = find(&SOFTWARE) {
-        return Some(Code { kind: sys::PERF_TYPE_SOFTWARE, config: config.into() });
-    }
-    if let Some(config) = find(&HARDWARE) {
-        return Some(Code { kind: sys::PERF_TYPE_HARDWARE, config: config.into() });
-    }
-    if let Some((cache, rest)) =
-        CACHES.iter().enumerate().find_map(|(i, cache)| Some((i as u64, name.strip_prefix(cache)?.strip_prefix('-')?)))
+    for (kind, table) in
+        [(sys::PERF_TYPE_SOFTWARE, &SOFTWARE[..]), (sys::PERF_TYPE_HARDWARE, &HARDWARE), (TOOL_TYPE, &TOOL)]
     {
-        let (_, op, result) = CACHE_OPS.iter().find(|(suffix, ..)| *suffix == rest)?;
-        return Some(Code { kind: sys::PERF_TYPE_HW_CACHE, config: cache | op << 8 | result << 16 });
+        if let Some(&(_, config)) = table.iter().find(|(known, _)| *known == name) {
+            return Some(Code { kind, config: config.into() });
+        }
+    }
+    if let Some(config) = cache(name) {
+        return Some(Code { kind: sys::PERF_TYPE_HW_CACHE, config });
     }
     let hex = name.strip_prefix('r').filter(|hex| (1..=16).contains(&hex.len()))?;
     let config = hex.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u64::from_str_radix(hex, 16).ok())??;
@@ -120,8 +156,8 @@ impl Modifiers {
                 'p' if found.precise < 3 => found.precise += 1,
                 // `P` is the maximum precision.
                 'P' => found.precise = 3,
-                // `S` only affects sampling.
-                'S' => {}
+                // `S` only affects sampling, and `b` whether perf reads the count through BPF.
+                'S' | 'b' => {}
                 _ => return Err(format!("{letter} is not a modifier")),
             }
         }
@@ -184,12 +220,32 @@ mod tests {
             ("L1-dcache-prefetches", 3, 0x200),
             ("branch-misses", 0, 5),
             ("branch-loads", 3, 5),
+            ("branch", 3, 5),
+            ("bpc-misses", 3, 0x1_0005),
+            ("l1d-loads", 3, 0),
+            ("L1-dcache-misses-stores", 3, 0x1_0100),
+            ("LLC-speculative-read-miss", 3, 0x1_0202),
+            ("duration_time", TOOL_TYPE, DURATION_TIME),
             ("r1a8", 4, 0x1a8),
             ("rffffffffffffffff", 4, u64::MAX),
         ] {
             assert_eq!(symbol(name), Some(Code { kind, config }), "{name}");
         }
-        for name in ["", "r", "rx", "r10000000000000000", "LLC-", "cyclez", "duration_time", "raw", "r+1"] {
+        for name in [
+            "iTLB-stores",
+            "",
+            "r",
+            "rx",
+            "r10000000000000000",
+            "LLC-",
+            "cyclez",
+            "raw",
+            "r+1",
+            "branch-stores",
+            "branches-load",
+            "LLCx",
+            "LLC-loads-x",
+        ] {
             assert_eq!(symbol(name), None, "{name}");
         }
     }

@@ -3,7 +3,9 @@
 //! ```text
 //! list   = item { "," item }
 //! item   = event | "{" event { "," event } "}" [ ":" modifiers ]
-//! event  = name [ ":" modifiers ]                    page-faults:u, cycles, LLC-load-misses, r1a8
+//! event  = name [ ":" [ modifiers ] ]                page-faults:u, cycles, LLC-load-misses, r1a8, duration_time
+//!        | name "/" terms "/" [ modifiers ]          cs/name=mine/u
+//!        | "mem:" address [ "/" length ] [ ":" [ access ] [ modifiers ] ]   mem:0x1000/8:w
 //!        | group ":" name [ ":" modifiers ]          sched:sched_switch, sched:*
 //!        | pmu "/" terms "/" [ modifiers ]           cpu/event=0x3c,umask=0/u, msr/tsc/
 //! ```
@@ -31,7 +33,16 @@ pub enum Kind {
         /// Name.
         name: String,
     },
-    /// An event of a PMU in sysfs.
+    /// A breakpoint.
+    Breakpoint {
+        /// Address.
+        address: u64,
+        /// Bytes; `None`: perf's default.
+        length: Option<u64>,
+        /// Of read 1, write 2, execute 4.
+        access: u32,
+    },
+    /// An event of a PMU in sysfs, or a plain name with terms.
     Pmu {
         /// Name of the PMU.
         pmu: String,
@@ -149,7 +160,7 @@ fn event(text: &str) -> Result<(Written, &str), SyntaxError> {
     let mut in_terms = false;
     let end = text
         .find(|c: char| {
-            in_terms ^= c == '/';
+            in_terms ^= c == '/' && !text.starts_with(BREAKPOINT);
             !in_terms && matches!(c, ',' | '}' | '{')
         })
         .unwrap_or(text.len());
@@ -168,7 +179,11 @@ fn event(text: &str) -> Result<(Written, &str), SyntaxError> {
     if !word.chars().all(printable) {
         return Err(wrong("an event's name has printable ASCII without spaces", word));
     }
-    let (kind, modifiers) = if word.contains('/') { pmu(word)? } else { named(word)? };
+    let (kind, modifiers) = match word.strip_prefix(BREAKPOINT) {
+        Some(place) => breakpoint(place, word)?,
+        None if word.contains('/') => pmu(word)?,
+        None => named(word)?,
+    };
     Ok((Written { text: word.to_owned(), kind, modifiers }, rest))
 }
 
@@ -176,9 +191,44 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.*?".contains(&b))
 }
 
+/// The beginning of a breakpoint's text.
+const BREAKPOINT: &str = "mem:";
+
+/// Reads a decimal or 0x-prefixed number.
+pub(super) fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Reads `address[/length][:[access][modifiers]]`, or with another colon before the modifiers.
+fn breakpoint(text: &str, word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
+    let (place, flags) = text.split_once(':').unwrap_or((text, ""));
+    let (address, length) = place.split_once('/').map_or((place, None), |(address, length)| (address, Some(length)));
+    let read = |text: &str| number(text).ok_or_else(|| wrong("a breakpoint is mem:ADDRESS[/LENGTH][:rwx]", word));
+    let letters = flags.trim_start_matches(['r', 'w', 'x']);
+    let mut access = 0;
+    for letter in flags[..flags.len() - letters.len()].chars() {
+        let bit = 1 << "rwx".find(letter).unwrap_or(0);
+        if access & bit != 0 {
+            return Err(wrong(format!("{letter} twice"), word));
+        }
+        access |= bit;
+    }
+    let letters = letters.strip_prefix(':').unwrap_or(letters);
+    let modifiers = match letters {
+        "" => Modifiers::default(),
+        letters => Modifiers::parse(letters).map_err(|what| wrong(what, word))?,
+    };
+    let (address, length) = (read(address)?, length.map(read).transpose()?);
+    Ok((Kind::Breakpoint { address, length, access: if access == 0 { 3 } else { access } }, modifiers))
+}
+
 /// Reads `name[:modifiers]` or `group:name[:modifiers]`.
 fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
-    let parts: Vec<&str> = word.split(':').collect();
+    // perf takes a colon without modifiers.
+    let parts: Vec<&str> = word.strip_suffix(':').unwrap_or(word).split(':').collect();
     if let Some(bad) = parts.iter().find(|part| !is_name(part)) {
         return Err(wrong(if bad.is_empty() { "a name is missing" } else { "not a name" }, word));
     }
@@ -258,6 +308,14 @@ mod tests {
         assert_eq!(groups[3].events[0].text, "cpu/event=0x3c,umask=0/u");
         assert_eq!(texts("msr/tsc/,{a,b}"), [vec!["msr/tsc/"], vec!["a", "b"]]);
         assert_eq!(texts("sched:*"), [["sched:*"]]);
+        assert_eq!(texts("mem:0x1000/8:w,cs:"), [["mem:0x1000/8:w"], ["cs:"]]);
+        for (text, length, access, user) in
+            [("mem:4096:rw", None, 3, false), ("mem:0x1000/8:w:u", Some(8), 2, true), ("mem:0x1000:xu", None, 4, true)]
+        {
+            let event = &parse(text).unwrap()[0].events[0];
+            assert_eq!(event.kind, Kind::Breakpoint { address: 4096, length, access }, "{text}");
+            assert_eq!(event.modifiers == Modifiers::parse("u").unwrap(), user, "{text}");
+        }
     }
 
     #[test]
@@ -280,6 +338,9 @@ mod tests {
             ("../x/", "not a PMU's name"),
             ("cycles:x", "not a modifier"),
             ("a:b:c:d", "too many colons"),
+            ("mem:main:r", "mem:ADDRESS"),
+            ("mem:0x1000:rr", "twice"),
+            ("mem:0x1000/8:w/name=x/", "not a modifier"),
             ("a:b:x", "not a modifier"),
             ("pa ge", "without spaces"),
             (":u", "name is missing"),

@@ -1,11 +1,12 @@
 //! Lookup: from parsed events to perf_event_attr.
 
 use perf_event_open_sys::bindings::{
-    PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
+    PERF_TYPE_BREAKPOINT, PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE,
+    PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
-use super::names::{Code, symbol};
-use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup};
+use super::names::{Code, DURATION_TIME, TOOL_TYPE, symbol};
+use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup, number};
 use super::sysfs::{Pmu, Sysfs};
 use super::{Class, Event, EventList, Group, Openable};
 
@@ -35,18 +36,45 @@ pub fn resolve(written: &[WrittenGroup], sysfs: &mut Sysfs) -> EventList {
         }
         let found = first..list.events.len();
         // A pattern outside of braces expands to single events, not to a group.
-        if group.events.len() == 1 {
-            list.groups.extend(found.map(|event| Group { members: vec![event], weak: group.weak }));
-        } else {
-            list.groups.push(Group { members: found.collect(), weak: group.weak });
-        }
+        let single = group.events.len() == 1;
+        // Events on other CPUs than their leader's cannot follow it there; perf opens them without it, too.
+        let joins = |&event: &usize| !single && list.events[event].cpus == list.events[first].cpus;
+        let (members, alone): (Vec<_>, Vec<_>) = found.partition(joins);
+        let odd = |&event: &usize| {
+            format!("{}: on other CPUs than its group's leader, opened alone", list.events[event].name)
+        };
+        let notes: Vec<String> = alone.iter().filter(|_| !single).map(odd).collect();
+        list.notes.extend(notes);
+        let groups = std::iter::once(members).filter(|members| !members.is_empty());
+        let groups = groups.chain(alone.into_iter().map(|event| vec![event]));
+        list.groups.extend(groups.map(|members| Group { members, weak: group.weak }));
     }
     list
 }
 
-/// Expands a pattern to the matching trace events; other events are returned as they are.
-fn expand(event: &Written, sysfs: &Sysfs) -> Vec<Written> {
-    let Kind::Tracepoint { group, name } = &event.kind else { return vec![event.clone()] };
+/// Expands a pattern to the matching trace events, a PMU's name without its number to all instances, and a name that
+/// only sysfs knows to the PMUs that have it; other events are returned as they are.
+fn expand(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
+    let (group, name) = match &event.kind {
+        Kind::Tracepoint { group, name } => (group, name),
+        Kind::Pmu { pmu, terms } if symbol(pmu).is_none() && sysfs.pmu(pmu).is_err() => {
+            let instance = |name: String| Written {
+                text: event.text.replacen(pmu.as_str(), &name, 1),
+                kind: Kind::Pmu { pmu: name, terms: terms.clone() },
+                modifiers: event.modifiers,
+            };
+            let found: Vec<_> = sysfs.instances(pmu).into_iter().map(instance).collect();
+            return if found.is_empty() { vec![event.clone()] } else { found };
+        }
+        Kind::Symbol(name) if symbol(name).is_none() => {
+            let pmus = sysfs.with_event(name).into_iter();
+            let found: Vec<_> = pmus
+                .map(|pmu| Written { kind: Kind::Pmu { pmu, terms: vec![(name.clone(), None)] }, ..event.clone() })
+                .collect();
+            return if found.is_empty() { vec![event.clone()] } else { found };
+        }
+        _ => return vec![event.clone()],
+    };
     if !group.contains(['*', '?']) && !name.contains(['*', '?']) {
         return vec![event.clone()];
     }
@@ -66,14 +94,32 @@ fn expand(event: &Written, sysfs: &Sysfs) -> Vec<Written> {
 }
 
 fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
-    let mut found =
-        Event { name: event.text.clone(), open: Err(String::new()), cpus: None, scale: 1.0, unit: String::new() };
+    let mut found = Event {
+        name: event.text.clone(),
+        written: event.text.clone(),
+        open: Err(String::new()),
+        cpus: None,
+        scale: 1.0,
+        unit: String::new(),
+    };
     let open = match &event.kind {
         Kind::Symbol(name) => symbol(name).map(|code| plain(code, &mut found)).ok_or_else(|| unknown(name)),
         Kind::Tracepoint { group, name } => sysfs.tracepoint(group, name).map(|id| Openable {
             attr: attr(Code { kind: PERF_TYPE_TRACEPOINT, config: id }),
             class: Class::Tracepoint,
         }),
+        &Kind::Breakpoint { address, length, access } => {
+            let mut attr = attr(Code { kind: PERF_TYPE_BREAKPOINT, config: 0 });
+            attr.bp_type = access;
+            attr.__bindgen_anon_3.bp_addr = address;
+            // As perf: 4 bytes of data, or an instruction in a long.
+            attr.__bindgen_anon_4.bp_len = length.unwrap_or(if access == 4 { 8 } else { 4 });
+            Ok(Openable { attr, class: Class::OtherPmu })
+        }
+        Kind::Pmu { pmu, terms } if symbol(pmu).is_some_and(|code| code.kind != TOOL_TYPE) => {
+            let code = symbol(pmu).unwrap_or(Code { kind: 0, config: 0 });
+            with_terms(code, terms, &mut found)
+        }
         Kind::Pmu { pmu, terms } => sysfs.pmu(pmu).and_then(|pmu| of_pmu(&pmu, terms, sysfs, &mut found)),
     };
     found.open = open.map(|mut open| {
@@ -91,8 +137,12 @@ fn plain(code: Code, event: &mut Event) -> Openable {
     let mut attr = attr(code);
     let class = match code.kind {
         PERF_TYPE_SOFTWARE => Class::Software,
+        TOOL_TYPE => Class::Tool,
         _ => Class::Hardware,
     };
+    if code == (Code { kind: TOOL_TYPE, config: DURATION_TIME }) {
+        "ns".clone_into(&mut event.unit);
+    }
     if matches!(code.kind, PERF_TYPE_HARDWARE | PERF_TYPE_HW_CACHE | PERF_TYPE_RAW) {
         // perf's default for events of the core PMU.
         attr.set_exclude_guest(1);
@@ -105,12 +155,45 @@ fn plain(code: Code, event: &mut Event) -> Openable {
     Openable { attr, class }
 }
 
-/// Reads a decimal or 0x-prefixed number.
-fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
+/// The config words of an attribute.
+const WORDS: [&str; 4] = ["config", "config1", "config2", "config3"];
+
+/// Sets what is a term of every event; false for other terms.
+fn set_common(key: &str, value: Option<&str>, words: &mut [u64; 4], event: &mut Event) -> Result<bool, String> {
+    let read = |value: Option<&str>| {
+        let value = value.unwrap_or_default();
+        number(value).ok_or_else(|| format!("{key}={value} of {} is not a number", event.written))
+    };
+    if let Some(word) = WORDS.iter().position(|known| *known == key) {
+        words[word] = read(value)?;
+    } else if key == "name" {
+        value.filter(|name| !name.is_empty()).ok_or("name= wants a name")?.clone_into(&mut event.name);
+    } else if key == "period" {
+        // It only affects sampling.
+        read(value)?;
+    } else {
+        return Ok(false);
     }
+    Ok(true)
+}
+
+fn with_terms(code: Code, terms: &[(String, Option<String>)], event: &mut Event) -> Result<Openable, String> {
+    let mut words = [code.config, 0, 0, 0];
+    for (key, value) in terms {
+        if !set_common(key, value.as_deref(), &mut words, event)? {
+            return Err(format!("{key} is no term of a plain event; name, config and period are"));
+        }
+    }
+    let mut open = plain(Code { config: words[0], ..code }, event);
+    set_words(&mut open.attr, words);
+    Ok(open)
+}
+
+fn set_words(attr: &mut perf_event_attr, words: [u64; 4]) {
+    attr.config = words[0];
+    attr.__bindgen_anon_3.config1 = words[1];
+    attr.__bindgen_anon_4.config2 = words[2];
+    attr.config3 = words[3];
 }
 
 fn of_pmu(
@@ -119,22 +202,31 @@ fn of_pmu(
     sysfs: &mut Sysfs,
     event: &mut Event,
 ) -> Result<Openable, String> {
-    let mut words = [0_u64; 3];
+    let mut words = [0_u64; 4];
     for (key, value) in terms {
         let alias = if value.is_none() { sysfs.alias(&pmu.name, key) } else { None };
         if let Some(stands_for) = alias {
             for term in stands_for.split(',') {
                 let (key, value) = term.trim().split_once('=').unwrap_or((term.trim(), "1"));
-                set(pmu, key, value, &mut words, sysfs, event)?;
+                // The event leaves this term to whoever uses it.
+                if value == "?" && !terms.iter().any(|(given, value)| given == key && value.is_some()) {
+                    return Err(format!(
+                        "the event needs a value for {key}, e.g. {}/{},{key}=0/",
+                        pmu.name, terms[0].0
+                    ));
+                } else if value != "?" {
+                    set(pmu, key, value, &mut words, sysfs, event)?;
+                }
             }
             (event.unit, event.scale) = sysfs.unit(&pmu.name, key);
         } else {
-            set(pmu, key, value.as_deref().unwrap_or("1"), &mut words, sysfs, event)?;
+            if !set_common(key, value.as_deref(), &mut words, event)? {
+                set(pmu, key, value.as_deref().unwrap_or("1"), &mut words, sysfs, event)?;
+            }
         }
     }
-    let mut attr = attr(Code { kind: pmu.kind, config: words[0] });
-    attr.__bindgen_anon_3.config1 = words[1];
-    attr.__bindgen_anon_4.config2 = words[2];
+    let mut attr = attr(Code { kind: pmu.kind, config: 0 });
+    set_words(&mut attr, words);
     if pmu.core {
         attr.set_exclude_guest(1);
     }
@@ -151,19 +243,15 @@ fn set(
     pmu: &Pmu,
     key: &str,
     value: &str,
-    words: &mut [u64; 3],
+    words: &mut [u64; 4],
     sysfs: &mut Sysfs,
     event: &mut Event,
 ) -> Result<(), String> {
-    if key == "name" {
-        value.clone_into(&mut event.name);
-        return Ok(());
+    // An alias may set a whole word.
+    if WORDS.contains(&key) {
+        return set_common(key, Some(value), words, event).map(drop);
     }
     let pmu = &pmu.name;
-    if let Some(word) = ["config", "config1", "config2"].iter().position(|known| *known == key) {
-        words[word] = number(value).ok_or_else(|| format!("{key}={value} of PMU {pmu} is not a number"))?;
-        return Ok(());
-    }
     // In perf, rNNN between slashes is the whole config word.
     if let Some(raw) = symbol(key).filter(|code| code.kind == PERF_TYPE_RAW && value == "1")
         && sysfs.format(pmu, key).is_none()
@@ -190,6 +278,16 @@ mod tests {
         ("sys/bus/event_source/devices/cpu/format/umask", "config:8-15\n"),
         ("sys/bus/event_source/devices/cpu/format/ldlat", "config1:0-15\n"),
         ("sys/bus/event_source/devices/cpu/events/mem-loads", "event=0xcd,umask=0x1,ldlat=3\n"),
+        ("sys/bus/event_source/devices/cpu/format/wide", "config3:4-7\n"),
+        ("sys/bus/event_source/devices/cpu/events/of-core", "event=0x7,umask=?\n"),
+        ("sys/bus/event_source/devices/uncore_imc_0/type", "20\n"),
+        ("sys/bus/event_source/devices/uncore_imc_0/cpumask", "18,0\n"),
+        ("sys/bus/event_source/devices/uncore_imc_0/format/event", "config:0-7\n"),
+        ("sys/bus/event_source/devices/uncore_imc_0/events/clockticks", "event=0x0\n"),
+        ("sys/bus/event_source/devices/uncore_imc_11/type", "21\n"),
+        ("sys/bus/event_source/devices/uncore_imc_11/cpumask", "0\n"),
+        ("sys/bus/event_source/devices/uncore_imc_11/format/event", "config:0-7\n"),
+        ("sys/bus/event_source/devices/uncore_imc_free_running/type", "22\n"),
         ("sys/bus/event_source/devices/power/type", "9\n"),
         ("sys/bus/event_source/devices/power/cpumask", "0,18\n"),
         ("sys/bus/event_source/devices/power/format/event", "config:0-7\n"),
@@ -217,7 +315,42 @@ mod tests {
         let event = one("power/energy-pkg/");
         assert_eq!((event.cpus, event.unit.as_str()), (Some(vec![0, 18]), "Joules"));
         assert!(event.scale < 1e-9 && event.scale > 0.0);
-        assert_eq!(one("cpu/event=1,name=mine/").name, "mine");
+        let event = one("cpu/event=1,name=mine/");
+        assert_eq!((event.name.as_str(), event.written.as_str()), ("mine", "cpu/event=1,name=mine/"));
+        assert_eq!(one("cpu/event=1,wide=3,config1=9,period=7/").open.unwrap().attr.config3, 0x30);
+        assert_eq!(one("cpu/of-core,umask=2/").open.unwrap().attr.config, 0x207);
+    }
+
+    #[test]
+    fn a_plain_name_takes_terms() {
+        let event = one("cpu-clock/name=clk/u");
+        let open = event.open.unwrap();
+        assert_eq!((event.name.as_str(), event.unit.as_str(), open.attr.exclude_kernel()), ("clk", "msec", 1));
+        let open = one("cs/config=0x2,period=5/").open.unwrap();
+        assert_eq!((open.attr.type_, open.attr.config, open.class), (1, 2, Class::Software));
+        assert_eq!(one("r1a8/name=x/").open.unwrap().attr.config, 0x1a8);
+        let open = one("mem:0x1000/8:w:u").open.unwrap();
+        assert_eq!((open.attr.type_, open.attr.bp_type, open.class), (5, 2, Class::OtherPmu));
+        assert_eq!((one("duration_time:u").class(), one("user_time").class()), (Some(Class::Tool), Some(Class::Tool)));
+    }
+
+    #[test]
+    fn a_pmu_without_its_number_is_every_instance_and_odd_members_open_alone() {
+        let (_dir, mut sysfs) = tree(HOST);
+        let list = resolve(&parse("imc/event=1/,uncore_imc/event=2/,clockticks").unwrap(), &mut sysfs);
+        let names: Vec<&str> = list.events.iter().map(|event| event.name.as_str()).collect();
+        let instances =
+            ["uncore_imc_0/event=1/", "uncore_imc_11/event=1/", "uncore_imc_0/event=2/", "uncore_imc_11/event=2/"];
+        assert_eq!((&names[..4], names[4]), (&instances[..], "clockticks"));
+        // The masks 18,0 and 0,18 are the same; 0 is another.
+        for order in [
+            "power/energy-pkg/,uncore_imc_0/event=1/,uncore_imc_11/event=1/",
+            "uncore_imc_0/event=1/,uncore_imc_11/event=1/,power/energy-pkg/",
+        ] {
+            let list = resolve(&parse(&format!("{{{order}}}")).unwrap(), &mut sysfs);
+            assert_eq!(list.groups.iter().map(|group| group.members.len()).collect::<Vec<_>>(), [2, 1], "{order}");
+            assert!(list.notes.len() == 1 && list.notes[0].contains("uncore_imc_11"), "{:?}", list.notes);
+        }
     }
 
     #[test]
@@ -229,6 +362,10 @@ mod tests {
             ("cpu/event=x/", "not a number"),
             ("cpu/event=0x100/", "does not fit"),
             ("cpu/config=zz/", "not a number"),
+            ("cpu/of-core/", "a value for umask"),
+            ("cs/umask=1/", "no term of a plain event"),
+            ("cs/name/", "wants a name"),
+            ("im/event=1/", "no PMU im"),
             ("sched:nothing", "no such trace event"),
             ("nope:*", "no such trace event"),
         ] {

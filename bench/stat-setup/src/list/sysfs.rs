@@ -38,7 +38,7 @@ pub struct Pmu {
 /// Bit ranges of a term within a config word, low bits first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Index of config, config1, config2.
+    /// Index of config, config1, config2, config3.
     pub word: usize,
     /// First and last bit of each range.
     pub ranges: Vec<(u32, u32)>,
@@ -49,7 +49,7 @@ impl Format {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.trim().split_once(':')?;
-        let word = ["config", "config1", "config2"].iter().position(|known| *known == word)?;
+        let word = ["config", "config1", "config2", "config3"].iter().position(|known| *known == word)?;
         let ranges = ranges
             .split(',')
             .map(|range| {
@@ -106,9 +106,33 @@ impl Sysfs {
         found
     }
 
-    /// Returns the CPU list in a file; `None` without one.
+    /// Returns the CPUs in a file, sorted; `None` without one.
     fn cpus(&mut self, path: &str) -> Option<Vec<u32>> {
-        self.text(path).ok()?.parse().ok().map(|CpuList(cpus)| cpus)
+        let CpuList(mut cpus) = self.text(path).ok()?.parse().ok()?;
+        cpus.sort_unstable();
+        Some(cpus)
+    }
+
+    /// Returns the PMUs of this name with a number after it, `uncore_` before it or both, as perf finds them.
+    #[must_use]
+    pub fn instances(&self, name: &str) -> Vec<String> {
+        let is = |found: &String| {
+            let short =
+                if name.starts_with("uncore_") { found } else { found.strip_prefix("uncore_").unwrap_or(found) };
+            let number = short.strip_prefix(name).map(|rest| rest.strip_prefix('_').unwrap_or(rest));
+            number.is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
+        };
+        self.names(DEVICES).into_iter().filter(is).collect()
+    }
+
+    /// Returns the PMUs that have an event of this name.
+    #[must_use]
+    pub fn with_event(&self, event: &str) -> Vec<String> {
+        let mut pmus = self.names(DEVICES);
+        pmus.retain(|pmu| {
+            !event.contains(['.', '*', '?']) && self.root.join(format!("{DEVICES}/{pmu}/events/{event}")).is_file()
+        });
+        pmus
     }
 
     fn names(&self, path: &str) -> Vec<String> {

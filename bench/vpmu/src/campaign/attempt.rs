@@ -59,6 +59,15 @@ impl Ended {
     }
 }
 
+/// Where an element runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// Here, in no job of the campaign's, even if this process runs in somebody's job.
+    Here,
+    /// In a job of the campaign's; with a folder of this host that has copies of the campaign's binaries.
+    Job(Option<&'a Path>),
+}
+
 /// Returns the Slurm job of this process, and the node's name.
 #[must_use]
 pub fn slurm_job(variable: impl Fn(&str) -> Option<String>) -> (Option<Job>, Option<String>) {
@@ -72,7 +81,7 @@ pub fn slurm_job(variable: impl Fn(&str) -> Option<String>) -> (Option<Job>, Opt
     (Some(job), variable("SLURMD_NODENAME"))
 }
 
-/// Runs an element, unless it has an outcome. `binaries`: a folder of this host with copies of the campaign's.
+/// Runs an element, unless it has an outcome.
 ///
 /// # Errors
 /// Exit 2 for files that cannot be read or written, exit 4 if the binary does not start here.
@@ -80,17 +89,17 @@ pub fn run(
     folder: &Folder,
     campaign: &Campaign,
     element: &Element,
-    binaries: Option<&Path>,
+    place: Place<'_>,
     stop: &AtomicBool,
 ) -> Result<Ended, Error> {
     if let Some(done) = folder.done(element.number)? {
         return Ok(Ended::Done(Box::new(done)));
     }
     let (number, path) = folder.next_attempt(element.number)?;
-    let attempt = begin(element, number);
+    let attempt = begin(element, number, place);
     folder.write_new(&path.join(ATTEMPT), &attempt)?;
     let began = Instant::now();
-    let mut child = start(folder, campaign, element, binaries, &path)?;
+    let mut child = start(folder, campaign, element, place, &path)?;
     let limit = Duration::from_secs(element.limit_s);
     let (status, stopped) = wait(&mut child, || {
         if stop.load(Ordering::Relaxed) {
@@ -141,8 +150,9 @@ pub fn run(
     })
 }
 
-fn begin(element: &Element, attempt: u32) -> Attempt {
+fn begin(element: &Element, attempt: u32, place: Place<'_>) -> Attempt {
     let (job, node) = slurm_job(|name| std::env::var(name).ok());
+    let job = job.filter(|_| matches!(place, Place::Job(_)));
     let diagnosis = diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
     let findings = diagnosis.findings.iter().filter(|finding| finding.status != Status::Ok).map(|finding| {
         let status = if finding.status == Status::Missing { "missing" } else { "warn" };
@@ -164,14 +174,15 @@ fn start(
     folder: &Folder,
     campaign: &Campaign,
     element: &Element,
-    binaries: Option<&Path>,
+    place: Place<'_>,
     attempt: &Path,
 ) -> Result<Supervised, Error> {
     let missing = |what: &str| {
         Error::usage(format!("cannot run element {}", element.name), what, "submit the plan to another folder")
     };
     let binary = campaign.binaries.get(&element.variant).ok_or_else(|| missing("its variant has no binary"))?;
-    let copy = binaries.map(|copies| copies.join(&binary.file)).filter(|copy| copy.is_file());
+    let copies = if let Place::Job(copies) = place { copies } else { None };
+    let copy = copies.map(|copies| copies.join(&binary.file)).filter(|copy| copy.is_file());
     let program = if let Some(copy) = copy {
         let bytes = std::fs::read(&copy).map_err(|error| missing(&format!("{}: {error}", copy.display())))?;
         if Binary::of(&bytes) != *binary {
@@ -318,7 +329,7 @@ pub fn one_after_the_other(
             break;
         }
         progress.run(&element.name);
-        let ended = run(folder, campaign, element, None, stop).inspect_err(|_| progress.end())?;
+        let ended = run(folder, campaign, element, Place::Here, stop).inspect_err(|_| progress.end())?;
         if let Ended::Stopped(why) = ended
             && !stop.load(Ordering::Relaxed)
         {
@@ -349,7 +360,7 @@ mod tests {
     const ONE: &str = "experiment = [{ run = 'sim', options = { rounds = 2 } }]";
 
     fn attempt(folder: &Folder, campaign: &Campaign) -> Ended {
-        run(folder, campaign, &campaign.elements[0], None, &AtomicBool::new(false)).unwrap()
+        run(folder, campaign, &campaign.elements[0], Place::Here, &AtomicBool::new(false)).unwrap()
     }
 
     #[test]
@@ -416,7 +427,7 @@ mod tests {
         assert!(folder.element(0).join("attempt-1/late.json").exists());
         assert_eq!(folder.done(0).unwrap(), None);
         let stop = AtomicBool::new(true);
-        let ended = run(&folder, &campaign, &campaign.elements[0], None, &stop).unwrap();
+        let ended = run(&folder, &campaign, &campaign.elements[0], Place::Here, &stop).unwrap();
         assert_eq!(ended, Ended::Stopped("it was interrupted".to_owned()));
         assert_eq!(folder.attempts(0).len(), 2);
     }
@@ -426,7 +437,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = script(dir.path(), "exit 0", ONE);
         std::fs::write(folder.binary(&campaign.binaries["v"]), "#!/bin/sh\nexit 0 # changed\n").unwrap();
-        let error = run(&folder, &campaign, &campaign.elements[0], None, &AtomicBool::new(false)).unwrap_err();
+        let error = run(&folder, &campaign, &campaign.elements[0], Place::Here, &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains("not the binary that was submitted"), "{error}");
     }
 

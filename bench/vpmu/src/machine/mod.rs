@@ -8,9 +8,6 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
-use arch_pmu::amd::{PERF_CTL0, PERF_LEGACY_CTL0};
-use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0};
-use arch_pmu::msr::{MsrExits, PmuMsr};
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
@@ -261,20 +258,15 @@ fn counted<L>(vcpus: &[VcpuOutcome<L>], backend: &BackendKey, report: &mut Repor
              nothing (instructions, branches and taken branches are counted)"
         ));
     }
-    if nothing && vcpus.iter().flat_map(|vcpu| &vcpu.account.msr_exits).any(programs_a_counter) {
+    // A selector or FIXED_CTR_CTRL that is only cleared programs none.
+    if nothing && vcpus.iter().any(|vcpu| vcpu.account.turned_on > 0) {
         warnings.push("counters were programmed, and none ever counted".to_owned());
     }
 }
 
-/// Returns whether selectors or FIXED_CTR_CTRL were written.
-fn programs_a_counter(line: &MsrExits) -> bool {
-    let first = PmuMsr::decode(line.msr).map(|register| register.row().first);
-    line.writes > line.faults
-        && matches!(first, Some(IA32_PERFEVTSEL0 | IA32_FIXED_CTR_CTRL | PERF_CTL0 | PERF_LEGACY_CTL0))
-}
-
 #[cfg(test)]
 mod tests {
+    use arch_pmu::msr::MsrExits;
     use hdrhistogram::Histogram;
     use host_pmu::stats::HostSide;
     use vmm::outcome::{Account, Counts, Steps};
@@ -302,6 +294,7 @@ mod tests {
         let code = |error| not_begun("cannot boot", &error).exit.code();
         assert_eq!(code(MachineError::Panicked("a vCPU's thread")), 70);
         assert_eq!(code(MachineError::Host("no memory".to_owned())), 4);
+        assert_eq!(code(MachineError::StepsOne(2)), 2);
     }
 
     #[test]
@@ -338,6 +331,7 @@ mod tests {
                 exit_path_ns: Histogram::new(3).unwrap(),
                 phases: Default::default(),
                 held_back: None,
+                turned_on: 0,
             },
             steps: None,
             probe_ns: None,
@@ -407,6 +401,8 @@ mod tests {
         let text = |outcome: &Left, backend| report(outcome, backend).warnings.join("\n");
         assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "nothing was programmed");
         outcome.vcpus[0].account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
+        assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "a selector was cleared");
+        outcome.vcpus[0].account.turned_on = 1;
         assert!(text(&outcome, BackendKey::CpuClock).contains("none ever counted"));
         outcome.vcpus[0].account.host.ops.record(OpKind::Open, 1);
         assert!(text(&outcome, BackendKey::CpuClock).is_empty());

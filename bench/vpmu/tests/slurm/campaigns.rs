@@ -22,6 +22,19 @@ use crate::rig::{Rig, wait};
 pub(crate) const QUICK: &str =
     "run = 'sim'\noptions = { strategy = 'reuse', workload = 'counting1', rounds = 5, samples = 20 }\n";
 
+/// Variables that would send a submission elsewhere, make it wait, hide its jobs or name another one.
+const CALLER: [&str; 9] = [
+    "SBATCH_WAIT=1",
+    "SBATCH_PARTITION=nosuch",
+    "SLURM_CPU_BIND=verbose,mask_cpu:0x1",
+    "SLURM_CLUSTERS=nosuch",
+    "SLURM_JOB_ID=777",
+    "SLURM_ARRAY_JOB_ID=777",
+    "SLURM_ARRAY_TASK_ID=7",
+    "SQUEUE_STATES=FAILED",
+    "TMPDIR=/nonexistent",
+];
+
 /// A campaign's plan and folder.
 pub(crate) struct Campaign<'a> {
     pub(crate) rig: &'a Rig,
@@ -44,6 +57,8 @@ impl<'a> Campaign<'a> {
     pub(crate) fn fleet(&self, subcommand: &str, options: &[&str]) -> Result<Output> {
         let mut command = self.rig.command(env!("CARGO_BIN_EXE_vpmu"));
         command.args(["fleet", subcommand]);
+        // The environment of a caller in another job, on a machine with another disk.
+        command.envs(CALLER.map(|word| word.split_once('=').unwrap_or_default()));
         if subcommand == "submit" {
             command.arg(&self.plan).arg("-o").arg(&self.folder)
         } else {

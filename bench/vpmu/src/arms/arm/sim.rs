@@ -288,6 +288,7 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
             exit_path_ns: guest.side.exit_path_ns.into_histogram(),
             phases: guest.side.phases,
             held_back: None,
+            turned_on: 0,
         },
         steps: None,
         probe_ns: None,

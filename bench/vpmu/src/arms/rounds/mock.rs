@@ -86,6 +86,7 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
             exit_path_ns,
             phases: <_>::default(),
             held_back: None,
+            turned_on: 0,
         },
         steps: None,
         probe_ns: None,

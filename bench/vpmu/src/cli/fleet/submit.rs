@@ -137,7 +137,7 @@ pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
         })?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGTERM", error))?;
     let copies = std::env::var_os(COPIES).map(PathBuf::from);
-    let ended = attempt::run(&folder, &campaign, element, copies.as_deref(), sys::interrupted())?;
+    let ended = attempt::run(&folder, &campaign, element, attempt::Place::Job(copies.as_deref()), sys::interrupted())?;
     match &ended {
         attempt::Ended::Done(done) => complain(&format!("{}: {}", element.name, done.how())),
         attempt::Ended::Stopped(why) => complain(&format!("{}: stopped: {why}", element.name)),

@@ -67,6 +67,7 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
     });
     printed?;
     let mut warnings: Vec<String> = warnings.into_iter().map(|warning| warning.message).collect();
+    warnings.extend(list.notes.iter().cloned());
     for (event, outcome) in list.events.iter().zip(&finished.outcomes) {
         if let Outcome::NotSupported { why } | Outcome::NotCounted { why } = outcome {
             warnings.push(format!("{}: {why}", event.name));

@@ -157,7 +157,7 @@ pub(crate) fn kind(list: &EventList) -> &'static str {
         Some(Class::Tracepoint) => "tracepoint",
         Some(Class::Hardware) => "hardware",
         Some(Class::OtherPmu) => "other PMUs'",
-        None => "unsupported",
+        Some(Class::Tool) | None => "unsupported",
     }
 }
 

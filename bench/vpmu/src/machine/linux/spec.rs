@@ -156,6 +156,13 @@ impl LinuxSpec {
     /// # Errors
     /// The strategy cannot be read, the CPUs to pin to are not usable, or the processor cannot be what was asked for.
     pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
+        if *backend == BackendKey::Step {
+            return Err(Error::usage(
+                "backend step does not count in a Linux guest",
+                "its clocks go on while each instruction is stepped, so that a tick is due at every step, and it gets nowhere",
+                "count time with --backend cpu-clock, or step an image with `vpmu run`",
+            ));
+        }
         let mut plan = self.counters.plan(self.cpu, self.vcpus, backend)?;
         match &mut plan.pmu {
             PmuCaps::Amd(AmdCaps { svm, .. }) => *svm = self.nested,
@@ -197,5 +204,7 @@ mod tests {
         assert_eq!(plan.pmu, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::GENOA }));
         let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("--cpu genoa"), "{error}");
+        let error = options::<LinuxSpec>(&["vmlinuz"]).unwrap().plan(&BackendKey::Step).unwrap_err();
+        assert!(error.exit.code() == 2 && error.to_string().contains("cpu-clock"), "{error}");
     }
 }
