@@ -122,6 +122,7 @@ fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
         freq_hz: None,
         mux_interval_ns: 4_000_000,
         vcpus: 1,
+        cpus: None,
         pin: None,
         rounds_per_guest: None,
         until_ci: None,

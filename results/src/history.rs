@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::compare::{Statistic, differences, group_key, group_label, value};
+use crate::compare::{Statistic, definitions, differences, group_key, group_label, value};
 use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
 use crate::paired;
@@ -185,7 +185,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
                 first_changed_revision: after.tool.git_revision.clone(),
                 started_unix: after.started_unix,
                 file: after.path.display().to_string(),
-                also_changed: differences(&[before], &[after]),
+                also_changed: [differences(&[before], &[after]), definitions(&[before], &[after])].concat(),
             }
         })
         .collect();

@@ -18,7 +18,7 @@ mod show;
 
 pub use crate::paired::Statistic;
 pub use change::{DRIFT, Order, PROCESS};
-pub(crate) use comparable::differences;
+pub(crate) use comparable::{definitions, differences};
 pub use comparable::{facts, of_record as doubt_of};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};
 pub use ratios::{Ratio, Ratios, ratios, ratios_report};

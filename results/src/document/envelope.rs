@@ -134,6 +134,29 @@ impl Record {
         self.parameter("cpu").filter(|cpu| super::parameters::other_cpu(cpu).is_some())
     }
 
+    /// Returns the definition of a strategy, a text `KEY = VALUE` for each of its choices; `None` if the document has none.
+    #[must_use]
+    pub fn definition(&self, strategy: &str) -> Option<Vec<String>> {
+        let all = self.parameters.get("strategies")?.as_array()?;
+        let text = all.iter().find(|one| one["name"] == strategy)?["definition"].as_str()?;
+        let mut table = String::new();
+        let mut choices = Vec::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("name = ")) {
+            match line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                Some(name) => table = format!("{name}."),
+                None => choices.push(format!("{table}{line}")),
+            }
+        }
+        Some(choices)
+    }
+
+    /// Returns whether a strategy is the same in both, as far as the documents say how it is defined.
+    #[must_use]
+    pub fn defines_alike(&self, other: &Self, strategy: &str) -> bool {
+        let both = self.definition(strategy).zip(other.definition(strategy));
+        both.is_none_or(|(own, theirs)| own == theirs)
+    }
+
     /// Returns a parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
     #[must_use]
     pub fn size(&self, name: &str) -> Option<u64> {

@@ -154,6 +154,17 @@ fn wrong<E: Experiment>(path: &Path, text: &str) -> Error {
     refuse(path, why, NOT_OURS)
 }
 
+/// Returns whether a file of a folder is a document of this tool that has no result in it: of `ab`, `compare`, `triage`, or
+/// a profile for Firefox.
+pub(super) fn is_other(path: &Path) -> bool {
+    let mut bytes = Vec::new();
+    let text = text(path, open::found(path, MAX_DOCUMENT), &mut bytes);
+    let Some(kind) = text.ok().and_then(|text| serde_json::from_str::<Kind>(text).ok()) else { return false };
+    let schema = kind.schema.as_ref().and_then(serde_json::Value::as_str);
+    schema.is_some_and(|name| name.starts_with("vpmu-") && !name.starts_with("vpmu-result/"))
+        || kind.meta.is_some_and(|meta| meta.preprocessed_profile_version.is_some())
+}
+
 /// # Errors
 /// Why this tool does not read the schema, and what to do.
 fn schema(kind: &Kind) -> Result<(), (String, &'static str)> {

@@ -63,6 +63,8 @@ pub struct Chosen {
     pub why: String,
     /// Guests that live at the same time spare each other the cost of the host's first event and of its last close.
     pub shares_first: bool,
+    /// A model's, on which no time of this host passes.
+    pub simulated: bool,
 }
 
 impl Chosen {
@@ -70,7 +72,7 @@ impl Chosen {
     #[must_use]
     pub const fn here(backend: BackendKey, why: String) -> Self {
         let shares_first = backend.first_open_is_expensive();
-        Self { backend, why, shares_first }
+        Self { backend, why, shares_first, simulated: false }
     }
 }
 

@@ -126,7 +126,7 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
         CountBase::Exits => BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() },
     };
     // Each simulated arm has a host to itself.
-    Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false }
+    Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false, simulated: true }
 }
 
 /// Returns the facts of a simulated host; none are this host's.
@@ -143,6 +143,8 @@ pub struct SimRunner {
     pmu: PmuCaps,
     /// Counts per millisecond of the floor, where the arms beside it count no clock.
     paced: Option<u64>,
+    /// CPUs that the vCPUs share in turns; `None`: each has its own.
+    cpus: Option<u64>,
     seed: u64,
 }
 
@@ -161,7 +163,15 @@ impl SimRunner {
             ));
         }
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest: guest.clone(), pmu: guest.machine.pmu, paced, seed })
+        Ok(Self { model, guest: guest.clone(), pmu: guest.machine.pmu, paced, cpus: None, seed })
+    }
+}
+
+impl SimRunner {
+    /// Returns the runner with hosts of so many CPUs; `None`: one for each vCPU.
+    #[must_use]
+    pub fn on_cpus(self, cpus: Option<u64>) -> Self {
+        Self { cpus, ..self }
     }
 }
 
@@ -226,7 +236,7 @@ impl SimRunner {
             behind,
             pmu: self.pmu,
             vcpus,
-            cpus: vcpus,
+            cpus: self.cpus.unwrap_or(vcpus),
             boot,
             timer: Timer::Periodic,
             limit_ns: ns(self.guest.machine.time_limit),
