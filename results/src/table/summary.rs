@@ -100,7 +100,7 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
         report.line(format!("{}: {message}", arm.as_deref().unwrap_or_default()));
     }
     if open().next().is_some() {
-        report.line("form: the published figures fit each of them (vpmu show models; vpmu sim MODEL:FORM)");
+        report.line("form: published figures fit each (vpmu show models; vpmu sim MODEL:FORM)");
     }
     if no_spread {
         let what = if document.is_simulated() { "simulated guests do not differ" } else { "all rounds are the same" };
