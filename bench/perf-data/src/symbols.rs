@@ -10,7 +10,7 @@ use object::{
 };
 
 use crate::record::MOST_OF_BUILD_ID;
-use crate::unwind::{Caller, End, Registers, Table};
+use crate::unwind::{Caller, End, Registers, Row, Table};
 
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +66,12 @@ impl Image {
         memory: impl Fn(u64) -> Option<u64>,
     ) -> Result<Caller, End> {
         self.callers.caller(self.address(place).ok_or(End::Unknown)?, registers, memory)
+    }
+
+    /// Returns the rules of all functions, at the file's own addresses.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        self.callers.rows()
     }
 
     fn address(&self, place: u64) -> Option<u64> {

@@ -15,6 +15,8 @@ pub type Registers = [Option<u64>; REGISTERS];
 const REGISTERS: usize = 17;
 /// Place of RSP in [`Registers`].
 pub const STACK_POINTER: usize = X86_64::RSP.0 as usize;
+/// Place of RBP in [`Registers`].
+pub const FRAME_POINTER: usize = X86_64::RBP.0 as usize;
 /// Place of the return address in [`Registers`].
 pub const PLACE: usize = X86_64::RA.0 as usize;
 /// Operations of one expression that are carried out; the longest of a C library has about ten.
@@ -27,6 +29,21 @@ pub struct Table {
     bases: BaseAddresses,
     /// Begin of each function and place of its entry, ascending.
     functions: Vec<(u64, usize)>,
+}
+
+/// The rule of a stretch of code, in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its addresses.
+    pub code: (u64, u64),
+    /// Register and distance of the caller's stack pointer.
+    pub cfa: (usize, i64),
+    /// Distance from there of the frame pointer, if it is saved.
+    pub frame_pointer: Option<i64>,
+    /// An interrupt came in here.
+    pub interrupted: bool,
+    /// It has no caller.
+    pub outermost: bool,
 }
 
 /// The next outer frame.
@@ -79,6 +96,29 @@ impl Table {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
+    }
+
+    /// Returns the rules of all functions, ascending, but those that take an expression.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let (section, mut all) = (Section::new(&self.bytes, LittleEndian), Vec::new());
+        for &(_, entry) in &self.functions {
+            let function = section.fde_from_offset(&self.bases, EhFrameOffset(entry), Section::cie_from_offset);
+            let (Ok(function), mut context) = (function, UnwindContext::new()) else { continue };
+            let Ok(mut rows) = function.rows(&section, &self.bases, &mut context) else { continue };
+            while let Ok(Some(row)) = rows.next_row() {
+                let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else { continue };
+                let saved = row.register(X86_64::RBP);
+                all.push(Row {
+                    code: (row.start_address(), row.end_address()),
+                    cfa: (register.0.into(), offset),
+                    frame_pointer: if let Some(RegisterRule::Offset(at)) = saved { Some(at) } else { None },
+                    interrupted: function.is_signal_trampoline(),
+                    outermost: row.register(X86_64::RA) == Some(RegisterRule::Undefined),
+                });
+            }
+        }
+        all
     }
 
     /// Finds the caller of the frame with these registers. `place` is where it is, in the file's own addresses: of a
