@@ -61,10 +61,7 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["conformance", "--strategy", "mediated"], "no guest of vpmu's own VMM can have it"),
         (&["sim", "--strategy", "mediated"], "model development-host cannot have strategy mediated"),
         (&["sim", "spr-2026", "--strategy", "mediated", "--cpu", "milan"], "--cpu"),
-        (
-            &["--backend", "sim:spr-2026", "--strategy", "mediated", "--cpu", "milan"],
-            "not supported by a simulated host",
-        ),
+        (&["--backend", "sim:spr-2026", "--strategy", "mediated", "--cpu", "milan"], "owns an Intel's PMU alone"),
         (&["sweep", "--strategy", "mediated"], "model development-host cannot have strategy mediated"),
         (&["show"], "KIND is strategies, models, workloads or metrics"),
         (&["--json", "--quick", "foo"], "unrecognized command 'foo'"),

@@ -34,6 +34,8 @@ type Rounds = (u64, Vec<(u64, f64)>);
 pub(super) struct Change {
     /// Logarithm of NEW over BASE.
     pub(super) log: Estimate,
+    /// Logarithms of the two, whose difference it is.
+    pub(super) sides: [f64; 2],
     /// The part of its error that more rounds of the same runs do not make smaller.
     pub(super) allowance: f64,
     /// Blocks of neighbouring runs; 0: runs were not taken in turns.
@@ -186,11 +188,12 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     let (a, b) = (Method::of(&pooled_base), Method::of(&pooled_new));
     let method = Method { probed: a.probed && b.probed, ..a };
     let centre = |pairs: &[Pair]| method.centre(pairs);
+    let sides = [centre(&pooled_base)?, centre(&pooled_new)?];
     if base.len().min(new.len()) >= MIN_RUNS {
         let related = if simulated { Related::Not } else { Related::Neighbours };
         let without = |pairs: &[Pair], group: &[usize], count: usize| method.leave_one_out(pairs, group, count);
         let (log, blocks) = by_runs(&base, &new, related, centre, without)?;
-        return Some(Change { log, allowance: 0.0, blocks });
+        return Some(Change { log, sides, allowance: 0.0, blocks });
     }
     let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, f64)> {
         let (mut group, mut first, mut few) = (Vec::new(), 0, 0_usize);
@@ -214,7 +217,7 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     };
     let ((one, allow_one), (two, allow_two)) = (side(&base, &pooled_base)?, side(&new, &pooled_new)?);
     let allowance = if simulated { 0.0 } else { allow_one.hypot(allow_two) };
-    Some(Change { log: two.less(&one).widened(allowance), allowance, blocks: 0 })
+    Some(Change { log: two.less(&one).widened(allowance), sides, allowance, blocks: 0 })
 }
 
 /// Computes the change of the times of all arms together: their mean logarithm over arms, by round, and its trimmed
@@ -242,11 +245,14 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     };
     let (base_levels, new_levels) = (levels(&base), levels(&new));
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    let mean_of = |levels: &[(u64, Vec<f64>)]| {
+        mean(&levels.iter().flat_map(|(_, level)| level.iter().copied()).collect::<Vec<_>>())
+    };
     if base_levels.len().min(new_levels.len()) >= MIN_RUNS {
         let without = |values: &[f64], group: &[usize], count: usize| leave_one_out(values, group, count, mean);
         let related = if simulated { Related::Not } else { Related::Stretches };
         let (log, blocks) = by_runs(&base_levels, &new_levels, related, mean, without)?;
-        return Some(Change { log, allowance: 0.0, blocks });
+        return Some(Change { log, sides: [mean_of(&base_levels)?, mean_of(&new_levels)?], allowance: 0.0, blocks });
     }
     let within = |runs: &[Rounds]| {
         let rounds: Vec<(u64, f64)> = runs.iter().flat_map(|(_, rounds)| rounds.clone()).collect();
@@ -255,7 +261,9 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     };
     let runs = 1.0 / base.len().max(1) as f64 + 1.0 / new.len().max(1) as f64;
     let allowance = if simulated { 0.0 } else { DRIFT * runs.sqrt() };
-    Some(Change { log: within(&new)?.less(&within(&base)?).widened(allowance), allowance, blocks: 0 })
+    let (one, two) = (within(&base)?, within(&new)?);
+    let sides = [one.value, two.value];
+    Some(Change { log: two.less(&one).widened(allowance), sides, allowance, blocks: 0 })
 }
 
 fn of_document(runs: &[Run], document: usize) -> Option<&Run> {

@@ -80,6 +80,8 @@ pub(super) struct Run {
     pub(super) started: u64,
     /// Its rounds against the reference arm's.
     pub(super) pairs: Vec<paired::Pair>,
+    /// The reference arm's rounds of no time at all.
+    pub(super) zeros: Vec<f64>,
     /// Its rounds' statistic, ns.
     pub(super) values: Vec<f64>,
     /// Guest, and the logarithm of the statistic, of each round.
@@ -282,7 +284,10 @@ fn run(of: &Beside<'_>, metric: &str, statistic: Statistic) -> Option<Run> {
     let logs = counting.iter().filter_map(log).collect();
     let beside = |base| paired::of_counting(counting.iter().copied(), paired::counting(base, metric, statistic));
     let pairs = reference.map_or_else(Vec::new, beside);
-    (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
+    let zero = |(_, ns): (Round, f64)| (ns <= 0.0).then_some(ns);
+    let zeros =
+        reference.map_or_else(Vec::new, |base| paired::counting(base, metric, statistic).filter_map(zero).collect());
+    (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, zeros, values, logs })
 }
 
 /// The arms of both sides, in the order of the documents.

@@ -175,7 +175,10 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
 fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     let strategies = &plan.parameters.strategies;
     match model {
-        Some(model) => simulated::check_strategies(model, strategies.iter().map(|strategy| strategy.name.as_str())),
+        Some(model) => {
+            let names = strategies.iter().map(|strategy| strategy.name.as_str());
+            simulated::check_strategies(model, plan.guest.machine.cpu.vendor(), names)
+        }
         None => refuse_modelled(strategies),
     }
 }

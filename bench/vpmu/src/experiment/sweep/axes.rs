@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use arch_pmu::spec::Vendor;
 use host_pmu::stats::ns;
 use host_pmu::strategy::{PRESETS, Release, Strategy};
 use results::document::StrategyParameter;
@@ -152,7 +153,7 @@ impl Axes {
                 Kept::Mediated(kind) => Some(kind.name),
                 Kept::Events(_) => None,
             });
-            simulated::check_strategies(model, mediated)?;
+            simulated::check_strategies(model, Vendor::Intel, mediated)?;
         }
         let lengths = [
             self.strategies.len(),
