@@ -10,7 +10,7 @@ use super::comparable;
 use super::row::{Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
 use super::sample::{self, Run, Sample, Sides};
-use crate::document::{Any, Arm, Record};
+use crate::document::{Any, Arm, Record, Spread};
 use crate::error::{Error, Exit};
 use crate::metric::EXIT_PATH;
 use crate::paired::{self, Statistic};
@@ -156,7 +156,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         .map(|(group, sample)| {
             let times: Vec<f64> = sample.base.iter().chain(&sample.new).flat_map(|run| run.zeros.clone()).collect();
             let zero = no_ratio(&references[*group], times.iter());
-            (*group, of_arm(sample, zero, request, pairs[*group].simulated()))
+            (*group, of_arm(sample, zero, request, pairs[*group].between()))
         })
         .collect();
     for (group, pair) in pairs.iter().enumerate() {
@@ -311,10 +311,10 @@ fn exit_mean(arm: &Arm<Any>) -> Option<f64> {
 }
 
 /// The row of an arm; `zero` says that its reference arm is 0 ns.
-fn of_arm(sample: &Sample, zero: Option<String>, request: &CompareSpec, simulated: bool) -> Row {
+fn of_arm(sample: &Sample, zero: Option<String>, request: &CompareSpec, between: Option<Spread>) -> Row {
     let (base, new) = (level(&sample.base), level(&sample.new));
     let logs = |runs: &[Run]| runs.iter().flat_map(|run| run.pairs.iter().map(|pair| pair.log)).collect::<Vec<_>>();
-    let found = change::of_arm(&sample.base, &sample.new, simulated);
+    let found = change::of_arm(&sample.base, &sample.new, between);
     let (whole, why) = match (&base, &new, &sample.not_whole) {
         (None, ..) => (false, "one-sided: BASE has no rounds of it".to_owned()),
         (_, None, _) => (false, "one-sided: NEW has no rounds of it".to_owned()),
@@ -380,9 +380,9 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     (exit.code(), verdict)
 }
 
-/// The row of `arm` against `base`: rounds are paired, so nothing between runs is to be allowed for.
+/// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, request: &CompareSpec) -> Row {
-    let found = paired::ratio(arm, base, metric, request.statistic);
+    let found = paired::over_runs(record, arm, base, metric, request.statistic);
     let level = |arm: &Arm<Any>, ratio: Option<f64>| {
         let level = paired::level(arm, metric, request.statistic)?;
         Some(SideLevel { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })

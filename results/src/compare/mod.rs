@@ -17,7 +17,7 @@ mod sample;
 mod show;
 
 pub use crate::paired::Statistic;
-pub use change::{DRIFT, Order, PROCESS};
+pub use change::{DRIFT, Order};
 pub(crate) use comparable::{definitions, differences};
 pub use comparable::{facts, of_record as doubt_of};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::comparable;
 use super::rules::CompareSpec;
-use crate::document::{Any, Arm, ArmKind, Record, Round};
+use crate::document::{Any, Arm, ArmKind, Record, Round, Spread};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -62,6 +62,15 @@ impl Pair<'_> {
         let everywhere = |name: &str| all().all(|record| record.arm(name).is_some_and(|arm| !arm.rounds.is_empty()));
         let arms = || self.base.iter().flat_map(|record| &record.arms).filter(|arm| everywhere(&arm.name));
         arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| arm.name.clone())
+    }
+
+    /// Returns how ratios of runs differ, as the run knew that had seen the most of them; `None` of simulated runs.
+    pub(super) fn between(&self) -> Option<Spread> {
+        let known = self.base.iter().chain(&self.new).map(|record| record.between.unwrap_or_default());
+        let known = known.max_by_key(|between| between.runs).filter(|_| !self.simulated())?;
+        let reference = self.reference()?;
+        let floor = self.base.iter().any(|record| record.arm(&reference).is_some_and(|arm| arm.kind == ArmKind::Floor));
+        Some(if floor { known.floor } else { known.strategies })
     }
 
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.

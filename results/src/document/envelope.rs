@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::any::Any;
 use super::arm::Arm;
+use super::between::Between;
 use super::experiment::Experiment;
 use super::guest::GuestRun;
 use super::warning::Warning;
@@ -91,6 +92,9 @@ pub struct Document<E: Experiment = GuestRun> {
     pub arms: Vec<Arm<E>>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
+    /// How runs of this host and setting differ, by earlier ones; none: by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<Between>,
     /// The experiment's own parts.
     #[serde(flatten)]
     pub extra: E::Extra,

@@ -222,6 +222,7 @@ fn check<E: Experiment>(document: &Document<E>) -> Result<(), String> {
     if document.started_unix == 0 && !document.is_simulated() {
         return Err("it says that it began at 1970-01-01: the host's clock was not set".to_owned());
     }
+    document.between.map_or(Ok(()), |between| between.check())?;
     let mut names = BTreeSet::new();
     for arm in &document.arms {
         if arm.name.is_empty() || arm.name.chars().any(char::is_control) {

@@ -173,9 +173,9 @@ fn summary(records: &[Record], points: usize) -> String {
 }
 
 /// Returns the ratio of two arms as text, with its interval if asked for.
-fn over(arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<String> {
+fn over(record: &Record, arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<String> {
     if interval {
-        return paired::ratio(arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
+        return paired::over_runs(record, arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
     }
     let pairs = paired::pairs(arm, base, key, Statistic::P50);
     paired::Method::of(&pairs).centre(&pairs).map(|log| ratio(log.exp()))
@@ -193,7 +193,7 @@ fn brief(record: &Record, plotted: bool) -> String {
         };
         let over = base
             .filter(|base| base.name != arm.name)
-            .and_then(|base| Some((base, over(arm, base, key, plotted)?)))
+            .and_then(|base| Some((base, over(record, arm, base, key, plotted)?)))
             .map(|(base, found)| format!(" ({found} × {})", base.name));
         format!("{} {}{}", arm.name, time(p50), over.unwrap_or_default())
     };
@@ -314,7 +314,9 @@ fn arms(record: &Record) -> Table {
         let found = key.and_then(|key| arm.metrics.get(key));
         let p50 = key.and_then(|key| paired::level(arm, key, Statistic::P50));
         let ratio = match (base, key) {
-            (Some(base), Some(key)) if base.name != arm.name => paired::ratio(arm, base, key, Statistic::P50),
+            (Some(base), Some(key)) if base.name != arm.name => {
+                paired::over_runs(record, arm, base, key, Statistic::P50)
+            }
             _ => None,
         };
         let one = base.filter(|base| base.name == arm.name).map_or_else(dash, |_| "1".to_owned());

@@ -32,7 +32,7 @@ fn against(record: &Record) -> Option<Against<'_>> {
     let (base, metric) = (group::base(record)?, group::metric_of(record)?);
     let others = record.arms.iter().filter(|arm| arm.name != base.name);
     let arms: Vec<_> =
-        others.filter_map(|arm| Some((arm, paired::ratio(arm, base, metric, Statistic::P50)?))).collect();
+        others.filter_map(|arm| Some((arm, paired::over_runs(record, arm, base, metric, Statistic::P50)?))).collect();
     (!arms.is_empty()).then_some(Against { base, metric, arms })
 }
 

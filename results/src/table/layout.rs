@@ -93,7 +93,7 @@ pub fn ratio_with(found: &Ratio) -> String {
 #[must_use]
 pub fn ratio_in(value: f64, interval: Option<Interval>) -> String {
     let Some(Interval { low, high }) = interval else { return ratio(value) };
-    let sharp = (high / low).sqrt() - 1.0 < 0.05;
+    let sharp = (high / low).sqrt() - 1.0 < 0.01;
     let zeros = match value {
         v if v >= 0.0995 => 0,
         v if v >= 0.009_95 => 1,
@@ -220,11 +220,13 @@ mod tests {
                 guests: 9,
                 probed: false,
                 log: None,
+                between: 0.0,
                 constant: high <= low,
             })
         };
         assert_eq!(shown_ratio(0.97, 0.97, 0.97), "0.970 [no spread]");
-        assert_eq!(shown_ratio(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
+        assert_eq!(shown_ratio(0.97, 0.9651, 0.9749), "0.970 [0.965, 0.975]");
+        assert_eq!(shown_ratio(0.97, 0.957, 0.9822), "0.97 [0.96, 0.98]");
         assert_eq!(
             (shown_ratio(0.97, 0.9, 1.04), shown_ratio(20.0, 19.5, 20.5)),
             ("0.97 [0.90, 1.04]".into(), "20.0 [19.5, 20.5]".into())

@@ -364,8 +364,7 @@ pub(crate) fn hardware_is_calibrated(parts: &Parts) -> Result<()> {
         "{UNTHROTTLED}; vpmu calibrate --backend hardware --rounds 2 --samples 10 --quiet -o /tmp/model.toml >/tmp/said && cat /tmp/model.toml; \
          echo '{MARK}'; vpmu sim /tmp/model.toml --strategy reuse --rounds 1 --no-save --quiet --json"
     );
-    // Genoa counts reference cycles.
-    let report = job(parts)?.command(middle_host_with("genoa", &["--msr-cost", "100"], &run)).run(parts)?;
+    let report = job(parts)?.command(middle_host_with("milan", &["--msr-cost", "100"], &run)).run(parts)?;
     report.say("power-on to power-off");
     let done = &report.commands[0];
     ensure!(done.status == 0, "exit {}: {}", done.status, String::from_utf8_lossy(&done.stderr));
@@ -373,14 +372,53 @@ pub(crate) fn hardware_is_calibrated(parts: &Parts) -> Result<()> {
     for line in model.lines().filter(|line| line.contains("measured") || line.contains("solved")) {
         eprintln!("# {line}");
     }
-    for needle in
-        ["modelled register cost", "events by hardware", "counters = { value = 6,", "follow = \"thread-time\""]
-    {
+    for needle in ["modelled register cost", "events by hardware", "processor = { name = \"zen-3\""] {
         ensure!(model.contains(needle), "no {needle:?} in {model}");
     }
     let document: Value = serde_json::from_str(simulated)?;
     let arms = document["arms"].as_array().context("arms")?;
     ensure!(arms.iter().any(|arm| arm["strategy"] == "reuse" && arm["lost"] == 0), "{document}");
+    Ok(())
+}
+
+/// The series of 2019 as a whole: calibrated, predicted with AMD guests, measured with the middle host's watchdog off and on,
+/// which is left as it was.
+pub(crate) fn series(parts: &Parts) -> Result<()> {
+    let run = format!(
+        "{UNTHROTTLED}; mkdir -p /run; cat /proc/sys/kernel/nmi_watchdog; echo '{MARK}'; \
+         vpmu reproduce --run vpmu-reuse --rounds 5 --duration 3m --json; echo '{MARK}status' $?; cat /proc/sys/kernel/nmi_watchdog"
+    );
+    let report = job(parts)?.silence(Duration::from_secs(1500)).command(middle_host(&run)).run(parts)?;
+    report.say("power-on to power-off");
+    let [watchdog, json, end] = printed(&report, 0)?.split(MARK).collect::<Vec<_>>()[..] else {
+        anyhow::bail!("{}", printed(&report, 0)?)
+    };
+    let found: Value = serde_json::from_str(json).with_context(|| format!("{json}{end}"))?;
+    let rows = found["rows"].as_array().context("rows")?;
+    for row in rows {
+        let interval = &row["measured"]["interval"];
+        eprintln!(
+            "# {} {}: published {}, predicted {}, measured {} {interval}, to predicted {}",
+            row["figure"],
+            row["number"],
+            row["published"],
+            row["predicted"],
+            row["measured"]["value"],
+            row["against_predicted"]
+        );
+    }
+    let here = &found["here"];
+    eprintln!("# {}\n# {}", here["notes"], here["conclusion"]);
+    ensure!(end.lines().nth(1) == watchdog.lines().next(), "the watchdog was {watchdog}and is {end}");
+    for figure in ["on.mean", "off.mean", "on.stat", "off.stat"].map(|name| format!("vpmu-reuse.watchdog-{name}")) {
+        for number in ["before", "after"] {
+            let row = rows.iter().find(|row| row["figure"] == *figure && row["number"] == number);
+            let row = row.with_context(|| format!("no {figure} {number}: {here}"))?;
+            let measured = &row["measured"];
+            ensure!(measured["backend"] == "hardware" && measured["stand_in"] == false, "{row}");
+            ensure!(row["predicted"][0].as_f64().is_some_and(|ns| ns > 0.0), "{row}: {here}");
+        }
+    }
     Ok(())
 }
 

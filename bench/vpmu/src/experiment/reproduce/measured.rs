@@ -43,7 +43,7 @@ pub(super) fn reading(figure: &str) -> Option<Reading> {
             "min" => Reading { quantity: Quantity::Least, ..mean },
             "stat" => Reading { events: "counting1/", quantity: Quantity::Mean(&[&ROTATION]), ..mean },
             "linux" => Reading { events: "linux:", ..mean },
-            "never-released" => Reading { arms: ["recreate", "reuse"], ..mean },
+            "kept" => Reading { arms: ["recreate", "reuse"], ..mean },
             "kvm" => Reading { arms: ["recreate", "kvm"], ..mean },
             "kvm-mediated" => Reading { arms: ["recreate", "kvm-mediated"], ..mean },
             _ => return None,

@@ -137,6 +137,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
             last_close,
         },
         warnings: Vec::new(),
+        between: None,
     };
     warn(&mut document, warnings);
     Ok(document)
