@@ -196,7 +196,7 @@ pub(crate) fn kinds_of_perf() -> Result<()> {
         Ok((text, samples))
     };
     for (name, stack) in [("threads", ";leaf "), ("stacks", ";main;outer;leaf ")] {
-        let (text, samples) = folded(name)?;
+        let (text, samples) = stacks(name)?;
         let perf = run(&format!("perf script -F ip -G -i {name} | grep -c ."))?.trim().parse::<usize>()?;
         ensure!(samples == perf && text.contains(stack), "{name}: perf has {perf} samples: {text}");
     }

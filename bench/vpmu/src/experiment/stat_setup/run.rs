@@ -68,10 +68,10 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         .iter()
         .map(|name| SetUpArm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice, setting.purpose)))
         .collect::<Vec<_>>();
-    let rival_runs = rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64);
+    let (each, rival_runs) = (arms.len() as u64, rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64));
     let with_bare = setting.bare(choice.method).is_some();
     progress.begin(
-        (2 + spec.warmup) * arms.len() as u64
+        (2 + spec.warmup) * each
             + spec.rounds * (each + rival_runs + u64::from(with_bare))
             + scaling::steps(sizes.len(), cpus.len(), strategies.len(), spec.rounds),
     );
