@@ -218,8 +218,22 @@ fn peer(document: &Document, report: &mut Report) {
 fn comparison(one: &Comparison) -> String {
     let Comparison { what, ratio, interval, rounds, .. } = one;
     let figure = layout::ratio_in(*ratio, interval.map(|[low, high]| Interval { low, high }));
-    let few = if interval.is_none() { ", too few for an interval" } else { "" };
+    let few = match interval {
+        None => ", too few for an interval",
+        Some([low, high]) if *low <= 1.0 && 1.0 <= *high => ", not distinguishable",
+        Some(_) => "",
+    };
     format!("{figure} ×: {what}; {rounds} rounds{few}")
+}
+
+/// Prediction errors by more than this factor are said to be such.
+const MISSED: f64 = 3.0;
+
+/// Formats the time of `auto` beside the one predicted.
+fn predicted_beside(predicted: f64, measured: f64) -> String {
+    let factor = (measured / predicted).max(predicted / measured);
+    let missed = if factor > MISSED { format!(": missed by a factor of {factor:.1}") } else { String::new() };
+    format!("auto: {} measured, {} predicted{missed}", time(measured), time(predicted))
 }
 
 /// Returns the whole result as it is shown.
@@ -239,6 +253,10 @@ pub(crate) fn report(document: &Document) -> Report {
         document.extra.ratios.split_at(document.extra.ratios.partition_point(|one| one.like_for_like));
     for one in answer {
         report.note(format!("answer: {}", comparison(one)));
+    }
+    let faster = others.iter().filter(|one| one.interval.is_some_and(|[_, high]| high < 1.0));
+    if let Some(one) = faster.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
+        report.note(format!("fastest, and not auto: {}", comparison(one)));
     }
     let p50 = |summary: Option<&Summary>| time(summary.map_or(0.0, Summary::median));
     let wall = |arm: &Arm, phase: &super::document::PhaseResult| p50(times(arm, &phase.phase, "wall_ns"));
@@ -279,6 +297,13 @@ pub(crate) fn report(document: &Document) -> Report {
     for arm in document.arms.iter().filter(|arm| matches!(arm.name.as_str(), "packed" | "auto")) {
         let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
         report.note(format!("{}: {why}", arm.name));
+    }
+    let auto = document.arms.iter().find(|arm| arm.name == "auto");
+    if let Some((auto, predicted)) = auto.zip(document.extra.choice.candidates.first()) {
+        let median = |summary: Option<&Summary>| summary.map_or(0.0, Summary::median);
+        // Maps are in no prediction.
+        let maps: f64 = ["map", "unmap"].iter().map(|phase| median(times(auto, phase, "wall_ns"))).sum();
+        report.note(predicted_beside(predicted.predicted_ns, median(auto.metric(&TOTAL)) - maps));
     }
     if let Some(bare) = &document.extra.bare {
         let (median, what) = (time(bare.wall_ns.median()), &bare.what);
@@ -330,5 +355,24 @@ fn ended(status: Status) -> &'static str {
         Status::Complete => "complete",
         Status::Incomplete => "incomplete",
         Status::Interrupted => "interrupted: finished rounds only",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prediction_stands_beside_what_was_measured() {
+        assert_eq!(predicted_beside(2e6, 5e6), "auto: 5.00 ms measured, 2.00 ms predicted");
+        let missed = "auto: 1.00 ms measured, 4.00 ms predicted: missed by a factor of 4.0";
+        assert_eq!(predicted_beside(4e6, 1e6), missed);
+    }
+
+    #[test]
+    fn a_ratio_that_may_be_1_is_not_distinguishable() {
+        let of = |interval| Comparison { what: "a ÷ b".into(), like_for_like: true, ratio: 1.2, interval, rounds: 9 };
+        assert!(comparison(&of(Some([0.9, 1.5]))).ends_with("9 rounds, not distinguishable"));
+        assert!(comparison(&of(Some([1.1, 1.5]))).ends_with("9 rounds"));
     }
 }
