@@ -338,12 +338,13 @@ impl Noise {
 
     /// Estimates the noise by what so many parameters have left of a series.
     fn around(rest: &[f64], parameters: usize) -> Self {
+        let part = (rest.len() / parameters).max(1);
         let (n, parameters, squares) = (rest.len() as f64, parameters as f64, squares(rest));
         let seen = product(rest, &rest[1..]) / squares.max(f64::MIN_POSITIVE);
         // Around their own mean values show less correlation than there is (Marriott and Pope), and less spread.
         let correlation = (seen + parameters / n * (1.0 + 3.0 * seen)).clamp(0.0, MOST);
-        let part = (n / parameters).max(1.0);
-        let lost = parameters * part * Self { variance: 1.0, correlation, freedom: 1.0 }.of_mean(part as usize);
+        let of_part = Self { variance: 1.0, correlation, freedom: 1.0 }.of_mean(part);
+        let lost = parameters * part as f64 * of_part;
         let square = correlation * correlation;
         let freedom = ((n - parameters) * (1.0 - square) / (1.0 + square)).max(1.0);
         Self { variance: squares / (n - lost).max(1.0), correlation, freedom }
