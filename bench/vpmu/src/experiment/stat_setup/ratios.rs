@@ -75,7 +75,7 @@ mod tests {
             let unit = start / 100;
             let starts = (0..22).map(|round| start - 5 * unit + noise(round * 3, unit)).collect();
             (0..22)
-                .map(|round| start + net - 15 * unit + noise(round * 7 + unit, 3 * unit))
+                .map(|round| start + net - 15 * unit + noise(round * (unit / 50 + 3), 3 * unit))
                 .zip::<Vec<u64>>(starts)
                 .unzip()
         };
