@@ -108,7 +108,8 @@ pub struct Mark {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Strategy {
-    /// Its name in tables and results.
+    /// Its name in tables and results; a file may leave it out, and has that of the file.
+    #[serde(default)]
     pub name: String,
     /// Parked events that may serve again.
     pub reuse: Reuse,
@@ -319,6 +320,7 @@ fn is_name_char(c: char) -> bool {
 mod millis {
     use std::time::Duration;
 
+    use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub(super) fn serialize<S: Serializer>(idle: &Duration, s: S) -> Result<S::Ok, S::Error> {
@@ -326,7 +328,8 @@ mod millis {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
-        u64::deserialize(d).map(Duration::from_millis)
+        let ms = u64::deserialize(d).map_err(|_| D::Error::custom("idle-ms is a number of milliseconds, e.g. 20"))?;
+        Ok(Duration::from_millis(ms))
     }
 }
 

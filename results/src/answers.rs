@@ -22,7 +22,7 @@ pub fn metric(parameters: &Parameters) -> &'static Metric {
 pub fn over_floor(document: &Document, arm: usize, metric: &Metric) -> Option<Ratio> {
     let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
     let arm = document.arms.get(arm).filter(|arm| arm.kind != ArmKind::Floor)?;
-    paired::ratio(arm, floor, metric.key, Statistic::P50)
+    paired::over_runs(document, arm, floor, metric.key, Statistic::P50)
 }
 
 /// The answers of a document, in the order of its arms; an arm without rounds that count has none.

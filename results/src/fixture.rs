@@ -56,6 +56,7 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
         host,
         arms: arms.collect(),
         warnings: Vec::new(),
+        between: None,
         extra: GuestExtra { first_guest_instruction_ns: Some(2_000_000), answers: Vec::new() },
     };
     document.warnings = warnings::collect(&document);
@@ -122,6 +123,7 @@ fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
         freq_hz: None,
         mux_interval_ns: 4_000_000,
         vcpus: 1,
+        cpus: None,
         pin: None,
         rounds_per_guest: None,
         until_ci: None,

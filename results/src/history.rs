@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::compare::{Statistic, differences, group_key, group_label, value};
+use crate::compare::{Statistic, definitions, differences, group_key, group_label, value};
 use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
 use crate::paired;
-use crate::stats::change_points::{self, ChangePoint, Rules};
+use crate::stats::change_points::{self, ChangePoint, Rules, Trend};
 use crate::table::layout::{self, dash, plural, time};
 use crate::table::{Report, Table};
 use crate::write::time_stamp;
@@ -62,8 +62,12 @@ pub struct Series {
     pub against: Option<String>,
     /// Its runs, in order of their start.
     pub points: Vec<Point>,
-    /// Changes that were found.
+    /// Changes that were found; none where a trend describes the series better.
     pub changes: Vec<Change>,
+    /// It goes up or down all the time: no one revision did it.
+    pub trend: Option<Trend>,
+    /// Relative change of a last run that is like none before it: one run is no change point.
+    pub one_run: Option<f64>,
     /// True if it is too short for changes to be found.
     pub too_short: bool,
 }
@@ -174,8 +178,12 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
     let values: Vec<f64> = runs.iter().map(|(_, time, ratio)| ratio.unwrap_or(*time)).collect();
     let too_short = values.len() < change_points::MIN_VALUES;
     let found = change_points::find(&values, &request.rules, family);
+    let trend = change_points::trend(&values, &request.rules, family, &found);
+    let usual = change_points::last_alone(&values, &request.rules);
+    let one_run = values.last().zip(usual).map(|(last, usual)| last / usual - 1.0);
     let changes = found
         .into_iter()
+        .filter(|_| trend.is_none())
         .map(|point| {
             let (before, after) = (runs[point.index - 1].0, runs[point.index].0);
             Change {
@@ -185,7 +193,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
                 first_changed_revision: after.tool.git_revision.clone(),
                 started_unix: after.started_unix,
                 file: after.path.display().to_string(),
-                also_changed: differences(&[before], &[after]),
+                also_changed: [differences(&[before], &[after]), definitions(&[before], &[after])].concat(),
             }
         })
         .collect();
@@ -201,7 +209,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
         .collect();
     let (label, arm, metric) = (group_label(first), arm.to_owned(), metric.to_owned());
     let against = against.map(str::to_owned);
-    Some(Series { label, arm, metric, against, points, changes, too_short })
+    Some(Series { label, arm, metric, against, points, changes, trend, one_run, too_short })
 }
 
 const HEADER: [&str; 8] = ["arm", "metric", "before", "after", "change", "p", "first changed", "at"];
@@ -215,6 +223,19 @@ fn short(revision: &str) -> String {
 /// Formats a value of a series: a ratio or a time.
 fn shown(series: &Series, value: f64) -> String {
     if series.against.is_some() { format!("× {value:.3}") } else { time(value) }
+}
+
+/// Says what is no change point of a series.
+fn others(series: &Series) -> impl Iterator<Item = String> {
+    let (arm, metric, runs) = (&series.arm, &series.metric, series.points.len());
+    let trend = series.trend.map(|Trend { before, after, p }| {
+        let (before, after, p) = (shown(series, before), shown(series, after), layout::p(p));
+        format!("{arm}, {metric}: a trend, {before} → {after} over {runs} runs, p {p}: no one revision")
+    });
+    let one_run = series.one_run.map(|share| {
+        format!("{arm}, {metric}: the last run alone is {} off: one run, no change point", layout::change(share, None))
+    });
+    [trend, one_run].into_iter().flatten()
 }
 
 /// Returns the history as it is shown.
@@ -231,6 +252,7 @@ pub fn report(history: &History) -> Report {
         let what =
             against.map_or_else(|| "median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
         let caption = format!("{label}: {runs}, {statistic} {what}");
+        let others = of_label().flat_map(others);
         if of_label().all(|series| series.changes.is_empty()) {
             report.note(caption);
             report.line(if of_label().all(|series| series.too_short) {
@@ -238,6 +260,7 @@ pub fn report(history: &History) -> Report {
             } else {
                 format!("no change point in {} series", of_label().count())
             });
+            report.notes(others);
             continue;
         }
         let mut table = Table::new(HEADER).keys(2).left(6).left(7).caption(caption);
@@ -264,6 +287,7 @@ pub fn report(history: &History) -> Report {
         }
         report.table(table);
         report.notes(also);
+        report.notes(others);
     }
     report
 }
@@ -273,7 +297,7 @@ mod tests {
     use super::*;
     use crate::compare::Statistic;
     use crate::document::Record;
-    use crate::fixture::{changed, value};
+    use crate::fixture::{changed, record, value};
     use crate::stats::change_points::Rules;
     use serde_json::json;
 
@@ -333,6 +357,26 @@ mod tests {
             text.contains("+20.0 %") && text.contains("(run 13)") && text.contains("changed at the same time"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_creep_is_a_trend_and_a_last_run_one_run() {
+        let of = |ns: &dyn Fn(u64) -> u64| {
+            let runs: Vec<Record> = (0..30)
+                .map(|n| {
+                    record(3, 1_000_000 + n, |arm, _| {
+                        70_000 + n * 37 % 8 * 100 + if arm == "reuse" { ns(n) } else { 0 }
+                    })
+                })
+                .collect();
+            let found = history("dir", &runs, &request()).unwrap();
+            assert!(found.series.iter().all(|series| series.changes.is_empty()), "{}", report(&found).text(100));
+            report(&found).text(100)
+        };
+        let creep = of(&|n| n * 400);
+        assert!(creep.contains("reuse, nmi_handler_ns: a trend, × ") && creep.contains("no one revision"), "{creep}");
+        let last = of(&|n| if n == 29 { 20_000 } else { 0 });
+        assert!(last.contains("reuse, nmi_handler_ns: the last run alone is +2") && !last.contains("trend"), "{last}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
-use arch_pmu::intel::IntelCaps;
+use arch_pmu::caps::PmuCaps;
 use guest::abi::BootPage;
 use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
@@ -44,8 +44,8 @@ pub enum CounterSource {
 pub struct Plan {
     /// Implementation behind the counters.
     pub behind: CounterSource,
-    /// PMU of the guests. The simulated driver is an Intel's.
-    pub pmu: IntelCaps,
+    /// PMU of the guests.
+    pub pmu: PmuCaps,
     /// vCPUs.
     pub vcpus: u64,
     /// Host CPUs shared by the vCPUs.
@@ -137,7 +137,8 @@ fn open_with<H: SimHost + 'static>(
     behind: impl Fn(Clock) -> H,
 ) -> Box<dyn Live> {
     let (pmu, cpus) = (plan.pmu.bounded(), plan.cpus.clamp(1, plan.vcpus.max(1)));
-    let boot = BootPage { gp_counters: u64::from(pmu.gp), fixed_counters: u64::from(pmu.fixed), ..plan.boot };
+    let (gp, fixed) = pmu.count();
+    let boot = BootPage { gp_counters: gp.into(), fixed_counters: fixed.into(), ..plan.boot };
     let guests = vcpus
         .map(|vcpu| {
             let mut streams = Streams::new(plan.seed, number, vcpu);
@@ -146,7 +147,7 @@ fn open_with<H: SimHost + 'static>(
             let schedule = Schedule::new(model.host.slice, sharing, vcpu / cpus, others);
             let vpmu = Vpmu::new(pmu, behind(Clock::new(schedule, streams)));
             let vcpu = Vcpu::new(Rc::clone(model), vpmu);
-            Guest::new(vcpu, &boot, (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
+            Guest::new(vcpu, (pmu.into(), &boot), (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
         })
         .collect();
     Box::new(Guests { guests, coupled: plan.is_coupled(model) })

@@ -31,6 +31,8 @@ const LVT_MASKED: u32 = 1 << 16;
 pub struct Vcpu<H> {
     model: Rc<Model>,
     instruction_ps: u64,
+    /// Whether a delivery masks LVTPC.
+    masks: bool,
     pmu: Vpmu<H>,
     lvtpc: u32,
     mask: Mask,
@@ -76,6 +78,7 @@ impl<H: SimHost> Vcpu<H> {
         Self {
             instruction_ps: model.costs.instruction_ps,
             model,
+            masks: pmu.caps().delivery_masks_lvtpc(),
             pmu,
             lvtpc: LVT_MASKED,
             mask: Mask::new(),
@@ -347,6 +350,8 @@ impl<H: SimHost> Vcpu<H> {
                 }
                 self.pmu.pmi_not_handled();
             }
+            // An AMD's processor keeps one; an Intel's LVTPC is masked then.
+            Delivery::Nmi if !self.masks && self.nmi.is_some() => self.counts.merged += 1,
             Delivery::Nmi => {
                 self.spend(Purpose::Inject, |costs| &costs.inject);
                 self.counts.pmis += 1;
@@ -354,8 +359,10 @@ impl<H: SimHost> Vcpu<H> {
                 let now = self.now();
                 // A further NMI merges with the pending one.
                 self.nmi.get_or_insert(seen_at.unwrap_or(now));
-                self.lvtpc |= LVT_MASKED;
-                self.counts.deferred_dropped += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
+                if self.masks {
+                    self.lvtpc |= LVT_MASKED;
+                    self.counts.deferred_dropped += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
+                }
             }
             Delivery::Fixed(_) | Delivery::Unsupported(_) => {
                 self.counts.undeliverable += 1;

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use crate::calls::{BROKEN, CUT, Frame, frames_of};
+use crate::calls::{BROKEN, BROKEN_END, CUT, Frame, frames_of};
 use crate::calls::{Calls, Place, TooMuch, Tree};
 use crate::names::Names;
 use crate::reader::{Damage, Recording};
-use crate::record::{Mode, Record, Sample};
+use crate::record::{DEFERRED, MOST_ENTRIES, Mode, Record, Sample, UserStack, kind};
 use crate::spaces::Spaces;
+use crate::unwind::{IP, SP, Step};
 
 /// Most bytes of memory that the samples of a recording take, with their stacks, names and mappings.
 pub const MOST_KEPT: u64 = 1 << 30;
@@ -40,6 +41,8 @@ struct Raw {
     cut: u32,
     event: u16,
     misc: u16,
+    /// The number of its user stack, from 1 on.
+    user: u32,
 }
 
 /// Contents of a recording, in the order of its records.
@@ -49,7 +52,11 @@ pub struct Gathered {
     chains: Vec<Rc<[u64]>>,
     known: HashMap<Rc<[u64]>, u32>,
     changes: Vec<(Moment, Record)>,
-    lost: BTreeMap<usize, u64>,
+    /// Losses by the kernel's ring, by the event's own count, and times that the event was throttled.
+    lost: BTreeMap<usize, [u64; 3]>,
+    users: Vec<UserStack>,
+    /// User parts of chains, and the entries they lack, by thread and cookie.
+    deferred: HashMap<(u32, u64), (u32, u32)>,
     bytes: u64,
     most: u64,
     /// Parts that could not be read.
@@ -100,10 +107,14 @@ impl Gathered {
             // One without a time is of that of the one before it.
             now = Moment { time: time.unwrap_or(now.time), record: now.record + 1 };
             match record {
-                Record::Sample(sample) => all.sample(now, event, &sample),
-                Record::Lost { count, .. } => {
-                    let sum = all.lost.entry(event).or_default();
-                    *sum = sum.saturating_add(count);
+                Record::Sample(mut sample) => all.sample(now, event, &mut sample),
+                Record::Lost { count, .. } => all.lose(event, 0, count),
+                Record::LostSamples(count) => all.lose(event, 1, count),
+                Record::Other(kind::THROTTLE) => all.lose(event, 2, 1),
+                Record::Deferred { tid, cookie, chain, cut } => {
+                    all.bytes += OF_CHAIN;
+                    let chain = all.chain(&chain);
+                    all.deferred.insert((tid, cookie), (chain, cut));
                 }
                 Record::Comm { .. } | Record::Mapping(_) | Record::Fork { .. } => all.change(now, record),
                 Record::Other(_) => {}
@@ -113,18 +124,32 @@ impl Gathered {
         if all.bytes > most { Err(TooMuch(most)) } else { Ok(all) }
     }
 
-    fn sample(&mut self, moment: Moment, event: usize, sample: &Sample) {
-        let known = self.known.get(sample.chain.as_slice()).copied();
-        let chain = known.unwrap_or_else(|| {
-            self.bytes += size_of_val(sample.chain.as_slice()) as u64 + OF_CHAIN;
-            let (chain, number): (Rc<[u64]>, _) = (sample.chain.as_slice().into(), self.chains.len() as u32);
+    fn lose(&mut self, event: usize, how: usize, count: u64) {
+        let sum = &mut self.lost.entry(event).or_default()[how];
+        *sum = sum.saturating_add(count);
+    }
+
+    /// Numbers a call chain.
+    fn chain(&mut self, chain: &[u64]) -> u32 {
+        self.known.get(chain).copied().unwrap_or_else(|| {
+            self.bytes += size_of_val(chain) as u64 + OF_CHAIN;
+            let (chain, number): (Rc<[u64]>, _) = (chain.into(), self.chains.len() as u32);
             self.chains.push(Rc::clone(&chain));
             self.known.insert(chain, number);
             number
-        });
+        })
+    }
+
+    fn sample(&mut self, moment: Moment, event: usize, sample: &mut Sample) {
+        let chain = self.chain(&sample.chain);
         self.bytes += OF_SAMPLE;
-        let &Sample { misc, ip, pid, tid, period, cut, .. } = sample;
-        self.samples.push(Raw { moment, ip, period, pid, tid, chain, cut, event: event as u16, misc });
+        let user = sample.user.take().map_or(0, |user| {
+            self.bytes += (size_of_val(&*user) + user.stack.len()) as u64;
+            self.users.push(*user);
+            self.users.len() as u32
+        });
+        let &mut Sample { misc, ip, pid, tid, period, cut, .. } = sample;
+        self.samples.push(Raw { moment, ip, period, pid, tid, chain, cut, event: event as u16, misc, user });
     }
 
     fn change(&mut self, moment: Moment, record: Record) {
@@ -146,10 +171,12 @@ impl Gathered {
         counts
     }
 
-    /// Samples of an event that were lost when it was recorded.
+    /// Returns the samples of an event that were lost when it was recorded, and how often it was throttled. What the
+    /// event counts itself holds what the ring lost.
     #[must_use]
-    pub fn lost(&self, event: usize) -> u64 {
-        self.lost.get(&event).copied().unwrap_or(0)
+    pub fn lost(&self, event: usize) -> (u64, u64) {
+        let [ring, own, throttled] = self.lost.get(&event).copied().unwrap_or_default();
+        (ring.max(own), throttled)
     }
 
     /// Gives the samples of an event the names of their time.
@@ -157,21 +184,41 @@ impl Gathered {
     /// # Errors
     /// They take too much memory.
     pub fn name(self, event: usize, names: Names) -> Result<Named, TooMuch> {
-        let Self { mut samples, mut changes, chains, bytes, most, .. } = self;
+        let Self { mut samples, mut changes, chains, users, deferred, bytes, most, .. } = self;
         samples.retain(|sample| usize::from(sample.event) == event);
         samples.sort_unstable_by_key(|sample| sample.moment);
         changes.sort_unstable_by_key(|&(moment, _)| moment);
+        let names = names.unwinding(!users.is_empty());
         let mut history =
             History { spaces: Spaces::default(), names, threads: BTreeMap::new(), calls: Calls::default() };
+        let mut chain = Vec::new();
         let mut all = Named::default();
         let mut changes = changes.into_iter().peekable();
         for sample in samples {
             while let Some((_, change)) = changes.next_if(|&(time, _)| time <= sample.moment) {
                 history.change(change);
             }
-            all.cut.0 += u64::from(sample.cut > 0);
-            all.cut.1 += u64::from(sample.cut);
-            all.samples.push(history.show(&sample, &chains[sample.chain as usize]));
+            chain.clear();
+            chain.extend_from_slice(&chains[sample.chain as usize]);
+            let mut cut = sample.cut;
+            if let [.., DEFERRED, cookie] = chain[..] {
+                chain.truncate(chain.len() - 2);
+                match deferred.get(&(sample.tid, cookie)) {
+                    Some(&(user, more)) => {
+                        chain.extend_from_slice(&chains[user as usize]);
+                        cut += more;
+                    }
+                    None => chain.push(BROKEN_END),
+                }
+            }
+            if let Some(user) = (sample.user as usize).checked_sub(1) {
+                history.unwind(sample.pid, &users[user], &mut chain);
+            }
+            cut += chain.len().saturating_sub(MOST_ENTRIES) as u32;
+            chain.truncate(MOST_ENTRIES);
+            all.cut.0 += u64::from(cut > 0);
+            all.cut.1 += u64::from(cut);
+            all.samples.push(history.show(&Raw { cut, ..sample }, &chain));
             if bytes + history.bytes() > most {
                 return Err(TooMuch(most));
             }
@@ -218,7 +265,33 @@ impl History {
                 Mode::Kernel | Mode::GuestKernel => self.names.map(&mapping),
                 _ => {}
             },
-            Record::Sample(_) | Record::Lost { .. } | Record::Other(_) => {}
+            _ => {}
+        }
+    }
+
+    /// Adds the user part of a chain, by the tables of the files that are mapped in the process.
+    fn unwind(&mut self, pid: u32, user: &UserStack, chain: &mut Vec<u64>) {
+        let (mut regs, start) = (user.regs, user.regs[SP]);
+        let read = |at: u64| {
+            let at = usize::try_from(at.checked_sub(start)?).ok()?;
+            Some(u64::from_le_bytes(user.stack.get(at..at.checked_add(8)?)?.try_into().ok()?))
+        };
+        chain.extend([Mode::User.context(), regs[IP]]);
+        let mut caller = false;
+        while chain.len() < MOST_ENTRIES {
+            let place = self.spaces.find(pid, regs[IP].wrapping_sub(u64::from(caller)));
+            let step = place.and_then(|place| self.names.step(&self.spaces, place, &mut regs, read));
+            match step {
+                Some(Step::Caller { signal }) => {
+                    chain.push(regs[IP]);
+                    caller = !signal;
+                }
+                Some(Step::End) => return,
+                None => {
+                    chain.push(BROKEN_END);
+                    return;
+                }
+            }
         }
     }
 
@@ -273,8 +346,8 @@ mod tests {
     fn gathered(samples: &[(Moment, u32)], changes: Vec<(Moment, Record)>) -> Gathered {
         let mut all = Gathered { changes, most: MOST_KEPT, ..Gathered::default() };
         for &(moment, pid) in samples {
-            let sample = Sample { misc: 2, ip: 0x1010, pid, tid: pid, time: moment.time, ..Sample::default() };
-            all.sample(moment, 0, &sample);
+            let mut sample = Sample { misc: 2, ip: 0x1010, pid, tid: pid, time: moment.time, ..Sample::default() };
+            all.sample(moment, 0, &mut sample);
         }
         all
     }
@@ -348,9 +421,9 @@ mod tests {
     fn memory_is_counted_before_and_after_names_are_known() {
         let sample = |chain: &[u64]| Sample { misc: 2, chain: chain.to_vec(), ..Sample::default() };
         let mut all = Gathered { most: MOST_KEPT, ..Gathered::default() };
-        (0..100).for_each(|record| all.sample(at(0, record), 0, &sample(&[1; 1000])));
+        (0..100).for_each(|record| all.sample(at(0, record), 0, &mut sample(&[1; 1000])));
         let same = all.bytes;
-        (0..100).for_each(|n| all.sample(at(0, 100 + n), 0, &sample(&[n; 1000])));
+        (0..100).for_each(|n| all.sample(at(0, 100 + n), 0, &mut sample(&[n; 1000])));
         assert!(same < 30_000 && all.bytes > 99 * 8000, "a chain is kept once: {same}, {}", all.bytes);
         let before = all.bytes;
         all.change(at(0, 0), Record::Comm { pid: 1, tid: 1, name: "x".repeat(60_000), exec: false });

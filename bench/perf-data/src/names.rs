@@ -8,6 +8,7 @@ use crate::plain::{self, Code};
 use crate::record::{Mapping, Mode, cut};
 use crate::spaces::Spaces;
 use crate::symbols::{Image, Symbols, demangled};
+use crate::unwind::{Registers, Step};
 
 /// Largest list of a kernel's symbols that is read: those of kernels with everything are a quarter of it.
 const LARGEST_LIST: u64 = 64 << 20;
@@ -30,6 +31,8 @@ pub struct Names {
     files: HashMap<usize, Option<Rc<Image>>>,
     /// Images by device and inode: any number of paths may lead to one file.
     images: HashMap<(u64, u64), Option<Rc<Image>>>,
+    /// Files are read with their tables of callers.
+    unwinding: bool,
     /// Bytes of files that may still be read, and the files that were left out as they are larger.
     room: u64,
     left_out: usize,
@@ -48,6 +51,7 @@ impl Default for Names {
             modules: BTreeMap::new(),
             files: HashMap::new(),
             images: HashMap::new(),
+            unwinding: false,
             room: MOST_OF_CODE,
             left_out: 0,
             in_kernel: HashMap::new(),
@@ -72,6 +76,12 @@ impl Names {
     #[must_use]
     pub fn reading(self, room: u64) -> Self {
         Self { room, ..self }
+    }
+
+    /// Says whether callers will be asked for.
+    #[must_use]
+    pub fn unwinding(self, unwinding: bool) -> Self {
+        Self { unwinding, ..self }
     }
 
     /// Notes a mapping of the kernel's.
@@ -109,6 +119,10 @@ impl Names {
     /// Returns the number of the name of an address.
     pub fn find(&mut self, spaces: &Spaces, mode: Mode, pid: u32, address: u64) -> u32 {
         if matches!(mode, Mode::Kernel | Mode::GuestKernel) {
+            // Code that was generated comes and goes.
+            if let Some(name) = self.module(address).filter(|name| !name.starts_with('[')).map(str::to_owned) {
+                return self.number(&name);
+            }
             if let Some(&known) = self.in_kernel.get(&address) {
                 return known;
             }
@@ -124,14 +138,7 @@ impl Names {
             return known;
         }
         let path = Path::new(spaces.file(file));
-        let image = match self.files.get(&file) {
-            Some(known) => known.clone(),
-            None => {
-                let image = self.image(path);
-                self.files.insert(file, image.clone());
-                image
-            }
-        };
+        let image = self.of_file(file, path);
         let number = match image.as_ref().and_then(|image| image.find(place)) {
             Some(name) => self.number(&demangled(name)),
             None => {
@@ -145,6 +152,27 @@ impl Names {
         number
     }
 
+    /// Returns the image of a file by its number.
+    fn of_file(&mut self, file: usize, path: &Path) -> Option<Rc<Image>> {
+        if let Some(known) = self.files.get(&file) {
+            return known.clone();
+        }
+        let image = self.image(path);
+        self.files.insert(file, image.clone());
+        image
+    }
+
+    /// Goes from a place in a file to its caller; `None` if that is not known.
+    pub fn step(
+        &mut self,
+        spaces: &Spaces,
+        (file, place): (usize, u64),
+        regs: &mut Registers,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<Step> {
+        self.of_file(file, Path::new(spaces.file(file)))?.step(place, regs, read)
+    }
+
     /// Reads the functions of a file.
     fn image(&mut self, path: &Path) -> Option<Rc<Image>> {
         let code = Code::open(path)?;
@@ -155,7 +183,8 @@ impl Names {
         let image = match self.room.checked_sub(code.size()) {
             Some(room) => {
                 self.room = room;
-                code.read().and_then(|bytes| Image::read(&bytes)).map(Rc::new)
+                let with = |bytes: &[u8], image: Image| if self.unwinding { image.with_callers(bytes) } else { image };
+                code.read().and_then(|bytes| Some(Rc::new(with(&bytes, Image::read(&bytes)?))))
             }
             None => {
                 self.left_out += 1;
@@ -169,14 +198,18 @@ impl Names {
     /// Finds a function of the kernel. Behind the last symbol of one module there may be another that has none.
     fn of_kernel(&self, address: u64) -> String {
         let found = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
-        let before = self.modules.range(..=address).next_back();
-        let module = before.filter(|(start, (length, _))| address - *start < *length).map(|(_, (_, name))| name);
-        match (found, module) {
-            (Some(name), Some(module)) if !name.ends_with(module.as_str()) => module.clone(),
+        match (found, self.module(address)) {
+            (Some(name), Some(module)) if !name.ends_with(module) => module.to_owned(),
             (Some(name), _) => demangled(name),
-            (None, Some(module)) => module.clone(),
+            (None, Some(module)) => module.to_owned(),
             (None, None) => "[kernel]".to_owned(),
         }
+    }
+
+    /// Returns the module, or the symbol of generated code, at an address.
+    fn module(&self, address: u64) -> Option<&str> {
+        let (start, (length, name)) = self.modules.range(..=address).next_back()?;
+        (address - start < *length).then_some(name)
     }
 }
 
@@ -190,9 +223,9 @@ fn is_kernel(file: &str) -> bool {
 }
 
 /// Returns the name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the
-/// kernel's lists have `_` for `-`.
+/// kernel's lists have `_` for `-`. A symbol of generated code, such as BPF's, is no file and has its own name.
 fn module(file: &str) -> String {
-    if file.starts_with('[') {
+    if file.starts_with('[') || !file.contains('/') {
         return file.to_owned();
     }
     let name = file.rsplit('/').next().unwrap_or(file);

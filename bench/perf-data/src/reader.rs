@@ -24,6 +24,8 @@ pub const MOST_BUILD_IDS: usize = 1 << 16;
 pub struct Recording<'a> {
     bytes: &'a [u8],
     data: std::ops::Range<usize>,
+    /// Records of other files of its folder (`perf record --threads`).
+    parts: Vec<&'a [u8]>,
     /// Parts that the header lists and the file lacks.
     damage: Damage,
     pipe: bool,
@@ -72,6 +74,7 @@ impl<'a> Recording<'a> {
         let mut recording = Self {
             bytes,
             data,
+            parts: Vec::new(),
             damage: Damage { missing, unfinished, ..Damage::default() },
             pipe,
             ended: feature(feature::SAMPLE_TIME).is_some(),
@@ -102,6 +105,12 @@ impl<'a> Recording<'a> {
             }
         }
         Ok(recording)
+    }
+
+    /// Adds files of records alone, which perf has beside the first for each thread of its own.
+    #[must_use]
+    pub fn with_parts(self, parts: Vec<&'a [u8]>) -> Self {
+        Self { parts, ..self }
     }
 
     /// Adds an event; `false`: it is one too many, or its ids are.
@@ -154,6 +163,7 @@ impl<'a> Recording<'a> {
         let mut damage = self.damage;
         let mut inflate = Inflate::new();
         let bytes: &'a [u8] = self.bytes;
+        let mut parts = std::mem::take(&mut self.parts).into_iter();
         let mut rest = &bytes[self.data.clone()];
         let (mut plain, mut compressed) = (0, 0);
         let over = Cell::new(false);
@@ -162,7 +172,14 @@ impl<'a> Recording<'a> {
                 over.set(visit(event, time, record).is_break());
             }
         };
-        while let Some((type_, misc, body, mut size)) = split(rest).filter(|_| !over.get()) {
+        while !over.get() {
+            let Some((type_, misc, body, mut size)) = split(rest) else {
+                damage.rest += rest.len() as u64 + inflate.unused() as u64;
+                let Some(next) = parts.next() else { break };
+                (rest, inflate.decoder) = (next, None);
+                inflate.out.clear();
+                continue;
+            };
             match type_ {
                 kind::COMPRESSED | kind::COMPRESSED2 => {
                     let frame = if type_ == kind::COMPRESSED {
@@ -185,11 +202,20 @@ impl<'a> Recording<'a> {
                     self.outer(type_, misc, body, &mut damage, &mut visit);
                 }
             }
-            let Some(behind) = rest.get(size..) else { break };
-            rest = behind;
+            rest = rest.get(size..).unwrap_or_else(|| {
+                damage.rest += rest.len() as u64;
+                &[]
+            });
+        }
+        let mut known = BTreeMap::new();
+        for event in self.events.iter_mut().filter(|event| event.name.is_empty()) {
+            event.name = event.attr.usual_name();
+            let same = known.entry(event.name.clone()).and_modify(|n| *n += 1).or_insert(1);
+            if *same > 1 {
+                event.name += &format!("#{same}");
+            }
         }
         self.volume = (if compressed == 0 { plain } else { inflate.total() }, compressed);
-        damage.rest = rest.len() as u64 + inflate.unused() as u64;
         damage.unfinished |= self.is_ours() && !self.ended;
         damage
     }
@@ -256,9 +282,8 @@ impl<'a> Recording<'a> {
             kind::HEADER_ATTR | kind::FEATURE if self.pipe => damage.records += 1,
             kind::BUILD_ID => damage.records += 1,
             _ => {
-                let known =
-                    matches!(type_, kind::SAMPLE | kind::COMM | kind::LOST | kind::MMAP | kind::MMAP2 | kind::FORK);
-                let at = if known { self.event_of(type_, body) } else { Some(0) };
+                // Types from 64 on are perf's own, and end without an id.
+                let at = if type_ < kind::HEADER_ATTR { self.event_of(type_, body) } else { Some(0) };
                 let record = at.and_then(|at| {
                     let empty = attr::Attr::default();
                     let attr = self.events.get(at).map_or(&empty, |event| &event.attr);
@@ -349,6 +374,10 @@ fn compressed2(record: &[u8], size: usize) -> (Option<&[u8]>, usize) {
 
 /// Most events of a recording.
 pub const MOST_EVENTS: usize = 4096;
+/// First bytes of a recording of a big-endian host, and of perf before Linux 3.4.
+pub const BIG_ENDIAN: &[u8; 8] = b"2ELIFREP";
+/// See [`BIG_ENDIAN`].
+pub const VERSION_1: &[u8; 8] = b"PERFFILE";
 /// Bytes of an entry of a section table.
 const ENTRY: usize = 16;
 
@@ -368,8 +397,11 @@ struct Head<'a> {
 
 fn read_head(bytes: &[u8]) -> Result<Head<'_>, ReadError> {
     let mut from = Take(bytes);
-    if from.bytes(8) != Some(MAGIC) {
-        return Err(ReadError::NotARecording);
+    match from.bytes(8) {
+        Some(start) if start == MAGIC => {}
+        Some(start) if start == BIG_ENDIAN => return Err(ReadError::BigEndian),
+        Some(start) if start == VERSION_1 => return Err(ReadError::Version1),
+        _ => return Err(ReadError::NotARecording),
     }
     match from.u64() {
         Some(PIPE_HEADER) => {
@@ -576,6 +608,12 @@ pub enum ReadError {
     /// It does not begin as one.
     #[error("it is no perf.data: it does not begin with PERFILE2")]
     NotARecording,
+    /// Its host has another order of bytes.
+    #[error("it is of a big-endian host: `perf script` on that host reads it")]
+    BigEndian,
+    /// It has the first version of the format.
+    #[error("it is of perf before Linux 3.4, in the first version of the format: record again with a later perf")]
+    Version1,
     /// Its header makes no sense.
     #[error("its header is damaged: {0}")]
     Header(&'static str),

@@ -14,12 +14,20 @@ pub mod kind {
     pub const LOST: u32 = 2;
     /// PERF_RECORD_COMM.
     pub const COMM: u32 = 3;
+    /// PERF_RECORD_THROTTLE: the event rests up to the next tick, as it had too many samples.
+    pub const THROTTLE: u32 = 5;
     /// PERF_RECORD_FORK.
     pub const FORK: u32 = 7;
     /// PERF_RECORD_SAMPLE.
     pub const SAMPLE: u32 = 9;
     /// PERF_RECORD_MMAP2.
     pub const MMAP2: u32 = 10;
+    /// PERF_RECORD_LOST_SAMPLES.
+    pub const LOST_SAMPLES: u32 = 13;
+    /// PERF_RECORD_KSYMBOL.
+    pub const KSYMBOL: u32 = 17;
+    /// PERF_RECORD_CALLCHAIN_DEFERRED, of Linux 6.19.
+    pub const CALLCHAIN_DEFERRED: u32 = 22;
     /// PERF_RECORD_HEADER_ATTR, in a pipe.
     pub const HEADER_ATTR: u32 = 64;
     /// PERF_RECORD_HEADER_TRACING_DATA: as many bytes as it says follow it in a pipe.
@@ -85,6 +93,18 @@ impl Mode {
 /// Entries of a call chain from here on are contexts, not addresses (PERF_CONTEXT_MAX).
 pub const CONTEXTS: u64 = 4095_u64.wrapping_neg();
 
+/// Entry of a call chain ahead of the cookie of its user part, which is in a later record (PERF_CONTEXT_USER_DEFERRED).
+pub const DEFERRED: u64 = 640_u64.wrapping_neg();
+
+/// Registers and stack of a user task (`perf record --call-graph dwarf`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserStack {
+    /// The registers by DWARF's numbers, the instruction pointer last.
+    pub regs: [u64; 17],
+    /// Bytes from the stack pointer on.
+    pub stack: Vec<u8>,
+}
+
 /// A sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
@@ -108,6 +128,8 @@ pub struct Sample {
     pub chain: Vec<u64>,
     /// Entries of the file's chain that are beyond those, the outermost ones.
     pub cut: u32,
+    /// The user task's stack, to be unwound.
+    pub user: Option<Box<UserStack>>,
 }
 
 /// A mapping of code.
@@ -167,6 +189,19 @@ pub enum Record {
         /// Number of samples.
         count: u64,
     },
+    /// Samples of an event that were lost, by the event's own count, which may hold those of [`Record::Lost`].
+    LostSamples(u64),
+    /// The user part of call chains of earlier samples.
+    Deferred {
+        /// Their thread.
+        tid: u32,
+        /// The number that those chains end with.
+        cookie: u64,
+        /// The part, and the entries that it lacks, as of [`Sample`].
+        chain: Vec<u64>,
+        /// See [`Sample::cut`].
+        cut: u32,
+    },
     /// Anything else, of this type.
     Other(u32),
 }
@@ -193,6 +228,10 @@ pub const FIELDS: u64 = attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | a
 const EXEC: u16 = 1 << 13;
 /// In `misc` of a mapping: device and inode are a build-id (PERF_RECORD_MISC_MMAP_BUILD_ID), for perf 5.12 and later.
 const HAS_BUILD_ID: u16 = 1 << 14;
+/// In `misc` of lost samples (PERF_RECORD_MISC_LOST_SAMPLES_BPF).
+const BY_FILTER: u16 = 1 << 15;
+/// In the flags of a symbol (PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER).
+const UNREGISTER: u16 = 1;
 /// Most bytes of a build-id.
 pub const MOST_OF_BUILD_ID: usize = 20;
 
@@ -209,6 +248,8 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
         Record::Mapping(mapping) => (kind::MMAP2, mapping.misc | HAS_BUILD_ID),
         Record::Sample(sample) => (kind::SAMPLE, sample.misc),
         Record::Lost { .. } => (kind::LOST, 0),
+        Record::LostSamples(_) => (kind::LOST_SAMPLES, 0),
+        Record::Deferred { .. } => (kind::CALLCHAIN_DEFERRED, 0),
         Record::Other(type_) => (*type_, 0),
     };
     to.u32(type_);
@@ -262,6 +303,10 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
             to.u64(*id);
             to.u64(*count);
         }
+        Record::LostSamples(count) => to.u64(*count),
+        Record::Deferred { cookie, chain, .. } => {
+            [*cookie, chain.len() as u64].iter().chain(chain).for_each(|&word| to.u64(word));
+        }
         Record::Other(_) => {}
     }
     if type_ != kind::SAMPLE {
@@ -311,6 +356,20 @@ pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Re
             })
         }
         kind::LOST => Record::Lost { id: from.u64()?, count: from.u64()? },
+        // A filter of the user's dropped the others.
+        kind::LOST_SAMPLES if misc & BY_FILTER == 0 => Record::LostSamples(from.u64()?),
+        kind::CALLCHAIN_DEFERRED => {
+            let cookie = from.u64()?;
+            let (chain, cut) = take_chain(&mut from)?;
+            let tid = behind(body, attr, attr::TID).and_then(|mut ids| (ids.u32(), ids.u32()).1).unwrap_or(0);
+            Record::Deferred { tid, cookie, chain, cut }
+        }
+        kind::KSYMBOL => {
+            let (address, length, _type, flags) = (from.u64()?, from.u32()?, from.u16()?, from.u16()?);
+            let length = if flags & UNREGISTER != 0 { 0 } else { length.into() };
+            let (misc, pid, file) = (Mode::Kernel as u16, u32::MAX, from.text());
+            Record::Mapping(Mapping { misc, pid, address, length, file, ..Mapping::default() })
+        }
         kind::MMAP2 => {
             let (pid, tid) = (from.u32()?, from.u32()?);
             let (address, length, offset) = (from.u64()?, from.u64()?, from.u64()?);
@@ -361,13 +420,57 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
         skip_counts(&mut from, attr.read_format)?;
     }
     if has(attr::CALLCHAIN) {
+        (sample.chain, sample.cut) = take_chain(&mut from)?;
+    }
+    if has(attr::RAW) {
+        let size = from.u32()? as usize;
+        from.bytes(size)?;
+    }
+    if has(attr::BRANCH_STACK) {
+        // An index of the hardware's, and counters behind the entries, where they are asked for.
+        let (index, counters) = (attr.branches >> 17 & 1, attr.branches >> 19 & 1);
         let entries = usize::try_from(from.u64()?).ok()?;
-        let mut bytes = Take(from.bytes(entries.checked_mul(8)?)?);
-        let kept = entries.min(MOST_ENTRIES);
-        sample.chain = (0..kept).map_while(|_| bytes.u64()).collect();
-        sample.cut = (entries - kept) as u32;
+        let words = entries.checked_mul(3 + counters as usize)?.checked_add(index as usize)?;
+        from.bytes(words.checked_mul(8)?)?;
+    }
+    if has(attr::REGS_USER | attr::STACK_USER) {
+        sample.user = take_user(&mut from, attr)?.map(Box::new);
     }
     Some(sample)
+}
+
+/// Takes entries behind their number: the innermost, and how many are beyond [`MOST_ENTRIES`].
+fn take_chain(from: &mut Take<'_>) -> Option<(Vec<u64>, u32)> {
+    let entries = usize::try_from(from.u64()?).ok()?;
+    let mut bytes = Take(from.bytes(entries.checked_mul(8)?)?);
+    let kept = entries.min(MOST_ENTRIES);
+    Some(((0..kept).map_while(|_| bytes.u64()).collect(), (entries - kept) as u32))
+}
+
+/// DWARF's numbers of PERF_REG_X86_AX to IP, and of R8 to R15 from 16 on.
+const DWARF_OF: [usize; 9] = [0, 3, 2, 1, 4, 5, 6, 7, 16];
+
+/// Takes registers and stack of a user task; `Some(None)`: it has none, as a thread of the kernel, or is a 32-bit one.
+fn take_user(from: &mut Take<'_>, attr: &Attr) -> Option<Option<UserStack>> {
+    const ABI_64: u64 = 2;
+    let mut user = UserStack::default();
+    let abi = if attr.sample_type & attr::REGS_USER != 0 { from.u64()? } else { 0 };
+    if abi != 0 {
+        for bit in (0..64).filter(|bit| attr.user_regs >> bit & 1 != 0) {
+            let value = from.u64()?;
+            let place = if (16..24).contains(&bit) { Some(bit - 8) } else { DWARF_OF.get(bit).copied() };
+            if let Some(place) = place {
+                user.regs[place] = value;
+            }
+        }
+    }
+    if attr.sample_type & attr::STACK_USER != 0 {
+        let size = usize::try_from(from.u64()?).ok()?;
+        let bytes = from.bytes(size)?;
+        let used = if size > 0 { from.u64()? } else { 0 };
+        user.stack = bytes[..size.min(used as usize)].to_vec();
+    }
+    Some(Some(user).filter(|user| abi == ABI_64 && !user.stack.is_empty()))
 }
 
 /// Skips PERF_SAMPLE_READ.
@@ -382,14 +485,17 @@ fn skip_counts(from: &mut Take<'_>, format: u64) -> Option<()> {
     from.bytes(words.checked_mul(8)?).map(drop)
 }
 
+/// Returns the fields from `first` on, a PERF_SAMPLE_*, that a record other than a sample ends with.
+fn behind<'a>(body: &'a [u8], attr: &Attr, first: u64) -> Option<Take<'a>> {
+    let fields = attr::TID | attr::TIME | attr::ID | attr::STREAM_ID | attr::CPU | attr::IDENTIFIER;
+    let behind = attr.sample_type & fields & !(first - 1);
+    let at = body.len().checked_sub(8 * behind.count_ones() as usize)?;
+    Some(Take(body.get(at..)?)).filter(|_| attr.sample_id_all && attr.sample_type & first != 0)
+}
+
 /// Returns the time of a record other than a sample, at its end.
 pub(crate) fn time(body: &[u8], attr: &Attr) -> Option<u64> {
-    if !attr.sample_id_all || attr.sample_type & attr::TIME == 0 {
-        return None;
-    }
-    let behind = attr.sample_type & (attr::TIME | attr::ID | attr::STREAM_ID | attr::CPU | attr::IDENTIFIER);
-    let at = body.len().checked_sub(8 * behind.count_ones() as usize)?;
-    Take(body.get(at..)?).u64()
+    behind(body, attr, attr::TIME)?.u64()
 }
 
 /// Returns the id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among

@@ -10,6 +10,7 @@ use object::{
 };
 
 use crate::record::MOST_OF_BUILD_ID;
+use crate::unwind::{Callers, Registers, Step};
 
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]
@@ -34,20 +35,37 @@ pub struct Image {
     symbols: Symbols,
     /// (place in the file, bytes, address), of segments.
     loads: Vec<(u64, u64, u64)>,
+    /// Tables of callers, once they were asked for.
+    callers: Option<Callers>,
 }
 
 impl Image {
     /// Reads an ELF file; `None` if it is none.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        Some(Self { symbols: Symbols::of_elf(bytes)?, loads: loads(bytes) })
+        Some(Self { symbols: Symbols::of_elf(bytes)?, loads: loads(bytes), callers: None })
+    }
+
+    /// Adds the tables of callers of the same file.
+    #[must_use]
+    pub fn with_callers(self, bytes: &[u8]) -> Self {
+        Self { callers: Callers::of_elf(bytes), ..self }
+    }
+
+    /// Goes to the caller of the function at a place in the file; `None` if that is not known.
+    pub fn step(&self, place: u64, regs: &mut Registers, read: impl Fn(u64) -> Option<u64>) -> Option<Step> {
+        self.callers.as_ref()?.step(self.address(place)?, regs, read)
+    }
+
+    fn address(&self, place: u64) -> Option<u64> {
+        let (at, _, address) = self.loads.iter().find(|(at, size, _)| place.wrapping_sub(*at) < *size)?;
+        Some(address.wrapping_add(place - at))
     }
 
     /// Returns the function at a place in the file.
     #[must_use]
     pub fn find(&self, place: u64) -> Option<&str> {
-        let (at, _, address) = self.loads.iter().find(|(at, size, _)| place.wrapping_sub(*at) < *size)?;
-        self.symbols.find(address.wrapping_add(place - at))
+        self.symbols.find(self.address(place)?)
     }
 }
 
@@ -211,7 +229,8 @@ const LONGEST: usize = 4096;
 #[must_use]
 pub fn demangled(symbol: &str) -> String {
     let (symbol, module) = symbol.split_at(symbol.find(' ').unwrap_or(symbol.len()));
-    rust(symbol).or_else(|| cpp(symbol)).unwrap_or_else(|| symbol.to_owned()) + module
+    let name = rust(symbol).or_else(|| cpp(symbol)).filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| symbol.to_owned()) + module
 }
 
 fn rust(symbol: &str) -> Option<String> {
@@ -290,6 +309,10 @@ mod tests {
             ("_RNvCs4_1a1b [rust_module]", "a::b [rust_module]"),
             ("i", "i"),
             ("_ZN", "_ZN"),
+            ("_ZNE", "_ZNE"),
+            ("_ZN3foo3barEv.constprop.0.isra.1", "foo::bar"),
+            ("_ZZ4mainENKUliE_clEi", "main::{lambda(int)#1}::operator() const"),
+            ("_ZL6helperv.part.0", "helper"),
             ("_R", "_R"),
         ] {
             assert_eq!(demangled(symbol), name);

@@ -48,6 +48,7 @@ fn stream() -> Vec<Record> {
             period: 1000,
             chain,
             cut: 0,
+            user: None,
         })
     }));
     records

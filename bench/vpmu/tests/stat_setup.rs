@@ -84,6 +84,10 @@ fn a_duration_bounds_the_rounds() {
     let output = setup(&bounded);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("rounds of 9999, ended by --duration"), "{}", text(&output.stdout));
+    let growth = ["--events", "20", "--scale", "10,20,40,80", "--duration", "1ms", "--json"];
+    let found: serde_json::Value = serde_json::from_slice(&setup(&growth).stdout).unwrap();
+    let warned = found["warnings"].as_array().unwrap().iter().any(|warning| warning["code"] == "growth-cut");
+    assert!(warned && found["scaling"].as_array().unwrap().is_empty(), "{}", found["warnings"]);
 }
 
 /// The document is what its schema says, and what every command that reads results takes.
@@ -221,10 +225,45 @@ fn perf_stands_beside_it() {
     assert_eq!(names[..2], ["start-up", "ungrouped"]);
     assert!(names[2].starts_with("groups of ") && names[3..] == ["vpmu start-up", "vpmu"], "{names:?}");
     assert!(found["peer"]["arms"].as_array().unwrap().iter().all(|arm| arm["wall_ns"]["count"] == 2));
-    assert!(found["peer"]["ratios"].as_array().unwrap().len() >= 4, "{}", found["peer"]);
+    // One answer, first: two processes, of perf's its fastest grouping. Two rounds have no interval.
+    let ratios = found["ratios"].as_array().unwrap();
+    assert!(ratios.len() >= 9 && ratios.iter().skip(1).all(|one| one["like_for_like"] == false), "{ratios:?}");
+    let answer = format!("perf {} ÷ vpmu, both processes less start-up", names[2]);
+    assert!(ratios[0]["what"] == answer && ratios[0]["interval"].is_null(), "{ratios:?}");
+    let output = setup(&["--events", "40", "--strategy", "cpu-major,auto", "--scale", "none", "--rounds", "6"]);
+    let shown = text(&output.stdout);
+    let second = shown.lines().nth(1).unwrap_or_default();
+    assert!(second.starts_with("answer: ") && second.contains("] ×: cpu-major"), "{shown}");
     let found = document(&["--events", "40", "--mode", "mmap", "--against", "perf"]);
+    assert_eq!(found["ratios"][0]["what"], "perf bench ÷ auto, both warm");
     assert_eq!(found["peer"]["arms"][0]["name"], "bench");
     assert_eq!(found["arms"][0]["costs"][1]["phase"], "map");
+}
+
+/// perf and this tool read the same lists, with the same names, units and events without a count, and refuse the same.
+fn lists_are_perf_s() {
+    let list = "duration_time,mem:0x1000:rw,mem:0x1000/8:w,mem:0x1000,cs/name=foo/,cpu-clock/name=clk/u,cs:b,cs:,cs//,\
+                l1d-loads,instructions:b,branch,Data-TLB-read-misses,LLC-misses-stores,faults/config=3,period=7/,\
+                r1a8/name=raw/,dummy:ppp,{cs,cpu-clock}:W";
+    let lines = |output: &[u8]| -> Vec<(bool, String, String)> {
+        let fields = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let found = text(output).lines().map(fields).collect::<Vec<_>>();
+        found.into_iter().map(|line| (line[0].starts_with('<'), line[1].clone(), line[2].clone())).collect()
+    };
+    let perf =
+        |list: &str| Command::new("perf").args(["stat", "-a", "-x,", "-e", list, "--", "true"]).output().unwrap();
+    let (theirs, ours) = (perf(list), vpmu(&["stat-setup", "--once", "--quiet", "--events", list]));
+    let (theirs, ours) = (lines(&theirs.stderr), lines(&ours.stdout));
+    assert_eq!(theirs.len(), 19, "{theirs:?}");
+    assert_eq!(theirs.len(), ours.len(), "{ours:?}");
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        // perf leaves out the length of a breakpoint.
+        assert!(theirs.0 == ours.0 && theirs.1 == ours.1 && ours.2.starts_with(&theirs.2), "{theirs:?} {ours:?}");
+    }
+    for list in ["mem:main:r", "mem:0x1000:rr", "branch-stores", "branches-load", "cs/umask=1/", "cs/name/", "cs/u/"] {
+        let ours = vpmu(&["stat-setup", "--once", "--quiet", "--events", list]);
+        assert!(!perf(list).status.success() && !ours.status.success(), "{list}: {}", text(&ours.stdout));
+    }
 }
 
 /// Without perf the answer is what to install.
@@ -309,6 +348,7 @@ fn main() -> ExitCode {
                 not_root().or_else(|| no_program("setpriv")),
                 an_unprivileged_user_gets_the_reason,
             ),
+            case("lists_are_perf_s", events().or_else(|| no_program("perf")), lists_are_perf_s),
             case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),
             case("a_missing_perf_is_said", None, a_missing_perf_is_said),
             case(

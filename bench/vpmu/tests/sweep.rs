@@ -104,6 +104,19 @@ fn a_full_disk_keeps_finished_points_and_is_said_once() {
 }
 
 #[test]
+fn a_livelocked_strategy_is_on_no_front() {
+    let dir = tempfile::tempdir().unwrap();
+    let line =
+        ["sweep", "--strategy", "recreate,reuse", "--model", "clx-ap-watchdog-off", "--samples", "50", "-o", "out"];
+    let shown = succeeds(&vpmu(dir.path(), &line));
+    let row =
+        |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!((row("recreate")[1], *row("recreate").last().unwrap()), ("–", "–"), "{shown}");
+    assert_eq!(*row("reuse").last().unwrap(), "●", "{shown}");
+    assert!(shown.contains("livelocks; on no front"), "{shown}");
+}
+
+#[test]
 fn other_grids_share_a_folder_and_stay_out_of_each_others_tables() {
     let dir = tempfile::tempdir().unwrap();
     let small = &["sweep", "--strategy", "reuse,pool", "--samples", "50", "-o", "out"];

@@ -4,23 +4,21 @@
 //! |---|---|---|
 //! | 8 and more, in turns | what leaving out a block of neighbouring runs changes | the same |
 //! | 8 and more, else | what leaving out a run changes, and the correlation of neighbours | the same, and that of stretches |
-//! | fewer | what leaving out guests changes, and an allowance of [`PROCESS`] for each run | an allowance of [`DRIFT`] for each run |
+//! | fewer | what leaving out guests changes, and how runs differ: as both sides show it, pooled with [`Between`] | an allowance of [`DRIFT`] for each run |
 
 use serde::Serialize;
 
 use super::sample::{MIN_RUNS, Run, Sides};
+#[cfg(doc)]
+use crate::document::Between;
+use crate::document::Spread;
 use crate::paired::groups::groups;
 use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
 use crate::stats::change_points::of_related;
 use crate::stats::jackknife::{Estimate, leave_one_out, of_leave_one_out, over_groups};
 
-/// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm: 1
-/// % of each arm.
-pub const PROCESS: f64 = 0.015;
 /// Allowance for what differs between two runs in all arms together, standard deviation of a logarithm.
 pub const DRIFT: f64 = 0.12;
-/// Runs from which their own spread is looked at beside the allowance.
-const SEEN_RUNS: usize = 3;
 /// Share of the values that is left out at each end of a run.
 const TRIM: f64 = 0.1;
 /// Share of the runs that must have a neighbour of the other side.
@@ -34,6 +32,8 @@ type Rounds = (u64, Vec<(u64, f64)>);
 pub(super) struct Change {
     /// Logarithm of NEW over BASE.
     pub(super) log: Estimate,
+    /// Logarithms of the two, whose difference it is.
+    pub(super) sides: [f64; 2],
     /// The part of its error that more rounds of the same runs do not make smaller.
     pub(super) allowance: f64,
     /// Blocks of neighbouring runs; 0: runs were not taken in turns.
@@ -172,8 +172,9 @@ fn by_runs<T: Copy>(
     Some((Estimate { error: apart.error.max(error), freedom: apart.freedom.min(freedom), ..apart }, 0))
 }
 
-/// Computes the change of an arm's ratio to the reference arm. `None` with too few rounds for an interval.
-pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Change> {
+/// Computes the change of an arm's ratio to the reference arm; `between`: how runs differ, `None` of simulated ones. `None` with too
+/// few rounds for an interval.
+pub(super) fn of_arm(base: &[Run], new: &[Run], between: Option<Spread>) -> Option<Change> {
     let runs = |side: &[Run]| -> Vec<(u64, Vec<Pair>)> {
         side.iter().filter(|run| !run.pairs.is_empty()).map(|run| (run.started, run.pairs.clone())).collect()
     };
@@ -186,35 +187,32 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     let (a, b) = (Method::of(&pooled_base), Method::of(&pooled_new));
     let method = Method { probed: a.probed && b.probed, ..a };
     let centre = |pairs: &[Pair]| method.centre(pairs);
+    let sides = [centre(&pooled_base)?, centre(&pooled_new)?];
     if base.len().min(new.len()) >= MIN_RUNS {
-        let related = if simulated { Related::Not } else { Related::Neighbours };
+        let related = if between.is_some() { Related::Neighbours } else { Related::Not };
         let without = |pairs: &[Pair], group: &[usize], count: usize| method.leave_one_out(pairs, group, count);
         let (log, blocks) = by_runs(&base, &new, related, centre, without)?;
-        return Some(Change { log, allowance: 0.0, blocks });
+        return Some(Change { log, sides, allowance: 0.0, blocks });
     }
-    let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, f64)> {
-        let (mut group, mut first, mut few) = (Vec::new(), 0, 0_usize);
+    // Of all rounds of a side, and of each of its runs.
+    let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, Vec<Estimate>)> {
+        let (mut group, mut first, mut few, mut alone) = (Vec::new(), 0, 0_usize, Vec::new());
         for (_, pairs) in runs {
             let found = groups(&pairs.iter().map(|pair| pair.guest).collect::<Vec<_>>());
+            alone.extend(over_groups(pairs, &found.group, centre));
             group.extend(found.group.iter().map(|own| own + first));
             first = group.last().map_or(0, |last| last + 1);
             few += if found.by_guest { 0 } else { found.guests };
         }
-        let mut own = over_groups(pooled, &group, centre)?;
-        if runs.len() >= SEEN_RUNS {
-            let (values, of): (Vec<Pair>, Vec<usize>) = runs
-                .iter()
-                .enumerate()
-                .flat_map(|(run, (_, pairs))| pairs.iter().map(move |pair| (*pair, run)))
-                .unzip();
-            own = over_groups(&values, &of, centre).filter(|by_run| by_run.error > own.error).unwrap_or(own);
-        }
-        let layout = if few > 0 { LAYOUT * (2.0 / few as f64).sqrt() } else { 0.0 };
-        Some((own, (PROCESS.powi(2) / runs.len() as f64 + layout.powi(2)).sqrt()))
+        let layout = if few > 0 && between.is_some() { LAYOUT * (2.0 / few as f64).sqrt() } else { 0.0 };
+        Some((over_groups(pooled, &group, centre)?.widened(layout), alone))
     };
-    let ((one, allow_one), (two, allow_two)) = (side(&base, &pooled_base)?, side(&new, &pooled_new)?);
-    let allowance = if simulated { 0.0 } else { allow_one.hypot(allow_two) };
-    Some(Change { log: two.less(&one).widened(allowance), allowance, blocks: 0 })
+    let ((one, runs_one), (two, runs_two)) = (side(&base, &pooled_base)?, side(&new, &pooled_new)?);
+    let log = two.less(&one);
+    let Some(between) = between else { return Some(Change { log, sides, allowance: 0.0, blocks: 0 }) };
+    let seen: Vec<(f64, f64)> = [runs_one, runs_two].iter().filter_map(|runs| between.seen(runs)).collect();
+    let runs = between.pooled(&seen).error(1.0 / base.len() as f64 + 1.0 / new.len() as f64);
+    Some(Change { log: log.less(&runs), sides, allowance: runs.error, blocks: 0 })
 }
 
 /// Computes the change of the times of all arms together: their mean logarithm over arms, by round, and its trimmed
@@ -242,11 +240,14 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     };
     let (base_levels, new_levels) = (levels(&base), levels(&new));
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    let mean_of = |levels: &[(u64, Vec<f64>)]| {
+        mean(&levels.iter().flat_map(|(_, level)| level.iter().copied()).collect::<Vec<_>>())
+    };
     if base_levels.len().min(new_levels.len()) >= MIN_RUNS {
         let without = |values: &[f64], group: &[usize], count: usize| leave_one_out(values, group, count, mean);
         let related = if simulated { Related::Not } else { Related::Stretches };
         let (log, blocks) = by_runs(&base_levels, &new_levels, related, mean, without)?;
-        return Some(Change { log, allowance: 0.0, blocks });
+        return Some(Change { log, sides: [mean_of(&base_levels)?, mean_of(&new_levels)?], allowance: 0.0, blocks });
     }
     let within = |runs: &[Rounds]| {
         let rounds: Vec<(u64, f64)> = runs.iter().flat_map(|(_, rounds)| rounds.clone()).collect();
@@ -255,7 +256,9 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     };
     let runs = 1.0 / base.len().max(1) as f64 + 1.0 / new.len().max(1) as f64;
     let allowance = if simulated { 0.0 } else { DRIFT * runs.sqrt() };
-    Some(Change { log: within(&new)?.less(&within(&base)?).widened(allowance), allowance, blocks: 0 })
+    let (one, two) = (within(&base)?, within(&new)?);
+    let sides = [one.value, two.value];
+    Some(Change { log: two.less(&one).widened(allowance), sides, allowance, blocks: 0 })
 }
 
 fn of_document(runs: &[Run], document: usize) -> Option<&Run> {

@@ -126,6 +126,27 @@ fn unlike(base: &[&Record], new: &[&Record], value: impl Fn(&Record) -> String) 
     is_unlike.then(|| sides.map(|values| values.into_iter().collect::<Vec<_>>().join(", ")).join(" / "))
 }
 
+/// One line for each strategy that has one name and other definitions, with the choices that differ.
+pub(crate) fn definitions(base: &[&Record], new: &[&Record]) -> Vec<String> {
+    let names = base.iter().chain(new).flat_map(|record| &record.arms).map(|arm| arm.name.as_str());
+    let line = |name: &str| {
+        let all: Vec<Vec<String>> = base.iter().chain(new).filter_map(|record| record.definition(name)).collect();
+        let differs = |choice: &&String| all.iter().any(|one| !one.contains(choice));
+        let own = |record: &Record| {
+            let choices = record.definition(name).unwrap_or_default();
+            choices.iter().filter(differs).cloned().collect::<Vec<_>>().join(", ")
+        };
+        let defined = |records: &[&Record]| -> BTreeSet<String> {
+            records.iter().filter(|record| record.definition(name).is_some()).map(|record| own(record)).collect()
+        };
+        let sides = [base, new].map(defined);
+        let is_other = sides.iter().all(|side| !side.is_empty()) && sides[0].union(&sides[1]).count() > 1;
+        let sides = sides.map(|side| side.into_iter().collect::<Vec<_>>().join("; or "));
+        is_other.then(|| format!("{name} has other definitions: {}", sides.join(" / ")))
+    };
+    names.collect::<BTreeSet<_>>().into_iter().filter_map(line).collect()
+}
+
 /// One line for each of them that is not the same in all.
 pub(super) fn conditions(base: &[&Record], new: &[&Record]) -> Vec<String> {
     let shown = |record: &Record, key: &str| match record.parameters.get(key) {
@@ -138,7 +159,7 @@ pub(super) fn conditions(base: &[&Record], new: &[&Record]) -> Vec<String> {
     let line = |(key, what): &(&str, &str)| {
         unlike(base, new, |record| shown(record, key)).map(|values| format!("unlike: {what}: {values}"))
     };
-    CONDITIONS.iter().filter_map(line).collect()
+    CONDITIONS.iter().filter_map(line).chain(definitions(base, new)).collect()
 }
 
 /// One line for each fact that is not the same in all.
@@ -172,6 +193,22 @@ mod tests {
         assert!(of(&|d| d["arms"][0]["throttled"] = json!(7)).is_some_and(|why| why.contains("throttled")));
         assert!(of(&|d| d["status"] = json!("interrupted")).is_some_and(|why| why.contains("interrupted")));
         assert!(of(&|d| d["arms"][0]["incomplete"] = json!(["round 2"])).is_some_and(|why| why.contains("round 2")));
+    }
+
+    #[test]
+    fn a_name_with_other_definitions_is_said_with_what_differs() {
+        let with = |reuse: &str| {
+            let mut value = value(3, 5, |_, _| 1000);
+            let text = format!("name = \"recreate\"\napply = \"at-once\"\n{reuse}");
+            value["parameters"]["strategies"] = json!([{"name": "recreate", "definition": text}]);
+            changed(value)
+        };
+        let (last, pool, none) =
+            (with("reuse = \"last\""), with("\n[reuse]\npool = 4\n"), changed(value(3, 5, |_, _| 1000)));
+        assert_eq!(last.definition("recreate").unwrap(), ["apply = \"at-once\"", "reuse = \"last\""]);
+        let of = |base: &Record, new: &Record| conditions(&[base], &[new]);
+        assert_eq!(of(&last, &pool), ["recreate has other definitions: reuse = \"last\" / reuse.pool = 4"]);
+        assert_eq!((of(&pool, &pool), of(&none, &pool)), (vec![], vec![]), "an earlier document does not say");
     }
 
     #[test]

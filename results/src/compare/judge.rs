@@ -10,7 +10,7 @@ use super::comparable;
 use super::row::{Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
 use super::sample::{self, Run, Sample, Sides};
-use crate::document::{Any, Arm, Record};
+use crate::document::{Any, Arm, Record, Spread};
 use crate::error::{Error, Exit};
 use crate::metric::EXIT_PATH;
 use crate::paired::{self, Statistic};
@@ -135,14 +135,29 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     for (index, pair) in pairs.iter().enumerate() {
         notes.extend(comparable::conditions(&pair.base, &pair.new));
         let found = sample::samples(pair, request, &mut notes);
+        let means = found.iter().filter(|sample| sample.metric == EXIT_PATH.key).filter_map(|sample| {
+            let side = |records: &[&Record]| {
+                let means: Option<Vec<f64>> =
+                    records.iter().map(|record| exit_mean(record.arm(&sample.arm)?)).collect();
+                means.filter(|means| !means.is_empty()).map(|means| means.iter().sum::<f64>() / means.len() as f64)
+            };
+            let (base, new) = side(&pair.base).zip(side(&pair.new))?;
+            Some(format!("{} {} → {}", sample.arm, layout::time(base), layout::time(new)))
+        });
+        notes.extend(exit_means(request.statistic, &means.collect::<Vec<_>>()));
         samples.extend(found.into_iter().map(|sample| (index, sample)));
     }
     sample::check_asked(&samples, &pairs, request)?;
     let exact = pairs.iter().all(sample::Pair::simulated);
+    let references: Vec<String> = pairs.iter().map(|pair| pair.reference().unwrap_or_default()).collect();
     let mut rows: Vec<(usize, Row)> = samples
         .par_iter()
         .filter(|(_, sample)| !sample.is_reference)
-        .map(|(group, sample)| (*group, of_arm(sample, request, pairs[*group].simulated())))
+        .map(|(group, sample)| {
+            let times: Vec<f64> = sample.base.iter().chain(&sample.new).flat_map(|run| run.zeros.clone()).collect();
+            let zero = no_ratio(&references[*group], times.iter());
+            (*group, of_arm(sample, zero, request, pairs[*group].between()))
+        })
         .collect();
     for (group, pair) in pairs.iter().enumerate() {
         let own: Vec<&Sample> = samples.iter().filter(|(of, _)| *of == group).map(|(_, sample)| sample).collect();
@@ -157,12 +172,13 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     let starts = |side: &[&Record]| side.iter().map(|record| record.started_unix).collect::<Vec<_>>();
     let mut groups: Vec<Group> = pairs
         .iter()
-        .map(|pair| Group {
+        .zip(references)
+        .map(|(pair, reference)| Group {
             label: pair.label.clone(),
             unit: pair.unit(),
             documents: [pair.base.len(), pair.new.len()],
             order: Order::of(&starts(&pair.base), &starts(&pair.new)),
-            reference: pair.reference().unwrap_or_default(),
+            reference,
             rows: Vec::new(),
         })
         .collect();
@@ -224,6 +240,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         let there: Vec<&str> = first.metrics.keys().map(String::as_str).collect();
         return Err(Error::usage("no such metric in both arms", "", format!("there are {}", there.join(", "))));
     }
+    let rows_of_exits = rows.iter().any(|(_, row)| row.metric == EXIT_PATH.key);
     let group = Group {
         label: sample::group_label(record),
         unit: "round",
@@ -236,6 +253,11 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     let mut notes = Vec::new();
     for arm in std::iter::once(first).chain(others) {
         sample::note_short(&arm.name, name, &[*arm], &mut notes);
+    }
+    if rows_of_exits {
+        let mean = |arm: &&Arm<Any>| Some(format!("{} {}", arm.name, layout::time(exit_mean(arm)?)));
+        let means: Vec<String> = std::iter::once(first).chain(others).filter_map(mean).collect();
+        notes.extend(exit_means(request.statistic, &means));
     }
     let mut comparison = Comparison {
         schema: SCHEMA,
@@ -267,15 +289,37 @@ fn level(runs: &[Run]) -> Option<SideLevel> {
     })
 }
 
-fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
+/// Says that an arm is 0 ns in some rounds, which have no ratio.
+fn no_ratio<'a>(arm: &str, times: impl Iterator<Item = &'a f64>) -> Option<String> {
+    let rounds = times.filter(|ns| **ns <= 0.0).count();
+    (rounds > 0).then(|| format!("{arm} is 0 ns in {}, which have no ratio", layout::plural(rounds, "round")))
+}
+
+/// Says the same of all runs of an arm.
+fn of_zeros(sample: &Sample) -> Option<String> {
+    no_ratio(&sample.arm, sample.base.iter().chain(&sample.new).flat_map(|run| &run.values))
+}
+
+/// Gives the means beside the medians of the exits: most exits are cheap, and a median sees nothing of the others.
+fn exit_means(statistic: Statistic, means: &[String]) -> Option<String> {
+    let (key, means) = (EXIT_PATH.key, (statistic == Statistic::P50 && !means.is_empty()).then(|| means.join(", "))?);
+    Some(format!("{key}: p50 sees the cheap exits alone; means: {means}; --quantile mean compares them"))
+}
+
+fn exit_mean(arm: &Arm<Any>) -> Option<f64> {
+    arm.metrics.get(EXIT_PATH.key)?.mean
+}
+
+/// The row of an arm; `zero` says that its reference arm is 0 ns.
+fn of_arm(sample: &Sample, zero: Option<String>, request: &CompareSpec, between: Option<Spread>) -> Row {
     let (base, new) = (level(&sample.base), level(&sample.new));
     let logs = |runs: &[Run]| runs.iter().flat_map(|run| run.pairs.iter().map(|pair| pair.log)).collect::<Vec<_>>();
-    let found = change::of_arm(&sample.base, &sample.new, simulated);
+    let found = change::of_arm(&sample.base, &sample.new, between);
     let (whole, why) = match (&base, &new, &sample.not_whole) {
         (None, ..) => (false, "one-sided: BASE has no rounds of it".to_owned()),
         (_, None, _) => (false, "one-sided: NEW has no rounds of it".to_owned()),
         (.., Some(why)) => (false, format!("not whole: {why}")),
-        _ => (true, few_rounds()),
+        _ => (true, zero.or_else(|| of_zeros(sample)).unwrap_or_else(few_rounds)),
     };
     let row = Row::blank(Question::OneArm, &sample.arm, &sample.metric, request.limits(&sample.metric));
     let cliffs_delta = cliffs_delta(&logs(&sample.base), &logs(&sample.new));
@@ -299,7 +343,8 @@ fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: b
     };
     let row = Row::blank(Question::AllArms, "all arms", metric, request.limits(metric));
     let (base, new) = (side(|both| both.0, base_runs), side(|both| both.1, new_runs));
-    Some(Row { base, new, why: few_rounds(), ..row }.with(change::of_all(&arms, simulated)))
+    let why = samples.iter().filter(common).find_map(|sample| of_zeros(sample)).unwrap_or_else(few_rounds);
+    Some(Row { base, new, why, ..row }.with(change::of_all(&arms, simulated)))
 }
 
 fn few_rounds() -> String {
@@ -335,9 +380,9 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     (exit.code(), verdict)
 }
 
-/// The row of `arm` against `base`: rounds are paired, so nothing between runs is to be allowed for.
+/// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, request: &CompareSpec) -> Row {
-    let found = paired::ratio(arm, base, metric, request.statistic);
+    let found = paired::over_runs(record, arm, base, metric, request.statistic);
     let level = |arm: &Arm<Any>, ratio: Option<f64>| {
         let level = paired::level(arm, metric, request.statistic)?;
         Some(SideLevel { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
@@ -354,9 +399,14 @@ fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, re
     let (verdict, why) = match not_whole {
         _ if shown => (Verdict::NotJudged, format!("judged only with --metric {metric}")),
         Some(why) => (Verdict::Inconclusive, format!("not whole: {why}")),
-        None => (Verdict::Inconclusive, format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS)),
+        None => {
+            let zero = [base, arm].into_iter().find_map(|one| no_ratio(&one.name, times(one).iter()));
+            let few = || format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS);
+            (Verdict::Inconclusive, zero.unwrap_or_else(few))
+        }
     };
-    let found_change = found.and_then(|found| found.log).map(|log| Change { log, allowance: 0.0, blocks: 0 });
+    let found_change = found.and_then(|found| found.log);
+    let found_change = found_change.map(|log| Change { log, sides: [0.0, log.value], allowance: 0.0, blocks: 0 });
     Row {
         base: level(base, Some(1.0)),
         new: level(arm, found.map(|found| found.ratio)),

@@ -17,8 +17,8 @@ mod sample;
 mod show;
 
 pub use crate::paired::Statistic;
-pub use change::{DRIFT, Order, PROCESS};
-pub(crate) use comparable::differences;
+pub use change::{DRIFT, Order};
+pub(crate) use comparable::{definitions, differences};
 pub use comparable::{facts, of_record as doubt_of};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};
 pub use ratios::{Ratio, Ratios, ratios, ratios_report};
@@ -117,6 +117,8 @@ mod tests {
             |at, ns: u64| record(10, at, move |arm, r| if arm == "reuse" { ns + r % 3 } else { 100 + r % 3 });
         let found = of(&of_reuse(5, 100), &of_reuse(6, 120), &request());
         assert_eq!((found.exit, verdicts(&found, "reuse")), (0, vec![Verdict::NoChange; 3]), "{}", text(&found));
+        // A change that leaves no room for "none" is not passed in silence.
+        assert!(text(&found).contains("is less than 50 ns here"), "{}", text(&found));
         assert_eq!(of(&of_reuse(5, 100), &of_reuse(6, 160), &request()).exit, 1);
     }
 
@@ -139,6 +141,63 @@ mod tests {
         assert!(
             found.rows().all(|row| row.verdict == Verdict::Inconclusive
                 && row.why.starts_with("too few rounds: an interval needs 5")),
+            "{}",
+            text(&found)
+        );
+    }
+
+    #[test]
+    fn an_arm_of_no_time_has_no_ratio_and_that_is_said() {
+        let zero = |at| {
+            let mut value = value(10, at, |_, round| ns(round));
+            for column in value["arms"][3]["rounds"]["metrics"].as_object_mut().unwrap().values_mut() {
+                for quantile in ["p50", "p99", "max", "mean"] {
+                    column[quantile].as_array_mut().unwrap().fill(json!(0));
+                }
+            }
+            changed(value)
+        };
+        let found = of(&zero(5), &zero(6), &request());
+        let says = |row: &Row| row.why == "floor is 0 ns in 20 rounds, which have no ratio";
+        assert!(found.exit == 3 && found.rows().all(says), "{}", text(&found));
+        let found = arms("x", &zero(5), &["floor", "reuse"].map(str::to_owned), &request()).unwrap();
+        assert!(text(&found).contains("floor is 0 ns in 10 rounds, which have no ratio"), "{}", text(&found));
+    }
+
+    #[test]
+    fn columns_agree_and_the_verdict_is_beside_the_change() {
+        // Rounds of two modes, and probes that explain them in NEW alone: each side by itself has another estimator.
+        let of_side = |at: u64| {
+            let slow = |arm: &str, round: u64| (round * 7 + if arm == "reuse" { at } else { 0 }) % 5 < 2;
+            let mut value = value(40, at, |arm, round| if slow(arm, round) { 100_000 + round } else { 70_000 + round });
+            for (arm, name) in [(0, "recreate"), (1, "reuse"), (2, "reuse-lazy"), (3, "floor")] {
+                let probe = |round: u64| if slow(name, round) { 20_000.5 } else { 14_000.5 };
+                value["arms"][arm]["rounds"]["probe_ns"] =
+                    (0..40).map(|round| if at == 6 { probe(round) } else { 20_000.5 }).collect();
+            }
+            changed(value)
+        };
+        let found = of(&of_side(5), &of_side(6), &request());
+        for row in found.rows() {
+            let (base, new) = (row.base.as_ref().unwrap(), row.new.as_ref().unwrap());
+            let between = match row.question {
+                Question::OneArm => new.ratio.unwrap() / base.ratio.unwrap(),
+                Question::AllArms => new.median_ns / base.median_ns,
+            };
+            assert!((between - 1.0 - row.change.unwrap()).abs() < 1e-9, "{row:?}");
+        }
+        for width in [80, 100] {
+            let text = report(&found).text(width);
+            let first: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+            let row = first.iter().find(|line| line.starts_with("reuse-lazy  pmi_delivery_ns")).unwrap();
+            assert!(
+                row.contains(" %")
+                    && row.contains(found.rows().find(|row| row.arm == "reuse-lazy").unwrap().verdict.word()),
+                "{text}"
+            );
+        }
+        assert!(
+            text(&found).contains("exit_path_ns: p50 sees the cheap exits alone; means: recreate "),
             "{}",
             text(&found)
         );

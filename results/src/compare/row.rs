@@ -23,7 +23,7 @@ pub enum Question {
 /// One side of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideLevel {
-    /// Median over rounds (or runs) of the statistic, ns.
+    /// Median over rounds of the statistic, ns; of all arms the trimmed mean of their logarithms.
     pub median_ns: f64,
     /// Its 95 % interval, ns.
     pub interval_ns: Option<Interval>,
@@ -85,6 +85,14 @@ impl Row {
             self.change_below = Some(change.log.below().exp_m1());
             self.p_value = Some(change.log.p());
             self.blocks = change.blocks;
+            // One definition for the sides and for what is between them.
+            for (level, log) in [&mut self.base, &mut self.new].into_iter().zip(change.sides) {
+                let Some(level) = level else { continue };
+                match self.question {
+                    Question::OneArm => level.ratio = Some(log.exp()),
+                    Question::AllArms => level.median_ns = log.exp(),
+                }
+            }
             self.found = found;
         }
         self

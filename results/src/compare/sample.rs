@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::comparable;
 use super::rules::CompareSpec;
-use crate::document::{Any, Arm, ArmKind, Record, Round};
+use crate::document::{Any, Arm, ArmKind, Record, Round, Spread};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -64,6 +64,15 @@ impl Pair<'_> {
         arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| arm.name.clone())
     }
 
+    /// Returns how ratios of runs differ, as the run knew that had seen the most of them; `None` of simulated runs.
+    pub(super) fn between(&self) -> Option<Spread> {
+        let known = self.base.iter().chain(&self.new).map(|record| record.between.unwrap_or_default());
+        let known = known.max_by_key(|between| between.runs).filter(|_| !self.simulated())?;
+        let reference = self.reference()?;
+        let floor = self.base.iter().any(|record| record.arm(&reference).is_some_and(|arm| arm.kind == ArmKind::Floor));
+        Some(if floor { known.floor } else { known.strategies })
+    }
+
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.
     pub(super) fn simulated(&self) -> bool {
         let backend = |record: &&Record| record.parameter("backend").is_some_and(|name| name.starts_with("sim:"));
@@ -80,6 +89,8 @@ pub(super) struct Run {
     pub(super) started: u64,
     /// Its rounds against the reference arm's.
     pub(super) pairs: Vec<paired::Pair>,
+    /// The reference arm's rounds of no time at all.
+    pub(super) zeros: Vec<f64>,
     /// Its rounds' statistic, ns.
     pub(super) values: Vec<f64>,
     /// Guest, and the logarithm of the statistic, of each round.
@@ -282,7 +293,10 @@ fn run(of: &Beside<'_>, metric: &str, statistic: Statistic) -> Option<Run> {
     let logs = counting.iter().filter_map(log).collect();
     let beside = |base| paired::of_counting(counting.iter().copied(), paired::counting(base, metric, statistic));
     let pairs = reference.map_or_else(Vec::new, beside);
-    (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
+    let zero = |(_, ns): (Round, f64)| (ns <= 0.0).then_some(ns);
+    let zeros =
+        reference.map_or_else(Vec::new, |base| paired::counting(base, metric, statistic).filter_map(zero).collect());
+    (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, zeros, values, logs })
 }
 
 /// The arms of both sides, in the order of the documents.

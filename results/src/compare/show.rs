@@ -7,8 +7,9 @@ use crate::junit::Case;
 use crate::table::layout::{self, change, dash, plural, time};
 use crate::table::{Part, Report, Table};
 
-const HEADER: [&str; 8] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "delta", "verdict"];
-const LEGEND: &str = "delta: Cliff's delta over rounds, -1 to 1; p: t-test over guests or runs, Holm-adjusted";
+/// The verdict is beside the change, so that a narrow terminal does not part them.
+const HEADER: [&str; 7] = ["arm", "metric", "change", "verdict", "BASE", "NEW", "p (adj.)"];
+const LEGEND: &str = "p: t-test over guests or runs, Holm-adjusted";
 
 /// Formats a side of a row: its ratio to the reference arm, or its time.
 fn level(level: Option<&SideLevel>) -> String {
@@ -18,16 +19,15 @@ fn level(level: Option<&SideLevel>) -> String {
     })
 }
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row) -> [String; 7] {
     [
         row.arm.clone(),
         row.metric.clone(),
+        row.change.map_or_else(dash, |share| change(share, row.change_interval)),
+        row.verdict.word().to_owned(),
         level(row.base.as_ref()),
         level(row.new.as_ref()),
-        row.change.map_or_else(dash, |share| change(share, row.change_interval)),
         row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p),
-        row.cliffs_delta.map_or_else(dash, |delta| format!("{delta:+.2}")),
-        row.verdict.word().to_owned(),
     ]
 }
 
@@ -57,7 +57,7 @@ fn heading(group: &Group, comparison: &Comparison) -> String {
 pub fn report(comparison: &Comparison) -> Report {
     let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {
-        let mut table = Table::new(HEADER).keys(2).left(7).caption(heading(group, comparison));
+        let mut table = Table::new(HEADER).keys(2).left(3).caption(heading(group, comparison));
         group.rows.iter().for_each(|row| table.add_row(cells(row)));
         report.table(table);
         report.suite(group.label.clone(), group.rows.iter().map(case).collect());

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::any::Any;
 use super::arm::Arm;
+use super::between::Between;
 use super::experiment::Experiment;
 use super::guest::GuestRun;
 use super::warning::Warning;
@@ -91,6 +92,9 @@ pub struct Document<E: Experiment = GuestRun> {
     pub arms: Vec<Arm<E>>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
+    /// How runs of this host and setting differ, by earlier ones; none: by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<Between>,
     /// The experiment's own parts.
     #[serde(flatten)]
     pub extra: E::Extra,
@@ -132,6 +136,29 @@ impl Record {
     #[must_use]
     pub fn other_cpu(&self) -> Option<String> {
         self.parameter("cpu").filter(|cpu| super::parameters::other_cpu(cpu).is_some())
+    }
+
+    /// Returns the definition of a strategy, a text `KEY = VALUE` for each of its choices; `None` if the document has none.
+    #[must_use]
+    pub fn definition(&self, strategy: &str) -> Option<Vec<String>> {
+        let all = self.parameters.get("strategies")?.as_array()?;
+        let text = all.iter().find(|one| one["name"] == strategy)?["definition"].as_str()?;
+        let mut table = String::new();
+        let mut choices = Vec::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("name = ")) {
+            match line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                Some(name) => table = format!("{name}."),
+                None => choices.push(format!("{table}{line}")),
+            }
+        }
+        Some(choices)
+    }
+
+    /// Returns whether a strategy is the same in both, as far as the documents say how it is defined.
+    #[must_use]
+    pub fn defines_alike(&self, other: &Self, strategy: &str) -> bool {
+        let both = self.definition(strategy).zip(other.definition(strategy));
+        both.is_none_or(|(own, theirs)| own == theirs)
     }
 
     /// Returns a parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.

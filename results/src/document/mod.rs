@@ -8,6 +8,7 @@
 pub mod agreement;
 mod any;
 mod arm;
+mod between;
 mod envelope;
 mod experiment;
 mod guest;
@@ -25,6 +26,7 @@ pub mod warnings;
 
 pub use any::Any;
 pub use arm::{Arm, ArmKind, KVM_ARMS, kvm_arm};
+pub use between::{Between, Spread};
 pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{AnyExtra, Experiment, Part};

@@ -2,8 +2,8 @@
 
 use super::arm::{Arm, ArmKind};
 use super::envelope::Document;
-use super::warning::{NO_OVERFLOWS, Warning};
-use crate::metric::ROTATION;
+use super::warning::{LIVELOCK, NO_OVERFLOWS, Warning};
+use crate::metric::{NMI_HANDLER, ROTATION};
 
 /// Warns of each arm that livelocks, else of all arms if none had an overflow, else of each that had none.
 pub(super) fn of(document: &Document) -> Vec<Warning> {
@@ -14,7 +14,9 @@ pub(super) fn of(document: &Document) -> Vec<Warning> {
     let arms: Vec<&Arm> = document.arms.iter().filter(sampled).collect();
     let silent: Vec<&Arm> = arms.iter().copied().filter(|arm| arm.own.counts.overflows == 0).collect();
     let tick = document.parameters.mux_interval_ns;
-    let mut found: Vec<Warning> = silent.iter().filter_map(|arm| livelock(arm, tick)).collect();
+    // A handler that finds the driver off is no figure either.
+    let stuck = arms.iter().filter(|arm| arm.own.counts.overflows == 0 || arm.metric(&NMI_HANDLER).is_none());
+    let mut found: Vec<Warning> = stuck.filter_map(|arm| livelock(arm, tick)).collect();
     if !silent.is_empty() && silent.len() == arms.len() && found.is_empty() {
         found.push(Warning::of_all(NO_OVERFLOWS, nothing(document)));
     } else {
@@ -32,11 +34,12 @@ pub(super) fn of(document: &Document) -> Vec<Warning> {
 fn livelock(arm: &Arm, tick: u64) -> Option<Warning> {
     let restart = arm.metric(&ROTATION).map(|rotation| rotation.p50).filter(|&p50| p50 >= tick)?;
     let message = format!(
-        "livelock: to stop and restart its events takes {}, a tick is {}, so no period is ever whole; raise --mux-interval",
+        "livelock: to stop and restart its events takes {}, a tick is {}, so no period is ever whole, and it has no figure; \
+         raise --mux-interval",
         ms(restart),
         ms(tick)
     );
-    Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all("livelock", message) })
+    Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all(LIVELOCK, message) })
 }
 
 fn ms(ns: u64) -> String {
@@ -113,7 +116,13 @@ mod tests {
         let mut times = latency_histogram();
         times.record(20_000_000).unwrap();
         document.arms[0].metrics.insert(ROTATION.key.to_owned(), Summary::of(&times).unwrap());
-        let [line] = &lines(&document)[..] else { panic!() };
+        let lines_of = lines(&document);
+        let [line] = &lines_of[..] else { panic!() };
         assert!(line.contains("livelock: ") && line.contains("20.0 ms") && line.contains("--mux-interval"), "{line}");
+        // A few overflows that met the driver switched off are no figure.
+        document.arms[0].own.counts.overflows = 14;
+        assert!(lines(&document).is_empty());
+        document.arms[0].metrics.remove(NMI_HANDLER.key);
+        assert_eq!(&lines(&document)[0], line);
     }
 }

@@ -75,6 +75,9 @@ pub struct Parameters {
     pub mux_interval_ns: u64,
     /// Virtual CPUs.
     pub vcpus: u64,
+    /// Host CPUs of a simulated host that they share. Absent: one each, or a host that is not simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u64>,
     /// Host CPUs they are pinned to, if they are.
     pub pin: Option<String>,
     /// Rounds that count.

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Code of the warning of arms that no counter overflowed in.
 pub const NO_OVERFLOWS: &str = "no-overflows";
+/// Code of the warning of an arm whose guest gets no period whole.
+pub const LIVELOCK: &str = "livelock";
 
 /// A caveat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

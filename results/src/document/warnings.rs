@@ -7,8 +7,8 @@ use super::envelope::{Document, Tool};
 use super::no_overflows;
 use super::parameters::Parameters;
 use super::rounds::Round;
-pub use super::warning::NO_OVERFLOWS;
 use super::warning::Warning;
+pub use super::warning::{LIVELOCK, NO_OVERFLOWS};
 use crate::host::noise::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
@@ -26,9 +26,13 @@ const STEAL: f64 = 0.01;
 pub fn collect(document: &Document) -> Vec<Warning> {
     let mut found = of_run(&document.tool, &document.host);
     let mut add = |code: &str, message: String| found.push(Warning::of_all(code, message));
-    let cpus = document.host.online().map_or(1, |list| list.len());
     let parameters = &document.parameters;
-    if u64::try_from(cpus).is_ok_and(|cpus| parameters.vcpus > cpus) {
+    let cpus = if document.is_simulated() {
+        parameters.cpus.unwrap_or(parameters.vcpus)
+    } else {
+        document.host.online().map_or(1, |list| list.len() as u64)
+    };
+    if parameters.vcpus > cpus {
         let vcpus = parameters.vcpus;
         add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
     }

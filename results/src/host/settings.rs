@@ -213,8 +213,7 @@ impl State {
         match read() {
             Ok(state) if state.boot == boot => Ok(state),
             Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
-                let remedy = format!("look at /{STATE} and remove it; the values to put back are lost with it");
-                Err(Error::usage(format!("cannot use /{STATE}"), error.to_string(), remedy))
+                Err(unusable(&error))
             }
             _ => Ok(Self { boot, ..Self::default() }),
         }
@@ -230,6 +229,15 @@ fn trusted(open: impl AsFd) -> io::Result<()> {
     } else {
         Err(io::Error::other("it is not root's, or others can write it"))
     }
+}
+
+/// What is stored and cannot be used is to be looked at, or read by a user who may.
+fn unusable(error: &io::Error) -> Error {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return cannot("read settings in", error);
+    }
+    let remedy = format!("look at /{STATE} and remove it; the values to put back are lost with it");
+    Error::usage(format!("cannot use /{STATE}"), error.to_string(), remedy)
 }
 
 fn cannot(what: &str, error: impl std::fmt::Display) -> Error {
@@ -635,6 +643,8 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_believed_only_of_this_boot_of_known_files_and_of_root() {
+        let hidden = unusable(&io::ErrorKind::PermissionDenied.into());
+        assert!(hidden.exit == Exit::Host && hidden.remedy.contains("run it as root"), "{hidden}");
         let (_dir, fs) = host(&[]);
         let store = |boot: &str, file: &str, was: &str, mode: u32| {
             std::fs::create_dir_all(fs.path(FOLDER)).unwrap();

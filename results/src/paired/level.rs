@@ -137,7 +137,7 @@ mod tests {
             Host { modes: Modes::None, ..host },
             Host { guests: 0.03, rounds_per_guest: 20, ..host },
             Host { rounds: 10, rounds_per_guest: 1, ..host },
-            Host { rounds_per_guest: 80, ..host },
+            Host { rounds_per_guest: 80, guests: LAYOUT, ..host },
         ] {
             let truth = median(&run(&Host { rounds: 60_000, ..host }, 1 << 40).0).unwrap();
             let covers = |seed: &u64| {

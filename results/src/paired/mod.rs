@@ -6,19 +6,22 @@
 //!
 //! | question | function |
 //! |---|---|
-//! | how much slower is one arm than another? | [`ratio`] |
+//! | how much slower is one arm than another in this run? | [`ratio`] |
+//! | and in other runs of the host? | [`over_runs`] |
 //! | how long does an arm take? | [`level`] |
 //! | when may a run end for being sure? | [`Looks`] |
 //! | which arms are compared? | [`in_plan_order`] |
 //! | which rounds count? | [`counting()`] |
 //! | which rounds belong together? | [`groups`](mod@groups) |
 
+mod between;
 pub mod groups;
 mod level;
 mod looks;
 mod ratio;
 mod rounds;
 
+pub use between::{between, learn, over_runs};
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_turns, ratio};

@@ -154,6 +154,17 @@ fn wrong<E: Experiment>(path: &Path, text: &str) -> Error {
     refuse(path, why, NOT_OURS)
 }
 
+/// Returns whether a file of a folder is a document of this tool that has no result in it: of `ab`, `compare`, `triage`, or
+/// a profile for Firefox.
+pub(super) fn is_other(path: &Path) -> bool {
+    let mut bytes = Vec::new();
+    let text = text(path, open::found(path, MAX_DOCUMENT), &mut bytes);
+    let Some(kind) = text.ok().and_then(|text| serde_json::from_str::<Kind>(text).ok()) else { return false };
+    let schema = kind.schema.as_ref().and_then(serde_json::Value::as_str);
+    schema.is_some_and(|name| name.starts_with("vpmu-") && !name.starts_with("vpmu-result/"))
+        || kind.meta.is_some_and(|meta| meta.preprocessed_profile_version.is_some())
+}
+
 /// # Errors
 /// Why this tool does not read the schema, and what to do.
 fn schema(kind: &Kind) -> Result<(), (String, &'static str)> {
@@ -211,6 +222,7 @@ fn check<E: Experiment>(document: &Document<E>) -> Result<(), String> {
     if document.started_unix == 0 && !document.is_simulated() {
         return Err("it says that it began at 1970-01-01: the host's clock was not set".to_owned());
     }
+    document.between.map_or(Ok(()), |between| between.check())?;
     let mut names = BTreeSet::new();
     for arm in &document.arms {
         if arm.name.is_empty() || arm.name.chars().any(char::is_control) {

@@ -60,6 +60,20 @@ mod tests {
     }
 
     #[test]
+    fn what_other_commands_left_beside_results_is_no_result() {
+        let (dir, _) = written(&changed(|_| {}));
+        let beside = |text: &str| std::fs::write(dir.path().join("y.json"), text).unwrap();
+        for other in ["{\"schema\": \"vpmu-ab/1\", \"rows\": []}", "{\"meta\": {\"preprocessedProfileVersion\": 55}}"] {
+            beside(other);
+            assert_eq!(folder(dir.path()).unwrap().len(), 1, "{other}");
+        }
+        for bad in ["{\"schema\": \"vpmu-result/2\"}", "{\"name\": \"x\"}", "{"] {
+            beside(bad);
+            assert!(folder(dir.path()).unwrap_err().to_string().contains("y.json"), "{bad}");
+        }
+    }
+
+    #[test]
     fn what_is_not_ours_is_refused_with_its_reason() {
         let whole = changed(|_| {});
         for (text, needle) in [

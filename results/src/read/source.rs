@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::file::refuse;
-use super::file::{MAX_DOCUMENT, record, record_with};
+use super::file::{MAX_DOCUMENT, is_other, record, record_with};
 use crate::document::Record;
 use crate::error::Error;
 use crate::{open, sweep};
@@ -109,6 +109,13 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
         .par_iter()
         .map_init(Vec::new, |bytes, path| record_with(path, open::found(path, MAX_DOCUMENT), bytes))
         .collect::<Vec<_>>();
+    // What other commands of this tool wrote there is no result, and no reason to refuse the results beside it.
+    if records.iter().any(Result::is_ok) {
+        let is_other = |(path, record): (&PathBuf, &Result<Record, Error>)| record.is_err() && is_other(path);
+        let others: Vec<bool> = paths.iter().zip(&records).map(is_other).collect();
+        let mut others = others.into_iter();
+        records.retain(|_| !others.next().unwrap_or(false));
+    }
     // The first bad one in order of names, whichever thread met its own first.
     if let Some(bad) = records.iter().position(Result::is_err) {
         return records.swap_remove(bad).map(|record| vec![record]);

@@ -84,11 +84,20 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Returns the newest record with [`MANY`] rounds, or half as many as any has.
+/// Returns the newest record with [`MANY`] rounds, or half as many as any has; also a shorter one that has a strategy, by
+/// its definition, which none of those has: it is the only one to show it.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let most = records.iter().map(|record| rounds(record)).max()?;
-    records.iter().rev().find(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied()
+    let long: Vec<&Record> =
+        records.iter().filter(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied().collect();
+    let is_known = |record: &Record, arm: &Arm<Any>| {
+        long.iter().any(|one| one.arm(&arm.name).is_some() && one.defines_alike(record, &arm.name))
+    };
+    let is_shown = |record: &&&Record| {
+        long.iter().any(|one| std::ptr::eq(*one, **record)) || record.arms.iter().any(|arm| !is_known(record, arm))
+    };
+    records.iter().rev().find(is_shown).copied()
 }
 
 /// Returns a heading for the subject of a record.
@@ -209,6 +218,23 @@ mod tests {
         assert_eq!((found.len(), found[0].latest().started_unix, found[0].shown().started_unix), (1, 4000, 2000));
         let cut = [record(9, 1000, false, Status::Interrupted), record(2, 2000, false, Status::Interrupted)];
         assert_eq!(groups(&cut)[0].shown().started_unix, 1000);
+    }
+
+    #[test]
+    fn the_newest_result_with_a_strategy_of_its_own_is_shown() {
+        let with = |rounds: u64, started: u64, definition: &str| {
+            let mut document = fixture::of_strategies(rounds, &["reuse", "mine"]);
+            document.started_unix = started;
+            document.parameters.strategies[1].definition = Some(definition.to_owned());
+            fixture::written(&document).1
+        };
+        let mut long = with(90, 1000, "reuse = \"last\"");
+        long.arms.remove(1);
+        let shown = |records: &[Record]| groups(records)[0].shown().started_unix;
+        assert_eq!(shown(&[long.clone(), with(10, 2000, "reuse = \"last\"")]), 2000);
+        let (old, short) = (with(90, 1000, "reuse = \"last\""), with(10, 2000, "reuse = \"none\""));
+        assert_eq!(shown(&[old.clone(), short]), 2000, "another definition is another strategy");
+        assert_eq!(shown(&[old, with(10, 2000, "reuse = \"last\"")]), 1000);
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn figure(family: &[(&str, &Record)], inks: &Inks) -> Option<Figure> {
                 points.push((place as f64 + 1.0, p50.ns));
             }
             let floor = group::base(record).filter(|base| base.name != name);
-            let ratio = floor.and_then(|base| paired::ratio(arm, base, what, Statistic::P50));
+            let ratio = floor.and_then(|base| paired::over_runs(record, arm, base, what, Statistic::P50));
             table.rows.push(vec![
                 name.to_owned(),
                 (*kernel).to_owned(),

@@ -121,7 +121,11 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
         if series.iter().any(|(known, _)| known.name == arm.name) {
             continue;
         }
-        let points: Vec<Point> = group.records.iter().filter_map(|record| of_record(record, &arm.name, what)).collect();
+        // The newest definition of a name is the one drawn.
+        let newest = group.records.iter().rev().find(|record| record.arm(&arm.name).is_some());
+        let is_same = |record: &&&Record| newest.is_some_and(|newest| record.defines_alike(newest, &arm.name));
+        let same = group.records.iter().filter(is_same);
+        let points: Vec<Point> = same.filter_map(|record| of_record(record, &arm.name, what)).collect();
         if points.len() > 1 {
             series.push((arm, points));
         }

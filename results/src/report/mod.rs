@@ -29,7 +29,8 @@ use latency::date;
 use published::Published;
 use strategies::Answer;
 
-use crate::document::{Any, Arm, Record, Status, Tool};
+use crate::document::warnings::LIVELOCK;
+use crate::document::{Any, Arm, Record, Status, Tool, Warning};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
@@ -42,6 +43,8 @@ use crate::table::layout::{level, plural, ratio, ratio_with, time};
 const GROUPS: usize = 20;
 /// Rows of the overview, and of the list of files.
 const ROWS: usize = 1500;
+/// Rows of the table of strategies.
+const STRATEGIES: usize = 100;
 /// Plots of scaling, of kernels, and of sweeps.
 const SCALINGS: usize = 12;
 const KERNELS: usize = 12;
@@ -84,6 +87,8 @@ struct Page {
     /// The section of each row of the overview; empty for those without one.
     links: Vec<String>,
     sections: Vec<Section>,
+    /// The definitions of the strategies of the results shown.
+    strategies: Table,
     scaling: Vec<Figure>,
     kernels: Vec<Figure>,
     sweeps: Vec<Figure>,
@@ -125,6 +130,8 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         .enumerate()
         .map(|(index, group)| section(index, group, &inks))
         .collect::<Result<Vec<_>, _>>()?;
+    let (strategies, all_strategies) = definitions(groups.iter().map(Group::shown).collect());
+    note("Strategies", strategies.rows.len(), all_strategies);
     let id = |row: usize| if row < GROUPS { format!("results-{}", row + 1) } else { String::new() };
     let (sweeps, all_sweeps) = sweep::figures(&points, &inks, SWEEPS);
     note("Plots of sweeps", SWEEPS, all_sweeps);
@@ -138,6 +145,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         overview: overview(&groups),
         links: (0..groups.len().min(ROWS)).map(id).collect(),
         sections,
+        strategies,
         scaling: scaling::figures(records, &inks, SCALINGS),
         kernels: kernels::figures(records, &inks, KERNELS),
         sweeps,
@@ -165,9 +173,9 @@ fn summary(records: &[Record], points: usize) -> String {
 }
 
 /// Returns the ratio of two arms as text, with its interval if asked for.
-fn over(arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<String> {
+fn over(record: &Record, arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<String> {
     if interval {
-        return paired::ratio(arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
+        return paired::over_runs(record, arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
     }
     let pairs = paired::pairs(arm, base, key, Statistic::P50);
     paired::Method::of(&pairs).centre(&pairs).map(|log| ratio(log.exp()))
@@ -180,15 +188,21 @@ fn brief(record: &Record, plotted: bool) -> String {
     let base = group::base(record);
     let arm = |arm: &Arm<Any>| {
         let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
-            return format!("{}: {}", arm.name, if arm.not_available.is_some() { "not available" } else { "–" });
+            let why = if arm.not_available.is_some() { "not available" } else { "–" };
+            return format!("{}: {}", arm.name, if livelock(record, arm).is_some() { "livelock" } else { why });
         };
         let over = base
             .filter(|base| base.name != arm.name)
-            .and_then(|base| Some((base, over(arm, base, key, plotted)?)))
+            .and_then(|base| Some((base, over(record, arm, base, key, plotted)?)))
             .map(|(base, found)| format!(" ({found} × {})", base.name));
         format!("{} {}{}", arm.name, time(p50), over.unwrap_or_default())
     };
     record.arms.iter().map(arm).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the warning of an arm whose guest gets nothing done.
+fn livelock<'a>(record: &'a Record, arm: &Arm<Any>) -> Option<&'a Warning> {
+    record.warnings.iter().find(|warning| warning.code == LIVELOCK && warning.arm.as_ref() == Some(&arm.name))
 }
 
 fn overview(groups: &[Group<'_>]) -> Table {
@@ -237,7 +251,7 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
     figures.extend(work::phases(shown));
     figures.extend(scaling::growth(shown, inks));
     figures.extend(work::pareto(shown, inks));
-    let caveat = |warning: &crate::document::Warning| match &warning.arm {
+    let caveat = |warning: &Warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
     };
@@ -300,13 +314,19 @@ fn arms(record: &Record) -> Table {
         let found = key.and_then(|key| arm.metrics.get(key));
         let p50 = key.and_then(|key| paired::level(arm, key, Statistic::P50));
         let ratio = match (base, key) {
-            (Some(base), Some(key)) if base.name != arm.name => paired::ratio(arm, base, key, Statistic::P50),
+            (Some(base), Some(key)) if base.name != arm.name => {
+                paired::over_runs(record, arm, base, key, Statistic::P50)
+            }
             _ => None,
         };
         let one = base.filter(|base| base.name == arm.name).map_or_else(dash, |_| "1".to_owned());
         let note = match &arm.not_available {
             Some(why) => format!("not available: {why}"),
-            None => arm.incomplete.first().map_or_else(String::new, |why| format!("incomplete: {why}")),
+            None => match (livelock(record, arm), arm.incomplete.first()) {
+                (Some(warning), _) => warning.message.clone(),
+                (None, Some(why)) => format!("incomplete: {why}"),
+                (None, None) => String::new(),
+            },
         };
         let mut row = vec![
             arm.name.clone(),
@@ -320,6 +340,26 @@ fn arms(record: &Record) -> Table {
         table.rows.push(row);
     }
     table
+}
+
+/// Returns what each strategy of these results is, a row for each definition, and how many there are.
+fn definitions(records: Vec<&Record>) -> (Table, usize) {
+    let mut table = Table::new("Strategies of the results shown, as they ran", &["strategy", "definition", "results"]);
+    let mut found: Vec<(&str, Vec<String>, usize)> = Vec::new();
+    for record in records {
+        for (name, choices) in record.arms.iter().filter_map(|arm| Some((&*arm.name, record.definition(&arm.name)?))) {
+            match found.iter_mut().find(|(known, other, _)| *known == name && *other == choices) {
+                Some((.., results)) => *results += 1,
+                None => found.push((name, choices, 1)),
+            }
+        }
+    }
+    for (name, choices, results) in found.iter().take(STRATEGIES) {
+        let others = found.iter().filter(|(other, ..)| other == name).count();
+        let also = if others > 1 { format!(" (one of {others} definitions of this name)") } else { String::new() };
+        table.rows.push(vec![(*name).to_owned(), choices.join(", ") + &also, results.to_string()]);
+    }
+    (table, found.len())
 }
 
 fn files(records: &[Record]) -> Table {
@@ -451,7 +491,7 @@ mod tests {
         record.arms[0].metrics.retain(|key, _| key == "exit_path_ns");
         record.arms[0].rounds.metrics.retain(|key, _| key == "exit_path_ns");
         without_histograms(&mut record);
-        let page = page(&sources(vec![record]), "livelocked").unwrap();
+        let page = self::page(&sources(vec![record.clone()]), "livelocked").unwrap();
         let rows = &page.sections[0].table.rows;
         assert_eq!(rows[0][..7], ["recreate", "–", "–", "–", "–", "–", "–"]);
         assert_ne!(rows[1][1], "–");
@@ -459,6 +499,30 @@ mod tests {
             assert!(figure.plots.iter().all(|plot| !plot.contains("recreate")), "{}", figure.title);
         }
         assert!(page.overview.rows[0][5].starts_with("recreate: –, "), "{}", page.overview.rows[0][5]);
+        let warning =
+            Warning { arm: Some("recreate".into()), ..Warning::of_all(LIVELOCK, "livelock: no period is whole") };
+        record.warnings.push(warning);
+        let page = self::page(&sources(vec![record]), "livelocked").unwrap();
+        assert!(page.overview.rows[0][5].starts_with("recreate: livelock, "), "{}", page.overview.rows[0][5]);
+        assert_eq!(page.sections[0].table.rows[0].last().unwrap(), "livelock: no period is whole");
+    }
+
+    #[test]
+    fn the_page_says_what_each_strategy_is_and_that_a_name_has_two_definitions() {
+        let with = |vcpus: u64, definition: &str| {
+            let mut document = fixture::of_strategies(6, &["mine"]);
+            document.parameters.vcpus = vcpus;
+            document.parameters.strategies[0].definition = Some(format!("name = \"mine\"\n{definition}"));
+            let mut record = fixture::written(&document).1;
+            without_histograms(&mut record);
+            record
+        };
+        let [a, b] = ["reuse = \"last\"", "\n[reuse]\npool = 4\n"];
+        let rows = |records: Vec<Record>| page(&sources(records), "").unwrap().strategies.rows;
+        assert_eq!(rows(vec![with(1, a), with(2, a)]), [["mine", "reuse = \"last\"", "2"]]);
+        let two = rows(vec![with(1, a), with(2, b)]);
+        assert!(two.iter().all(|row| row[1].ends_with(" (one of 2 definitions of this name)")), "{two:?}");
+        assert!(shown(vec![with(1, b)], "").contains("reuse.pool = 4"));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::figure::{Table, dash};
 use super::group;
-use crate::document::{Any, Arm, ArmKind, Record};
+use crate::document::warnings::LIVELOCK;
+use crate::document::{Any, Arm, ArmKind, Record, Warning};
 use crate::metric;
 use crate::paired::{self, Ratio, Statistic};
 use crate::plot::{self, Axis, Estimate, Inks, plain};
@@ -31,7 +32,7 @@ fn against(record: &Record) -> Option<Against<'_>> {
     let (base, metric) = (group::base(record)?, group::metric_of(record)?);
     let others = record.arms.iter().filter(|arm| arm.name != base.name);
     let arms: Vec<_> =
-        others.filter_map(|arm| Some((arm, paired::ratio(arm, base, metric, Statistic::P50)?))).collect();
+        others.filter_map(|arm| Some((arm, paired::over_runs(record, arm, base, metric, Statistic::P50)?))).collect();
     (!arms.is_empty()).then_some(Against { base, metric, arms })
 }
 
@@ -91,19 +92,22 @@ pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
     } else {
         ""
     };
+    let stuck = || record.warnings.iter().filter(|warning| warning.code == LIVELOCK);
     let silent: Vec<&str> = record
         .arms
         .iter()
+        .filter(|arm| !stuck().any(|warning| warning.arm.as_ref() == Some(&arm.name)))
         .filter(|arm| arm.name != against.base.name && !against.arms.iter().any(|(one, _)| one.name == arm.name))
         .map(|arm| arm.name.as_str())
         .collect();
     let without =
         if silent.is_empty() { String::new() } else { format!(" No figure to compare: {}.", silent.join(", ")) };
-    let sentences = metric::find(against.metric).map_or_else(Vec::new, |metric| {
+    let mut sentences: Vec<String> = stuck().map(livelocks).collect();
+    sentences.extend(metric::find(against.metric).map_or_else(Vec::new, |metric| {
         let pairs = crate::table::against(record, metric);
         // A terminal's lines are narrower than a page's.
         pairs.iter().map(|pair| pair.sentence().split_whitespace().collect::<Vec<_>>().join(" ") + ".").collect()
-    });
+    }));
     Some(Answer {
         note: format!(
             "{}, in {}, 95 % intervals.{floor}{few}{without}",
@@ -114,6 +118,12 @@ pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
         sentences,
         table,
     })
+}
+
+/// Says of an arm that it livelocks, and why.
+fn livelocks(warning: &Warning) -> String {
+    let why = warning.message.trim_start_matches("livelock: ");
+    format!("{} livelocks: {why}.", warning.arm.as_deref().unwrap_or_default())
 }
 
 /// Returns the text with a capital letter.
@@ -182,6 +192,11 @@ mod tests {
         record.arms[0].rounds.metrics.retain(|key, _| key == "exit_path_ns");
         let found = answer(&record, &inks).unwrap();
         assert!(found.note.contains("No figure to compare: recreate, kvm."), "{}", found.note);
+        let why = "livelock: a restart takes 20 ms, a tick is 4 ms";
+        record.warnings.push(Warning { arm: Some("recreate".into()), ..Warning::of_all(LIVELOCK, why) });
+        let said = answer(&record, &inks).unwrap();
+        assert_eq!(said.sentences[0], "recreate livelocks: a restart takes 20 ms, a tick is 4 ms.");
+        assert!(said.note.contains("No figure to compare: kvm."), "{}", said.note);
         assert!(!found.svg.contains(">recreate<") && found.sentences.iter().all(|one| !one.contains("recreate")));
     }
 }

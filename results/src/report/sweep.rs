@@ -68,6 +68,7 @@ struct Figures {
     nmi_handler_ns: Option<Latency>,
     rotation_ns: Option<Latency>,
     floor_p50_ns: Option<u64>,
+    x_floor: Option<f64>,
     held_mean: f64,
 }
 
@@ -137,7 +138,10 @@ fn figure(title: &str, setting: &str, points: &[&Point], inks: &Inks) -> Option<
     // Points of one name differ in seed or length only: the mean of their medians represents them.
     let mut by_arm: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
     for point in points {
-        let latency = point.result.nmi_handler_ns.as_ref().or(point.result.rotation_ns.as_ref());
+        let result = &point.result;
+        // Rotations without a ratio to the floor are those of a guest that was to take NMIs, and livelocked.
+        let rotation = result.rotation_ns.as_ref().filter(|_| result.x_floor.is_some());
+        let latency = result.nmi_handler_ns.as_ref().or(rotation);
         if let Some(latency) = latency.filter(|_| point.result.held_mean.is_finite()) {
             let what = &point.point;
             let name = what

@@ -116,7 +116,8 @@ fn undisturbed(series: &[f64]) -> Vec<f64> {
     // The median of absolute differences of normal values is 0.954 standard deviations.
     let usual = median(&differences).unwrap_or(0.0) / 0.954;
     let near = |at: usize| &series[at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(series.len())];
-    let is_far = |distance: f64| usual > 0.0 && distance.abs() > FAR * usual;
+    // Where most neighbours are the same, anything else is far.
+    let is_far = |distance: f64| distance.abs() > FAR * usual;
     // Two values differ by more than one from its middle.
     let is_alike = |a: f64, b: f64| !is_far((a - b) / std::f64::consts::SQRT_2);
     (0..series.len())
@@ -128,6 +129,56 @@ fn undisturbed(series: &[f64]) -> Vec<f64> {
             if is_far(series[at] - middle) && (is_full || is_alone()) { middle } else { series[at] }
         })
         .collect()
+}
+
+/// Returns what the last value would be if it were like those before it, where it is like none of them.
+#[must_use]
+pub fn last_alone(series: &[f64], rules: &Rules) -> Option<f64> {
+    let (last, usual) = (*series.last()?, *undisturbed(series).last()?);
+    (series.len() >= MIN_VALUES && last.to_bits() != usual.to_bits() && rules.is_strong(usual, last)).then_some(usual)
+}
+
+/// A series that goes up or down all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Trend {
+    /// Its line at the first value.
+    pub before: f64,
+    /// Its line at the last.
+    pub after: f64,
+    /// Two-sided p value of the slope, corrected for all series.
+    pub p: f64,
+}
+
+/// Finds a trend of one of `family` series that describes it better than `steps`, which [`find`] found.
+#[must_use]
+pub fn trend(series: &[f64], rules: &Rules, family: usize, steps: &[ChangePoint]) -> Option<Trend> {
+    let n = series.len();
+    if n < MIN_VALUES {
+        return None;
+    }
+    let clean = undisturbed(series);
+    let middle = (n - 1) as f64 / 2.0;
+    let x: Vec<f64> = (0..n).map(|at| at as f64 - middle).collect();
+    let spread: f64 = x.iter().map(|x| x * x).sum();
+    let (level, slope) = (mean(&clean), x.iter().zip(&clean).map(|(x, y)| x * y).sum::<f64>() / spread);
+    let rest: Vec<f64> = x.iter().zip(&clean).map(|(x, y)| y - level - slope * x).collect();
+    let noise = Noise::of(&rest, &[]);
+    // Correlations of further values are below a thousandth.
+    let related: f64 = (1..n.min(66))
+        .map(|lag| noise.correlation.powi(lag as i32) * x.iter().zip(&x[lag..]).map(|(a, b)| a * b).sum::<f64>())
+        .sum();
+    let error = (noise.variance * (spread + 2.0 * related)).sqrt() / spread;
+    let p = Estimate { value: slope, error, freedom: noise.freedom }.p() * family.max(1) as f64;
+    let (before, after) = (level - slope * middle, level + slope * middle);
+    let squares = |rest: &[f64]| rest.iter().map(|one| one * one).sum::<f64>();
+    let ends: Vec<usize> = [0].into_iter().chain(steps.iter().map(|step| step.index)).chain([n]).collect();
+    let of_steps: f64 = ends
+        .windows(2)
+        .map(|at| squares(&clean[at[0]..at[1]].iter().map(|y| y - mean(&clean[at[0]..at[1]])).collect::<Vec<_>>()))
+        .sum();
+    // A line has two parameters, steps have two each and one more.
+    let better = squares(&rest) / (n as f64 - 2.0) < of_steps / (n as f64 - 2.0 * steps.len() as f64 - 1.0).max(1.0);
+    (p < rules.p && better && rules.is_strong(before, after)).then_some(Trend { before, after, p })
 }
 
 fn mean(part: &[f64]) -> f64 {
@@ -333,7 +384,36 @@ mod tests {
     #[test]
     fn values_without_noise_change_where_they_differ() {
         assert_eq!(indices(&[1.1, 1.1, 1.1, 1.32, 1.32, 1.32], Rules::default()), [3]);
-        assert_eq!(indices(&[70e3, 70e3, 70e3, 70e3, 70e3, 90e3], Rules::default()), [5]);
+    }
+
+    #[test]
+    fn one_high_run_is_one_run() {
+        for usual in [vec![70e3; 12], (0..12).map(|n| 70e3 + f64::from(n * 7 % 5) * 100.0).collect()] {
+            let last: Vec<f64> = usual.iter().copied().chain([90e3]).collect();
+            let within: Vec<f64> = last.iter().chain(&usual).copied().collect();
+            assert_eq!((indices(&last, Rules::default()), indices(&within, Rules::default())), (vec![], vec![]));
+            assert!(last_alone(&last, &Rules::default()).is_some_and(|usual| (usual - 70e3).abs() < 500.0));
+            assert_eq!(last_alone(&within, &Rules::default()), None);
+        }
+    }
+
+    #[test]
+    fn a_creep_is_a_trend_and_a_step_is_none() {
+        let found = |noise, correlation, creep: f64, step: f64| {
+            (0..40)
+                .filter(|seed| {
+                    let flat = series(*seed, [noise, correlation, 0.0], (25, step));
+                    let all: Vec<f64> = flat.iter().zip(0..).map(|(y, at)| y + creep * f64::from(at) / 49.0).collect();
+                    let steps = find(&all, &Rules::default(), 12);
+                    trend(&all, &Rules::default(), 12, &steps).is_some()
+                })
+                .count()
+        };
+        assert!(found(0.01, 0.0, 0.1, 0.0) >= 38, "{}", found(0.01, 0.0, 0.1, 0.0));
+        for (noise, correlation, step) in [(0.02, 0.0, 0.0), (0.02, 0.7, 0.0), (0.01, 0.0, 0.1)] {
+            let false_ones = found(noise, correlation, 0.0, step);
+            assert!(false_ones <= 2, "{noise}, {correlation}, {step}: {false_ones} of 40");
+        }
     }
 
     #[test]

@@ -58,7 +58,9 @@ fn latencies(document: &Document, report: &mut Report) {
     let what = if sampling { "Guest NMI handler latency" } else { "Guest rotation latency (all events, at a tick)" };
     let parameters = &document.parameters;
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
-    report.heading(format!("{what}, {}, {} vCPU{cpu}", parameters.workload, parameters.vcpus));
+    let on = parameters.cpus.map(|cpus| format!(" on {cpus} CPU")).unwrap_or_default();
+    let simulated = simulated(document);
+    report.heading(format!("{simulated}{what}, {}, {} vCPU{on}{cpu}", parameters.workload, parameters.vcpus));
     summary::report(document, metric, report);
     let arms = figures(document, metric);
     report.gap();
@@ -70,6 +72,11 @@ fn latencies(document: &Document, report: &mut Report) {
     column::table(report, Place::Work, &arms);
     report.note(column::legend(Place::Work).collect::<Vec<_>>().join("; "));
     absent(document, report);
+}
+
+/// Returns the begin of a title, which says whether anything was measured.
+fn simulated(document: &Document) -> &'static str {
+    if document.is_simulated() { "SIMULATED: " } else { "" }
 }
 
 /// Describes the circumstances of the measurement, and what is incomplete.
@@ -142,7 +149,7 @@ fn counts(document: &Document, report: &mut Report) {
 fn set_ups(document: &Document, report: &mut Report) {
     let parameters = &document.parameters;
     let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
-    report.line(format!("perf stat in the guest, {}", parameters.workload));
+    report.line(format!("{}perf stat in the guest, {}", simulated(document), parameters.workload));
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
     report.line(format!("enabled {how}, {} vCPU{cpu}", parameters.vcpus));
     summary::report(document, &metric::SET_UP, report);
@@ -183,6 +190,20 @@ mod tests {
         assert!(words.join(" ").contains("recreate 2.00 µs [no spread] 2.000 [no spread] reuse"), "{text}");
         assert!(text.contains("estimated lower bound"), "{text}");
         assert!(text.contains("reuse against recreate: 0.500 [no spread], 10 rounds"), "{text}");
+    }
+
+    #[test]
+    fn a_simulation_says_so_in_its_title() {
+        let mut finished = fixture::document(10);
+        assert!(super::report(&finished).text(80).starts_with("Guest NMI handler latency, "));
+        finished.host.class = "simulated (model x)".to_owned();
+        (finished.parameters.vcpus, finished.parameters.cpus) = (2, Some(1));
+        let title = "SIMULATED: Guest NMI handler latency, single/ftest, 2 vCPU on 1 CPU\n";
+        assert!(super::report(&finished).text(80).starts_with(title));
+        let codes = |finished: &Document| crate::document::warnings::collect(finished).into_iter().map(|one| one.code);
+        assert!(codes(&finished).any(|code| code == "overcommit"));
+        finished.parameters.cpus = None;
+        assert!(codes(&finished).all(|code| code != "overcommit"), "each simulated vCPU has a CPU of its own");
     }
 
     #[test]

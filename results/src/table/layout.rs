@@ -86,10 +86,22 @@ pub fn ratio_with(found: &Ratio) -> String {
     if found.constant {
         return format!("{:.3} {NO_SPREAD}", found.ratio);
     }
-    let Interval { low, high } = interval;
-    let sharp = found.half_width().is_some_and(|half| half < 0.05);
-    let decimals = if found.ratio >= 9.995 { 1 } else { 2 + usize::from(sharp) };
-    format!("{:.decimals$} [{low:.decimals$}, {high:.decimals$}]", found.ratio)
+    ratio_in(found.ratio, Some(interval))
+}
+
+/// Formats a ratio with its interval, if it has one; ratios below 0.1 keep their digits.
+#[must_use]
+pub fn ratio_in(value: f64, interval: Option<Interval>) -> String {
+    let Some(Interval { low, high }) = interval else { return ratio(value) };
+    let sharp = (high / low).sqrt() - 1.0 < 0.01;
+    let zeros = match value {
+        v if v >= 0.0995 => 0,
+        v if v >= 0.009_95 => 1,
+        v if v >= 0.000_995 => 2,
+        _ => 3,
+    };
+    let decimals = if value >= 9.995 { 1 } else { 2 + usize::from(sharp) + zeros };
+    format!("{value:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
 }
 
 /// Formats the [`time`] of whole nanoseconds; a dash where there are none.
@@ -139,6 +151,7 @@ pub fn ratio(value: f64) -> String {
         0.0 => 0,
         v if v < 0.000_1 => 6,
         v if v < 0.001 => 5,
+        v if v < 0.009_95 => 4,
         v if v < 0.0995 => 3,
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
@@ -207,15 +220,20 @@ mod tests {
                 guests: 9,
                 probed: false,
                 log: None,
+                between: 0.0,
                 constant: high <= low,
             })
         };
         assert_eq!(shown_ratio(0.97, 0.97, 0.97), "0.970 [no spread]");
-        assert_eq!(shown_ratio(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
+        assert_eq!(shown_ratio(0.97, 0.9651, 0.9749), "0.970 [0.965, 0.975]");
+        assert_eq!(shown_ratio(0.97, 0.957, 0.9822), "0.97 [0.96, 0.98]");
         assert_eq!(
             (shown_ratio(0.97, 0.9, 1.04), shown_ratio(20.0, 19.5, 20.5)),
             ("0.97 [0.90, 1.04]".into(), "20.0 [19.5, 20.5]".into())
         );
+        assert_eq!(shown_ratio(0.0641, 0.063, 0.0652), "0.0641 [0.0630, 0.0652]");
+        assert_eq!(shown_ratio(0.006_41, 0.005, 0.008), "0.0064 [0.0050, 0.0080]");
+        assert_eq!((ratio(0.006_41), ratio(0.05)), ("0.0064".to_owned(), "0.050".to_owned()));
     }
 
     #[test]

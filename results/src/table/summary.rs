@@ -44,7 +44,8 @@ impl Against {
             text.push_str(",\n  not distinguishable");
             let seen = (ratio.ratio - 1.0).abs();
             match ratio.more_rounds(seen.max(LEAST)) {
-                Some(0) | None => {}
+                Some(0) => {}
+                None => text.push_str("; more runs might help, rounds not"),
                 Some(more) if more > MOST => text.push_str("; more rounds would hardly help"),
                 Some(more) if seen >= LEAST => {
                     let _ = write!(text, "; about {more} more rounds needed");
@@ -63,7 +64,7 @@ impl Against {
 #[must_use]
 pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
     let compared = |(arm, base): (&Arm<E>, &Arm<E>)| {
-        let ratio = paired::ratio(arm, base, metric.key, Statistic::P50)?;
+        let ratio = paired::over_runs(document, arm, base, metric.key, Statistic::P50)?;
         Some((base.kind, Against { arm: arm.name.clone(), base: base.name.clone(), ratio }))
     };
     let pairs = paired::in_plan_order(&document.arms, metric.key);
@@ -99,7 +100,7 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
         report.line(format!("{}: {message}", arm.as_deref().unwrap_or_default()));
     }
     if open().next().is_some() {
-        report.line("form: the published figures fit each of them (vpmu show models; vpmu sim MODEL:FORM)");
+        report.line("form: published figures fit each (vpmu show models; vpmu sim MODEL:FORM)");
     }
     if no_spread {
         let kind = if document.is_simulated() { "simulated " } else { "" };
@@ -119,16 +120,19 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     for pair in &pairs {
         pair.sentence().lines().for_each(|line| report.line(line));
     }
-    // Rounds of a simulation differ by its seed alone: it has no layout, and no other run of it.
-    let sampled = !document.is_simulated();
-    if sampled && pairs.iter().filter(|pair| pair.ratio.interval.is_some()).count() > 1 {
-        report.line("each interval is right in 95 % of runs, by itself");
-    }
-    if sampled
-        && pairs.iter().any(|pair| pair.ratio.interval.is_some() && pair.ratio.guests < paired::groups::MIN_GUESTS)
-    {
-        let guests = pairs.iter().map(|pair| pair.ratio.guests).min().unwrap_or(0);
-        report.line(format!("{} an arm: intervals allow for layouts of 1.5 %", layout::plural(guests, "guest")));
+    let few = |pair: &&Against| pair.ratio.guests < paired::groups::MIN_GUESTS;
+    let with_intervals = || pairs.iter().filter(|pair| pair.ratio.interval.is_some());
+    let Some(between) = paired::between(document).filter(|_| with_intervals().next().is_some()) else { return };
+    let from = match between.runs {
+        0 => "a default".to_owned(),
+        runs => format!("by {} here", layout::plural(runs as usize, "earlier run")),
+    };
+    let [strategies, floor] = [between.strategies, between.floor].map(|spread| 100.0 * spread.deviation);
+    report.line("intervals of ratios allow for how runs differ:");
+    report.line(format!("  {strategies:.2} %, to the floor {floor:.2} % ({from})"));
+    if let Some(guests) = with_intervals().filter(few).map(|pair| pair.ratio.guests).min() {
+        let guests = layout::plural(guests, "guest");
+        report.line(format!("{guests} an arm: and for layouts of {} %", layout::percent(paired::LAYOUT)));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The guest's PMU driver: the register accesses of `guest/payload/c/pmu.c`, one for one.
 
-use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERFEVTSEL0};
+use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL};
 
 use super::cpu::Cpu;
 use super::events::{EVNTSEL_EN, Event, FIXED, Move};
@@ -14,18 +14,30 @@ impl<C: Cpu> Guest<C> {
             self.go(Path::DisableOff);
             return;
         }
-        self.go(Path::Disable);
-        self.disable_counters();
-        self.go(Path::DisableReturn);
+        if self.is_intel() {
+            self.go(Path::Disable);
+            self.disable_counters();
+            self.go(Path::DisableReturn);
+        } else {
+            self.go(Path::DisableAmd);
+            self.disable_counters();
+        }
     }
 
     pub(super) fn disable_counters(&mut self) {
         self.enabled = false;
+        if !self.is_intel() {
+            return self.amd_disable_all();
+        }
         self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
     }
 
     /// Mirrors `x86_pmu_enable`. Overflow handlers see the map of the previously active events until here.
     pub(super) fn pmu_enable(&mut self) {
+        if !self.is_intel() {
+            self.enabled = true;
+            return self.amd_enable_all();
+        }
         self.map = [NOBODY; 64];
         for n in 0..self.events.active_count {
             let at = self.events.active(n);
@@ -52,9 +64,12 @@ impl<C: Cpu> Guest<C> {
             self.go(Path::StopFixedRead);
         } else {
             self.go(Path::StopGp);
-            let index = u32::from(event.index.unwrap_or(0));
-            self.wrmsr(IA32_PERFEVTSEL0 + index, event.config & !EVNTSEL_EN);
-            self.go(Path::StopGpRead);
+            self.wrmsr(event.config_msr, event.config & !EVNTSEL_EN);
+            if self.is_intel() {
+                self.go(Path::StopGpRead);
+            } else {
+                self.amd_stopped(at);
+            }
         }
         self.read_counter(at);
         self.go(Path::StopDone);
@@ -68,7 +83,7 @@ impl<C: Cpu> Guest<C> {
     }
 
     fn read_counter(&mut self, at: usize) {
-        let now = self.rdmsr(self.events.all[at].counter_msr());
+        let now = self.rdmsr(self.events.all[at].counter_msr);
         self.events.all[at].update(now);
     }
 
@@ -80,10 +95,11 @@ impl<C: Cpu> Guest<C> {
         if event.is_fixed() {
             self.go(Path::StartFixed);
             self.set_fixed(&event, event.fixed_bits, Path::StartFixedOn);
-        } else {
+        } else if self.is_intel() {
             self.go(Path::StartGp);
-            let index = u32::from(event.index.unwrap_or(0));
-            self.wrmsr(IA32_PERFEVTSEL0 + index, event.config);
+            self.wrmsr(event.config_msr, event.config);
+        } else {
+            self.amd_start(at);
         }
         self.go(Path::StartReturn);
     }
@@ -97,8 +113,7 @@ impl<C: Cpu> Guest<C> {
             self.go(Path::ProgramFixedPeriod);
         } else {
             self.go(Path::ProgramGp);
-            let index = u32::from(event.index.unwrap_or(0));
-            self.wrmsr(IA32_PERFEVTSEL0 + index, event.config & !EVNTSEL_EN);
+            self.wrmsr(event.config_msr, event.config & !EVNTSEL_EN);
         }
         self.go(Path::ProgramPeriod);
         // It begins with a whole period.
@@ -109,7 +124,7 @@ impl<C: Cpu> Guest<C> {
     /// Mirrors `x86_perf_event_set_period`; it goes `over` if the period is over.
     fn set_period(&mut self, at: usize, over: Option<Path>) {
         let event = &mut self.events.all[at];
-        let (msr, next) = (event.counter_msr(), event.next_left());
+        let (msr, next) = (event.counter_msr, event.next_left());
         if let Some(over) = over.filter(|_| next.over) {
             self.go(over);
         }
@@ -165,8 +180,11 @@ impl<C: Cpu> Guest<C> {
     /// Mirrors `perf_adjust_freq_unthr_context`, at each tick.
     pub(super) fn adjust_at_tick(&mut self) {
         // Its driver is on, and one event counts: the first always finds a counter.
-        self.go(Path::TickAdjust);
+        self.go(if self.is_intel() { Path::TickAdjust } else { Path::TickAdjustAmd });
         self.disable_counters();
+        if !self.is_intel() {
+            self.go(Path::TickAdjustAmdOff);
+        }
         self.go(Path::TickAdjustSome);
         for n in 0..self.events.active_count {
             let at = self.events.active(n);
@@ -232,7 +250,7 @@ impl<C: Cpu> Guest<C> {
         self.go_moved(moved, [Path::OverflowDivided, Path::OverflowGrows, Path::OverflowShrinks]);
         if reset {
             let event = &mut self.events.all[at];
-            let (msr, next) = (event.counter_msr(), event.next_left());
+            let (msr, next) = (event.counter_msr, event.next_left());
             self.go(Path::OverflowReset);
             self.wrmsr(msr, next.value);
             self.go(Path::OverflowReturn);

@@ -1,8 +1,10 @@
 //! Events of the guest's perf and their assignment to counters: a model of `guest/payload/c/sched.c`.
 
-use arch_pmu::intel::{IA32_FIXED_CTR0, IA32_PMC0};
+use arch_pmu::amd::{PERF_CTL0, PERF_CTR0};
+use arch_pmu::intel::{IA32_FIXED_CTR0, IA32_PERFEVTSEL0, IA32_PMC0};
 use guest::abi::{BootPage, MAX_EVENTS};
 
+use super::amd::Driver;
 use super::paths::Path;
 
 const EVNTSEL_INT: u64 = 1 << 20;
@@ -20,10 +22,11 @@ pub(super) struct Events {
     active: [u8; MAX_EVENTS],
     pub(super) active_count: usize,
     gp_counters: usize,
+    driver: Driver,
 }
 
 impl Events {
-    pub(super) fn new(boot: &BootPage) -> Self {
+    pub(super) fn new(driver: Driver, boot: &BootPage) -> Self {
         let count = (boot.event_count as usize).min(MAX_EVENTS);
         let specs = boot.events.iter().take(count).enumerate();
         let all = specs.filter_map(|(spec, event)| {
@@ -54,6 +57,7 @@ impl Events {
             active: [0; MAX_EVENTS],
             active_count: 0,
             gp_counters: boot.gp_counters as usize,
+            driver,
         }
     }
 
@@ -169,32 +173,30 @@ impl Events {
 
     /// Assigns counters: events with one choice first, then those of general-purpose counters, then those that may have either.
     fn assign(&mut self, go: &mut impl FnMut(Path)) {
-        let (mut fixed_used, mut gp) = (0_u64, 0_u8);
+        let (mut fixed_used, mut gp, driver) = (0_u64, 0_u8, self.driver);
         go(Path::Anew);
         for n in 0..self.active_count {
             let at = self.active(n);
             let event = &mut self.all[at];
             if let (false, Some(fixed)) = (event.takes_gp, event.fixed) {
                 fixed_used |= 1 << fixed;
-                event.index = Some(FIXED as u8 + fixed);
                 go(Path::AnewOnly);
-                go(Path::AssignFixed);
+                go(event.assign(FIXED as u8 + fixed, driver));
             } else {
                 go(Path::AnewOnlySkip);
             }
         }
         let mut next_gp = || {
             gp += 1;
-            Some(gp - 1)
+            gp - 1
         };
         go(Path::AnewGeneral);
         for n in 0..self.active_count {
             let at = self.active(n);
             let event = &mut self.all[at];
             if event.fixed.is_none() {
-                event.index = next_gp();
                 go(Path::AnewGeneralTaken);
-                go(Path::AssignGp);
+                go(event.assign(next_gp(), driver));
             } else {
                 go(Path::AnewGeneralSkip);
             }
@@ -208,14 +210,12 @@ impl Events {
                 None => go(Path::AnewEitherNotFixed),
                 Some(fixed) if fixed_used & 1 << fixed == 0 => {
                     fixed_used |= 1 << fixed;
-                    event.index = Some(FIXED as u8 + fixed);
                     go(Path::AnewEitherFixed);
-                    go(Path::AssignFixed);
+                    go(event.assign(FIXED as u8 + fixed, driver));
                 }
                 Some(_) => {
-                    event.index = next_gp();
                     go(Path::AnewEitherGp);
-                    go(Path::AssignGp);
+                    go(event.assign(next_gp(), driver));
                 }
             }
         }
@@ -249,6 +249,9 @@ pub(super) struct Event {
     pub(super) freq: bool,
     /// Its current or last counter.
     pub(super) index: Option<u8>,
+    /// Registers of that counter.
+    pub(super) counter_msr: u32,
+    pub(super) config_msr: u32,
     /// TSC ticks enabled.
     pub(super) enabled_ticks: u64,
     /// TSC of the last enable.
@@ -264,10 +267,24 @@ pub(super) struct Event {
 }
 
 impl Event {
-    #[inline]
-    pub(super) fn counter_msr(&self) -> u32 {
-        let index = u32::from(self.index.unwrap_or(0));
-        if index >= FIXED as u32 { IA32_FIXED_CTR0 + index - FIXED as u32 } else { IA32_PMC0 + index }
+    /// Mirrors `x86_assign_hw_event`; returns the way it goes.
+    fn assign(&mut self, index: u8, driver: Driver) -> Path {
+        self.index = Some(index);
+        let n = u32::from(index);
+        match driver {
+            _ if self.is_fixed() => {
+                self.counter_msr = IA32_FIXED_CTR0 + n - FIXED as u32;
+                Path::AssignFixed
+            }
+            Driver::Intel => {
+                (self.counter_msr, self.config_msr) = (IA32_PMC0 + n, IA32_PERFEVTSEL0 + n);
+                Path::AssignGp
+            }
+            Driver::AmdCore | Driver::AmdV2 => {
+                (self.counter_msr, self.config_msr) = (PERF_CTR0 + 2 * n, PERF_CTL0 + 2 * n);
+                Path::AssignAmd
+            }
+        }
     }
 
     #[inline]
@@ -354,7 +371,7 @@ mod tests {
     fn ten_events_rotate_over_seven_counters() {
         let fixed = [(0x3c, 2), (0xc0, 1), (0x300, 3)];
         let specs: Vec<_> = (1..=5).map(|code| (code, 0)).chain(fixed).chain([(6, 0), (7, 0)]).collect();
-        let mut events = Events::new(&boot(&specs));
+        let mut events = Events::new(Driver::Intel, &boot(&specs));
         let mut counts = Vec::new();
         for _ in 0..10 {
             events.schedule(&mut |_| {});
@@ -372,7 +389,7 @@ mod tests {
         fn assignments_are_possible(
             specs in proptest::collection::vec((0..4u64, 0..4u64), 1..12), turns in 0..12usize,
         ) {
-            let mut events = Events::new(&boot(&specs));
+            let mut events = Events::new(Driver::Intel, &boot(&specs));
             for _ in 0..=turns {
                 events.schedule(&mut |_| {});
                 let mut used = Vec::new();

@@ -1,5 +1,6 @@
-//! A model of the payload's guest: timer, phases, NMI handler and log (`guest/payload/c/tick.c`, `nmi.c`).
+//! A model of the payload's guest: timer, phases, NMI handler and log (`guest/payload/c/tick.c`, `nmi.c`, `amd.c`).
 
+mod amd;
 pub mod cpu;
 mod driver;
 mod events;
@@ -9,4 +10,5 @@ mod stat;
 mod state;
 mod tick;
 
+pub use amd::Driver;
 pub use state::{Guest, GuestOutcome, Latency, Timer};

@@ -3,6 +3,7 @@
 use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS};
 use guest::abi::{LOG_NMI, LogEntry};
 
+use super::amd::Driver;
 use super::cpu::Cpu;
 use super::paths::Path;
 use super::state::{Guest, NOBODY};
@@ -53,7 +54,7 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::InterruptIn);
         let (entry, entry_tsc) = self.rdtsc();
         self.go(Path::InterruptCall);
-        let (status, rearmed) = self.handle_pmi();
+        let (status, rearmed) = if self.is_intel() { self.handle_pmi() } else { self.handle_amd_pmi() };
         let (exit, exit_tsc) = self.rdtsc();
         let latency = if rearmed == 0 { &mut self.driver_off } else { &mut self.handler };
         latency.record(exit - entry);
@@ -65,6 +66,11 @@ impl<C: Cpu> Guest<C> {
         if !self.account([entry_tsc, exit_tsc], status, rearmed) {
             self.go(Path::AccountReturn);
         }
+        match self.driver {
+            Driver::Intel => {}
+            Driver::AmdCore => self.go(Path::PmiAmdReturn),
+            Driver::AmdV2 => self.go(Path::PmiV2Return),
+        }
         self.go(Path::InterruptOut);
         self.spend();
         self.cpu.returns(from_tick);
@@ -73,7 +79,7 @@ impl<C: Cpu> Guest<C> {
 
     /// Mirrors `pmi_account`; returns whether it ends as `tick_soon`.
     fn account(&mut self, tsc: [u64; 2], status: u64, rearmed: u64) -> bool {
-        self.go(Path::Account);
+        self.go(if self.is_intel() { Path::Account } else { Path::AccountAmd });
         self.report.nmis += 1;
         if status == 0 {
             self.report.nmis_without_status += 1;
@@ -201,14 +207,19 @@ impl<C: Cpu> Guest<C> {
 
     /// Mirrors `intel_pmu_save_and_restart`.
     fn restart(&mut self, at: usize) {
-        let msr = self.events.all[at].counter_msr();
         self.go(Path::PmiCounter);
-        let now = self.rdmsr_in_nmi(msr);
+        let now = self.rdmsr_in_nmi(self.events.all[at].counter_msr);
         self.go(Path::PmiRestart);
+        self.restart_from(at, now);
+    }
+
+    /// Mirrors `x86_perf_event_update` and `x86_perf_event_set_period` in one, of a counter with this value.
+    #[inline]
+    pub(super) fn restart_from(&mut self, at: usize, now: u64) {
         let event = &mut self.events.all[at];
         event.update(now);
         event.overflows += 1;
-        let next = event.next_left();
+        let (msr, next) = (event.counter_msr, event.next_left());
         if next.over {
             self.go(Path::PmiRestartOver);
         }

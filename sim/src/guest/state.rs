@@ -6,6 +6,7 @@ use guest::abi::{
 use hdrhistogram::Histogram;
 use host_pmu::stats::Recorder;
 
+use super::amd::{Driver, Started};
 use super::cpu::Cpu;
 use super::events::Events;
 use super::paths::Path;
@@ -64,6 +65,8 @@ pub struct Guest<C> {
     pub(super) tsc_hz: u64,
     pub(super) work_unit: u64,
     pub(super) events: Events,
+    pub(super) driver: Driver,
+    pub(super) started: Started,
     pub(super) map: [u8; 64],
     /// perf's `cpuc->enabled`.
     pub(super) enabled: bool,
@@ -143,8 +146,14 @@ impl<C: Cpu> Guest<C> {
     /// Creates a guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer;
     /// addresses are ignored.
     #[must_use]
-    pub fn new(mut cpu: C, boot: &BootPage, (timer, limit): (Timer, u64), tsc_khz: u64, work_unit: u64) -> Self {
-        let events = Events::new(boot);
+    pub fn new(
+        mut cpu: C,
+        (driver, boot): (Driver, &BootPage),
+        (timer, limit): (Timer, u64),
+        tsc_khz: u64,
+        work_unit: u64,
+    ) -> Self {
+        let events = Events::new(driver, boot);
         let samples = events.all.iter().any(|event| boot.events[event.spec].period != 0);
         let freq = events.all.iter().any(|event| event.freq);
         let begin = cpu.now();
@@ -192,6 +201,8 @@ impl<C: Cpu> Guest<C> {
             delivery: Latency::default(),
             rotation: Latency::default(),
             events,
+            driver,
+            started: Started::default(),
         }
     }
 

@@ -202,8 +202,12 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::BeginLvtpc);
         self.write_lvtpc();
         // The counters enabled by GLOBAL_CTRL at RESET stop here.
-        self.go(Path::BeginOff);
-        self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
+        if self.is_intel() {
+            self.go(Path::BeginOff);
+            self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
+        } else {
+            self.amd_off_at_reset();
+        }
         self.report.measure_begin = self.rdtsc().1;
         if self.stat_setup() {
             self.go(Path::BeginStat);

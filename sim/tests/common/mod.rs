@@ -55,7 +55,7 @@ pub(crate) fn plan(strategy: &str, boot: &BootPage) -> Plan {
     };
     Plan {
         behind,
-        pmu: IntelCaps::default(),
+        pmu: IntelCaps::default().into(),
         vcpus: 1,
         cpus: 1,
         boot: *boot,

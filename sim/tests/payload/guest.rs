@@ -4,6 +4,7 @@ use guest::abi::{
     BootPage, DB_DONE, DB_PHASE, DB_TURN_OVER, FLAG_TURNS, LOG_PHASE, LogEntry, MAGIC, PHASES, PORT_DOORBELL, Report,
     VECTOR_TIMER, VERSION, WORKLOAD_IO, Words,
 };
+use sim::guest::Driver;
 use sim::guest::cpu::Cpu;
 
 use super::machine::{BOOT_PAGE, Exit, LOG, LOG_BYTES, Machine, REPORT, USER_PAGE};
@@ -59,7 +60,7 @@ fn load<T: Words>(machine: &Machine, at: u64) -> T {
 
 impl<C: Cpu> Payload<C> {
     /// Boots the payload, which takes no simulated time. `boot` is that of the simulated guest.
-    pub(crate) fn new(mut cpu: C, boot: &BootPage, tsc_khz: u64, work_unit: u64) -> Self {
+    pub(crate) fn new(mut cpu: C, (driver, boot): (Driver, &BootPage), tsc_khz: u64, work_unit: u64) -> Self {
         let boot = BootPage {
             self_addr: BOOT_PAGE,
             magic: MAGIC,
@@ -91,16 +92,21 @@ impl<C: Cpu> Payload<C> {
             interrupted: Vec::new(),
             charged: 0,
         };
-        payload.start();
+        payload.start(driver);
         payload
     }
 
-    fn start(&mut self) {
+    fn start(&mut self, driver: Driver) {
         loop {
             match self.machine.run() {
                 Exit::Cpuid => {
-                    let vendor = if self.machine.cpuid_leaf() == 0 { 0x756e_6547 } else { 0 };
-                    self.machine.answer_cpuid([1, vendor, 0, 0]);
+                    let answer = match (self.machine.cpuid_leaf(), driver) {
+                        (0, Driver::Intel) => [1, 0x756e_6547, 0, 0],
+                        (0, _) => [1, 0x6874_7541, 0, 0],
+                        (0x8000_0000, Driver::AmdV2) => [0x8000_0022, 0, 0, 0],
+                        _ => [1, 0, 0, 0],
+                    };
+                    self.machine.answer_cpuid(answer);
                 }
                 Exit::Rdtsc | Exit::Rdmsr(APIC_BASE) => self.machine.answer(0),
                 Exit::Wrmsr(LVT_TIMER, value) => self.periodic = value & PERIODIC != 0,

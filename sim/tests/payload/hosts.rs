@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
-use arch_pmu::intel::IntelCaps;
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, EventSpec, FLAG_STAT_SETUP, FLAG_TURNS, WORKLOAD_IO};
 use host_pmu::bank::Bank;
 use host_pmu::strategy::{PRESETS, Strategy};
@@ -49,13 +51,20 @@ fn clock(model: &Model) -> Clock {
 }
 
 /// Runs both; returns how many accesses the payload made.
-fn check<H: SimHost>(model: &Rc<Model>, boot: &BootPage, turns: Turns<'_>, host: impl Fn() -> H) -> usize {
-    let pmu = IntelCaps::default().bounded();
-    let boot = BootPage { gp_counters: u64::from(pmu.gp), fixed_counters: u64::from(pmu.fixed), ..*boot };
+fn check<H: SimHost>(
+    pmu: PmuCaps,
+    model: &Rc<Model>,
+    boot: &BootPage,
+    turns: Turns<'_>,
+    host: impl Fn() -> H,
+) -> usize {
+    let (gp, fixed) = pmu.bounded().count();
+    let boot = BootPage { gp_counters: gp.into(), fixed_counters: fixed.into(), ..*boot };
+    let driver = pmu.into();
     let cpu = || Vcpu::new(Rc::clone(model), Vpmu::new(pmu, host()));
     let speed = (model.tsc_khz, model.costs.work_unit);
-    let (their_left, theirs): (Vec<Left>, Vec<Step>) = executed(cpu(), &boot, turns, speed);
-    let (our_left, ours) = simulated(cpu(), &boot, turns, speed);
+    let (their_left, theirs): (Vec<Left>, Vec<Step>) = executed(cpu(), (driver, &boot), turns, speed);
+    let (our_left, ours) = simulated(cpu(), (driver, &boot), turns, speed);
     let mut measured = Measured::default();
     compare(&ours, &theirs, true, &mut measured).unwrap();
     if measured.verdict().is_some() {
@@ -68,19 +77,25 @@ fn check<H: SimHost>(model: &Rc<Model>, boot: &BootPage, turns: Turns<'_>, host:
 #[test]
 fn the_simulated_guest_is_the_payload_on_every_host() {
     let mut accesses = 0;
-    for name in MODELS {
+    let pmus = [PmuCaps::default(), AmdCaps::default().into(), AmdCaps::GENOA.into()];
+    for (name, pmu) in
+        MODELS.into_iter().zip(std::iter::repeat(pmus[0])).chain(pmus.map(|pmu| (MODELS[1], pmu)).into_iter().skip(1))
+    {
         let model = Rc::new(Model::embedded(name).unwrap());
         for (boot, turns) in boots() {
-            accesses += check(&model, &boot, turns, || SimFloor::new(clock(&model), model.tsc_khz));
+            accesses += check(pmu, &model, &boot, turns, || SimFloor::new(clock(&model), model.tsc_khz));
             for preset in PRESETS {
                 let strategy = Strategy::preset(preset).unwrap();
-                accesses += check(&model, &boot, turns, || {
+                accesses += check(pmu, &model, &boot, turns, || {
                     let others = Rc::new(Cell::new(0));
                     Bank::new(SimBackend::new(Rc::clone(&model), clock(&model), others, &strategy), strategy.clone())
                 });
             }
-            for kind in MEDIATED {
-                accesses += check(&model, &boot, turns, || SimMediated::new(Rc::clone(&model), clock(&model), kind));
+            if pmu.vendor() == Vendor::Intel {
+                for kind in MEDIATED {
+                    accesses +=
+                        check(pmu, &model, &boot, turns, || SimMediated::new(Rc::clone(&model), clock(&model), kind));
+                }
             }
         }
     }

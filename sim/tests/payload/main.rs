@@ -23,7 +23,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::guest::cpu::Cpu;
 use sim::guest::paths::{COMPILER, Path};
-use sim::guest::{Guest, Timer};
+use sim::guest::{Driver, Guest, Timer};
 
 use guest::Payload;
 use scripted::{Chances, Scripted};
@@ -41,7 +41,12 @@ type Left = (Report, Vec<LogEntry>);
 /// The turns of a guest: how many samples each, and how long it waits before them.
 type Turns<'a> = &'a [(u64, u64)];
 
-fn simulated<C: Cpu>(cpu: C, boot: &BootPage, turns: Turns<'_>, (khz, unit): (u64, u64)) -> (Vec<Left>, Vec<Step>) {
+fn simulated<C: Cpu>(
+    cpu: C,
+    boot: (Driver, &BootPage),
+    turns: Turns<'_>,
+    (khz, unit): (u64, u64),
+) -> (Vec<Left>, Vec<Step>) {
     let mut guest = Guest::new(Traced::new(cpu), boot, (Timer::Periodic, u64::MAX), khz, unit);
     let mut left = Vec::new();
     let mut next = turns.iter();
@@ -60,7 +65,12 @@ fn simulated<C: Cpu>(cpu: C, boot: &BootPage, turns: Turns<'_>, (khz, unit): (u6
     }
 }
 
-fn executed<C: Cpu>(cpu: C, boot: &BootPage, turns: Turns<'_>, (khz, unit): (u64, u64)) -> (Vec<Left>, Vec<Step>) {
+fn executed<C: Cpu>(
+    cpu: C,
+    boot: (Driver, &BootPage),
+    turns: Turns<'_>,
+    (khz, unit): (u64, u64),
+) -> (Vec<Left>, Vec<Step>) {
     let mut payload = Payload::new(Traced::new(cpu), boot, khz, unit);
     let mut left = Vec::new();
     let mut next = turns.iter();
@@ -111,6 +121,7 @@ fn compare(simulated: &[Step], executed: &[Step], clock_counts: bool, measured: 
 /// A boot page and chances for everything that the payload does.
 #[derive(Clone, Debug)]
 struct Case {
+    driver: Driver,
     boot: BootPage,
     chances: Chances,
     turns: Vec<(u64, u64)>,
@@ -121,7 +132,7 @@ impl Case {
         let boot = BootPage { events: BootPage::default().events, ..self.boot };
         let text = format!("{boot:?}").split(", events:").next().map(str::to_owned).unwrap();
         let events = &self.boot.events[..self.boot.event_count as usize];
-        format!("{text}\n{events:x?}\n{:?}, turns {:?}", self.chances, self.turns)
+        format!("{:?} {text}\n{events:x?}\n{:?}, turns {:?}", self.driver, self.chances, self.turns)
     }
 }
 
@@ -142,7 +153,8 @@ fn case() -> impl Strategy<Value = Case> {
         1 => Just(FLAG_TURNS | FLAG_TASK_SWITCH), 2 => Just(FLAG_STAT_SETUP), 1 => Just(FLAG_STAT_SETUP | FLAG_ENABLE_ONCE)
     ];
     let workload = prop_oneof![4 => Just(WORKLOAD_FTEST), 1 => Just(WORKLOAD_IO), 1 => Just(WORKLOAD_IDLE)];
-    let guest = (flags, workload, 0..=8u64, 0..=4u64, prop_oneof![Just(0), Just(1000), Just(50_000_u64)]);
+    let driver = prop_oneof![2 => Just(Driver::Intel), 1 => Just(Driver::AmdCore), 1 => Just(Driver::AmdV2)];
+    let guest = (driver, flags, workload, 0..=8u64, 0..=4u64, prop_oneof![Just(0), Just(1000), Just(50_000_u64)]);
     let times = (
         prop_oneof![50_000..400_000u64, 1_000_000..4_000_000u64],
         0..3u64,
@@ -163,7 +175,8 @@ fn case() -> impl Strategy<Value = Case> {
     );
     let turns = proptest::collection::vec((0..8u64, 0..100_000u64), 0..4);
     (events(), guest, times, more, chances, turns).prop_map(|(events, guest, times, more, chances, turns)| {
-        let (flags, workload, gp_counters, fixed_counters, freq_hz) = guest;
+        let (driver, flags, workload, gp_counters, fixed_counters, freq_hz) = guest;
+        let fixed_counters = if driver == Driver::Intel { fixed_counters } else { 0 };
         let (tick_count, baseline_ticks, max_ticks, tail_ticks, sample_target) = times;
         let (log_capacity, window_ticks, gap_ticks, limit_us) = more;
         let mut boot = BootPage {
@@ -188,6 +201,7 @@ fn case() -> impl Strategy<Value = Case> {
         let (seed, nmis, overflows, counts, exit_ns, user_ns, instruction_ps) = chances;
         let counters = ((1 << gp_counters) - 1) | ((1 << fixed_counters) - 1) << 32;
         Case {
+            driver,
             boot,
             chances: Chances { seed, nmis, overflows, counters, counts, exit_ns, user_ns, instruction_ps },
             turns,
@@ -217,14 +231,14 @@ fn shortened() -> Case {
         user_ns: 300_000,
         instruction_ps: 400,
     };
-    Case { boot, chances, turns: Vec::new() }
+    Case { driver: Driver::Intel, boot, chances, turns: Vec::new() }
 }
 
 /// Both guests on CPUs of chance.
 fn check(case: &Case, measured: &mut Measured) -> Result<usize, String> {
     let cpu = || Scripted::new(case.chances, TSC_KHZ);
-    let (their_left, theirs) = executed(cpu(), &case.boot, &case.turns, (TSC_KHZ, WORK_UNIT));
-    let (our_left, ours) = simulated(cpu(), &case.boot, &case.turns, (TSC_KHZ, WORK_UNIT));
+    let (their_left, theirs) = executed(cpu(), (case.driver, &case.boot), &case.turns, (TSC_KHZ, WORK_UNIT));
+    let (our_left, ours) = simulated(cpu(), (case.driver, &case.boot), &case.turns, (TSC_KHZ, WORK_UNIT));
     compare(&ours, &theirs, case.chances.instruction_ps > 0, measured)?;
     let same_clock = ours.iter().zip(&theirs).all(|(a, b)| a.instructions == b.instructions);
     if same_clock && our_left != their_left {

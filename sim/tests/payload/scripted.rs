@@ -12,6 +12,7 @@ use sim::mediated::Switches;
 use sim::vcpu::VcpuSide;
 
 const GLOBAL_STATUS: u32 = 0x38e;
+const AMD_GLOBAL_STATUS: u32 = 0xc000_0300;
 const FIXED_CTR_CTRL: u32 = 0x38d;
 
 /// Parameters of the random environment.
@@ -65,14 +66,14 @@ impl Scripted {
 
     fn read(&mut self, msr: u32) -> u64 {
         match msr {
-            GLOBAL_STATUS if self.below(1000) < self.chances.overflows => {
+            GLOBAL_STATUS | AMD_GLOBAL_STATUS if self.below(1000) < self.chances.overflows => {
                 let all = self.chances.counters;
                 // Occasionally it is that of an unused counter.
                 let mask = if self.below(50) == 0 { u64::MAX } else { all };
                 let bits = self.random.next_u64() & self.random.next_u64() & mask;
                 if bits == 0 { mask & mask.wrapping_neg() } else { bits }
             }
-            GLOBAL_STATUS => 0,
+            GLOBAL_STATUS | AMD_GLOBAL_STATUS => 0,
             FIXED_CTR_CTRL => self.random.next_u64() & 0xfff,
             _ => {
                 let by = self.random.next_u64();

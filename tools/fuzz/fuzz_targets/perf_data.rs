@@ -10,6 +10,7 @@ use perf_data::history::Gathered;
 use perf_data::names::Names;
 use perf_data::reader::{MOST_BUILD_IDS, MOST_EVENTS, MOST_UNUSED, Recording, allowed};
 use perf_data::record::{MOST_ENTRIES, Record};
+use perf_data::unwind::{Callers, IP, SP};
 
 /// Most bytes of memory for a recording, and of its text.
 const MOST: u64 = 32 << 20;
@@ -22,11 +23,17 @@ fuzz_target!(|bytes: &[u8]| {
         match record {
             Record::Sample(sample) => {
                 assert!(sample.chain.len() <= MOST_ENTRIES && (sample.cut == 0 || sample.chain.len() == MOST_ENTRIES));
-                fields += 8 * (sample.chain.len() as u64 + u64::from(sample.cut));
+                let stack = sample.user.map_or(0, |user| user.stack.len());
+                fields += 8 * (sample.chain.len() as u64 + u64::from(sample.cut)) + stack as u64;
             }
             // A byte that is no UTF-8 becomes three.
             Record::Comm { name, .. } => text += name.len() as u64,
             Record::Mapping(mapping) => text += mapping.file.len() as u64,
+            Record::Deferred { chain, cut, .. } => {
+                assert!(chain.len() <= MOST_ENTRIES && (cut == 0 || chain.len() == MOST_ENTRIES));
+                fields += 8 * (chain.len() as u64 + u64::from(cut));
+            }
+            Record::LostSamples(_) => fields += 8,
             Record::Lost { .. } | Record::Fork { .. } => fields += 16,
             Record::Other(_) => {}
         }
@@ -44,6 +51,11 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(recording.build_ids.len() as u64 <= 2 * here / 36 && recording.build_ids.len() <= MOST_BUILD_IDS);
     assert!(recording.command_line.iter().map(|word| word.len() as u64).sum::<u64>() <= 3 * here);
     stacks(bytes);
+    if let Some(callers) = Callers::of_elf(bytes) {
+        let mut regs = [0x1000; 17];
+        // Each step leaves a piece of the stack.
+        while regs[SP] < 0x10_0000 && callers.step(regs[IP], &mut regs, Some).is_some() {}
+    }
 });
 
 fn stacks(bytes: &[u8]) {

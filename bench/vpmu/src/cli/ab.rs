@@ -294,7 +294,7 @@ pub(super) fn turns(args: &TurnsArgs) -> Result<Exit, Error> {
         spec.plan(&args.host, chosen, usable)
     };
     let Ready { plan, mut runner, host, .. } =
-        ready((&args.host.backend, None), named, &plan, (host, fs), Claiming::Ignore)?;
+        ready((&args.host.backend, None, args.host.require_guest), named, &plan, (host, fs), Claiming::Ignore)?;
     serve(&plan, runner.as_mut(), &host.class, sys::interrupted(), &mut streams)
 }
 

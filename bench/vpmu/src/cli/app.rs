@@ -264,6 +264,11 @@ where
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
+        // Without a guest, `top` watches the payload until its reader has seen enough.
+        Err(error) if args.get(1).is_some_and(|word| word == "top") && usage::lacks_guest(&error) => {
+            let payload = ["payload", "--samples", "1000000", "--time-limit", "1h"].map(OsString::from);
+            parse(args.into_iter().chain(payload))
+        }
         Err(error) => Err(usage::error(&error, &definition(), &args)),
     }
 }

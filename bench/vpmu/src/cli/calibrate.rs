@@ -11,7 +11,8 @@ use results::write::check_file;
 
 use super::files::write_to;
 use crate::experiment::calibrate::check;
-use crate::experiment::calibrate::run::{Options, run as calibrate};
+use crate::experiment::calibrate::run::run as calibrate;
+use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
 use crate::setting::parse::number_in;
 use crate::sys;
@@ -88,11 +89,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     }
     let chosen = backend(&args.backend, &ThisHost)?;
     let others = PRESETS.into_iter().filter(|name| args.check && !NEEDED.contains(name)).map(str::to_owned).collect();
-    let options =
-        Options { name: args.name.clone(), others, rounds: args.rounds, duration: None, samples: args.samples };
+    let (name, rounds, samples) = (args.name.clone(), args.rounds, args.samples);
+    let calibration = CalibrateSpec { name, others, rounds, samples, ..CalibrateSpec::default() };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!args.quiet);
-    let (draft, measured) = calibrate(options, &chosen, progress.as_mut())?;
+    let (draft, measured) = calibrate(calibration, &chosen, progress.as_mut())?;
     let model = draft.model()?;
     write_to(&output, draft.toml().as_bytes())?;
     if !args.json {

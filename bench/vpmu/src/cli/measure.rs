@@ -41,6 +41,8 @@ pub(super) struct Invocation {
 pub(super) struct Wanted<'a> {
     /// `--backend`.
     pub(super) backend: &'a BackendChoice,
+    /// `--require-guest`.
+    pub(super) require_guest: bool,
     /// Linux in place of the payload.
     pub(super) linux: Option<&'a LinuxJob>,
     /// Place of the result.
@@ -86,7 +88,7 @@ pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Erro
 
 /// Makes the plan and its runner: by this model, or on this host, or, with `auto` on a host that cannot, by the default model.
 pub(super) fn ready(
-    (backend, linux): (&BackendChoice, Option<&LinuxJob>),
+    (backend, linux, require_guest): (&BackendChoice, Option<&LinuxJob>, bool),
     named: Option<Model>,
     plan: MakePlan<'_>,
     (host, fs): (HostFacts, HostFs),
@@ -101,11 +103,18 @@ pub(super) fn ready(
             "leave --guest linux out, or take a backend of this host",
         ));
     }
+    if named.is_some() && require_guest {
+        return Err(Error::usage(
+            "--require-guest excludes a simulation",
+            format!("--backend is {backend}"),
+            "leave one out",
+        ));
+    }
     if let Some(model) = named {
         return simulation(plan, model, "asked for");
     }
     match real((backend, linux), plan, (host, fs), claiming) {
-        Err(error) if linux.is_some() => Err(error),
+        Err(error) if linux.is_some() || require_guest => Err(error),
         Err(error) if *backend == BackendChoice::Auto && error.exit == Exit::Host => fall_back(plan, &error),
         found => found,
     }
@@ -126,7 +135,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
     let Ready { plan, mut runner, host, fs, claims: _claims } =
-        ready((wanted.backend, wanted.linux), named, plan, (host, fs), Claiming::Claim)?;
+        ready((wanted.backend, wanted.linux, wanted.require_guest), named, plan, (host, fs), Claiming::Claim)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!options.quiet);
@@ -166,7 +175,10 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
 fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     let strategies = &plan.parameters.strategies;
     match model {
-        Some(model) => simulated::check_strategies(model, strategies.iter().map(|strategy| strategy.name.as_str())),
+        Some(model) => {
+            let names = strategies.iter().map(|strategy| strategy.name.as_str());
+            simulated::check_strategies(model, plan.guest.machine.cpu.vendor(), names)
+        }
         None => refuse_modelled(strategies),
     }
 }
@@ -225,7 +237,8 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     can_have(Some(&model), &plan)?;
     plan.simulate(&model.name);
     let host = simulated::facts(&model);
-    let runner = Box::new(SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?);
+    let runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?;
+    let runner = Box::new(runner.on_cpus(plan.parameters.cpus));
     Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent"), claims: Vec::new() })
 }
 
@@ -273,7 +286,7 @@ fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error>
 /// Judges whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
     let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some() || warnings::mostly_missed(arm));
-    let no_answer = [warnings::UNSURE, warnings::NO_OVERFLOWS];
+    let no_answer = [warnings::UNSURE, warnings::NO_OVERFLOWS, warnings::LIVELOCK];
     let unsure = document.warnings.iter().any(|warning| no_answer.contains(&warning.code.as_str()));
     if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
 }

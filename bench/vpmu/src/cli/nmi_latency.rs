@@ -15,7 +15,7 @@ use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
-use crate::setting::parse::defaults;
+use crate::setting::parse::{defaults, number_in};
 use results::error::{Error, Exit};
 
 /// Examples of the main job.
@@ -84,6 +84,9 @@ pub struct SimArgs {
     /// A model of `vpmu show models` or a .toml file; MODEL:FORM is one of its forms
     #[arg(value_name = "MODEL", default_value = DEFAULT_MODEL)]
     pub model: String,
+    /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
+    #[arg(long, value_name = "N", value_parser = number_in(1..=64), help_heading = "Guest")]
+    pub cpus: Option<u64>,
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub spec: NmiLatencySpec,
@@ -129,7 +132,8 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit,
         ));
     }
     let baseline = args.baseline.baseline(&args.result);
-    let wanted = Wanted { backend: &args.host.backend, linux: linux.as_ref(), result: &args.result, baseline };
+    let (backend, require_guest) = (&args.host.backend, args.host.require_guest);
+    let wanted = Wanted { backend, require_guest, linux: linux.as_ref(), result: &args.result, baseline };
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = spec.plan(&args.host, chosen, usable)?;
         if let Some(job) = &linux {
@@ -151,8 +155,19 @@ pub(super) fn with_defaults(command: Command) -> Command {
 pub(super) fn run_simulated(args: &SimArgs, invocation: Invocation) -> Result<Exit, Error> {
     let host = HostOptions { backend: BackendChoice::Sim(args.model.clone()), ..defaults() };
     let baseline = args.baseline.baseline(&args.result);
-    let wanted = Wanted { backend: &host.backend, linux: None, result: &args.result, baseline };
-    measure(&wanted, &|chosen, usable| args.spec.plan(&host, chosen, usable), invocation)
+    let vcpus = args.spec.arms.vcpus;
+    if let Some(cpus) = args.cpus.filter(|&cpus| cpus > vcpus) {
+        let why = format!("a vCPU runs on one CPU, and --vcpus is {vcpus}");
+        return Err(Error::usage(format!("--cpus {cpus} are more than the vCPUs can use"), why, "leave it out"));
+    }
+    let backend = &host.backend;
+    let wanted = Wanted { backend, require_guest: false, linux: None, result: &args.result, baseline };
+    let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
+        let mut plan = args.spec.plan(&host, chosen, usable)?;
+        plan.parameters.cpus = args.cpus.filter(|&cpus| cpus < vcpus);
+        Ok(plan)
+    };
+    measure(&wanted, &plan, invocation)
 }
 
 #[cfg(test)]

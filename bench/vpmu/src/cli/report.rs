@@ -52,7 +52,7 @@ The page needs no network; that of results needs no script: open it
 in any browser, send it, print it.
 
 Exit codes: 0 done, 2 bad usage or input, 3 a document by host
-could not be used, or a recording is damaged, 70 a bug of vpmu.";
+could not be used, or a recording is damaged or empty, 70 a bug of vpmu.";
 
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
@@ -106,7 +106,8 @@ impl ReportArgs {
     fn output_of(&self, source: &Path) -> PathBuf {
         let default = || match self.format {
             RecordingFormat::Page => {
-                let mut name = source.as_os_str().to_owned();
+                // Without a slash behind a folder's name.
+                let mut name = source.components().as_path().as_os_str().to_owned();
                 name.push(".html");
                 name.into()
             }
@@ -145,6 +146,19 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     let samples = named.samples.len();
     if damage.any() {
         complain(&format!("warning: {}", profile::said(&damage)));
+    }
+    if samples == 0 {
+        complain(&format!(
+            "warning: the recording has no samples{}",
+            event.map_or(String::new(), |name| format!(" of {name}"))
+        ));
+    }
+    if contents.lost > 0 {
+        complain(&format!("notice: {} lost when it was recorded", plural(contents.lost as usize, "sample")));
+    }
+    if contents.throttled > 0 {
+        let (name, times) = (&contents.event.name, plural(contents.throttled as usize, "time"));
+        complain(&format!("notice: the kernel stopped {name} up to the next tick {times}, as it had too many samples"));
     }
     for file in &contents.older {
         complain(&format!("notice: {} is older than the recording and left out", file.display()));
@@ -187,7 +201,7 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
         write(&output, made.as_bytes())?;
         complain(&format!("{samples} samples in {}", output.display()));
     }
-    Ok(if damage.any() { Exit::Inconclusive } else { Exit::Done })
+    Ok(if damage.any() || samples == 0 { Exit::Inconclusive } else { Exit::Done })
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {

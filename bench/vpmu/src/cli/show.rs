@@ -15,14 +15,19 @@ use sim::model::EMBEDDED;
 
 use crate::arms::arm::sim::model;
 use crate::setting::parse::suggestion;
+use crate::setting::strategy::{StrategyChoice, resolve};
 use crate::setting::workload::{EventSet, GuestWork, Workload};
 use crate::terminal::console::{internal, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vpmu show strategies
-  # a preset's TOML, a start for a strategy of your own
+  # a strategy of your own against presets, in three commands
   vpmu show strategies deferred > mine.toml
+  vpmu --strategy recreate,deferred,mine.toml
+  vpmu report
+  # what a file says, with every default
+  vpmu show strategies mine.toml
   vpmu show models
   # the events of a workload
   vpmu show workloads sampling10
@@ -145,10 +150,11 @@ pub fn strategies() -> Vec<Item> {
     presets.chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
 }
 
-/// Returns a preset's definition in TOML, a starting point for one's own.
+/// Returns a strategy's definition in TOML: a file's, or a preset's as a starting point for one's own, without the name that a
+/// file may not have.
 ///
 /// # Errors
-/// Exit 2 for an unknown preset, or what has no definition.
+/// Exit 2 for an unknown preset, a bad file, or what has no definition.
 pub fn strategy(name: &str) -> Result<String, Error> {
     if Mediated::named(name).is_some() {
         return Err(Error::usage(
@@ -157,8 +163,13 @@ pub fn strategy(name: &str) -> Result<String, Error> {
             format!("docs/simulator.md describes it; vpmu sim spr-2026 --strategy {name} simulates it"),
         ));
     }
+    if let Ok(file @ StrategyChoice::File(_)) = name.parse() {
+        return resolve(&[file]).map(|found| found.into_iter().filter_map(|one| one.definition).collect());
+    }
     let strategy = Strategy::preset(name).map_err(|_| unknown("strategy", name, &PRESETS))?;
-    toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))
+    let text = toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))?;
+    let choices = text.split_once('\n').map_or("", |(_, choices)| choices);
+    Ok(format!("# As preset {name}; a strategy is named by its file, unless it has a `name`.\n{choices}"))
 }
 
 /// Returns the embedded models of hosts.
@@ -253,8 +264,15 @@ mod tests {
     #[test]
     fn definitions_read_back_as_what_they_define() {
         for name in PRESETS {
-            assert_eq!(Strategy::from_toml(&strategy(name).unwrap()).unwrap(), Strategy::preset(name).unwrap());
+            let text = format!("name = '{name}'\n{}", strategy(name).unwrap());
+            assert_eq!(Strategy::from_toml(&text).unwrap(), Strategy::preset(name).unwrap());
         }
+        // A preset printed to a file is a strategy, named by the file, and is shown in turn.
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mine.toml");
+        std::fs::write(&file, strategy("deferred").unwrap()).unwrap();
+        let mine = Strategy::from_toml(&strategy(file.to_str().unwrap()).unwrap()).unwrap();
+        assert_eq!(mine, Strategy { name: "mine".to_owned(), ..Strategy::preset("deferred").unwrap() });
         for item in models().unwrap() {
             assert!(sim::model::Model::from_toml(&item.name, &model_text(&item.name).unwrap()).is_ok());
         }

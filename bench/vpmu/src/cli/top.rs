@@ -2,6 +2,8 @@
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
+  # the payload, until q
+  vpmu top
   # the payload, its handler's latency, its strategy's calls
   vpmu top -- payload --samples 100000 --time-limit 5m
   # an image with the callers of each function
@@ -44,6 +46,8 @@ mod tests {
         let spec = top(&["--stdio", "--interval", "300ms", "--window", "1s", "--", "payload"]).unwrap();
         assert_eq!((spec.span(), spec.stdio, spec.iterations), (4, true, None));
         assert_eq!(top(&["--interval", "1h", "payload"]).unwrap().span(), 1);
+        let alone = top(&["--stdio"]).unwrap();
+        assert!(alone.stdio && matches!(alone.guest, GuestSpec::Payload(payload) if payload.samples == 1_000_000));
     }
 
     #[test]

@@ -55,6 +55,9 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
         let command = name.map_or("vpmu".to_owned(), |name| format!("vpmu {name}"));
         return Error::usage(format!("{command}: no command given"), "", help(name));
     }
+    if let Some(said) = misplaced(error, &get(ContextKind::InvalidArg).unwrap_or_default(), args) {
+        return said;
+    }
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     if error.kind() == ErrorKind::ArgumentConflict
@@ -81,6 +84,35 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
             .map_or_else(|| help(name), |suggested| format!("did you mean {suggested}?")),
     };
     Error::usage(first, "", remedy)
+}
+
+/// Returns the error of a word that is no option: a value below 0, a third source of `compare`, or bytes that are no text.
+fn misplaced(error: &clap::Error, word: &str, args: &[OsString]) -> Option<Error> {
+    let before = |place: usize| {
+        let option = args[..place].last().map(|option| option.to_string_lossy()).filter(|it| it.starts_with('-'));
+        option.map_or_else(String::new, |option| format!(" for {option}"))
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument if word.starts_with('-') && word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+            let option = before(args.iter().rposition(|arg| arg == word)?);
+            let what = format!("bad value '{word}'{option}");
+            (!option.is_empty()).then(|| Error::usage(what, "no value here is below 0", "--help has its range"))
+        }
+        ErrorKind::UnknownArgument if args.get(1)? == "compare" && !word.starts_with('-') => {
+            let remedy = "put the results of a side into a folder: vpmu compare BASE-DIR NEW-DIR";
+            Some(Error::usage(
+                format!("one source too many: {word}"),
+                "BASE and NEW are a file or a folder each",
+                remedy,
+            ))
+        }
+        ErrorKind::InvalidUtf8 => {
+            let place = args.iter().position(|arg| arg.to_str().is_none())?;
+            let what = format!("bad value '{}'{}", args[place].to_string_lossy(), before(place));
+            Some(Error::usage(what, "it is not UTF-8, and documents and tables could not name it", "give another name"))
+        }
+        _ => None,
+    }
 }
 
 fn elsewhere(command: &str, option: Option<&str>) -> Option<Error> {
@@ -112,6 +144,11 @@ pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, Error> {
     A::from_arg_matches(&matches).map_err(|found| error(&found, &command, &words))
 }
 
+/// Returns whether all that a command that samples lacks is its guest.
+pub(super) fn lacks_guest(error: &clap::Error) -> bool {
+    matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
+}
+
 /// Ways to unwind that perf's `--call-graph` takes.
 const WAYS: [&str; 5] = ["fp", "dwarf", "lbr", "no", "graph"];
 const HOW: &str = "give -- payload, run IMAGE or linux KERNEL";
@@ -125,9 +162,7 @@ fn guest_error(error: &clap::Error, command: &Command, words: &[String]) -> Opti
         _ => None,
     };
     match error.kind() {
-        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Some(Error::usage(format!("vpmu {name}: no guest given"), "", HOW))
-        }
+        _ if lacks_guest(error) => Some(Error::usage(format!("vpmu {name}: no guest given"), "", HOW)),
         ErrorKind::UnknownArgument => wrong_side(name, get(ContextKind::InvalidArg)?, command, words),
         ErrorKind::InvalidSubcommand => no_guest(name, get(ContextKind::InvalidSubcommand)?, words),
         ErrorKind::TooManyValues if get(ContextKind::InvalidArg)?.starts_with("--call-graph") => Some(no_way()),

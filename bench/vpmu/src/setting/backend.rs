@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use host_pmu::backend::{BackendKey, HostError};
 use results::error::Error;
+use results::host::HostFacts;
 use vmm::kvm::{CAPABILITIES, Capability};
+use vmm::machine::Cpu;
 
 /// A backend as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct Chosen {
     pub why: String,
     /// Guests that live at the same time spare each other the cost of the host's first event and of its last close.
     pub shares_first: bool,
+    /// A model's, on which no time of this host passes.
+    pub simulated: bool,
 }
 
 impl Chosen {
@@ -68,8 +72,16 @@ impl Chosen {
     #[must_use]
     pub const fn here(backend: BackendKey, why: String) -> Self {
         let shares_first = backend.first_open_is_expensive();
-        Self { backend, why, shares_first }
+        Self { backend, why, shares_first, simulated: false }
     }
+}
+
+/// Returns the processor of guests whose events the backend counts as they are: an Intel's have no counterpart on an AMD's PMU.
+/// Any of KVM's vPMUs there has a Milan's six counters.
+#[must_use]
+pub fn guest_cpu(backend: &BackendKey, host: &HostFacts) -> Cpu {
+    let amd = matches!(backend, BackendKey::Hardware) && host.cpu_vendor.as_deref() == Some("AuthenticAMD");
+    if amd { Cpu::Milan } else { Cpu::default() }
 }
 
 /// The backend to use: the one asked for if it opens, or what `auto` finds.

@@ -33,7 +33,12 @@ pub fn share(text: &str) -> Result<f64, String> {
     if share > 0.0 && share <= 1.0 {
         Ok(share)
     } else {
-        Err("out of range; give more than 0% and up to 100%".to_owned())
+        let meant = if share > 1.0 && share <= 100.0 && whole < 2.0 {
+            format!("; {text}% is {}", share / 100.0)
+        } else {
+            String::new()
+        };
+        Err(format!("out of range; give more than 0% and up to 100%{meant}"))
     }
 }
 
@@ -54,10 +59,13 @@ pub fn duration_in(
 /// A whole number within `range`; `_` may group digits.
 pub fn number_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let value: u64 = text
-            .replace('_', "")
-            .parse()
-            .map_err(|_| format!("not a whole number; give {} to {}", range.start(), range.end()))?;
+        let what = match text.trim().trim_start_matches('-') {
+            text if text.ends_with('%') => "a share, where a number is wanted",
+            text if text.contains('-') => "a range, where a number is wanted",
+            _ => "not a whole number",
+        };
+        let value: u64 =
+            text.replace('_', "").parse().map_err(|_| format!("{what}; give {} to {}", range.start(), range.end()))?;
         if range.contains(&value) {
             Ok(value)
         } else {
@@ -227,6 +235,7 @@ mod tests {
         for bad in ["0", "0%", "-1%", "3", "101%", "NaN", "inf"] {
             assert!(share(bad).unwrap_err().starts_with("out of range"), "{bad}");
         }
+        assert!(share("5").unwrap_err().ends_with("; 5% is 0.05"));
         assert!(["", "%", "x"].into_iter().all(|bad| share(bad).unwrap_err().contains("3% or 0.03")));
     }
 
@@ -241,6 +250,8 @@ mod tests {
     fn numbers_keep_to_their_range() {
         let parse = number_in(1..=100_000);
         assert_eq!(parse("10_000"), Ok(10_000));
+        assert_eq!(parse("3%").unwrap_err(), "a share, where a number is wanted; give 1 to 100000");
+        assert!(parse("1-1000").unwrap_err().starts_with("a range, where a number is wanted"));
         assert!(parse("0").unwrap_err().contains("1 to 100000"));
         assert!(parse("-1").is_err());
         assert!(parse("99999999999999999999").is_err());

@@ -137,20 +137,23 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if text.len() as u64 > MAX_DEFINITION {
         return Err(refuse(format!("it is larger than {MAX_DEFINITION} bytes")));
     }
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+    let at_line = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        refuse(format!("line {line}: {}", error.message()))
-    })?;
-    let name = match table.get("name") {
+        let shown = text.lines().nth(line - 1).unwrap_or_default().trim();
+        refuse(format!("line {line} ({shown}): {}", error.message()))
+    };
+    let whole: toml::Table = text.parse().map_err(at_line)?;
+    let name = match whole.get("name") {
         Some(toml::Value::String(name)) => name.clone(),
         Some(_) => return Err(refuse("`name` is not a string".to_owned())),
         None => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
     };
-    let mut whole = table;
-    whole.insert("name".to_owned(), toml::Value::String(name.clone()));
-    let text = toml::to_string(&whole).map_err(|error| refuse(error.to_string()))?;
     if !is_name(&name) {
         return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
+    }
+    if PRESETS.contains(&name.as_str()) {
+        let why = format!("its name '{name}' is that of a preset");
+        return Err(cannot(why, "rename the file, or give it a `name` of its own"));
     }
     if Mediated::named(&name).is_some() {
         return Err(refuse(format!("its name '{name}' is that of a model, which is no strategy of host events")));
@@ -164,8 +167,12 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     {
         return Err(refuse(format!("hold-max is {n}: a number of events, or 0 for no bound")));
     }
-    Strategy::from_toml(&text).map_err(|error| refuse(error.to_string()))?;
-    Ok(StrategyParameter { name, definition: Some(text) })
+    let strategy: Strategy = toml::from_str(&text).map_err(at_line)?;
+    // Every definition has all choices and one form, so that two of them can be compared.
+    let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
+        .map_err(|error| internal("a strategy has no TOML", error))?;
+    Strategy::from_toml(&definition).map_err(|error| refuse(error.to_string()))?;
+    Ok(StrategyParameter { name, definition: Some(definition) })
 }
 
 /// Resolves the one strategy of a command that compares none, ready for use.
@@ -240,13 +247,20 @@ mod tests {
         let by_file = file("other.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
         let found = resolved(&format!("{named},{by_file}")).unwrap();
         assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("mine", "other"));
-        assert!(found[0].definition.as_ref().unwrap().contains("last"));
+        let definition = found[0].definition.as_ref().unwrap();
+        assert!(definition.contains("reuse = \"last\"") && definition.contains("gate = false"), "{definition}");
         for (name, text, needle) in [
             ("b.toml", "name = \n", "line 1"),
             ("c.toml", "name = \"a b\"\n", "letters"),
             ("d.toml", "name = 3\n", "not a string"),
             ("e.toml", &"#".repeat(70_000), "larger"),
             ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
+            ("gate.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a preset; rename the file"),
+            (
+                "j.toml",
+                "reuse = 'last'\nrelease = { idle-ms = '20ms' }\napply = 'deferred'",
+                "line 2 (release = { idle-ms = '20ms' }): idle-ms is a number of milliseconds, e.g. 20",
+            ),
             ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
             ("g.toml", "reuse = 'none'", "it lacks release, apply; `vpmu show strategies deferred`"),
             ("i.toml", "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = -1", "hold-max is -1"),

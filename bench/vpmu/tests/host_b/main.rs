@@ -60,7 +60,7 @@ const BOOTS: [(&str, Boot); 15] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 12] = [
+const LONG: [(&str, Boot); 13] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
@@ -73,6 +73,7 @@ const LONG: [(&str, Boot); 12] = [
     ("nest::throttling_is_said", nest::throttling_is_said),
     ("nest::registers_cost_what_is_modelled", nest::registers_cost_what_is_modelled),
     ("nest::hardware_is_calibrated", nest::hardware_is_calibrated),
+    ("nest::series", nest::series),
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.

@@ -66,7 +66,10 @@ fn simulates(output: &Output, reason: &str) {
         assert!(notice.contains(needle), "{notice} lacks {needle:?}");
     }
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("sim:development-host") && stdout.contains("recreate"), "{stdout}");
+    assert!(
+        stdout.starts_with("SIMULATED: ") && stdout.contains("sim:development-host") && stdout.contains("recreate"),
+        "{stdout}"
+    );
 }
 
 fn the_main_job_simulates() {
@@ -87,8 +90,10 @@ fn without_perf_events() {
 }
 
 fn an_explicit_backend() {
-    let output = vpmu(65534, &NOBODY, &[&SHORT[..], &["--backend", "cpu-clock"]].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{stderr}");
-    assert!(stderr.starts_with("vpmu: error: ") && stderr.lines().count() == 1, "{stderr}");
+    for more in [&["--backend", "cpu-clock"][..], &["--require-guest"]] {
+        let output = vpmu(65534, &NOBODY, &[&SHORT[..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{stderr}");
+        assert!(stderr.starts_with("vpmu: error: ") && stderr.lines().count() == 1, "{stderr}");
+    }
 }

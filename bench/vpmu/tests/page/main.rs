@@ -38,9 +38,38 @@ fn page(dir: &Path) -> Result<PathBuf, String> {
     ] {
         vpmu(dir, &[line, &short].concat())?;
     }
+    // The newest result of the first kind has a strategy of the user's own, and few rounds.
+    std::fs::write(dir.join("mine.toml"), "reuse = { pool = 4 }\nrelease = 'never'\napply = 'deferred'\n")
+        .map_err(|error| error.to_string())?;
+    let mine = ["sim", "development-host", "--workload", "sampling10", "--strategy", "reuse,mine.toml"];
+    vpmu(dir, &[&mine[..], &["--samples", "60", "--rounds", "1", "--quiet", "-o", "results"]].concat())?;
+    livelock(dir)?;
     hostile(&dir.join("results"))?;
+    // What another command left there is no result.
+    std::fs::write(dir.join("results/ab.json"), "{\"schema\": \"vpmu-ab/1\"}").map_err(|error| error.to_string())?;
     vpmu(dir, &["report", "results", "--title", "A <b>title</b>"])?;
     Ok(dir.join("report.html"))
+}
+
+/// Adds a result with a strategy that livelocks, which is inconclusive.
+fn livelock(dir: &Path) -> Result<(), String> {
+    let line = [
+        "sim",
+        "clx-ap-watchdog-off",
+        "--workload",
+        "sampling10",
+        "--period",
+        "20000",
+        "--rounds",
+        "2",
+        "-o",
+        "results",
+    ];
+    let ended = Command::new(env!("CARGO_BIN_EXE_vpmu")).args(line).arg("--quiet").current_dir(dir).output();
+    match ended.map_err(|error| error.to_string())?.status.code() {
+        Some(3) => Ok(()),
+        other => Err(format!("a livelocked arm: exit {other:?}")),
+    }
 }
 
 /// A copy of a result whose texts are markup.
@@ -117,6 +146,20 @@ const LEGIBLE: &str = "[...document.querySelectorAll('.plot > svg')].flatMap(svg
 /// Content of the page for a reader: its texts and plots, without the values under the pointer.
 const CONTENT: &str = "[document.querySelector('main').innerText, document.querySelectorAll('.plot > svg').length]";
 
+/// What the page says and hides: the newest definition, the livelock in words, definitions, and no internals.
+const SAYS: &str = "(() => { const text = document.body.textContent, bad = []; \
+    for (const wanted of ['recreate livelocks: ', 'recreate: livelock, ', 'mine against reuse', 'A strategy is the rules', 'reuse.pool = 4', \
+        'lower is better']) if (!text.includes(wanted)) bad.push('not said: ' + wanted); \
+    for (const leak of ['costs {', '\"periodic\"']) if (text.includes(leak)) bad.push('said: ' + leak); \
+    return bad; })()";
+
+/// On a phone each row of a table is as high as its texts, and no cell is beyond the edge.
+const ROWS: &str = "[...document.querySelectorAll('table.stack tr')].filter(row => row.offsetHeight > 0).flatMap(row => { \
+    const cells = [...row.children].filter(cell => cell.offsetHeight > 0); \
+    const texts = cells.reduce((sum, cell) => sum + cell.offsetHeight, 0); \
+    const wide = cells.some(cell => cell.getBoundingClientRect().right > innerWidth); \
+    return row.offsetHeight > texts + 16 || wide ? [row.textContent] : []; }).slice(0, 3)";
+
 /// A value is shown under the pointer.
 fn shows_values(browser: &mut Browser) -> Result<(), String> {
     let place = browser.evaluate(
@@ -142,11 +185,21 @@ fn report(program: &str) -> Result<(), String> {
     shows_values(&mut browser)?;
     let with = browser.evaluate(CONTENT)?;
     none("structure", &browser.evaluate(STRUCTURE)?)?;
+    none("texts", &browser.evaluate(SAYS)?)?;
+    // What is not asked for is folded: the page grows by a table and a plot with each kind of results.
+    let height = browser.evaluate(
+        "document.body.offsetHeight / (3 + document.querySelectorAll('[id^=results-]:not([id$=-h])').length)",
+    )?;
+    if height.as_f64().is_none_or(|height| height > 1100.0) {
+        return Err(format!("the page is {height} px high for each kind of results"));
+    }
     let figures = browser.evaluate("document.querySelectorAll('figure').length")?;
     if figures.as_u64().is_none_or(|n| n < 15) {
         return Err(format!("only {figures} figures"));
     }
 
+    // Plots of single results are folded, too.
+    browser.evaluate("document.querySelectorAll('details:has(.figures)').forEach(el => el.open = true)")?;
     for scheme in ["light", "dark"] {
         browser.medium("screen", scheme)?;
         none(&format!("contrast, {scheme}"), &browser.evaluate(CONTRAST)?)?;
@@ -157,6 +210,9 @@ fn report(program: &str) -> Result<(), String> {
                 return Err(format!("at {width} px the page is {wide} px wide"));
             }
             none(&format!("texts at {width} px"), &browser.evaluate(LEGIBLE)?)?;
+            if width < 640 {
+                none(&format!("rows at {width} px"), &browser.evaluate(ROWS)?)?;
+            }
             keep(&format!("{scheme}-{width}.png"), &browser.picture()?)?;
         }
     }

@@ -173,6 +173,39 @@ pub(crate) fn programs_of_perf() -> Result<()> {
     Ok(())
 }
 
+/// perf's recordings of all kinds: one file for each thread, stacks of user tasks, packed by others, and nothing at all.
+pub(crate) fn kinds_of_perf() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = "__attribute__((noipa)) long leaf(long n) { volatile long s = 0; while (n--) s += n; return s; }\n\
+        __attribute__((noipa)) long outer(long n) { return leaf(n) + 1; }\n\
+        int main(void) { return outer(300000000) == 0; }\n";
+    std::fs::write(folder.path().join("x.c"), source)?;
+    let run = |command: &str| -> Result<String> {
+        let output = Command::new("sh").current_dir(folder.path()).args(["-ec", command]).output()?;
+        ensure!(output.status.success(), "{command}: {}", said(&output));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    run("cc -O2 -fomit-frame-pointer -o x x.c; perf record -q -e cpu-clock:u --threads -o threads ./x; \
+        perf record -q -e cpu-clock:u --call-graph dwarf -o stacks ./x; gzip <stacks >stacks.gz; xz <stacks >stacks.xz; \
+        perf record -q -e dummy -o none true")?;
+    let folded = |name: &str| -> Result<(String, usize)> {
+        let (code, output) = report(folder.path(), &[name, "--format", "folded"])?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(code == Some(0), "{name}: {code:?}: {}", said(&output));
+        let samples = text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum();
+        Ok((text, samples))
+    };
+    for (name, stack) in [("threads", ";leaf "), ("stacks", ";main;outer;leaf ")] {
+        let (text, samples) = folded(name)?;
+        let perf = run(&format!("perf script -F ip -G -i {name} | grep -c ."))?.trim().parse::<usize>()?;
+        ensure!(samples == perf && text.contains(stack), "{name}: perf has {perf} samples: {text}");
+    }
+    ensure!(folded("stacks.gz")? == folded("stacks")? && folded("stacks.xz")? == folded("stacks")?);
+    let (code, output) = report(folder.path(), &["none", "--format", "folded"])?;
+    ensure!(code == Some(3) && said(&output).contains("no samples"), "{code:?}: {}", said(&output));
+    Ok(())
+}
+
 // A stranger's recordings: whatever they hold, `vpmu report` ends, in bounded memory, and touches nothing that they
 // name but plain ELF files.
 

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         case("a_sample_in_the_handling_of_an_exit_is_at_its_instruction", &with_perf, at_the_exit),
         case("the_last_overflow_is_a_sample", &with_tracepoint, last_overflow),
         case("programs_of_one_recording_have_their_own_names", &with_perf, programs_of_perf),
+        case("recordings_of_perf_of_all_kinds_are_read", &with_perf, edges::kinds_of_perf),
         case("a_reader_that_leaves_ends_the_recording", &here, reader_leaves),
         case("a_recorded_payload_takes_all_its_nmis", &here, payload),
         case("the_table_of_compression_has_every_level", &here, table_of_compression),

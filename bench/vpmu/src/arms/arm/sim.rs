@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
-use arch_pmu::intel::IntelCaps;
+use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::ns;
@@ -94,20 +94,25 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
 ///
 /// # Errors
 /// Exit 2 for a mediated PMU on a host that has none to give away.
-pub fn check_strategies<'a>(model: &Model, mut names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
-    let why = match (model.base, &model.costs.mediated) {
-        (CountBase::Exits, _) => "its events count exits, and no counter of a PMU does",
-        (_, None) => {
-            "it has neither cost.pmu-switch nor cost.register: its host has no PMU, or what it costs is not known"
-        }
+pub fn check_strategies<'a>(
+    model: &Model,
+    guests: Vendor,
+    mut names: impl Iterator<Item = &'a str>,
+) -> Result<(), Error> {
+    let another = "take model spr-2026, or one of your own with both costs";
+    let (why, remedy) = match (model.base, &model.costs.mediated) {
+        (CountBase::Exits, _) => ("its events count exits, and no counter of a PMU does", another),
+        (_, None) => (
+            "it has neither cost.pmu-switch nor cost.register: its host has no PMU, or what it costs is not known",
+            another,
+        ),
+        (_, Some(_)) if guests == Vendor::Amd => ("a simulated guest owns an Intel's PMU alone", "take --cpu clx"),
         (_, Some(_)) => return Ok(()),
     };
     match names.find_map(Mediated::named) {
-        Some(kind) => Err(Error::usage(
-            format!("model {} cannot have strategy {}", model.name, kind.name),
-            why,
-            "take model spr-2026, or one of your own with both costs",
-        )),
+        Some(kind) => {
+            Err(Error::usage(format!("model {} cannot have strategy {}", model.name, kind.name), why, remedy))
+        }
         None => Ok(()),
     }
 }
@@ -121,7 +126,7 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
         CountBase::Exits => BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() },
     };
     // Each simulated arm has a host to itself.
-    Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false }
+    Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false, simulated: true }
 }
 
 /// Returns the facts of a simulated host; none are this host's.
@@ -135,9 +140,11 @@ pub fn facts(model: &Model) -> HostFacts {
 pub struct SimRunner {
     model: Model,
     guest: PayloadPlan,
-    pmu: IntelCaps,
+    pmu: PmuCaps,
     /// Counts per millisecond of the floor, where the arms beside it count no clock.
     paced: Option<u64>,
+    /// CPUs that the vCPUs share in turns; `None`: each has its own.
+    cpus: Option<u64>,
     seed: u64,
 }
 
@@ -155,15 +162,16 @@ impl SimRunner {
                 "leave it out",
             ));
         }
-        let PmuCaps::Intel(pmu) = guest.machine.pmu else {
-            return Err(Error::usage(
-                format!("--cpu {} is not supported by a simulated host", guest.machine.cpu.name()),
-                "the simulated guest's driver is Intel's",
-                "use --cpu clx, or a backend of this host",
-            ));
-        };
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest: guest.clone(), pmu, paced, seed })
+        Ok(Self { model, guest: guest.clone(), pmu: guest.machine.pmu, paced, cpus: None, seed })
+    }
+}
+
+impl SimRunner {
+    /// Returns the runner with hosts of so many CPUs; `None`: one for each vCPU.
+    #[must_use]
+    pub fn on_cpus(self, cpus: Option<u64>) -> Self {
+        Self { cpus, ..self }
     }
 }
 
@@ -228,7 +236,7 @@ impl SimRunner {
             behind,
             pmu: self.pmu,
             vcpus,
-            cpus: vcpus,
+            cpus: self.cpus.unwrap_or(vcpus),
             boot,
             timer: Timer::Periodic,
             limit_ns: ns(self.guest.machine.time_limit),

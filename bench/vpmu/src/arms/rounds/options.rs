@@ -107,6 +107,10 @@ pub struct HostOptions {
     #[arg(long, value_name = "CPULIST", default_value = "auto")]
     pub pin: PinChoice,
 
+    /// Exit 4 where this host cannot run the guests, and simulate nothing; for CI
+    #[arg(long)]
+    pub require_guest: bool,
+
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]
     pub no_seccomp: bool,
@@ -142,14 +146,16 @@ pub struct LengthOptions {
 }
 
 impl LengthOptions {
-    /// Returns the number of rounds, and the bound on the whole run. Rounds that are asked for are not cut short.
-    pub(super) fn rounds(&self, arms: &ArmsOptions) -> (u64, Option<Duration>) {
+    /// Returns the number of rounds, and the bound on the whole run. Rounds that are asked for are not cut short, nor are those
+    /// of a simulation, of which nobody waits for the guests' time.
+    pub(super) fn rounds(&self, arms: &ArmsOptions, simulated: bool) -> (u64, Option<Duration>) {
         let (rounds, longest) = match (self.quick, self.until_ci, arms.duration) {
             (true, ..) => (QUICK_ROUNDS, LONGEST_QUICK),
             (false, _, Some(duration)) => (OPEN_ENDED, duration),
             (false, Some(_), None) => (OPEN_ENDED, LONGEST_SURE),
             (false, None, None) => (ROUNDS, LONGEST),
         };
-        (arms.rounds.unwrap_or(rounds), arms.duration.or_else(|| arms.rounds.is_none().then_some(longest)))
+        let bounded = arms.rounds.is_none() && (!simulated || rounds >= OPEN_ENDED);
+        (arms.rounds.unwrap_or(rounds), arms.duration.or_else(|| bounded.then_some(longest)))
     }
 }

@@ -93,7 +93,7 @@ impl Plan {
         let backend = chosen.backend.clone();
         let alone = if chosen.shares_first { 1 } else { ROUNDS_PER_GUEST };
         let rounds_per_guest = length.guest_rounds.unwrap_or(alone);
-        let (rounds, duration) = length.rounds(arms);
+        let (rounds, duration) = length.rounds(arms, chosen.simulated);
         let tick_ns = ns(arms.mux_interval);
         let ticks = |time: Duration| (ns(time) / tick_ns.max(1)).max(1);
         let (baseline_ticks, max_ticks) = (ticks(BASELINE), ticks(arms.time_limit));
@@ -113,6 +113,7 @@ impl Plan {
             freq_hz: task.freq_hz,
             mux_interval_ns: tick_ns,
             vcpus: arms.vcpus,
+            cpus: None,
             pin: (!pin.is_empty()).then(|| CpuList(pin.clone()).to_string()),
             rounds,
             rounds_per_guest: (rounds_per_guest > 1).then_some(rounds_per_guest),

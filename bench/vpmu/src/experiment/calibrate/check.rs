@@ -26,7 +26,7 @@ const ALLOWED: f64 = 0.1;
 ///
 /// # Errors Exit 2 for an option that a simulated host does not have.
 pub(super) fn job(model: Model, measured: &Measured, arms: &[&str]) -> Result<Job, Error> {
-    let mut plan = plan(&measured.spec, &simulated::chosen(&model, "calibration"), None)?;
+    let mut plan = plan(&measured.spec, measured.cpu, &simulated::chosen(&model, "calibration"), None)?;
     plan.simulate(&model.name);
     plan.arms.retain(|arm| arms.contains(&arm.strategy.as_str()));
     let runner = Box::new(SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?);

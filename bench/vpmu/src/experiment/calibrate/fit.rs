@@ -28,9 +28,9 @@ const TO_ENTRY: f64 = 2.0;
 ///
 /// # Errors
 /// Exit 3 if a needed figure is missing.
-pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured]) -> Result<Draft, Error> {
+pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<Draft, Error> {
     let [single, many, ..] = measured else { return Err(missing("a workload")) };
-    let mut draft = Draft::new(name, about, single.tsc_khz);
+    let mut draft = Draft::new(&spec.name, about, single.tsc_khz);
     draft.of_rounds(of(single, "floor")?.result.rounds.len() as u64);
     describe_host(&mut draft, spec, single, many)?;
     operations(&mut draft, spec, single, many)?;

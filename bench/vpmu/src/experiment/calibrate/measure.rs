@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
 use host_pmu::stats::{OpKind, OpStats};
+use vmm::machine::Cpu;
 use vmm::outcome::RunOutcome;
 
 use crate::arms::arm::runner::{Arm, ArmRunner, Turn};
@@ -66,6 +67,8 @@ pub struct Measured {
     pub workload: &'static str,
     /// Specification of its guests.
     pub spec: NmiLatencySpec,
+    /// Processor of its guests.
+    pub cpu: Cpu,
     /// Arms in the order of the plan.
     pub arms: Vec<ArmGuests>,
     /// TSC frequency of the guests, kHz.
@@ -174,7 +177,13 @@ pub fn run(
     let mut measured: Vec<Measured> = jobs
         .iter()
         .zip(khz?)
-        .map(|(job, tsc_khz)| Measured { workload: job.workload, spec: job.spec.clone(), arms: Vec::new(), tsc_khz })
+        .map(|(job, tsc_khz)| Measured {
+            workload: job.workload,
+            spec: job.spec.clone(),
+            cpu: job.plan.guest.machine.cpu,
+            arms: Vec::new(),
+            tsc_khz,
+        })
         .collect();
     for Slot { job, fold, ops, beside, .. } in slots {
         measured[job].arms.push(ArmGuests { result: fold.result(), ops, beside });

@@ -14,7 +14,7 @@ use super::draft::Draft;
 use super::fit::fit;
 use super::measure::{Job, Measured, run as measure};
 use super::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
-use crate::setting::backend::Chosen;
+use crate::setting::backend::{Chosen, guest_cpu};
 use crate::setting::pin::usable;
 use crate::sys;
 use crate::terminal::console::complain;
@@ -25,44 +25,33 @@ const EXPIRIES: usize = 40;
 /// Time in which a hardware event of guests alone shall count nothing.
 const OUTSIDE: Duration = Duration::from_millis(2);
 
-/// Options of a calibration.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The model's name.
-    pub name: String,
-    /// Strategies beside those that the model is made from.
-    pub others: Vec<String>,
-    /// Rounds; `None`: what suits the backend.
-    pub rounds: Option<u64>,
-    /// Bound on the rounds.
-    pub duration: Option<Duration>,
-    /// Samples of a guest; likewise.
-    pub samples: Option<u64>,
-}
-
 /// Measures this host's costs, and makes the draft of its model.
 ///
 /// # Errors
 /// Exit 3 if the guests did not end as they should, exit 4 if this host cannot run them.
-pub fn run(options: Options, chosen: &Chosen, progress: &mut dyn Progress) -> Result<(Draft, Vec<Measured>), Error> {
-    let Options { name, others, rounds, duration, samples } = options;
+pub fn run(
+    mut calibration: CalibrateSpec,
+    chosen: &Chosen,
+    progress: &mut dyn Progress,
+) -> Result<(Draft, Vec<Measured>), Error> {
     let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
-    let samples = samples.unwrap_or(if tracepoint { 20 } else { 50 });
-    let rounds = rounds.unwrap_or(if tracepoint { 6 } else { 40 });
+    calibration.samples.get_or_insert(if tracepoint { 20 } else { 50 });
+    let rounds = *calibration.rounds.get_or_insert(if tracepoint { 6 } else { 40 });
     let host = HostFacts::read(&HostFs::default());
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
-    let expiries = if tracepoint || pmu.is_some() { Vec::new() } else { expiries()? };
-    let backend = chosen.backend.to_string();
-    let dear = pmu.is_some_and(|pmu| pmu.taken == 0);
-    let calibration = CalibrateSpec { backend, tracepoint, dear, pmu, expiries, others, rounds, samples };
+    calibration.expiries = if tracepoint || pmu.is_some() { Vec::new() } else { expiries()? };
+    calibration.backend = chosen.backend.to_string();
+    calibration.cpu = guest_cpu(&chosen.backend, &host);
+    calibration.dear = pmu.is_some_and(|pmu| pmu.taken == 0);
+    (calibration.tracepoint, calibration.pmu) = (tracepoint, pmu);
     let mut jobs = Vec::new();
     for (workload, strategies) in workloads(&calibration) {
         let spec = spec(&calibration, workload, &strategies)?;
-        let plan = plan(&spec, chosen, usable(&host).as_deref())?;
+        let plan = plan(&spec, calibration.cpu, chosen, usable(&host).as_deref())?;
         let runner = Box::new(plan.on_this_host()?);
         jobs.push(Job { workload, spec, plan, runner });
     }
-    let measured = measure(&mut jobs, (calibration.rounds, duration), sys::interrupted(), progress)?;
+    let measured = measure(&mut jobs, (rounds, calibration.duration), sys::interrupted(), progress)?;
     let owns = || measured.iter().flat_map(|workload| &workload.arms).map(|arm| &arm.result.own);
     let (failed, pinned) = owns()
         .fold((0, 0), |(failed, pinned), own| (failed + own.counts.failed_opens, pinned + own.counts.pinned_errors));
@@ -73,7 +62,7 @@ pub fn run(options: Options, chosen: &Chosen, progress: &mut dyn Progress) -> Re
         ));
     }
     let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, calibration.backend);
-    let draft = fit(&calibration, &name, &about, &measured)?;
+    let draft = fit(&calibration, &about, &measured)?;
     Ok((draft, measured))
 }
 

@@ -12,10 +12,23 @@ use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::parse::defaults;
 use crate::setting::strategy::StrategyChoice;
 use results::error::Error;
+use vmm::machine::Cpu;
 
-/// Parameters of a calibration.
-#[derive(Clone, Debug)]
+/// Parameters of a calibration: what is asked for, and what [`run`](super::run::run) finds here.
+#[derive(Clone, Debug, Default)]
 pub struct CalibrateSpec {
+    /// The model's name.
+    pub name: String,
+    /// Strategies beside `recreate` and `reuse`.
+    pub others: Vec<String>,
+    /// Rounds of each workload; `None`: what suits the backend.
+    pub rounds: Option<u64>,
+    /// Bound on the rounds.
+    pub duration: Option<Duration>,
+    /// Samples per strategy and round; likewise.
+    pub samples: Option<u64>,
+    /// The guests' processor.
+    pub cpu: Cpu,
     /// The backend's key, never `auto`.
     pub backend: String,
     /// True if the backend is a tracepoint: a create then takes milliseconds, and events count exits.
@@ -26,12 +39,6 @@ pub struct CalibrateSpec {
     pub pmu: Option<Pmu>,
     /// Time that an expiry of a clock takes from its thread, ns; none where no clock is behind the events.
     pub expiries: Vec<f64>,
-    /// Strategies beside `recreate` and `reuse`.
-    pub others: Vec<String>,
-    /// Rounds of each workload.
-    pub rounds: u64,
-    /// Samples per strategy and round.
-    pub samples: u64,
 }
 
 /// The host's PMU.
@@ -76,8 +83,8 @@ pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) 
     Ok(NmiLatencySpec {
         arms: ArmsOptions {
             strategy: strategies.iter().cloned().map(StrategyChoice::Preset).collect(),
-            rounds: Some(calibration.rounds),
-            samples: calibration.samples,
+            rounds: calibration.rounds,
+            samples: calibration.samples.unwrap_or(spec.arms.samples),
             time_limit: Duration::from_secs(20),
             ..spec.arms
         },
@@ -91,8 +98,8 @@ pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) 
 ///
 /// # Errors
 /// Exit 2 for parameters that contradict each other or the host.
-pub fn plan(spec: &NmiLatencySpec, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
-    let host = HostOptions { backend: BackendChoice::Key(chosen.backend.clone()), ..defaults() };
+pub fn plan(spec: &NmiLatencySpec, cpu: Cpu, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
+    let host = HostOptions { backend: BackendChoice::Key(chosen.backend.clone()), cpu, ..defaults() };
     let mut plan = spec.plan(&host, chosen, usable)?;
     plan.guest.boot.flags |= FLAG_TIME_LOOP;
     Ok(plan)

@@ -140,6 +140,15 @@ mod tests {
         let model = sim::model("clx-ap-watchdog-off").unwrap();
         let plan = defaults::<NmiLatencySpec>().plan(&defaults(), &sim::chosen(&model, ""), None).unwrap();
         assert_eq!(plan.rounds_per_guest(), 20);
+        // Nobody waits for its time, so that no default cuts its rounds.
+        let mut quick: NmiLatencySpec = defaults();
+        quick.length.quick = true;
+        let of = |spec: &NmiLatencySpec, chosen: &Chosen| {
+            let plan = spec.plan(&defaults(), chosen, None).unwrap();
+            (plan.parameters.rounds, plan.duration())
+        };
+        assert_eq!(of(&quick, &sim::chosen(&model, "")), (24, None));
+        assert_eq!(of(&quick, &Chosen::here(BackendKey::CpuClock, String::new())), (24, Some(Duration::from_secs(5))));
     }
 
     #[test]

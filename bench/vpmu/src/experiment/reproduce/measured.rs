@@ -9,8 +9,8 @@ use results::published::{Measured, Number};
 use results::stats::interval::Interval;
 use results::stats::jackknife::over_groups;
 
-/// Documents in the regime of a figure, and the number to read.
-pub(super) struct Regime {
+/// What is read for a figure: documents of its regime, arms, and a number.
+pub(super) struct Reading {
     /// Prefix of the workload. Not of runs with a tracepoint: it is a single event.
     pub(super) events: &'static str,
     /// True if an event that a guest creates is the first of its kind on the host, which is what makes creating it expensive.
@@ -33,27 +33,27 @@ enum Quantity {
 /// The handler's latencies: of NMIs that re-armed a counter, and of those that re-armed none. The published figures are of both.
 const ALL_NMIS: &[&Metric] = &[&NMI_HANDLER, &NMI_DRIVER_OFF];
 
-pub(super) fn regime(figure: &str) -> Option<Regime> {
+pub(super) fn reading(figure: &str) -> Option<Reading> {
     let arms = ["recreate", "reuse-lazy"];
-    let cheap = Regime { events: "sampling10/", first_event: false, arms, quantity: Quantity::Mean(ALL_NMIS) };
+    let cheap = Reading { events: "sampling10/", first_event: false, arms, quantity: Quantity::Mean(ALL_NMIS) };
     if let Some(of_host) = figure.strip_prefix("vpmu-reuse.watchdog-").and_then(|rest| rest.split_once('.')) {
-        let regime = Regime { first_event: of_host.0 == "off", ..cheap };
+        let mean = Reading { first_event: of_host.0 == "off", ..cheap };
         return Some(match of_host.1 {
-            "mean" => regime,
-            "min" => Regime { quantity: Quantity::Least, ..regime },
-            "stat" => Regime { events: "counting1/", quantity: Quantity::Mean(&[&ROTATION]), ..regime },
-            "linux" => Regime { events: "linux:", ..regime },
-            "never-released" => Regime { arms: ["recreate", "reuse"], ..regime },
-            "kvm" => Regime { arms: ["recreate", "kvm"], ..regime },
-            "kvm-mediated" => Regime { arms: ["recreate", "kvm-mediated"], ..regime },
+            "mean" => mean,
+            "min" => Reading { quantity: Quantity::Least, ..mean },
+            "stat" => Reading { events: "counting1/", quantity: Quantity::Mean(&[&ROTATION]), ..mean },
+            "linux" => Reading { events: "linux:", ..mean },
+            "kept" => Reading { arms: ["recreate", "reuse"], ..mean },
+            "kvm" => Reading { arms: ["recreate", "kvm"], ..mean },
+            "kvm-mediated" => Reading { arms: ["recreate", "kvm-mediated"], ..mean },
             _ => return None,
         });
     }
     Some(match figure {
         "vpmu-reuse.v1.mean" => cheap,
-        "vpmu-reuse.creates.gp" => Regime { quantity: Quantity::Creates { fixed: false }, ..cheap },
-        "vpmu-reuse.creates.fixed" => Regime { quantity: Quantity::Creates { fixed: true }, ..cheap },
-        "vpmu-paused-flag.mean" => Regime { events: "sampling4/", arms: ["reuse-lazy", "paused-flag"], ..cheap },
+        "vpmu-reuse.creates.gp" => Reading { quantity: Quantity::Creates { fixed: false }, ..cheap },
+        "vpmu-reuse.creates.fixed" => Reading { quantity: Quantity::Creates { fixed: true }, ..cheap },
+        "vpmu-paused-flag.mean" => Reading { events: "sampling4/", arms: ["reuse-lazy", "paused-flag"], ..cheap },
         _ => return None,
     })
 }
@@ -95,22 +95,22 @@ pub fn first_event(document: &Document) -> Result<bool, &'static str> {
 
 /// Returns the number from the first document in the regime.
 pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
-    let regime = regime(figure)?;
+    let reading = reading(figure)?;
     documents.iter().find_map(|document| {
         let parameters = &document.parameters;
-        let same = parameters.backend.starts_with("tracepoint:") || parameters.workload.starts_with(regime.events);
-        if first_event(document) != Ok(regime.first_event) || !same {
+        let same = parameters.backend.starts_with("tracepoint:") || parameters.workload.starts_with(reading.events);
+        if first_event(document) != Ok(reading.first_event) || !same {
             return None;
         }
-        of(document, &regime, number)
+        of(document, &reading, number)
     })
 }
 
 /// Returns the number from a document of the regime.
-pub(super) fn of(document: &Document, regime: &Regime, number: Number) -> Option<Measured> {
+pub(super) fn of(document: &Document, reading: &Reading, number: Number) -> Option<Measured> {
     let arm = |name| document.arms.iter().find(|arm: &&Arm| arm.name == name);
-    let (before, after) = (arm(regime.arms[0]), arm(regime.arms[1]));
-    let (value, interval) = match (regime.quantity, number) {
+    let (before, after) = (arm(reading.arms[0]), arm(reading.arms[1]));
+    let (value, interval) = match (reading.quantity, number) {
         (Quantity::Mean(metrics), Number::Before) => mean(before?, None, metrics)?,
         (Quantity::Mean(metrics), Number::After) => mean(after?, None, metrics)?,
         (Quantity::Mean(metrics), Number::Ratio) => mean(before?, Some(after?), metrics)?,

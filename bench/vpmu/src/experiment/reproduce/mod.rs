@@ -234,7 +234,7 @@ mod tests {
                 arm.own.counts.nmis = 1000 * rounds as u64;
             }
             let figure = "vpmu-reuse.creates.fixed";
-            let found = measured::of(&document, &measured::regime(figure).unwrap(), Number::Change).unwrap();
+            let found = measured::of(&document, &measured::reading(figure).unwrap(), Number::Change).unwrap();
             found.interval.map(|interval| (found.value, interval.high - interval.low))
         };
         let rounds = document.arms.iter().find(|arm| arm.name == "recreate").unwrap().rounds.len() as u64;

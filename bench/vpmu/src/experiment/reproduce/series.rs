@@ -21,7 +21,7 @@ use sim::model::Model;
 use vmm::kvm::Host;
 use vmm::machine::Cpu;
 
-use super::measured::{self, regime};
+use super::measured::{self, reading};
 use super::run::Simulated;
 use super::simulated::PERIOD;
 use crate::arms::arm::runner::ArmRunner;
@@ -31,9 +31,10 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{Context, run as rounds};
 use crate::experiment::calibrate::draft::watchdog as watchdogs_event;
-use crate::experiment::calibrate::run::{Options, run as calibrate};
+use crate::experiment::calibrate::run::run as calibrate;
+use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
+use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose, guest_cpu};
 use crate::setting::parse::defaults;
 use crate::setting::pin::usable;
 use crate::setting::process::{claim, free_last};
@@ -228,10 +229,10 @@ fn with_another_event(toml: &str, to: &Regime) -> Result<Model, Error> {
 }
 
 /// Simulates the guests of `spec` on a host of this model.
-fn predict(model: &Model, spec: &NmiLatencySpec) -> Result<Document, Error> {
+fn predict(model: &Model, spec: &NmiLatencySpec, cpu: Cpu) -> Result<Document, Error> {
     let arms = ArmsOptions { rounds: Some(PREDICTED_ROUNDS), duration: None, ..spec.arms.clone() };
     let spec = NmiLatencySpec { arms, ..spec.clone() };
-    let host = HostOptions { backend: BackendChoice::Sim(model.name.clone()), ..defaults() };
+    let host = HostOptions { backend: BackendChoice::Sim(model.name.clone()), cpu, ..defaults() };
     let mut plan = spec.plan(&host, &simulated::chosen(model, "prediction"), None)?;
     plan.simulate(&model.name);
     let mut runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed)?;
@@ -241,12 +242,18 @@ fn predict(model: &Model, spec: &NmiLatencySpec) -> Result<Document, Error> {
 }
 
 /// Calibrates this regime, and predicts it. The other one is predicted from the one where both costs are met.
-fn predictions(regime: &Regime, spec: &SeriesSpec, progress: &mut dyn Progress) -> Result<Vec<Run>, Error> {
+fn predictions(
+    regime: &Regime,
+    spec: &SeriesSpec,
+    host: &HostFacts,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Run>, Error> {
     let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
     let duration = Some(spec.duration / CALIBRATED_SHARE);
-    let options = Options { name: "here".to_owned(), rounds: Some(rounds), duration, ..Options::default() };
+    let calibration =
+        CalibrateSpec { name: "here".to_owned(), rounds: Some(rounds), duration, ..CalibrateSpec::default() };
     let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
-    let (draft, _) = calibrate(options, &chosen, progress)?;
+    let (draft, _) = calibrate(calibration, &chosen, progress)?;
     let mut models = vec![(regime.clone(), draft.model()?)];
     if !regime.on {
         let backend = if regime.stands_in() { BackendKey::CpuClock } else { BackendKey::Hardware };
@@ -257,7 +264,8 @@ fn predictions(regime: &Regime, spec: &SeriesSpec, progress: &mut dyn Progress) 
     let mut runs = Vec::new();
     for (regime, model) in &models {
         for events in ["sampling10/", "counting1/"] {
-            let document = predict(model, &regime.spec(events, spec, spec.duration)?)?;
+            let document =
+                predict(model, &regime.spec(events, spec, spec.duration)?, guest_cpu(&regime.backend, host))?;
             runs.push(Run { on: regime.on, events, document });
         }
     }
@@ -275,12 +283,6 @@ fn context<'a>(
     Context { process_began: Instant::now(), stop: sys::interrupted(), fs, host, command_line, progress, save }
 }
 
-/// Returns whether the guest is an AMD's: an Intel's events have no counterpart on an AMD's PMU. Any of KVM's vPMUs there has a
-/// Milan's six counters.
-fn has_amd_guest(regime: &Regime, host: &HostFacts) -> bool {
-    !regime.stands_in() && host.cpu_vendor.as_deref() == Some("AuthenticAMD")
-}
-
 /// Plans the guests of `spec` here, with their runner.
 fn planned(
     regime: &Regime,
@@ -290,7 +292,7 @@ fn planned(
 ) -> Result<(Plan, Box<dyn ArmRunner>), Error> {
     let options = HostOptions {
         backend: BackendChoice::Key(regime.backend.clone()),
-        cpu: if has_amd_guest(regime, host) { Cpu::Milan } else { Cpu::default() },
+        cpu: guest_cpu(&regime.backend, host),
         ..defaults()
     };
     let chosen = choose(&options.backend, &ThisHost)?;
@@ -308,12 +310,13 @@ fn planned(
 /// Runs the guests of `spec` here.
 fn measure(
     (regime, spec, linux): (&Regime, &NmiLatencySpec, Option<&LinuxJob>),
+    host: &HostFacts,
     command_line: &[String],
     progress: &mut dyn Progress,
 ) -> Result<Document, Error> {
+    let (plan, mut runner) = planned(regime, spec, linux, host)?;
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
-    let (plan, mut runner) = planned(regime, spec, linux, &host)?;
     let (_claims, warning) = claim(&plan.guest.machine.pin);
     if let Some(warning) = warning {
         complain(&warning);
@@ -330,11 +333,8 @@ fn predicted_here(
     progress: &mut dyn Progress,
     predicted: &mut Vec<Run>,
 ) -> Result<Result<String, String>, Error> {
-    if has_amd_guest(regime, host) {
-        return Ok(Ok("Nothing is predicted: simulated guests have an Intel's PMU, these an AMD's.".to_owned()));
-    }
     progress.expect(&format!("{}: calibration", regime.name()));
-    match predictions(regime, spec, progress) {
+    match predictions(regime, spec, host, progress) {
         Ok(runs) => *predicted = runs,
         Err(_) if sys::interrupted().load(std::sync::atomic::Ordering::Relaxed) => {
             let what = "interrupted during calibration";
@@ -415,7 +415,7 @@ pub fn series(
             let name = format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':']));
             progress.expect(&name);
             let found = regime.spec(events, spec, bound).and_then(|one| {
-                measure((regime, &one, spec.linux.as_ref().filter(|_| is_linux)), command_line, progress)
+                measure((regime, &one, spec.linux.as_ref().filter(|_| is_linux)), &host, command_line, progress)
             });
             let now = HostFacts::read(&HostFs::default()).nmi_watchdog;
             if watchdog.is_some() && !regime.stands_in() && now != Some(regime.on) {
@@ -474,7 +474,7 @@ fn unpublished(kvm: &str) -> Vec<(String, String, &'static [Number])> {
         if side == "off" {
             add("mean", "mean guest NMI handler latency", &ALL[..2]);
         }
-        add("never-released", "the same with events that are never released", &ALL[1..2]);
+        add("kept", "the same with events that are never released", &ALL[1..2]);
         add(kvm, "the same with this kernel's own vPMU", &ALL[1..2]);
         add("stat", "mean time to stop and restart one counting event, as perf stat -e branch-misses", ALL);
         add("linux", "mean of nmi:nmi_handler in a Linux guest, perf record of ten events", ALL);
@@ -496,10 +496,10 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
         }));
     }
     for row in &mut rows {
-        let Some(regime) = regime(&row.figure) else { continue };
+        let Some(reading) = reading(&row.figure) else { continue };
         let number = |runs: &[Run]| {
-            let run = runs.iter().find(|run| run.on != regime.first_event && run.events == regime.events)?;
-            measured::of(&run.document, &regime, row.number).map(|one| (one, &run.document.host).0)
+            let run = runs.iter().find(|run| run.on != reading.first_event && run.events == reading.events)?;
+            measured::of(&run.document, &reading, row.number).map(|one| (one, &run.document.host).0)
         };
         row.predicted = number(predicted).map(|one| one.value).into_iter().collect();
         row.measured = number(measured);
@@ -674,7 +674,9 @@ fn conclusion(rows: &[Row], missing: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::setting::backend::fake::Opens;
+    use host_pmu::backend::scheduling::Processor;
     use results::host::fixture::tree;
+    use sim::model::HostPmu;
 
     const TRACEPOINT: &str = "tracepoint:kvm/kvm_userspace_exit";
 
@@ -767,15 +769,25 @@ mod tests {
         let clock = with_another_event(&text, &Regime { on: true, backend: BackendKey::CpuClock }).unwrap();
         assert_eq!(clock.base, sim::model::CountBase::ThreadTime);
         let spec = SeriesSpec { rounds: None, duration: Duration::from_secs(9), seed: 1, linux: None };
-        let mean = |model: &Model, on| {
+        let mean = |model: &Model, on, (cpu, events, figure): (Cpu, &str, &str)| {
             let regime = Regime { on, backend: BackendKey::Hardware };
-            let spec = regime.spec("sampling10/", &spec, spec.duration).unwrap();
-            let document = predict(model, &spec).unwrap();
+            let spec = regime.spec(events, &spec, spec.duration).unwrap();
+            let document = predict(model, &spec, cpu).unwrap();
             assert_eq!(document.status, Status::Complete, "{:?}", document.arms[0].incomplete);
-            let figure = super::regime("vpmu-reuse.watchdog-on.mean").unwrap();
-            measured::of(&document, &figure, Number::Before).unwrap().value
+            measured::of(&document, &reading(figure).unwrap(), Number::Before).unwrap().value
         };
-        assert!(mean(&off, false) > 50.0 * mean(&on, true));
+        let handler = (Cpu::CascadeLake, "sampling10/", "vpmu-reuse.watchdog-on.mean");
+        assert!(mean(&off, false, handler) > 50.0 * mean(&on, true, handler));
+        let zen = |mut model: Model| {
+            model.host.pmu = HostPmu::Of { processor: Processor::Zen3, pinned: Vec::new() };
+            model
+        };
+        let (off, on) = (zen(off), zen(on));
+        let restart = (Cpu::Milan, "counting1/", "vpmu-reuse.watchdog-on.stat");
+        assert!(mean(&off, false, restart) > 50.0 * mean(&on, true, restart));
+        // An AMD's handler stops no other counter: an event that it opens is not the first.
+        let handler = (Cpu::Milan, handler.1, handler.2);
+        assert!((mean(&off, false, handler) / mean(&on, true, handler) - 1.0).abs() < 0.01);
     }
 
     #[test]
@@ -796,10 +808,21 @@ mod tests {
             let mut figures = vec![row("vpmu-reuse.watchdog-on.mean", 1000.0), row("vpmu-reuse.v1.mean", 500.0)];
             figures.push(Row { number: Number::Ratio, ..figures[0].clone() });
             let run = |document| Run { on: true, events: "sampling10/", document };
+            let compared = !stand_in && !document.host.virtualized;
             let found = rows(figures, &[run(document.clone())], &[run(document)]);
             let said = conclusion(&found, &[]);
             assert_eq!(said.contains("(published: "), !stand_in, "{said}");
             assert_eq!(said.contains("Next: ") && said.contains("with cheap-create"), stand_in, "{said}");
+            // The verdict stands beside its figure, in the first of the tables that 80 columns have.
+            let here = Here { host: HostFacts::default(), notes: Vec::new(), whole: true, conclusion: said };
+            let shown = Reproduction {
+                rows: found.clone(),
+                here: Some(here),
+                ..Simulated::stored().unwrap().beside(&[]).unwrap()
+            };
+            let shown = super::super::show::report(&shown, false).text(80);
+            let line = shown.lines().find(|line| line.starts_with("v1.mean")).unwrap();
+            assert!(line.contains(if compared { "differs" } else { "agrees" }), "{shown}");
             let of = |figure: &str| found.iter().find(|row| row.figure == figure && row.published.is_some()).unwrap();
             let text = |row: &Row| row.against_published.as_ref().unwrap().to_string();
             assert_eq!(of("vpmu-reuse.v1.mean").against_predicted.as_ref().unwrap().to_string(), "agrees");

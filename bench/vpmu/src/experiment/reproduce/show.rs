@@ -48,10 +48,20 @@ fn has_measured(reproduction: &Reproduction) -> bool {
     reproduction.rows.iter().any(|row| row.measured.is_some())
 }
 
+/// Returns whether something measured compares with what was published. Stand-ins do not, and the report says so once.
+fn is_compared(reproduction: &Reproduction) -> bool {
+    let judged = |row: &Row| row.against_published.as_ref().is_some_and(|one| one.verdict != Verdict::NotJudged);
+    reproduction.rows.iter().any(judged)
+}
+
 fn columns(reproduction: &Reproduction) -> Vec<&'static str> {
     let mut columns = vec!["figure", "number", "published"];
     if reproduction.here.is_some() {
-        columns.extend(["measured", "to published", "predicted", "to predicted"]);
+        if is_compared(reproduction) {
+            columns.extend(["measured", "to published", "predicted", "to predicted"]);
+        } else {
+            columns.splice(2.., ["measured", "predicted", "to predicted", "published"]);
+        }
         return columns;
     }
     columns.extend(["simulated", "error", "origin"]);
@@ -71,7 +81,7 @@ fn name(row: &Row, here: bool) -> String {
     short.map_or_else(|| row.figure.clone(), |short| short.replace("watchdog-", "").replace("-create.", "."))
 }
 
-fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
+fn cells(row: &Row, (here, compared, with_measured): (bool, bool, bool)) -> Vec<String> {
     let value = if here { short } else { value };
     let published = row.published.map_or_else(dash, |published| value(row, published));
     let mut cells = vec![name(row, here), row.number.key().to_owned(), published];
@@ -100,6 +110,10 @@ fn cells(row: &Row, (here, with_measured): (bool, bool)) -> Vec<String> {
         };
         cells.extend([measured.map_or_else(dash, with_interval), verdict(&row.against_published, row.published)]);
         cells.extend([range(row, &row.predicted), verdict(&row.against_predicted, row.predicted.first().copied())]);
+        if !compared {
+            cells.remove(4);
+            cells[2..].rotate_left(1);
+        }
         return cells;
     }
     let simulated = row.simulated.map_or_else(dash, |simulated| value(row, simulated));
@@ -220,7 +234,7 @@ pub fn report(reproduction: &Reproduction, fold: bool) -> Report {
     }
     let table = Table::new(columns(reproduction)).keys(2);
     let mut table = if here.is_some() { table } else { table.left(5).left(6) };
-    let form = (here.is_some(), has_measured(reproduction));
+    let form = (here.is_some(), is_compared(reproduction), has_measured(reproduction));
     for row in &rows {
         table.add_row(cells(row, form));
     }

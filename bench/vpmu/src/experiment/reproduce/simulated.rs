@@ -325,7 +325,7 @@ impl Simulations {
         };
         Plan {
             behind,
-            pmu: IntelCaps::default(),
+            pmu: IntelCaps::default().into(),
             vcpus: 1,
             cpus: 1,
             boot,
@@ -387,7 +387,7 @@ mod tests {
 
         let ten = question("mediated.10-events").unwrap();
         let mut plan = Simulations::plan(SEED, &ten, behind(KVM).unwrap());
-        plan.pmu.gp = 8;
+        plan.pmu = IntelCaps { gp: 8, ..IntelCaps::default() }.into();
         for (code, event) in (0xc4..).zip(&mut plan.boot.events[..10]) {
             *event = EventSpec { selector: event.selector & !0xffff | code, fixed: 0, ..*event };
         }

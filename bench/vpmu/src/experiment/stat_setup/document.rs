@@ -131,8 +131,22 @@ pub struct Peer {
     pub arms: Vec<PeerArm>,
     /// Events perf gave a count for, once, untimed; events that this tool gave a count for.
     pub counted: Option<(u64, u64)>,
-    /// Comparisons, and the factor by which the peer took longer.
-    pub ratios: Vec<(String, f64)>,
+}
+
+/// A ratio of two ways to set up, from the rounds that they share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Comparison {
+    /// The two.
+    pub what: String,
+    /// True of the answer: both sides do the same work under the same conditions.
+    pub like_for_like: bool,
+    /// Time of the first over that of the second.
+    pub ratio: f64,
+    /// Its 95 % interval; none with too few rounds.
+    pub interval: Option<[f64; 2]>,
+    /// Rounds.
+    pub rounds: u64,
 }
 
 /// The system calls of the groups that `auto` chose with nothing around them: no clock between two calls, no counts, no
@@ -218,6 +232,8 @@ pub struct HostSetUpExtra {
     pub bare: Option<BareCalls>,
     /// Stock perf.
     pub peer: Option<Peer>,
+    /// Ratios, the answer first.
+    pub ratios: Vec<Comparison>,
     /// Ways of closing.
     pub last_close: Vec<LastClose>,
 }

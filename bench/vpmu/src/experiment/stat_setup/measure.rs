@@ -144,7 +144,9 @@ impl Setting<'_> {
                 problem = plant(self.cpus).err();
             }
         });
-        let mut found = check(self.list, &finished.outcomes, finished.opened, self.cpus.len());
+        let calls = finished.phases.iter().filter(|cost| matches!(cost.phase, Phase::Enable | Phase::Read));
+        let longest = calls.flat_map(|cost| &cost.calls_ns).max().copied().unwrap_or(0).into();
+        let mut found = check(self.list, &finished.outcomes, finished.opened, self.cpus.len(), longest);
         if let Some(error) = problem {
             found.problems.push(format!("the known work failed: {error}"));
         }
@@ -168,6 +170,11 @@ impl SetUpArm {
     pub(crate) fn new(strategy: &str, method: Method) -> Self {
         let strategy = strategy.to_owned();
         Self { strategy, method, rounds: Vec::new(), traffic: Vec::new(), check: None, outcomes: Vec::new() }
+    }
+
+    /// Returns the time of all phases of each round, ns.
+    pub(crate) fn totals(&self) -> Vec<u64> {
+        self.rounds.iter().map(TimedRound::total).collect()
     }
 
     /// Returns the summary over the rounds.

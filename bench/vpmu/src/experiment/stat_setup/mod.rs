@@ -5,6 +5,7 @@ mod measure;
 pub mod once;
 pub(crate) mod peer;
 mod prepare;
+mod ratios;
 mod rounds;
 pub mod run;
 mod scaling;

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use cpu_list::CpuList;
 use stat_setup::list::EventList;
 
-use super::document::{Arm, BareCalls, Peer, PeerArm};
-use super::measure::since;
+use super::document::{Comparison, Peer, PeerArm};
+use super::measure::{SetUpArm, since};
 use super::prepare::EventRequest;
+use super::ratios::compare;
 use crate::sys;
 use results::child::{Line, Lines, POLL, Supervised};
 use results::document::Summary;
 use results::error::Error;
-use results::metric::TOTAL;
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
@@ -194,8 +194,46 @@ impl Rivals {
         Ok(Self { version, commands: rivals, counted })
     }
 
-    /// Returns summary and comparison.
-    pub(crate) fn result(&self, whole: u64, arms: &[Arm], bare: Option<&BareCalls>) -> Peer {
+    /// Compares perf's rounds with those of this tool. Like with like are two processes, each less its own start-up, and
+    /// of perf's the fastest grouping that was found: `auto` counts in groups, too. `perf bench` is warm, as `auto` is.
+    pub(crate) fn ratios(&self, arms: &[SetUpArm], bare: &[u64]) -> Vec<Comparison> {
+        let find = |what: fn(&What) -> bool| self.commands.iter().find(|rival| what(&rival.what));
+        let walls = |rival: Option<&Rival>| rival.map_or(&[][..], |rival| rival.walls.as_slice()).to_vec();
+        let (start, own_start) =
+            (walls(find(|what| *what == What::StartUp)), walls(find(|what| *what == What::OwnStartUp)));
+        let own = find(|what| matches!(what, What::Own { .. }));
+        let auto = arms.iter().find(|arm| arm.strategy == "auto").map(SetUpArm::totals).unwrap_or_default();
+        let mut found = Vec::new();
+        // The best grouping is the last.
+        for rival in self.commands.iter().rev() {
+            let (name, walls) = (&rival.name, rival.walls.as_slice());
+            match rival.what {
+                What::Stat => {
+                    let net = (walls, Some(start.as_slice()));
+                    if let Some(own) = own {
+                        let (what, other) =
+                            ("vpmu, both processes less start-up", (own.walls.as_slice(), Some(&own_start[..])));
+                        found.push(compare(format!("perf {name} ÷ {what}"), true, net, other));
+                        let what = format!("perf {name}'s end ÷ vpmu's counts, whole processes");
+                        found.push(compare(what, false, (walls, None), (&own.counts, None)));
+                    }
+                    let what = format!("perf {name} less start-up ÷ auto, which is warm");
+                    found.push(compare(what, false, net, (&auto, None)));
+                    let what = format!("perf {name} less start-up ÷ the bare calls, the limit");
+                    found.push(compare(what, false, net, (bare, None)));
+                }
+                What::Bench => found.extend(arms.iter().map(|arm| {
+                    let what = format!("perf bench ÷ {}, both warm", arm.strategy);
+                    compare(what, arm.strategy == "auto", (walls, None), (&arm.totals(), None))
+                })),
+                _ => {}
+            }
+        }
+        found.into_iter().flatten().collect()
+    }
+
+    /// Returns the summary.
+    pub(crate) fn result(&self, whole: u64) -> Peer {
         let p50 = |name: &str| {
             let rival = self.commands.iter().find(|rival| rival.name == name && !rival.walls.is_empty())?;
             Some(Summary::of_values(&rival.walls).p50)
@@ -216,43 +254,9 @@ impl Rivals {
                 wall_ns,
             }
         });
-        let peer: Vec<PeerArm> = arms_of_peer.collect();
-        let ratios = ratios(&peer, arms, bare);
-        Peer { version: self.version.clone(), arms: peer, counted: self.counted.map(|n| (n, whole)), ratios }
+        let arms = arms_of_peer.collect();
+        Peer { version: self.version.clone(), arms, counted: self.counted.map(|n| (n, whole)) }
     }
-}
-
-/// Returns the ratios of perf's figures to the corresponding figures of this tool.
-fn ratios(peer: &[PeerArm], arms: &[Arm], bare: Option<&BareCalls>) -> Vec<(String, f64)> {
-    let mut found = Vec::new();
-    let median = |arm: &Arm| arm.metric(&TOTAL).map(Summary::median).filter(|&ns| ns > 0.0);
-    let own = peer.iter().find(|arm| arm.name == "vpmu");
-    let auto = arms.iter().find(|arm| arm.name == "auto");
-    for rival in peer.iter().filter(|arm| arm.less_startup_ns.is_some() && arm.name != "vpmu") {
-        let net = rival.less_startup_ns.unwrap_or(0) as f64;
-        if let Some(auto) = auto.and_then(median) {
-            found.push((format!("perf {}, less start-up ÷ auto", rival.name), net / auto));
-        }
-        if let Some(bare) = bare.map(|bare| bare.wall_ns.p50).filter(|&ns| ns > 0) {
-            found.push((format!("perf {}, less start-up ÷ the bare calls, the limit", rival.name), net / bare as f64));
-        }
-        if let Some(own) = own {
-            if let Some(less) = own.less_startup_ns.filter(|&ns| ns > 0) {
-                found.push((format!("perf {} ÷ vpmu, both processes less start-up", rival.name), net / less as f64));
-            }
-            if let Some(counts) = own.to_counts_ns.as_ref().filter(|counts| counts.p50 > 0) {
-                let name = format!("perf {}'s end ÷ vpmu's counts, both whole processes", rival.name);
-                found.push((name, rival.wall_ns.p50 as f64 / counts.p50 as f64));
-            }
-        }
-    }
-    if let Some(bench) = peer.iter().find(|arm| arm.name == "bench") {
-        for (arm, median) in arms.iter().filter_map(|arm| Some((arm, median(arm)?))) {
-            let name = format!("perf bench ÷ {}", arm.name);
-            found.push((name, bench.wall_ns.p50 as f64 / median));
-        }
-    }
-    found
 }
 
 fn shortened(rival: &Rival) -> String {

@@ -20,6 +20,7 @@ use super::document::{Document, EventResult, HostSetUpExtra, LastClose, Paramete
 use super::measure::{SetUpArm, Setting, Steps, method, since};
 use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
+use super::ratios;
 use super::rounds::{self, Bare, Rounds};
 use super::scaling;
 use super::spec::{Mode, NAME, Peer, Scale, StatSetupSpec};
@@ -73,7 +74,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let with_bare = setting.bare(choice.method).is_some();
     let total = (2 + spec.warmup) * each
         + spec.rounds * (each + rival_runs + u64::from(with_bare))
-        + scaling::steps(sizes.len(), cpus.len(), strategies.len());
+        + scaling::steps(sizes.len(), cpus.len(), strategies.len(), spec.rounds);
     progress.begin(total);
     let mut steps = Steps { progress };
     let mut schedule = Schedule::new(spec.seed);
@@ -85,14 +86,22 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         rounds::warm_up(&setting, &mut rounds, &mut sysfs, &mut warnings, &mut steps)?;
         rounds::nothing_opens(&setting, &rounds)?;
         rounds::discarded(&setting, &rounds, spec.warmup, &mut steps)?;
+        let measuring = Instant::now();
         rounds::measure(&setting, &mut rounds, spec, &mut schedule, &mut steps, began)?;
         if spec.last_close {
             last_close = last_closes(&list)?;
         }
         if !sizes.is_empty() {
             let tools = (&mut schedule, &mut steps);
-            (scaling, growth) =
-                scaling::measure(&sizes, &request, setting, &strategies, &calibration.costs, &mut sysfs, tools)?;
+            let over = || spec.duration.is_some_and(|bound| measuring.elapsed() >= bound);
+            let bound = scaling::Bound { rounds: spec.rounds, over: &over };
+            let found =
+                scaling::measure(&sizes, &request, setting, &strategies, &calibration.costs, &mut sysfs, tools, bound)?;
+            (scaling, growth) = (found.0, found.1);
+            if found.2 {
+                let message = "--duration ended the measurement of growth: sizes are missing".to_owned();
+                warnings.push(Warning::of_all("growth-cut", message));
+            }
         }
         Ok(())
     })();
@@ -105,8 +114,11 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let arm_results: Vec<_> = rounds.arms.iter().map(SetUpArm::result).collect();
     let outcomes = rounds.arms.first().map(|arm| arm.outcomes.as_slice()).unwrap_or_default();
     let whole = outcomes.iter().filter(|outcome| outcome.is_whole()).count() as u64;
+    let bare_walls = rounds.bare.as_ref().map_or(&[][..], |bare| bare.walls.as_slice());
+    let mut ratios = rounds.rivals.as_ref().map_or_else(Vec::new, |rivals| rivals.ratios(&rounds.arms, bare_walls));
+    ratios.extend(ratios::of_arms(&rounds.arms, bare_walls));
     let bare = rounds.bare.as_ref().and_then(Bare::result);
-    let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole, &arm_results, bare.as_ref()));
+    let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole));
     let mut document = Document {
         path: PathBuf::new(),
         schema: SCHEMA.to_owned(),
@@ -132,9 +144,11 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
             growth,
             bare,
             peer,
+            ratios: ratios::answer_first(ratios),
             last_close,
         },
         warnings: Vec::new(),
+        between: None,
     };
     warn(&mut document, warnings);
     Ok(document)

@@ -14,7 +14,7 @@ use crate::arms::rounds::schedule::Schedule;
 use results::document::{ScalePoint, Summary};
 use results::error::Error;
 
-/// Runs per size.
+/// Most runs per size.
 const RUNS: usize = 5;
 
 /// One strategy at one size.
@@ -36,10 +36,16 @@ pub(crate) fn measure(
     costs: &Costs,
     sysfs: &mut Sysfs,
     (schedule, steps): (&mut Schedule, &mut Steps<'_>),
-) -> Result<(Vec<ScalePoint>, Vec<Growth>), Error> {
+    bound: Bound<'_>,
+) -> Result<(Vec<ScalePoint>, Vec<Growth>, bool), Error> {
     let lists = sizes.iter().map(|&n| request.sized(n, sysfs)).collect::<Result<Vec<_>, _>>()?;
     let mut points = Vec::new();
+    let mut cut = false;
     let mut add = |setting: Setting<'_>| -> Result<(), Error> {
+        cut |= (bound.over)();
+        if cut {
+            return Ok(());
+        }
         let mut here: Vec<SizedArm<'_>> = strategies
             .iter()
             .map(|strategy| {
@@ -48,7 +54,7 @@ pub(crate) fn measure(
                 SizedArm { strategy, setting, method, totals: Vec::new(), whole: true }
             })
             .collect();
-        for _ in 0..RUNS {
+        for _ in 0..runs(bound.rounds) {
             for at in schedule.next_round(here.len()) {
                 let point = &mut here[at];
                 steps.step(|| {
@@ -89,13 +95,27 @@ pub(crate) fn measure(
         growth.extend(fit(strategy, "events", &series(&|point| point.cpus == all, |point| point.events)));
         growth.extend(fit(strategy, "cpus", &series(&|point| point.events == events, |point| point.cpus)));
     }
-    Ok((points, growth))
+    Ok((points, growth, cut))
+}
+
+/// Bounds on the measurement.
+#[derive(Clone, Copy)]
+pub(crate) struct Bound<'a> {
+    /// Rounds asked for.
+    pub(crate) rounds: u64,
+    /// Returns whether the time asked for has passed.
+    pub(crate) over: &'a dyn Fn() -> bool,
+}
+
+/// Returns the runs per size: no more than the rounds asked for.
+fn runs(rounds: u64) -> usize {
+    usize::try_from(rounds).map_or(RUNS, |rounds| rounds.min(RUNS))
 }
 
 /// Returns the number of steps of `measure`.
-pub(crate) fn steps(sizes: usize, cpus: usize, strategies: usize) -> u64 {
+pub(crate) fn steps(sizes: usize, cpus: usize, strategies: usize, rounds: u64) -> u64 {
     let by_cpus = if cpus > 1 { (cpus as u64).next_power_of_two().ilog2() as usize + 1 } else { 0 };
-    if sizes == 0 { 0 } else { (RUNS * strategies * (sizes + by_cpus)) as u64 }
+    if sizes == 0 { 0 } else { (runs(rounds) * strategies * (sizes + by_cpus)) as u64 }
 }
 
 /// Returns the slope of log(time) over log(x); `None` for fewer than two different x.
@@ -135,9 +155,10 @@ mod tests {
 
     #[test]
     fn steps_are_known_before() {
-        assert_eq!(steps(5, 2, 5), 5 * 5 * 7);
-        assert_eq!(steps(2, 1, 1), 10);
-        assert_eq!(steps(2, 94, 1), 5 * (2 + 8));
-        assert_eq!(steps(0, 94, 5), 0);
+        assert_eq!(steps(5, 2, 5, 15), 5 * 5 * 7);
+        assert_eq!(steps(5, 2, 5, 3), 3 * 5 * 7, "no more runs than rounds");
+        assert_eq!(steps(2, 1, 1, 5), 10);
+        assert_eq!(steps(2, 94, 1, 5), 5 * (2 + 8));
+        assert_eq!(steps(0, 94, 5, 5), 0);
     }
 }

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use cpu_list::CpuList;
 use results::document::{ScalePoint, Status, Summary};
 use results::metric::TOTAL;
-use results::table::layout::{self, dash, ratio, time};
+use results::stats::interval::Interval;
+use results::table::layout::{self, dash, time};
 use results::table::{Part, Report, Table};
 use stat_setup::unit::Outcome;
 
-use super::document::{Arm, Document, Growth};
+use super::document::{Arm, Comparison, Document, Growth};
 
 /// One of the times of a phase, if it has any.
 fn times<'a>(arm: &'a Arm, phase: &str, time: &str) -> Option<&'a Summary> {
@@ -208,12 +209,17 @@ fn peer(document: &Document, report: &mut Report) {
     report.gap();
     report.heading(format!("Beside stock perf ({}), whole processes", peer.version));
     report.table(table);
-    for (what, value) in &peer.ratios {
-        report.line(format!("{what}: {} ×", ratio(*value)));
-    }
     if let Some((perf, own)) = peer.counted {
         report.line(format!("counts: perf gave {perf}, this tool {own}"));
     }
+}
+
+/// Formats a ratio with its interval.
+fn comparison(one: &Comparison) -> String {
+    let Comparison { what, ratio, interval, rounds, .. } = one;
+    let figure = layout::ratio_in(*ratio, interval.map(|[low, high]| Interval { low, high }));
+    let few = if interval.is_none() { ", too few for an interval" } else { "" };
+    format!("{figure} ×: {what}; {rounds} rounds{few}")
 }
 
 /// Returns the whole result as it is shown.
@@ -229,16 +235,19 @@ pub(crate) fn report(document: &Document) -> Report {
         let _ = write!(heading, " of {}, ended by --duration", parameters.rounds);
     }
     report.heading(heading);
-    let best = document.arms.iter().filter_map(|arm| arm.metric(&TOTAL)).map(|total| total.p50).min().unwrap_or(0);
+    let (answer, others) =
+        document.extra.ratios.split_at(document.extra.ratios.partition_point(|one| one.like_for_like));
+    answer.iter().for_each(|one| report.note(format!("answer: {}", comparison(one))));
     let p50 = |summary: Option<&Summary>| time(summary.map_or(0.0, Summary::median));
     let wall = |arm: &Arm, phase: &super::document::PhaseResult| p50(times(arm, &phase.phase, "wall_ns"));
-    let total = |arm: &Arm| {
-        let total = arm.metric(&TOTAL).map_or(0.0, Summary::median);
-        let times = if best > 0 { ratio(total / best as f64) } else { dash() };
-        vec![time(total), times]
-    };
-    report.table(by_phase(&document.arms, wall, &["total", "× best"], total));
-    report.line("phases, total: median of a round; × best: over the fastest");
+    let total = |arm: &Arm| vec![p50(arm.metric(&TOTAL))];
+    report.table(by_phase(&document.arms, wall, &["total"], total));
+    report.line("phases, total: median of a round");
+    let spread = document.arms.iter().filter_map(|arm| Some((arm, arm.metric(&TOTAL)?)));
+    let spread =
+        spread.map(|(arm, total)| format!("{} {} to {}", arm.name, layout::ns(total.min), layout::ns(total.max)));
+    report.note(format!("totals of the rounds: {}", spread.collect::<Vec<_>>().join(", ")));
+    others.iter().for_each(|one| report.note(comparison(one)));
     report.gap();
     report.heading("One call on an event: p50/p99");
     let call = |arm: &Arm, phase: &super::document::PhaseResult| {
@@ -268,14 +277,8 @@ pub(crate) fn report(document: &Document) -> Report {
         report.note(format!("{}: {why}", arm.name));
     }
     if let Some(bare) = &document.extra.bare {
-        let median = bare.wall_ns.median();
-        let auto =
-            document.arms.iter().find(|arm| arm.name == "auto").and_then(|arm| arm.metric(&TOTAL)).map(Summary::median);
-        let times = auto
-            .filter(|_| median > 0.0)
-            .map_or_else(String::new, |auto| format!("; auto takes {} × that", ratio(auto / median)));
-        let (median, what) = (time(median), &bare.what);
-        report.note(format!("bare calls, the limit: {median} ({what}, with nothing around them){times}"));
+        let (median, what) = (time(bare.wall_ns.median()), &bare.what);
+        report.note(format!("bare calls, the limit: {median} ({what}, with nothing around them)"));
     }
     report.line(format!(
         "calibration: {}, once per process, in no figure above",

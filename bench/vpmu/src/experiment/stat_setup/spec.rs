@@ -50,7 +50,8 @@ pub struct StatSetupSpec {
 
     /// Measure growth over these numbers of events and over CPUs, too
     ///
-    /// none leaves it out [default: 100,200,400,800,1600; none for tracepoints: their closes take seconds]
+    /// Most of the time goes here: each size is set up as often as --rounds says, 5 times at most. none leaves it out
+    /// [default: 100,200,400,800,1600; none for tracepoints: their closes take seconds]
     #[arg(long, value_name = "LIST|none", help_heading = "Comparison")]
     pub scale: Option<Scale>,
 
@@ -64,7 +65,8 @@ pub struct StatSetupSpec {
     ///
     /// N: that many software events, a mix. tracepoints:N: that many tracepoint events over as many distinct tracepoints as the
     /// host has, 90 at most. LIST: names, groups {a,b}:W, software, hardware, raw (r1a8), tracepoints (sched:sched_switch), sysfs
-    /// PMU events (cpu/event=0x3c,umask=0/, msr/tsc/) with modifiers (:u :k :W ...). FILE: lists, one a line; # begins a comment.
+    /// PMU events (cpu/event=0x3c,umask=0/, msr/tsc/, uncore_imc/.../ for all instances), breakpoints (mem:0x1000:w),
+    /// duration_time, with terms (cs/name=x/) and modifiers (:u :k :W ...). FILE: lists, one a line; # begins a comment.
     #[arg(long, value_name = "N|LIST|FILE", default_value = "700", help_heading = "Events")]
     pub events: String,
 
@@ -94,7 +96,7 @@ pub struct StatSetupSpec {
           hide_default_value = true)]
     pub warmup: u64,
 
-    /// Bound on all rounds: they end after the one in which this time passes
+    /// Bound on rounds and growth: they end after the round or size in which this time passes
     #[arg(long, value_name = "TIME", help_heading = "Rounds",
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))]
     pub duration: Option<Duration>,

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use arch_pmu::spec::Vendor;
 use host_pmu::stats::ns;
 use host_pmu::strategy::{PRESETS, Release, Strategy};
 use results::document::StrategyParameter;
@@ -22,6 +23,8 @@ use crate::setting::workload::Workload;
 
 /// Maximum number of points of a grid.
 pub(super) const MAX_POINTS: u64 = 100_000;
+/// Longest time of a phase.
+const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Maximum number of vCPUs of a simulated host.
 const MAX_VCPUS: u64 = 16_384;
 
@@ -35,8 +38,16 @@ impl Grid {
     /// Exit 2 for invalid or duplicate values, an axis without values or without effect, and too many points.
     pub fn points(&self) -> Result<(Vec<GridPoint>, BTreeMap<String, Model>), Error> {
         let axes = Axes::of(self)?;
-        let shared = self.shared()?;
+        let mut shared = self.shared()?;
         axes.check()?;
+        if self.tail.is_none() {
+            // The default tail shows every strategy's release by time.
+            let idle = axes.strategies.iter().filter_map(|kept| match kept {
+                Kept::Events(Strategy { release: Release::IdleMs(idle), .. }) => Some(ns(*idle)),
+                _ => None,
+            });
+            shared.tail_ns = shared.tail_ns.saturating_add(idle.max().unwrap_or(0)).min(LONGEST_NS);
+        }
         let (mut points, mut keys) = (Vec::new(), BTreeSet::new());
         for point in axes.product(&shared) {
             if keys.insert(point.key()) {
@@ -142,7 +153,7 @@ impl Axes {
                 Kept::Mediated(kind) => Some(kind.name),
                 Kept::Events(_) => None,
             });
-            simulated::check_strategies(model, mediated)?;
+            simulated::check_strategies(model, Vendor::Intel, mediated)?;
         }
         let lengths = [
             self.strategies.len(),
@@ -469,6 +480,18 @@ mod tests {
         let lazy = points.iter().find(|p| p.release_slices == Some(3)).unwrap();
         assert_eq!(lazy.arm(), "reuse-lazy slices=3");
         assert!(lazy.definition.contains("slices = 3"));
+    }
+
+    #[test]
+    fn the_default_tail_is_longer_than_any_release_by_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("idle.toml");
+        std::fs::write(&file, "reuse = 'last'\nrelease = { idle-ms = 20 }\napply = 'deferred'").unwrap();
+        let tails = |toml: &str| points(toml).iter().map(|point| point.tail_ns).collect::<Vec<_>>();
+        let list = format!("strategy = ['reuse', '{}']", file.display());
+        assert_eq!(tails(&list), [36_000_000; 2]);
+        assert_eq!(tails(&format!("{list}\ntail = '16ms'")), [16_000_000; 2]);
+        assert_eq!(tails("strategy = ['reuse']"), [16_000_000]);
     }
 
     #[test]

@@ -110,7 +110,7 @@ pub struct Grid {
     #[arg(long, value_name = "TIME")]
     pub time_limit: Option<String>,
 
-    /// Idle time after the measured phase; shows events left open [default: 16ms]
+    /// Idle time after the measured phase; shows events left open [default: 16ms, after the longest release by time]
     #[arg(long, value_name = "TIME")]
     pub tail: Option<String>,
 

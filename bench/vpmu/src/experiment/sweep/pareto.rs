@@ -153,6 +153,8 @@ fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
     let of =
         |get: &dyn Fn(&PointResult) -> Option<f64>| -> Vec<f64> { results.iter().filter_map(|r| get(r)).collect() };
     let latencies = of(&|result| result.latency().map(|latency| by.of(latency)));
+    // A guest that livelocked with one seed has no figure there, and the others are no mean of all.
+    let latencies = if latencies.len() < results.len() { Vec::new() } else { latencies };
     let range = latencies.iter().fold([f64::INFINITY, 0.0], |[low, high], &n| [n.min(low), n.max(high)]);
     let doubtful = |r: &&PointResult| r.lost + r.overflows_lost + r.failed_opens + r.pinned_errors + r.timed_out;
     StrategySummary {
@@ -160,7 +162,7 @@ fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
         seeds: results.len(),
         latency_ns: mean(&latencies),
         latency_range_ns: (!latencies.is_empty()).then_some(range),
-        x_floor: mean(&of(&|result| result.x_floor)),
+        x_floor: mean(&of(&|result| result.x_floor)).filter(|_| !latencies.is_empty()),
         held_mean: mean(&of(&|result| Some(result.held_mean))).unwrap_or(0.0),
         held_max: results.iter().map(|result| result.held_max).max().unwrap_or(0),
         creates: mean(&of(&|result| Some(result.per_sample.open))).unwrap_or(0.0),

@@ -167,10 +167,11 @@ pub struct PointResult {
 }
 
 impl PointResult {
-    /// Returns the latency that a user of the guest notices: the handler or, without NMIs, the rotation.
+    /// Returns the latency that a user of the guest notices: the handler or, of a guest that only counts, the rotation. One that
+    /// was to take NMIs and timed no handler has none: it livelocks, and its rotations have no ratio to the floor.
     #[must_use]
     pub fn latency(&self) -> Option<&Latency> {
-        self.nmi_handler_ns.as_ref().or(self.rotation_ns.as_ref())
+        self.nmi_handler_ns.as_ref().or(self.rotation_ns.as_ref().filter(|_| self.x_floor.is_some()))
     }
 }
 

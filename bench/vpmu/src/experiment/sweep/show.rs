@@ -16,6 +16,8 @@ const LEGEND: [&str; 2] = [
     "latency: NMI handler (rotation, where the guest only counts); held: host events of a vCPU, over time; creates: per NMI (rotation)",
     "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates",
 ];
+const NO_LATENCY: &str =
+    "latency –: with some seed no handler was timed: no period passed, or the guest livelocks; on no front";
 const DOUBTFUL: &str =
     "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts";
 
@@ -58,7 +60,11 @@ pub fn report(pareto: &Pareto) -> Report {
         report.gap();
     }
     report.notes(LEGEND);
-    if pareto.scenarios.iter().flat_map(|scenario| &scenario.rows).any(|row| row.doubtful > 0) {
+    let rows = || pareto.scenarios.iter().flat_map(|scenario| &scenario.rows);
+    if rows().any(|row| row.latency_ns.is_none()) {
+        report.note(NO_LATENCY);
+    }
+    if rows().any(|row| row.doubtful > 0) {
         report.note(DOUBTFUL);
     }
     report

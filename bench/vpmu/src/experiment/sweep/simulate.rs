@@ -107,7 +107,7 @@ fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Counte
     };
     let plan = Plan {
         behind,
-        pmu: IntelCaps::default(),
+        pmu: IntelCaps::default().into(),
         vcpus: point.vcpus,
         cpus: point.cpus,
         boot,

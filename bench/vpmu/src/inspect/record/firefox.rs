@@ -200,6 +200,7 @@ mod tests {
                 cpu: 0,
                 chain: chain.clone(),
                 cut: 0,
+                user: None,
             };
             add(&Record::Sample(sample));
         }

@@ -136,6 +136,7 @@ mod tests {
             others: Vec::new(),
             clocks: None,
             lost: 7,
+            throttled: 0,
             damage: Damage::default(),
             command_line: vec!["vpmu".to_owned()],
             nmis: None,

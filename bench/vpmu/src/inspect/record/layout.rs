@@ -85,6 +85,7 @@ impl Kind {
             period: taken.period,
             chain,
             cut: 0,
+            user: None,
         }
     }
 }

@@ -1,14 +1,15 @@
 //! A recording with names, for pictures.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use perf_data::attr::Event;
 use perf_data::calls::TooMuch;
 use perf_data::history::{Gathered, MOST_KEPT, Named};
 use perf_data::names::Names;
-use perf_data::reader::{Damage, Recording};
+use perf_data::plain;
+use perf_data::reader::{BIG_ENDIAN, Damage, Recording, VERSION_1};
 use perf_data::writer::MAGIC;
 use results::error::{Error, one_line};
 
@@ -17,6 +18,12 @@ use super::spec::PIPED;
 use crate::machine;
 use crate::setting::parse::suggestion;
 
+/// Begin of a file that gzip packed, and of xz's.
+const PACKED: [&[u8]; 2] = [b"\x1f\x8b", b"\xfd7zXZ\0"];
+/// Most KiB of memory to unpack xz: what `xz -9` takes.
+const XZ_MEMORY_KIB: u32 = 66 << 10;
+/// Most files of a folder that `perf record --threads` wrote.
+const MOST_PARTS: u32 = 1 << 13;
 /// Largest recording that is read from a pipe.
 const LARGEST_PIPED: u64 = 1 << 30;
 /// Largest text that is made of a recording.
@@ -37,6 +44,8 @@ pub struct Contents {
     pub clocks: Option<(u64, u64)>,
     /// Samples of that event that were lost when it was recorded.
     pub lost: u64,
+    /// Times that the kernel stopped that event up to the next tick.
+    pub throttled: u64,
     /// Parts that could not be read.
     pub damage: Damage,
     /// The command that recorded it.
@@ -47,14 +56,56 @@ pub struct Contents {
     pub older: Vec<PathBuf>,
 }
 
-/// Returns whether a file begins as a recording.
+/// Returns whether a file begins as a recording of any kind, or packed; or a folder has perf's main file.
 #[must_use]
 pub fn is_recording(path: &Path) -> bool {
-    let mut start = [0; 8];
+    let (mut start, path) = ([0; 8], main_file(path));
     // The kernel's own files have no size, and reading one may wait.
-    fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() >= start.len() as u64)
+    fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() >= start.len() as u64)
         && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
-        && start == *MAGIC
+        && [MAGIC, BIG_ENDIAN, VERSION_1]
+            .iter()
+            .map(|known| &known[..])
+            .chain(PACKED)
+            .any(|known| start.starts_with(known))
+}
+
+/// Returns the file with the header: `perf record --threads` makes a folder.
+fn main_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("data") } else { path.to_owned() }
+}
+
+/// Reads the files of records that `perf record --threads` has beside the main one.
+fn parts(folder: &Path) -> Result<Vec<Vec<u8>>, Error> {
+    let (mut parts, mut room) = (Vec::new(), LARGEST_PIPED);
+    for number in 0..MOST_PARTS {
+        let path = folder.join(format!("data.{number}"));
+        match plain::read(&path, room) {
+            Ok(part) => {
+                room -= part.len() as u64;
+                parts.push(part);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::usage(format!("cannot read {}", path.display()), error.to_string(), "")),
+        }
+    }
+    Ok(parts)
+}
+
+/// Unpacks what gzip or xz packed.
+fn unpacked(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    let packed = &bytes[..];
+    let mut from: Box<dyn io::Read + '_> = match PACKED.map(|known| packed.starts_with(known)) {
+        [true, _] => Box::new(flate2::read::MultiGzDecoder::new(packed)),
+        [_, true] => Box::new(lzma_rust2::XzReader::new_mem_limit(packed, true, XZ_MEMORY_KIB)),
+        _ => return Ok(bytes),
+    };
+    let mut out = Vec::new();
+    from.as_mut().take(LARGEST_PIPED + 1).read_to_end(&mut out)?;
+    if out.len() as u64 > LARGEST_PIPED {
+        return Err(io::Error::other(format!("unpacked it is larger than {} MiB", LARGEST_PIPED >> 20)));
+    }
+    Ok(out)
 }
 
 /// Reads a recording, and of its events the one called `event`, or else the first that has samples.
@@ -62,7 +113,8 @@ pub fn is_recording(path: &Path) -> bool {
 /// # Errors
 /// Exit 2: it cannot be read, is none, or has no such event.
 pub fn read(path: &Path, event: Option<&str>) -> Result<Contents, Error> {
-    of_bytes(&machine::read(path, "the recording")?, path, event)
+    let parts = if path.is_dir() { parts(path)? } else { Vec::new() };
+    of_bytes(machine::read(&main_file(path), "the recording")?, &parts, path, event)
 }
 
 /// Reads a recording from stdin, where [`PIPED`] stands for its name.
@@ -76,15 +128,17 @@ pub fn from_stdin(event: Option<&str>) -> Result<Contents, Error> {
     if bytes.len() as u64 > LARGEST_PIPED {
         return Err(cannot(format!("it is larger than {} MiB", LARGEST_PIPED >> 20)));
     }
-    of_bytes(&bytes, Path::new(PIPED), event)
+    of_bytes(bytes, &[], Path::new(PIPED), event)
 }
 
-fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents, Error> {
+fn of_bytes(bytes: Vec<u8>, parts: &[Vec<u8>], path: &Path, wanted: Option<&str>) -> Result<Contents, Error> {
     let cannot = |why: String| {
         let what = if path == Path::new(PIPED) { "from stdin".to_owned() } else { path.display().to_string() };
         Error::usage(format!("cannot read the recording {what}"), why, "")
     };
-    let mut recording = Recording::open(bytes).map_err(|error| cannot(error.to_string()))?;
+    let bytes = unpacked(bytes).map_err(|error| cannot(error.to_string()))?;
+    let recording = Recording::open(&bytes).map_err(|error| cannot(error.to_string()))?;
+    let mut recording = recording.with_parts(parts.iter().map(Vec::as_slice).collect());
     let too_much = |bound: TooMuch| {
         let why = format!("its samples, their stacks and names take {bound} of memory");
         Error { remedy: FEWER.to_owned(), ..cannot(why) }
@@ -108,9 +162,9 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
     let others = events.iter().enumerate().filter(|&(at, _)| at != shown);
     let others = others.map(|(at, event)| (event.name.clone(), counts.get(&at).copied().unwrap_or(0))).collect();
     let event = if shown < events.len() { events.swap_remove(shown) } else { Event::default() };
-    let (lost, damage) = (gathered.lost(shown), gathered.damage);
+    let ((lost, throttled), damage) = (gathered.lost(shown), gathered.damage);
     let named = gathered.name(shown, Names::of(kallsyms.as_deref())).map_err(too_much)?;
-    Ok(Contents { named, event, others, clocks, lost, damage, command_line, nmis, older })
+    Ok(Contents { named, event, others, clocks, lost, throttled, damage, command_line, nmis, older })
 }
 
 /// The number of the event of this name.
