@@ -1,4 +1,6 @@
-//! The architectural PMU of one vCPU: registers, counting rules, PMIs.
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! Free of KVM, clocks, file descriptors and perf. The guest's accesses come in as [`Vpmu::rdmsr`] and [`Vpmu::wrmsr`],
 //! the host's overflow signals through [`Vpmu::kick`]; requests to count go out to a [`HostCounters`].

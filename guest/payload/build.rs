@@ -19,6 +19,8 @@ const CFLAGS: &[&str] = &[
     "-fcf-protection=none",
     "-fno-jump-tables",
     "-fomit-frame-pointer",
+    // A recording unwinds by them; they are not loaded.
+    "-fasynchronous-unwind-tables",
 ];
 
 /// Constants that are kept out of the loops cost the PMI handler a push and a move each.

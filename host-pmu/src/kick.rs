@@ -1,6 +1,11 @@
 //! The signal of host events and timers to the vCPU thread.
+//!
+//! SIGIO ends a process that neither handles nor blocks it. A vCPU thread has a handler that makes KVM_RUN return (it
+//! sets `immediate_exit`), or [blocks](block) it and has KVM_RUN unblock it (KVM_SET_SIGNAL_MASK). Either way
+//! `Vpmu::kick` follows.
 
 use std::io;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -11,6 +16,24 @@ use crate::sys;
 #[must_use]
 pub const fn signal() -> i32 {
     sys::SIGIO
+}
+
+/// Blocks the signal on the calling thread and the threads that it starts, for callers without a handler of their own:
+/// its default action ends the process. To be called before the first event; [`wait`] takes the signals.
+///
+/// # Errors
+/// Those of pthread_sigmask.
+pub fn block() -> io::Result<()> {
+    sys::block_signal()
+}
+
+/// Takes a pending kick of the calling thread, on which the signal is [blocked](block), or waits up to `limit` for one.
+/// False: there was none.
+///
+/// # Errors
+/// Those of sigtimedwait.
+pub fn wait(limit: Duration) -> io::Result<bool> {
+    sys::wait_for_signal(limit)
 }
 
 /// Disables every perf event of this process, for a thread that comes to nothing but their signals. Returns how many.
@@ -90,6 +113,17 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_blocked_kick_ends_nothing_and_is_taken_once() {
+        let kicks = std::thread::spawn(|| {
+            block().unwrap();
+            let timer = Timer::new().unwrap();
+            timer.set(1_000_000);
+            [wait(Duration::from_secs(60)), wait(Duration::ZERO)].map(Result::unwrap)
+        });
+        assert_eq!(kicks.join().unwrap(), [true, false]);
+    }
 
     #[test]
     fn a_full_queue_of_signals_has_its_cause_and_its_remedy() {

@@ -1,4 +1,6 @@
-//! The host side of virtual performance counters (vPMCs).
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! A vPMC counts by a host event, or without one by a clock and a timer.
 //!

@@ -3,8 +3,6 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use arch_pmu::intel::PerfEvtSel;
-
 use crate::backend::attr::{EventKind, event_attr};
 use crate::backend::perf::{CYCLES, PerfBackend, shortest_clock_period};
 use crate::backend::step::StepBackend;
@@ -135,9 +133,8 @@ pub fn clock_expiry_ns(rounds: usize) -> io::Result<Vec<f64>> {
 
 fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
     let period = EXPIRE_NS.max(2 * shortest_clock_period());
-    let spec = PerfEvtSel::from_bits(0x53_003c).spec();
     sys::block_signal()?;
-    let event = sys::open_on_this_thread(event_attr(EventKind::CpuClock, spec, period), None)?;
+    let event = sys::open_on_this_thread(event_attr(EventKind::CpuClock, CYCLES, period), None)?;
     sys::disable(&event)?;
     sys::signal_this_thread(&event)?;
     // A user who may lock no memory has no ring, and the event no records.

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
@@ -203,16 +204,43 @@ fn protect(page: usize, protection: libc::c_int) -> io::Result<()> {
     checked(unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(page), OWNER_PAGE, protection) }).map(drop)
 }
 
-/// Blocks SIGIO on the calling thread.
-pub(crate) fn block_signal() -> io::Result<()> {
+/// Returns the set of SIGIO alone.
+fn signal_set() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::uninit();
-    // SAFETY: sigemptyset fills the set before it is used, and the set outlives the calls.
-    let error = unsafe {
+    // SAFETY: sigemptyset fills the set before it is used.
+    unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), SIGIO);
-        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut())
-    };
+        set.assume_init()
+    }
+}
+
+/// Blocks SIGIO on the calling thread.
+pub(crate) fn block_signal() -> io::Result<()> {
+    let set = signal_set();
+    // SAFETY: the set outlives the call.
+    let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Takes a pending SIGIO, which is blocked, or waits for one; false if there was none in time.
+pub(crate) fn wait_for_signal(limit: Duration) -> io::Result<bool> {
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let time = libc::timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let set = signal_set();
+        // SAFETY: the set and the time outlive the call, which keeps nothing.
+        if unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) } == SIGIO {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock => return Ok(false),
+            io::ErrorKind::Interrupted => {}
+            _ => return Err(error),
+        }
+    }
 }
 
 /// Returns the calling thread's id.

@@ -39,6 +39,7 @@
 //! `cargo run -p results --example compare A.json B.json` prints the arms of two results and compares them.
 
 pub mod answers;
+pub mod between;
 pub mod child;
 pub mod compare;
 pub mod document;

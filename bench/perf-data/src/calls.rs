@@ -51,6 +51,16 @@ impl Calls {
         (Some(caller).filter(|&caller| caller != NOBODY), place)
     }
 
+    /// Adds the functions of `other`, whose names have other numbers here; returns the number here of each.
+    pub fn add(&mut self, other: &Self, mut name: impl FnMut(u32) -> u32) -> Vec<u32> {
+        let mut of = Vec::with_capacity(other.nodes.len());
+        for &(caller, place) in &other.nodes {
+            let caller = of.get(caller as usize).copied();
+            of.push(self.below(caller, Place { mode: None, name: name(place.name) }));
+        }
+        of
+    }
+
     /// Bytes of memory for it.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
@@ -61,11 +71,8 @@ impl Calls {
     #[must_use]
     pub fn tree(&self, names: &[String], samples: impl Iterator<Item = u32>) -> Tree {
         // A function in two modes is one node.
-        let (mut merged, mut of) = (Self::default(), Vec::with_capacity(self.nodes.len()));
-        for &(caller, place) in &self.nodes {
-            let caller = of.get(caller as usize).copied();
-            of.push(merged.below(caller, Place { mode: None, ..place }));
-        }
+        let mut merged = Self::default();
+        let of = merged.add(self, |name| name);
         let mut own = vec![0_u64; merged.nodes.len()];
         samples.for_each(|number| own[of[number as usize] as usize] += 1);
         let mut all = own.clone();

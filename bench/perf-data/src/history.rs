@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::rc::Rc;
 
 use crate::calls::{BROKEN, BROKEN_END, CUT, Frame, frames_of};
@@ -11,7 +12,7 @@ use crate::names::Names;
 use crate::reader::{Damage, Recording};
 use crate::record::{DEFERRED, MOST_ENTRIES, Mode, Record, Sample, UserStack, kind};
 use crate::spaces::Spaces;
-use crate::unwind::{IP, SP, Step};
+use crate::unwind::{End, PLACE, STACK_POINTER};
 
 /// Most bytes of memory that the samples of a recording take, with their stacks, names and mappings.
 pub const MOST_KEPT: u64 = 1 << 30;
@@ -271,28 +272,29 @@ impl History {
 
     /// Adds the user part of a chain, by the tables of the files that are mapped in the process.
     fn unwind(&mut self, pid: u32, user: &UserStack, chain: &mut Vec<u64>) {
-        let (mut regs, start) = (user.regs, user.regs[SP]);
-        let read = |at: u64| {
+        let (mut regs, start) = (user.regs, user.regs[STACK_POINTER].unwrap_or(0));
+        let memory = |at: u64| {
             let at = usize::try_from(at.checked_sub(start)?).ok()?;
             Some(u64::from_le_bytes(user.stack.get(at..at.checked_add(8)?)?.try_into().ok()?))
         };
-        chain.extend([Mode::User.context(), regs[IP]]);
-        let mut caller = false;
-        while chain.len() < MOST_ENTRIES {
-            let place = self.spaces.find(pid, regs[IP].wrapping_sub(u64::from(caller)));
-            let step = place.and_then(|place| self.names.step(&self.spaces, place, &mut regs, read));
-            match step {
-                Some(Step::Caller { signal }) => {
-                    chain.push(regs[IP]);
-                    caller = !signal;
+        let Self { spaces, names, .. } = self;
+        chain.push(Mode::User.context());
+        let mut back = 0;
+        while let Some(place) = regs[PLACE].filter(|_| chain.len() < MOST_ENTRIES) {
+            chain.push(place);
+            let found = spaces.find(pid, place.wrapping_sub(back)).and_then(|(file, place)| {
+                Some(names.of_file(file, Path::new(spaces.file(file)))?.caller(place, &regs, memory))
+            });
+            match found {
+                // Another stack, of a signal, is not in the sample; and a walk ends.
+                Some(Ok(caller)) if caller.registers[STACK_POINTER] > regs[STACK_POINTER] => {
+                    (regs, back) = (caller.registers, u64::from(!caller.interrupted))
                 }
-                Some(Step::End) => return,
-                None => {
-                    chain.push(BROKEN_END);
-                    return;
-                }
+                Some(Err(End::Bottom)) => return,
+                _ => break,
             }
         }
+        chain.push(BROKEN_END);
     }
 
     fn show(&mut self, sample: &Raw, chain: &[u64]) -> Shown {

@@ -6,7 +6,7 @@
 //! - [`record`], [`attr`], [`feature`]: the format, as of tools/perf/Documentation/perf.data-file-format.txt and
 //!   <linux/perf_event.h>.
 //! - [`symbols`]: names of addresses, from ELF files and from a kernel's list of symbols.
-//! - [`unwind`]: callers, by the tables of exceptions in ELF files.
+//! - [`unwind`]: callers, by the `.eh_frame` of ELF files.
 //! - [`spaces`], [`names`]: which file is where in each process of a recording at each time, and names by that.
 //! - [`calls`]: the frames of a sample, and all stacks of a recording as a tree.
 //! - [`history`]: the samples of a recording with the names of their time, in bounded memory.

@@ -8,7 +8,6 @@ use crate::plain::{self, Code};
 use crate::record::{Mapping, Mode, cut};
 use crate::spaces::Spaces;
 use crate::symbols::{Image, Symbols, demangled};
-use crate::unwind::{Registers, Step};
 
 /// Largest list of a kernel's symbols that is read: those of kernels with everything are a quarter of it.
 const LARGEST_LIST: u64 = 64 << 20;
@@ -152,25 +151,14 @@ impl Names {
         number
     }
 
-    /// Returns the image of a file by its number.
-    fn of_file(&mut self, file: usize, path: &Path) -> Option<Rc<Image>> {
+    /// Returns the image of a file by its number in [`Spaces`].
+    pub(crate) fn of_file(&mut self, file: usize, path: &Path) -> Option<Rc<Image>> {
         if let Some(known) = self.files.get(&file) {
             return known.clone();
         }
         let image = self.image(path);
         self.files.insert(file, image.clone());
         image
-    }
-
-    /// Goes from a place in a file to its caller; `None` if that is not known.
-    pub fn step(
-        &mut self,
-        spaces: &Spaces,
-        (file, place): (usize, u64),
-        regs: &mut Registers,
-        read: impl Fn(u64) -> Option<u64>,
-    ) -> Option<Step> {
-        self.of_file(file, Path::new(spaces.file(file)))?.step(place, regs, read)
     }
 
     /// Reads the functions of a file.

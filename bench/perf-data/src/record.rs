@@ -2,6 +2,7 @@
 
 use crate::attr::{self, Attr};
 use crate::bytes::{Put as _, Take};
+use crate::unwind::Registers;
 
 /// Bytes of a record's header.
 pub const HEADER: usize = 8;
@@ -100,7 +101,7 @@ pub const DEFERRED: u64 = 640_u64.wrapping_neg();
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserStack {
     /// The registers by DWARF's numbers, the instruction pointer last.
-    pub regs: [u64; 17],
+    pub regs: Registers,
     /// Bytes from the stack pointer on.
     pub stack: Vec<u8>,
 }
@@ -460,7 +461,7 @@ fn take_user(from: &mut Take<'_>, attr: &Attr) -> Option<Option<UserStack>> {
             let value = from.u64()?;
             let place = if (16..24).contains(&bit) { Some(bit - 8) } else { DWARF_OF.get(bit).copied() };
             if let Some(place) = place {
-                user.regs[place] = value;
+                user.regs[place] = Some(value);
             }
         }
     }

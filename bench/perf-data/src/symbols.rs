@@ -10,7 +10,7 @@ use object::{
 };
 
 use crate::record::MOST_OF_BUILD_ID;
-use crate::unwind::{Callers, Registers, Step};
+use crate::unwind::{Caller, End, Registers, Row, Table};
 
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]
@@ -35,26 +35,43 @@ pub struct Image {
     symbols: Symbols,
     /// (place in the file, bytes, address), of segments.
     loads: Vec<(u64, u64, u64)>,
-    /// Tables of callers, once they were asked for.
-    callers: Option<Callers>,
+    /// Rules to find callers, once they were asked for.
+    callers: Table,
 }
 
 impl Image {
     /// Reads an ELF file; `None` if it is none.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        Some(Self { symbols: Symbols::of_elf(bytes)?, loads: loads(bytes), callers: None })
+        Some(Self { symbols: Symbols::of_elf(bytes)?, loads: loads(bytes), callers: Table::default() })
     }
 
-    /// Adds the tables of callers of the same file.
+    /// Adds the rules to find callers of the same file.
     #[must_use]
     pub fn with_callers(self, bytes: &[u8]) -> Self {
-        Self { callers: Callers::of_elf(bytes), ..self }
+        let file = File::parse(bytes).ok();
+        let section = file.as_ref().and_then(|file| file.section_by_name(".eh_frame"));
+        let rules = section.and_then(|section| Some((section.data().ok()?.to_vec(), section.address())));
+        Self { callers: rules.map(|(bytes, address)| Table::new(bytes, address)).unwrap_or_default(), ..self }
     }
 
-    /// Goes to the caller of the function at a place in the file; `None` if that is not known.
-    pub fn step(&self, place: u64, regs: &mut Registers, read: impl Fn(u64) -> Option<u64>) -> Option<Step> {
-        self.callers.as_ref()?.step(self.address(place)?, regs, read)
+    /// Finds the caller of the frame at a place in the file, as [`Table::caller`].
+    ///
+    /// # Errors
+    /// The reason if there is none.
+    pub fn caller(
+        &self,
+        place: u64,
+        registers: &Registers,
+        memory: impl Fn(u64) -> Option<u64>,
+    ) -> Result<Caller, End> {
+        self.callers.caller(self.address(place).ok_or(End::Unknown)?, registers, memory)
+    }
+
+    /// Returns the rules of all functions, at the file's own addresses.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        self.callers.rows()
     }
 
     fn address(&self, place: u64) -> Option<u64> {

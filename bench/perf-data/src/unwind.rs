@@ -1,99 +1,369 @@
-//! Callers by `.eh_frame`, the tables of exceptions that compilers put into ELF files.
+//! Callers of user code by `.eh_frame`, from a copy of the registers and of the top of the stack.
+//!
+//! Distributions' libraries keep no frame pointers: a chain by these skips the very functions that block. The tables for exceptions
+//! are in every x86-64 file, stripped ones included. `gimli` reads them; no caller is guessed when they do not say one.
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, Register, RegisterRule, UnwindContext,
-    UnwindSection as _,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, Encoding, EndianSlice, EvaluationResult, LittleEndian,
+    Location, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, Value, X86_64,
 };
-use object::read::File;
-use object::{Object as _, ObjectSection as _};
 
-/// Most functions of a file whose tables are kept.
-const MOST: usize = 1 << 20;
-/// DWARF's number of the stack pointer, and of the instruction pointer, which stands for the return address.
-pub const SP: usize = 7;
-/// See [`SP`].
-pub const IP: usize = 16;
+/// Registers in DWARF's order (x86-64 psABI, figure 3.36), the place in the code last; `None`: not known.
+pub type Registers = [Option<u64>; REGISTERS];
 
-/// Registers by DWARF's numbers.
-pub type Registers = [u64; 17];
+/// The sixteen general registers and the return address.
+const REGISTERS: usize = 17;
+/// Place of RSP in [`Registers`].
+pub const STACK_POINTER: usize = X86_64::RSP.0 as usize;
+/// Place of RBP in [`Registers`].
+pub const FRAME_POINTER: usize = X86_64::RBP.0 as usize;
+/// Place of the return address in [`Registers`].
+pub const PLACE: usize = X86_64::RA.0 as usize;
+/// Operations of one expression that are carried out; the longest of a C library has about ten.
+const MOST_OPERATIONS: u32 = 1000;
 
-/// Result of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The registers are the caller's; after a `signal` its instruction is the next one, not one behind a call.
-    Caller {
-        /// The function is the frame of a signal or an interrupt.
-        signal: bool,
-    },
-    /// It has no caller.
-    End,
-}
-
-/// The tables of a file.
-#[derive(Clone, Debug)]
-pub struct Callers {
-    section: Vec<u8>,
+/// Rules of the functions of one file.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    bytes: Vec<u8>,
     bases: BaseAddresses,
-    /// First address, bytes and entry of each function, ascending.
-    functions: Vec<(u64, u64, usize)>,
+    /// Begin of each function and place of its entry, ascending.
+    functions: Vec<(u64, usize)>,
 }
 
-impl Callers {
-    /// Reads them; `None` if the file has none.
+/// The rule of a stretch of code, in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its addresses.
+    pub code: (u64, u64),
+    /// Register and distance of the caller's stack pointer.
+    pub cfa: (usize, i64),
+    /// Distance from there of the frame pointer, if it is saved.
+    pub frame_pointer: Option<i64>,
+    /// An interrupt came in here.
+    pub interrupted: bool,
+    /// It has no caller.
+    pub outermost: bool,
+}
+
+/// The next outer frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Its registers.
+    pub registers: Registers,
+    /// A signal interrupted it at its place; all others are at the instruction after their call.
+    pub interrupted: bool,
+}
+
+/// Why a frame has no caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The thread begins here.
+    Bottom,
+    /// Outside of what was copied of the stack.
+    Beyond,
+    /// No rules, or none that can be followed.
+    Unknown,
+}
+
+type Section<'a> = EhFrame<EndianSlice<'a, LittleEndian>>;
+
+impl Table {
+    /// Reads the bytes of `.eh_frame`, which are loaded at `address` of the file's own addresses. Damaged entries are left out.
     #[must_use]
-    pub fn of_elf(bytes: &[u8]) -> Option<Self> {
-        let file = File::parse(bytes).ok()?;
-        let section = file.section_by_name(".eh_frame")?;
-        let text = file.section_by_name(".text").map_or(0, |text| text.address());
-        let bases = BaseAddresses::default().set_eh_frame(section.address()).set_text(text);
-        let section = section.data().ok()?.to_vec();
-        let frames = EhFrame::new(&section, LittleEndian);
-        let (mut entries, mut functions) = (frames.entries(&bases), Vec::new());
+    pub fn new(bytes: Vec<u8>, address: u64) -> Self {
+        let bases = BaseAddresses::default().set_eh_frame(address);
+        let mut functions = Vec::new();
+        let mut entries = Section::new(&bytes, LittleEndian).entries(&bases);
         while let Ok(Some(entry)) = entries.next() {
-            let CieOrFde::Fde(entry) = entry else { continue };
-            let Ok(entry) = entry.parse(EhFrame::cie_from_offset) else { continue };
-            functions.push((entry.initial_address(), entry.len(), entry.offset()));
-            if functions.len() == MOST {
-                break;
+            if let CieOrFde::Fde(entry) = entry
+                && let Ok(function) = entry.parse(Section::cie_from_offset)
+            {
+                functions.push((function.initial_address(), function.offset()));
             }
         }
         functions.sort_unstable();
-        Some(Self { section, bases, functions })
+        Self { bytes, bases, functions }
     }
 
-    /// Goes from the registers in the function at `address` of the file to its caller's, whose stack `read` has.
-    pub fn step(&self, address: u64, regs: &mut Registers, read: impl Fn(u64) -> Option<u64>) -> Option<Step> {
-        let at = self.functions.partition_point(|&(start, ..)| start <= address).checked_sub(1)?;
-        let (start, length, entry) = self.functions[at];
-        if address - start >= length {
-            return None;
+    /// Returns the number of functions that have rules.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Returns whether none has.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// Returns the rules of all functions, ascending, but those that take an expression.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let (section, mut all) = (Section::new(&self.bytes, LittleEndian), Vec::new());
+        for &(_, entry) in &self.functions {
+            let function = section.fde_from_offset(&self.bases, EhFrameOffset(entry), Section::cie_from_offset);
+            let (Ok(function), mut context) = (function, UnwindContext::new()) else { continue };
+            let Ok(mut rows) = function.rows(&section, &self.bases, &mut context) else { continue };
+            while let Ok(Some(row)) = rows.next_row() {
+                let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else { continue };
+                let saved = row.register(X86_64::RBP);
+                all.push(Row {
+                    code: (row.start_address(), row.end_address()),
+                    cfa: (register.0.into(), offset),
+                    frame_pointer: if let Some(RegisterRule::Offset(at)) = saved { Some(at) } else { None },
+                    interrupted: function.is_signal_trampoline(),
+                    outermost: row.register(X86_64::RA) == Some(RegisterRule::Undefined),
+                });
+            }
         }
-        let frames = EhFrame::new(&self.section, LittleEndian);
-        let entry = frames.fde_from_offset(&self.bases, EhFrameOffset(entry), EhFrame::cie_from_offset).ok()?;
+        all
+    }
+
+    /// Finds the caller of the frame with these registers. `place` is where it is, in the file's own addresses: of a
+    /// caller, within the call. `memory` reads the stack.
+    ///
+    /// # Errors
+    /// The reason if there is none.
+    pub fn caller(
+        &self,
+        place: u64,
+        registers: &Registers,
+        memory: impl Fn(u64) -> Option<u64>,
+    ) -> Result<Caller, End> {
+        let section = Section::new(&self.bytes, LittleEndian);
+        let at = self.functions.partition_point(|(start, _)| *start <= place).checked_sub(1).ok_or(End::Unknown)?;
+        let function = section
+            .fde_from_offset(&self.bases, EhFrameOffset(self.functions[at].1), Section::cie_from_offset)
+            .map_err(|_| End::Unknown)?;
         let mut context = UnwindContext::new();
-        let row = entry.unwind_info_for_address(&frames, &self.bases, &mut context, address).ok()?;
-        let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else { return None };
-        let cfa = regs.get(usize::from(register.0))?.wrapping_add_signed(offset);
-        // Every step leaves a piece of the stack, so that one of a stranger's making ends.
-        if cfa <= regs[SP] {
-            return None;
-        }
-        let mut callers = *regs;
-        callers[SP] = cfa;
-        for (number, value) in (0..).zip(&mut callers) {
-            *value = match row.register(Register(number)) {
-                Some(RegisterRule::Undefined) if usize::from(number) == IP => return Some(Step::End),
-                Some(RegisterRule::Offset(offset)) => read(cfa.wrapping_add_signed(offset))?,
-                Some(RegisterRule::ValOffset(offset)) => cfa.wrapping_add_signed(offset),
-                Some(RegisterRule::Register(other)) => *regs.get(usize::from(other.0))?,
-                None | Some(RegisterRule::Undefined | RegisterRule::SameValue) if usize::from(number) != IP => continue,
-                _ => return None,
+        let row =
+            function.unwind_info_for_address(&section, &self.bases, &mut context, place).map_err(|_| End::Unknown)?;
+        let frame = Frame { section, encoding: function.cie().encoding(), registers, memory };
+        let cfa = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => frame.register(*register)?.wrapping_add_signed(*offset),
+            CfaRule::Expression(expression) => frame.evaluate(expression, None)?,
+        };
+        let mut caller = *registers;
+        caller[STACK_POINTER] = Some(cfa);
+        for (Register(number), rule) in row.registers() {
+            // Registers beyond those followed, such as vector registers, are passed over.
+            let Some(slot) = caller.get_mut(usize::from(*number)) else { continue };
+            *slot = match frame.value(rule, Register(*number), cfa) {
+                Err(end) if *number == X86_64::RA.0 => return Err(end),
+                value => value.ok(),
             };
         }
-        *regs = callers;
-        if regs[IP] == 0 {
-            return Some(Step::End);
+        let interrupted = function.is_signal_trampoline();
+        match (row.register(X86_64::RA), caller[PLACE]) {
+            (Some(_), Some(0)) => Err(End::Bottom),
+            // The stack shrinks from frame to frame; what does not is no chain. A signal may have a stack of its own.
+            (Some(_), Some(_)) if interrupted || registers[STACK_POINTER].is_none_or(|before| cfa > before) => {
+                Ok(Caller { registers: caller, interrupted })
+            }
+            _ => Err(End::Unknown),
         }
-        Some(Step::Caller { signal: entry.is_signal_trampoline() })
+    }
+}
+
+/// A frame, as the rules for its caller read it.
+struct Frame<'a, M> {
+    section: Section<'a>,
+    encoding: Encoding,
+    registers: &'a Registers,
+    memory: M,
+}
+
+impl<M: Fn(u64) -> Option<u64>> Frame<'_, M> {
+    fn register(&self, register: Register) -> Result<u64, End> {
+        self.registers.get(usize::from(register.0)).copied().flatten().ok_or(End::Unknown)
+    }
+
+    fn memory(&self, address: u64) -> Result<u64, End> {
+        (self.memory)(address).ok_or(End::Beyond)
+    }
+
+    /// Computes the caller's value of a register.
+    fn value(&self, rule: &RegisterRule<usize>, register: Register, cfa: u64) -> Result<u64, End> {
+        match rule {
+            RegisterRule::Undefined => Err(End::Bottom),
+            RegisterRule::SameValue => self.register(register),
+            RegisterRule::Offset(offset) => self.memory(cfa.wrapping_add_signed(*offset)),
+            RegisterRule::ValOffset(offset) => Ok(cfa.wrapping_add_signed(*offset)),
+            RegisterRule::Register(other) => self.register(*other),
+            RegisterRule::Expression(expression) => self.memory(self.evaluate(expression, Some(cfa))?),
+            RegisterRule::ValExpression(expression) => self.evaluate(expression, Some(cfa)),
+            _ => Err(End::Unknown),
+        }
+    }
+
+    /// Computes the result of an expression, which has `first` on its stack at its start (DWARF 5, 6.4.2).
+    fn evaluate(&self, expression: &UnwindExpression<usize>, first: Option<u64>) -> Result<u64, End> {
+        let expression = expression.get(&self.section).map_err(|_| End::Unknown)?;
+        let mut evaluation = expression.evaluation(self.encoding);
+        evaluation.set_max_iterations(MOST_OPERATIONS);
+        if let Some(first) = first {
+            evaluation.set_initial_value(first);
+        }
+        let mut state = evaluation.evaluate();
+        loop {
+            state = match state.map_err(|_| End::Unknown)? {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresMemory { address, size: 8, .. } => {
+                    evaluation.resume_with_memory(Value::Generic(self.memory(address)?))
+                }
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    evaluation.resume_with_register(Value::Generic(self.register(register)?))
+                }
+                _ => return Err(End::Unknown),
+            }
+        }
+        match evaluation.as_result() {
+            [piece] => match piece.location {
+                Location::Address { address } => Ok(address),
+                _ => Err(End::Unknown),
+            },
+            _ => Err(End::Unknown),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object::{Object as _, ObjectSection as _};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `push rbx` after one byte.
+    const PUSHED: &[u8] = &[0x41, 0x0e, 16, 0x83, 2];
+
+    /// Builds a CIE with "zR", then an FDE of 32 bytes at 0x2000. The section is at 0x1000.
+    fn planted(code: &[u8]) -> Vec<u8> {
+        with_augmentation(b"zR", code)
+    }
+
+    fn with_augmentation(augmentation: &[u8], code: &[u8]) -> Vec<u8> {
+        let mut cie = [&[0, 0, 0, 0, 1], augmentation, &[0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1]].concat();
+        cie.resize(cie.len().next_multiple_of(4), 0);
+        let mut bytes = (cie.len() as u32).to_le_bytes().to_vec();
+        bytes.extend(cie);
+        let body = bytes.len() as u32 + 4;
+        let mut fde = body.to_le_bytes().to_vec();
+        fde.extend((0x2000_u32 - 0x1000 - body - 4).to_le_bytes());
+        fde.extend(32_u32.to_le_bytes());
+        fde.push(0);
+        fde.extend(code);
+        fde.resize(fde.len().next_multiple_of(4), 0);
+        bytes.extend((fde.len() as u32).to_le_bytes());
+        bytes.extend(fde);
+        bytes.extend([0; 4]);
+        bytes
+    }
+
+    fn registers(rsp: u64) -> Registers {
+        let mut registers = [Some(0); REGISTERS];
+        registers[STACK_POINTER] = Some(rsp);
+        registers
+    }
+
+    #[test]
+    fn a_caller_is_found_with_its_saved_registers() {
+        let table = Table::new(planted(PUSHED), 0x1000);
+        assert_eq!(table.len(), 1);
+        let memory = |at: u64| match at {
+            0x7000 => Some(0xb0b),
+            0x7008 => Some(0x4444),
+            _ => None,
+        };
+        let caller = table.caller(0x2010, &registers(0x7000), memory).unwrap().registers;
+        assert_eq!((caller[3], caller[STACK_POINTER], caller[PLACE]), (Some(0xb0b), Some(0x7010), Some(0x4444)));
+        let early = table.caller(0x2000, &registers(0x7008), memory).unwrap().registers;
+        assert_eq!((early[3], early[STACK_POINTER]), (Some(0), Some(0x7010)));
+        assert_eq!(table.caller(0x2020, &registers(0x7000), memory), Err(End::Unknown));
+        assert_eq!(table.caller(0x2010, &registers(0x9000), memory), Err(End::Beyond));
+        assert_eq!(table.caller(0x2010, &registers(0x7000), |_| Some(0)), Err(End::Bottom));
+        let outermost = Table::new(planted(&[0x07, 16]), 0x1000);
+        assert_eq!(outermost.caller(0x2010, &registers(0x7000), memory), Err(End::Bottom));
+    }
+
+    /// The rule that ld writes for its procedure linkage table: after the second instruction of a slot of 16 bytes, a push.
+    #[test]
+    fn a_call_through_the_linkage_table_has_its_caller() {
+        let slot = [0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22];
+        let table = Table::new(planted(&slot), 0x1000);
+        for (place, cfa) in [(0x2006, 0x7008), (0x200b, 0x7010)] {
+            let mut frame = registers(0x7000);
+            frame[PLACE] = Some(place);
+            let caller = table.caller(place, &frame, |at| (at == cfa - 8).then_some(0x4444)).unwrap().registers;
+            assert_eq!((caller[STACK_POINTER], caller[PLACE]), (Some(cfa), Some(0x4444)), "{place:#x}");
+        }
+    }
+
+    /// A stack aligned to 32 bytes: GCC keeps the former RSP below RBP.
+    #[test]
+    fn an_aligned_stack_has_its_caller() {
+        let aligned = [0x0f, 3, 0x76, 0x78, 0x06, 0x10, 6, 2, 0x76, 0];
+        let table = Table::new(planted(&aligned), 0x1000);
+        let mut frame = registers(0x6f00);
+        frame[6] = Some(0x6ff0);
+        let memory = |at: u64| match at {
+            0x6fe8 => Some(0x7020),
+            0x6ff0 => Some(0xb0b),
+            0x7018 => Some(0x4444),
+            _ => None,
+        };
+        let caller = table.caller(0x2010, &frame, memory).unwrap().registers;
+        assert_eq!((caller[6], caller[STACK_POINTER], caller[PLACE]), (Some(0xb0b), Some(0x7020), Some(0x4444)));
+        assert_eq!(table.caller(0x2010, &frame, |_| None), Err(End::Beyond));
+    }
+
+    /// `__restore_rt`: RSP and RIP of the interrupted code are in its ucontext, here on a stack below.
+    #[test]
+    fn a_signal_handler_leads_to_what_it_interrupted() {
+        let restored =
+            [&[0x0f, 4, 0x77, 0xa0, 1, 0x06][..], &[0x10, 7, 3, 0x77, 0xa0, 1, 0x10, 16, 3, 0x77, 0xa8, 1]].concat();
+        let table = Table::new(with_augmentation(b"zRS", &restored), 0x1000);
+        let memory = |at: u64| match at {
+            0x70a0 => Some(0x5000),
+            0x70a8 => Some(0x4444),
+            _ => None,
+        };
+        let caller = table.caller(0x2010, &registers(0x7000), memory).unwrap();
+        assert_eq!((caller.registers[STACK_POINTER], caller.registers[PLACE]), (Some(0x5000), Some(0x4444)));
+        assert!(caller.interrupted);
+    }
+
+    /// An expression that jumps back for ever, one that is cut, one of unknown operations.
+    #[test]
+    fn an_expression_without_result_is_no_rule() {
+        for code in [&[0x0f, 3, 0x2f, 0xfd, 0xff][..], &[0x0f, 3, 0x77], &[0x0f, 1, 0xff], &[0x0f, 0], &[0x0f, 1, 0x12]]
+        {
+            let table = Table::new(planted(code), 0x1000);
+            assert_eq!(table.caller(0x2010, &registers(0x7000), |_| Some(1)), Err(End::Unknown), "{code:x?}");
+        }
+    }
+
+    #[test]
+    fn this_program_has_rules() {
+        let program = std::fs::read("/proc/self/exe").unwrap();
+        let file = object::read::File::parse(&*program).unwrap();
+        let section = file.section_by_name(".eh_frame").unwrap();
+        assert!(Table::new(section.data().unwrap().to_vec(), section.address()).len() > 100);
+    }
+
+    proptest! {
+        /// Damaged tables give no rules or some, and always an answer.
+        #[test]
+        fn any_bytes_are_read(cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8), place in 0x1f00_u64..0x2100) {
+            let mut bytes = planted(&[PUSHED, &[0x0f, 4, 0x77, 0xa0, 1, 0x06]].concat());
+            for (at, byte) in cuts {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let table = Table::new(bytes, 0x1000);
+            let _ = table.caller(place, &registers(0x7000), |at| Some(at ^ 0x55));
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! | [`workloads`] | programs with a known bottleneck, each with a variant that has it not |
 //! | [`counting`] | events of a tree of processes |
 //! | [`sampling`] | samples of a tree of processes, with call chains |
-//! | [`symbols`], [`unwind`] | names of addresses; callers by `.eh_frame` |
+//! | [`symbols`] | names of addresses |
 //! | [`choice`], [`verdict`] | what the figures say |
 //! | [`run`] | the whole, as an [`account::Account`] |
 //! | [`practice`] | published figures of such programs, measured here |
@@ -22,6 +22,5 @@ pub mod show;
 pub mod stacks;
 pub mod symbols;
 mod sys;
-pub mod unwind;
 pub mod verdict;
 pub mod workloads;

@@ -12,7 +12,7 @@ use perf_event_open_sys::bindings as perf;
 use crate::counting::Event;
 use crate::symbols::{Frame, Maps, Names};
 use crate::sys::{self, Ring};
-use crate::unwind::{End, PLACE, STACK_POINTER};
+use perf_data::unwind::{End, PLACE, STACK_POINTER};
 
 // Records of perf's ring as far as triage reads them.
 
@@ -262,10 +262,8 @@ fn user(sample: &Sample, maps: &Maps, names: &mut Names, frames: &mut Vec<Frame>
         let frame = names.in_user(maps, place);
         frames.push(frame.clone());
         let map = maps.find(place);
-        let module = map.and_then(|map| Some((map.offset_of(place), names.module(&map.path)?)));
-        let caller = module.and_then(|(offset, module)| {
-            module.address(offset).map(|address| module.table.caller(address, &registers, memory))
-        });
+        let image = map.and_then(|map| Some((map.offset_of(place), names.module(&map.path)?)));
+        let caller = image.map(|(offset, image)| image.caller(offset, &registers, memory));
         match caller.unwrap_or(Err(End::Unknown)) {
             Ok(caller) => (registers, exact) = (caller.registers, caller.interrupted),
             Err(End::Bottom) => return Ended::Bottom,

@@ -3,13 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use object::read::File;
-use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use perf_data::plain::Code;
-use perf_data::symbols::{Symbols, demangled};
+use perf_data::symbols::{Image, Symbols, demangled};
 use serde::Serialize;
-
-use crate::unwind::Table;
 
 /// Owner of a frame that belongs to no file.
 pub const KERNEL: &str = "[kernel]";
@@ -35,7 +31,7 @@ impl Frame {
 #[derive(Debug, Default)]
 pub struct Names {
     kernel: Option<Symbols>,
-    modules: HashMap<PathBuf, Option<Module>>,
+    modules: HashMap<PathBuf, Option<Image>>,
 }
 
 impl Names {
@@ -62,14 +58,18 @@ impl Names {
             return Frame { symbol: format!("{address:#x}"), module: "[unknown]".to_owned() };
         };
         let (name, offset) = (map.name(), map.offset_of(address));
-        let found = self.module(&map.path).and_then(|module| module.symbol(offset));
+        let found = self.module(&map.path).and_then(|image| image.find(offset));
         let symbol = found.map_or_else(|| format!("+{offset:#x}"), demangled);
         Frame { symbol, module: name }
     }
 
     /// Opens the file of a mapping; `None`: it cannot be read, or is no ELF file.
-    pub fn module(&mut self, path: &std::path::Path) -> Option<&Module> {
-        self.modules.entry(path.to_owned()).or_insert_with(|| Module::read(path)).as_ref()
+    pub fn module(&mut self, path: &Path) -> Option<&Image> {
+        let read = || {
+            let bytes = Code::open(path)?.read()?;
+            Some(Image::read(&bytes)?.with_callers(&bytes))
+        };
+        self.modules.entry(path.to_owned()).or_insert_with(read).as_ref()
     }
 }
 
@@ -131,51 +131,6 @@ fn line(line: &str) -> Option<Map> {
     (flags.contains('x') && !path.is_empty()).then_some(map)
 }
 
-// An ELF file: its functions and its rules to find callers.
-
-/// A file that processes have mapped.
-#[derive(Debug)]
-pub struct Module {
-    /// (offset in the file, length, address) of what is loaded.
-    segments: Vec<(u64, u64, u64)>,
-    symbols: Symbols,
-    /// Table by which callers are found.
-    pub table: Table,
-}
-
-impl Module {
-    /// Reads a file; `None` if it cannot be read, is no plain file of a bounded size, or is no ELF file.
-    #[must_use]
-    pub fn read(path: &Path) -> Option<Self> {
-        let bytes = Code::open(path)?.read()?;
-        let file = File::parse(&*bytes).ok()?;
-        let segments = file.segments().map(|segment| {
-            let (offset, length) = segment.file_range();
-            (offset, length, segment.address())
-        });
-        let section = file.section_by_name(".eh_frame");
-        let frames = section.and_then(|section| Some((section.data().ok()?.to_vec(), section.address())));
-        Some(Self {
-            segments: segments.collect(),
-            symbols: Symbols::of_elf(&bytes).unwrap_or_default(),
-            table: frames.map(|(bytes, address)| Table::new(bytes, address)).unwrap_or_default(),
-        })
-    }
-
-    /// Returns the file's own address of a place in it.
-    #[must_use]
-    pub fn address(&self, offset: u64) -> Option<u64> {
-        let inside = |&&(start, length, _): &&(u64, u64, u64)| offset >= start && offset - start < length;
-        self.segments.iter().find(inside).map(|(start, _, address)| address.wrapping_add(offset - start))
-    }
-
-    /// Finds the function at a place in the file.
-    #[must_use]
-    pub fn symbol(&self, offset: u64) -> Option<&str> {
-        self.symbols.find(self.address(offset)?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,15 +147,5 @@ mod tests {
         assert_eq!(maps.find(0x7ffe_0000).unwrap().name(), "[vdso]");
         assert!(maps.find(0x55d0_c000).is_none() && maps.find(0x7f00_0000).is_none() && maps.find(0).is_none());
         assert_eq!(Maps::of(0), Maps::default());
-    }
-
-    #[test]
-    fn this_program_has_functions_and_rules() {
-        let module = Module::read(&std::env::current_exe().unwrap()).unwrap();
-        assert!(module.symbols.len() > 100 && module.table.len() > 100);
-        let main = module.symbols.address("main").unwrap();
-        let (start, _, address) = module.segments.iter().rfind(|(_, _, address)| *address <= main).copied().unwrap();
-        assert_eq!(module.symbol(start + (main - address)), Some("main"));
-        assert!(Module::read(Path::new("/etc/passwd")).is_none() && Module::read(Path::new("/nowhere")).is_none());
     }
 }

@@ -1,9 +1,20 @@
 /* Entry point, interrupt stubs and their table. */
 #include "abi.h"
 
+	.macro	saved register
+	push	\register
+	.cfi_adjust_cfa_offset 8
+	.endm
+	.macro	restored register
+	pop	\register
+	.cfi_adjust_cfa_offset -8
+	.endm
+
 	.section .text.entry, "ax"
 	.globl _start
 _start:
+	.cfi_startproc
+	.cfi_undefined rip
 	mov	$PORT_DOORBELL, %edx
 	mov	$DB_BOOTED, %eax
 	outl	%eax, %dx
@@ -12,6 +23,7 @@ _start:
 	sub	$8192, %rsp             /* Interrupts from ring 3 begin at RSP0, the top, while C is in a visit there. */
 #endif
 	call	payload_main            /* RDI: the boot page */
+	.cfi_endproc
 
 	.text
 /*
@@ -34,31 +46,38 @@ enter_ring3:
  */
 	.macro	timed_interrupt name, handler
 \name:
-	push	%rax
-	push	%rdx
+	.cfi_startproc simple
+	.cfi_signal_frame
+	.cfi_def_cfa rsp, 40         /* behind RIP, CS, RFLAGS, RSP, SS */
+	.cfi_offset rip, -40
+	.cfi_offset rsp, -16
+	saved	%rax
+	saved	%rdx
 	rdtsc
-	push	%rdx
-	push	%rax
-	push	%rcx
-	push	%rsi
-	push	%rdi
-	push	%r8
-	push	%r9
-	push	%r10
-	push	%r11
+	saved	%rdx
+	saved	%rax
+	saved	%rcx
+	saved	%rsi
+	saved	%rdi
+	saved	%r8
+	saved	%r9
+	saved	%r10
+	saved	%r11
 	mov	%rsp, %rdi
 	call	\handler
-	pop	%r11
-	pop	%r10
-	pop	%r9
-	pop	%r8
-	pop	%rdi
-	pop	%rsi
-	pop	%rcx
+	restored	%r11
+	restored	%r10
+	restored	%r9
+	restored	%r8
+	restored	%rdi
+	restored	%rsi
+	restored	%rcx
 	add	$16, %rsp
-	pop	%rdx
-	pop	%rax
+	.cfi_adjust_cfa_offset -16
+	restored	%rdx
+	restored	%rax
 	iretq
+	.cfi_endproc
 	.endm
 
 #ifdef CONFORMANCE

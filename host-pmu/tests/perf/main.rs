@@ -3,7 +3,6 @@
 
 mod events;
 mod hardware;
-mod sys;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,7 +44,7 @@ fn no_tracepoint(key: &BackendKey) -> Option<String> {
 }
 
 fn main() -> ExitCode {
-    sys::block_signal(host_pmu::kick::signal());
+    host_pmu::kick::block().unwrap();
     if std::env::args().nth(1).as_deref() == Some(events::SILENCED) {
         events::all_are_silenced();
         return ExitCode::SUCCESS;

@@ -19,7 +19,7 @@ pub struct Level {
     pub interval: Option<Interval>,
     /// Rounds.
     pub rounds: usize,
-    /// True if all rounds are the same, so that the interval would look like certainty.
+    /// True if all rounds are the same, or all simulated guests, so that the interval would look like certainty.
     #[serde(skip)]
     pub constant: bool,
 }
@@ -37,7 +37,8 @@ pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) ->
     // A simulated guest has no layout.
     let layout = if arm.backend.starts_with("sim:") { 0.0 } else { LAYOUT };
     let interval = (values.len() >= MIN_ROUNDS).then(|| interval(&values, &guests, layout));
-    let constant = values.iter().all(|value| value.to_bits() == ns.to_bits());
+    let constant = values.iter().all(|value| value.to_bits() == ns.to_bits())
+        || layout <= 0.0 && interval.is_some_and(|Interval { low, high }| high <= low);
     Some(Level { ns, interval, rounds: values.len(), constant })
 }
 

@@ -41,7 +41,7 @@ pub struct Ratio {
     /// The part of its error that more rounds do not make smaller.
     #[serde(skip)]
     pub between: f64,
-    /// True if all rounds have this ratio, so that the interval would look like certainty.
+    /// True if all rounds have this ratio, or all simulated guests, so that the interval would look like certainty.
     #[serde(skip)]
     pub constant: bool,
 }
@@ -122,7 +122,8 @@ fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
         probed: method.probed,
         log,
         between: 0.0,
-        constant: rounds.iter().all(|pair| (pair.log - value).abs() < SAME),
+        constant: rounds.iter().all(|pair| (pair.log - value).abs() < SAME)
+            || layout <= 0.0 && log.is_some_and(|log| log.error < SAME),
     })
 }
 

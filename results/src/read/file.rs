@@ -92,11 +92,11 @@ fn text<'a>(path: &Path, file: io::Result<File>, bytes: &'a mut Vec<u8>) -> Resu
         }
     }
     std::str::from_utf8(&bytes[..length])
-        .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")))
+        .map_err(|_| refuse(path, "it is not JSON: it has bytes that are no UTF-8", NOT_OURS))
 }
 
 /// Fields that tell a result from other files.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Kind {
     schema: Option<serde_json::Value>,
     meta: Option<FirefoxMeta>,
@@ -106,6 +106,11 @@ struct Kind {
 #[serde(rename_all = "camelCase")]
 struct FirefoxMeta {
     preprocessed_profile_version: Option<IgnoredAny>,
+}
+
+/// Reads those fields of an object; a list has none, whatever is in it.
+fn kind(text: &str) -> Option<Kind> {
+    serde_json::from_str(text).ok().filter(|_| text.trim_start().starts_with('{'))
 }
 
 /// A document whose rounds are a list, as earlier builds wrote them.
@@ -135,10 +140,12 @@ fn wrong<E: Experiment>(path: &Path, text: &str) -> Error {
             false if near.contains("NaN") || near.contains("Infinity") => "NaN and Infinity are no JSON numbers: ",
             false => "it is not JSON: ",
         };
-        return refuse(path, format!("{what}{error}"), NOT_OURS);
+        // Where another kind of file differs from JSON is no news.
+        let is_foreign = !text.trim_start().starts_with(['{', '[']);
+        let why = if is_foreign { "it is not JSON".to_owned() } else { format!("{what}{error}") };
+        return refuse(path, why, NOT_OURS);
     }
-    let kind = serde_json::from_str::<Kind>(text).unwrap_or(Kind { schema: None, meta: None });
-    if let Err((why, remedy)) = schema(&kind) {
+    if let Err((why, remedy)) = schema(&kind(text).unwrap_or_default()) {
         return refuse(path, why, remedy);
     }
     let found = serde_path_to_error::deserialize::<_, Document<E>>(&mut serde_json::Deserializer::from_str(text));
@@ -159,7 +166,7 @@ fn wrong<E: Experiment>(path: &Path, text: &str) -> Error {
 pub(super) fn is_other(path: &Path) -> bool {
     let mut bytes = Vec::new();
     let text = text(path, open::found(path, MAX_DOCUMENT), &mut bytes);
-    let Some(kind) = text.ok().and_then(|text| serde_json::from_str::<Kind>(text).ok()) else { return false };
+    let Some(kind) = text.ok().and_then(kind) else { return false };
     let schema = kind.schema.as_ref().and_then(serde_json::Value::as_str);
     schema.is_some_and(|name| name.starts_with("vpmu-") && !name.starts_with("vpmu-result/"))
         || kind.meta.is_some_and(|meta| meta.preprocessed_profile_version.is_some())

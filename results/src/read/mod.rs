@@ -82,6 +82,8 @@ mod tests {
             ("{\"schema\": NaN}".to_owned(), "NaN"),
             ("{]".to_owned(), "not JSON"),
             ("[1]".to_owned(), "no \"schema\""),
+            ("[[1, 2], [3]]".to_owned(), "no \"schema\""),
+            ("<html>".to_owned(), "it is not JSON; give"),
             ("{\"schema\": 1, \"schema\": 2}".to_owned(), "duplicate key \"schema\""),
             ("{\"meta\": {\"preprocessedProfileVersion\": 55}, \"threads\": []}".to_owned(), "a Firefox profile"),
             ("{\"schema\": \"vpmu-ab/1\"}".to_owned(), "vpmu-ab/1"),

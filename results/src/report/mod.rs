@@ -409,7 +409,7 @@ mod tests {
         assert!(text.contains("fitted: cost.open-more"));
         // The answer, rounds, percentiles, operations by number and time, Pareto.
         assert_eq!(text.matches("<figure").count(), 5);
-        assert_eq!(text.matches("<summary>Table: ").count(), 5);
+        assert_eq!(text.matches("<summary>Table: ").count(), 4);
         assert_eq!(text.matches("role=\"img\"").count(), 6);
         // The answer comes first, and fitted rows are folded.
         let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("no {needle}"));

@@ -3,14 +3,13 @@
 
 use serde::Serialize;
 
-use super::figure::{Table, dash};
 use super::group;
 use crate::document::warnings::LIVELOCK;
 use crate::document::{Any, Arm, ArmKind, Record, Warning};
 use crate::metric;
 use crate::paired::{self, Ratio, Statistic};
 use crate::plot::{self, Axis, Estimate, Inks, plain};
-use crate::table::layout::{level, plural, ratio_with};
+use crate::table::layout::{plural, ratio_with};
 
 /// The answer of a result.
 #[derive(Debug, Serialize)]
@@ -18,7 +17,6 @@ pub(super) struct Answer {
     pub(super) note: String,
     pub(super) svg: String,
     pub(super) sentences: Vec<String>,
-    pub(super) table: Table,
 }
 
 /// Arms against the base of a record, in its order.
@@ -67,20 +65,6 @@ fn plot(record: &Record, against: &Against<'_>, inks: &Inks, title: &str) -> Str
 /// Returns the answer of a result: `None` if nothing in it can be compared.
 pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
     let against = against(record)?;
-    let over = format!("× {}", against.base.name);
-    let mut table = Table::new(
-        format!("{}: ratios of paired rounds", metric::name(against.metric)),
-        &["arm", &over, "p50", "rounds", "guests"],
-    );
-    for (arm, ratio) in &against.arms {
-        table.rows.push(vec![
-            arm.name.clone(),
-            ratio_with(ratio),
-            paired::level(arm, against.metric, Statistic::P50).map_or_else(dash, |found| level(&found)),
-            ratio.rounds.to_string(),
-            ratio.guests.to_string(),
-        ]);
-    }
     let rounds = against.arms.iter().map(|(_, ratio)| ratio.rounds).max().unwrap_or(0);
     let floor = if against.base.kind == ArmKind::Floor {
         " The floor, the same guest without host events, is an estimated lower bound."
@@ -116,7 +100,6 @@ pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
         ),
         svg: plot(record, &against, inks, ""),
         sentences,
-        table,
     })
 }
 
@@ -186,7 +169,7 @@ mod tests {
             found.note
         );
         assert!(found.note.contains("No figure to compare: kvm."), "{}", found.note);
-        assert_eq!(found.table.rows.len(), 3);
+        assert_eq!(found.svg.matches("<circle").count(), 3);
         // An arm whose guest took no NMI.
         record.arms[0].metrics.retain(|key, _| key == "exit_path_ns");
         record.arms[0].rounds.metrics.retain(|key, _| key == "exit_path_ns");

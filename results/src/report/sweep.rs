@@ -1,6 +1,6 @@
 //! Sweeps: lines of `sweep.jsonl`, as far as a plot needs them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::work::{Candidate, front};
 use crate::error::Error;
 use crate::open;
 use crate::plot::Inks;
-use crate::table::layout::time;
+use crate::table::layout::{plural, time};
 
 /// The schema of a line.
 const SCHEMA: &str = "vpmu-sweep/1";
@@ -106,7 +106,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Point>, Error> {
 }
 
 fn line(text: &str) -> Result<Point, String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| format!("it is not JSON, as column {} shows", error.column()))?;
     match value.get("schema").and_then(Value::as_str) {
         Some(SCHEMA) => serde_json::from_value(value).map_err(|error| error.to_string()),
         Some(other) => Err(format!("its schema is {other}, not {SCHEMA}")),
@@ -128,7 +129,8 @@ pub(super) fn figures(points: &[Point], inks: &Inks, most: usize) -> (Vec<Figure
     }
     let all = by_what.len();
     let figures = by_what.into_iter().take(most).filter_map(|((model, workload, vcpus, cpus, setting), points)| {
-        let title = format!("{workload} on model {model}, {vcpus} vCPUs on {cpus} CPUs");
+        let [vcpus, cpus] = [(vcpus, "vCPU"), (cpus, "CPU")].map(|(n, what)| plural(n as usize, what));
+        let title = format!("{workload} on model {model}, {vcpus} on {cpus}");
         figure(&title, &setting, &points, inks)
     });
     (figures.collect(), all)
@@ -137,6 +139,7 @@ pub(super) fn figures(points: &[Point], inks: &Inks, most: usize) -> (Vec<Figure
 fn figure(title: &str, setting: &str, points: &[&Point], inks: &Inks) -> Option<Figure> {
     // Points of one name differ in seed or length only: the mean of their medians represents them.
     let mut by_arm: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
+    let mut without = BTreeSet::new();
     for point in points {
         let result = &point.result;
         // Rotations without a ratio to the floor are those of a guest that was to take NMIs, and livelocked.
@@ -149,8 +152,18 @@ fn figure(title: &str, setting: &str, points: &[&Point], inks: &Inks) -> Option<
                 .map_or_else(|| what.strategy.clone(), |slices| format!("{}{RELEASED}{slices} slices", what.strategy));
             let sums = by_arm.entry(name).or_insert((0.0, 0.0, 0.0));
             *sums = (sums.0 + 1.0, sums.1 + point.result.held_mean.max(0.0), sums.2 + latency.p50 as f64);
+        } else {
+            without.insert(point.point.strategy.as_str());
         }
     }
+    // What livelocks with one seed has no mean over all.
+    by_arm.retain(|name, _| !without.contains(name.split(RELEASED).next().unwrap_or(name)));
+    let no_figure = without.into_iter().collect::<Vec<_>>().join(", ");
+    let no_figure = if no_figure.is_empty() {
+        no_figure
+    } else {
+        format!(" Without a figure, as the guest livelocks: {no_figure}.")
+    };
     let mut candidates: Vec<Candidate<'_>> = by_arm
         .iter()
         .map(|(name, (n, held, latency))| {
@@ -167,7 +180,8 @@ fn figure(title: &str, setting: &str, points: &[&Point], inks: &Inks) -> Option<
     let floor = points.iter().filter_map(|point| point.result.floor_p50_ns).min().map(|ns| ns as f64);
     let slow = if left_out > 0 { format!(" The {left_out} slowest strategies are left out.") } else { String::new() };
     let many = points.len();
-    let note = format!("Simulated: {many} points; {setting}. Points of one name (other seeds) are averaged.{slow}");
+    let note =
+        format!("Simulated: {many} points; {setting}. Points of one name (other seeds) are averaged.{slow}{no_figure}");
     Some(front(title, &note, &candidates, floor))
 }
 
@@ -214,6 +228,16 @@ mod tests {
         let (figures, _) = figures(&read(&path).unwrap(), &Inks::new([]), 5);
         assert!(figures.iter().any(|figure| figure.note.contains("; slice 3.00 ms, timer periodic. ")));
         assert!(figures.iter().any(|figure| figure.note.contains("timer periodic, open × 0.1. ")));
+    }
+
+    #[test]
+    fn a_livelocked_strategy_is_named_and_on_no_front() {
+        let stuck = point("recreate", 0.1, 2).replace("nmi_handler_ns", "x").replace("rotation_ns", "nmi_handler_ns");
+        let stuck = stuck.replace("\"x\"", "\"rotation_ns\"");
+        let (_dir, path) = written(&(point("reuse", 4.0, 1000) + &point("gate", 5.0, 900) + &stuck));
+        let figure = &figures(&read(&path).unwrap(), &Inks::new([]), 5).0[0];
+        assert!(figure.note.contains("as the guest livelocks: recreate."), "{}", figure.note);
+        assert_eq!(figure.table.rows.len(), 2);
     }
 
     #[test]

@@ -165,7 +165,10 @@ pub fn trend(series: &[f64], rules: &Rules, family: usize, steps: &[ChangePoint]
     let noise = Noise::of(&rest, &[]);
     // Correlations of further values are below a thousandth.
     let related: f64 = (1..n.min(66))
-        .map(|lag| noise.correlation.powi(lag as i32) * x.iter().zip(&x[lag..]).map(|(a, b)| a * b).sum::<f64>())
+        .map(|lag| {
+            noise.correlation.powi(i32::try_from(lag).unwrap_or(i32::MAX))
+                * x.iter().zip(&x[lag..]).map(|(a, b)| a * b).sum::<f64>()
+        })
         .sum();
     let error = (noise.variance * (spread + 2.0 * related)).sqrt() / spread;
     let p = Estimate { value: slope, error, freedom: noise.freedom }.p() * family.max(1) as f64;

@@ -103,8 +103,8 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
         report.line("form: published figures fit each (vpmu show models; vpmu sim MODEL:FORM)");
     }
     if no_spread {
-        let kind = if document.is_simulated() { "simulated " } else { "" };
-        report.line(format!("no spread: all {kind}rounds are the same"));
+        let what = if document.is_simulated() { "simulated guests do not differ" } else { "all rounds are the same" };
+        report.line(format!("no spread: {what}"));
     }
     for arm in &document.arms {
         let short = paired::short(arm, metric.key);

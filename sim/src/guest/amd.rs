@@ -2,11 +2,9 @@
 //! `amd_nmi.c`, one for one.
 
 use arch_pmu::amd::{PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CNTR_GLOBAL_STATUS_CLR};
-use arch_pmu::caps::PmuCaps;
-use arch_pmu::spec::MAX_GP;
 
 use super::cpu::Cpu;
-use super::events::EVNTSEL_EN;
+use super::events::{Driver, EVNTSEL_EN, Started};
 use super::paths::Path;
 use super::state::Guest;
 
@@ -14,44 +12,6 @@ use super::state::Guest;
 const LOOKS: u32 = 50;
 /// A counter whose top bit is off has passed 0.
 const TOP_BIT: u64 = 1 << 47;
-
-/// The guest's PMU driver, which the payload chooses by CPUID.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Driver {
-    /// Intel's.
-    #[default]
-    Intel,
-    /// AMD's of PERFCTR_CORE: no global control, no status.
-    AmdCore,
-    /// AMD's of PerfMonV2.
-    AmdV2,
-}
-
-impl From<PmuCaps> for Driver {
-    fn from(caps: PmuCaps) -> Self {
-        match caps {
-            PmuCaps::Intel(_) => Self::Intel,
-            PmuCaps::Amd(amd) if amd.perfmon_v2 => Self::AmdV2,
-            PmuCaps::Amd(_) => Self::AmdCore,
-        }
-    }
-}
-
-/// Counters that were started, perf's `active_mask`, and their events.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Started {
-    mask: u64,
-    events: [u8; MAX_GP],
-}
-
-impl Started {
-    /// Returns the started counters, each with its event.
-    fn each(self) -> impl Iterator<Item = (u64, usize)> {
-        (0..MAX_GP as u64)
-            .filter(move |bit| self.mask >> bit & 1 != 0)
-            .map(move |bit| (bit, usize::from(self.events[bit as usize])))
-    }
-}
 
 impl<C: Cpu> Guest<C> {
     pub(super) fn is_intel(&self) -> bool {

@@ -1,15 +1,54 @@
 //! Events of the guest's perf and their assignment to counters: a model of `guest/payload/c/sched.c`.
 
 use arch_pmu::amd::{PERF_CTL0, PERF_CTR0};
+use arch_pmu::caps::PmuCaps;
 use arch_pmu::intel::{IA32_FIXED_CTR0, IA32_PERFEVTSEL0, IA32_PMC0};
+use arch_pmu::spec::MAX_GP;
 use guest::abi::{BootPage, MAX_EVENTS};
 
-use super::amd::Driver;
 use super::paths::Path;
 
 const EVNTSEL_INT: u64 = 1 << 20;
 const EVNTSEL_USR: u64 = 1 << 16;
 const EVNTSEL_OS: u64 = 1 << 17;
+
+/// The guest's PMU driver, which the payload chooses by CPUID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// Intel's.
+    #[default]
+    Intel,
+    /// AMD's of PERFCTR_CORE: no global control, no status.
+    AmdCore,
+    /// AMD's of PerfMonV2.
+    AmdV2,
+}
+
+impl From<PmuCaps> for Driver {
+    fn from(caps: PmuCaps) -> Self {
+        match caps {
+            PmuCaps::Intel(_) => Self::Intel,
+            PmuCaps::Amd(amd) if amd.perfmon_v2 => Self::AmdV2,
+            PmuCaps::Amd(_) => Self::AmdCore,
+        }
+    }
+}
+
+/// Counters that were started, perf's `active_mask`, and their events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Started {
+    pub(super) mask: u64,
+    pub(super) events: [u8; MAX_GP],
+}
+
+impl Started {
+    /// Returns the started counters, each with its event.
+    pub(super) fn each(self) -> impl Iterator<Item = (u64, usize)> {
+        (0..MAX_GP as u64)
+            .filter(move |bit| self.mask >> bit & 1 != 0)
+            .map(move |bit| (bit, usize::from(self.events[bit as usize])))
+    }
+}
 
 /// Events of a vCPU, and the active ones among them.
 #[derive(Clone, Debug)]

@@ -10,5 +10,5 @@ mod stat;
 mod state;
 mod tick;
 
-pub use amd::Driver;
+pub use events::Driver;
 pub use state::{Guest, GuestOutcome, Latency, Timer};

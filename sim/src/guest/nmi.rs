@@ -3,8 +3,8 @@
 use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS};
 use guest::abi::{LOG_NMI, LogEntry};
 
-use super::amd::Driver;
 use super::cpu::Cpu;
+use super::events::Driver;
 use super::paths::Path;
 use super::state::{Guest, NOBODY};
 

@@ -6,9 +6,8 @@ use guest::abi::{
 use hdrhistogram::Histogram;
 use host_pmu::stats::Recorder;
 
-use super::amd::{Driver, Started};
 use super::cpu::Cpu;
-use super::events::Events;
+use super::events::{Driver, Events, Started};
 use super::paths::Path;
 use crate::vcpu::VcpuSide;
 

@@ -10,7 +10,7 @@ use perf_data::history::Gathered;
 use perf_data::names::Names;
 use perf_data::reader::{MOST_BUILD_IDS, MOST_EVENTS, MOST_UNUSED, Recording, allowed};
 use perf_data::record::{MOST_ENTRIES, Record};
-use perf_data::unwind::{Callers, IP, SP};
+use perf_data::unwind::Table;
 
 /// Most bytes of memory for a recording, and of its text.
 const MOST: u64 = 32 << 20;
@@ -51,11 +51,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(recording.build_ids.len() as u64 <= 2 * here / 36 && recording.build_ids.len() <= MOST_BUILD_IDS);
     assert!(recording.command_line.iter().map(|word| word.len() as u64).sum::<u64>() <= 3 * here);
     stacks(bytes);
-    if let Some(callers) = Callers::of_elf(bytes) {
-        let mut regs = [0x1000; 17];
-        // Each step leaves a piece of the stack.
-        while regs[SP] < 0x10_0000 && callers.step(regs[IP], &mut regs, Some).is_some() {}
-    }
+    let _ = Table::new(bytes.to_vec(), 0x1000).caller(0x1000, &[Some(0x1000); 17], Some);
 });
 
 fn stacks(bytes: &[u8]) {

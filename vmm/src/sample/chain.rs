@@ -84,18 +84,20 @@ pub(super) fn follow(
         return broken(user);
     }
     match tables {
-        Some(tables) if !user && frame.ip >= KERNEL => match by_orc(space, tables, frame, others, words) {
-            Ended::Complete => 0,
-            Ended::Broken => flag::KERNEL_BROKEN,
-            Ended::NoTable if tables.modules.is_none() => flag::KERNEL_BROKEN | flag::NO_TABLE | flag::NO_MODULES,
-            Ended::NoTable => flag::KERNEL_BROKEN | flag::NO_TABLE,
-            Ended::User(frame, width)
-                if words.entry(true, frame.ip) && by_frame_pointers(space, frame, true, width, words) =>
-            {
-                0
+        Some(tables) if !user && frame.ip >= KERNEL || tables.kernel.code().contains(&frame.ip) => {
+            match by_orc(space, tables, frame, others, user, words) {
+                Ended::Complete => 0,
+                Ended::Broken(user) => broken(user),
+                Ended::NoTable if tables.modules.is_none() => flag::KERNEL_BROKEN | flag::NO_TABLE | flag::NO_MODULES,
+                Ended::NoTable => flag::KERNEL_BROKEN | flag::NO_TABLE,
+                Ended::User(frame, width)
+                    if words.entry(true, frame.ip) && by_frame_pointers(space, frame, true, width, words) =>
+                {
+                    0
+                }
+                Ended::User(..) => flag::USER_BROKEN,
             }
-            Ended::User(..) => flag::USER_BROKEN,
-        },
+        }
         _ if by_frame_pointers(space, frame, user, width, words) => 0,
         _ => broken(user),
     }
@@ -187,7 +189,8 @@ fn edge(space: &mut Space<'_>, ip: u64, width: Width) -> Edge {
 /// End of a walk through the kernel.
 enum Ended {
     Complete,
-    Broken,
+    /// In code of the user's, or of the kernel's.
+    Broken(bool),
     /// It ended at code of which no table is known.
     NoTable,
     /// It ended at the entry from a user task with these registers.
@@ -195,24 +198,31 @@ enum Ended {
 }
 
 /// Follows ORC's rules from the last entry on as arch/x86/kernel/unwind_orc.c does.
-fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: Others, words: &mut Words) -> Ended {
+fn by_orc(
+    space: &mut Space<'_>,
+    tables: Tables<'_>,
+    mut frame: Frame,
+    others: Others,
+    mut user: bool,
+    words: &mut Words,
+) -> Ended {
     let (mut others, mut interrupted, mut least) = (Some(others), true, frame.sp);
     for _ in 0..MOST_STEPS {
         // A return address may be behind the end of its function.
         let Some(rule) = tables.rule(frame.ip - u64::from(!interrupted)) else {
-            return if frame.ip >= KERNEL { Ended::NoTable } else { Ended::Broken };
+            return if frame.ip >= KERNEL { Ended::NoTable } else { Ended::Broken(user) };
         };
         match rule.kind {
             Kind::End => return Ended::Complete,
-            Kind::Undefined => return Ended::Broken,
+            Kind::Undefined => return Ended::Broken(user),
             Kind::Call | Kind::Registers | Kind::PartialRegisters => {}
         }
-        let Some(sp) = stack_pointer(space, rule, frame, others) else { return Ended::Broken };
+        let Some(sp) = stack_pointer(space, rule, frame, others) else { return Ended::Broken(user) };
         let base = frame.bp;
         let before = frame;
         match rule.kind {
             Kind::Call => {
-                let Some(ip) = space.u64(sp.wrapping_sub(8)) else { return Ended::Broken };
+                let Some(ip) = space.u64(sp.wrapping_sub(8)) else { return Ended::Broken(user) };
                 frame = Frame { ip, sp, ..frame };
                 (others, interrupted) = (None, false);
             }
@@ -222,14 +232,14 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
                 let registers = if full { sp } else { sp.wrapping_sub(at::IP) };
                 let mut get = |offset: u64| space.u64(registers.wrapping_add(offset));
                 let (Some(ip), Some(cs), Some(next)) = (get(at::IP), get(at::CS), get(at::SP)) else {
-                    return Ended::Broken;
+                    return Ended::Broken(user);
                 };
                 frame = Frame { ip, sp: next, ..frame };
                 if full {
                     let (Some(bp), Some(dx), Some(di), Some(r10), Some(r13)) =
                         (get(at::BP), get(at::DX), get(at::DI), get(at::R10), get(at::R13))
                     else {
-                        return Ended::Broken;
+                        return Ended::Broken(user);
                     };
                     frame.bp = bp;
                     others = Some(Others { dx, di, r10, r13 });
@@ -237,11 +247,14 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
                     others = None;
                 }
                 interrupted = true;
-                if cs & 3 != 0 {
+                // Tables of all rings lead on, on another stack.
+                if cs & 3 != 0 && tables.kernel.code().contains(&frame.ip) {
+                    (user, least) = (true, frame.sp);
+                } else if cs & 3 != 0 {
                     return Ended::User(frame, if cs as u16 == USER32_CS { Width::Bits32 } else { Width::Bits64 });
                 }
             }
-            Kind::Undefined | Kind::End => return Ended::Broken,
+            Kind::Undefined | Kind::End => return Ended::Broken(user),
         }
         let saved = match rule.bp.0 {
             Base::PreviousSp => Some(sp.wrapping_add_signed(rule.bp.1.into())),
@@ -249,7 +262,7 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
             _ => None,
         };
         if let Some(place) = saved {
-            let Some(bp) = space.u64(place) else { return Ended::Broken };
+            let Some(bp) = space.u64(place) else { return Ended::Broken(user) };
             frame.bp = bp;
         }
         if frame.ip == 0 {
@@ -258,14 +271,14 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
         // One stack is left upwards only; a jump to another stack is a change to another task's or an interrupt's.
         let same_stack = frame.sp ^ before.sp < 0x4000 && frame.sp >= least;
         if frame == before || (frame.sp >> 14 == least >> 14 && frame.sp < least && !same_stack) {
-            return Ended::Broken;
+            return Ended::Broken(user);
         }
         least = frame.sp;
-        if !words.entry(false, frame.ip) {
-            return Ended::Broken;
+        if !words.entry(user, frame.ip) {
+            return Ended::Broken(user);
         }
     }
-    Ended::Broken
+    Ended::Broken(user)
 }
 
 /// Returns the caller's stack pointer.

@@ -18,7 +18,7 @@ mod take;
 
 pub use event::{Event, ExitKind, ExitKinds};
 pub use modules::{ModulePlace, Refusal, TablesRead};
-pub use orc::{Orc, OrcError};
+pub use orc::{CallerRule, Orc, OrcError};
 pub use queue::{MOST_EVENTS, NoTable, Queue, Sample};
 pub use sampling::{Channel, Sampling};
 pub use sampling::{Live, LiveCounts, ReturnKind};

@@ -59,6 +59,26 @@ pub(super) struct Rule {
     pub(super) kind: Kind,
 }
 
+/// The caller of the instructions from an address on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallerRule {
+    /// Nothing is known.
+    Unknown,
+    /// There is none.
+    Outermost,
+    /// What was interrupted: its frame is so far from the stack pointer.
+    Interrupt(i16),
+    /// A function.
+    Call {
+        /// Its stack pointer is counted from the frame pointer, not from the stack pointer.
+        by_bp: bool,
+        /// The distance of its stack pointer.
+        sp: i16,
+        /// Distance from there of its frame pointer, if that is saved.
+        bp: Option<i16>,
+    },
+}
+
 /// The layout of an entry's bits, which changed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
@@ -130,6 +150,25 @@ impl Orc {
     pub(super) fn of_entries(addresses: Vec<u64>, rules: Vec<[u8; ENTRY]>, layout: Layout) -> Option<Self> {
         let sound = addresses.len() == rules.len() && addresses.is_sorted() && addresses.first() < addresses.last();
         sound.then_some(Self { addresses, rules, layout })
+    }
+
+    /// Builds tables of code that is no Linux kernel's, of all rings, from (address, caller) in ascending order.
+    #[must_use]
+    pub fn of_callers(callers: &[(u64, CallerRule)]) -> Option<Self> {
+        let entry = |rule: &CallerRule| {
+            let base = |by_bp: bool| if by_bp { 4 } else { 5_u16 };
+            let (sp, bp, bits) = match *rule {
+                CallerRule::Unknown => (0, 0, 0),
+                CallerRule::Outermost => (0, 0, 1 << 8),
+                CallerRule::Interrupt(sp) => (sp, 0, 5 | 4 << 8),
+                CallerRule::Call { by_bp, sp, bp: None } => (sp, 0, base(by_bp) | 2 << 8),
+                CallerRule::Call { by_bp, sp, bp: Some(bp) } => (sp, bp, base(by_bp) | 1 << 4 | 2 << 8),
+            };
+            let [[a, b], [c, d], [e, f]] = [sp.to_le_bytes(), bp.to_le_bytes(), bits.to_le_bytes()];
+            [a, b, c, d, e, f]
+        };
+        let (addresses, rules) = callers.iter().map(|(address, rule)| (*address, entry(rule))).unzip();
+        Self::of_entries(addresses, rules, Layout::TypeOf3Bits)
     }
 
     pub(super) const fn layout(&self) -> Layout {

@@ -82,8 +82,8 @@ fn cache(name: &str) -> Option<u64> {
         let (mut op, mut result, mut rest) = (None, None, rest);
         while let Some(text) = rest.strip_prefix('-') {
             let end = |&end: &usize| find(&CACHE_OPS, &text[..end]).or(find(&CACHE_RESULTS, &text[..end])).is_some();
-            let ends = text.match_indices('-').map(|(at, _)| at).chain([text.len()]);
-            let word = &text[..ends.filter(end).last()?];
+            let mut ends = text.match_indices('-').map(|(at, _)| at).chain([text.len()]);
+            let word = &text[..ends.rfind(end)?];
             match (find(&CACHE_OPS, word), find(&CACHE_RESULTS, word)) {
                 (Some(found), _) if op.is_none() => op = Some(found),
                 (_, Some(found)) if result.is_none() => result = Some(found),

@@ -219,10 +219,8 @@ fn of_pmu(
                 }
             }
             (event.unit, event.scale) = sysfs.unit(&pmu.name, key);
-        } else {
-            if !set_common(key, value.as_deref(), &mut words, event)? {
-                set(pmu, key, value.as_deref().unwrap_or("1"), &mut words, sysfs, event)?;
-            }
+        } else if !set_common(key, value.as_deref(), &mut words, event)? {
+            set(pmu, key, value.as_deref().unwrap_or("1"), &mut words, sysfs, event)?;
         }
     }
     let mut attr = attr(Code { kind: pmu.kind, config: 0 });

@@ -139,6 +139,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!options.quiet);
+    let earlier = kept.folder.is_some().then(|| options.output.clone());
     let mut save = |document: &Document| kept.save(document);
     let Invocation { command_line, began } = invocation;
     let context = Context {
@@ -147,6 +148,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         fs: &fs,
         host,
         command_line,
+        earlier,
         progress: progress.as_mut(),
         save: &mut save,
     };

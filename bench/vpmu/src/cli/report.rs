@@ -20,7 +20,7 @@ use super::files::{records, write};
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
 use crate::inspect::record::beside::Nmis;
-use crate::inspect::record::profile::{FEWER, MOST_MADE};
+use crate::inspect::record::profile::{Contents, FEWER, MOST_MADE};
 use crate::inspect::record::spec::PIPED;
 use crate::inspect::record::{firefox, flame, profile};
 use crate::setting::process;
@@ -38,6 +38,8 @@ Examples:
   # a recording as a flame graph; its folded stacks
   vpmu report perf.data -o flame.html
   vpmu report perf.data --format folded
+  # what a change made of it
+  vpmu report before.data after.data
   # of several events that were recorded, one
   vpmu report perf.data --event exit:wrmsr
   # without a file
@@ -57,7 +59,8 @@ could not be used, or a recording is damaged or empty, 70 a bug of vpmu.";
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// Result documents (.json), sweeps (.jsonl), or folders of them; or one recording of `vpmu record` (- is stdin)
+    /// Result documents (.json), sweeps (.jsonl), or folders of them; or one recording (- is stdin), or two
+    /// for their difference
     #[arg(value_name = "DIR|FILE", default_value = "vpmu-results")]
     pub sources: Vec<PathBuf>,
 
@@ -108,7 +111,7 @@ impl ReportArgs {
             RecordingFormat::Page => {
                 // Without a slash behind a folder's name.
                 let mut name = source.components().as_path().as_os_str().to_owned();
-                name.push(".html");
+                name.push(if self.sources.len() == 2 { ".difference.html" } else { ".html" });
                 name.into()
             }
             RecordingFormat::Folded => "-".into(),
@@ -124,15 +127,11 @@ const SWEEP: &str = "jsonl";
 /// Most samples whose times are in a page: some megabytes.
 const MOST_TIMED: usize = 200_000;
 
-/// Shows a recording in one of the forms.
-fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
-    if args.title.is_some() && args.format == RecordingFormat::Folded {
-        return Err(Error::usage("--title has nothing to do", "folded stacks have no title", "leave it out"));
-    }
+/// Reads a recording, and says what of it is not shown.
+fn contents(args: &ReportArgs, source: &Path) -> Result<Contents, Error> {
     let event = args.event.as_deref();
     let piped = source == Path::new("-");
     let contents = if piped { profile::from_stdin(event)? } else { profile::read(source, event)? };
-    let source = if piped { Path::new(PIPED) } else { source };
     if event.is_none() {
         for (other, samples) in contents.others.iter().filter(|(_, samples)| *samples > 0) {
             complain(&format!(
@@ -141,7 +140,6 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
             ));
         }
     }
-    let title = args.title.clone().unwrap_or_else(|| source.display().to_string());
     let (damage, named) = (contents.damage, &contents.named);
     let samples = named.samples.len();
     if damage.any() {
@@ -174,15 +172,39 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     if named.left_out > 0 {
         complain(&format!("notice: {} without names: all together are too large", plural(named.left_out, "file")));
     }
+    Ok(contents)
+}
+
+/// Shows a recording in one of the forms, or the difference of one `before` it.
+fn recording(args: &ReportArgs, source: &Path, before: Option<&Path>) -> Result<Exit, Error> {
+    if args.title.is_some() && args.format == RecordingFormat::Folded {
+        return Err(Error::usage("--title has nothing to do", "folded stacks have no title", "leave it out"));
+    }
+    let before = before.map(|before| contents(args, before)).transpose()?;
+    let contents = contents(args, source)?;
+    let source = if source == Path::new("-") { Path::new(PIPED) } else { source };
+    let (event, samples, named) = (&contents.event.name, contents.named.samples.len(), &contents.named);
+    if let Some(before) = before.as_ref().filter(|before| before.event.name != *event) {
+        return Err(Error::usage(
+            "the recordings have different events",
+            format!("the first is sampled by {}, the second by {event}", before.event.name),
+            "give an --event of both",
+        ));
+    }
+    let title = args.title.clone().unwrap_or_else(|| match &args.sources[..] {
+        [one, two] => format!("{}: difference from {}", two.display(), one.display()),
+        _ => source.display().to_string(),
+    });
+    let inconclusive = before.iter().chain([&contents]).any(|side| side.damage.any() || side.named.samples.is_empty());
     let made = match args.format {
         RecordingFormat::Page => {
-            let nmis = contents.nmis.as_deref().and_then(Nmis::read);
+            let nmis = contents.nmis.as_deref().filter(|_| before.is_none()).and_then(Nmis::read);
             if nmis.is_some() && samples > MOST_TIMED {
                 complain(&format!(
                     "notice: {samples} samples are too many for a page with the guest's NMIs: they are left out"
                 ));
             }
-            flame::page(&contents, &title, nmis.filter(|_| samples <= MOST_TIMED).as_ref())
+            flame::page(&contents, &title, nmis.filter(|_| samples <= MOST_TIMED).as_ref(), before.as_ref())
         }
         RecordingFormat::Folded => {
             named.tree().folded(&named.names, MOST_MADE).map(|text| shown::text(&text).into_owned())
@@ -201,7 +223,7 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
         write(&output, made.as_bytes())?;
         complain(&format!("{samples} samples in {}", output.display()));
     }
-    Ok(if damage.any() || samples == 0 { Exit::Inconclusive } else { Exit::Done })
+    Ok(if inconclusive { Exit::Inconclusive } else { Exit::Done })
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
@@ -211,13 +233,21 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         if args.by_host {
             return Err(Error::usage("--by-host is for results of hosts", "the source is a recording", "leave it out"));
         }
-        return recording(args, source);
+        return recording(args, source, None);
+    }
+    if let [before, after] = &args.sources[..]
+        && profile::is_recording(before)
+        && profile::is_recording(after)
+        && args.format == RecordingFormat::Page
+        && !args.by_host
+    {
+        return recording(args, after, Some(before));
     }
     if args.sources.iter().any(|source| profile::is_recording(source) || source == Path::new("-")) {
         return Err(Error::usage(
             "a recording has a page of its own",
-            "several sources are given",
-            "give one recording",
+            "it is no result",
+            "give one recording, or two for the page of their difference",
         ));
     }
     if args.format != RecordingFormat::Page {

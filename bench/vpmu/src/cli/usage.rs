@@ -274,7 +274,6 @@ mod tests {
             ("record --nonsense run k.elf", "`vpmu record --help`"),
             ("record run k.elf --nonsense", "`vpmu record --help`"),
             ("record -g", "no guest given"),
-            ("top", "no guest given"),
             ("record -z 3 -- run k.elf", "write -z3"),
             ("record --compression-level 3 -- run k.elf", "write --compression-level=3"),
             ("record --aio 4 -- run k.elf", "write --aio=4"),

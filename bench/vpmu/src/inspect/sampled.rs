@@ -9,13 +9,15 @@ use event_list::tracepoints::Tracepoints;
 use guest::abi::MAX_VCPUS;
 use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::attr::{Attr, Event};
+use perf_data::symbols::Image;
+use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
 use vmm::kvm::Host;
 use vmm::machine::CounterSource;
 use vmm::machine::linux::Kernel;
 use vmm::outcome::RunOutcome;
-use vmm::sample::{self, MOST_EVENTS, Moment, Orc, OrcError, Sampling};
+use vmm::sample::{self, CallerRule, MOST_EVENTS, Moment, Orc, OrcError, Sampling};
 
 use crate::arms::arm::{launch, real};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
@@ -126,7 +128,7 @@ pub struct SamplingOptions {
     #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = number_in(1..=1 << 47))]
     pub count: Option<u64>,
 
-    /// Take call chains: a Linux kernel's by its ORC tables, others by frame pointers
+    /// Take call chains: by tables of a Linux kernel and of the payload, else by frame pointers
     #[arg(short = 'g', long = "call-graph")]
     pub chains: bool,
 }
@@ -273,6 +275,31 @@ pub fn unwind_tables(kernel: &Kernel) -> Option<Orc> {
 
 // The payload as a guest that is sampled.
 
+/// Returns the unwind tables of the payload, for its kernel and its ring 3.
+#[must_use]
+pub fn tables_of_payload() -> Option<Orc> {
+    // An interrupt's frame ends with RIP, CS, RFLAGS, RSP and SS.
+    const FRAME: i64 = 40;
+    let image = Image::read(guest::PMU_PAYLOAD)?.with_callers(guest::PMU_PAYLOAD);
+    let mut rules: Vec<(u64, CallerRule)> = Vec::new();
+    for row in image.rows() {
+        let (register, cfa) = row.cfa;
+        let by_bp = register != STACK_POINTER;
+        let rule = match row.frame_pointer.map(i16::try_from).transpose() {
+            _ if row.outermost => Some(CallerRule::Outermost),
+            _ if row.interrupted => i16::try_from(cfa - FRAME).ok().filter(|_| !by_bp).map(CallerRule::Interrupt),
+            Ok(bp) if !by_bp || register == FRAME_POINTER => {
+                i16::try_from(cfa).ok().map(|sp| CallerRule::Call { by_bp, sp, bp })
+            }
+            _ => None,
+        };
+        // Between functions nothing is known.
+        rules.pop_if(|(end, _)| *end == row.code.0);
+        rules.extend([(row.code.0, rule.unwrap_or(CallerRule::Unknown)), (row.code.1, CallerRule::Unknown)]);
+    }
+    Orc::of_callers(&rules)
+}
+
 /// A payload that may begin.
 #[derive(Debug)]
 pub struct ReadyPayload {
@@ -284,16 +311,11 @@ pub struct ReadyPayload {
 }
 
 impl ReadyPayload {
-    /// Looks for all that it needs; `chains`: its samples are to have call chains.
+    /// Looks for all that it needs.
     ///
     /// # Errors
     /// A missing prerequisite.
-    pub fn new(payload: &PayloadSpec, chains: bool) -> Result<Self, Error> {
-        if chains {
-            complain(
-                "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
-            );
-        }
+    pub fn new(payload: &PayloadSpec) -> Result<Self, Error> {
         if let BackendChoice::Sim(_) = payload.counters.backend {
             return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
         }

@@ -416,7 +416,9 @@ pub(crate) fn series(parts: &Parts) -> Result<()> {
             let row = row.with_context(|| format!("no {figure} {number}: {here}"))?;
             let measured = &row["measured"];
             ensure!(measured["backend"] == "hardware" && measured["stand_in"] == false, "{row}");
-            ensure!(row["predicted"][0].as_f64().is_some_and(|ns| ns > 0.0), "{row}: {here}");
+            // Of a simulated guest that gets nowhere at a 4 ms tick there is no number.
+            let predicted = row["predicted"][0].as_f64().is_some_and(|ns| ns > 0.0);
+            ensure!(predicted || (number == "after" && figure.ends_with("on.mean")), "{row}: {here}");
         }
     }
     Ok(())

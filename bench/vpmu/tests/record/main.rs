@@ -263,7 +263,7 @@ fn reader_leaves() -> Result<()> {
 
 fn payload() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let options = ["record", "-F", "2000", "-z", "--", "payload", "--samples", "300", "--vcpus", "2"];
+    let options = ["record", "-g", "-F", "2000", "-z", "--", "payload", "--samples", "300", "--vcpus", "2"];
     let output = vpmu().current_dir(folder.path()).args(options).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {said}", output.status);
@@ -271,6 +271,16 @@ fn payload() -> Result<()> {
     ensure!(nmis.is_some_and(|nmis| nmis >= 600), "not all NMIs: {said}");
     ensure!(said_samples(&output)? > 0, "{said}");
     ensure!(folder.path().join("perf.data.payload").is_file(), "no payload for perf");
+    // Interrupts of its ring 3 included.
+    let shares = said.split("complete: ").nth(1).and_then(|text| text.lines().next()).context("no chains")?;
+    let complete: Vec<f64> = shares.split(" %").filter_map(|part| part.split(' ').next_back()?.parse().ok()).collect();
+    ensure!(complete.len() == 2 && complete.iter().all(|share| *share >= 99.0), "{shares}");
+    std::fs::copy(folder.path().join("perf.data"), folder.path().join("b.data"))?;
+    let report = |sources: [&str; 2]| vpmu().current_dir(folder.path()).arg("report").args(sources).output();
+    let output = report(["perf.data", "b.data"])?;
+    let page = std::fs::read_to_string(folder.path().join("b.data.difference.html"))?;
+    ensure!(output.status.success() && page.contains("ring3_ftest"), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(report(["perf.data", "perf.data.payload"])?.status.code() == Some(2), "a program is no recording");
     Ok(())
 }
 

@@ -11,7 +11,6 @@ use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutc
 use crate::arms::fold::arm::{ArmFold, Place};
 use crate::setting::process;
 use host_pmu::stats::ns;
-use results::answers;
 use results::document::{ArmKind, Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
@@ -360,9 +359,6 @@ impl<'a> Experiment<'a> {
             between: None,
             extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(ns), answers: Vec::new() },
         };
-        if last {
-            document.extra.answers = answers::of(&document);
-        }
         document.warnings = warnings::collect(&document);
         document
     }

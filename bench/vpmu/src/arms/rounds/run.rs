@@ -1,5 +1,6 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,12 @@ use crate::arms::arm::runner::ArmRunner;
 use crate::arms::fold::arm::ArmFold;
 use crate::terminal::progress::{Progress, Silent};
 use host_pmu::backend::BackendKey;
-use results::answers;
-use results::document::{Document, Parameters, Warning, warnings};
+use results::document::{Between, Document, Parameters, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
+use results::{answers, between};
 
 /// Rounds of each form of a model.
 const FEW: u64 = 4;
@@ -37,6 +38,8 @@ pub struct Context<'a> {
     pub host: HostFacts,
     /// The command line, program name first.
     pub command_line: Vec<String>,
+    /// The results folder, with earlier runs.
+    pub earlier: Option<PathBuf>,
     /// Progress display.
     pub progress: &'a mut dyn Progress,
     /// Called with the document at the end of each session, and at least every few seconds if rounds were finished.
@@ -99,6 +102,8 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         experiment.incomplete(&format!("the experiment ended early: {error}"));
     }
     let mut document = context.document(&experiment, true);
+    document.between = earlier(&context, &document);
+    document.extra.answers = answers::of(&document);
     if let Some(why) = plan
         .parameters
         .until_ci
@@ -112,6 +117,13 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         (context.save)(&document)?;
     }
     Ok(Finished { document, arms: experiment.into_folds(), error })
+}
+
+/// Learns from earlier runs in the results folder how runs differ; a simulation's differ by nothing.
+fn earlier(context: &Context<'_>, document: &Document) -> Option<Between> {
+    let folder = context.earlier.as_deref().filter(|_| !document.is_simulated())?;
+    let record = serde_json::from_value(serde_json::to_value(document).ok()?).ok()?;
+    between::learn(folder, &record, answers::metric(&document.parameters))
 }
 
 /// Runs a few rounds of each form of a model, and warns of the arms whose ratio to the floor depends on the form. The same
@@ -133,6 +145,7 @@ fn unidentified(
         let alone = Context {
             host: context.host.clone(),
             command_line: Vec::new(),
+            earlier: None,
             progress: &mut Silent,
             save: &mut |_| Ok(()),
             ..*context

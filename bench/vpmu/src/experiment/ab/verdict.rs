@@ -2,7 +2,7 @@
 
 use results::document::Metrics;
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
-use results::paired::{Pair, Ratio, Statistic, fewest, of_turns};
+use results::paired::{MIN_ROUNDS, Pair, Ratio, Statistic, fewest, of_turns};
 use results::stats::holm;
 use results::verdict::{Limits, Verdict};
 use serde::Serialize;
@@ -139,7 +139,10 @@ fn judge(rows: &mut [Row], rules: &Limits) {
         let verdict = row.ratio.log.map_or(Verdict::Inconclusive, |log| rules.verdict(&log, p));
         row.p = row.ratio.log.map(|_| p);
         row.verdict = Some(verdict);
-        row.more_rounds = (verdict == Verdict::Inconclusive).then(|| row.ratio.more_rounds(rules.threshold)).flatten();
+        // Without an interval nothing is known but how many rounds have one.
+        let interval = || Some(MIN_ROUNDS.saturating_sub(row.ratio.rounds) as u64);
+        let more = || row.ratio.log.map_or_else(interval, |_| row.ratio.more_rounds(rules.threshold));
+        row.more_rounds = (verdict == Verdict::Inconclusive).then(more).flatten();
     }
 }
 
@@ -213,7 +216,7 @@ mod tests {
         let mut few = arms(&[1.0]);
         few[0].rounds.truncate(3);
         let found = rows(&few, Statistic::P50, &Limits::default());
-        assert_eq!((found[0].verdict, found[0].p), (Some(Verdict::Inconclusive), None));
+        assert_eq!((found[0].verdict, found[0].p, found[0].more_rounds), (Some(Verdict::Inconclusive), None, Some(2)));
         assert!(!known_to(&found, 0.5) && known_to(&rows(&arms(&[1.0]), Statistic::P50, &Limits::default()), 0.05));
         assert_eq!(overall(&[]), Verdict::Inconclusive);
         assert!(!known_to(&[], 1.0));

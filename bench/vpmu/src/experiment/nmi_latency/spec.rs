@@ -222,6 +222,7 @@ mod tests {
                 fs: &HostFs::at("/nonexistent"),
                 host: sim::facts(&sim::model(model).unwrap()),
                 command_line: Vec::new(),
+                earlier: None,
                 progress: &mut Silent,
                 save: &mut |_| Ok(()),
             };

@@ -16,7 +16,7 @@ use stat_setup::list::sysfs::Sysfs;
 use stat_setup::method::Use;
 use stat_setup::unit::Outcome;
 
-use super::document::{Document, EventResult, HostSetUpExtra, LastClose, Parameters};
+use super::document::{self, BareCalls, Comparison, Document, EventResult, HostSetUpExtra, LastClose, Parameters};
 use super::measure::{SetUpArm, Setting, Steps, method, since};
 use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
@@ -72,10 +72,11 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let each = strategies.len() as u64;
     let rival_runs = rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64);
     let with_bare = setting.bare(choice.method).is_some();
-    let total = (2 + spec.warmup) * each
-        + spec.rounds * (each + rival_runs + u64::from(with_bare))
-        + scaling::steps(sizes.len(), cpus.len(), strategies.len(), spec.rounds);
-    progress.begin(total);
+    progress.begin(
+        (2 + spec.warmup) * each
+            + spec.rounds * (each + rival_runs + u64::from(with_bare))
+            + scaling::steps(sizes.len(), cpus.len(), strategies.len(), spec.rounds),
+    );
     let mut steps = Steps { progress };
     let mut schedule = Schedule::new(spec.seed);
     let bare = with_bare.then(|| Bare { method: choice.method, walls: Vec::new() });
@@ -86,22 +87,15 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         rounds::warm_up(&setting, &mut rounds, &mut sysfs, &mut warnings, &mut steps)?;
         rounds::nothing_opens(&setting, &rounds)?;
         rounds::discarded(&setting, &rounds, spec.warmup, &mut steps)?;
-        let measuring = Instant::now();
+        let until = spec.duration.and_then(|bound| Instant::now().checked_add(bound));
         rounds::measure(&setting, &mut rounds, spec, &mut schedule, &mut steps, began)?;
         if spec.last_close {
             last_close = last_closes(&list)?;
         }
         if !sizes.is_empty() {
-            let tools = (&mut schedule, &mut steps);
-            let over = || spec.duration.is_some_and(|bound| measuring.elapsed() >= bound);
-            let bound = scaling::Bound { rounds: spec.rounds, over: &over };
-            let found =
-                scaling::measure(&sizes, &request, setting, &strategies, &calibration.costs, &mut sysfs, tools, bound)?;
-            (scaling, growth) = (found.0, found.1);
-            if found.2 {
-                let message = "--duration ended the measurement of growth: sizes are missing".to_owned();
-                warnings.push(Warning::of_all("growth-cut", message));
-            }
+            let tools = (&mut schedule, &mut steps, (spec.rounds, until), &mut warnings);
+            (scaling, growth) =
+                scaling::measure(&sizes, &request, setting, &strategies, &calibration.costs, &mut sysfs, tools)?;
         }
         Ok(())
     })();
@@ -113,12 +107,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     host.finish(&fs);
     let arm_results: Vec<_> = rounds.arms.iter().map(SetUpArm::result).collect();
     let outcomes = rounds.arms.first().map(|arm| arm.outcomes.as_slice()).unwrap_or_default();
-    let whole = outcomes.iter().filter(|outcome| outcome.is_whole()).count() as u64;
-    let bare_walls = rounds.bare.as_ref().map_or(&[][..], |bare| bare.walls.as_slice());
-    let mut ratios = rounds.rivals.as_ref().map_or_else(Vec::new, |rivals| rivals.ratios(&rounds.arms, bare_walls));
-    ratios.extend(ratios::of_arms(&rounds.arms, bare_walls));
-    let bare = rounds.bare.as_ref().and_then(Bare::result);
-    let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole));
+    let (bare, peer, ratios) = compared(&rounds);
     let mut document = Document {
         path: PathBuf::new(),
         schema: SCHEMA.to_owned(),
@@ -144,7 +133,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
             growth,
             bare,
             peer,
-            ratios: ratios::answer_first(ratios),
+            ratios,
             last_close,
         },
         warnings: Vec::new(),
@@ -152,6 +141,17 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     };
     warn(&mut document, warnings);
     Ok(document)
+}
+
+/// Summarizes the bare calls and perf, and compares all that ran in the rounds.
+fn compared(rounds: &Rounds) -> (Option<BareCalls>, Option<document::Peer>, Vec<Comparison>) {
+    let outcomes = rounds.arms.first().map(|arm| arm.outcomes.as_slice()).unwrap_or_default();
+    let whole = outcomes.iter().filter(|outcome| outcome.is_whole()).count() as u64;
+    let walls = rounds.bare.as_ref().map_or(&[][..], |bare| bare.walls.as_slice());
+    let mut ratios = rounds.rivals.as_ref().map_or_else(Vec::new, |rivals| rivals.ratios(&rounds.arms, walls));
+    ratios.extend(ratios::of_arms(&rounds.arms, walls));
+    let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole));
+    (rounds.bare.as_ref().and_then(Bare::result), peer, ratios::answer_first(ratios))
 }
 
 /// Predicts the times of `event-major` and `cpu-major`, ns, from the costs of calls here: on this host's CPUs, and on so many.

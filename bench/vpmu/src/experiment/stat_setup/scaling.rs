@@ -1,5 +1,7 @@
 //! Growth over the number of events and of CPUs.
 
+use std::time::Instant;
+
 use stat_setup::costs::Costs;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::unit::Outcome;
@@ -11,7 +13,7 @@ use host_pmu::stats::ns;
 use super::measure::{Setting, method};
 use super::prepare::EventRequest;
 use crate::arms::rounds::schedule::Schedule;
-use results::document::{ScalePoint, Summary};
+use results::document::{ScalePoint, Summary, Warning};
 use results::error::Error;
 
 /// Most runs per size.
@@ -27,6 +29,9 @@ struct SizedArm<'a> {
     whole: bool,
 }
 
+/// Order and progress, the rounds asked for and the end of their time, and warnings.
+type Tools<'a, 'b> = (&'a mut Schedule, &'a mut Steps<'b>, (u64, Option<Instant>), &'a mut Vec<Warning>);
+
 /// Measures every strategy with each number of events on all CPUs, and with the full list on 1, 2, 4 ... CPUs.
 pub(crate) fn measure(
     sizes: &[usize],
@@ -35,14 +40,13 @@ pub(crate) fn measure(
     strategies: &[String],
     costs: &Costs,
     sysfs: &mut Sysfs,
-    (schedule, steps): (&mut Schedule, &mut Steps<'_>),
-    bound: Bound<'_>,
-) -> Result<(Vec<ScalePoint>, Vec<Growth>, bool), Error> {
+    (schedule, steps, (rounds, until), warnings): Tools<'_, '_>,
+) -> Result<(Vec<ScalePoint>, Vec<Growth>), Error> {
     let lists = sizes.iter().map(|&n| request.sized(n, sysfs)).collect::<Result<Vec<_>, _>>()?;
     let mut points = Vec::new();
     let mut cut = false;
     let mut add = |setting: Setting<'_>| -> Result<(), Error> {
-        cut |= (bound.over)();
+        cut |= until.is_some_and(|until| Instant::now() >= until);
         if cut {
             return Ok(());
         }
@@ -54,7 +58,7 @@ pub(crate) fn measure(
                 SizedArm { strategy, setting, method, totals: Vec::new(), whole: true }
             })
             .collect();
-        for _ in 0..runs(bound.rounds) {
+        for _ in 0..runs(rounds) {
             for at in schedule.next_round(here.len()) {
                 let point = &mut here[at];
                 steps.step(|| {
@@ -95,16 +99,11 @@ pub(crate) fn measure(
         growth.extend(fit(strategy, "events", &series(&|point| point.cpus == all, |point| point.events)));
         growth.extend(fit(strategy, "cpus", &series(&|point| point.events == events, |point| point.cpus)));
     }
-    Ok((points, growth, cut))
-}
-
-/// Bounds on the measurement.
-#[derive(Clone, Copy)]
-pub(crate) struct Bound<'a> {
-    /// Rounds asked for.
-    pub(crate) rounds: u64,
-    /// Returns whether the time asked for has passed.
-    pub(crate) over: &'a dyn Fn() -> bool,
+    if cut {
+        let message = "--duration ended the measurement of growth: sizes are missing".to_owned();
+        warnings.push(Warning::of_all("growth-cut", message));
+    }
+    Ok((points, growth))
 }
 
 /// Returns the runs per size: no more than the rounds asked for.

@@ -237,7 +237,9 @@ pub(crate) fn report(document: &Document) -> Report {
     report.heading(heading);
     let (answer, others) =
         document.extra.ratios.split_at(document.extra.ratios.partition_point(|one| one.like_for_like));
-    answer.iter().for_each(|one| report.note(format!("answer: {}", comparison(one))));
+    for one in answer {
+        report.note(format!("answer: {}", comparison(one)));
+    }
     let p50 = |summary: Option<&Summary>| time(summary.map_or(0.0, Summary::median));
     let wall = |arm: &Arm, phase: &super::document::PhaseResult| p50(times(arm, &phase.phase, "wall_ns"));
     let total = |arm: &Arm| vec![p50(arm.metric(&TOTAL))];
@@ -247,7 +249,9 @@ pub(crate) fn report(document: &Document) -> Report {
     let spread =
         spread.map(|(arm, total)| format!("{} {} to {}", arm.name, layout::ns(total.min), layout::ns(total.max)));
     report.note(format!("totals of the rounds: {}", spread.collect::<Vec<_>>().join(", ")));
-    others.iter().for_each(|one| report.note(comparison(one)));
+    for one in others {
+        report.note(comparison(one));
+    }
     report.gap();
     report.heading("One call on an event: p50/p99");
     let call = |arm: &Arm, phase: &super::document::PhaseResult| {

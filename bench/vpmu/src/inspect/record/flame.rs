@@ -1,9 +1,11 @@
 //! The flame graph page of a recording: one file, with its own script, that needs no network. With the payload's NMIs beside the
 //! recording each leads to the samples around it.
 
+use std::collections::HashMap;
 use std::io::{self, ErrorKind, Write};
 
-use perf_data::calls::TooMuch;
+use perf_data::calls::{Calls, TooMuch, Tree};
+use perf_data::history::Named;
 use serde::Serialize;
 
 use super::beside::Nmis;
@@ -23,6 +25,31 @@ struct Data<'a> {
     /// Number of the name, samples, and the number of the caller, of each function behind its caller.
     tree: Vec<(u32, u64, Option<u32>)>,
     latency: Option<Around>,
+    /// Samples of each function in the recording that this one is compared with.
+    before: Option<Vec<u64>>,
+}
+
+/// Makes one tree of the stacks of two recordings: names, functions, and the samples of each in the first recording.
+fn difference(before: &Named, after: &Named) -> (Vec<String>, Tree, Vec<u64>) {
+    let (mut names, mut numbers, mut calls) = (Vec::new(), HashMap::new(), Calls::default());
+    let [first, second] = [before, after].map(|named| {
+        let of = calls.add(&named.calls, |name| {
+            *numbers.entry(named.name(name).to_owned()).or_insert_with_key(|name| {
+                names.push(name.clone());
+                names.len() as u32 - 1
+            })
+        });
+        named.samples.iter().map(|sample| of[sample.innermost as usize]).collect::<Vec<_>>()
+    });
+    let tree = calls.tree(&names, first.iter().chain(&second).copied());
+    let mut counts = vec![0; tree.nodes.len()];
+    first.iter().for_each(|&number| counts[tree.of[number as usize] as usize] += 1);
+    for (at, node) in tree.nodes.iter().enumerate().rev() {
+        if let Some(caller) = node.caller() {
+            counts[caller as usize] += counts[at];
+        }
+    }
+    (names, tree, counts)
 }
 
 /// NMIs and samples by the time since the first of either, ns, in order.
@@ -79,21 +106,33 @@ pub(super) fn json(value: &impl Serialize, most: u64) -> Result<String, TooMuch>
     Ok(String::from_utf8_lossy(&text.bytes).into_owned())
 }
 
-/// Makes the page; with the guest's NMIs, if it has any.
+/// Makes the page; with the guest's NMIs, if it has any, or as the difference from another recording.
 ///
 /// # Errors
 /// It would be too large.
-pub fn page(contents: &Contents, title: &str, nmis: Option<&Nmis>) -> Result<String, TooMuch> {
-    let (tree, samples) = (contents.named.tree(), &contents.named.samples);
+pub fn page(
+    contents: &Contents,
+    title: &str,
+    nmis: Option<&Nmis>,
+    before: Option<&Contents>,
+) -> Result<String, TooMuch> {
+    let samples = &contents.named.samples;
+    let both = before.map(|before| difference(&before.named, &contents.named));
+    let (names, tree, before) = match both {
+        Some((names, tree, counts)) => (names, tree, Some(counts)),
+        None => (contents.named.names.clone(), contents.named.tree(), None),
+    };
+    let after = |at: usize, all: u64| all - before.as_ref().map_or(0, |counts| counts[at]);
     let timed = samples.iter().map(|sample| (sample.time, tree.of[sample.innermost as usize]));
     let data = Data {
         title,
         event: &contents.event.name,
         lost: contents.lost,
         command: contents.command_line.join(" "),
-        names: &contents.named.names,
+        names: &names,
         latency: nmis.and_then(|nmis| around(nmis, timed)),
-        tree: tree.nodes.iter().map(|node| (node.name, node.all, node.caller())).collect(),
+        tree: tree.nodes.iter().enumerate().map(|(at, node)| (node.name, after(at, node.all), node.caller())).collect(),
+        before,
     };
     let data = json(&data, MOST_MADE)?;
     // Whatever a symbol is called, it does not end the script.
@@ -106,8 +145,8 @@ pub fn page(contents: &Contents, title: &str, nmis: Option<&Nmis>) -> Result<Str
 #[cfg(test)]
 mod tests {
     use perf_data::attr::Event;
-    use perf_data::calls::{Calls, Place};
-    use perf_data::history::{Named, Shown};
+    use perf_data::calls::Place;
+    use perf_data::history::Shown;
     use perf_data::reader::Damage;
     use serde_json::json as value;
 
@@ -147,7 +186,7 @@ mod tests {
     #[test]
     fn the_page_has_the_tree_and_no_name_ends_its_script() {
         let evil: &[&str] = &["CPU 0/KVM", "main", "</script><b>"];
-        let page = page(&recording(&[evil, evil, &evil[..2]]), "x", None).unwrap();
+        let page = page(&recording(&[evil, evil, &evil[..2]]), "x", None, None).unwrap();
         assert!(page.contains(r#""names":["CPU 0/KVM","main","\u003c/script>\u003cb>"],"#), "{page}");
         assert!(page.contains(r#""tree":[[0,3,null],[1,3,0],[2,2,1]],"#), "{page}");
         assert_eq!(page.matches("</script>").count(), 1);
@@ -155,11 +194,20 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_has_the_samples_of_both() {
+        let (before, after) = (recording(&[&["t", "b"], &["t", "a"]]), recording(&[&["t", "c"], &["t", "b"], &["t"]]));
+        let page = page(&after, "x", None, Some(&before)).unwrap();
+        // t; a, b and c below it, by name.
+        assert!(page.contains(r#""tree":[[0,3,null],[2,0,0],[1,1,0],[3,1,0]],"#), "{page}");
+        assert!(page.contains(r#""before":[2,1,1,0]"#), "{page}");
+    }
+
+    #[test]
     fn names_are_there_once_and_a_text_has_a_bound() {
         let long = "n".repeat(10_000);
         let stacks: Vec<Vec<&str>> = (1..100).map(|depth| vec![long.as_str(); depth]).collect();
         let stacks: Vec<&[&str]> = stacks.iter().map(Vec::as_slice).collect();
-        let page = page(&recording(&stacks), "x", None).unwrap();
+        let page = page(&recording(&stacks), "x", None, None).unwrap();
         assert!(page.len() < PAGE.len() + results::plot::STYLE.len() + 20_000, "{}", page.len());
         assert_eq!((json(&"four", 6), json(&"four", 5)), (Ok("\"four\"".to_owned()), Err(TooMuch(5))));
     }

@@ -21,7 +21,9 @@ use super::spec::RecordSpec;
 use super::summary;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, unwind_tables};
+use crate::inspect::sampled::{
+    self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, tables_of_payload, unwind_tables,
+};
 use crate::machine;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
@@ -110,7 +112,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
 const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 
 fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
-    let ready = ReadyPayload::new(payload, spec.sampling.chains)?;
+    let ready = ReadyPayload::new(payload)?;
     if spec.output.is_dir() {
         let what = format!("cannot write the recording to {}", spec.output.display());
         return Err(Error::usage(what, "it is a folder", "give the path of a file with --output"));
@@ -126,7 +128,9 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let (elf, pending) = written().map_err(|error| cannot_keep(&file, &error))?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
     let subject = Subject { kind: Kind::Task, mappings, code: None };
-    let sampling = Arc::new(spec.sampling.sampling(spec.events(), ready.vcpus));
+    let mut sampling = spec.sampling.sampling(spec.events(), ready.vcpus);
+    sampling.orc = spec.sampling.chains.then(tables_of_payload).flatten();
+    let sampling = Arc::new(sampling);
     let sampled = Arc::clone(&sampling);
     recorded(spec, sampling, subject, Some((file, pending)), || {
         let ran = ready.run(sampled, spec.quiet)?;

@@ -17,7 +17,9 @@ use super::view::View;
 use super::watch::{Show, Watched, Watcher};
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, unwind_tables};
+use crate::inspect::sampled::{
+    self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, tables_of_payload, unwind_tables,
+};
 use crate::machine;
 use crate::machine::linux::bring::refuse_inside;
 use crate::machine::linux::spec::LinuxSpec;
@@ -48,9 +50,11 @@ fn of_payload(spec: &TopSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     if spec.guest_output.is_some() {
         return Err(Error::usage("--guest-output is for other guests", "the payload writes nothing", "leave it out"));
     }
-    let ready = ReadyPayload::new(payload, spec.sampling.chains)?;
+    let ready = ReadyPayload::new(payload)?;
     let names = Names::new(Symbols::of_elf(guest::PMU_PAYLOAD).unwrap_or_default(), Of::Everything);
-    let sampling = Arc::new(spec.sampling.sampling(&spec.sampling.event, ready.vcpus));
+    let mut sampling = spec.sampling.sampling(&spec.sampling.event, ready.vcpus);
+    sampling.orc = spec.sampling.chains.then(tables_of_payload).flatten();
+    let sampling = Arc::new(sampling);
     let sampled = Arc::clone(&sampling);
     watched(spec, sampling, Guest { name: "payload", names, output: None, late: None }, || {
         ready.run(sampled, spec.quiet).map(|ran| ran.exit)
