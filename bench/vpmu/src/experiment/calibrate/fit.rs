@@ -298,15 +298,22 @@ fn solve_tick_exit(draft: &mut Draft, spec: &CalibrateSpec, exit: Estimate, many
     let arms = check::simulate(draft.model()?, many, &["floor"], rounds_of(many))?;
     let of_model = of(&arms, "floor")?;
     let needed = |found: Option<Estimate>| found.ok_or_else(|| missing("rotations"));
-    let at = needed(mean(of_model, &ROTATION))?;
-    // A guest with slow handlers has slow exits in its ticks, too.
-    let share = at.value / needed(mean(of_model, &NMI_HANDLER))?.value.max(1.0);
-    let handler = needed(mean(floor, &NMI_HANDLER))?.value;
-    let each = floor.means(&ROTATION).into_iter().zip(floor.means(&NMI_HANDLER)).map(|(rotation, own)| {
-        let beyond = rotation? - at.value - share * (own? - handler);
-        Some((tick as f64 + beyond / per_tick_exit).max(0.0))
-    });
-    let tick = needed(Estimate::of(each))?.widened(&[at.half() / per_tick_exit, by_exit / per_tick_exit]);
+    let at_half = needed(mean(of_model, &ROTATION))?.half();
+    let solved = |of_guests: fn(&ArmGuests, &Metric) -> Vec<Option<f64>>| {
+        let middle = |arm: &ArmGuests, metric: &Metric| Some(Estimate::of(of_guests(arm, metric))?.value);
+        let (at, handler) = (middle(of_model, &ROTATION)?, middle(floor, &NMI_HANDLER)?);
+        // A guest with slow handlers has slow exits in its ticks, too.
+        let share = at / middle(of_model, &NMI_HANDLER)?.max(1.0);
+        Estimate::of(of_guests(floor, &ROTATION).into_iter().zip(of_guests(floor, &NMI_HANDLER)).map(
+            |(rotation, own)| {
+                let beyond = rotation? - at - share * (own? - handler);
+                Some((tick as f64 + beyond / per_tick_exit).max(0.0))
+            },
+        ))
+    };
+    // Where the host's costs are spread and the model's are not, the two differ to opposite sides.
+    let (by_means, by_medians) = (needed(solved(ArmGuests::means))?, needed(solved(ArmGuests::medians))?);
+    let tick = by_means.covering(by_medians).widened(&[at_half / per_tick_exit, by_exit / per_tick_exit]);
     draft.fitted_ns("tick-exit", tick, why);
     Ok(())
 }
@@ -314,23 +321,30 @@ fn solve_tick_exit(draft: &mut Draft, spec: &CalibrateSpec, exit: Estimate, many
 /// Solves `resume-other`: the time that resumes among many events take beyond those of a single one.
 fn solve_resume_other(draft: &mut Draft, single: &Measured, many: &Measured) -> Result<(), Error> {
     let (one, ten) = (of(single, "reuse")?, of(many, "reuse")?);
-    let medians = |arm: &ArmGuests| Estimate::of(arm.op_medians(OpKind::Resume)).ok_or_else(|| missing("resume"));
-    let (one, ten) = (medians(one)?, medians(ten)?);
+    let needed = |costs: Vec<Option<f64>>| Estimate::of(costs).ok_or_else(|| missing("resume"));
+    let medians = |arm: &ArmGuests| needed(arm.op_medians(OpKind::Resume));
+    let means = |arm: &ArmGuests| needed(arm.op_means(OpKind::Resume));
     let source = "solved: resumes of reuse with ten events take as long simulated as measured";
-    let resumes = |draft: &mut Draft, other: u64, rounds: u64| {
+    let arms = |draft: &mut Draft, other: u64, rounds: u64| {
         draft.ns("resume-other", other, source);
-        let arms = check::simulate(draft.model()?, many, &["reuse"], rounds)?;
-        medians(of(&arms, "reuse")?)
+        check::simulate(draft.model()?, many, &["reuse"], rounds)
     };
-    let other = nearest(1000, 10_000_000, ten.value, |other| Ok(resumes(draft, other, FEW)?.value))?;
+    let resumes =
+        |draft: &mut Draft, other: u64| Ok::<_, Error>(medians(of(&arms(draft, other, FEW)?, "reuse")?)?.value);
+    let other = nearest(1000, 10_000_000, medians(ten)?.value, |other| resumes(draft, other))?;
     let nudged = whole(other as f64 * (1.0 + NUDGE)).max(other + 100);
-    let takes_more = resumes(draft, nudged, FEW)?.value - resumes(draft, other, FEW)?.value;
-    let at = resumes(draft, other, rounds_of(many))?;
+    let takes_more = resumes(draft, nudged)? - resumes(draft, other)?;
     let per_other = (takes_more / (nudged - other) as f64).max(0.1);
-    let beyond = ten.map(|ns| other as f64 + (ns - at.value) / per_other);
+    let arms = arms(draft, other, rounds_of(many))?;
     // The histogram does not tell the values of a bucket apart.
-    let bucket = ns_histogram().equivalent_range(whole(ten.value)) as f64;
-    let found = beyond.widened(&[at.half() / per_other, one.half() / per_other, bucket / per_other]);
+    let bucket = ns_histogram().equivalent_range(whole(medians(ten)?.value)) as f64;
+    let solved = |ten: Estimate, at: Estimate, one: Estimate| {
+        let beyond = ten.map(|ns| other as f64 + (ns - at.value) / per_other);
+        beyond.widened(&[at.half() / per_other, one.half() / per_other, bucket / per_other])
+    };
+    let of_model = of(&arms, "reuse")?;
+    let by_means = solved(means(ten)?, means(of_model)?, means(one)?);
+    let found = solved(medians(ten)?, medians(of_model)?, medians(one)?).covering(by_means);
     draft.fitted_ns("resume-other", found, source);
     Ok(())
 }

@@ -109,6 +109,13 @@ impl ArmGuests {
         self.beside.iter().map(|guest| median(&guest.ops)).collect()
     }
 
+    /// Returns the mean cost of a host operation in each guest, ns.
+    #[must_use]
+    pub fn op_means(&self, kind: OpKind) -> Vec<Option<f64>> {
+        let mean = |ops: &OpStats| (ops.count(kind) > 0).then(|| ops.histogram(kind).mean());
+        self.beside.iter().map(|guest| mean(&guest.ops)).collect()
+    }
+
     /// Returns the time of an instruction of the timed loop in each guest, ps.
     #[must_use]
     pub fn instructions_ps(&self) -> Vec<Option<f64>> {

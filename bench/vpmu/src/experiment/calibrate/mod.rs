@@ -133,8 +133,8 @@ mod tests {
         assert!(failed.is_empty(), "{failed:?}");
     }
 
-    /// Of each constant with an interval: the intervals that hold the truth, of 20 hosts whose costs vary by `spread` to both sides.
-    fn held(spread: f64) -> BTreeMap<String, u32> {
+    /// Of each constant with an interval: the intervals that hold the truth, of `hosts` whose costs vary by `spread` to both sides.
+    fn held(spread: f64, hosts: u32) -> BTreeMap<String, u32> {
         let (text, _) = model_text("development-host").unwrap();
         let (mut known, mut truth): (toml::Table, _) = (text.parse().unwrap(), BTreeMap::new());
         for (key, cost) in known["cost"].as_table_mut().unwrap() {
@@ -149,7 +149,7 @@ mod tests {
         truth.insert("inject + interrupt".to_owned(), truth["inject"] + truth["interrupt"]);
         let model = Model::from_toml("known", &known.to_string()).unwrap();
         let mut held = BTreeMap::new();
-        for seed in 0..SEEDS {
+        for seed in 0..u64::from(hosts) {
             let (calibration, measured) = measured_with(&model, Cpu::CascadeLake, false, (100 + seed, 12, 50));
             let draft = fit(&calibration, "a simulated host", &measured).unwrap();
             for (key, truth) in &truth {
@@ -162,17 +162,26 @@ mod tests {
         held
     }
 
-    const SEEDS: u64 = 20;
+    /// Asserts that 17 of 20 intervals of each constant hold the truth, or more.
+    fn intervals_hold(hosts: u32) {
+        std::thread::scope(|scope| {
+            for side in [0.2, 0.5].map(|spread| scope.spawn(move || held(spread, hosts))) {
+                let held = side.join().unwrap();
+                assert!(!held.contains_key("inject") && held.len() == 15, "only their sum is measured: {held:?}");
+                assert!(held.values().all(|held| 20 * held >= 17 * hosts), "{held:?}");
+            }
+        });
+    }
 
     #[test]
     fn intervals_hold_the_constants_of_hosts_whose_costs_vary() {
-        std::thread::scope(|scope| {
-            for side in [0.2, 0.5].map(|spread| scope.spawn(move || held(spread))) {
-                let held = side.join().unwrap();
-                assert!(!held.contains_key("inject") && held.len() == 15, "only their sum is measured: {held:?}");
-                assert!(held.values().all(|&held| held >= 17), "{held:?}");
-            }
-        });
+        intervals_hold(7);
+    }
+
+    #[test]
+    #[ignore = "minutes: more hosts than the test above has"]
+    fn intervals_hold_the_constants_of_many_hosts_whose_costs_vary() {
+        intervals_hold(20);
     }
 
     #[test]
