@@ -15,7 +15,7 @@ const MOST: usize = 24;
 #[must_use]
 pub fn learn(folder: &Path, run: &Record, metric: &Metric) -> Option<Between> {
     let begin = format!("{}-", run.experiment);
-    let is_one = |name: &str| name.starts_with(&begin) && name.ends_with(".json");
+    let is_one = |name: &str| name.starts_with(&begin) && Path::new(name).extension().is_some_and(|end| end == "json");
     let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| is_one(name)).collect();
     // They begin with the time.

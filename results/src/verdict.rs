@@ -79,14 +79,17 @@ impl Limits {
         Self { threshold: self.threshold.max(least), bound: self.bound.max(least), ..self }
     }
 
-    /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`.
+    /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`; BASE takes `ns`, 0 if it has
+    /// no time.
     #[must_use]
-    pub fn verdict(&self, log: &Estimate, p: f64) -> Verdict {
-        let change = log.value.exp_m1();
-        if p < self.alpha && change.abs() >= self.threshold {
+    pub fn verdict(&self, log: &Estimate, p: f64, ns: f64) -> Verdict {
+        let (change, at) = (log.value.exp_m1(), self.at_level(ns));
+        if p < self.alpha && change.abs() >= at.threshold {
             return if change > 0.0 { Verdict::Slower } else { Verdict::Faster };
         }
-        if log.below().exp_m1() < self.bound { Verdict::NoChange } else { Verdict::Inconclusive }
+        // A strong change whose interval leaves no room for "none" is not passed in silence.
+        let moved = log.interval().excludes(0.0) && change.abs() >= self.threshold;
+        if !moved && log.below().exp_m1() < at.bound { Verdict::NoChange } else { Verdict::Inconclusive }
     }
 }
 
@@ -129,7 +132,7 @@ impl Judged {
         };
         let limits = Limits { alpha: 0.05, threshold: Self::WITHIN, bound: Self::WITHIN, ..Limits::default() };
         let log = Estimate { value, error: if error.is_finite() { error } else { f64::MAX }, freedom: f64::INFINITY };
-        Self { verdict: limits.verdict(&log, log.p()), by, why: None }
+        Self { verdict: limits.verdict(&log, log.p(), 0.0), by, why: None }
     }
 
     /// Says it, with this text of the difference.
@@ -211,13 +214,16 @@ mod tests {
 
     #[test]
     fn a_change_must_be_significant_and_strong() {
-        let verdict = |change, error, p| Limits::default().verdict(&estimate(change, error), p);
+        let verdict = |change, error, p| Limits::default().verdict(&estimate(change, error), p, 0.0);
         assert_eq!(verdict(0.04, 0.001, 0.001), Verdict::Slower);
         assert_eq!(verdict(-0.04, 0.001, 0.001), Verdict::Faster);
         assert_eq!(verdict(0.02, 0.001, 0.001), Verdict::NoChange, "significant, and weak");
-        assert_eq!(verdict(0.04, 0.001, 0.5), Verdict::NoChange, "strong, and not significant");
+        assert_eq!(verdict(0.04, 0.001, 0.5), Verdict::Inconclusive, "strong, not significant, and not none");
+        assert_eq!(verdict(-0.15, 0.05, 0.02), Verdict::Inconclusive, "faster or not");
+        assert_eq!(verdict(-0.04, 0.03, 0.5), Verdict::NoChange);
         assert_eq!(verdict(0.04, 0.1, 0.5), Verdict::Inconclusive);
-        assert_eq!(Limits::default().at_level(500.0).verdict(&estimate(0.04, 0.001), 0.001), Verdict::NoChange);
+        let short = |change| Limits::default().verdict(&estimate(change, 0.001), 0.001, 500.0);
+        assert_eq!((short(0.02), short(0.04)), (Verdict::NoChange, Verdict::Inconclusive), "less than 50 ns");
     }
 
     #[test]

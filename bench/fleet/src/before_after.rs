@@ -300,7 +300,6 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
     for (row, estimate, own) in found.iter_mut() {
         let limits = limits(row);
         let ns = times.get(&level(row)).copied().unwrap_or(0.0);
-        let limits = limits.at_level(ns);
         if limits.report_only {
             row.verdict = Verdict::NotJudged;
             continue;
@@ -312,10 +311,11 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
         };
         let p_adjusted = adjusted.next().unwrap_or(1.0);
         row.p_adjusted = Some(p_adjusted);
-        row.verdict = limits.verdict(&estimate, p_adjusted);
+        row.verdict = limits.verdict(&estimate, p_adjusted, ns);
         if row.verdict == Verdict::Inconclusive {
             // The interval must separate the change from nothing, or from the bound.
-            let room = estimate.value.abs().max((limits.bound.ln_1p() - estimate.value).abs());
+            let bound = limits.at_level(ns).bound;
+            let room = estimate.value.abs().max((bound.ln_1p() - estimate.value).abs());
             row.why = enough(row, estimate, *own, room);
         }
     }

@@ -288,7 +288,7 @@ impl History {
             match found {
                 // Another stack, of a signal, is not in the sample; and a walk ends.
                 Some(Ok(caller)) if caller.registers[STACK_POINTER] > regs[STACK_POINTER] => {
-                    (regs, back) = (caller.registers, u64::from(!caller.interrupted))
+                    (regs, back) = (caller.registers, u64::from(!caller.interrupted));
                 }
                 Some(Err(End::Bottom)) => return,
                 _ => break,

@@ -212,7 +212,7 @@ impl<'a> Recording<'a> {
             event.name = event.attr.usual_name();
             let same = known.entry(event.name.clone()).and_modify(|n| *n += 1).or_insert(1);
             if *same > 1 {
-                event.name += &format!("#{same}");
+                event.name.extend(["#", &same.to_string()]);
             }
         }
         self.volume = (if compressed == 0 { plain } else { inflate.total() }, compressed);

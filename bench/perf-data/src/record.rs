@@ -435,7 +435,7 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
         from.bytes(words.checked_mul(8)?)?;
     }
     if has(attr::REGS_USER | attr::STACK_USER) {
-        sample.user = take_user(&mut from, attr)?.map(Box::new);
+        take_user(&mut sample, &mut from, attr)?;
     }
     Some(sample)
 }
@@ -451,8 +451,9 @@ fn take_chain(from: &mut Take<'_>) -> Option<(Vec<u64>, u32)> {
 /// DWARF's numbers of PERF_REG_X86_AX to IP, and of R8 to R15 from 16 on.
 const DWARF_OF: [usize; 9] = [0, 3, 2, 1, 4, 5, 6, 7, 16];
 
-/// Takes registers and stack of a user task; `Some(None)`: it has none, as a thread of the kernel, or is a 32-bit one.
-fn take_user(from: &mut Take<'_>, attr: &Attr) -> Option<Option<UserStack>> {
+/// Takes registers and stack of a user task into the sample, unless it has none, as a thread of the kernel, or is a
+/// 32-bit one.
+fn take_user(sample: &mut Sample, from: &mut Take<'_>, attr: &Attr) -> Option<()> {
     const ABI_64: u64 = 2;
     let mut user = UserStack::default();
     let abi = if attr.sample_type & attr::REGS_USER != 0 { from.u64()? } else { 0 };
@@ -468,10 +469,11 @@ fn take_user(from: &mut Take<'_>, attr: &Attr) -> Option<Option<UserStack>> {
     if attr.sample_type & attr::STACK_USER != 0 {
         let size = usize::try_from(from.u64()?).ok()?;
         let bytes = from.bytes(size)?;
-        let used = if size > 0 { from.u64()? } else { 0 };
-        user.stack = bytes[..size.min(used as usize)].to_vec();
+        let filled = if size > 0 { from.u64()? } else { 0 };
+        user.stack = bytes[..size.min(filled as usize)].to_vec();
     }
-    Some(Some(user).filter(|user| abi == ABI_64 && !user.stack.is_empty()))
+    sample.user = Some(user).filter(|user| abi == ABI_64 && !user.stack.is_empty()).map(Box::new);
+    Some(())
 }
 
 /// Skips PERF_SAMPLE_READ.

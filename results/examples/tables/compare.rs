@@ -13,11 +13,12 @@ enum Planted {
     AllArms(f64),
 }
 
-/// A host, how its level goes from run to run, and the order of the runs.
+/// A host, how its level goes from run to run, the spread with which one arm's ratio does, too, and the order of the runs.
 #[derive(Clone, Copy)]
 struct Case {
     host: Host,
     correlation: f64,
+    wander: f64,
     in_turns: bool,
 }
 
@@ -40,10 +41,11 @@ fn one(case: &Case, runs: usize, planted: Planted, seed: u64) -> Tally {
         Planted::AllArms(log) => (0.0, log),
     };
     let mut sides = [Vec::new(), Vec::new()];
+    let ratios = Random::new(!seed).related(2 * runs, case.correlation);
     for (run, level) in random.related(2 * runs, case.correlation).into_iter().enumerate() {
         let side = if case.in_turns { run % 2 } else { run / runs };
         let new = if side == 1 { 1.0 } else { 0.0 };
-        let truth = [0.15, 0.1 + arm * new, 0.1, 0.0].map(|log| log + all * new);
+        let truth = [0.15, 0.1 + arm * new + case.wander * ratios[run], 0.1, 0.0].map(|log| log + all * new);
         let turns = case.host.run_at(level, &truth, &mut random);
         sides[side].push(fixture::of_turns(&template, 100 + run as u64, &turns));
     }
@@ -83,15 +85,17 @@ fn cell(case: &Case, runs: usize, planted: Planted, pairs: u64) -> String {
 pub(crate) fn print(pairs: u64, only: &str) {
     let full = Host { guests: 0.01, ..Host::default() };
     let hosts = [
-        ("modes in time", full),
-        ("no modes", Host { modes: Modes::None, ..full }),
-        ("a mode for each turn", Host { modes: Modes::PerTurn, ..full }),
-        ("processes' layout 1 %", Host { processes: 0.01, ..full }),
-        ("processes' layout 3 %", Host { processes: 0.03, ..full }),
+        ("modes in time", full, 0.0),
+        ("no modes", Host { modes: Modes::None, ..full }, 0.0),
+        ("a mode for each turn", Host { modes: Modes::PerTurn, ..full }, 0.0),
+        ("processes' layout 1 %", Host { processes: 0.01, ..full }, 0.0),
+        ("processes' layout 3 %", Host { processes: 0.03, ..full }, 0.0),
+        ("a ratio wanders by 1 %", full, 0.01),
+        ("a ratio wanders by 2 %", full, 0.02),
     ];
     let five = Planted::OneArm(1.05_f64.ln());
     let planted = [
-        ("A/A", Planted::Nothing, &[1, 3, 8][..]),
+        ("A/A", Planted::Nothing, &[1, 2, 3, 4, 8][..]),
         ("one arm +5 %", five, &[1, 2, 3, 4, 8]),
         ("one arm +10 %", Planted::OneArm(1.1_f64.ln()), &[1, 8]),
         ("all arms +10 %", Planted::AllArms(1.1_f64.ln()), &[8]),
@@ -99,7 +103,7 @@ pub(crate) fn print(pairs: u64, only: &str) {
     ];
     println!("exits 1 / 0 / 3 of {pairs} pairs (\"all arms\" moved; intervals of one arm and of all arms cover), %");
     println!("| 160 rounds, runs differ by 5 % | order | change | runs a side | |\n|---|---|---|---|---|");
-    for (name, host) in hosts {
+    for (name, host, wander) in hosts {
         for (level, correlation) in [("independent", 0.0), ("AR 0.7", 0.7), ("AR 0.9", 0.9)] {
             for in_turns in [true, false] {
                 let order = if in_turns { "in turns" } else { "one side after the other" };
@@ -108,7 +112,7 @@ pub(crate) fn print(pairs: u64, only: &str) {
                     for runs in runs.iter().filter(|_| title.contains(only)) {
                         println!(
                             "| {title} | {runs} | {} |",
-                            cell(&Case { host, correlation, in_turns }, *runs, planted, pairs)
+                            cell(&Case { host, correlation, wander, in_turns }, *runs, planted, pairs)
                         );
                     }
                 }

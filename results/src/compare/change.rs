@@ -9,16 +9,16 @@
 use serde::Serialize;
 
 use super::sample::{MIN_RUNS, Run, Sides};
-#[cfg(doc)]
-use crate::document::Between;
-use crate::document::Spread;
+use crate::document::{Between, Spread};
 use crate::paired::groups::groups;
 use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
 use crate::stats::change_points::of_related;
-use crate::stats::jackknife::{Estimate, leave_one_out, of_leave_one_out, over_groups};
+use crate::stats::jackknife::{Estimate, known, leave_one_out, of_leave_one_out, over_groups};
 
 /// Allowance for what differs between two runs in all arms together, standard deviation of a logarithm.
 pub const DRIFT: f64 = 0.12;
+/// Spread of the layouts of processes that a host may have, standard deviation of a logarithm.
+const LAYOUTS: f64 = 0.03;
 /// Share of the values that is left out at each end of a run.
 const TRIM: f64 = 0.1;
 /// Share of the runs that must have a neighbour of the other side.
@@ -35,9 +35,19 @@ pub(super) struct Change {
     /// Logarithms of the two, whose difference it is.
     pub(super) sides: [f64; 2],
     /// The part of its error that more rounds of the same runs do not make smaller.
-    pub(super) allowance: f64,
+    pub(super) allowance: Estimate,
     /// Blocks of neighbouring runs; 0: runs were not taken in turns.
     pub(super) blocks: usize,
+}
+
+impl Change {
+    /// Returns whether processes' layouts of 3 % an arm may explain the change at this level, where what is between runs rests more on
+    /// the default, which is of one host, than on what these runs or earlier ones showed.
+    pub(super) fn may_be_layout(&self, alpha: f64) -> bool {
+        let by_default = self.allowance.freedom < 2.0 * Between::default().floor.freedom;
+        // Two arms of a run differ by it, and two runs.
+        by_default && self.log.widened(2.0 * LAYOUTS).p() >= alpha
+    }
 }
 
 /// Order in which the runs of two sides were taken, by their starts.
@@ -192,7 +202,7 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], between: Option<Spread>) -> Opti
         let related = if between.is_some() { Related::Neighbours } else { Related::Not };
         let without = |pairs: &[Pair], group: &[usize], count: usize| method.leave_one_out(pairs, group, count);
         let (log, blocks) = by_runs(&base, &new, related, centre, without)?;
-        return Some(Change { log, sides, allowance: 0.0, blocks });
+        return Some(Change { log, sides, allowance: known(0.0), blocks });
     }
     // Of all rounds of a side, and of each of its runs.
     let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, Vec<Estimate>)> {
@@ -209,10 +219,10 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], between: Option<Spread>) -> Opti
     };
     let ((one, runs_one), (two, runs_two)) = (side(&base, &pooled_base)?, side(&new, &pooled_new)?);
     let log = two.less(&one);
-    let Some(between) = between else { return Some(Change { log, sides, allowance: 0.0, blocks: 0 }) };
+    let Some(between) = between else { return Some(Change { log, sides, allowance: known(0.0), blocks: 0 }) };
     let seen: Vec<(f64, f64)> = [runs_one, runs_two].iter().filter_map(|runs| between.seen(runs)).collect();
     let runs = between.pooled(&seen).error(1.0 / base.len() as f64 + 1.0 / new.len() as f64);
-    Some(Change { log: log.less(&runs), sides, allowance: runs.error, blocks: 0 })
+    Some(Change { log: log.less(&runs), sides, allowance: runs, blocks: 0 })
 }
 
 /// Computes the change of the times of all arms together: their mean logarithm over arms, by round, and its trimmed
@@ -247,7 +257,12 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
         let without = |values: &[f64], group: &[usize], count: usize| leave_one_out(values, group, count, mean);
         let related = if simulated { Related::Not } else { Related::Stretches };
         let (log, blocks) = by_runs(&base_levels, &new_levels, related, mean, without)?;
-        return Some(Change { log, sides: [mean_of(&base_levels)?, mean_of(&new_levels)?], allowance: 0.0, blocks });
+        return Some(Change {
+            log,
+            sides: [mean_of(&base_levels)?, mean_of(&new_levels)?],
+            allowance: known(0.0),
+            blocks,
+        });
     }
     let within = |runs: &[Rounds]| {
         let rounds: Vec<(u64, f64)> = runs.iter().flat_map(|(_, rounds)| rounds.clone()).collect();
@@ -255,10 +270,10 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
         (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&logs(&rounds), &group, trimmed)).flatten()
     };
     let runs = 1.0 / base.len().max(1) as f64 + 1.0 / new.len().max(1) as f64;
-    let allowance = if simulated { 0.0 } else { DRIFT * runs.sqrt() };
+    let allowance = known(if simulated { 0.0 } else { DRIFT * runs.sqrt() });
     let (one, two) = (within(&base)?, within(&new)?);
     let sides = [one.value, two.value];
-    Some(Change { log: two.less(&one).widened(allowance), sides, allowance, blocks: 0 })
+    Some(Change { log: two.less(&one).widened(allowance.error), sides, allowance, blocks: 0 })
 }
 
 fn of_document(runs: &[Run], document: usize) -> Option<&Run> {

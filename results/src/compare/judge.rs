@@ -168,7 +168,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
             metrics.iter().filter_map(|metric| Some((group, of_all(&own, metric, request, pair.simulated())?))),
         );
     }
-    let rows = judge(rows, exact);
+    let rows = judge(rows, exact, false);
     let starts = |side: &[&Record]| side.iter().map(|record| record.started_unix).collect::<Vec<_>>();
     let mut groups: Vec<Group> = pairs
         .iter()
@@ -247,7 +247,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         documents: [1, 1],
         order: None,
         reference: first.name.clone(),
-        rows: judge(rows, false).into_iter().map(|(_, row)| row).collect(),
+        rows: judge(rows, false, true).into_iter().map(|(_, row)| row).collect(),
     };
     let records = &[record];
     let mut notes = Vec::new();
@@ -372,7 +372,7 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     }
     // Rows that are not judged are open only if all arms changed together.
     let all = |row: &&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive && row.whole;
-    let moved = comparison.rows().find(all).filter(|row| row.found.is_some() && row.few_runs());
+    let moved = comparison.rows().find(|row| all(row) && row.found.is_some() && row.few_runs());
     let shown = |row: &Row| row.change.map_or_else(dash, |share| layout::change(share, row.change_interval));
     let moved = moved.map(|row| format!("all arms moved by {} and were not judged", shown(row)));
     let doubt = if missing { Some(one_sided.to_owned()) } else { moved };
@@ -405,8 +405,10 @@ fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, re
             (Verdict::Inconclusive, zero.unwrap_or_else(few))
         }
     };
-    let found_change = found.and_then(|found| found.log);
-    let found_change = found_change.map(|log| Change { log, sides: [0.0, log.value], allowance: 0.0, blocks: 0 });
+    let found_change = found.and_then(|found| {
+        let log = found.log?;
+        Some(Change { log, sides: [0.0, log.value], allowance: found.between, blocks: 0 })
+    });
     Row {
         base: level(base, Some(1.0)),
         new: level(arm, found.map(|found| found.ratio)),

@@ -34,7 +34,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::document::Record;
+    use crate::document::{Between, Record, Spread};
     use crate::fixture::{changed, record, value};
     use crate::stats::interval::Interval;
     use crate::synthetic::{Host, Modes, Random};
@@ -78,6 +78,12 @@ mod tests {
     fn a_tenth_slower_in_one_arm_is_a_regression_there_alone_and_faster_the_other_way() {
         let base = record(20, 5, |_, round| ns(round));
         let slow = record(20, 6, |arm, round| if arm == "reuse" { ns(round) * 11 / 10 } else { ns(round + 3) });
+        // How runs differ is one host's default: layouts of another may do as much.
+        let found = of(&base, &slow, &request());
+        assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::Inconclusive; 3]), "{}", text(&found));
+        assert!(text(&found).contains("a default of one host"), "{}", text(&found));
+        let floor = Spread { deviation: 0.003, freedom: 20.0 };
+        let slow = Record { between: Some(Between { runs: 24, strategies: floor, floor }), ..slow };
         let found = of(&base, &slow, &request());
         assert_eq!(found.exit().code(), 1);
         assert_eq!(verdicts(&found, "reuse"), [Verdict::Slower; 3]);
@@ -116,7 +122,7 @@ mod tests {
         let of_reuse =
             |at, ns: u64| record(10, at, move |arm, r| if arm == "reuse" { ns + r % 3 } else { 100 + r % 3 });
         let found = of(&of_reuse(5, 100), &of_reuse(6, 120), &request());
-        assert_eq!((found.exit, verdicts(&found, "reuse")), (0, vec![Verdict::NoChange; 3]), "{}", text(&found));
+        assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::Inconclusive; 3]), "{}", text(&found));
         // A change that leaves no room for "none" is not passed in silence.
         assert!(text(&found).contains("is less than 50 ns here"), "{}", text(&found));
         assert_eq!(of(&of_reuse(5, 100), &of_reuse(6, 160), &request()).exit, 1);
@@ -243,6 +249,17 @@ mod tests {
         let says = |row: &&Row| row.verdict == Verdict::Inconclusive && row.change_interval.unwrap().low > 0.0;
         assert!(found.exit == 3 && all.iter().all(says), "{}", text(&found));
         assert!(found.verdict.contains("all arms moved by +50.0 %"), "{}", found.verdict);
+        // A row before it that has no estimate does not hide it.
+        let of_side = |at, factor| {
+            let mut value = value(20, at, times(factor));
+            for quantile in ["p50", "p99", "max", "mean"] {
+                let exits = &mut value["arms"][3]["rounds"]["metrics"]["exit_path_ns"];
+                exits[quantile].as_array_mut().unwrap().fill(json!(0));
+            }
+            changed(value)
+        };
+        let found = of(&of_side(5, 10), &of_side(6, 15), &request());
+        assert!(found.verdict.contains("all arms moved by +50.0 %"), "{}", found.verdict);
     }
 
     #[test]
@@ -328,6 +345,11 @@ mod tests {
             text(&found)
         );
         assert_eq!(of(["recreate", "reuse-lazy"]).unwrap().exit, 0);
+        // Rounds do not take away what is between runs.
+        let wide = Spread { deviation: 0.05, freedom: 20.0 };
+        let wide = Record { between: Some(Between { runs: 24, strategies: wide, floor: wide }), ..one.clone() };
+        let found = arms("x", &wide, &["recreate", "reuse-lazy"].map(str::to_owned), &request()).unwrap();
+        assert!(found.exit == 3 && !text(&found).contains("would do"), "{}", text(&found));
         assert_eq!(of(["reuse", "recreate"]).unwrap().exit, 0, "faster is no regression");
         assert!(of(["reuse", "reues"]).unwrap_err().to_string().contains("there are recreate, reuse"));
         let error = of(["reuse", "kvm"]).unwrap_err().to_string();

@@ -8,6 +8,7 @@ use crate::metric;
 use crate::stats::holm;
 use crate::stats::interval::CONFIDENCE;
 use crate::stats::interval::Interval;
+use crate::stats::jackknife::{Estimate, known};
 use crate::verdict::{Limits, Verdict};
 
 /// Question of a row.
@@ -126,15 +127,16 @@ impl Row {
     }
 }
 
-/// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another.
-pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool) -> Vec<(usize, Row)> {
+/// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another;
+/// `one_run`: rows are of arms of one run.
+pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool, one_run: bool) -> Vec<(usize, Row)> {
     let is_judged = |row: &Row| row.p_value.is_some() && !row.limits.report_only && row.whole;
     let judged: Vec<usize> = (0..rows.len()).filter(|&i| is_judged(&rows[i].1)).collect();
     let p: Vec<f64> = judged.iter().filter_map(|&i| rows[i].1.p_value).collect();
     for (&i, adjusted) in judged.iter().zip(holm(&p)) {
         let row = &mut rows[i].1;
         row.p_value_adjusted = Some(adjusted);
-        (row.verdict, row.why) = verdict(row, adjusted, exact);
+        (row.verdict, row.why) = verdict(row, adjusted, exact, one_run, p.len());
     }
     for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only && row.verdict != Verdict::NotJudged) {
         row.verdict = Verdict::NotJudged;
@@ -144,30 +146,41 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool) -> Vec<(usize, Row
     rows
 }
 
-fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
+fn verdict(row: &Row, p: f64, exact: bool, one_run: bool, rows: usize) -> (Verdict, String) {
     let (Some(base), Some(found)) = (&row.base, &row.found) else { return (Verdict::Inconclusive, String::new()) };
     let limits = row.limits.at_level(base.median_ns);
-    let below = found.log.below().exp_m1();
-    match limits.verdict(&found.log, p) {
+    let (change, below) = (found.log.value.exp_m1(), found.log.below().exp_m1());
+    match row.limits.verdict(&found.log, p, base.median_ns) {
+        Verdict::Slower | Verdict::Faster if !one_run && found.may_be_layout(limits.alpha / rows as f64) => {
+            let why = "runs of another host may differ by so much: their part is a default of one host; three runs a side, or \
+                       `vpmu ab`, would decide";
+            (Verdict::Inconclusive, why.to_owned())
+        }
         judged @ (Verdict::Slower | Verdict::Faster) => (judged, String::new()),
         _ if row.question == Question::AllArms && row.few_runs() && !exact => {
             let why = format!("absolute times of fewer than {MIN_RUNS} runs a side are not judged: a host drifts");
             // A change that leaves no room for "none" is not passed in silence.
-            let moved = row.change_interval.is_some_and(|change| change.low > 0.0 || change.high < 0.0);
+            let moved = found.log.interval().excludes(0.0);
             (if moved { Verdict::Inconclusive } else { Verdict::NotJudged }, why)
         }
-        Verdict::NoChange => {
-            let strong = p < row.limits.alpha && row.change.is_some_and(|change| change.abs() >= row.limits.threshold);
-            let small = strong || below > row.limits.bound;
-            (Verdict::NoChange, if small { small_change(row) } else { String::new() })
+        judged if below < limits.bound => {
+            let small = change.abs() < limits.threshold && (judged != Verdict::NoChange || below > row.limits.bound);
+            let why = match judged {
+                _ if small => small_change(row),
+                Verdict::NoChange => String::new(),
+                _ => {
+                    format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide")
+                }
+            };
+            (judged, why)
         }
         _ => {
             let (high, asked) = (below * 100.0, limits.bound * 100.0);
             let mut why = format!("it may be up to {high:.1} % slower, and {asked:.1} % is the bound");
             if found.blocks == 0 && !row.few_runs() && !exact {
                 why += "; runs in turns would show less of the host's wander";
-            } else if let Some(more) = would_do(found, limits.bound, row) {
-                why = format!("{why}; about {more} a side would do");
+            } else if let Some(more) = would_do(found, limits.bound, row, one_run) {
+                why = format!("{why}; about {more} would do");
             }
             (Verdict::Inconclusive, why)
         }
@@ -182,18 +195,16 @@ fn small_change(row: &Row) -> String {
 }
 
 /// Says how many rounds or runs a side would show that a change is below `bound` where there is none.
-fn would_do(found: &Change, bound: f64, row: &Row) -> Option<String> {
+fn would_do(found: &Change, bound: f64, row: &Row, one_run: bool) -> Option<String> {
     let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
-    let wanted = found.log.wanted_error(CONFIDENCE, bound.ln_1p());
-    let own = found.log.error.powi(2) - found.allowance.powi(2);
-    let by_rounds = wanted.powi(2) - found.allowance.powi(2);
-    let few = base.runs.min(new.runs) as f64;
-    if found.blocks > 0 || base.runs.min(new.runs) >= MIN_RUNS || by_rounds < wanted.powi(2) / 4.0 {
-        let runs = (found.log.error / wanted).powi(2) * few;
-        return Some(format!("{} runs", runs.ceil().max(few + 1.0)));
-    }
-    let rounds = base.n.min(new.n) as f64;
-    let needed = (own / by_rounds * rounds / 10.0).ceil() * 10.0;
+    let few = base.runs.min(new.runs);
+    let times = |fixed: &Estimate| found.log.times_as_many(fixed, CONFIDENCE, bound.ln_1p());
+    let by_rounds = times(&found.allowance).filter(|times| *times < 20.0 && found.blocks == 0 && few < MIN_RUNS);
+    let Some(by_rounds) = by_rounds else {
+        let runs = (times(&known(0.0)).filter(|_| !one_run)? * few as f64).ceil().max(few as f64 + 1.0);
+        return Some(format!("{runs} runs a side"));
+    };
     // Enough rounds, and yet the change seen is close to the bound.
-    (needed > rounds).then(|| format!("{needed} rounds"))
+    let needed = (by_rounds * base.n.min(new.n) as f64 / 10.0).ceil() * 10.0;
+    (by_rounds > 1.0).then(|| format!("{needed} rounds{}", if one_run { "" } else { " a side" }))
 }

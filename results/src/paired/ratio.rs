@@ -6,7 +6,7 @@ use super::groups::groups;
 use super::rounds::{Pair, Statistic, pairs};
 use crate::document::{Arm, Experiment, Spread};
 use crate::stats::interval::{CONFIDENCE, Interval};
-use crate::stats::jackknife::{self, Estimate};
+use crate::stats::jackknife::{self, Estimate, known};
 use crate::stats::location::Centre;
 use crate::stats::{leave_one_out, median, slope};
 
@@ -40,7 +40,7 @@ pub struct Ratio {
     pub log: Option<Estimate>,
     /// The part of its error that more rounds do not make smaller.
     #[serde(skip)]
-    pub between: f64,
+    pub between: Estimate,
     /// True if all rounds have this ratio, or all simulated guests, so that the interval would look like certainty.
     #[serde(skip)]
     pub constant: bool,
@@ -50,7 +50,7 @@ impl Ratio {
     /// Returns whether the interval excludes 1.
     #[must_use]
     pub fn is_distinguishable(&self) -> bool {
-        self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
+        self.interval.is_some_and(|interval| interval.excludes(1.0))
     }
 
     /// Returns the ratio with the error of a part between runs.
@@ -58,7 +58,7 @@ impl Ratio {
     pub(super) fn widened(self, by: Spread) -> Self {
         let by = by.error(1.0);
         let log = self.log.map(|log| log.less(&by));
-        Self { log, interval: log.map(interval), between: by.error, ..self }
+        Self { log, interval: log.map(interval), between: by, ..self }
     }
 
     /// Returns half of the interval's width, as a share: 0.02 is ± 2 %.
@@ -77,13 +77,8 @@ impl Ratio {
         if wanted <= 0.0 {
             return None;
         }
-        let wanted = log.wanted_error(f64::midpoint(1.0, CONFIDENCE), wanted).powi(2);
-        let by_rounds = wanted - self.between.powi(2);
-        if by_rounds < wanted / 4.0 && log.error.powi(2) > wanted {
-            return None;
-        }
-        let times = (log.error.powi(2) - self.between.powi(2)) / by_rounds;
-        let more = (self.rounds as f64 * (times - 1.0)).max(0.0);
+        let times = log.times_as_many(&self.between, f64::midpoint(1.0, CONFIDENCE), wanted)?;
+        let more = self.rounds as f64 * (times - 1.0);
         // Two digits are more than is known.
         let unit =
             10.0_f64.powf((more.max(1.0).log10().floor() - 1.0).max(0.0)).max(if more >= 10.0 { 10.0 } else { 1.0 });
@@ -121,7 +116,7 @@ fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
         guests: groups.guests,
         probed: method.probed,
         log,
-        between: 0.0,
+        between: known(0.0),
         constant: rounds.iter().all(|pair| (pair.log - value).abs() < SAME)
             || layout <= 0.0 && log.is_some_and(|log| log.error < SAME),
     })

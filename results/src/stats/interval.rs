@@ -12,5 +12,13 @@ pub struct Interval {
     pub high: f64,
 }
 
+impl Interval {
+    /// Returns whether `value` lies outside.
+    #[must_use]
+    pub fn excludes(&self, value: f64) -> bool {
+        self.low > value || self.high < value
+    }
+}
+
 /// Half of a 95 % interval of a normal distribution, in standard deviations.
 pub const NORMAL_95: f64 = 1.959_964;

@@ -45,6 +45,22 @@ impl Estimate {
         wanted(self.freedom * more.max(1.0))
     }
 
+    /// Returns how many times as many values show a difference of `room` in nine of ten cases at a level of confidence, where they do
+    /// not make `fixed`, a part of the error, smaller. `None`: not even a thousand times as many.
+    #[must_use]
+    pub fn times_as_many(&self, fixed: &Self, confidence: f64, room: f64) -> Option<f64> {
+        let (all, kept) = (self.error.powi(2), fixed.error.powi(2));
+        let own = (all - kept).max(0.0);
+        let terms = all * all / self.freedom - kept * kept / fixed.freedom;
+        let freedom = if terms > 0.0 { own * own / terms } else { f64::INFINITY };
+        let shows = |times: &f64| {
+            let then = Self { value: 0.0, error: (own / times).sqrt(), freedom: freedom * times }.less(fixed);
+            then.error * (t_quantile(confidence, then.freedom) + POWER) <= room
+        };
+        // The part that stays brings few degrees of freedom: more values are not always better.
+        std::iter::successors(Some(1.0), |times| Some(times * 1.05)).take_while(|times| *times < 1000.0).find(shows)
+    }
+
     /// Returns the two-sided p value of "the figure is 0".
     #[must_use]
     pub fn p(&self) -> f64 {
@@ -144,6 +160,30 @@ mod tests {
 
     fn mean(values: &[f64]) -> Option<f64> {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    #[test]
+    fn so_many_times_as_many_show_a_difference_in_nine_of_ten_cases() {
+        let mut random = crate::synthetic::Random::new(5);
+        // An error, as its own degrees of freedom see it.
+        let mut seen = |error: f64, freedom: f64| {
+            let squares: f64 = std::iter::successors(Some(1.0), |n| Some(n + 1.0))
+                .take_while(|n| *n <= freedom)
+                .map(|_| random.normal().powi(2))
+                .sum();
+            Estimate { value: error * random.normal(), error: error * (squares / freedom).sqrt(), freedom }
+        };
+        let fixed = Estimate { value: 0.0, error: 0.003, freedom: 3.0 };
+        let own = Estimate { value: 0.0, error: 0.02, freedom: 10.0 };
+        let times = own.less(&fixed).times_as_many(&fixed, 0.975, 0.02).unwrap();
+        let found = (0..1000).filter(|_| {
+            let (more, fixed) = (seen(own.error / times.sqrt(), own.freedom * times), seen(fixed.error, fixed.freedom));
+            let both = more.less(&fixed);
+            Estimate { value: both.value + 0.02, ..both }.interval().low > 0.0
+        });
+        let found = found.count();
+        assert!((870..=970).contains(&found), "{found} of 1000, {times:.1} times as many");
+        assert_eq!(own.less(&fixed).times_as_many(&fixed, 0.975, 0.003), None);
     }
 
     #[test]

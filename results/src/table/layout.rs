@@ -220,7 +220,7 @@ mod tests {
                 guests: 9,
                 probed: false,
                 log: None,
-                between: 0.0,
+                between: crate::stats::jackknife::known(0.0),
                 constant: high <= low,
             })
         };

@@ -164,8 +164,11 @@ impl Orc {
                 CallerRule::Call { by_bp, sp, bp: None } => (sp, 0, base(by_bp) | 2 << 8),
                 CallerRule::Call { by_bp, sp, bp: Some(bp) } => (sp, bp, base(by_bp) | 1 << 4 | 2 << 8),
             };
-            let [[a, b], [c, d], [e, f]] = [sp.to_le_bytes(), bp.to_le_bytes(), bits.to_le_bytes()];
-            [a, b, c, d, e, f]
+            let mut entry = [0; ENTRY];
+            entry[..2].copy_from_slice(&i16::to_le_bytes(sp));
+            entry[2..4].copy_from_slice(&i16::to_le_bytes(bp));
+            entry[4..].copy_from_slice(&u16::to_le_bytes(bits));
+            entry
         };
         let (addresses, rules) = callers.iter().map(|(address, rule)| (*address, entry(rule))).unzip();
         Self::of_entries(addresses, rules, Layout::TypeOf3Bits)
@@ -263,7 +266,7 @@ pub(super) mod tests {
             (Layout::EndAtBit11, Layout::TypeOf3Bits, Layout::TypeOf3Bits)
         );
         let kind = |layout, bits: u16| {
-            let unwind = [&[8, 0, 0, 0][..], &bits.to_le_bytes()].concat();
+            let unwind = [&[8, 0, 0, 0][..], &u16::to_le_bytes(bits)].concat();
             Orc::new(&[0; 4], 0x1000, &unwind, layout).unwrap().rule(0x1000).unwrap().kind
         };
         assert_eq!((kind(Layout::EndAtBit10, 0x405), kind(Layout::EndAtBit11, 0x805)), (Kind::End, Kind::End));

@@ -188,7 +188,7 @@ pub(crate) fn kinds_of_perf() -> Result<()> {
     run("cc -O2 -fomit-frame-pointer -o x x.c; perf record -q -e cpu-clock:u --threads -o threads ./x; \
         perf record -q -e cpu-clock:u --call-graph dwarf -o stacks ./x; gzip <stacks >stacks.gz; xz <stacks >stacks.xz; \
         perf record -q -e dummy -o none true")?;
-    let folded = |name: &str| -> Result<(String, usize)> {
+    let stacks = |name: &str| -> Result<(String, usize)> {
         let (code, output) = report(folder.path(), &[name, "--format", "folded"])?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(code == Some(0), "{name}: {code:?}: {}", said(&output));
@@ -196,11 +196,11 @@ pub(crate) fn kinds_of_perf() -> Result<()> {
         Ok((text, samples))
     };
     for (name, stack) in [("threads", ";leaf "), ("stacks", ";main;outer;leaf ")] {
-        let (text, samples) = folded(name)?;
+        let (text, samples) = stacks(name)?;
         let perf = run(&format!("perf script -F ip -G -i {name} | grep -c ."))?.trim().parse::<usize>()?;
         ensure!(samples == perf && text.contains(stack), "{name}: perf has {perf} samples: {text}");
     }
-    ensure!(folded("stacks.gz")? == folded("stacks")? && folded("stacks.xz")? == folded("stacks")?);
+    ensure!(stacks("stacks.gz")? == stacks("stacks")? && stacks("stacks.xz")? == stacks("stacks")?);
     let (code, output) = report(folder.path(), &["none", "--format", "folded"])?;
     ensure!(code == Some(3) && said(&output).contains("no samples"), "{code:?}: {}", said(&output));
     Ok(())

@@ -273,7 +273,8 @@ fn payload() -> Result<()> {
     ensure!(folder.path().join("perf.data.payload").is_file(), "no payload for perf");
     // Interrupts of its ring 3 included.
     let shares = said.split("complete: ").nth(1).and_then(|text| text.lines().next()).context("no chains")?;
-    let complete: Vec<f64> = shares.split(" %").filter_map(|part| part.split(' ').next_back()?.parse().ok()).collect();
+    let complete: Vec<f64> =
+        shares.split(' ').filter(|word| word.contains('.')).filter_map(|word| word.parse().ok()).collect();
     ensure!(complete.len() == 2 && complete.iter().all(|share| *share >= 99.0), "{shares}");
     std::fs::copy(folder.path().join("perf.data"), folder.path().join("b.data"))?;
     let report = |sources: [&str; 2]| vpmu().current_dir(folder.path()).arg("report").args(sources).output();

@@ -136,7 +136,7 @@ fn judge(rows: &mut [Row], rules: &Limits) {
     // Without an interval there is no p value; it cannot be smaller than 1.
     let p: Vec<f64> = judged.iter().map(|row| row.ratio.log.map_or(1.0, |log| log.p())).collect();
     for (row, p) in judged.into_iter().zip(holm(&p)) {
-        let verdict = row.ratio.log.map_or(Verdict::Inconclusive, |log| rules.verdict(&log, p));
+        let verdict = row.ratio.log.map_or(Verdict::Inconclusive, |log| rules.verdict(&log, p, 0.0));
         row.p = row.ratio.log.map(|_| p);
         row.verdict = Some(verdict);
         // Without an interval nothing is known but how many rounds have one.

@@ -23,7 +23,7 @@ use super::prepare::{self, EventRequest};
 use super::ratios;
 use super::rounds::{self, Bare, Rounds};
 use super::scaling;
-use super::spec::{Mode, NAME, Peer, Scale, StatSetupSpec};
+use super::spec::{NAME, Peer, Scale, StatSetupSpec};
 use crate::arms::rounds::schedule::Schedule;
 use crate::setting::process;
 use crate::sys;
@@ -55,11 +55,10 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let sizes = sizes(spec, &list);
     let largest = sizes.iter().copied().max().unwrap_or(0).max(list.events.len());
     let file_limit = prepare::room(largest, cpus.len(), &mut warnings)?;
-    let purpose = if spec.mode == Mode::Mmap { Use::Mmap } else { Use::Stat };
-    let setting = Setting { list: &list, cpus: &cpus, purpose, count: spec.count };
+    let setting = Setting { list: &list, cpus: &cpus, purpose: spec.purpose(), count: spec.count };
     let mut rivals = None;
     if spec.against == Some(Peer::Perf) {
-        let mmap = purpose == Use::Mmap;
+        let mmap = setting.purpose == Use::Mmap;
         let same = peer::Same { request: &spec.events, kind: &request, list: &list, cpus: &cpus, all_online, mmap };
         rivals = Some(Rivals::find(same)?);
     }
@@ -67,10 +66,9 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let choice = setting.choice(&calibration.costs);
     let arms = strategies
         .iter()
-        .map(|name| SetUpArm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice, purpose)))
+        .map(|name| SetUpArm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice, setting.purpose)))
         .collect::<Vec<_>>();
-    let each = strategies.len() as u64;
-    let rival_runs = rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64);
+    let (each, rival_runs) = (arms.len() as u64, rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64));
     let with_bare = setting.bare(choice.method).is_some();
     progress.begin(
         (2 + spec.warmup) * each

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use cpu_list::CpuList;
+use stat_setup::method::Use;
 
 use crate::setting::parse::{duration_in, number_in, suggestion};
 use results::error::Error;
@@ -136,6 +137,10 @@ impl StatSetupSpec {
     /// Exit 2 for an unknown name.
     pub fn strategies(&self) -> Result<Vec<String>, Error> {
         known(&self.strategies)
+    }
+
+    pub(crate) fn purpose(&self) -> Use {
+        if self.mode == Mode::Mmap { Use::Mmap } else { Use::Stat }
     }
 }
 

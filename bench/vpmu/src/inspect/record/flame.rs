@@ -43,7 +43,9 @@ fn difference(before: &Named, after: &Named) -> (Vec<String>, Tree, Vec<u64>) {
     });
     let tree = calls.tree(&names, first.iter().chain(&second).copied());
     let mut counts = vec![0; tree.nodes.len()];
-    first.iter().for_each(|&number| counts[tree.of[number as usize] as usize] += 1);
+    for &number in &first {
+        counts[tree.of[number as usize] as usize] += 1;
+    }
     for (at, node) in tree.nodes.iter().enumerate().rev() {
         if let Some(caller) = node.caller() {
             counts[caller as usize] += counts[at];
