@@ -62,9 +62,9 @@ pub struct Series {
     pub against: Option<String>,
     /// Its runs, in order of their start.
     pub points: Vec<Point>,
-    /// Changes that were found; none where a trend describes the series better.
+    /// Changes that were found; beside a trend only those that its line does not explain.
     pub changes: Vec<Change>,
-    /// It goes up or down all the time: no one revision did it.
+    /// It goes up or down all the time.
     pub trend: Option<Trend>,
     /// Relative change of a last run that is like none before it: one run is no change point.
     pub one_run: Option<f64>,
@@ -178,12 +178,11 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
     let values: Vec<f64> = runs.iter().map(|(_, time, ratio)| ratio.unwrap_or(*time)).collect();
     let too_short = values.len() < change_points::MIN_VALUES;
     let found = change_points::find(&values, &request.rules, family);
-    let trend = change_points::trend(&values, &request.rules, family, &found);
+    let (trend, found) = change_points::trend(&values, &request.rules, family, found);
     let usual = change_points::last_alone(&values, &request.rules);
     let one_run = values.last().zip(usual).map(|(last, usual)| last / usual - 1.0);
     let changes = found
         .into_iter()
-        .filter(|_| trend.is_none())
         .map(|point| {
             let (before, after) = (runs[point.index - 1].0, runs[point.index].0);
             Change {
@@ -228,9 +227,15 @@ fn shown(series: &Series, value: f64) -> String {
 /// Says what is no change point of a series.
 fn others(series: &Series) -> impl Iterator<Item = String> {
     let (arm, metric, runs) = (&series.arm, &series.metric, series.points.len());
-    let trend = series.trend.map(|Trend { before, after, p }| {
+    let trend = series.trend.map(|Trend { before, after, p, step }| {
         let (before, after, p) = (shown(series, before), shown(series, after), layout::p(p));
-        format!("{arm}, {metric}: a trend, {before} → {after} over {runs} runs, p {p}: no one revision")
+        let which = step.map_or_else(
+            || "no one revision".to_owned(),
+            |at| {
+                format!("or one step, at run {} ({}): the runs do not tell", at + 1, short(&series.points[at].revision))
+            },
+        );
+        format!("{arm}, {metric}: a trend, {before} → {after} over {runs} runs, p {p}: {which}")
     });
     let one_run = series.one_run.map(|share| {
         format!("{arm}, {metric}: the last run alone is {} off: one run, no change point", layout::change(share, None))
