@@ -11,6 +11,12 @@ use crate::stats::interval::Interval;
 use crate::stats::jackknife::{Estimate, known};
 use crate::verdict::{Limits, Verdict};
 
+/// Runs a side that show how runs of their own host differ.
+const FEW: usize = 2;
+
+/// Changes of all arms of few runs whose p value is below are not passed in silence.
+const LITTLE_ROOM: f64 = 0.2;
+
 /// Question of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -122,8 +128,13 @@ impl Row {
         }
     }
 
+    /// Returns the runs of the side that has fewer.
+    fn runs(&self) -> usize {
+        [&self.base, &self.new].into_iter().flatten().map(|level| level.runs).min().unwrap_or(0)
+    }
+
     pub(super) fn few_runs(&self) -> bool {
-        [&self.base, &self.new].into_iter().flatten().any(|level| level.runs < MIN_RUNS)
+        self.runs() < MIN_RUNS
     }
 }
 
@@ -151,16 +162,18 @@ fn verdict(row: &Row, p: f64, exact: bool, one_run: bool, rows: usize) -> (Verdi
     let limits = row.limits.at_level(base.median_ns);
     let (change, below) = (found.log.value.exp_m1(), found.log.below().exp_m1());
     match row.limits.verdict(&found.log, p, base.median_ns) {
-        Verdict::Slower | Verdict::Faster if !one_run && found.may_be_layout(limits.alpha / rows as f64) => {
-            let why = "runs of another host may differ by so much: their part is a default of one host; three runs a side, or \
+        Verdict::Slower | Verdict::Faster
+            if !one_run && row.runs() < FEW && found.may_be_layout(limits.alpha / rows as f64) =>
+        {
+            let why = "runs of another host may differ by so much: their part is a default of one host; two runs a side, or \
                        `vpmu ab`, would decide";
             (Verdict::Inconclusive, why.to_owned())
         }
         judged @ (Verdict::Slower | Verdict::Faster) => (judged, String::new()),
         _ if row.question == Question::AllArms && row.few_runs() && !exact => {
             let why = format!("absolute times of fewer than {MIN_RUNS} runs a side are not judged: a host drifts");
-            // A change that leaves no room for "none" is not passed in silence.
-            let moved = found.log.interval().excludes(0.0);
+            // A change that leaves little room for "none" is not passed in silence: the allowance is a wide one.
+            let moved = found.log.p() < LITTLE_ROOM;
             (if moved { Verdict::Inconclusive } else { Verdict::NotJudged }, why)
         }
         judged if below < limits.bound => {
@@ -197,7 +210,7 @@ fn small_change(row: &Row) -> String {
 /// Says how many rounds or runs a side would show that a change is below `bound` where there is none.
 fn would_do(found: &Change, bound: f64, row: &Row, one_run: bool) -> Option<String> {
     let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
-    let few = base.runs.min(new.runs);
+    let few = row.runs();
     let times = |fixed: &Estimate| found.log.times_as_many(fixed, CONFIDENCE, bound.ln_1p());
     let by_rounds = times(&found.allowance).filter(|times| *times < 20.0 && found.blocks == 0 && few < MIN_RUNS);
     let Some(by_rounds) = by_rounds else {
