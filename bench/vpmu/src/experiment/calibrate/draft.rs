@@ -22,6 +22,8 @@ enum Constant {
     Ns(u64),
     /// ps.
     Ps(u64),
+    /// A sum of costs, ns, which the model has apart.
+    Sum(u64),
     /// Equally spaced quantiles, ns. The last one is p99, so that an outlier does not represent 5 % of the calls.
     Quantiles(Vec<u64>),
 }
@@ -88,6 +90,11 @@ impl Draft {
         self.set(key, Constant::Ns(rounded(ns.value)), Some(ns.interval.map(rounded)), source);
     }
 
+    /// Notes the measured sum of costs that are not measured apart.
+    pub fn sum(&mut self, keys: &'static str, ns: Estimate, source: &str) {
+        self.set(keys, Constant::Sum(rounded(ns.value)), Some(ns.interval.map(rounded)), source);
+    }
+
     /// Sets a measured cost in ps.
     pub fn fitted_ps(&mut self, key: &'static str, ps: Estimate, source: &str) {
         self.set(key, Constant::Ps(rounded(ps.value)), Some(ps.interval.map(rounded)), source);
@@ -107,7 +114,11 @@ impl Draft {
         }
         let at = |n| if n == QUANTILES { 0.99 } else { f64::from(n) / f64::from(QUANTILES) };
         let quantiles: Vec<u64> = (0..=QUANTILES).map(|n| ns.value_at_quantile(at(n))).collect();
-        let interval = median.map(|median| median.interval.map(rounded));
+        // The histogram does not tell the values of a bucket apart.
+        let interval = median.map(|median| {
+            let [low, high] = median.interval.map(rounded);
+            [ns.lowest_equivalent(low), ns.highest_equivalent(high)]
+        });
         self.set(key, Constant::Quantiles(quantiles), interval, source);
         Some(ns.value_at_quantile(0.5))
     }
@@ -119,6 +130,17 @@ impl Draft {
         }
     }
 
+    /// Returns a cost with its interval, if it has one.
+    #[cfg(test)]
+    pub(super) fn interval_of(&self, key: &str) -> Option<(u64, [u64; 2])> {
+        let entry = self.costs.get(key)?;
+        let value = match &entry.constant {
+            Constant::Ns(value) | Constant::Ps(value) | Constant::Sum(value) => *value,
+            Constant::Quantiles(all) => all[all.len() / 2],
+        };
+        Some((value, entry.interval?))
+    }
+
     /// Returns the costs with an interval as a table of so many columns.
     #[must_use]
     pub fn fitted(&self, width: usize) -> String {
@@ -126,7 +148,7 @@ impl Draft {
         for (key, Entry { constant, interval, source }) in &self.costs {
             let Some([low, high]) = interval else { continue };
             let (value, ps) = match constant {
-                Constant::Ns(ns) => (*ns, false),
+                Constant::Ns(ns) | Constant::Sum(ns) => (*ns, false),
                 Constant::Ps(ps) => (*ps, true),
                 Constant::Quantiles(all) => (all[all.len() / 2], false),
             };
@@ -162,6 +184,7 @@ impl Draft {
                 Constant::Ns(ns) => format!("ns = {ns}"),
                 Constant::Ps(ps) => format!("ps = {ps}"),
                 Constant::Quantiles(all) => format!("ns = {all:?}"),
+                Constant::Sum(_) => continue,
             };
             let interval = interval
                 .filter(|_| !self.few)
@@ -225,7 +248,8 @@ mod tests {
         assert_eq!(quantiles.len(), 21);
         assert!(quantiles.last().unwrap().as_integer().unwrap() < 2100);
         assert!(draft.distribution("read", &host_pmu::stats::ns_histogram(), None, "").is_none());
-        assert_eq!(table["cost"]["pause"]["interval"].to_string(), "[1450, 1550]");
+        // The ends of the histogram's buckets, 8 ns each.
+        assert_eq!(table["cost"]["pause"]["interval"].to_string(), "[1448, 1551]");
         draft.fitted_ps("instruction", Estimate { value: 1_545_805.0, interval: [1_500_000.0, 1_600_000.0] }, "solved");
         let shown = draft.fitted(80);
         assert!(shown.contains("1.45 µs to 1.55 µs  measured"), "{shown}");

@@ -1,7 +1,7 @@
 //! Fits a model to measured arms.
 
 use hdrhistogram::Histogram;
-use host_pmu::stats::OpKind;
+use host_pmu::stats::{OpKind, ns_histogram};
 use results::error::{Error, Exit};
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
@@ -14,8 +14,11 @@ use super::spec::{CalibrateSpec, Pmu};
 const STEPS: usize = 20;
 /// Relative error at which a correction ends.
 const CLOSE: f64 = 0.002;
-/// Rounds of the simulations that constants are solved with.
-const ROUNDS: u64 = 2;
+/// Rounds of the simulations with which a constant is searched, and its effect found.
+const FEW: u64 = 4;
+/// Rounds, at most and at least, of the simulation that corrects what was found: its own scatter is a part of the interval.
+const MOST: u64 = 40;
+const LEAST: u64 = 12;
 /// Change of a constant by which its effect on the simulation is found.
 const NUDGE: f64 = 0.2;
 /// Instructions between the delivery of an NMI and the handler's first TSC.
@@ -32,17 +35,21 @@ pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<D
     describe_host(&mut draft, spec, single, many)?;
     operations(&mut draft, spec, single, many)?;
     let floor = of(single, "floor")?;
+    // Of a spread cost the median is not the mean, and a sum of costs has the sum of their means.
+    let either =
+        |metric: &Metric| Some(Estimate::of(floor.medians(metric))?.covering(Estimate::of(floor.means(metric))?));
     let needed = |what: &str, found: Option<Estimate>| found.ok_or_else(|| missing(what));
     let vmm = needed("the VMM's time per exit", Estimate::of(floor.medians(&EXIT_PATH)))?;
     draft.fitted_ns("vmm", vmm, "measured: exit_path_ns, floor");
     let loops = [single, many].into_iter().flat_map(|workload| &workload.arms).flat_map(ArmGuests::instructions_ps);
     let instruction = needed("the loop in ring 0", Estimate::of(loops))?;
     draft.fitted_ps("instruction", instruction, "measured: loop in ring 0 without exits");
-    let delivery = needed("PMI delivery", Estimate::of(floor.medians(&PMI_DELIVERY)))?;
+    let delivery = needed("PMI delivery", either(&PMI_DELIVERY))?;
     let half = delivery.map(|ns| (ns - TO_ENTRY * instruction.value / 1000.0) / 2.0);
-    let halves = "half of the floor's delivery latency: only the sum of inject and interrupt is measurable";
-    draft.fitted_ns("inject", half, halves);
-    draft.fitted_ns("interrupt", half, halves);
+    let halves = "half of the floor's delivery latency: only the sum of inject and interrupt is measured";
+    draft.ns("inject", whole(half.value), halves);
+    draft.ns("interrupt", whole(half.value), halves);
+    draft.sum("inject + interrupt", half.map(|ns| 2.0 * ns), "measured: the floor's delivery latency");
     let unit = needed("the guest's work", Estimate::of(floor.units_ns()))?.map(|ns| ns.max(1.0));
     draft.fitted_ns("work-unit", unit, "measured: unit_ns_without, floor");
     if spec.tracepoint {
@@ -162,12 +169,8 @@ fn without_largest(all: &Histogram<u64>, guests: usize) -> Histogram<u64> {
 fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
     let (one_recreated, one_reused) = (of(single, "recreate")?, of(single, "reuse")?);
     let many_reused = of(many, "reuse")?;
-    // Creating seven tracepoint events per tick takes longer than a tick; arm reuse has the opens of a rotation.
-    let (opened, arm_of_open) = if spec.tracepoint || spec.dear {
-        (many_reused, "ten events, reuse")
-    } else {
-        (of(many, "recreate")?, "ten events, recreate")
-    };
+    // Of recreate's opens many are the first, and of its releases the last.
+    let (opened, arm_of_open) = (many_reused, "ten events, reuse");
     for (key, arm, kind, origin) in [
         ("open-first", one_recreated, OpKind::Open, "one event, recreate"),
         ("release-last", one_recreated, OpKind::Release, "one event, recreate"),
@@ -193,9 +196,19 @@ fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: 
 fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
     draft.ns("resume-other", 0, "not yet known");
     draft.ns("tick-exit", 0, "not yet known");
-    solve_exit(draft, spec, single)?;
-    solve_tick_exit(draft, many)?;
-    solve_resume_other(draft, single, many)
+    let exit = solve_exit(draft, spec, single)?;
+    solve_tick_exit(draft, spec, exit, many)?;
+    solve_resume_other(draft, single, many)?;
+    if !spec.tracepoint {
+        // The guest's work has ticks, too.
+        let arms = check::simulate(draft.model()?, single, &["floor"], rounds_of(single))?;
+        let estimate = |arm: &ArmGuests| Estimate::of(arm.units_ns()).ok_or_else(|| missing("the guest's work"));
+        let (unit, simulated) = (estimate(of(single, "floor")?)?, estimate(of(&arms, "floor")?)?);
+        let ticks = simulated.value - unit.value;
+        let unit = unit.map(|ns| (ns - ticks).max(1.0)).widened(&[simulated.half(), ticks / 2.0]);
+        draft.fitted_ns("work-unit", unit, "solved: unit_ns_without, floor, less its ticks");
+    }
+    Ok(())
 }
 
 fn set_exit(draft: &mut Draft, spec: &CalibrateSpec, exit: Estimate) {
@@ -218,7 +231,7 @@ fn exactly(value: f64) -> Estimate {
 
 /// Solves `exit`: the time that the floor's handler takes beyond its instructions. Each guest has its own value, since
 /// its loop, its VMM and its handler met the same mode of the host.
-fn solve_exit(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Result<(), Error> {
+fn solve_exit(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Result<Estimate, Error> {
     let floor = of(single, "floor")?;
     let handler = Estimate::of(floor.medians(&NMI_HANDLER)).ok_or_else(|| missing("the floor's handler"))?.value;
     let loops = Estimate::of(floor.instructions_ps()).ok_or_else(|| missing("the loop in ring 0"))?;
@@ -227,53 +240,80 @@ fn solve_exit(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Res
     draft.fitted_ps("instruction", loops, "measured: loops of the floor's guests");
     let floor_takes = |draft: &mut Draft, exit: u64| {
         set_exit(draft, spec, exactly(exit as f64));
-        simulated(draft, single, "floor", &NMI_HANDLER)
+        Ok(simulated(draft, single, &NMI_HANDLER, FEW)?.value)
     };
     let exit = nearest(whole(handler / 8.0), 1_000_000_000, handler, |exit| floor_takes(draft, exit))?;
-    let at = floor_takes(draft, exit)?;
     let nudged = whole(exit as f64 * (1.0 + NUDGE)).max(exit + 100);
-    let per_exit = (floor_takes(draft, nudged)? - at) / (nudged - exit) as f64;
+    let takes_more = floor_takes(draft, nudged)?;
+    let takes = floor_takes(draft, exit)?;
+    let per_exit = ((takes_more - takes) / (nudged - exit) as f64).max(1.0);
+    let simulated = simulated(draft, single, &NMI_HANDLER, rounds_of(single))?;
+    let at = simulated.value;
     draft.fitted_ps("instruction", loops.map(|ps| ps * (1.0 + NUDGE)), "nudged");
-    let per_ps = (floor_takes(draft, exit)? - at) / (loops.value * NUDGE);
+    let per_ps = (floor_takes(draft, exit)? - takes) / (loops.value * NUDGE);
     *draft = instruction;
     let vmm = Estimate::of(floor.medians(&EXIT_PATH)).map_or(0.0, |vmm| vmm.value);
     let each = floor.medians(&NMI_HANDLER).into_iter().zip(floor.instructions_ps()).zip(floor.medians(&EXIT_PATH)).map(
         |((handler, loops_of_guest), vmm_of_guest)| {
             let beyond = handler? - at - per_ps * (loops_of_guest? - loops.value);
-            Some(exit as f64 + beyond / per_exit.max(1.0) - (vmm_of_guest? - vmm))
+            Some(exit as f64 + beyond / per_exit - (vmm_of_guest? - vmm))
         },
     );
+    // The handler's APIC write, a quarter of an exit, is an estimate, and may be half as much or half more.
+    let apic = exit as f64 / 8.0 / per_exit;
     let exit = Estimate::of(each).ok_or_else(|| missing("the floor's handler"))?;
+    let exit = exit.widened(&[simulated.half() / per_exit, apic]);
     set_exit(draft, spec, exit);
-    Ok(())
+    Ok(exit)
 }
 
 /// Solves `tick-exit`: the time that the floor's rotations take beyond what the handlers of the same guests account for.
-fn solve_tick_exit(draft: &mut Draft, many: &Measured) -> Result<(), Error> {
+fn solve_tick_exit(draft: &mut Draft, spec: &CalibrateSpec, exit: Estimate, many: &Measured) -> Result<(), Error> {
     let floor = of(many, "floor")?;
     let why = "solved: rotations of the floor, ten events, less what the handlers of the same guests account for";
-    let Some(rotation) = Estimate::of(floor.medians(&ROTATION)) else {
+    // A guest's rotations have several lengths, between which a median jumps; their mean is linear in every cost.
+    let mean = |arm: &ArmGuests, metric: &Metric| Estimate::of(arm.means(metric));
+    let Some(rotation) = mean(floor, &ROTATION) else {
         draft.ns("tick-exit", 0, "no rotations were measured");
         return Ok(());
     };
+    let takes = |draft: &Draft| {
+        let arms = check::simulate(draft.model()?, many, &["floor"], FEW)?;
+        Ok::<_, Error>(mean(of(&arms, "floor")?, &ROTATION).map_or(0.0, |rotation| rotation.value))
+    };
     let tick = nearest(1000, 1_000_000, rotation.value, |tick| {
         draft.ns("tick-exit", tick, why);
-        simulated(draft, many, "floor", &ROTATION)
+        takes(draft)
     })?;
     let nudged = whole(tick as f64 * (1.0 + NUDGE)).max(tick + 100);
-    draft.ns("tick-exit", tick, why);
-    let at = simulated(draft, many, "floor", &ROTATION)?;
-    let handlers_at = simulated(draft, many, "floor", &NMI_HANDLER)?;
     draft.ns("tick-exit", nudged, why);
-    let per_exit = (simulated(draft, many, "floor", &ROTATION)? - at) / (nudged - tick) as f64;
-    // A guest with slow handlers has slow exits in its ticks, too.
-    let share = at / handlers_at.max(1.0);
-    let handler = Estimate::of(floor.medians(&NMI_HANDLER)).map_or(handlers_at, |handler| handler.value);
-    let each = floor.medians(&ROTATION).into_iter().zip(floor.medians(&NMI_HANDLER)).map(|(rotation, own)| {
-        let beyond = rotation? - at - share * (own? - handler);
-        Some((tick as f64 + beyond / per_exit.max(1.0)).max(0.0))
-    });
-    let tick = Estimate::of(each).ok_or_else(|| missing("rotations"))?;
+    let takes_more = takes(draft)?;
+    draft.ns("tick-exit", tick, why);
+    let few = takes(draft)?;
+    let per_tick_exit = ((takes_more - few) / (nudged - tick) as f64).max(1.0);
+    // What is not known of `exit` is not known of `tick-exit`.
+    set_exit(draft, spec, exit.map(|ns| ns * (1.0 + NUDGE)));
+    let by_exit = (takes(draft)? - few) / (exit.value * NUDGE).max(1.0) * exit.half();
+    set_exit(draft, spec, exit);
+    let arms = check::simulate(draft.model()?, many, &["floor"], rounds_of(many))?;
+    let of_model = of(&arms, "floor")?;
+    let needed = |found: Option<Estimate>| found.ok_or_else(|| missing("rotations"));
+    let at_half = needed(mean(of_model, &ROTATION))?.half();
+    let solved = |of_guests: fn(&ArmGuests, &Metric) -> Vec<Option<f64>>| {
+        let middle = |arm: &ArmGuests, metric: &Metric| Some(Estimate::of(of_guests(arm, metric))?.value);
+        let (at, handler) = (middle(of_model, &ROTATION)?, middle(floor, &NMI_HANDLER)?);
+        // A guest with slow handlers has slow exits in its ticks, too.
+        let share = at / middle(of_model, &NMI_HANDLER)?.max(1.0);
+        Estimate::of(of_guests(floor, &ROTATION).into_iter().zip(of_guests(floor, &NMI_HANDLER)).map(
+            |(rotation, own)| {
+                let beyond = rotation? - at - share * (own? - handler);
+                Some((tick as f64 + beyond / per_tick_exit).max(0.0))
+            },
+        ))
+    };
+    // Where the host's costs are spread and the model's are not, the two differ to opposite sides.
+    let (by_means, by_medians) = (needed(solved(ArmGuests::means))?, needed(solved(ArmGuests::medians))?);
+    let tick = by_means.covering(by_medians).widened(&[at_half / per_tick_exit, by_exit / per_tick_exit]);
     draft.fitted_ns("tick-exit", tick, why);
     Ok(())
 }
@@ -281,25 +321,44 @@ fn solve_tick_exit(draft: &mut Draft, many: &Measured) -> Result<(), Error> {
 /// Solves `resume-other`: the time that resumes among many events take beyond those of a single one.
 fn solve_resume_other(draft: &mut Draft, single: &Measured, many: &Measured) -> Result<(), Error> {
     let (one, ten) = (of(single, "reuse")?, of(many, "reuse")?);
-    let medians = |arm: &ArmGuests| Estimate::of(arm.op_medians(OpKind::Resume)).ok_or_else(|| missing("resume"));
-    let (one, ten) = (medians(one)?, medians(ten)?);
+    let needed = |costs: Vec<Option<f64>>| Estimate::of(costs).ok_or_else(|| missing("resume"));
+    let medians = |arm: &ArmGuests| needed(arm.op_medians(OpKind::Resume));
+    let means = |arm: &ArmGuests| needed(arm.op_means(OpKind::Resume));
     let source = "solved: resumes of reuse with ten events take as long simulated as measured";
-    let other = nearest(1000, 10_000_000, ten.value, |other| {
+    let arms = |draft: &mut Draft, other: u64, rounds: u64| {
         draft.ns("resume-other", other, source);
-        let arms = check::simulate(draft.model()?, many, &["reuse"], ROUNDS)?;
-        Ok(arms.arm("reuse").and_then(|arm| medians(arm).ok()).map_or(0.0, |resume| resume.value))
-    })?;
-    let beyond = (ten.value - one.value).max(1.0);
-    let interval = ten.interval.map(|bound| other as f64 * (bound - one.value).max(0.0) / beyond);
-    draft.fitted_ns("resume-other", Estimate { value: other as f64, interval }, source);
+        check::simulate(draft.model()?, many, &["reuse"], rounds)
+    };
+    let resumes =
+        |draft: &mut Draft, other: u64| Ok::<_, Error>(medians(of(&arms(draft, other, FEW)?, "reuse")?)?.value);
+    let other = nearest(1000, 10_000_000, medians(ten)?.value, |other| resumes(draft, other))?;
+    let nudged = whole(other as f64 * (1.0 + NUDGE)).max(other + 100);
+    let takes_more = resumes(draft, nudged)? - resumes(draft, other)?;
+    let per_other = (takes_more / (nudged - other) as f64).max(0.1);
+    let arms = arms(draft, other, rounds_of(many))?;
+    // The histogram does not tell the values of a bucket apart.
+    let bucket = ns_histogram().equivalent_range(whole(medians(ten)?.value)) as f64;
+    let solved = |ten: Estimate, at: Estimate, one: Estimate| {
+        let beyond = ten.map(|ns| other as f64 + (ns - at.value) / per_other);
+        beyond.widened(&[at.half() / per_other, one.half() / per_other, bucket / per_other])
+    };
+    let of_model = of(&arms, "reuse")?;
+    let by_means = solved(means(ten)?, means(of_model)?, means(one)?);
+    let found = solved(medians(ten)?, medians(of_model)?, medians(one)?).covering(by_means);
+    draft.fitted_ns("resume-other", found, source);
     Ok(())
 }
 
-/// Simulates an arm of `measured`, and returns the median over guests of a metric's medians.
-fn simulated(draft: &Draft, measured: &Measured, arm: &str, metric: &Metric) -> Result<f64, Error> {
-    let arms = check::simulate(draft.model()?, measured, &[arm], ROUNDS)?;
-    let found = arms.arm(arm).and_then(|arm| Estimate::of(arm.medians(metric)));
-    Ok(found.map_or(0.0, |found| found.value))
+/// Simulates the floor of `measured`, and returns the median over guests of a metric's medians.
+fn simulated(draft: &Draft, measured: &Measured, metric: &Metric, rounds: u64) -> Result<Estimate, Error> {
+    let arms = check::simulate(draft.model()?, measured, &["floor"], rounds)?;
+    let found = arms.arm("floor").and_then(|arm| Estimate::of(arm.medians(metric)));
+    Ok(found.unwrap_or(exactly(0.0)))
+}
+
+/// Returns the rounds of a simulation that is as certain as what was measured.
+fn rounds_of(measured: &Measured) -> u64 {
+    measured.arms.first().map_or(LEAST, |arm| arm.result.rounds.len() as u64).clamp(LEAST, MOST)
 }
 
 /// Truncates to an integer; 0 for negative figures.

@@ -91,11 +91,29 @@ impl ArmGuests {
         (0..rounds.len()).map(|at| rounds.metric(metric, at).map(|summary| summary.p50 as f64)).collect()
     }
 
-    /// Returns the median cost of a host operation in each guest, ns.
+    /// Returns a metric's mean in each guest, ns; `None` for a guest without values.
+    #[must_use]
+    pub fn means(&self, metric: &Metric) -> Vec<Option<f64>> {
+        let rounds = &self.result.rounds;
+        (0..rounds.len()).map(|at| rounds.metric(metric, at).and_then(|summary| summary.mean)).collect()
+    }
+
+    /// Returns the median cost of a host operation in each guest, ns: of an even number the mean of both in the middle.
     #[must_use]
     pub fn op_medians(&self, kind: OpKind) -> Vec<Option<f64>> {
-        let median = |ops: &OpStats| (ops.count(kind) > 0).then(|| ops.histogram(kind).value_at_quantile(0.5) as f64);
+        let median = |ops: &OpStats| {
+            let (n, costs) = (ops.count(kind), ops.histogram(kind));
+            let ranked = |rank: u64| costs.value_at_quantile((rank as f64 - 0.5) / n as f64) as f64;
+            (n > 0).then(|| f64::midpoint(ranked(n.div_ceil(2)), ranked(n / 2 + 1)))
+        };
         self.beside.iter().map(|guest| median(&guest.ops)).collect()
+    }
+
+    /// Returns the mean cost of a host operation in each guest, ns.
+    #[must_use]
+    pub fn op_means(&self, kind: OpKind) -> Vec<Option<f64>> {
+        let mean = |ops: &OpStats| (ops.count(kind) > 0).then(|| ops.histogram(kind).mean());
+        self.beside.iter().map(|guest| mean(&guest.ops)).collect()
     }
 
     /// Returns the time of an instruction of the timed loop in each guest, ps.
@@ -276,6 +294,28 @@ impl Estimate {
         // The number of values below the median is binomial (n, 1/2); its normal approximation, rounded outwards.
         let outside = (n / 2.0 - 0.98 * n.sqrt() - 0.5).max(0.0) as usize;
         Some(Self { value: median(&sorted)?, interval: [sorted[outside], sorted[sorted.len() - 1 - outside]] })
+    }
+
+    /// Returns it with the uncertainties `by` of other figures that it was made with, half widths in its own unit: all of them
+    /// are taken for independent.
+    #[must_use]
+    pub fn widened(self, by: &[f64]) -> Self {
+        let by: f64 = by.iter().map(|half| half * half).sum();
+        let [low, high] = self.interval.map(|bound| ((bound - self.value).powi(2) + by).sqrt());
+        Self { value: self.value, interval: [self.value - low, self.value + high] }
+    }
+
+    /// Returns it with an interval that covers `other`'s, too.
+    #[must_use]
+    pub fn covering(self, other: Self) -> Self {
+        let ([low, high], [other_low, other_high]) = (self.interval, other.interval);
+        Self { value: self.value, interval: [low.min(other_low), high.max(other_high)] }
+    }
+
+    /// Returns half the width of the interval.
+    #[must_use]
+    pub fn half(&self) -> f64 {
+        (self.interval[1] - self.interval[0]) / 2.0
     }
 
     /// Returns the figure in another unit: `of` must be increasing.
