@@ -8,6 +8,8 @@ use crate::record::{HEADER, kind};
 pub const BUILD_ID: u8 = 2;
 /// Number of HEADER_VERSION.
 pub const VERSION: u8 = 5;
+/// Number of HEADER_ARCH.
+pub const ARCH: u8 = 6;
 /// Number of HEADER_CMDLINE.
 pub const CMDLINE: u8 = 11;
 /// Number of HEADER_EVENT_DESC.
@@ -132,7 +134,7 @@ pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
     }
     let host = &facts.host;
     for (number, text) in
-        [(3, host.hostname.as_str()), (4, &host.os_release), (5, &host.version), (6, std::env::consts::ARCH)]
+        [(3, host.hostname.as_str()), (4, &host.os_release), (5, &host.version), (ARCH, std::env::consts::ARCH)]
     {
         features.push((number, string(text)));
     }

@@ -55,6 +55,8 @@ pub struct Gathered {
     changes: Vec<(Moment, Record)>,
     /// Losses by the kernel's ring, by the event's own count, and times that the event was throttled.
     lost: BTreeMap<usize, [u64; 3]>,
+    /// User stacks are of another architecture than x86_64.
+    foreign: bool,
     users: Vec<UserStack>,
     /// User parts of chains, and the entries they lack, by thread and cookie.
     deferred: HashMap<(u32, u64), (u32, u32)>,
@@ -92,6 +94,8 @@ pub struct Named {
     threads: BTreeMap<u32, u32>,
     /// Call chains that are longer than is read, and the entries that they lack, the outermost ones.
     pub cut: (u64, u64),
+    /// Samples whose user stack is not unwound: of a 32-bit task, or of another architecture.
+    pub not_unwound: usize,
     /// Files of code without names, as all together are too large.
     pub left_out: usize,
 }
@@ -122,6 +126,7 @@ impl Gathered {
             }
             if all.bytes > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        all.foreign = recording.arch.as_ref().is_some_and(|arch| arch != "x86_64");
         if all.bytes > most { Err(TooMuch(most)) } else { Ok(all) }
     }
 
@@ -172,12 +177,13 @@ impl Gathered {
         counts
     }
 
-    /// Returns the samples of an event that were lost when it was recorded, and how often it was throttled. What the
-    /// event counts itself holds what the ring lost.
+    /// Returns the samples that were lost when an event was recorded, whether they are those of all events of its ring,
+    /// and how often it was throttled. A ring counts the losses of all its events under one of them: what the event
+    /// counts itself is used where it has it.
     #[must_use]
-    pub fn lost(&self, event: usize) -> (u64, u64) {
+    pub fn lost(&self, event: usize) -> (u64, bool, u64) {
         let [ring, own, throttled] = self.lost.get(&event).copied().unwrap_or_default();
-        (ring.max(own), throttled)
+        if own > 0 { (own, false, throttled) } else { (ring, ring > 0, throttled) }
     }
 
     /// Gives the samples of an event the names of their time.
@@ -185,11 +191,11 @@ impl Gathered {
     /// # Errors
     /// They take too much memory.
     pub fn name(self, event: usize, names: Names) -> Result<Named, TooMuch> {
-        let Self { mut samples, mut changes, chains, users, deferred, bytes, most, .. } = self;
+        let Self { mut samples, mut changes, chains, users, deferred, bytes, most, foreign, .. } = self;
         samples.retain(|sample| usize::from(sample.event) == event);
         samples.sort_unstable_by_key(|sample| sample.moment);
         changes.sort_unstable_by_key(|&(moment, _)| moment);
-        let names = names.unwinding(!users.is_empty());
+        let names = names.unwinding(!users.is_empty() && !foreign);
         let mut history =
             History { spaces: Spaces::default(), names, threads: BTreeMap::new(), calls: Calls::default() };
         let mut chain = Vec::new();
@@ -212,8 +218,10 @@ impl Gathered {
                     None => chain.push(BROKEN_END),
                 }
             }
-            if let Some(user) = (sample.user as usize).checked_sub(1) {
-                history.unwind(sample.pid, &users[user], &mut chain);
+            match (sample.user as usize).checked_sub(1).map(|user| &users[user]) {
+                Some(user) if !foreign && user.regs[PLACE].is_some() => history.unwind(sample.pid, user, &mut chain),
+                Some(_) => all.not_unwound += 1,
+                None => {}
             }
             cut += chain.len().saturating_sub(MOST_ENTRIES) as u32;
             chain.truncate(MOST_ENTRIES);

@@ -38,6 +38,8 @@ pub struct Recording<'a> {
     pub events: Vec<Event>,
     /// Its command line, if it says it.
     pub command_line: Vec<String>,
+    /// The architecture of the host, if it says it.
+    pub arch: Option<String>,
     /// The version of what recorded it, if it says it.
     pub version: Option<String>,
     /// Its compression, if it says it.
@@ -82,6 +84,7 @@ impl<'a> Recording<'a> {
             described: false,
             events: Vec::with_capacity(events.len()),
             command_line: feature(feature::CMDLINE).and_then(feature::take_words).unwrap_or_default(),
+            arch: feature(feature::ARCH).and_then(feature::take_text),
             version: feature(feature::VERSION).and_then(feature::take_text),
             compression: feature(feature::COMPRESSED).and_then(feature::take_compression),
             clocks: feature(feature::CLOCK_DATA).and_then(feature::take_clocks),
@@ -313,6 +316,7 @@ impl<'a> Recording<'a> {
             Some(number) if number == u64::from(feature::CMDLINE) => {
                 self.command_line = feature::take_words(from.0).unwrap_or_default();
             }
+            Some(number) if number == u64::from(feature::ARCH) => self.arch = feature::take_text(from.0),
             Some(number) if number == u64::from(feature::VERSION) => self.version = feature::take_text(from.0),
             Some(number) if number == u64::from(feature::COMPRESSED) => {
                 self.compression = feature::take_compression(from.0);
@@ -323,17 +327,19 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Returns the event of a record. With several events of different fields the id says it.
+    /// Returns the event of a record. With several events of different fields the id says it; what counts for one event
+    /// alone is of none where its id is unknown.
     fn event_of(&self, type_: u32, body: &[u8]) -> Option<usize> {
         if self.events.len() <= 1 {
             return Some(0).filter(|_| type_ != kind::SAMPLE || !self.events.is_empty());
         }
         let id_all = self.events[0].attr.sample_id_all;
+        let own = matches!(type_, kind::SAMPLE | kind::LOST_SAMPLES | kind::THROTTLE);
         if self.index.identified
             && let Some(id) = record::identifier(type_, body, id_all)
         {
             let of = self.index.ids.get(&id).copied();
-            return of.or((type_ != kind::SAMPLE || id == 0).then_some(0));
+            return of.or((!own || type_ == kind::SAMPLE && id == 0).then_some(0));
         }
         let alike = self.index.alike.then_some(0)?;
         if self.index.identified || self.events[0].attr.sample_type & attr::ID == 0 {
@@ -341,7 +347,7 @@ impl<'a> Recording<'a> {
         }
         let id = record::id(type_, body, &self.events[0].attr);
         match id {
-            Some(id) if id != 0 => self.index.ids.get(&id).copied().or((type_ != kind::SAMPLE).then_some(alike)),
+            Some(id) if id != 0 => self.index.ids.get(&id).copied().or((!own).then_some(alike)),
             _ => Some(alike),
         }
     }

@@ -100,7 +100,7 @@ pub const DEFERRED: u64 = 640_u64.wrapping_neg();
 /// Registers and stack of a user task (`perf record --call-graph dwarf`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserStack {
-    /// The registers by DWARF's numbers, the instruction pointer last.
+    /// The registers by DWARF's numbers, the instruction pointer last; none of a 32-bit task.
     pub regs: Registers,
     /// Bytes from the stack pointer on.
     pub stack: Vec<u8>,
@@ -451,8 +451,8 @@ fn take_chain(from: &mut Take<'_>) -> Option<(Vec<u64>, u32)> {
 /// DWARF's numbers of PERF_REG_X86_AX to IP, and of R8 to R15 from 16 on.
 const DWARF_OF: [usize; 9] = [0, 3, 2, 1, 4, 5, 6, 7, 16];
 
-/// Takes registers and stack of a user task into the sample, unless it has none, as a thread of the kernel, or is a
-/// 32-bit one.
+/// Takes registers and stack of a user task into the sample, unless it has none, as a thread of the kernel. Those of a
+/// 32-bit task are left out.
 fn take_user(sample: &mut Sample, from: &mut Take<'_>, attr: &Attr) -> Option<()> {
     const ABI_64: u64 = 2;
     let mut user = UserStack::default();
@@ -472,7 +472,10 @@ fn take_user(sample: &mut Sample, from: &mut Take<'_>, attr: &Attr) -> Option<()
         let filled = if size > 0 { from.u64()? } else { 0 };
         user.stack = bytes[..size.min(filled as usize)].to_vec();
     }
-    sample.user = Some(user).filter(|user| abi == ABI_64 && !user.stack.is_empty()).map(Box::new);
+    if abi != ABI_64 {
+        user.regs = UserStack::default().regs;
+    }
+    sample.user = Some(user).filter(|user| abi != 0 && !user.stack.is_empty()).map(Box::new);
     Some(())
 }
 

@@ -123,8 +123,23 @@ fn losses_are_perfs_and_an_event_without_a_name_has_its_usual_one() {
         (kind::THROTTLE, 0, &[5, 1, 1]),
     ];
     let (all, name) = gathered(&records);
-    assert_eq!((all.lost(0), name.as_str()), ((1234, 1), "cpu-clock"));
-    assert_eq!(gathered(&records[..1]).0.lost(0), (34, 0));
+    assert_eq!((all.lost(0), name.as_str()), ((1234, false, 1), "cpu-clock"));
+    assert_eq!(gathered(&records[..1]).0.lost(0), (34, true, 0));
+}
+
+#[test]
+fn an_event_lost_what_it_counts_itself_and_not_what_its_ring_lost() {
+    let mut bytes = pipe(&record(kind::LOST, &[11, 100, 7, 5, 11, 0]));
+    for (id, lost) in [(11, 60), (12, 40)] {
+        bytes.extend(record(kind::LOST_SAMPLES, &[lost, 7, 5, id, 0]));
+    }
+    let read = |bytes: &[u8]| Gathered::read(&mut Recording::open(bytes).unwrap(), MOST_KEPT).unwrap();
+    let all = read(&bytes);
+    assert_eq!((all.lost(0), all.lost(1), all.damage.any()), ((60, false, 0), (40, false, 0), false));
+    bytes.extend(record(kind::LOST_SAMPLES, &[7, 7, 5, 99, 0]));
+    bytes.extend(record(kind::THROTTLE, &[5, 99, 99, 7, 5, 99, 0]));
+    let all = read(&bytes);
+    assert_eq!((all.lost(0), all.damage.records), ((60, false, 0), 2), "an unknown id is of no event");
 }
 
 #[test]

@@ -354,13 +354,20 @@ fn reports_and_exports_are_whole_or_absent() {
         assert!(file.stdout.is_empty());
         assert_eq!(std::fs::read(dir.path().join("x")).unwrap(), output.stdout);
     }
-    // One bad document spoils the folder, and what was written before stays.
+    // One bad document spoils the folder for an export, and a report leaves it out; what was written before stays.
     std::fs::write(dir.path().join("results/cut.json"), "{\"schema\": \"vpmu-result/1\", ").unwrap();
-    is_usage_error(&vpmu(dir.path(), &["report", "results"]), "cut.json");
+    std::fs::write(dir.path().join("results/ab.json"), "{\"schema\": \"vpmu-ab/1\"}").unwrap();
+    let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("left out: results/cut.json (") && said.contains("left out: results/ab.json ("), "{said}");
     is_usage_error(&vpmu(dir.path(), &["export", "results", "--format", "csv", "-o", "x"]), "truncated");
     is_usage_error(&vpmu(dir.path(), &["report", "results/cut.json", "-o", "/dev/full"]), "truncated");
     assert_eq!(std::fs::read_to_string(dir.path().join("report.html")).unwrap(), page);
     std::fs::remove_file(dir.path().join("results/cut.json")).unwrap();
+    let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("a result of `vpmu ab`"), "{}", stderr(&output));
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "/dev/full"]), "No space left");
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "no/such/folder.html"]), "-o");
 }

@@ -10,8 +10,9 @@ mod source;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use file::of_text;
 pub use file::{MAX_DOCUMENT, document, found, record, record_with};
-pub use source::copied;
-pub use source::{BASELINES, MAX_DOCUMENTS, baseline_folder, check_name, files, folder, gather};
+pub use source::{
+    BASELINES, LeftOut, MAX_DOCUMENTS, baseline_folder, check_name, copied, files, folder, folder_beside, gather,
+};
 
 #[cfg(test)]
 mod tests {

@@ -95,6 +95,34 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 /// # Errors
 /// Exit 2: no document, too many, a bad one, or one that is there twice.
 pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
+    let (records, left_out) = folder_beside(dir)?;
+    left_out.into_iter().find(|left| left.damaged).map_or(Ok(records), |left| Err(left.why))
+}
+
+/// A document of a folder that is left out.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// Its file.
+    pub path: PathBuf,
+    /// Why.
+    pub why: Error,
+    /// It is not what another command of this tool wrote.
+    pub damaged: bool,
+}
+
+impl LeftOut {
+    /// Leaves out a document that could not be read.
+    #[must_use]
+    pub fn new(path: &Path, why: Error) -> Self {
+        Self { path: path.to_owned(), why, damaged: !is_other(path) }
+    }
+}
+
+/// Reads the documents of a folder as [`folder`] does, and says which are left out beside at least one that is sound.
+///
+/// # Errors
+/// As [`folder`], but for bad ones beside sound ones.
+pub fn folder_beside(dir: &Path) -> Result<(Vec<Record>, Vec<LeftOut>), Error> {
     let paths = files(dir)?;
     if paths.len() > MAX_DOCUMENTS {
         let count = paths.len();
@@ -105,22 +133,22 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
         let why = format!("its documents are larger than {} GiB together", MAX_FOLDER >> 30);
         return Err(refuse(dir, why, "split the folder"));
     }
-    let mut records = paths
+    let read = paths
         .par_iter()
         .map_init(Vec::new, |bytes, path| record_with(path, open::found(path, MAX_DOCUMENT), bytes))
         .collect::<Vec<_>>();
     // What other commands of this tool wrote there is no result, and no reason to refuse the results beside it.
-    if records.iter().any(Result::is_ok) {
-        let is_other = |(path, record): (&PathBuf, &Result<Record, Error>)| record.is_err() && is_other(path);
-        let others: Vec<bool> = paths.iter().zip(&records).map(is_other).collect();
-        let mut others = others.into_iter();
-        records.retain(|_| !others.next().unwrap_or(false));
+    let (mut records, mut left_out) = (Vec::new(), Vec::new());
+    for (path, record) in paths.iter().zip(read) {
+        match record {
+            Ok(record) => records.push(record),
+            Err(why) => left_out.push(LeftOut::new(path, why)),
+        }
     }
     // The first bad one in order of names, whichever thread met its own first.
-    if let Some(bad) = records.iter().position(Result::is_err) {
-        return records.swap_remove(bad).map(|record| vec![record]);
+    if records.is_empty() && !left_out.is_empty() {
+        return Err(left_out.swap_remove(0).why);
     }
-    let mut records: Vec<Record> = records.into_iter().filter_map(Result::ok).collect();
     records.sort_by(|a, b| (a.started_unix, &a.path).cmp(&(b.started_unix, &b.path)));
     // Runs of one simulation are equal to the byte: one of them is all of them.
     records.dedup_by(|b, a| a.is_simulated() && is_copy(a, b));
@@ -130,7 +158,7 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
             return Err(copied(&b.path, &a.path));
         }
     }
-    Ok(records)
+    Ok((records, left_out))
 }
 
 /// The refusal of a document that is there twice.

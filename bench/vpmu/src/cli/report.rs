@@ -10,13 +10,14 @@ use perf_data::calls::CUT;
 use perf_data::record::MOST_ENTRIES;
 use results::document::Record;
 use results::error::{Error, Exit};
+use results::read::{LeftOut, folder_beside, found, record};
 use results::report::{Sources, html, published};
 use results::shown;
 use results::table::layout::plural;
 use results::write::check_no_input;
 
 use super::by_host;
-use super::files::{records, write};
+use super::files::write;
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
 use crate::inspect::record::beside::Nmis;
@@ -53,14 +54,14 @@ Examples:
 The page needs no network; that of results needs no script: open it
 in any browser, send it, print it.
 
-Exit codes: 0 done, 2 bad usage or input, 3 a document by host
+Exit codes: 0 done, 2 bad usage or input, 3 a document
 could not be used, or a recording is damaged or empty, 70 a bug of vpmu.";
 
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
     /// Result documents (.json), sweeps (.jsonl), or folders of them; or one recording (- is stdin), or two
-    /// for their difference
+    /// for the page of their difference
     #[arg(value_name = "DIR|FILE", default_value = "vpmu-results")]
     pub sources: Vec<PathBuf>,
 
@@ -152,7 +153,8 @@ fn contents(args: &ReportArgs, source: &Path) -> Result<Contents, Error> {
         ));
     }
     if contents.lost > 0 {
-        complain(&format!("notice: {} lost when it was recorded", plural(contents.lost as usize, "sample")));
+        let of = if contents.of_ring { " by its ring, of all events in it," } else { "" };
+        complain(&format!("notice: {} lost{of} when it was recorded", plural(contents.lost as usize, "sample")));
     }
     if contents.throttled > 0 {
         let (name, times) = (&contents.event.name, plural(contents.throttled as usize, "time"));
@@ -167,6 +169,13 @@ fn contents(args: &ReportArgs, source: &Path) -> Result<Contents, Error> {
             "notice: {} {} more than {MOST_ENTRIES} entries: the {entries} outermost are left out, below {CUT}",
             plural(chains as usize, "call chain"),
             if chains == 1 { "has" } else { "have" }
+        ));
+    }
+    if named.not_unwound > 0 {
+        complain(&format!(
+            "notice: {} without their callers in user code: stacks of 32-bit tasks, and of other architectures than \
+             x86_64, are not unwound",
+            plural(named.not_unwound, "sample")
         ));
     }
     if named.left_out > 0 {
@@ -184,7 +193,9 @@ fn recording(args: &ReportArgs, source: &Path, before: Option<&Path>) -> Result<
     let contents = contents(args, source)?;
     let source = if source == Path::new("-") { Path::new(PIPED) } else { source };
     let (event, samples, named) = (&contents.event.name, contents.named.samples.len(), &contents.named);
-    if let Some(before) = before.as_ref().filter(|before| before.event.name != *event) {
+    if let Some(before) =
+        before.as_ref().filter(|before| profile::imprecise(&before.event.name) != profile::imprecise(event))
+    {
         return Err(Error::usage(
             "the recordings have different events",
             format!("the first is sampled by {}, the second by {event}", before.event.name),
@@ -227,28 +238,41 @@ fn recording(args: &ReportArgs, source: &Path, before: Option<&Path>) -> Result<
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
-    if let [source] = &args.sources[..]
-        && (profile::is_recording(source) || source == Path::new("-"))
-    {
-        if args.by_host {
-            return Err(Error::usage("--by-host is for results of hosts", "the source is a recording", "leave it out"));
-        }
-        return recording(args, source, None);
-    }
-    if let [before, after] = &args.sources[..]
-        && profile::is_recording(before)
-        && profile::is_recording(after)
-        && args.format == RecordingFormat::Page
-        && !args.by_host
-    {
-        return recording(args, after, Some(before));
-    }
-    if args.sources.iter().any(|source| profile::is_recording(source) || source == Path::new("-")) {
-        return Err(Error::usage(
-            "a recording has a page of its own",
-            "it is no result",
-            "give one recording, or two for the page of their difference",
-        ));
+    let of_recordings = |source: &&PathBuf| *source == Path::new("-") || profile::is_recording(source);
+    if args.sources.iter().any(|source| of_recordings(&source)) {
+        let refused = |what: &str, why: String, remedy: &str| Err(Error::usage(what, why, remedy));
+        return match (&args.sources[..], args.sources.iter().find(|source| !of_recordings(source))) {
+            _ if args.by_host => {
+                refused("--by-host is for results of hosts", "a recording is given".to_owned(), "leave it out")
+            }
+            (_, Some(other)) => {
+                let why = if other.exists() { "is no recording" } else { "does not exist" };
+                refused(
+                    "a recording has no page together with results",
+                    format!("{} {why}", other.display()),
+                    "give them one by one",
+                )
+            }
+            ([source], _) => recording(args, source, None),
+            ([_, _], _) if args.format != RecordingFormat::Page => refused(
+                "the difference of two recordings is a page alone",
+                "--format asks for another form".to_owned(),
+                "leave it out, or give one recording",
+            ),
+            ([before, after], _) if [before, after].iter().all(|source| *source != Path::new("-")) => {
+                recording(args, after, Some(before))
+            }
+            ([_, _], _) => refused(
+                "a recording from stdin has no other beside it",
+                "two are given".to_owned(),
+                "write it to a file first",
+            ),
+            (all, _) => refused(
+                "a page has one recording or two",
+                format!("{} are given", all.len()),
+                "give one recording, or two for the page of their difference",
+            ),
+        };
     }
     if args.format != RecordingFormat::Page {
         return Err(Error::usage("--format is for a recording", "no source is one", "see vpmu export for results"));
@@ -265,10 +289,11 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         return Err(Error::usage("a page by host has one source", "several are given", "give one campaign or folder"));
     }
     // As in `compare`, memory is not given back piece by piece at the end.
-    let sources = ManuallyDrop::new(sources(&args.sources)?);
+    let (sources, done) = sources(&args.sources)?;
+    let sources = ManuallyDrop::new(sources);
     let page = html(&sources, args.title())?;
     if args.output() == Path::new("-") {
-        return print(&page).map(|()| Exit::Done);
+        return print(&page).map(|()| done);
     }
     check_no_input(args.output(), sources.records.iter().map(|record| &record.path).chain(&sources.sweeps))?;
     write(args.output(), page.as_bytes())?;
@@ -279,7 +304,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         args.output().display(),
         page.len() as f64 / 1e6
     ));
-    Ok(Exit::Done)
+    Ok(done)
 }
 
 /// Reports per host.
@@ -301,16 +326,20 @@ fn is_sweep(path: &Path) -> bool {
     path.extension() == Some(OsStr::new(SWEEP))
 }
 
-/// Reads the results and sweeps of files and folders, beside the published figures.
-fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
-    let (records, sweeps) = read(given)?;
+/// Reads the results and sweeps of files and folders, beside the published figures, and says what is left out.
+fn sources(given: &[PathBuf]) -> Result<(Sources, Exit), Error> {
+    let (records, sweeps, left_out) = read(given)?;
+    for LeftOut { path, why, .. } in &left_out {
+        complain(&format!("left out: {} ({})", path.display(), why.why));
+    }
+    let done = if left_out.iter().any(|left| left.damaged) { Exit::Inconclusive } else { Exit::Done };
     let published = Simulated::stored()?.beside(&published::documents(&records)?)?;
-    Ok(Sources { records, sweeps, published, tool: process::tool() })
+    Ok((Sources { records, sweeps, published, tool: process::tool() }, done))
 }
 
 /// Reads the results and sweeps of files and folders. A folder may have either.
-fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>), Error> {
-    let (mut all, mut sweeps) = (Vec::new(), Vec::new());
+fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>, Vec<LeftOut>), Error> {
+    let (mut all, mut sweeps, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for source in given {
         if is_sweep(source) {
             sweeps.push(source.clone());
@@ -319,17 +348,26 @@ fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>), Error> {
         let mut here = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
         // The index that `--by-host` keeps there is no sweep.
         here.retain(|path| path.file_name() != Some(OsStr::new(fleet::index::INDEX)));
-        if here.is_empty() {
-            all.extend(records(std::slice::from_ref(source))?);
+        if here.is_empty() && source.is_dir() {
+            let (records, others) = folder_beside(source)?;
+            all.extend(records);
+            left_out.extend(others);
+        } else if here.is_empty() {
+            all.push(record(source)?);
         } else {
             // A sweep leaves its front beside its lines; whatever else is there are results.
             let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);
             let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
-            all.extend(results.iter().map(|result| results::read::found(result)).collect::<Result<Vec<_>, _>>()?);
+            for result in results {
+                match found(&result) {
+                    Ok(record) => all.push(record),
+                    Err(why) => left_out.push(LeftOut::new(&result, why)),
+                }
+            }
             sweeps.extend(here);
         }
     }
-    Ok((all, sweeps))
+    Ok((all, sweeps, left_out))
 }
 
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {

@@ -177,6 +177,7 @@ mod tests {
             others: Vec::new(),
             clocks: None,
             lost: 7,
+            of_ring: false,
             throttled: 0,
             damage: Damage::default(),
             command_line: vec!["vpmu".to_owned()],

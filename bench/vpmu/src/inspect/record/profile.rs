@@ -44,6 +44,8 @@ pub struct Contents {
     pub clocks: Option<(u64, u64)>,
     /// Samples of that event that were lost when it was recorded.
     pub lost: u64,
+    /// They are those of all events of its ring.
+    pub of_ring: bool,
     /// Times that the kernel stopped that event up to the next tick.
     pub throttled: u64,
     /// Parts that could not be read.
@@ -162,14 +164,21 @@ fn of_bytes(bytes: Vec<u8>, parts: &[Vec<u8>], path: &Path, wanted: Option<&str>
     let others = events.iter().enumerate().filter(|&(at, _)| at != shown);
     let others = others.map(|(at, event)| (event.name.clone(), counts.get(&at).copied().unwrap_or(0))).collect();
     let event = if shown < events.len() { events.swap_remove(shown) } else { Event::default() };
-    let ((lost, throttled), damage) = (gathered.lost(shown), gathered.damage);
+    let ((lost, of_ring, throttled), damage) = (gathered.lost(shown), gathered.damage);
     let named = gathered.name(shown, Names::of(kallsyms.as_deref())).map_err(too_much)?;
-    Ok(Contents { named, event, others, clocks, lost, throttled, damage, command_line, nmis, older })
+    Ok(Contents { named, event, others, clocks, lost, of_ring, throttled, damage, command_line, nmis, older })
 }
 
-/// The number of the event of this name.
+/// Returns an event's name without perf's precise modifiers: that of the same event, however exact its addresses are.
+#[must_use]
+pub fn imprecise(name: &str) -> &str {
+    name.trim_end_matches(['p', 'P']).strip_suffix(':').unwrap_or(name)
+}
+
+/// The number of the event of this name, or else of one that differs from it in precise modifiers alone.
 fn named(events: &[Event], wanted: &str) -> Result<usize, Error> {
-    events.iter().position(|event| event.name == wanted).ok_or_else(|| {
+    let same = || events.iter().position(|event| imprecise(&event.name) == imprecise(wanted));
+    events.iter().position(|event| event.name == wanted).or_else(same).ok_or_else(|| {
         let names: Vec<_> = events.iter().map(|event| event.name.as_str()).filter(|name| !name.is_empty()).collect();
         let what = format!("the recording has no event '{}'", one_line(wanted));
         match names[..] {
@@ -204,6 +213,14 @@ pub fn said(damage: &Damage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_found_without_its_precise_modifiers() {
+        let events =
+            ["cycles:P", "cpu-clock:ppp", "sched:pp_p"].map(|name| Event { name: name.to_owned(), ..Event::default() });
+        let found = ["cpu-clock", "cycles:pp", "cpu-clock:ppp", "sched"].map(|wanted| named(&events, wanted).ok());
+        assert_eq!(found, [Some(1), Some(0), Some(1), None]);
+    }
 
     #[test]
     fn a_recording_is_known_by_its_begin() {
