@@ -43,7 +43,7 @@ fn cells(text: &str) -> Vec<Vec<&str>> {
 }
 
 /// Documents that were read, each with its tables.
-type Known = BTreeMap<String, (Document, String)>;
+type Known = BTreeMap<String, (Document, String, String)>;
 
 /// Returns the figure at a place.
 fn figure(known: &mut Known, place: &str) -> Result<String, String> {
@@ -51,10 +51,12 @@ fn figure(known: &mut Known, place: &str) -> Result<String, String> {
     let (baseline, wanted) = place.split_once('/').ok_or_else(unknown)?;
     if !known.contains_key(baseline) {
         let document: Document = read::document(&file(baseline)).map_err(|error| error.to_string())?;
-        let text = table::report(&document).text(80);
-        known.insert(baseline.to_owned(), (document, text));
+        // A page's cells are those of tables in one piece.
+        let [narrow, wide] = [80, 120].map(|width| table::report(&document).text(width));
+        known.insert(baseline.to_owned(), (document, narrow, wide));
     }
-    let (document, text) = &known[baseline];
+    let (document, narrow, wide) = &known[baseline];
+    let text = if wanted == "terminal" { narrow } else { wide };
     let first = text.split("\nAll samples").next().unwrap_or_default();
     let work = &text[text.find(WORK).ok_or_else(unknown)?..];
     match wanted {
