@@ -33,7 +33,7 @@ impl Work for Loop {
             vpmu.enter();
             if vpmu.take_pmi() {
                 pmis += 1;
-                // What the guest's handler does.
+                // The guest's handler re-arms and acknowledges.
                 vpmu.wrmsr(IA32_PMC0, PERIOD.wrapping_neg().into()).map_err(fault)?;
                 vpmu.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, 1).map_err(fault)?;
             }

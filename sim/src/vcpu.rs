@@ -31,7 +31,7 @@ const LVT_MASKED: u32 = 1 << 16;
 pub struct Vcpu<H> {
     model: Rc<Model>,
     instruction_ps: u64,
-    /// Whether a delivery masks LVTPC.
+    /// A delivery masks LVTPC.
     masks: bool,
     pmu: Vpmu<H>,
     lvtpc: u32,

@@ -132,7 +132,7 @@ fn neighbours(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usiz
     (matched >= BLOCKED).then_some((base, new, count))
 }
 
-/// How runs that were not taken in turns are related.
+/// Relation of runs that were not taken in turns.
 #[derive(Clone, Copy, PartialEq)]
 enum Related {
     /// Not at all: they are simulated.
@@ -204,7 +204,7 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], between: Option<Spread>) -> Opti
         let (log, blocks) = by_runs(&base, &new, related, centre, without)?;
         return Some(Change { log, sides, allowance: known(0.0), blocks });
     }
-    // Of all rounds of a side, and of each of its runs.
+    // The estimate over all rounds of a side, and that of each of its runs.
     let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, Vec<Estimate>)> {
         let (mut group, mut first, mut few, mut alone) = (Vec::new(), 0, 0_usize, Vec::new());
         for (_, pairs) in runs {

@@ -78,7 +78,7 @@ mod tests {
     fn a_tenth_slower_in_one_arm_is_a_regression_there_alone_and_faster_the_other_way() {
         let base = record(20, 5, |_, round| ns(round));
         let slow = record(20, 6, |arm, round| if arm == "reuse" { ns(round) * 11 / 10 } else { ns(round + 3) });
-        // How runs differ is one host's default: layouts of another may do as much.
+        // The default part between runs is of one host: layouts of another may do as much.
         let found = of(&base, &slow, &request());
         assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::Inconclusive; 3]), "{}", text(&found));
         assert!(text(&found).contains("a default of one host"), "{}", text(&found));

@@ -20,9 +20,9 @@ pub struct Spread {
 pub struct Between {
     /// Earlier runs of the same host, build and setting that it was learnt from.
     pub runs: u64,
-    /// Of a ratio of two strategies.
+    /// Spread of a ratio of two strategies.
     pub strategies: Spread,
-    /// Of a ratio to the floor.
+    /// Spread of a ratio to the floor.
     pub floor: Spread,
 }
 

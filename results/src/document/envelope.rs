@@ -92,7 +92,7 @@ pub struct Document<E: Experiment = GuestRun> {
     pub arms: Vec<Arm<E>>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
-    /// How runs of this host and setting differ, by earlier ones; none: by default.
+    /// Differences between runs of this host and setting, by earlier ones; absent: the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<Between>,
     /// The experiment's own parts.

@@ -59,7 +59,7 @@ impl Spread {
     #[must_use]
     pub fn seen(self, runs: &[Estimate]) -> Option<(f64, f64)> {
         let variance = self.deviation.powi(2);
-        // What differs by more than this spread shows it in spite of larger errors.
+        // A difference beyond this spread shows in spite of larger errors.
         let (wider, _) = moments(runs, variance)?;
         moments(runs, variance.max(wider)).filter(|(_, freedom)| *freedom > 0.0)
     }

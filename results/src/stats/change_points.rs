@@ -124,7 +124,7 @@ fn undisturbed(series: &[f64]) -> Vec<f64> {
     // The median of absolute differences of normal values is 0.954 standard deviations.
     let usual = median(&differences).unwrap_or(0.0) / 0.954;
     let near = |at: usize| &series[at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(series.len())];
-    // Where most neighbours are the same, anything else is far.
+    // If most neighbours are the same, anything else is far.
     let is_far = |distance: f64| distance.abs() > FAR * usual;
     // Two values differ by more than one from its middle.
     let is_alike = |a: f64, b: f64| !is_far((a - b) / std::f64::consts::SQRT_2);

@@ -66,7 +66,7 @@ pub enum CallerRule {
     Unknown,
     /// There is none.
     Outermost,
-    /// What was interrupted: its frame is so far from the stack pointer.
+    /// An interrupt came in here: the frame of the interrupted code is so far from the stack pointer.
     Interrupt(i16),
     /// A function.
     Call {

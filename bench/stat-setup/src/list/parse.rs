@@ -39,7 +39,7 @@ pub enum Kind {
         address: u64,
         /// Bytes; `None`: perf's default.
         length: Option<u64>,
-        /// Of read 1, write 2, execute 4.
+        /// Sum of 1 for read, 2 for write, 4 for execute.
         access: u32,
     },
     /// An event of a PMU in sysfs, or a plain name with terms.

@@ -337,8 +337,11 @@ fn sources(given: &[PathBuf]) -> Result<(Sources, Exit), Error> {
     Ok((Sources { records, sweeps, published, tool: process::tool() }, done))
 }
 
+/// Results, sweeps, and files that are neither.
+type Read = (Vec<Record>, Vec<PathBuf>, Vec<LeftOut>);
+
 /// Reads the results and sweeps of files and folders. A folder may have either.
-fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>, Vec<LeftOut>), Error> {
+fn read(given: &[PathBuf]) -> Result<Read, Error> {
     let (mut all, mut sweeps, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for source in given {
         if is_sweep(source) {

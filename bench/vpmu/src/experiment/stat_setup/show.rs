@@ -313,20 +313,7 @@ pub(crate) fn report(document: &Document) -> Report {
         "calibration: {}, once per process, in no figure above",
         time(document.extra.calibration.took_ns as f64)
     ));
-    let checked =
-        document.arms.iter().filter_map(|arm| arm.own.check.as_ref()).map(|check| check.checked).min().unwrap_or(0);
-    if document.extra.agree {
-        report.line(format!(
-            "counts: all strategies opened and counted the same events; {checked} of them checked against planted work"
-        ));
-    } else if document.extra.disagreements.is_empty() {
-        report.line("counts: not checked");
-    } else {
-        report.line("counts: NOT the same for all strategies");
-        for line in &document.extra.disagreements {
-            report.line(format!("  {line}"));
-        }
-    }
+    counts(document, &mut report);
     not_whole(document, &mut report);
     growth(document, "events", &mut report);
     report.parts.extend(plot(document).map(Part::Drawing));
@@ -347,6 +334,24 @@ pub(crate) fn report(document: &Document) -> Report {
     report.line(format!("host: {}", document.host.class));
     report.line(format!("{} in {}, seed {}", ended(document.status), time(document.wall_ns as f64), document.seed));
     report
+}
+
+/// Says whether all strategies counted the same.
+fn counts(document: &Document, report: &mut Report) {
+    let checked =
+        document.arms.iter().filter_map(|arm| arm.own.check.as_ref()).map(|check| check.checked).min().unwrap_or(0);
+    if document.extra.agree {
+        report.line(format!(
+            "counts: all strategies opened and counted the same events; {checked} of them checked against planted work"
+        ));
+    } else if document.extra.disagreements.is_empty() {
+        report.line("counts: not checked");
+    } else {
+        report.line("counts: NOT the same for all strategies");
+        for line in &document.extra.disagreements {
+            report.line(format!("  {line}"));
+        }
+    }
 }
 
 fn ended(status: Status) -> &'static str {
