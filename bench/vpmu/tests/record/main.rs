@@ -127,7 +127,7 @@ fn from_stdin(folder: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     ensure!(shown.status.success() && text.contains(";round_of_work;fifth "), "{text}");
     let none = of("exit:mmio")?;
-    ensure!(none.status.code() == Some(3) && none.stdout.is_empty(), "{:?}", none);
+    ensure!(none.status.code() == Some(3) && none.stdout.is_empty(), "{none:?}");
     let wrong = of("exit:oi")?;
     let said = String::from_utf8_lossy(&wrong.stderr);
     ensure!(wrong.status.code() == Some(2) && said.contains("did you mean exit:io?"), "{said}");
