@@ -32,7 +32,7 @@ const CALLER: [&str; 9] = [
     "SLURM_ARRAY_JOB_ID=777",
     "SLURM_ARRAY_TASK_ID=7",
     "SQUEUE_STATES=FAILED",
-    "TMPDIR=/nonexistent",
+    "TMPDIR=/none-of-this-node",
 ];
 
 /// A campaign's plan and folder.
