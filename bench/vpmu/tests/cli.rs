@@ -368,6 +368,7 @@ fn reports_and_exports_are_whole_or_absent() {
     let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stderr(&output).contains("a result of `vpmu ab`"), "{}", stderr(&output));
+    std::fs::remove_file(dir.path().join("results/ab.json")).unwrap();
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "/dev/full"]), "No space left");
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "no/such/folder.html"]), "-o");
 }
