@@ -185,6 +185,20 @@ mod tests {
     }
 
     #[test]
+    fn a_host_with_long_turns_of_other_tasks_gets_no_interval_of_tick_exit() {
+        let (text, _) = model_text("development-host").unwrap();
+        let mut known: toml::Table = text.parse().unwrap();
+        for (key, ns) in [("every", 1_000_000), ("length", 3_000_000)] {
+            known["host"]["others"][key]["ns"] = toml::Value::Integer(ns);
+        }
+        let model = Model::from_toml("known", &known.to_string()).unwrap();
+        let (calibration, measured) = measured_with(&model, Cpu::CascadeLake, false, (0, 12, 50));
+        let draft = fit(&calibration, "a simulated host", &measured).unwrap();
+        assert_eq!(draft.interval_of("tick-exit"), None, "{}", draft.fitted(80));
+        assert!(draft.interval_of("exit").is_some() && draft.toml().contains("not identified"), "{}", draft.toml());
+    }
+
+    #[test]
     fn a_further_open_costs_what_it_costs_where_each_guest_has_a_dear_first() {
         let (text, _) = model_text("clx-ap-watchdog-off").unwrap();
         let model = Model::from_toml("known", &text).unwrap();
