@@ -22,7 +22,7 @@ pub const fn signal() -> i32 {
 /// its default action ends the process. To be called before the first event; [`wait`] takes the signals.
 ///
 /// # Errors
-/// Those of pthread_sigmask.
+/// pthread_sigmask(3) fails.
 pub fn block() -> io::Result<()> {
     sys::block_signal()
 }
@@ -31,7 +31,7 @@ pub fn block() -> io::Result<()> {
 /// False: there was none.
 ///
 /// # Errors
-/// Those of sigtimedwait.
+/// sigtimedwait(2) fails, other than by its limit.
 pub fn wait(limit: Duration) -> io::Result<bool> {
     sys::wait_for_signal(limit)
 }

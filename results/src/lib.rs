@@ -39,10 +39,10 @@
 //! `cargo run -p results --example compare A.json B.json` prints the arms of two results and compares them.
 
 pub mod answers;
-pub mod between;
 pub mod child;
 pub mod compare;
 pub mod document;
+pub mod earlier;
 pub mod error;
 pub mod export;
 #[cfg(any(test, feature = "testing"))]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use results::error::{Error, Exit};
 use results::junit::Case;
 use results::stats::interval::{CONFIDENCE, Interval};
-use results::stats::jackknife::Estimate;
+use results::stats::jackknife::{Estimate, known};
 use results::stats::{holm, location};
 use results::table::layout::{change, dash, p, plural};
 use results::table::{Report, Table};
@@ -329,12 +329,14 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
 fn enough(row: &FleetRow, estimate: Estimate, own: f64, room: f64) -> String {
     let n = row.hosts as f64;
     let variance = estimate.error.powi(2) * n;
-    let enough = estimate.wanted_error(CONFIDENCE, room).powi(2);
-    let wanted = (variance / enough).ceil().max(n + 1.0);
+    let Some(more) = estimate.times_as_many(&known(0.0), CONFIDENCE, room) else {
+        return format!("too noisy over {}: no number of hosts that is in reach would do", plural(row.hosts, "host"));
+    };
+    let wanted = (more * n).ceil().max(n + 1.0);
     let hosts = format!("about {wanted:.0} hosts would do");
     // Differences of hosts beyond their runs stay, however many runs there are.
     let beyond = (variance - own).max(0.0);
-    let allowed = n * enough;
+    let allowed = variance / more;
     if own <= 0.0 || allowed <= beyond {
         return format!(
             "too noisy over {}: {hosts}; hosts differ, so more runs of the same would not",

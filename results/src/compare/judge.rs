@@ -14,7 +14,7 @@ use crate::document::{Any, Arm, Record, Spread};
 use crate::error::{Error, Exit};
 use crate::metric::EXIT_PATH;
 use crate::paired::{self, Statistic};
-use crate::stats::{cliffs_delta, median};
+use crate::stats::median;
 use crate::table::layout::{self, dash};
 use crate::verdict::{Tally, Verdict};
 
@@ -313,7 +313,6 @@ fn exit_mean(arm: &Arm<Any>) -> Option<f64> {
 /// The row of an arm; `zero` says that its reference arm is 0 ns.
 fn of_arm(sample: &Sample, zero: Option<String>, request: &CompareSpec, between: Option<Spread>) -> Row {
     let (base, new) = (level(&sample.base), level(&sample.new));
-    let logs = |runs: &[Run]| runs.iter().flat_map(|run| run.pairs.iter().map(|pair| pair.log)).collect::<Vec<_>>();
     let found = change::of_arm(&sample.base, &sample.new, between);
     let (whole, why) = match (&base, &new, &sample.not_whole) {
         (None, ..) => (false, "one-sided: BASE has no rounds of it".to_owned()),
@@ -322,8 +321,7 @@ fn of_arm(sample: &Sample, zero: Option<String>, request: &CompareSpec, between:
         _ => (true, zero.or_else(|| of_zeros(sample)).unwrap_or_else(few_rounds)),
     };
     let row = Row::blank(Question::OneArm, &sample.arm, &sample.metric, request.limits(&sample.metric));
-    let cliffs_delta = cliffs_delta(&logs(&sample.base), &logs(&sample.new));
-    Row { base, new, cliffs_delta, why, whole, ..row }.with(found)
+    Row { base, new, why, whole, ..row }.with(found)
 }
 
 /// All arms together that both sides have whole; `None` if there is none.
@@ -412,7 +410,6 @@ fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, re
     Row {
         base: level(base, Some(1.0)),
         new: level(arm, found.map(|found| found.ratio)),
-        cliffs_delta: cliffs_delta(&times(base), &times(arm)),
         verdict,
         why,
         whole,

@@ -67,8 +67,6 @@ pub struct Row {
     pub p_value_adjusted: Option<f64>,
     /// Blocks of neighbouring runs; 0: runs were not taken in turns, or are too few.
     pub blocks: usize,
-    /// Effect size over rounds: Cliff's delta, −1 to 1; positive: NEW is slower.
-    pub cliffs_delta: Option<f64>,
     /// Limits for this metric.
     pub limits: Limits,
     /// Verdict on the change.
@@ -119,7 +117,6 @@ impl Row {
             p_value: None,
             p_value_adjusted: None,
             blocks: 0,
-            cliffs_delta: None,
             limits,
             verdict: Verdict::Inconclusive,
             why: String::new(),

@@ -69,8 +69,8 @@ impl Pair<'_> {
         let known = self.base.iter().chain(&self.new).map(|record| record.between.unwrap_or_default());
         let known = known.max_by_key(|between| between.runs).filter(|_| !self.simulated())?;
         let reference = self.reference()?;
-        let floor = self.base.iter().any(|record| record.arm(&reference).is_some_and(|arm| arm.kind == ArmKind::Floor));
-        Some(if floor { known.floor } else { known.strategies })
+        let mut sides = self.base.iter().chain(&self.new).filter_map(|record| record.arm(&reference));
+        Some(known.of(sides.any(|arm| arm.kind == ArmKind::Floor)))
     }
 
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.

@@ -38,8 +38,13 @@ impl Default for Between {
 }
 
 impl Between {
+    /// Returns the spread of a ratio, to the floor or of two strategies.
+    pub(crate) const fn of(&self, floor: bool) -> Spread {
+        if floor { self.floor } else { self.strategies }
+    }
+
     /// # Errors
-    /// Why no run leaves such figures.
+    /// The figures are such as no run leaves.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sane = |spread: &Spread| (0.0..=1.0).contains(&spread.deviation) && (1.0..=1e6).contains(&spread.freedom);
         let all = [self.strategies, self.floor].iter().all(sane);

@@ -231,7 +231,7 @@ fn trusted(open: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// What is stored and cannot be used is to be looked at, or read by a user who may.
+/// Refuses a state that cannot be used: somebody must look at it, or a user who may must read it.
 fn unusable(error: &io::Error) -> Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return cannot("read settings in", error);

@@ -18,7 +18,7 @@ pub fn over_runs<E: Experiment>(
 ) -> Option<Ratio> {
     let found = ratio(arm, base, metric, statistic)?;
     Some(match between(document) {
-        Some(between) => found.widened(of_pair(&between, arm, base)),
+        Some(between) => found.widened(between.of([arm, base].iter().any(|arm| arm.kind == ArmKind::Floor))),
         None => found,
     })
 }
@@ -27,11 +27,6 @@ pub fn over_runs<E: Experiment>(
 #[must_use]
 pub fn between<E: Experiment>(document: &Document<E>) -> Option<Between> {
     (!document.is_simulated()).then(|| document.between.unwrap_or_default())
-}
-
-fn of_pair<E: Experiment>(between: &Between, arm: &Arm<E>, base: &Arm<E>) -> Spread {
-    let floor = [arm, base].iter().any(|arm| arm.kind == ArmKind::Floor);
-    if floor { between.floor } else { between.strategies }
 }
 
 impl Spread {

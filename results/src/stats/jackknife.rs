@@ -36,15 +36,6 @@ impl Estimate {
         self.value + self.error * t_quantile(CONFIDENCE, self.freedom)
     }
 
-    /// Returns the standard error with which nine of ten such estimates show a difference of `room` at a level of confidence: a
-    /// variance that shrinks with the number of values takes (error / this)² times as many, which bring as many degrees of freedom.
-    #[must_use]
-    pub fn wanted_error(&self, confidence: f64, room: f64) -> f64 {
-        let wanted = |freedom| room / (t_quantile(confidence, freedom).min(4.0) + POWER);
-        let more = (self.error / wanted(self.freedom)).powi(2);
-        wanted(self.freedom * more.max(1.0))
-    }
-
     /// Returns how many times as many values show a difference of `room` in nine of ten cases at a level of confidence, where they do
     /// not make `fixed`, a part of the error, smaller. `None`: not even a thousand times as many.
     #[must_use]
@@ -213,7 +204,7 @@ mod tests {
     fn the_values_that_would_do_bring_degrees_of_freedom() {
         // Four times the values would do, by the normal quantile and that for nine of ten: 1.645 + 1.282.
         let few = Estimate { value: 0.0, error: 2.0 / 2.927, freedom: 2.0 };
-        let times = (few.error / few.wanted_error(CONFIDENCE, 1.0)).powi(2);
+        let times = few.times_as_many(&known(0.0), CONFIDENCE, 1.0).unwrap();
         assert!((4.0..5.5).contains(&times), "{times}");
     }
 

@@ -59,7 +59,7 @@ impl Ended {
     }
 }
 
-/// Where an element runs.
+/// The place where an element runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// Here, in no job of the campaign's, even if this process runs in somebody's job.

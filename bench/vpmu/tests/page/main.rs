@@ -146,7 +146,7 @@ const LEGIBLE: &str = "[...document.querySelectorAll('.plot > svg')].flatMap(svg
 /// Content of the page for a reader: its texts and plots, without the values under the pointer.
 const CONTENT: &str = "[document.querySelector('main').innerText, document.querySelectorAll('.plot > svg').length]";
 
-/// What the page says and hides: the newest definition, the livelock in words, definitions, and no internals.
+/// The page says the newest definition, the livelock in words and definitions, and hides internals.
 const SAYS: &str = "(() => { const text = document.body.textContent, bad = []; \
     for (const wanted of ['recreate livelocks: ', 'recreate: livelock, ', 'mine against reuse', 'A strategy is the rules', 'reuse.pool = 4', \
         'lower is better']) if (!text.includes(wanted)) bad.push('not said: ' + wanted); \

@@ -17,7 +17,7 @@ use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
-use results::{answers, between};
+use results::{answers, earlier};
 
 /// Rounds of each form of a model.
 const FEW: u64 = 4;
@@ -102,7 +102,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         experiment.incomplete(&format!("the experiment ended early: {error}"));
     }
     let mut document = context.document(&experiment, true);
-    document.between = earlier(&context, &document);
+    document.between = differences(&context, &document);
     document.extra.answers = answers::of(&document);
     if let Some(why) = plan
         .parameters
@@ -120,10 +120,10 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
 }
 
 /// Learns from earlier runs in the results folder how runs differ; a simulation's differ by nothing.
-fn earlier(context: &Context<'_>, document: &Document) -> Option<Between> {
+fn differences(context: &Context<'_>, document: &Document) -> Option<Between> {
     let folder = context.earlier.as_deref().filter(|_| !document.is_simulated())?;
     let record = serde_json::from_value(serde_json::to_value(document).ok()?).ok()?;
-    between::learn(folder, &record, answers::metric(&document.parameters))
+    earlier::learn(folder, &record, answers::metric(&document.parameters))
 }
 
 /// Runs a few rounds of each form of a model, and warns of the arms whose ratio to the floor depends on the form. The same

@@ -133,7 +133,8 @@ mod tests {
         assert!(failed.is_empty(), "{failed:?}");
     }
 
-    /// Of each constant with an interval: the intervals that hold the truth, of `hosts` whose costs vary by `spread` to both sides.
+    /// Counts, for each constant with an interval, the intervals that hold the truth, over `hosts` whose costs vary by `spread` to both
+    /// sides.
     fn held(spread: f64, hosts: u32) -> BTreeMap<String, u32> {
         let (text, _) = model_text("development-host").unwrap();
         let (mut known, mut truth): (toml::Table, _) = (text.parse().unwrap(), BTreeMap::new());

@@ -9,7 +9,7 @@ use results::published::{Measured, Number};
 use results::stats::interval::Interval;
 use results::stats::jackknife::over_groups;
 
-/// What is read for a figure: documents of its regime, arms, and a number.
+/// Source of a figure: documents of its regime, arms, and a number to read.
 pub(super) struct Reading {
     /// Prefix of the workload. Not of runs with a tracepoint: it is a single event.
     pub(super) events: &'static str,

@@ -1,4 +1,4 @@
-//! What earlier runs in a results folder tell about how runs of a host differ.
+//! Earlier runs in a results folder tell how runs of a host differ.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::document::{Between, Record, Status};
 use crate::metric::Metric;
 use crate::{paired, read};
 
-/// Most earlier runs that are read: older ones tell little of how the host is now, and reading takes time.
+/// Most files that are read, of whatever setting: older ones tell little of how the host is now, and reading takes time.
 const MOST: usize = 24;
 
 /// Learns how runs differ from the newest in a folder that measured the same as `run`, on its host with its build; `None` if there
