@@ -151,13 +151,9 @@ pub const ALL: &[Column] = &[
     column("delivery_ns", "delivery", Ns, &[Latency, Page], |arm| arm.median(&PMI_DELIVERY))
         .about("delivery: from there to the handler's entry"),
     column("opens", "opens", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("open")))
-        .about("opens … reads: operations on host events by kind, each of one or more system calls"),
-    column("releases", "releases", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("release"))),
-    column("pauses", "pauses", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("pause"))),
-    column("resumes", "resumes", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("resume"))),
-    column("periods", "periods", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("period"))),
-    column("reads", "reads", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("read"))),
-    column("host_ops", "ops", Mean, &[Work], |arm| arm.per_sample(arm.own.all_ops())).about("ops: all of them"),
+        .about("opens: host events opened"),
+    column("host_ops", "ops", Mean, &[Work], |arm| arm.per_sample(arm.own.all_ops()))
+        .about("ops: operations on host events, of one or more system calls; releases … reads: by kind"),
     column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
     column("events_held", "held", Count, &[Work], |arm| Some(arm.own.events_held.max as f64))
         .about("held: most host events at once"),
@@ -166,6 +162,11 @@ pub const ALL: &[Column] = &[
         .about("off: NMIs that re-armed nothing, as the guest's driver was off; in no latency of the handler"),
     column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
+    column("releases", "releases", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("release"))),
+    column("pauses", "pauses", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("pause"))),
+    column("resumes", "resumes", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("resume"))),
+    column("periods", "periods", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("period"))),
+    column("reads", "reads", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("read"))),
     column("program_ns", "program", Ns, &[SetUp], |arm| arm.phase_median("program/total_ns"))
         .about("others: median of the phase's calls together"),
     column("enable_ns", "enable", Ns, &[SetUp], |arm| arm.phase_median("enable/total_ns")),
