@@ -229,11 +229,12 @@ fn contended(name: &str, found: &Middle, taken: bool, samples: u64) -> Result<()
     let each = |opens: u64, arm: &Value, key: &str| opens as f64 / count(arm, key) as f64;
     let (pmi, rotation) = ("/nmis", "/metrics/rotation_ns/count");
     let [Some(creates), ..] = found.calls else { anyhow::bail!("{:?}", found.calls) };
-    // A KVM before Linux 6.5 has no PerfMonV2 for its guests.
-    let kvm = found.arm("kvm").ok().filter(|arm| arm["not_available"].is_null());
+    let kvm = Some(found.arm("kvm")?).filter(|arm| arm["not_available"].is_null());
     if let Some(arm) = kvm {
         eprintln!("# {name}: KVM's calls for {}", found.per_pmi(count(arm, pmi)));
     } else {
+        // A KVM before Linux 6.5 has no PerfMonV2 for its guests.
+        ensure!(name.starts_with("6.1") && name.contains("genoa"), "{name}: {}", found.arm("kvm")?["not_available"]);
         eprintln!("# {name}: KVM's own vPMU: {}", found.arm("kvm")?["not_available"]);
     }
     let kvm = kvm.map(|arm| each(creates, arm, rotation));
@@ -416,7 +417,8 @@ pub(crate) fn series(parts: &Parts) -> Result<()> {
             let row = row.with_context(|| format!("no {figure} {number}: {here}"))?;
             let measured = &row["measured"];
             ensure!(measured["backend"] == "hardware" && measured["stand_in"] == false, "{row}");
-            // Of a simulated guest that gets nowhere at a 4 ms tick there is no number.
+            ensure!(measured["value"].as_f64().is_some_and(|value| value > 0.0), "{row}");
+            // A simulated guest that gets nowhere at a 4 ms tick has no number.
             let predicted = row["predicted"][0].as_f64().is_some_and(|ns| ns > 0.0);
             ensure!(predicted || (number == "after" && figure.ends_with("on.mean")), "{row}: {here}");
         }
