@@ -223,9 +223,13 @@ pub(crate) fn block_signal() -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
+/// Longest wait for a signal.
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// Takes a pending SIGIO, which is blocked, or waits for one; false if there was none in time.
 pub(crate) fn wait_for_signal(limit: Duration) -> io::Result<bool> {
-    let until = Instant::now() + limit;
+    // A sum with the longest duration would overflow.
+    let until = Instant::now() + limit.min(CENTURY);
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let time = libc::timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };

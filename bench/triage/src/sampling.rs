@@ -1,7 +1,7 @@
 //! Samples of a process and everything it starts, by one event, with what call chains are made from.
 //!
 //! The kernel walks its own part of a chain. For the user's part it copies the registers and the top of the stack, from which
-//! [`unwind`](crate::unwind) finds the callers afterwards.
+//! [`perf_data::unwind`] finds the callers afterwards.
 
 use std::collections::HashMap;
 use std::io;
