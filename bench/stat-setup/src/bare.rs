@@ -51,8 +51,8 @@ impl Ready {
         Some(Self { cpu, groups, fds, leaders, buffer: vec![0; largest + 3] })
     }
 
-    /// Opens, enables, reads, closes; `None` where a call fails.
-    fn calls(&mut self) -> Option<()> {
+    /// Opens, enables, reads; `None` where a call fails.
+    fn count(&mut self) -> Option<()> {
         for group in &self.groups {
             let leader = self.fds.len();
             self.leaders.push(leader);
@@ -67,6 +67,12 @@ impl Ready {
         for (&leader, group) in self.leaders.iter().zip(&self.groups) {
             sys::read(&self.fds[leader], &mut self.buffer[..group.len() + 3]).ok()?;
         }
+        Some(())
+    }
+
+    /// Counts, and closes.
+    fn calls(&mut self) -> Option<()> {
+        self.count()?;
         sys::close_all(std::mem::take(&mut self.fds));
         Some(())
     }
@@ -75,7 +81,8 @@ impl Ready {
 /// Looks at what another thread does before the CPU is offered to it: some 100 µs.
 const LOOKS: u32 = 10_000;
 
-/// Where the calls are made from. One thread makes all calls of a CPU before those of the next.
+/// Where the calls are made from. One thread makes all calls of a CPU before those of the next, but closes only then: between
+/// the last close of a kind and the next open all CPUs would be interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A thread on each CPU.
@@ -109,19 +116,27 @@ pub fn quickest(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<P
 #[must_use]
 pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>, place: Place) -> Option<Duration> {
     let ready: Option<Vec<Ready>> = cpus.iter().map(|&cpu| Ready::new(cpu, list, pack)).collect();
-    let mut ready = ready?.into_iter();
+    let mut ready = ready?;
     if place != Place::Threads {
-        sys::make_room(list.events.len());
+        sys::make_room(list.events.len() * cpus.len());
         let mut guard = Guard::new();
-        let began = Instant::now();
-        for mut one in ready {
+        let mut go = |cpu: u32| {
             if place == Place::Moving {
-                guard.move_to(one.cpu);
+                guard.move_to(cpu)
             }
-            one.calls()?;
+        };
+        let began = Instant::now();
+        for one in &mut ready {
+            go(one.cpu);
+            one.count()?;
+        }
+        for one in &mut ready {
+            go(one.cpu);
+            sys::close_all(std::mem::take(&mut one.fds));
         }
         return (!cpus.is_empty()).then(|| began.elapsed());
     }
+    let mut ready = ready.into_iter();
     let mut own = ready.next()?;
     sys::make_room(list.events.len());
     let (waiting, go, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
