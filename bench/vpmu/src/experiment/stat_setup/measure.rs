@@ -153,14 +153,13 @@ impl Setting<'_> {
         (found, finished.outcomes)
     }
 
-    /// Does one run with the monitor's trace events.
+    /// Does one run under the monitor.
     pub(crate) fn monitored(&self, method: Method, monitor: &Monitor) -> Vec<(Phase, Traffic)> {
         let mut found = Vec::new();
-        let (mut last, _) = monitor.read();
+        let mut began = monitor.begin();
         run(&self.job(method), &mut |phase, _| {
-            let (now, own) = monitor.read();
-            found.push((phase, now.since(last).since(own)));
-            last = monitor.read().0;
+            found.push((phase, monitor.end(began)));
+            began = monitor.begin();
         });
         found
     }
