@@ -241,6 +241,7 @@ impl SimRunner {
             timer: Timer::Periodic,
             limit_ns: ns(self.guest.machine.time_limit),
             seed: self.seed,
+            trace: None,
         })
     }
 }
