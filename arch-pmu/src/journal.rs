@@ -24,12 +24,12 @@ const ROOM: usize = 256;
 
 /// The notes since they were last taken; none unless a vCPU is traced.
 #[derive(Debug, Default)]
-pub(crate) struct Journal(Option<Box<Vec<Note>>>);
+pub(crate) struct Journal(Option<Vec<Note>>);
 
 impl Journal {
     /// Keeps notes from now on.
     pub(crate) fn begin(&mut self) {
-        self.0 = Some(Box::new(Vec::with_capacity(ROOM)));
+        self.0 = Some(Vec::with_capacity(ROOM));
     }
 
     #[inline]

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arch_pmu::journal::Note;
+use arch_pmu::msr::counter_of;
 use arch_pmu::pmi::{Delivery, Lvtpc};
+use arch_pmu::spec::CounterId;
 use arch_pmu::{HostCounters, Vpmu};
 
 macro_rules! kinds {
@@ -50,7 +52,7 @@ kinds! {
     Read = "read";
     /// WRMSR of `value` to `register`.
     Write = "write";
-    /// The host side handed over `value` counts of counter `register`.
+    /// The host side handed over `value` counts of counter `register`. In a file those that the guest reads between no others are one.
     Count = "count";
     /// The same, and the counter overflowed by them.
     Overflow = "overflow";
@@ -99,7 +101,7 @@ pub const CERTAIN: u64 = 1 << 63;
 /// LVTPC in x2APIC mode, by which a PMI's row names it.
 pub const LVTPC: u32 = 0x834;
 /// Delivery status of an LVT entry.
-const PENDING: u64 = 1 << 12;
+pub const PENDING: u64 = 1 << 12;
 
 const WORDS: usize = 4;
 /// Rows of a ring: a tenth of a second of a million a second.
@@ -237,11 +239,17 @@ impl Tracer {
             (kind, None) => (kind, value),
         };
         self.row(at, kind, register, value, rip);
-        self.notes(at, pmu);
+        // The guest overwrites counts of the counter that it writes.
+        let written = if kind == Kind::Write { counter_of(register) } else { None };
+        self.notes_but(written, at, pmu);
     }
 
     /// Adds what the host side told the counters.
     pub fn notes<H: HostCounters>(&mut self, at: u64, pmu: &mut Vpmu<H>) {
+        self.notes_but(None, at, pmu);
+    }
+
+    fn notes_but<H: HostCounters>(&mut self, written: Option<CounterId>, at: u64, pmu: &mut Vpmu<H>) {
         for note in pmu.take_notes() {
             match note {
                 Note::Signalled(signalled) => {
@@ -249,6 +257,7 @@ impl Tracer {
                     let certain = if signalled.certain { CERTAIN } else { 0 };
                     self.row(at, Kind::Signal, 0, counters | certain, 0);
                 }
+                Note::Counted { counter, overflowed: false, .. } if written == Some(counter) => {}
                 Note::Counted { counter, count, overflowed } => {
                     let kind = if overflowed { Kind::Overflow } else { Kind::Count };
                     self.row(at, kind, counter.index() as u32, count, 0);
@@ -289,6 +298,20 @@ impl Tracer {
         self.open = false;
     }
 }
+
+/// Returns the counter that an access reads or writes.
+#[must_use]
+pub const fn counter(kind: Kind, register: u32) -> Option<CounterId> {
+    match (kind, register) {
+        (Kind::Rdpmc, FIXED..) => CounterId::fixed((register - FIXED) as usize),
+        (Kind::Rdpmc, _) => CounterId::gp(register as usize),
+        (Kind::Read | Kind::Write, _) => counter_of(register),
+        _ => None,
+    }
+}
+
+/// ECX of RDPMC for the first fixed counter.
+const FIXED: u32 = 0x4000_0000;
 
 /// An access of the guest.
 #[derive(Clone, Copy, Debug)]

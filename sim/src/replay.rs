@@ -116,14 +116,8 @@ impl Backend for TraceBackend {
         self.spend(Purpose::Open, |costs| if first { &costs.open_first } else { &costs.open_more });
         self.opened += 1;
         self.held += 1;
-        let event = TraceEvent {
-            id: self.opened,
-            count: 0,
-            samples: spec.samples(),
-            running: true,
-            serves: 0,
-            part: 0,
-        };
+        let event =
+            TraceEvent { id: self.opened, count: 0, samples: spec.samples(), running: true, serves: 0, part: 0 };
         let at = self.free.pop().unwrap_or(self.table.len());
         if at == self.table.len() {
             self.table.push(event);
@@ -153,8 +147,7 @@ impl Backend for TraceBackend {
         self.spend(Purpose::Resume, |costs| &costs.resume);
         if !self.gated {
             let running = self.table.iter().filter(|event| event.id != 0 && event.running).count() as u64;
-            let others =
-                self.model.costs.resume_other.sample_n(running, self.clock.streams().of(Purpose::ResumeOther));
+            let others = self.model.costs.resume_other.sample_n(running, self.clock.streams().of(Purpose::ResumeOther));
             self.clock.host(others);
         }
         self.table[*event].running = true;

@@ -181,12 +181,7 @@ impl<H: SimHost> Vcpu<H> {
         self.access(msr, Some(value), |pmu| pmu.wrmsr(msr, value).ok().map(|()| value));
     }
 
-    fn access(
-        &mut self,
-        msr: u32,
-        written: Option<u64>,
-        act: impl FnOnce(&mut Vpmu<H>) -> Option<u64>,
-    ) -> Option<u64> {
+    fn access(&mut self, msr: u32, written: Option<u64>, act: impl FnOnce(&mut Vpmu<H>) -> Option<u64>) -> Option<u64> {
         if !self.pmu.host().intercepts(msr) {
             return self.access_in_guest(act);
         }

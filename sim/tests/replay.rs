@@ -35,14 +35,16 @@ fn record(model: &Model, plan: &Plan) -> (GuestOutcome, Vec<Row>) {
         });
         let outcome = host::run(model, &plan, 0).remove(0);
         done.store(true, Ordering::Release);
-        (outcome, reader.join().unwrap())
+        (outcome, reader.join().expect("the reader"))
     })
 }
 
 fn replay(model: &Model, plan: &Plan, strategy: &str, rows: &[Row]) -> Replayed {
-    let strategy = Strategy::preset(strategy).unwrap();
+    let strategy = Strategy::preset(strategy).expect("a preset");
     let mut replay = Replay::new(&Rc::new(model.clone()), plan.pmu, &strategy, plan.seed, 0);
-    rows.iter().for_each(|row| replay.feed(*row));
+    for row in rows {
+        replay.feed(*row);
+    }
     replay.finish()
 }
 
@@ -69,14 +71,24 @@ fn under_its_own_strategy_a_trace_gives_the_same_registers_pmis_and_operations()
                 let exits: u64 = ran.side.msrs.iter().map(|line| line.reads + line.writes).sum();
                 assert_eq!(found.accesses, exits, "{what}");
                 let counts = |counts: &Counts| {
-                    [counts.overflows, counts.pmi_requests, counts.pmis, counts.empty_kicks, counts.sched_ins, counts.opens]
+                    [
+                        counts.overflows,
+                        counts.pmi_requests,
+                        counts.pmis,
+                        counts.empty_kicks,
+                        counts.sched_ins,
+                        counts.opens,
+                    ]
                 };
                 assert_eq!(counts(&found.counts), counts(&ran.side.counts), "{what}");
                 let (mut mine, theirs) = (ops(&found.host), ops(&ran.side.host));
                 let period = OpKind::Period as usize;
                 if preset == "gate" && model.base == CountBase::ThreadTime {
                     // A clock behind a gate may expire again before the gate shuts, and no trace has that.
-                    assert!(mine[period].abs_diff(theirs[period]) * 100 <= theirs[period], "{what}: {mine:?} {theirs:?}");
+                    assert!(
+                        mine[period].abs_diff(theirs[period]) * 100 <= theirs[period],
+                        "{what}: {mine:?} {theirs:?}"
+                    );
                     mine[period] = theirs[period];
                 }
                 assert_eq!(mine, theirs, "{what}");
@@ -95,9 +107,8 @@ fn under_another_strategy_a_trace_gives_the_operations_of_a_run_with_that() {
         for (from, (_, rows)) in runs.iter().filter(|(from, _)| ["recreate", "reuse-lazy", "gate"].contains(from)) {
             for (to, (ran, _)) in &runs {
                 let found = replay(&model, &plan(to, &boot(events, 0, 0, 0)), to, rows);
-                let per_pmi = |side: &HostSide, counts: &Counts| {
-                    ops(side).iter().sum::<u64>() as f64 / counts.pmis as f64
-                };
+                let per_pmi =
+                    |side: &HostSide, counts: &Counts| ops(side).iter().sum::<u64>() as f64 / counts.pmis as f64;
                 let ratio = per_pmi(&found.host, &found.counts) / per_pmi(&ran.side.host, &ran.side.counts);
                 // A long handler has more overflows in it, and the gate sets a period for each of them and does little else.
                 let bound = if (*from, *to) == ("recreate", "gate") { 0.05 } else { 0.03 };

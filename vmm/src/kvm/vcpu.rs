@@ -6,9 +6,9 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arch_pmu::{PmuMsr, Vpmu};
 use arch_pmu::pmi::Delivery;
 use arch_pmu::spec::MAX_COUNTERS;
+use arch_pmu::{PmuMsr, Vpmu};
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::OpKind;
