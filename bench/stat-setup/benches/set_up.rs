@@ -44,14 +44,14 @@ fn parse_and_resolve() -> EventList {
 #[divan::bench]
 fn choice(bencher: Bencher<'_, '_>) {
     let list = list();
-    bencher.bench_local(|| choose(black_box(&list), 2, &Costs::USUAL, Use::Stat));
+    bencher.bench_local(|| choose(black_box(&list), 2, &Costs::USUAL, Use::Stat, true));
 }
 
 #[divan::bench(sample_count = 20, sample_size = 1)]
 fn auto(bencher: Bencher<'_, '_>) {
     let list = list();
     let Some(cpus) = cpus(&list) else { return };
-    let method = choose(&list, cpus.len(), &Costs::USUAL, Use::Stat).method;
+    let method = choose(&list, cpus.len(), &Costs::USUAL, Use::Stat, true).method;
     let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1 };
     bencher.bench_local(|| {
         let finished = run::run(&job, &mut |_, _| {});
@@ -63,6 +63,6 @@ fn auto(bencher: Bencher<'_, '_>) {
 fn bare_calls(bencher: Bencher<'_, '_>) {
     let list = list();
     let Some(cpus) = cpus(&list) else { return };
-    let pack = choose(&list, cpus.len(), &Costs::USUAL, Use::Stat).method.pack;
+    let pack = choose(&list, cpus.len(), &Costs::USUAL, Use::Stat, true).method.pack;
     bencher.bench_local(|| bare::run(&list, &cpus, pack));
 }

@@ -110,12 +110,13 @@ fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
     layout(list, pack).iter().map(|pack| pack.members.len()).collect()
 }
 
-/// Chooses the best method for the phases of `purpose`, of a list on `cpus` CPUs.
+/// Chooses the best method for the phases of `purpose`, of a list on `cpus` CPUs: threads, with a table each, where
+/// not all descriptors fit into `one_table`.
 #[must_use]
-pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Choice {
+pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_table: bool) -> Choice {
     let serial = list.main_class() == Some(Class::Tracepoint);
     let mut candidates = Vec::new();
-    for threads in [false, true] {
+    for threads in [false, true].into_iter().filter(|&threads| threads || one_table) {
         for packed in [false, true] {
             let packs: Vec<Option<usize>> = if packed { PACKS.into_iter().map(Some).collect() } else { vec![None] };
             let best = packs
@@ -178,22 +179,24 @@ mod tests {
 
     #[test]
     fn few_events_stay_where_they_are_and_many_are_packed() {
-        let one = choose(&list("cs"), 2, &COSTS, Use::Stat);
+        let one = choose(&list("cs"), 2, &COSTS, Use::Stat, true);
         assert_eq!(one.method.order, Order::CpuMajor(Phases::NONE), "{one:?}");
-        let many = choose(&list(&software_list(700)), 2, &COSTS, Use::Stat);
+        let many = choose(&list(&software_list(700)), 2, &COSTS, Use::Stat, true);
         assert_eq!(many.method.order, Order::Threads);
         assert!(many.method.pack.is_some_and(|size| (16..=192).contains(&size)), "{many:?}");
         assert!(many.why.contains("rather than"));
         assert!(many.candidates.windows(2).all(|pair| pair[0].predicted_ns <= pair[1].predicted_ns));
+        // One event is quickest where it is, but two descriptors need not fit into one table.
+        assert_eq!(choose(&list("cs"), 2, &COSTS, Use::Stat, false).method.order, Order::Threads);
         // Hardware events compete for counters: their groups stay as written.
-        let hardware = choose(&list(&vec!["cycles"; 700].join(",")), 2, &COSTS, Use::Stat);
+        let hardware = choose(&list(&vec!["cycles"; 700].join(",")), 2, &COSTS, Use::Stat, true);
         assert_eq!(layout(&list("cycles,instructions"), hardware.method.pack).len(), 2);
     }
 
     #[test]
     fn only_the_phases_of_the_purpose_are_predicted() {
         let many = list(&software_list(700));
-        let predicted = |costs: &Costs, purpose| choose(&many, 2, costs, purpose).candidates[0].predicted_ns;
+        let predicted = |costs: &Costs, purpose| choose(&many, 2, costs, purpose, true).candidates[0].predicted_ns;
         let unread = Costs { read: 0.0, read_member: 0.0, ipi: 0.0, ..COSTS };
         let read = Costs { ipi: 0.0, ..COSTS };
         assert!(predicted(&read, Use::Stat) > predicted(&unread, Use::Stat));
@@ -203,10 +206,10 @@ mod tests {
     #[test]
     fn one_cpu_may_be_another_than_the_own() {
         let many = list(&software_list(700));
-        let Order::CpuMajor(moving) = choose(&many, 1, &COSTS, Use::Stat).method.order else { panic!() };
+        let Order::CpuMajor(moving) = choose(&many, 1, &COSTS, Use::Stat, true).method.order else { panic!() };
         assert!(moving.has(Phase::Close));
         let alone = Costs { online: 1.0, ..COSTS };
-        assert_eq!(choose(&many, 1, &alone, Use::Stat).method.order, Order::CpuMajor(Phases::NONE));
+        assert_eq!(choose(&many, 1, &alone, Use::Stat, true).method.order, Order::CpuMajor(Phases::NONE));
     }
 
     #[test]

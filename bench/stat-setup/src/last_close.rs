@@ -70,9 +70,10 @@ pub fn measure(list: &EventList) -> std::io::Result<Vec<Way>> {
     std::thread::scope(|scope| {
         while !fds.is_empty() {
             let part = fds.split_off(fds.len().saturating_sub(share));
-            scope.spawn(move || drop(part));
+            std::thread::Builder::new().spawn_scoped(scope, move || drop(part))?;
         }
-    });
+        Ok::<(), std::io::Error>(())
+    })?;
     add(&format!("by {SHARES} threads"), began.elapsed());
 
     let mut children = Vec::new();

@@ -293,6 +293,14 @@ pub struct Job<'a> {
     pub ring_pages: usize,
 }
 
+/// Returns the descriptors that a list takes on these CPUs: in one table for all, and in the fullest of a table for each.
+#[must_use]
+pub fn descriptors(list: &EventList, cpus: &[u32]) -> (u64, u64) {
+    let opens = |event: &&crate::list::Event| event.class().is_some_and(|class| class != Class::Tool);
+    let on = |&cpu: &u32| list.events.iter().filter(opens).filter(|event| event.counts_on(cpu)).count() as u64;
+    (cpus.iter().map(on).sum(), cpus.iter().map(on).max().unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,6 +335,12 @@ mod tests {
             assert!(largest <= size.min(MAX_PACK), "{size}: {largest}");
         }
         assert!(layout(&EventList::default(), Some(5)).is_empty());
+    }
+
+    #[test]
+    fn what_does_not_open_takes_no_descriptor() {
+        assert_eq!(descriptors(&list("cs,nothing,duration_time,{cs,dummy}"), &[0, 1, 2]), (9, 3));
+        assert_eq!(descriptors(&EventList::default(), &[0]), (0, 0));
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub struct Finished {
     pub opened: usize,
     /// Number of weak groups that were broken up.
     pub broken: usize,
-    /// True if each thread had a descriptor table of its own.
-    pub own_tables: bool,
+    /// CPUs whose thread did not start: the caller served them itself.
+    pub threadless: usize,
 }
 
 /// Called after each phase, outside of the timed section; with the outcomes after the phase that determines them.
@@ -71,7 +71,7 @@ fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option
         // Outcomes are final after the read; without a read, after the open.
         let settles = matches!((phase, job.purpose), (Phase::Read, _) | (Phase::Open, Use::Mmap));
         if settles {
-            let mut found = crew.outcomes();
+            let mut found = crew.outcomes(counted.unwrap_or_default());
             fill_duration(job.list, counted.unwrap_or_default(), &mut found.0);
             settled = Some(found);
         }
@@ -80,13 +80,13 @@ fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option
         }
         hook(phase, settled.as_ref().filter(|_| settles).map(|(outcomes, _)| outcomes.as_slice()));
     }
-    let (outcomes, opened) = settled.unwrap_or_else(|| crew.outcomes());
+    let (outcomes, opened) = settled.unwrap_or_else(|| crew.outcomes(Duration::ZERO));
     Finished {
         phases: costs,
         outcomes,
         opened,
         broken: shared.broken.iter().filter(|broken| broken.load(Ordering::Relaxed)).count(),
-        own_tables: job.method.order == Order::Threads,
+        threadless: crew.threadless(),
     }
 }
 
@@ -99,33 +99,42 @@ pub struct FileLimit {
     pub before: u64,
     /// Soft limit now.
     pub now: u64,
-    /// Hard limit: upper bound of `now`.
+    /// Hard limit now.
     pub hard: u64,
+    /// Events that fit into one descriptor table.
+    #[serde(default)]
+    pub room: u64,
 }
 
-/// Raises the soft limit of open files to fit `descriptors`, at most to the hard limit.
+/// Raises the limit of open files to fit `descriptors` beside the files that are open: the soft limit, and the hard one
+/// where the user may (CAP_SYS_RESOURCE), as perf does. What cannot be raised stays as it is.
 ///
 /// # Errors
-/// Errors of getrlimit and setrlimit.
+/// Errors of getrlimit.
 pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
-    let (before, hard) = sys::file_limit()?;
-    let wanted = descriptors.saturating_add(SPARE).min(hard);
-    if wanted > before {
-        sys::set_file_limit(wanted, hard)?;
+    let (before, mut hard) = sys::file_limit()?;
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
+    let most = most.unwrap_or(u64::MAX);
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
+    let wanted = descriptors.saturating_add(open + SPARE);
+    // A table stops growing at fs.nr_open even if both limits are above it.
+    let mut now = before.min(most);
+    if wanted > now {
+        let raised =
+            limits(wanted, hard, most).into_iter().find(|&(soft, hard)| sys::set_file_limit(soft, hard).is_ok());
+        (now, hard) = raised.unwrap_or((now, hard));
     }
-    Ok(FileLimit { before, now: before.max(wanted), hard })
+    Ok(FileLimit { before, now, hard, room: now.saturating_sub(open + SPARE) })
+}
+
+/// Returns the soft and hard limits to try in turn for `wanted` descriptors under the hard limit `hard` and fs.nr_open.
+/// setrlimit refuses a hard limit above fs.nr_open, even the present one.
+fn limits(wanted: u64, hard: u64, nr_open: u64) -> [(u64, u64); 2] {
+    [hard.max(wanted), hard].map(|hard| (wanted.min(hard).min(nr_open), hard.min(nr_open)))
 }
 
 /// Descriptors reserved for other files.
 const SPARE: u64 = 64;
-
-impl FileLimit {
-    /// Returns the number of events that fit into one descriptor table.
-    #[must_use]
-    pub fn room(&self) -> u64 {
-        self.now.saturating_sub(SPARE)
-    }
-}
 
 // perf's affinity guard (4804e0111662): saves the CPU mask, moves from CPU to CPU, restores the mask if it was changed.
 
@@ -188,8 +197,12 @@ pub(crate) trait Crew {
     fn phase(&mut self, phase: Phase) -> Recorder;
     /// Closes and reopens the members of broken weak groups: passes A and B of [`crate::unit::Unit`].
     fn break_up(&mut self) -> Recorder;
-    /// Returns the outcome of each event, and the number of open descriptors.
-    fn outcomes(&mut self) -> (Vec<Outcome>, usize);
+    /// Returns the outcome of each event, of which each counted for `counted` at least, and the number of open descriptors.
+    fn outcomes(&mut self, counted: Duration) -> (Vec<Outcome>, usize);
+    /// Returns the number of CPUs that should have a thread and have none.
+    fn threadless(&self) -> usize {
+        0
+    }
 }
 
 // One thread for all CPUs: event by event, or CPU by CPU.
@@ -285,9 +298,9 @@ impl Crew for Alone<'_> {
         rec
     }
 
-    fn outcomes(&mut self) -> (Vec<Outcome>, usize) {
+    fn outcomes(&mut self, counted: Duration) -> (Vec<Outcome>, usize) {
         let reports: Vec<_> = self.units.iter().map(Report::of).collect();
-        outcomes(self.job, &reports)
+        outcomes(self.job, &reports, counted)
     }
 }
 
@@ -318,8 +331,8 @@ enum Reply {
 struct Pool<'a> {
     job: &'a Job<'a>,
     shared: &'a Shared<'a>,
-    /// The events of the caller's CPU.
-    own: Option<Unit>,
+    /// The events of the caller's CPU, and of the CPUs whose thread did not start.
+    own: Vec<Unit>,
     guard: Option<Guard>,
     workers: Vec<Sender<Request>>,
     replies: Receiver<Reply>,
@@ -355,6 +368,7 @@ pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce
     std::thread::scope(|scope| {
         let (reply, replies) = channel();
         let mut workers = Vec::with_capacity(job.cpus.len());
+        let mut served: Vec<u32> = own.into_iter().collect();
         for &cpu in job.cpus.iter().filter(|cpu| Some(**cpu) != own) {
             let (request, requests) = channel();
             let reply = reply.clone();
@@ -362,9 +376,10 @@ pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce
             let started = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn_scoped(scope, move || {
                 worker(cpu, shared, &requests, &reply);
             });
-            // The events of a CPU without a worker end as `NotCounted`.
-            if started.is_ok() {
-                workers.push(request);
+            // pids.max, RLIMIT_NPROC, or no memory: the caller serves the CPU itself.
+            match started {
+                Ok(_) => workers.push(request),
+                Err(_) => served.push(cpu),
             }
         }
         drop(reply);
@@ -373,7 +388,7 @@ pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce
             guard.move_to(cpu);
             guard
         });
-        let own = own.map(|cpu| Unit::new(cpu, shared));
+        let own = served.into_iter().map(|cpu| Unit::new(cpu, shared)).collect();
         work(&mut Pool { job, shared, own, guard, workers, replies }, watch)
     })
 }
@@ -414,9 +429,16 @@ impl Pool<'_> {
     /// Sends a request to every worker, carries it out for the own CPU, and waits for all replies.
     fn all(&mut self, request: Request) -> Vec<Reply> {
         let sent = self.workers.iter().filter(|worker| worker.send(request).is_ok()).count();
-        let own = self.own.as_mut().map(|unit| serve(unit, self.shared, request));
+        let mut replies = Vec::with_capacity(sent + self.own.len());
+        for unit in &mut self.own {
+            if let Some(guard) = &mut self.guard {
+                guard.move_to(unit.cpu);
+            }
+            replies.push(serve(unit, self.shared, request));
+        }
         let alone = self.guard.as_ref().is_some_and(Guard::is_bound);
-        own.into_iter().chain((0..sent).map_while(|_| next(&self.replies, alone))).collect()
+        replies.extend((0..sent).map_while(|_| next(&self.replies, alone)));
+        replies
     }
 
     fn work(&mut self, request: Request) -> Recorder {
@@ -446,7 +468,11 @@ impl Crew for Pool<'_> {
         rec
     }
 
-    fn outcomes(&mut self) -> (Vec<Outcome>, usize) {
+    fn threadless(&self) -> usize {
+        self.own.len().saturating_sub(1)
+    }
+
+    fn outcomes(&mut self, counted: Duration) -> (Vec<Outcome>, usize) {
         let replies = self.all(Request::Report);
         let reports: Vec<Report> = replies
             .into_iter()
@@ -455,13 +481,22 @@ impl Crew for Pool<'_> {
                 Reply::Done(_) => None,
             })
             .collect();
-        outcomes(self.job, &reports)
+        outcomes(self.job, &reports, counted)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hard_limit_is_raised_where_it_is_too_low_and_kept_below_nr_open() {
+        assert_eq!(limits(5700, 4096, 1 << 20), [(5700, 5700), (4096, 4096)]);
+        assert_eq!(limits(5700, 20_000, 1 << 20)[0], (5700, 20_000), "no more than needed");
+        // fs.nr_open below the hard limit: setrlimit takes no hard limit above it.
+        assert_eq!(limits(2400, 20_000, 4096)[0], (2400, 4096));
+        assert_eq!(limits(9000, 20_000, 4096)[0], (4096, 4096));
+    }
 
     #[test]
     fn the_mask_is_restored() {

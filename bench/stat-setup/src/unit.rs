@@ -424,7 +424,7 @@ pub enum Outcome {
         /// Reason.
         why: String,
     },
-    /// perf's `<not counted>`: open, enable or read failed on at least one CPU, so the sum is incomplete.
+    /// perf's `<not counted>`: open, enable or read failed on at least one CPU, or a CPU went away, so the sum is incomplete.
     NotCounted {
         /// Reason and place.
         why: String,
@@ -439,6 +439,17 @@ impl Outcome {
     }
 }
 
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Counted { .. } => f.write_str("counted"),
+            Self::Opened => f.write_str("opened"),
+            Self::NotSupported { why } => write!(f, "<not supported>: {why}"),
+            Self::NotCounted { why } => write!(f, "<not counted>: {why}"),
+        }
+    }
+}
+
 /// Returns the text of an errno, with the remedy where one is known.
 fn errno_text(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
@@ -447,16 +458,21 @@ fn errno_text(errno: i32) -> String {
             format!("{text}: counting on a CPU needs root, CAP_PERFMON, or kernel.perf_event_paranoid=0")
         }
         libc::ENOENT => format!("{text}: no PMU of this host counts it"),
-        libc::EMFILE => format!("{text}: the hard limit of open files (ulimit -Hn) is used up"),
+        libc::EMFILE => format!("{text}: the limit of open files (ulimit -Hn, fs.nr_open) is used up"),
+        libc::ENFILE => format!("{text}: the system's limit of open files (fs.file-max) is used up"),
         libc::ENODEV => format!("{text}: the CPU or the PMU went away"),
         _ => text,
     }
 }
 
-/// Combines the reports of all CPUs; also returns the number of open descriptors.
-pub(crate) fn outcomes(job: &Job<'_>, reports: &[Report]) -> (Vec<Outcome>, usize) {
+/// Combines the reports of all CPUs, on which the events counted for `counted` at least; also returns the number of open
+/// descriptors.
+pub(crate) fn outcomes(job: &Job<'_>, reports: &[Report], counted: Duration) -> (Vec<Outcome>, usize) {
     let opened = reports.iter().map(|report| report.open.iter().filter(|&&open| open).count()).sum();
-    let of_event = |event: usize| of_event(job, reports, event);
+    // A CPU that is unplugged stops its events for good: their enabled times end there. The clocks need not agree to the ns.
+    let least =
+        u64::try_from((counted.saturating_sub(Duration::from_millis(1)) * 15 / 16).as_nanos()).unwrap_or(u64::MAX);
+    let of_event = |event: usize| of_event(job, reports, event, least);
     ((0..job.list.events.len()).map(of_event).collect(), opened)
 }
 
@@ -470,7 +486,7 @@ pub(crate) fn fill_duration(list: &EventList, counted: Duration, outcomes: &mut 
     }
 }
 
-fn of_event(job: &Job<'_>, reports: &[Report], event: usize) -> Outcome {
+fn of_event(job: &Job<'_>, reports: &[Report], event: usize, least: u64) -> Outcome {
     let described = &job.list.events[event];
     if let Err(why) = &described.open {
         return Outcome::NotSupported { why: why.clone() };
@@ -482,9 +498,14 @@ fn of_event(job: &Job<'_>, reports: &[Report], event: usize) -> Outcome {
     let wanted: Vec<u32> = job.cpus.iter().copied().filter(|&cpu| described.counts_on(cpu)).collect();
     let mut sum = Count::default();
     let mut whole = 0;
+    let mut stopped = None;
     for report in reports.iter().filter(|report| wanted.contains(&report.cpu) && report.open[event]) {
         let count = match (job.purpose, report.counts[event]) {
             (Use::Mmap, _) => Count::default(),
+            (Use::Stat, Some(count)) if count.enabled < least => {
+                stopped = stopped.or(Some(Failure { event, cpu: report.cpu, errno: libc::ENODEV }));
+                continue;
+            }
             (Use::Stat, Some(count)) => count,
             (Use::Stat, None) => continue,
         };
@@ -509,7 +530,7 @@ fn of_event(job: &Job<'_>, reports: &[Report], event: usize) -> Outcome {
     if wanted.is_empty() {
         return Outcome::NotCounted { why: "its PMU counts on none of these CPUs".to_owned() };
     }
-    let Some(first) = failures().next() else {
+    let Some(first) = failures().next().copied().or(stopped) else {
         return Outcome::NotCounted { why: format!("counted on {whole} of {} CPUs only", wanted.len()) };
     };
     let why = errno_text(first.errno);
@@ -542,9 +563,13 @@ mod tests {
     }
 
     fn fate(reports: &[Report]) -> Outcome {
+        fate_after(reports, Duration::ZERO)
+    }
+
+    fn fate_after(reports: &[Report], counted: Duration) -> Outcome {
         let list = list();
         let job = Job { list: &list, cpus: &[0, 1], method: Method::CPU_MAJOR, purpose: Use::Stat, ring_pages: 1 };
-        let (mut found, _) = outcomes(&job, reports);
+        let (mut found, _) = outcomes(&job, reports, counted);
         assert!(matches!(&found[1], Outcome::NotSupported { why } if why.contains("unknown event")));
         found.remove(0)
     }
@@ -556,7 +581,7 @@ mod tests {
         let whole = fate(&[report(0, COUNT, None), report(1, COUNT, None)]);
         assert_eq!(whole, Outcome::Counted { value: 10, enabled_ns: 200, running_ns: 100 });
         for (errno, needle) in [
-            (libc::EMFILE, "hard limit"),
+            (libc::EMFILE, "ulimit -Hn"),
             // Opened, and failing at the read: the PMU or the CPU went away.
             (libc::ENODEV, "went away"),
             (libc::EINVAL, "whole on 1 of 2"),
@@ -564,6 +589,15 @@ mod tests {
             let partial = fate(&[report(0, COUNT, None), report(1, None, Some(errno))]);
             assert!(matches!(&partial, Outcome::NotCounted { why } if why.contains(needle)), "{partial:?}");
         }
+        // Unplugged while it counted: read whole, but its time ended before the others'.
+        let second = Duration::from_secs(1);
+        let for_ms = |ms: u64| Some(Count { value: 5, enabled: ms * 1_000_000, running: ms * 1_000_000 });
+        let short = fate_after(&[report(0, for_ms(1001), None), report(1, for_ms(400), None)], second);
+        let why =
+            "whole on 1 of 2 CPUs only: No such device (os error 19): the CPU or the PMU went away (CPU 1 at first)";
+        assert_eq!(short, Outcome::NotCounted { why: why.to_owned() });
+        let long = fate_after(&[report(0, for_ms(1001), None), report(1, for_ms(1000), None)], second);
+        assert!(matches!(long, Outcome::Counted { value: 10, .. }), "{long:?}");
         let silent = fate(&[report(0, COUNT, None)]);
         assert!(matches!(&silent, Outcome::NotCounted { why } if why.contains("1 of 2")), "{silent:?}");
         let never = Some(Count { value: 0, enabled: 100, running: 0 });

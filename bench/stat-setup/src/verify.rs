@@ -93,14 +93,31 @@ pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize,
     found
 }
 
-/// Returns the events with different outcomes under two strategies, at most 20.
+/// Returns the events with different outcomes under two strategies, a line for all that differ alike, at most 20.
 #[must_use]
 pub fn differences(list: &EventList, a: &[Outcome], b: &[Outcome]) -> Vec<String> {
     let both = list.events.iter().zip(a.iter().zip(b));
-    both.filter(|(_, (a, b))| std::mem::discriminant(*a) != std::mem::discriminant(*b))
-        .map(|(event, (a, b))| format!("{}: {a:?} against {b:?}", event.name))
-        .take(20)
-        .collect()
+    let differ = both.filter(|(_, (a, b))| std::mem::discriminant(*a) != std::mem::discriminant(*b));
+    let mut lines = alike(differ.map(|(event, (a, b))| (event.name.as_str(), format!("{a} against {b}"))));
+    lines.truncate(20);
+    lines
+}
+
+/// Returns a line for all events of which the same is to be said.
+#[must_use]
+pub fn alike<'a>(said: impl Iterator<Item = (&'a str, String)>) -> Vec<String> {
+    let mut lines: Vec<(&str, u64, String)> = Vec::new();
+    for (name, what) in said {
+        match lines.iter_mut().find(|(.., known)| *known == what) {
+            Some((_, copies, _)) => *copies += 1,
+            None => lines.push((name, 1, what)),
+        }
+    }
+    let line = |(name, copies, what): (&str, u64, String)| match copies {
+        1 => format!("{name}: {what}"),
+        _ => format!("{name} and {} more: {what}", copies - 1),
+    };
+    lines.into_iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -138,7 +155,9 @@ mod tests {
         assert!(check(&list, &late, 10, 2, 4_000_000).problems.is_empty());
         let mut other = good.to_vec();
         other[4] = Outcome::NotCounted { why: "x".into() };
-        assert_eq!(differences(&list, &good, &other).len(), 1);
+        assert_eq!(differences(&list, &good, &other), ["cs: counted against <not counted>: x"]);
+        other[3] = other[4].clone();
+        assert_eq!(differences(&list, &good, &other), ["minor-faults:k and 1 more: counted against <not counted>: x"]);
         assert!(differences(&list, &good, &good).is_empty());
     }
 }

@@ -175,29 +175,82 @@ fn once_prints_counts_as_perf_does() {
     assert_eq!(output.status.code(), Some(3), "a count is missing");
 }
 
-/// Beyond the hard limit of open files: one table for all CPUs does not hold them, and says so; nothing partial is shown.
-fn beyond_the_hard_limit_events_are_not_counted() {
-    let script = "ulimit -n 200 && exec \"$0\" stat-setup --no-save --quiet --events 190 --scale none --rounds 1 \
-                  --strategy event-major,threads --json";
-    let output = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_vpmu")]).output().unwrap();
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let lost: Vec<_> =
-        found["events"].as_array().unwrap().iter().filter(|event| event["outcome"]["state"] == "not-counted").collect();
-    assert!(!lost.is_empty());
-    assert!(lost[0]["outcome"]["why"].as_str().unwrap().contains("hard limit"), "{}", lost[0]);
-    assert!(text(&output.stderr).contains("descriptors are needed"), "{}", text(&output.stderr));
-    // A thread's own table holds its CPU's 190.
-    assert_eq!(found["arms"][1]["check"]["whole"], 190);
+/// Runs `before; exec` the binary with `stat-setup` and `args` in a shell.
+fn limited(before: &str, binary: &Path, args: &str) -> Output {
+    let script = format!("{before} \"$0\" stat-setup --quiet {args}");
+    Command::new("sh").args(["-c", &script, binary.to_str().unwrap()]).current_dir("/").output().unwrap()
+}
+
+fn counted(output: &Output) -> usize {
+    text(&output.stdout).lines().filter(|line| !line.starts_with('<')).count()
+}
+
+/// As perf, who has CAP_SYS_RESOURCE raises the hard limit of open files: with every strategy no event is lost. Who has it not
+/// is refused: nothing partial is shown.
+fn the_hard_limit_is_raised() {
+    let raises = |limit: &str| Command::new("sh").args(["-c", limit]).output().unwrap().status.success();
+    let may = raises("ulimit -n 300 && ulimit -n 400");
+    for strategy in STRATEGIES {
+        let args = format!("--once --events 290 --strategy {strategy}");
+        let output = limited("ulimit -n 300; exec", Path::new(env!("CARGO_BIN_EXE_vpmu")), &args);
+        let why = text(&output.stderr);
+        let said = if may { "was raised from 300 to" } else { "cannot set up by" };
+        assert!(why.contains(said), "{strategy}: {why}");
+        let expected = if may { (Some(0), 290) } else { (Some(4), 0) };
+        assert_eq!((output.status.code(), counted(&output)), expected, "{strategy}: {why}");
+    }
+}
+
+/// Who may not raise it gets threads, whose tables hold a CPU's events each, or a refusal: nothing partial is shown.
+fn under_the_hard_limit_only_threads_fit() {
+    let events = 150;
+    let before = "ulimit -n 300; exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource";
+    let run = |args: &str| limited(before, Path::new(env!("CARGO_BIN_EXE_vpmu")), args);
+    let auto = run(&format!("--once --events {events}"));
+    assert_eq!((auto.status.code(), counted(&auto)), (Some(0), events), "{}", text(&auto.stderr));
+    let packed = run(&format!("--once --events {events} --strategy packed"));
+    let why = text(&packed.stderr);
+    assert_eq!(packed.status.code(), Some(4), "{why}");
+    assert!(packed.stdout.is_empty() && why.contains("cannot set up by packed") && why.contains("ulimit -Hn"), "{why}");
+    let all = run(&format!("--no-save --events {events} --scale 10,400 --rounds 1 --json"));
+    let why = text(&all.stderr);
+    assert_eq!(all.status.code(), Some(0), "{why}");
+    assert!(why.contains("event-major, cpu-major, packed left out"), "{why}");
+    let found: serde_json::Value = serde_json::from_slice(&all.stdout).unwrap();
+    let arms: Vec<&str> =
+        found["arms"].as_array().unwrap().iter().map(|arm| arm["strategy"].as_str().unwrap()).collect();
+    assert_eq!(arms, ["threads", "auto"]);
+    let sizes =
+        |events: u64| found["scaling"].as_array().unwrap().iter().filter(|point| point["events"] == events).count();
+    assert_eq!((sizes(10), sizes(400)), (2, 0), "400 events of a CPU fit into no table");
+    // Not one CPU's events fit.
+    let none = run("--once --events 400");
+    assert!(
+        none.status.code() == Some(4) && text(&none.stderr).contains("cannot set up by auto"),
+        "{}",
+        text(&none.stderr)
+    );
+}
+
+/// Where no thread starts, the caller serves the CPUs itself, and says so.
+fn cpus_without_a_thread_are_served_by_the_caller() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = open_to_all(dir.path());
+    // A user of nobody else's, or other processes would count.
+    let user = "setpriv --reuid=61234 --regid=61234 --clear-groups --inh-caps=+perfmon --ambient-caps=+perfmon";
+    let before = format!("exec prlimit --nproc=1 {user}");
+    let output = limited(&before, &copy, "--once --events 100 --strategy threads");
+    let why = text(&output.stderr);
+    assert_eq!((output.status.code(), counted(&output)), (Some(0), 100), "{why}");
+    let cpus = std::thread::available_parallelism().unwrap().get() - 1;
+    assert!(cpus == 0 || why.contains(&format!("no thread started for {cpus} CPUs")), "{why}");
 }
 
 /// Without permission every event is named with the reason and the remedy, and the exit code is 4.
 fn an_unprivileged_user_gets_the_reason() {
     // The user must reach the binary: a copy where everybody may read.
     let dir = tempfile::tempdir().unwrap();
-    let copy = dir.path().join("vpmu");
-    std::fs::copy(env!("CARGO_BIN_EXE_vpmu"), &copy).unwrap();
-    open_to_all(dir.path());
+    let copy = open_to_all(dir.path());
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
         .arg(&copy)
@@ -210,9 +263,13 @@ fn an_unprivileged_user_gets_the_reason() {
     assert!(why.contains("perf_event_paranoid=0") && why.contains("denied"), "{why}");
 }
 
-fn open_to_all(dir: &Path) {
+/// Copies the binary to where everybody may read it.
+fn open_to_all(dir: &Path) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
+    let copy = dir.join("vpmu");
+    std::fs::copy(env!("CARGO_BIN_EXE_vpmu"), &copy).unwrap();
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+    copy
 }
 
 /// perf measures the same list in the same rounds, and both count all of it.
@@ -319,6 +376,11 @@ fn no_tracefs() -> Option<String> {
     (!dirs.iter().any(|dir| Path::new(dir).is_dir())).then(|| "tracefs is not mounted".to_owned())
 }
 
+fn one_cpu() -> Option<String> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (cpus == 1).then(|| "one CPU's events need one table".to_owned())
+}
+
 fn not_root() -> Option<String> {
     let own = std::fs::metadata("/proc/self").map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
     (!matches!(own, Ok(0))).then(|| "only root may become another user".to_owned())
@@ -338,10 +400,16 @@ fn main() -> ExitCode {
             case("a_list_without_any_event_is_refused", events(), a_list_without_any_event_is_refused),
             case("a_weak_group_is_broken_up", events(), a_weak_group_is_broken_up),
             case("once_prints_counts_as_perf_does", events(), once_prints_counts_as_perf_does),
+            case("the_hard_limit_is_raised", events(), the_hard_limit_is_raised),
             case(
-                "beyond_the_hard_limit_events_are_not_counted",
-                events(),
-                beyond_the_hard_limit_events_are_not_counted,
+                "under_the_hard_limit_only_threads_fit",
+                events().or_else(not_root).or_else(|| no_program("setpriv")).or_else(one_cpu),
+                under_the_hard_limit_only_threads_fit,
+            ),
+            case(
+                "cpus_without_a_thread_are_served_by_the_caller",
+                events().or_else(not_root).or_else(|| no_program("setpriv")),
+                cpus_without_a_thread_are_served_by_the_caller,
             ),
             case(
                 "an_unprivileged_user_gets_the_reason",

@@ -12,6 +12,7 @@ use super::experiment::Experiment;
 use super::guest::GuestRun;
 use super::warning::Warning;
 use crate::host::HostFacts;
+use crate::metric;
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "vpmu-result/1";
@@ -136,6 +137,23 @@ impl Record {
     #[must_use]
     pub fn other_cpu(&self) -> Option<String> {
         self.parameter("cpu").filter(|cpu| super::parameters::other_cpu(cpu).is_some())
+    }
+
+    /// Returns the key of its metric: the first headline metric that an arm has, else the first of all.
+    #[must_use]
+    pub fn metric(&self) -> Option<&str> {
+        let key = |wanted: &str| self.arms.iter().find_map(|arm| arm.metrics.get_key_value(wanted));
+        let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
+        headlines
+            .find_map(|metric| key(metric.key))
+            .or_else(|| self.arms.iter().find_map(|arm| arm.metrics.first_key_value()))
+            .map(|(key, _)| key.as_str())
+    }
+
+    /// Returns whether guest counts are lost by the definition of a strategy.
+    #[must_use]
+    pub fn is_lossy(&self, strategy: &str) -> bool {
+        self.definition(strategy).is_some_and(|choices| choices.iter().any(|choice| choice == super::parameters::LOSSY))
     }
 
     /// Returns the definition of a strategy, a text `KEY = VALUE` for each of its choices; `None` if the document has none.

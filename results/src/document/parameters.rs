@@ -18,6 +18,9 @@ pub struct EventParameter {
     pub period: u64,
 }
 
+/// The choice by which counts between an overflow and the guest's next exit are lost.
+pub(super) const LOSSY: &str = "overflow = \"stop\"";
+
 /// A strategy as it ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -26,6 +29,14 @@ pub struct StrategyParameter {
     pub name: String,
     /// The TOML text, if it came from a file.
     pub definition: Option<String>,
+}
+
+impl StrategyParameter {
+    /// Returns whether guest counts are lost by its definition.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        self.definition.as_deref().is_some_and(|text| text.lines().any(|line| line.trim() == LOSSY))
+    }
 }
 
 impl Parameters {

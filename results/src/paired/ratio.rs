@@ -47,6 +47,21 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    /// Creates a ratio without an interval, of means over so many rounds.
+    #[must_use]
+    pub fn of_means(ratio: f64, rounds: usize) -> Self {
+        Self {
+            ratio,
+            interval: None,
+            rounds,
+            guests: 0,
+            probed: false,
+            log: None,
+            between: known(0.0),
+            constant: false,
+        }
+    }
+
     /// Returns whether the interval excludes 1.
     #[must_use]
     pub fn is_distinguishable(&self) -> bool {

@@ -55,7 +55,7 @@ fn short(kernel: &str) -> String {
 }
 
 fn figure(family: &[(&str, &Record)], inks: &Inks) -> Option<Figure> {
-    let what = family.iter().find_map(|(_, record)| group::metric_of(record))?;
+    let what = family.iter().find_map(|(_, record)| record.metric())?;
     let mut names: Vec<&str> = Vec::new();
     for arm in family.iter().flat_map(|(_, record)| &record.arms) {
         if !names.contains(&arm.name.as_str()) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::figure::{Figure, Table, dash};
-use super::group::{self, Group, measured, metric_of, thin};
+use super::group::{self, Group, measured, thin};
 use super::strategies::capital;
 use crate::document::{Any, Arm, Record, decode_text};
 use crate::error::Error;
@@ -114,7 +114,7 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     // Results of one session are numbered: a time axis would have them in one place.
     let first = group.records[0].started_unix;
     let dated = first > 0 && latest.started_unix.saturating_sub(first) > SESSION_S;
-    let what = metric_of(latest)?;
+    let what = latest.metric()?;
     let mut series: Vec<(&Arm<Any>, Vec<Point>)> = Vec::new();
     // An arm that only older results have is drawn, too.
     for arm in group.records.iter().rev().flat_map(|record| &record.arms) {
@@ -209,7 +209,7 @@ const DOTS: usize = 400;
 
 /// Draws the p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
 pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
-    let key = group::metric_of(record)?;
+    let key = record.metric()?;
     let title = format!("{} over rounds", capital(&metric::name(key)));
     let mut table =
         Table::new(format!("{title}: p50 of each"), &["arm", "rounds", "lowest", "25 %", "p50", "75 %", "highest"]);

@@ -184,7 +184,7 @@ fn over(record: &Record, arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: b
 /// Returns the arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots,
 /// which have it too.
 fn brief(record: &Record, plotted: bool) -> String {
-    let metric = group::metric_of(record);
+    let metric = record.metric();
     let base = group::base(record);
     let arm = |arm: &Arm<Any>| {
         let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
@@ -298,7 +298,7 @@ fn named(record: &Record) -> String {
 
 /// Returns every arm of a result by its one metric; arms without figures have the reason.
 fn arms(record: &Record) -> Table {
-    let key = group::metric_of(record);
+    let key = record.metric();
     let base = group::base(record);
     let over = base.map_or_else(|| "× floor".to_owned(), |base| format!("× {}", base.name));
     let columns = column::columns(Place::Page);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::figure::{Figure, Table};
-use super::group::{self, key, title};
+use super::group::{key, title};
 use super::latency::{ARMS, too_many};
 use super::strategies::capital;
 use crate::document::{Record, ScalePoint};
@@ -48,7 +48,7 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> 
         family.iter().flat_map(|(_, record)| &record.arms).map(|arm| arm.name.as_str()).collect();
     let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "p50", "values"]);
     let mut lines: Vec<Curve> = Vec::new();
-    let what = family.iter().find_map(|(_, record)| group::metric_of(record))?;
+    let what = family.iter().find_map(|(_, record)| record.metric())?;
     for name in names {
         let mut points = Vec::new();
         for (size, record) in family {

@@ -10,6 +10,7 @@ use crate::metric;
 use crate::paired::{self, Ratio, Statistic};
 use crate::plot::{self, Axis, Estimate, Inks, plain};
 use crate::table::layout::{plural, ratio_with};
+use crate::table::ranking;
 
 /// The answer of a result.
 #[derive(Debug, Serialize)]
@@ -27,7 +28,7 @@ struct Against<'a> {
 }
 
 fn against(record: &Record) -> Option<Against<'_>> {
-    let (base, metric) = (group::base(record)?, group::metric_of(record)?);
+    let (base, metric) = (group::base(record)?, record.metric()?);
     let others = record.arms.iter().filter(|arm| arm.name != base.name);
     let arms: Vec<_> =
         others.filter_map(|arm| Some((arm, paired::over_runs(record, arm, base, metric, Statistic::P50)?))).collect();
@@ -90,7 +91,9 @@ pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
     sentences.extend(metric::find(against.metric).map_or_else(Vec::new, |metric| {
         let pairs = crate::table::against(record, metric);
         // A terminal's lines are narrower than a page's.
-        pairs.iter().map(|pair| pair.sentence().split_whitespace().collect::<Vec<_>>().join(" ") + ".").collect()
+        let pairs = pairs.iter().map(|pair| pair.sentence().split_whitespace().collect::<Vec<_>>().join(" ") + ".");
+        let fastest = ranking::fastest_of(record, metric).map(|text| capital(&text) + ".");
+        pairs.chain(fastest).collect::<Vec<_>>()
     }));
     Some(Answer {
         note: format!(

@@ -36,7 +36,7 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     if kinds.is_empty() {
         return None;
     }
-    let metric = group::metric_of(record);
+    let metric = record.metric();
     let per = match metric {
         Some("nmi_handler_ns") => "PMI",
         Some("set_up_ns") => "set-up",

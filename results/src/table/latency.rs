@@ -2,6 +2,7 @@
 
 use super::column::{self, Figures, Place};
 use super::layout::{dash, name, plural, time};
+use super::ranking;
 use super::report::Report;
 use super::summary;
 use crate::answers;
@@ -35,6 +36,8 @@ pub fn report(document: &Document) -> Report {
         latencies(document, &mut report);
     }
     surroundings(document, &mut report);
+    let is_lossy = |name: &str| document.parameters.strategies.iter().any(|one| one.name == name && one.is_lossy());
+    report.notes(ranking::fastest(document, answers::metric(&document.parameters), &is_lossy));
     report
 }
 

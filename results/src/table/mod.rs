@@ -4,6 +4,7 @@ pub mod column;
 pub mod fold;
 mod latency;
 pub mod layout;
+pub mod ranking;
 mod report;
 mod summary;
 

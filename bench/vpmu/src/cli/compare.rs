@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fleet::{self, FleetSpec};
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
-use results::document::Record;
+use results::document::{ArmKind, Record};
 use results::error::{Error, Exit};
-use results::read;
 use results::table::layout::plural;
+use results::table::ranking::fastest_of;
 use results::write::check_no_input;
+use results::{metric, read};
 
 use super::by_host;
 use super::files::write_junit;
@@ -128,7 +129,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
             let why = format!("it holds {} results", base.len());
             return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
         };
-        return show(args, base.iter(), &compare::arms(&args.base, record, &args.arms, &request)?);
+        let found = compare::arms(&args.base, record, &args.arms, &request)?;
+        let mut compared = record.clone();
+        compared.arms.retain(|arm| arm.kind == ArmKind::Floor || args.arms.contains(&arm.name));
+        let fastest = record.metric().and_then(metric::find).and_then(|metric| fastest_of(&compared, metric));
+        return show(args, base.iter(), &found, fastest);
     };
     // A side that is named twice is read once.
     let mut other = if *name == args.base { None } else { Some(ManuallyDrop::new(read::gather(name, &args.results)?)) };
@@ -142,7 +147,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     if let Some(factor) = args.ratios {
         return ratios(args, factor, &request, (&args.base, &base), (name, new));
     }
-    show(args, base.iter().chain(new), &compare::compare((&args.base, &base), (name, new), &request)?)
+    show(args, base.iter().chain(new), &compare::compare((&args.base, &base), (name, new), &request)?, None)
 }
 
 /// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run
@@ -185,10 +190,12 @@ fn show<'a>(
     args: &CompareArgs,
     inputs: impl IntoIterator<Item = &'a Record>,
     found: &Comparison,
+    closing: Option<String>,
 ) -> Result<Exit, Error> {
     let inputs = inputs.into_iter().map(|record| &record.path).chain(&args.rules);
     args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
-    let report = compare::report(found);
+    let mut report = compare::report(found);
+    report.notes(closing);
     write_junit(args.junit.as_deref(), &report.junit())?;
     console::show(Form::of(args.json, args.markdown), &report, found)?;
     Ok(found.exit())

@@ -12,7 +12,7 @@ use stat_setup::bare;
 use stat_setup::choose::{Choice, choose, tuned_pack};
 use stat_setup::costs::Costs;
 use stat_setup::list::{Class, EventList};
-use stat_setup::method::{Job, Method, Phase, PhaseCost, Use};
+use stat_setup::method::{Job, Method, Order, Phase, PhaseCost, Use, descriptors};
 use stat_setup::monitor::{Monitor, Traffic};
 use stat_setup::run::{Finished, run};
 use stat_setup::unit::Outcome;
@@ -105,6 +105,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) cpus: &'a [u32],
     pub(crate) purpose: Use,
     pub(crate) count: Duration,
+    /// Descriptors that fit into one table.
+    pub(crate) room: u64,
 }
 
 /// Data pages of perf's default buffer: kernel.perf_event_mlock_kb without the user page.
@@ -113,7 +115,13 @@ pub(crate) const RING_PAGES: usize = 128;
 impl Setting<'_> {
     /// Returns the choice of `auto` for this list and these CPUs.
     pub(crate) fn choice(&self, costs: &Costs) -> Choice {
-        choose(self.list, self.cpus.len(), costs, self.purpose)
+        choose(self.list, self.cpus.len(), costs, self.purpose, self.fits(Order::EventMajor))
+    }
+
+    /// Returns whether the descriptors of one set-up fit into its tables.
+    pub(crate) fn fits(&self, order: Order) -> bool {
+        let (together, each) = descriptors(self.list, self.cpus);
+        (if order == Order::Threads { each } else { together }) <= self.room
     }
 
     fn job(&self, method: Method) -> Job<'_> {
@@ -137,7 +145,7 @@ impl Setting<'_> {
     }
 
     /// Does one run around a known amount of work.
-    pub(crate) fn checked(&self, method: Method) -> (Check, Vec<Outcome>) {
+    pub(crate) fn checked(&self, method: Method) -> (Check, Finished) {
         let mut problem = None;
         let finished = run(&self.job(method), &mut |phase, _| {
             if phase == Phase::Enable {
@@ -150,19 +158,19 @@ impl Setting<'_> {
         if let Some(error) = problem {
             found.problems.push(format!("the known work failed: {error}"));
         }
-        (found, finished.outcomes)
+        (found, finished)
     }
 
-    /// Does one run with the monitor's trace events.
-    pub(crate) fn monitored(&self, method: Method, monitor: &Monitor) -> Vec<(Phase, Traffic)> {
+    /// Does one run with the monitor's trace events; also returns the number of open descriptors.
+    pub(crate) fn monitored(&self, method: Method, monitor: &Monitor) -> (Vec<(Phase, Traffic)>, u64) {
         let mut found = Vec::new();
         let (mut last, _) = monitor.read();
-        run(&self.job(method), &mut |phase, _| {
+        let finished = run(&self.job(method), &mut |phase, _| {
             let (now, own) = monitor.read();
             found.push((phase, now.since(last).since(own)));
             last = monitor.read().0;
         });
-        found
+        (found, finished.opened as u64)
     }
 }
 

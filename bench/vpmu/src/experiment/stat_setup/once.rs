@@ -8,9 +8,10 @@ use stat_setup::choose::choose;
 use stat_setup::costs::{Costs, calibrate};
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Event, EventList};
-use stat_setup::method::{Job, Phase, Use};
+use stat_setup::method::{Job, Phase, Use, descriptors};
 use stat_setup::run::run;
 use stat_setup::unit::Outcome;
+use stat_setup::verify::alike;
 
 use super::measure::method;
 use super::prepare::{self, EventRequest};
@@ -41,16 +42,19 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
     let strategies = spec.strategies()?;
     let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
     let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut warnings)?;
-    prepare::room(list.events.len(), cpus.len(), &mut warnings)?;
+    let (together, _) = descriptors(&list, &cpus);
+    let limit = prepare::room(together, &mut warnings)?;
     let strategy = match strategies.as_slice() {
         [one] => one.as_str(),
         _ => "auto",
     };
+    prepare::affordable(vec![strategy.to_owned()], &list, &cpus, &limit, &mut warnings)?;
+    let one_table = together <= limit.room;
     let mut costs = Costs { online: sysfs.online().len() as f64, ..Costs::USUAL };
-    let mut choice = choose(&list, cpus.len(), &costs, Use::Stat);
+    let mut choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
     if choice.candidates.first().is_some_and(|best| best.predicted_ns > CALIBRATION_PAYS) {
         costs = calibrate(&cpus, 1).costs;
-        choice = choose(&list, cpus.len(), &costs, Use::Stat);
+        choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
     }
     let method = method(strategy, &list, cpus.len(), &costs, &choice, Use::Stat);
     let mut printed = Ok(());
@@ -68,10 +72,13 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
     printed?;
     let mut warnings: Vec<String> = warnings.into_iter().map(|warning| warning.message).collect();
     warnings.extend(list.notes.iter().cloned());
-    for (event, outcome) in list.events.iter().zip(&finished.outcomes) {
-        if let Outcome::NotSupported { why } | Outcome::NotCounted { why } = outcome {
-            warnings.push(format!("{}: {why}", event.name));
-        }
+    let fates = list.events.iter().zip(&finished.outcomes).filter_map(|(event, outcome)| match outcome {
+        Outcome::NotSupported { why } | Outcome::NotCounted { why } => Some((event.name.as_str(), why.clone())),
+        _ => None,
+    });
+    warnings.extend(alike(fates));
+    if finished.threadless > 0 {
+        warnings.push(prepare::threadless(finished.threadless));
     }
     let phases: Vec<String> = finished
         .phases

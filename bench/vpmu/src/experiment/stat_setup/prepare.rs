@@ -9,6 +9,7 @@ use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
 use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, EventList, software_list, tracepoint_list};
+use stat_setup::method::descriptors;
 use stat_setup::run::{self, FileLimit};
 
 use results::document::Warning;
@@ -127,27 +128,47 @@ pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Ve
     Ok(on)
 }
 
-/// Raises the limit of open files for `events` on each of `cpus` CPUs.
-pub(crate) fn room(events: usize, cpus: usize, warnings: &mut Vec<Warning>) -> Result<FileLimit, Error> {
-    let needed = (events * cpus) as u64;
+/// Raises the limit of open files for `needed` descriptors.
+pub(crate) fn room(needed: u64, warnings: &mut Vec<Warning>) -> Result<FileLimit, Error> {
     let limit = run::raise_file_limit(needed)
-        .map_err(|error| Error::host("cannot raise the limit of open files", error.to_string(), "see ulimit -n"))?;
-    let mut warn = |code: &str, message: String| warnings.push(Warning::of_all(code, message));
+        .map_err(|error| Error::host("the limit of open files is unknown", error.to_string(), "see ulimit -n"))?;
     if limit.now > limit.before {
-        let FileLimit { before, now, .. } = limit;
-        warn("file-limit-raised", format!("the limit of open files was raised from {before} to {now}"));
-    }
-    if limit.room() < needed {
-        let (room, hard) = (limit.room(), limit.hard);
-        warn(
-            "file-limit",
-            format!(
-                "{needed} descriptors are needed and {room} fit under the hard limit of open files, {hard} (ulimit -Hn): \
-                 where one table serves all CPUs, the events beyond are <not counted>; threads have a table each"
-            ),
-        );
+        let FileLimit { before, now, hard, .. } = limit;
+        let message = format!("the limit of open files was raised from {before} to {now} (ulimit -Hn: {hard})");
+        warnings.push(Warning::of_all("file-limit-raised", message));
     }
     Ok(limit)
+}
+
+/// Returns the strategies whose descriptors fit under the limit of open files, and says which do not: an event would be lost.
+/// Threads have a table each, so `auto` always finds a method where they fit.
+pub(crate) fn affordable(
+    strategies: Vec<String>,
+    list: &EventList,
+    cpus: &[u32],
+    limit: &FileLimit,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<String>, Error> {
+    let FileLimit { room, now, hard, .. } = *limit;
+    let (together, each) = descriptors(list, cpus);
+    let needs = |name: &str| if matches!(name, "threads" | "auto") { each } else { together };
+    let (fit, rest): (Vec<String>, Vec<String>) = strategies.into_iter().partition(|name| needs(name) <= room);
+    let Some(first) = rest.first() else { return Ok(fit) };
+    let (names, needed) = (rest.join(", "), needs(first));
+    let why =
+        format!("{needed} descriptors are needed in one table, and {room} fit under the limit of open files, {now}");
+    if fit.is_empty() {
+        let remedy =
+            format!("raise ulimit -Hn, now {hard}, or fs.nr_open; or take fewer events or CPUs, or --strategy auto");
+        return Err(Error::host(format!("cannot set up by {names}"), why, remedy));
+    }
+    warnings.push(Warning::of_all("file-limit", format!("{names} left out: {why}; threads have a table each")));
+    Ok(fit)
+}
+
+/// Says how many CPUs have no thread of their own.
+pub(crate) fn threadless(cpus: usize) -> String {
+    format!("no thread started for {cpus} CPUs (pids.max, ulimit -u): the caller served them, one after another")
 }
 
 /// Returns the most frequent class of events, in a word.

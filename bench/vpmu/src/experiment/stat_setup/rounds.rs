@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use stat_setup::list::sysfs::Sysfs;
-use stat_setup::method::Method;
+use stat_setup::method::{Method, descriptors};
 use stat_setup::monitor::Monitor;
 use stat_setup::unit::Outcome;
 use stat_setup::verify::differences;
@@ -14,6 +14,7 @@ use host_pmu::stats::ns;
 
 use super::measure::{SetUpArm, Setting, TimedRound, since};
 use super::peer::Rivals;
+use super::prepare;
 use super::spec::StatSetupSpec;
 use crate::arms::rounds::schedule::Schedule;
 use results::document::{Summary, Warning};
@@ -57,7 +58,12 @@ pub(super) fn warm_up(
         let (first, rest) = rounds.arms.split_at_mut(at);
         let Some(arm) = rest.first_mut() else { break };
         steps.step(|| format!("{}: counts", arm.strategy))?;
-        let (check, outcomes) = setting.checked(arm.method);
+        let (check, finished) = setting.checked(arm.method);
+        let outcomes = finished.outcomes;
+        if finished.threadless > 0 {
+            let message = format!("{}: {}", arm.strategy, prepare::threadless(finished.threadless));
+            warnings.push(Warning::of_all("threads-missing", message));
+        }
         let mut found: Vec<String> = check.problems.iter().map(|why| format!("{}: {why}", arm.strategy)).collect();
         if let Some(first) = first.first() {
             let other = differences(setting.list, &first.outcomes, &outcomes);
@@ -68,13 +74,25 @@ pub(super) fn warm_up(
         arm.outcomes = outcomes;
     }
     let monitor = Monitor::open(sysfs);
+    // Its own descriptors take room, too.
+    prepare::room(descriptors(setting.list, setting.cpus).0, warnings)?;
     if !monitor.missing.is_empty() {
         let message = format!("not counted here: {}", monitor.missing.join("; "));
         warnings.push(Warning::of_all("no-monitor", message));
     }
     for arm in &mut rounds.arms {
         steps.step(|| format!("{}: interrupts", arm.strategy))?;
-        arm.traffic = setting.monitored(arm.method, &monitor);
+        let (traffic, opened) = setting.monitored(arm.method, &monitor);
+        match arm.check.as_ref().map_or(opened, |check| check.opened) {
+            whole if whole == opened => arm.traffic = traffic,
+            whole => {
+                let message = format!(
+                    "{}: the round that counts calls and interrupts opened {opened} of {whole} descriptors: not shown",
+                    arm.strategy
+                );
+                warnings.push(Warning::of_all("no-monitor", message));
+            }
+        }
     }
     Ok(())
 }
@@ -138,6 +156,11 @@ pub(super) fn measure(
         }
         // Only complete rounds count.
         for (at, round) in done {
+            let (arm, opened) = (&rounds.arms[at], round.finished.opened as u64);
+            if let Some(check) = arm.check.as_ref().filter(|check| check.opened != opened) {
+                let what = format!("{} of {} descriptors opened in round {number}", opened, check.opened);
+                rounds.disagreements.push(format!("{}: {what}", arm.strategy));
+            }
             rounds.arms[at].rounds.push(round);
         }
         if let Some(of) = &mut rounds.bare {

@@ -54,8 +54,10 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let all_online = cpus == sysfs.online();
     let sizes = sizes(spec, &list);
     let largest = sizes.iter().copied().max().unwrap_or(0).max(list.events.len());
-    let file_limit = prepare::room(largest, cpus.len(), &mut warnings)?;
-    let setting = Setting { list: &list, cpus: &cpus, purpose: spec.purpose(), count: spec.count };
+    let file_limit = prepare::room((largest * cpus.len()) as u64, &mut warnings)?;
+    let strategies = prepare::affordable(strategies, &list, &cpus, &file_limit, &mut warnings)?;
+    let room = file_limit.room;
+    let setting = Setting { list: &list, cpus: &cpus, purpose: spec.purpose(), count: spec.count, room };
     let mut rivals = None;
     if spec.against == Some(Peer::Perf) {
         let mmap = setting.purpose == Use::Mmap;

@@ -57,6 +57,7 @@ pub(crate) fn measure(
                 let method = method(strategy, setting.list, cpus, costs, &setting.choice(costs), setting.purpose);
                 SizedArm { strategy, setting, method, totals: Vec::new(), whole: true }
             })
+            .filter(|point| setting.fits(point.method.order))
             .collect();
         for _ in 0..runs(rounds) {
             for at in schedule.next_round(here.len()) {

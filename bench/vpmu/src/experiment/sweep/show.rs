@@ -3,12 +3,14 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::pareto::{Front, Pareto, StrategySummary};
+use super::pareto::{By, Front, Pareto, StrategySummary};
 use super::point::GridPoint;
 use super::store;
 use crate::terminal::console::indented;
 use results::error::Error;
+use results::paired::Ratio;
 use results::table::layout::{dash, ratio, time};
+use results::table::ranking::{self, Contender};
 use results::table::{Report, Table};
 use results::write::replace;
 
@@ -48,6 +50,19 @@ fn cells(row: &StrategySummary) -> [String; 8] {
     ]
 }
 
+/// Describes the order of a scenario's strategies that have a latency and no doubt.
+fn fastest(rows: &[StrategySummary], by: By) -> Option<String> {
+    let contender = |row: &StrategySummary| {
+        let over_floor = row.x_floor.filter(|_| by == By::P50).map(|over| Ratio::of_means(over, row.seeds));
+        let (name, is_lossy) = (row.strategy.clone(), row.is_lossy);
+        Some(Contender { name, is_lossy, cost: row.latency_ns.filter(|_| row.doubtful == 0)?, over_floor })
+    };
+    let found: Vec<Contender> = rows.iter().filter_map(contender).collect();
+    let seeds = rows.iter().map(|row| row.seeds).min().unwrap_or(0);
+    let against = |one: &Contender, other: &Contender| Some(Ratio::of_means(one.cost / other.cost, seeds));
+    ranking::sentence(&found, &against, (" (simulated)", "seed"))
+}
+
 /// Returns the comparison as it is shown.
 #[must_use]
 pub fn report(pareto: &Pareto) -> Report {
@@ -57,6 +72,7 @@ pub fn report(pareto: &Pareto) -> Report {
         scenario.rows.iter().for_each(|row| table.add_row(cells(row)));
         report.heading(scenario.name.clone());
         report.table(table);
+        report.notes(fastest(&scenario.rows, pareto.by));
         report.gap();
     }
     report.notes(LEGEND);
@@ -121,13 +137,14 @@ pub fn dry_run(points: &[GridPoint], done: impl Fn(usize) -> bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pareto::{By, Scenario};
+    use super::super::pareto::Scenario;
     use super::super::point::tests::point;
     use super::*;
 
     fn pareto(doubtful: u64) -> Pareto {
         let row = |strategy: &str, latency_ns, front| StrategySummary {
             strategy: strategy.to_owned(),
+            is_lossy: false,
             seeds: 2,
             latency_ns,
             latency_range_ns: latency_ns.map(|n| [n, n + 1000.0]),
@@ -138,7 +155,11 @@ mod tests {
             doubtful,
             front,
         };
-        let rows = vec![row("reuse", Some(119_000.0), Front::LatencyAndHeld), row("none", None, Front::Unknown)];
+        let rows = vec![
+            row("reuse", Some(119_000.0), Front::LatencyAndHeld),
+            row("none", None, Front::Unknown),
+            row("recreate", Some(238_000.0), Front::Beaten),
+        ];
         Pareto { by: By::P90, scenarios: vec![Scenario { name: "model m, workload w".to_owned(), rows }] }
     }
 
@@ -154,6 +175,9 @@ mod tests {
         let shown = report(&pareto(1)).markdown();
         assert!(shown.contains("| reuse* | 119 µs | 119 µs … 120 µs | 1.25 | 6.90 | 7 | 0.21 | ● |"), "{shown}");
         assert!(shown.contains("- *: lost NMIs"));
+        let shown = report(&pareto(0)).markdown();
+        let fastest = "- fastest: reuse; recreate, the slowest, is 2.00 × that; 2 seeds, no interval (simulated)\n";
+        assert!(shown.contains(fastest), "{shown}");
     }
 
     #[test]

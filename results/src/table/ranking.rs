@@ -1,0 +1,217 @@
+//! The order of the strategies of a run, in a sentence: the fastest, and how far behind KVM's or the slowest is.
+
+use super::layout::{self, plural};
+use crate::document::{Arm, ArmKind, Document, Experiment, GUEST_STAT, GuestArm, NMI_LATENCY, Record};
+use crate::metric::Metric;
+use crate::paired::{self, Ratio, Statistic};
+
+/// Joins the name of a strategy and the key that its variant has at the default: such an arm takes part in no ranking.
+pub const WITHOUT: &str = ".without-";
+/// The strategy of KVM, and since when.
+const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
+
+/// A strategy of a ranking.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// Its name.
+    pub name: String,
+    /// Guest counts are lost by its definition.
+    pub is_lossy: bool,
+    /// Time, in a unit that all contenders share.
+    pub cost: f64,
+    /// Ratio to the floor.
+    pub over_floor: Option<Ratio>,
+}
+
+impl Contender {
+    fn label(&self) -> String {
+        format!("{}{}", self.name, if self.is_lossy { " (loses counts)" } else { "" })
+    }
+}
+
+/// Formats a ratio as `1.27 × the floor [1.26, 1.28]`.
+#[must_use]
+pub fn times(ratio: &Ratio, what: &str) -> String {
+    let text = layout::ratio_with(ratio);
+    let (value, interval) = text.split_once(' ').unwrap_or((&text, ""));
+    format!("{value} × {what} {interval}").trim_end().to_owned()
+}
+
+/// Joins names as `a, b and c`.
+#[must_use]
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [many @ .., last] if !many.is_empty() => format!("{} and {last}", many.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// Describes the order of strategies; `None` of fewer than two. `against` returns the ratio of one to another, `origin` says what the
+/// figures are if they are not measured on hardware events, `repeated` what is repeated for an interval.
+#[must_use]
+pub fn sentence(
+    contenders: &[Contender],
+    against: &dyn Fn(&Contender, &Contender) -> Option<Ratio>,
+    (origin, repeated): (&str, &str),
+) -> Option<String> {
+    let mut order: Vec<&Contender> = contenders.iter().collect();
+    order.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    let (first, others) = order.split_first().filter(|(_, others)| !others.is_empty())?;
+    let is_tied = |other: &Contender| {
+        against(other, first).is_none_or(|ratio| match ratio.interval {
+            Some(_) => !ratio.is_distinguishable(),
+            None => other.cost <= first.cost,
+        })
+    };
+    let (tied, behind): (Vec<&Contender>, Vec<&Contender>) = others.iter().partition(|other| is_tied(other));
+    let names: Vec<String> = [*first].iter().chain(&tied).map(|one| one.label()).collect();
+    let mut text = format!("fastest: {}", listed(&names));
+    if !tied.is_empty() {
+        text += ", not distinguishable";
+    }
+    if let Some(floor) = &first.over_floor {
+        text += &format!(", {}", times(floor, "the floor"));
+    }
+    let mut add = |other: &Contender, about: &str| {
+        if let Some(ratio) = against(other, first) {
+            text += &format!("; {}{about} is {}", other.label(), times(&ratio, "that"));
+        }
+    };
+    let whole = behind.iter().find(|other| first.is_lossy && !other.is_lossy && tied.iter().all(|one| one.is_lossy));
+    whole.iter().for_each(|other| add(other, ", the fastest that loses none,"));
+    let (kvm, since) = OF_KVM;
+    match behind.iter().find(|other| other.name == kvm).or(behind.last()) {
+        Some(other) if whole.is_some_and(|whole| whole.name == other.name) => {}
+        Some(other) if other.name == kvm => add(other, &format!(" ({since})")),
+        Some(other) => add(other, ", the slowest,"),
+        None => {}
+    }
+    if let Some(ratio) = others.iter().filter_map(|other| against(other, first)).find(|one| one.interval.is_none()) {
+        text += &format!("; {}, no interval", plural(ratio.rounds, repeated));
+    }
+    Some(text + origin)
+}
+
+/// Returns the strategies of a run that a ranking may name: those with figures that nothing makes doubtful.
+pub fn contenders<'a, E: Experiment<Arm = GuestArm>>(
+    document: &'a Document<E>,
+    metric: &'a Metric,
+) -> impl Iterator<Item = &'a Arm<E>> {
+    let is_whole = |arm: &Arm<E>| arm.incomplete.is_empty() && arm.own.doubts().next().is_none();
+    document.arms.iter().filter(move |arm| {
+        arm.kind == ArmKind::Strategy
+            && !arm.name.contains(WITHOUT)
+            && is_whole(arm)
+            && paired::p50(arm, metric.key).is_some()
+    })
+}
+
+/// Describes the order of the strategies of a run; `None` of fewer than two.
+#[must_use]
+pub fn fastest<E: Experiment<Arm = GuestArm>>(
+    document: &Document<E>,
+    metric: &Metric,
+    is_lossy: &dyn Fn(&str) -> bool,
+) -> Option<String> {
+    let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
+    let ratio = |arm: &Arm<E>, base: &Arm<E>| paired::over_runs(document, arm, base, metric.key, Statistic::P50);
+    let base = floor.or_else(|| contenders(document, metric).next())?;
+    let contender = |arm: &Arm<E>| {
+        let over = ratio(arm, base)?;
+        Some(Contender {
+            name: arm.name.clone(),
+            is_lossy: is_lossy(&arm.name),
+            cost: over.ratio,
+            over_floor: floor.and(Some(over)),
+        })
+    };
+    let found: Vec<Contender> = contenders(document, metric).filter_map(contender).collect();
+    let against = |one: &Contender, other: &Contender| ratio(document.arm(&one.name)?, document.arm(&other.name)?);
+    sentence(&found, &against, (&origin(document), "round"))
+}
+
+/// Describes the order of the strategies of a result that was read; `None` of an experiment that compares none in guests.
+#[must_use]
+pub fn fastest_of(record: &Record, metric: &Metric) -> Option<String> {
+    let of_guests = [NMI_LATENCY, GUEST_STAT].contains(&record.experiment.as_str());
+    of_guests.then(|| fastest(record, metric, &|name| record.is_lossy(name))).flatten()
+}
+
+/// Says what the figures of a run are, if they are not measured on hardware events.
+pub(crate) fn origin<E: Experiment>(document: &Document<E>) -> String {
+    let stand_in = document.arms.iter().find(|arm| arm.stand_in);
+    match stand_in {
+        _ if document.is_simulated() => " (simulated)".to_owned(),
+        Some(arm) => format!(" (stand-in {})", arm.backend),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{changed, spread};
+    use crate::metric::NMI_HANDLER;
+
+    /// Returns the sentence of a run of these strategies at these times, and the floor at 1000 ns.
+    fn said(rounds: u64, times: &[(&str, u64)]) -> Option<String> {
+        let names: Vec<&str> = times.iter().map(|(name, _)| *name).collect();
+        let mut document = spread(&crate::fixture::of_strategies(rounds, &names));
+        for (arm, place) in document["arms"].as_array_mut().unwrap().iter_mut().zip(0..) {
+            let ns = times.get(place).map_or(1000, |(_, ns)| *ns);
+            if arm["kind"] != "kvm" {
+                arm["metrics"]["nmi_handler_ns"]["max"] = 1_000_000.into();
+                let p50: Vec<u64> = (0..rounds).map(|round| ns + (round * (7 + place as u64)) % 5).collect();
+                let column = serde_json::json!({"count": vec![40; rounds as usize], "p50": p50, "max": p50});
+                arm["rounds"]["metrics"]["nmi_handler_ns"] = column;
+            }
+        }
+        for strategy in document["parameters"]["strategies"].as_array_mut().unwrap() {
+            let overflow = if strategy["name"] == "pool" { "stop" } else { "keep" };
+            strategy["definition"] = format!("overflow = \"{overflow}\"\n").into();
+        }
+        fastest_of(&changed(document), &NMI_HANDLER)
+    }
+
+    #[test]
+    fn the_first_is_named_with_the_floor_and_kvms_strategy() {
+        let text = said(40, &[("recreate", 2600), ("gate", 1270), ("reuse-lazy", 2035)]).unwrap();
+        assert!(text.starts_with("fastest: gate, 1.27") && text.contains(" × the floor ["), "{text}");
+        assert!(
+            text.contains("; reuse-lazy (KVM since 5.5) is 1.60") && text.ends_with("(stand-in cpu-clock)"),
+            "{text}"
+        );
+        let text = said(40, &[("recreate", 2600), ("gate", 1270)]).unwrap();
+        assert!(text.contains("; recreate, the slowest, is 2.0"), "{text}");
+    }
+
+    #[test]
+    fn a_tie_is_said_as_a_tie_and_few_rounds_as_few() {
+        let text = said(40, &[("recreate", 2600), ("gate", 1270), ("virtual", 1270)]).unwrap();
+        assert!(
+            text.contains("gate and virtual, not distinguishable") || text.contains("virtual and gate, not"),
+            "{text}"
+        );
+        let text = said(3, &[("recreate", 2600), ("gate", 1270)]).unwrap();
+        assert!(text.contains("gate, 1.27 × the floor;") && text.contains("; 3 rounds, no interval"), "{text}");
+        assert_eq!(said(40, &[("gate", 1270)]), None);
+    }
+
+    #[test]
+    fn a_strategy_that_loses_counts_is_said_with_the_first_that_does_not() {
+        let text = said(40, &[("reuse-lazy", 2000), ("gate", 1300), ("pool", 1100)]).unwrap();
+        assert!(text.starts_with("fastest: pool (loses counts), 1.10"), "{text}");
+        assert!(text.contains("; gate, the fastest that loses none, is 1.18"), "{text}");
+    }
+
+    #[test]
+    fn variants_and_doubtful_arms_are_not_ranked() {
+        let variant = format!("gate{WITHOUT}gate");
+        let text = said(40, &[("recreate", 2600), ("gate", 1270), (&variant, 1100)]).unwrap();
+        assert!(text.starts_with("fastest: gate, 1.27"), "{text}");
+        let mut document = crate::fixture::document(10);
+        document.arms[1].own.lost = Some(1);
+        let names: Vec<_> = contenders(&document, &NMI_HANDLER).map(|arm| arm.name.as_str()).collect();
+        assert_eq!(names, ["recreate", "reuse-lazy"]);
+    }
+}
