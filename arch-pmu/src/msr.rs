@@ -195,9 +195,7 @@ impl MsrStats {
 mod tests {
     use super::*;
     use crate::amd::PERF_CTR0;
-    use crate::amd::{PERF_CTR0, PERF_LEGACY_CTR0};
-    use crate::intel::{IA32_A_PMC0, IA32_FIXED_CTR0, IA32_PMC0};
-    use crate::spec::{CounterId, Vendor};
+    use crate::spec::Vendor;
 
     #[test]
     fn every_register_has_a_slot_and_a_name_of_its_own() {
