@@ -4,11 +4,16 @@ mod common;
 
 use std::rc::Rc;
 
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
 use common::{FOUR, SINGLE, TEN, boot, plan, trace_of};
 use counts::Counts;
 use host_pmu::stats::{HostSide, OpKind};
 use host_pmu::strategy::Strategy;
 use host_pmu::trace::{Kind, Row};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use sim::host::Plan;
 use sim::model::{CountBase, Model};
 use sim::replay::{Divergence, Replay, Replayed};
@@ -118,4 +123,26 @@ fn what_a_trace_says_otherwise_is_a_divergence_with_its_place() {
         row.kind = Kind::ALL[(row.kind as usize + n as usize / 7) % Kind::ALL.len()];
     });
     assert!(replay(&model, &plan, "gate", &rows).divergences > 0);
+}
+
+/// Registers that a row is likely to be about.
+const REGISTERS: [u32; 12] = [0, 1, 8, 0xc1, 0xc4, 0x186, 0x189, 0x309, 0x38d, 0x38f, 0x390, 0x4c1];
+
+proptest! {
+    /// Whatever a trace says, a replay ends, and nothing in it panics.
+    #[test]
+    fn a_hostile_trace_is_replayed_to_its_end(
+        rows in vec((any::<u64>(), 0..Kind::ALL.len(), 0..14usize, any::<u64>(), 0..4u32), 0..400),
+        preset in 0..7usize, amd: bool,
+    ) {
+        let model = Model::embedded("clx-ap-watchdog-on").unwrap();
+        let pmu: PmuCaps = if amd { AmdCaps::GENOA.into() } else { IntelCaps::default().into() };
+        let strategy = Strategy::preset(replayed().nth(preset).unwrap()).unwrap();
+        let mut replay = Replay::new(&Rc::new(model), pmu, &strategy, 1, 0);
+        for &(at, kind, register, value, small) in &rows {
+            let register = REGISTERS.get(register).copied().unwrap_or(value as u32);
+            replay.feed(Row { at, kind: Kind::ALL[kind], register, value: value >> (16 * small), ..Row::default() });
+        }
+        prop_assert!(replay.finish().accesses <= rows.len() as u64);
+    }
 }
