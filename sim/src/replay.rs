@@ -359,7 +359,7 @@ impl Replay {
             let from = at + usize::from(!is_count(row));
             let until = from + group[from..].iter().take_while(|row| is_count(row)).count();
             if matches!(row.kind, Kind::Pmi | Kind::Entry) && !std::mem::replace(&mut entered, true) {
-                self.vpmu.enter();
+                self.pass_entries(1);
             }
             self.hand_over(&group[from..until]);
             match row.kind {
@@ -400,7 +400,7 @@ impl Replay {
         }
     }
 
-    /// Counts entries at which nothing happened.
+    /// Enters the guest so often; most entries have nothing to do.
     fn pass_entries(&mut self, entries: u64) {
         for _ in 0..entries {
             if !(self.vpmu.is_quiet() && self.vpmu.host().passes_entry()) {
