@@ -16,6 +16,7 @@
 use counts::Counts;
 
 use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use crate::journal::{Journal, Note};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Selection, Source, Spec};
 
 /// The configuration of one counter, from its control register.
@@ -62,6 +63,7 @@ pub(crate) struct Counters<H> {
     dirty: CounterSet,
     pmi_pending: bool,
     counts: Counts,
+    journal: Journal,
 }
 
 impl<H: HostCounters> Counters<H> {
@@ -88,6 +90,7 @@ impl<H: HostCounters> Counters<H> {
             dirty: CounterSet::EMPTY,
             pmi_pending: false,
             counts: Counts::default(),
+            journal: Journal::default(),
         }
     }
 
@@ -123,6 +126,10 @@ impl<H: HostCounters> Counters<H> {
 
     pub(crate) const fn counts(&mut self) -> &mut Counts {
         &mut self.counts
+    }
+
+    pub(crate) const fn journal(&mut self) -> &mut Journal {
+        &mut self.journal
     }
 
     /// Tells the host side that the guest accesses the counter.
@@ -257,6 +264,7 @@ impl<H: HostCounters> Counters<H> {
     pub(crate) fn kick(&mut self) -> u32 {
         let before = self.counts.overflows;
         let signalled = self.host.signalled();
+        self.journal.note(|| Note::Signalled(signalled));
         let mut early = CounterSet::EMPTY;
         for counter in self.running.and(signalled.counters) {
             let overflows = self.counts.overflows;
@@ -334,7 +342,7 @@ impl<H: HostCounters> Counters<H> {
     #[inline(never)]
     fn sync_running(&mut self, counter: CounterId) {
         let gathered = self.host.take(counter);
-        if self.advance(counter, gathered) {
+        if self.advance_noted(counter, gathered) {
             let near = self.distance(counter) <= self.mask / 2;
             match self.host.overflowed(counter, near) {
                 AfterOverflow::Reprogram => self.dirty.insert(counter),
@@ -347,24 +355,32 @@ impl<H: HostCounters> Counters<H> {
     /// Sets the period of a running counter to its next overflow, from a count that is not older than this call.
     fn aim(&mut self, counter: CounterId) {
         let gathered = self.host.take(counter);
-        self.advance(counter, gathered);
+        self.advance_noted(counter, gathered);
         self.host.set_period(counter, self.distance(counter));
     }
 
     /// Pauses the counter and starts it again if it still counts: KVM's `reprogram_counter`.
     fn reprogram(&mut self, counter: CounterId) {
         let gathered = self.host.pause(counter);
+        if gathered > 0 || self.running.contains(counter) {
+            self.advance_noted(counter, gathered);
+        }
         self.running.remove(counter);
         self.dirty.remove(counter);
-        if gathered > 0 {
-            self.advance(counter, gathered);
-        }
         if self.on().contains(counter) {
             self.running.insert(counter);
             self.host.start(counter, self.specs[counter.index()], self.distance(counter));
         } else {
             self.host.stop(counter, self.enabled.contains(counter));
         }
+    }
+
+    /// Adds counts that the host side handed over; returns whether the counter overflowed.
+    #[inline]
+    fn advance_noted(&mut self, counter: CounterId, count: u64) -> bool {
+        let overflowed = self.advance(counter, count);
+        self.journal.note(|| Note::Counted { counter, count, overflowed });
+        overflowed
     }
 
     /// Adds counts; returns whether the counter overflowed: a carry out of the top bit is one overflow, however many

@@ -9,7 +9,7 @@
 //! - [`intel`], [`amd`]: a vendor's registers, a file per kind of register, and the table of them; [`msr`]: the MSRs of
 //!   both, and exits counted by register.
 //! - [`spec`]: counters and the events that they count; [`host`]: the interface to the host side.
-//! - [`pmi`]: LVTPC and the fate of PMIs.
+//! - [`pmi`]: LVTPC and the fate of PMIs; [`journal`]: what the host side told the counters.
 //!
 //! Below the registers lies a counting core that knows counters and no register (`counters.rs`); it is the same for
 //! every vendor. One file, `register_file.rs`, chooses the vendor.
@@ -22,6 +22,7 @@ mod fake;
 pub mod filter;
 pub mod host;
 pub mod intel;
+pub mod journal;
 pub mod msr;
 pub mod pmi;
 mod register;

@@ -1,8 +1,10 @@
 //! The MSRs of both vendors' PMUs, from their tables: decoding, names, the numbers for statistics, the ranges for the
 //! VMM's MSR filter, and exits counted by register.
 
+use crate::amd::{PERF_CTR0, PERF_LEGACY_CTR0};
+use crate::intel::{IA32_A_PMC0, IA32_FIXED_CTR0, IA32_PMC0};
 pub use crate::register::Row;
-use crate::spec::Vendor;
+use crate::spec::{CounterId, Vendor};
 use crate::{amd, intel};
 
 /// A register of a vendor's table, decoded from its index. No index is in both tables.
@@ -69,6 +71,20 @@ impl PmuMsr {
         let row = self.row();
         if row.count > 1 { format!("{}{}", row.name, self.n) } else { row.name.to_owned() }
     }
+}
+
+/// Returns the counter whose value the register at `index` is.
+#[must_use]
+pub const fn counter_of(index: u32) -> Option<CounterId> {
+    let n = match index {
+        IA32_FIXED_CTR0..=0x30c => return CounterId::fixed((index - IA32_FIXED_CTR0) as usize),
+        IA32_PMC0..=0xc8 => index - IA32_PMC0,
+        IA32_A_PMC0..=0x4c8 => index - IA32_A_PMC0,
+        PERF_LEGACY_CTR0..=0xc001_0007 => index - PERF_LEGACY_CTR0,
+        PERF_CTR0..=0xc001_020b if (index - PERF_CTR0).is_multiple_of(2) => (index - PERF_CTR0) / 2,
+        _ => return None,
+    };
+    CounterId::gp(n as usize)
 }
 
 /// Returns the registers of a vendor's PMU.

@@ -10,6 +10,7 @@ use crate::caps::PmuCaps;
 use crate::counters::Counters;
 use crate::filter::EventFilter;
 use crate::host::HostCounters;
+use crate::journal::Note;
 use crate::register::GeneralProtection;
 use crate::register_file::RegisterFile;
 
@@ -70,6 +71,16 @@ impl<H: HostCounters> Vpmu<H> {
     /// Returns the counts of its overflows, which the caller may take.
     pub const fn counts(&mut self) -> &mut Counts {
         self.counters.counts()
+    }
+
+    /// Notes from now on what the host side tells the counters.
+    pub fn keep_journal(&mut self) {
+        self.counters.journal().begin();
+    }
+
+    /// Takes the notes since the last call.
+    pub fn take_notes(&mut self) -> impl Iterator<Item = Note> + '_ {
+        self.counters.journal().take()
     }
 
     /// Handles the guest's read of MSR `index`.

@@ -9,6 +9,7 @@
 //! - [`floor`]: no host event at all; [`arming`]: when its timer is set.
 //! - [`kick`]: the signal of events and timers to the vCPU thread; [`stats`]: counts and costs of the host side.
 //! - [`sampler`]: host events that sample the thread, apart from those behind its counters.
+//! - [`trace`]: what a vCPU and its PMU met, row by row.
 //! - [`side`]: the bank or the floor, as a VMM or a simulator sees it. The PMU sees it as an [`arch_pmu::HostCounters`].
 //!
 //! Nothing here knows KVM or the width of a counter.
@@ -24,3 +25,4 @@ pub mod side;
 pub mod stats;
 pub mod strategy;
 mod sys;
+pub mod trace;

@@ -48,6 +48,11 @@ pub trait HostPmu: HostCounters {
         None
     }
 
+    /// Returns whether the thread was switched in, and whether it slept, since a trace last asked; `None` where that is not known.
+    fn slices(&mut self) -> Option<(bool, bool)> {
+        None
+    }
+
     /// Returns the counts to advance by each retired instruction; `None` if the host side counts by itself.
     fn stepper(&mut self) -> Option<&mut StepCounts> {
         None

@@ -254,8 +254,10 @@ pub fn report(history: &History) -> Report {
         let runs = plural(of_label().map(|series| series.points.len()).max().unwrap_or(0), "run");
         let statistic = history.statistic.name();
         let against = of_label().find_map(|series| series.against.as_deref());
-        let what =
-            against.map_or_else(|| "median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
+        let what = against.map_or_else(
+            || "median over each run's rounds".to_owned(),
+            |floor| format!("against {floor} (--times: by times)"),
+        );
         let caption = format!("{label}: {runs}, {statistic} {what}");
         let others = of_label().flat_map(others);
         if of_label().all(|series| series.changes.is_empty()) {
@@ -263,7 +265,9 @@ pub fn report(history: &History) -> Report {
             report.line(if of_label().all(|series| series.too_short) {
                 format!("too few runs: change points need {}", change_points::MIN_VALUES)
             } else {
-                format!("no change point in {} series", of_label().count())
+                let arms: BTreeSet<&str> = of_label().map(|series| series.arm.as_str()).collect();
+                let arms = arms.into_iter().collect::<Vec<_>>().join(", ");
+                format!("no change point in {} series of {arms}", of_label().count())
             });
             report.notes(others);
             continue;
@@ -380,6 +384,7 @@ mod tests {
         };
         let creep = of(&|n| n * 400);
         assert!(creep.contains("reuse, nmi_handler_ns: a trend, × ") && creep.contains("no one revision"), "{creep}");
+        assert!(creep.contains("no change point in 9 series of recreate, reuse, reuse-lazy"), "{creep}");
         let last = of(&|n| if n == 29 { 20_000 } else { 0 });
         assert!(last.contains("reuse, nmi_handler_ns: the last run alone is +2") && !last.contains("trend"), "{last}");
     }

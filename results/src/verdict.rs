@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::error::Exit;
-use crate::stats::interval::{Interval, NORMAL_95};
+use crate::stats::interval::{CONFIDENCE, Interval, NORMAL_95};
 use crate::stats::jackknife::Estimate;
 
 /// A verdict on one change, from the least pressing to the most: the verdict on several is the greatest.
@@ -15,7 +15,7 @@ use crate::stats::jackknife::Estimate;
 pub enum Verdict {
     /// Shown, and left out of the judgement.
     NotJudged,
-    /// Neither slower nor faster, and a slow-down of the bound is excluded.
+    /// Neither slower nor faster, and the interval excludes a slow-down of the bound.
     NoChange,
     /// Significant, and faster by the threshold or more.
     Faster,
@@ -88,8 +88,21 @@ impl Limits {
             return if change > 0.0 { Verdict::Slower } else { Verdict::Faster };
         }
         // A strong change whose interval leaves no room for "none" is not passed in silence.
-        let moved = log.interval().excludes(0.0) && change.abs() >= self.threshold;
-        if !moved && log.below().exp_m1() < at.bound { Verdict::NoChange } else { Verdict::Inconclusive }
+        let interval = log.interval();
+        let moved = interval.excludes(0.0) && change.abs() >= self.threshold;
+        if !moved && interval.high.exp_m1() < at.bound { Verdict::NoChange } else { Verdict::Inconclusive }
+    }
+
+    /// Returns how many times as many values decide in nine of ten cases if the truth is as they say: that the change is one, over so
+    /// many rows, or that a slow-down of the bound is none. `fixed` is the part of the error that they do not make smaller.
+    #[must_use]
+    pub fn would_do(&self, log: &Estimate, fixed: &Estimate, rows: usize) -> Option<f64> {
+        let (change, bound) = (log.value.exp_m1(), self.bound.ln_1p());
+        let one = (change.abs() >= self.threshold)
+            .then(|| log.times_as_many(fixed, 1.0 - self.alpha / (2 * rows.max(1)) as f64, log.value.abs()));
+        let none = (log.value < bound)
+            .then(|| log.times_as_many(fixed, f64::midpoint(1.0, CONFIDENCE), bound - log.value.max(0.0)));
+        [one, none].into_iter().flatten().flatten().min_by(f64::total_cmp)
     }
 }
 
@@ -222,8 +235,20 @@ mod tests {
         assert_eq!(verdict(-0.15, 0.05, 0.02), Verdict::Inconclusive, "faster or not");
         assert_eq!(verdict(-0.04, 0.03, 0.5), Verdict::NoChange);
         assert_eq!(verdict(0.04, 0.1, 0.5), Verdict::Inconclusive);
+        // The interval that stands beside it reaches to +5.5 %.
+        assert_eq!(verdict(0.02, 0.017, 0.5), Verdict::Inconclusive);
         let short = |change| Limits::default().verdict(&estimate(change, 0.001), 0.001, 500.0);
         assert_eq!((short(0.02), short(0.04)), (Verdict::NoChange, Verdict::Inconclusive), "less than 50 ns");
+    }
+
+    #[test]
+    fn what_would_decide_is_said_of_a_change_and_of_none() {
+        let times = |change, error| {
+            Limits::default().would_do(&estimate(change, error), &crate::stats::jackknife::known(0.0), 4).unwrap()
+        };
+        // 5 % are to be 1.96 + 1.28 standard errors, or less room if it seems slower; 6 % over four rows 3.02 + 1.28.
+        assert!((10.0..12.0).contains(&times(0.0, 0.05)) && times(0.02, 0.05) > 20.0, "{}", times(0.0, 0.05));
+        assert!((12.5..15.0).contains(&times(0.06, 0.05)), "{}", times(0.06, 0.05));
     }
 
     #[test]

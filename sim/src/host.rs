@@ -5,12 +5,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use arch_pmu::Vpmu;
 use arch_pmu::caps::PmuCaps;
 use guest::abi::BootPage;
 use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
+use host_pmu::trace::{Tracer, Tracing};
 
 use super::clock::Schedule;
 use super::vcpu::SimHost;
@@ -58,6 +60,8 @@ pub struct Plan {
     pub limit_ns: u64,
     /// Seed of the experiment.
     pub seed: u64,
+    /// The trace of the guests' PMUs, if they are traced.
+    pub trace: Option<Arc<Tracing>>,
 }
 
 impl Plan {
@@ -71,7 +75,7 @@ impl Plan {
 }
 
 /// Returns the number of host events of other users.
-fn others(model: &Model) -> u64 {
+pub(crate) fn others(model: &Model) -> u64 {
     if model.needs_counters() { model.host.pmu.others().len() as u64 } else { 0 }
 }
 
@@ -130,6 +134,9 @@ fn open(model: &Model, plan: &Plan, number: u64, vcpus: Range<u64>) -> Box<dyn L
     }
 }
 
+/// Frequency of a clock of ns, kHz.
+const NS_KHZ: u64 = 1_000_000;
+
 fn open_with<H: SimHost + 'static>(
     model: &Rc<Model>,
     plan: &Plan,
@@ -146,7 +153,8 @@ fn open_with<H: SimHost + 'static>(
             let sharing = (plan.vcpus - vcpu % cpus).div_ceil(cpus);
             let schedule = Schedule::new(model.host.slice, sharing, vcpu / cpus, others);
             let vpmu = Vpmu::new(pmu, behind(Clock::new(schedule, streams)));
-            let vcpu = Vcpu::new(Rc::clone(model), vpmu);
+            let tracer = plan.trace.as_ref().and_then(|trace| Tracer::new(trace, vcpu as usize, NS_KHZ, true));
+            let vcpu = Vcpu::new(Rc::clone(model), vpmu).traced(tracer);
             Guest::new(vcpu, (pmu.into(), &boot), (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
         })
         .collect();

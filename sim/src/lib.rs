@@ -7,7 +7,7 @@
 //! - [`stream`]: random numbers; [`clock`]: virtual time of a vCPU thread, and its sched slices.
 //! - [`backend`]: host events; [`floor`]: a timer without host events; [`mediated`]: a PMU that the guest owns.
 //! - [`vcpu`]: exits, entries and PMIs; [`guest`]: perf in the guest.
-//! - [`host`]: one host with its vCPUs, and their order; [`run`]: many hosts on all cores.
+//! - [`host`]: one host with its vCPUs, and their order; [`run`]: many hosts on all cores; [`replay`]: a trace in their place.
 //!
 //! A seed gives the same bytes on every machine and with any number of threads: after the model is read, all arithmetic is
 //! on integers; each vCPU has random streams of its own, one per purpose; and no order depends on threads or hashes.
@@ -20,6 +20,7 @@ pub mod guest;
 pub mod host;
 pub mod mediated;
 pub mod model;
+pub mod replay;
 pub mod run;
 pub mod stream;
 pub mod vcpu;

@@ -12,6 +12,7 @@ use guest::abi::PHASES;
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::{HostSide, PhaseTally, Phases, Recorder};
+use host_pmu::trace::{Access, Kind, Tracer};
 
 use crate::backend::SimBackend;
 use crate::clock::Clock;
@@ -52,6 +53,17 @@ pub struct Vcpu<H> {
     signal_ns: Recorder,
     /// True if the guest is in its tick and not in an NMI handler.
     in_tick: bool,
+    traced: Option<Box<Traced>>,
+}
+
+/// The trace of a vCPU.
+#[derive(Debug)]
+struct Traced {
+    tracer: Tracer,
+    /// Time off the CPU, and halts, at the last entry with work.
+    away: u64,
+    halts: u64,
+    halts_seen: u64,
 }
 
 /// Result of a vCPU, without the guest's report.
@@ -92,7 +104,20 @@ impl<H: SimHost> Vcpu<H> {
             overflowed_at: None,
             signal_ns: Recorder::default(),
             in_tick: false,
+            traced: None,
         }
+    }
+
+    /// Traces the vCPU from here on.
+    #[must_use]
+    pub fn traced(mut self, tracer: Option<Tracer>) -> Self {
+        if let Some(tracer) = tracer {
+            self.pmu.keep_journal();
+            let times = self.settled().times();
+            let away = times.now - times.thread;
+            self.traced = Some(Box::new(Traced { tracer, away, halts: 0, halts_seen: 0 }));
+        }
+        self
     }
 
     /// Returns the thread's clock with the guest's instructions so far.
@@ -148,15 +173,15 @@ impl<H: SimHost> Vcpu<H> {
 
     /// Executes RDMSR of a PMU register; 0 where the guest would get #GP.
     pub fn rdmsr(&mut self, msr: u32) -> u64 {
-        self.access(msr, false, |pmu| pmu.rdmsr(msr).ok()).unwrap_or(0)
+        self.access(msr, None, |pmu| pmu.rdmsr(msr).ok()).unwrap_or(0)
     }
 
     /// Executes WRMSR of a PMU register.
     pub fn wrmsr(&mut self, msr: u32, value: u64) {
-        self.access(msr, true, |pmu| pmu.wrmsr(msr, value).ok());
+        self.access(msr, Some(value), |pmu| pmu.wrmsr(msr, value).ok().map(|()| value));
     }
 
-    fn access<T>(&mut self, msr: u32, write: bool, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
+    fn access(&mut self, msr: u32, written: Option<u64>, act: impl FnOnce(&mut Vpmu<H>) -> Option<u64>) -> Option<u64> {
         if !self.pmu.host().intercepts(msr) {
             return self.access_in_guest(act);
         }
@@ -168,8 +193,13 @@ impl<H: SimHost> Vcpu<H> {
         let exited = self.pmu.host().clock().now();
         self.spend(Purpose::Vmm, |costs| &costs.vmm);
         let value = act(&mut self.pmu);
-        self.msrs.count(msr, write, value.is_none());
-        self.exits[usize::from(write)] += 1;
+        self.msrs.count(msr, written.is_some(), value.is_none());
+        self.exits[usize::from(written.is_some())] += 1;
+        if let Some(traced) = &mut self.traced {
+            let kind = if written.is_some() { Kind::Write } else { Kind::Read };
+            let access = Access { kind, register: msr, value: written.unwrap_or(0), rip: 0 };
+            traced.tracer.access(exited, access, value, &mut self.pmu);
+        }
         if self.pmu.pmi_requested() {
             self.seen_at.get_or_insert(exited);
         }
@@ -292,8 +322,42 @@ impl<H: SimHost> Vcpu<H> {
     #[inline]
     fn enter(&mut self) {
         // Most entries have none, and finding that out step by step takes longer than the access.
+        if self.traced.is_some() {
+            self.trace_switches();
+        }
         if !(self.pmu.is_quiet() && !self.mask.has_deferred() && self.pmu.host().pass_entry()) {
             self.enter_with_work();
+        }
+        if self.traced.is_some() {
+            self.trace_entry();
+        }
+    }
+
+    #[cold]
+    fn trace_entry(&mut self) {
+        let now = self.pmu.host().clock().now();
+        if let Some(traced) = &mut self.traced {
+            traced.tracer.entry(now);
+        }
+    }
+
+    /// Traces what the host side told the counters, if the vCPU is traced.
+    fn trace_notes(&mut self) {
+        if let Some(traced) = &mut self.traced {
+            let now = self.pmu.host().clock().now();
+            traced.tracer.notes(now, &mut self.pmu);
+        }
+    }
+
+    /// Traces the switches of the thread since the last time, if the vCPU is traced.
+    #[cold]
+    fn trace_switches(&mut self) {
+        if let Some(traced) = &mut self.traced {
+            let times = self.pmu.host().clock().times();
+            let away = times.now - times.thread;
+            let switched = std::mem::replace(&mut traced.away, away) != away;
+            let slept = std::mem::replace(&mut traced.halts_seen, traced.halts) != traced.halts;
+            traced.tracer.switches(times.now, switched || slept, slept);
         }
     }
 
@@ -301,11 +365,13 @@ impl<H: SimHost> Vcpu<H> {
     fn enter_with_work(&mut self) {
         let host = self.pmu.host();
         host.preempt_if_due();
-        let mut signals = host.take_signals();
+        self.trace_switches();
+        let mut signals = self.pmu.host().take_signals();
         for _ in 0..MOST_KICKS {
             if signals > 0 {
                 let seen = self.pmu.host().clock().now();
                 let overflows = self.pmu.kick();
+                self.trace_notes();
                 // The floor's timer also signals early.
                 if let Some(at) = self.overflowed_at.take().filter(|_| overflows > 0) {
                     self.signal_ns.record(seen - at);
@@ -317,8 +383,10 @@ impl<H: SimHost> Vcpu<H> {
                 }
             }
             self.pmu.enter();
+            self.trace_notes();
             if self.pmu.take_pmi() {
                 self.deliver();
+                self.trace_notes();
             }
             self.settle();
             let host = self.pmu.host();
@@ -326,6 +394,11 @@ impl<H: SimHost> Vcpu<H> {
             signals = host.take_signals();
             if signals == 0 {
                 break;
+            }
+            // What a replay meets as one entry is one.
+            if self.traced.is_some() {
+                self.trace_entry();
+                self.trace_switches();
             }
         }
     }
@@ -341,7 +414,13 @@ impl<H: SimHost> Vcpu<H> {
     /// Delivers a PMI through LVTPC and masks it (SDM vol. 3, 12.5.1).
     fn deliver(&mut self) {
         let seen_at = self.seen_at.take();
-        match Lvtpc::from_bits(self.lvtpc).delivery() {
+        let delivery = Lvtpc::from_bits(self.lvtpc).delivery();
+        let merged = delivery == Delivery::Nmi && !self.masks && self.nmi.is_some();
+        if let Some(traced) = &mut self.traced {
+            let now = self.pmu.host().clock().now();
+            traced.tracer.pmi(now, Kind::Pmi, delivery, merged);
+        }
+        match delivery {
             Delivery::Masked => {
                 match self.mask.met(self.pmu.turned_on()) {
                     Met::Deferred => self.counts.deferred += 1,
@@ -351,7 +430,7 @@ impl<H: SimHost> Vcpu<H> {
                 self.pmu.pmi_not_handled();
             }
             // An AMD's processor keeps one; an Intel's LVTPC is masked then.
-            Delivery::Nmi if !self.masks && self.nmi.is_some() => self.counts.merged += 1,
+            Delivery::Nmi if merged => self.counts.merged += 1,
             Delivery::Nmi => {
                 self.spend(Purpose::Inject, |costs| &costs.inject);
                 self.counts.pmis += 1;
@@ -424,6 +503,9 @@ impl<H: SimHost> Vcpu<H> {
         let host = self.pmu.host();
         host.leaves();
         host.sleep_until(until);
+        if let Some(traced) = &mut self.traced {
+            traced.halts += 1;
+        }
         self.enter();
     }
 

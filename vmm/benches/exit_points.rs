@@ -35,6 +35,7 @@ fn plan(behind: CounterSource) -> PayloadPlan {
             seccomp: true,
             register_cost_ns: None,
             sampling: None,
+            trace: None,
         },
         log_entries: 2 * SAMPLES + 4096,
         boot: BootPage {

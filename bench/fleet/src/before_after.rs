@@ -329,7 +329,7 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
 fn enough(row: &FleetRow, estimate: Estimate, own: f64, room: f64) -> String {
     let n = row.hosts as f64;
     let variance = estimate.error.powi(2) * n;
-    let Some(more) = estimate.times_as_many(&known(0.0), CONFIDENCE, room) else {
+    let Some(more) = estimate.times_as_many(&known(0.0), f64::midpoint(1.0, CONFIDENCE), room) else {
         return format!("too noisy over {}: no number of hosts that is in reach would do", plural(row.hosts, "host"));
     };
     let wanted = (more * n).ceil().max(n + 1.0);

@@ -125,7 +125,8 @@ pub struct Run {
     /// Identity of the boot; empty where the document has none.
     #[serde(with = "shared")]
     pub boot: Arc<str>,
-    /// Facts of host and build that move a latency, by name: "host class", "kernel", "microcode" …; "revision" is the tool's.
+    /// Facts that move a latency, by name: of host and build ("host class", "kernel" …; "revision" is the tool's), and "strategy NAME",
+    /// which is its definition.
     #[serde(with = "shared")]
     pub facts: Arc<BTreeMap<String, String>>,
     /// Its figures.
@@ -140,6 +141,8 @@ impl Run {
         let figures = record.arms.iter().flat_map(|arm| of_arm(record, arm, floor)).collect();
         let mut facts: BTreeMap<String, String> = facts(record).map(|(name, value)| (name.to_owned(), value)).collect();
         facts.insert(REVISION.to_owned(), record.tool.git_revision.clone());
+        let defined = record.arms.iter().filter_map(|arm| Some((&arm.name, record.definition(&arm.name)?)));
+        facts.extend(defined.map(|(name, choices)| (format!("strategy {name}"), choices.join(", "))));
         let host = labels.host.as_deref().or(record.host.name.as_deref()).unwrap_or_default();
         Self {
             file: file.to_owned(),

@@ -1,9 +1,12 @@
-//! Side effects of a set-up: system calls, IPIs and migrations, counted by trace events where the user may open them.
+//! Side effects of a set-up: system calls and migrations, counted by trace events where the user may open them, and the
+//! interrupts that CPUs received.
 //!
 //! Counting costs time, so a monitored round is never a timed round.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 
 use perf_event_open_sys::bindings::PERF_TYPE_TRACEPOINT;
 use serde::{Deserialize, Serialize};
@@ -14,54 +17,76 @@ use crate::list::sysfs::Sysfs;
 use crate::run::worker_name;
 use crate::sys::{self, Target};
 
-/// Counts; `None` if the trace event could not be opened.
+/// Counts; `None` if the trace event could not be opened, or the kernel shows no such interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// System calls of the process, with those for synchronisation (raw_syscalls:sys_enter).
     pub syscalls: Option<u64>,
-    /// Function calls queued for another CPU (csd:csd_queue_cpu).
+    /// Function calls queued for another CPU (csd:csd_queue_cpu). One interrupt may carry several, and a CPU that polls
+    /// while idle needs none.
     pub remote_calls: Option<u64>,
-    /// IPIs sent (ipi:ipi_send_cpu, ipi:ipi_send_cpumask). A CPU that polls while idle needs none.
-    pub ipis: Option<u64>,
+    /// Reschedule interrupts that CPUs received, as all of these rows of /proc/interrupts summed over the CPUs: a broadcast to
+    /// 93 CPUs is 93. Those that other programs cause are among them (RES).
+    pub reschedules: Option<u64>,
+    /// Function-call interrupts that CPUs received (CAL).
+    pub function_calls: Option<u64>,
+    /// TLB flushes that CPUs did for another, which come by function calls and are not interrupts besides (TLB).
+    pub tlb_shootdowns: Option<u64>,
     /// Migrations of threads of the process (sched:sched_migrate_task).
     pub migrations: Option<u64>,
 }
 
 impl Traffic {
-    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        let both = |a: Option<u64>, b: Option<u64>| Some(f(a?, b?));
+    fn zip(self, other: Self, f: impl Fn(u64, u64) -> Option<u64>) -> Self {
+        let both = |a: Option<u64>, b: Option<u64>| f(a?, b?);
         Self {
             syscalls: both(self.syscalls, other.syscalls),
             remote_calls: both(self.remote_calls, other.remote_calls),
-            ipis: both(self.ipis, other.ipis),
+            reschedules: both(self.reschedules, other.reschedules),
+            function_calls: both(self.function_calls, other.function_calls),
+            tlb_shootdowns: both(self.tlb_shootdowns, other.tlb_shootdowns),
             migrations: both(self.migrations, other.migrations),
         }
     }
 
-    /// Returns the difference to an earlier reading.
-    #[must_use]
-    pub fn since(self, earlier: Self) -> Self {
-        self.zip(earlier, u64::saturating_sub)
+    /// Returns the difference to an earlier reading; `None` of a count that went back, as the kernel's 32-bit ones may.
+    fn since(self, earlier: Self) -> Self {
+        self.zip(earlier, u64::checked_sub)
     }
 
     /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        self.zip(other, u64::saturating_add)
+        self.zip(other, u64::checked_add)
+    }
+
+    /// Returns the interrupts that CPUs received from others: reschedules and function calls.
+    #[must_use]
+    pub fn interrupts(self) -> Option<u64> {
+        Some(self.reschedules? + self.function_calls?)
     }
 }
 
-/// Open trace events.
+/// Maximum size of /proc/interrupts: some hundred rows of eleven bytes a CPU.
+const MAX_INTERRUPTS: usize = 64 << 20;
+
+/// Returns the sum over the CPUs of a row of /proc/interrupts: `RES:  12  7  Rescheduling interrupts`.
+fn received(interrupts: &str, row: &str) -> Option<u64> {
+    let line = interrupts.lines().find_map(|line| line.trim_start().strip_prefix(row)?.strip_prefix(':'))?;
+    Some(line.split_whitespace().map_while(|word| word.parse::<u64>().ok()).sum())
+}
+
+/// Open trace events, and the kernel's table of interrupts.
 #[derive(Debug)]
 pub struct Monitor {
     syscalls: Vec<OwnedFd>,
     remote_calls: Vec<OwnedFd>,
-    ipis: Vec<OwnedFd>,
     migrations: Vec<OwnedFd>,
-    /// Trace events that could not be opened, with the reason.
+    interrupts: Option<File>,
+    /// What could not be opened, with the reason.
     pub missing: Vec<String>,
-    /// Counts caused by one reading of the monitor.
-    own: Traffic,
+    /// System calls of the monitor itself from the beginning of a phase to its end.
+    own: u64,
 }
 
 impl Monitor {
@@ -69,48 +94,79 @@ impl Monitor {
     #[must_use]
     pub fn open(sysfs: &mut Sysfs) -> Self {
         let mut missing = Vec::new();
-        let task = |events: &[(&str, &str)], missing: &mut Vec<String>, sysfs: &mut Sysfs| {
-            let opened: Result<Vec<OwnedFd>, String> =
-                events.iter().map(|&(group, name)| of_task(group, name, sysfs)).collect();
-            opened.unwrap_or_else(|why| {
-                missing.push(why);
-                Vec::new()
-            })
+        let task = |(group, name): (&str, &str), missing: &mut Vec<String>, sysfs: &mut Sysfs| {
+            let opened = of_task(group, name, sysfs);
+            opened.map_or_else(|why| (missing.push(why), Vec::new()).1, |fd| vec![fd])
         };
-        let syscalls = task(&[("raw_syscalls", "sys_enter")], &mut missing, sysfs);
-        let remote_calls = task(&[("csd", "csd_queue_cpu")], &mut missing, sysfs);
-        let ipis = task(&[("ipi", "ipi_send_cpu"), ("ipi", "ipi_send_cpumask")], &mut missing, sysfs);
+        let syscalls = task(("raw_syscalls", "sys_enter"), &mut missing, sysfs);
+        let remote_calls = task(("csd", "csd_queue_cpu"), &mut missing, sysfs);
         let migrations = of_cpus(sysfs).unwrap_or_else(|why| {
             missing.push(why);
             Vec::new()
         });
-        let mut monitor = Self { syscalls, remote_calls, ipis, migrations, missing, own: Traffic::default() };
-        // The first look takes the page faults; the difference of the next two is the cost of a look.
-        monitor.look();
-        let before = monitor.look();
-        monitor.own = monitor.look().since(before);
+        let interrupts = File::open(sysfs.path("proc/interrupts"));
+        let interrupts = interrupts.map_err(|error| missing.push(format!("/proc/interrupts: {error}"))).ok();
+        let mut monitor = Self { syscalls, remote_calls, migrations, interrupts, missing, own: 0 };
+        // The first look takes the page faults; the next has the monitor's own calls alone.
+        for _ in 0..2 {
+            monitor.own = 0;
+            monitor.own = monitor.end(monitor.begin()).syscalls.unwrap_or_default();
+        }
         monitor
     }
 
-    fn look(&self) -> Traffic {
-        let sum = |fds: &[OwnedFd]| {
-            let mut word = [0_u64; 1];
-            let read = |fd: &OwnedFd| -> Option<u64> { (sys::read(fd, &mut word).ok()? == 1).then_some(word[0]) };
-            let counts: Option<Vec<u64>> = fds.iter().map(read).collect();
-            counts.filter(|counts| !counts.is_empty()).map(|counts| counts.iter().sum())
-        };
-        Traffic {
-            migrations: sum(&self.migrations),
-            ipis: sum(&self.ipis),
-            remote_calls: sum(&self.remote_calls),
-            syscalls: sum(&self.syscalls),
+    fn sum(fds: &[OwnedFd]) -> Option<u64> {
+        let mut word = [0_u64; 1];
+        let read = |fd: &OwnedFd| -> Option<u64> { (sys::read(fd, &mut word).ok()? == 1).then_some(word[0]) };
+        let counts: Option<Vec<u64>> = fds.iter().map(read).collect();
+        counts.filter(|counts| !counts.is_empty()).map(|counts| counts.iter().sum())
+    }
+
+    /// Reads the table of interrupts, by calls whose number does not change: its columns have a fixed width.
+    fn table(&self) -> Option<String> {
+        let file = self.interrupts.as_ref()?;
+        let mut table = Vec::new();
+        let mut part = [0; 64 << 10];
+        loop {
+            let got = file.read_at(&mut part, table.len() as u64).ok()?;
+            table.extend_from_slice(&part[..got]);
+            if got == 0 {
+                return String::from_utf8(table).ok();
+            }
+            if table.len() > MAX_INTERRUPTS {
+                return None;
+            }
         }
     }
 
-    /// Returns the counts so far, and the counts that the next reading itself will add.
+    fn with_interrupts(counts: Traffic, table: Option<&str>) -> Traffic {
+        let [reschedules, function_calls, tlb_shootdowns] =
+            ["RES", "CAL", "TLB"].map(|row| table.and_then(|table| received(table, row)));
+        Traffic { reschedules, function_calls, tlb_shootdowns, ..counts }
+    }
+
+    /// Begins a phase. A look at the migrations interrupts every CPU, and one at the calls those that threads run on: the
+    /// interrupts are looked at last here, and first at the end.
     #[must_use]
-    pub fn read(&self) -> (Traffic, Traffic) {
-        (self.look(), self.own)
+    pub fn begin(&self) -> Traffic {
+        let migrations = Self::sum(&self.migrations);
+        let syscalls = Self::sum(&self.syscalls);
+        let remote_calls = Self::sum(&self.remote_calls);
+        let counts = Traffic { syscalls, remote_calls, migrations, ..Traffic::default() };
+        Self::with_interrupts(counts, self.table().as_deref())
+    }
+
+    /// Ends a phase: returns its counts, without those of the monitor.
+    #[must_use]
+    pub fn end(&self, began: Traffic) -> Traffic {
+        let table = self.table();
+        let remote_calls = Self::sum(&self.remote_calls);
+        let syscalls = Self::sum(&self.syscalls);
+        let migrations = Self::sum(&self.migrations);
+        let counts = Traffic { syscalls, remote_calls, migrations, ..Traffic::default() };
+        let mut found = Self::with_interrupts(counts, table.as_deref()).since(began);
+        found.syscalls = found.syscalls.map(|all| all.saturating_sub(self.own));
+        found
     }
 }
 
@@ -146,17 +202,32 @@ mod tests {
 
     #[test]
     fn unknown_stays_unknown() {
-        let some = Traffic { syscalls: Some(5), ipis: Some(1), ..Traffic::default() };
+        let some = Traffic { syscalls: Some(5), reschedules: Some(1), ..Traffic::default() };
         let more = Traffic { syscalls: Some(7), ..Traffic::default() };
         assert_eq!(more.since(some), Traffic { syscalls: Some(2), ..Traffic::default() });
+        assert_eq!((some.since(more).syscalls, some.interrupts()), (None, None));
         assert_eq!(more.plus(some).syscalls, Some(12));
-        assert_eq!(more.plus(some).ipis, None);
+        assert_eq!(more.plus(some).reschedules, None);
+    }
+
+    #[test]
+    fn a_broadcast_is_as_many_interrupts_as_cpus_that_received_it() {
+        let before = "           CPU0       CPU1       CPU2\n RES:          1          2          3   Rescheduling interrupts\n \
+                      CAL:         10         20         30   Function call interrupts\n TLB:          0          0          0   TLB shootdowns\n";
+        let after =
+            before.replace("        20         30", "        21         31").replace(" 3   Resch", " 9   Resch");
+        let of = |table: &str| Monitor::with_interrupts(Traffic::default(), Some(table));
+        let found = of(&after).since(of(before));
+        assert_eq!((found.reschedules, found.function_calls, found.tlb_shootdowns), (Some(6), Some(2), Some(0)));
+        assert_eq!(found.interrupts(), Some(8));
+        // A kernel without SMP has no such rows.
+        assert_eq!(of(" NMI:          0   Non-maskable interrupts\n").interrupts(), None);
     }
 
     #[test]
     fn without_tracefs_every_event_is_reported_missing() {
         let monitor = Monitor::open(&mut Sysfs::at("/nonexistent"));
         assert_eq!(monitor.missing.len(), 4);
-        assert_eq!(monitor.read().0, Traffic::default());
+        assert_eq!(monitor.begin(), Traffic::default());
     }
 }

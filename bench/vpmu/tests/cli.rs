@@ -45,7 +45,7 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["--rounds", "-3"], "bad value '-3' for --rounds: no value here is below 0"),
         (&["compare", "a", "b", "c.json"], "one source too many: c.json: BASE and NEW are a file or a folder each"),
         (&["compare", "a", "b", "--threshold", "5"], "5% is 0.05"),
-        (&["sweep", "--vcpus", "1-1000"], "a range, where a number is wanted"),
+        (&["sweep", "--vcpus", "1-1000"], "several are a list, e.g. 1,10,100"),
         (&["sim", "--cpus", "2"], "more than the vCPUs can use"),
         (&["--require-guest", "--backend", "sim:icx-2021"], "excludes a simulation"),
         (&["--freq", "99", "--period", "9"], "cannot be used with"),

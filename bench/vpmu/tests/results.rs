@@ -152,7 +152,11 @@ fn a_folder_has_a_history() {
     let ratios = vpmu(dir.path(), &["history", "series"]);
     let shown = text(&ratios.stdout);
     let words: Vec<&str> = shown.split_whitespace().collect();
-    assert!(words.join(" ").contains("against floor no change point in 12 series"), "{}", text(&ratios.stdout));
+    assert!(
+        words.join(" ").contains("against floor (--times: by times) no change point in 12 series of "),
+        "{}",
+        text(&ratios.stdout)
+    );
     let output = vpmu(dir.path(), &["history", "series", "--times"]);
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

@@ -274,9 +274,10 @@ fn open_to_all(dir: &Path) -> std::path::PathBuf {
 
 /// perf measures the same list in the same rounds, and both count all of it.
 fn perf_stands_beside_it() {
-    let found = document(&["--events", "40", "--strategy", "auto", "--against", "perf"]);
+    // As many that a set-up is longer than its start-up on a busy machine too: else there is no ratio.
+    let found = document(&["--events", "400", "--strategy", "auto", "--against", "perf"]);
     assert!(found["peer"]["version"].as_str().unwrap().contains("perf"));
-    assert_eq!(found["peer"]["counted"], serde_json::json!([40, 40]));
+    assert_eq!(found["peer"]["counted"], serde_json::json!([400, 400]));
     let names: Vec<&str> =
         found["peer"]["arms"].as_array().unwrap().iter().map(|arm| arm["name"].as_str().unwrap()).collect();
     assert_eq!(names[..2], ["start-up", "ungrouped"]);
@@ -284,9 +285,10 @@ fn perf_stands_beside_it() {
     assert!(found["peer"]["arms"].as_array().unwrap().iter().all(|arm| arm["wall_ns"]["count"] == 2));
     // One answer, first: two processes, of perf's its fastest grouping. Two rounds have no interval.
     let ratios = found["ratios"].as_array().unwrap();
-    assert!(ratios.len() >= 9 && ratios.iter().skip(1).all(|one| one["like_for_like"] == false), "{ratios:?}");
-    let answer = format!("perf {} ÷ vpmu, both processes less start-up", names[2]);
-    assert!(ratios[0]["what"] == answer && ratios[0]["interval"].is_null(), "{ratios:?}");
+    assert!(ratios.len() > 4 && ratios.iter().skip(1).all(|one| one["like_for_like"] == false), "{ratios:?}");
+    let answers = [1, 2].map(|at| format!("perf {} ÷ vpmu, both processes less start-up", names[at]));
+    assert!(answers.iter().any(|answer| ratios[0]["what"] == *answer), "{ratios:?}");
+    assert!(ratios[0]["like_for_like"] == true && ratios[0]["interval"].is_null(), "{ratios:?}");
     let output = setup(&["--events", "40", "--strategy", "cpu-major,auto", "--scale", "none", "--rounds", "6"]);
     let shown = text(&output.stdout);
     let second = shown.lines().nth(1).unwrap_or_default();

@@ -112,6 +112,12 @@ pub trait Backend {
     /// as well.
     fn slept(&mut self) -> bool;
 
+    /// Returns whether the thread was switched in, and whether it slept, since a trace last asked; `None` where that is not
+    /// known. It takes nothing from [`sched_in`](Self::sched_in) and [`slept`](Self::slept).
+    fn slices(&mut self) -> Option<(bool, bool)> {
+        None
+    }
+
     /// Returns the time of a monotonic clock, ns: that of [`Overflow::at`].
     fn now_ns(&self) -> u64;
 

@@ -29,12 +29,12 @@ const SWITCH_PAGES: usize = 1;
 pub struct Monitor {
     ring: Option<(OwnedFd, sys::Ring)>,
     switches: Option<(OwnedFd, sys::Ring)>,
-    /// A switch that [`sched_in`](Self::sched_in), or [`switched`](Self::switched), has not reported yet.
-    unreported: [bool; 2],
+    /// A switch that [`sched_in`](Self::sched_in), [`switched`](Self::switched) or [`slices`](Self::slices) has not reported yet.
+    unreported: [bool; 3],
     /// The thread's context switches at the last read, where there is no ring of them.
     seen: u64,
-    /// Likewise, its voluntary context switches.
-    sleeps: u64,
+    /// Likewise, its voluntary context switches; and those at the last look of a trace.
+    sleeps: [u64; 2],
     records: Records,
 }
 
@@ -91,9 +91,9 @@ impl Monitor {
         Self {
             ring: None,
             switches: None,
-            unreported: [false; 2],
+            unreported: [false; 3],
             seen: sys::context_switches(),
-            sleeps: sys::sleeps(),
+            sleeps: [sys::sleeps(); 2],
             records: Records::default(),
         }
     }
@@ -133,11 +133,22 @@ impl Monitor {
         self.switches.is_none() || self.takes_switch(1)
     }
 
+    /// Returns whether the thread was switched, and whether it slept, since a trace last asked: a load of shared memory where
+    /// there was none. Without a ring of switches nobody can tell at each entry, and `None` says so.
+    pub(crate) fn slices(&mut self) -> Option<(bool, bool)> {
+        self.switches.as_ref()?;
+        if !self.takes_switch(2) {
+            return Some((false, false));
+        }
+        let sleeps = sys::sleeps();
+        Some((true, std::mem::replace(&mut self.sleeps[1], sleeps) != sleeps))
+    }
+
     fn takes_switch(&mut self, asker: usize) -> bool {
         if let Some((_, ring)) = &mut self.switches
             && ring.skip()
         {
-            self.unreported = [true; 2];
+            self.unreported = [true; 3];
         }
         std::mem::take(&mut self.unreported[asker])
     }
@@ -148,7 +159,7 @@ impl Monitor {
             return false;
         }
         let sleeps = sys::sleeps();
-        std::mem::replace(&mut self.sleeps, sleeps) != sleeps
+        std::mem::replace(&mut self.sleeps[0], sleeps) != sleeps
     }
 
     /// Sends the records of `event` to the monitor's ring. A kernel that keeps hardware and software events of a thread in

@@ -429,6 +429,10 @@ impl Backend for PerfBackend {
         self.monitor.slept()
     }
 
+    fn slices(&mut self) -> Option<(bool, bool)> {
+        self.monitor.slices()
+    }
+
     fn is_lost(&self, event: &PerfEvent) -> bool {
         Self::count(event) == Err(HostError::PinnedLost)
     }

@@ -76,6 +76,10 @@ impl Backend for StepBackend {
         self.monitor.slept()
     }
 
+    fn slices(&mut self) -> Option<(bool, bool)> {
+        self.monitor.slices()
+    }
+
     fn now_ns(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

@@ -285,6 +285,10 @@ impl<B: Backend> HostPmu for Bank<B> {
         Some(&self.stats.ops)
     }
 
+    fn slices(&mut self) -> Option<(bool, bool)> {
+        self.backend.slices()
+    }
+
     fn stepper(&mut self) -> Option<&mut StepCounts> {
         self.backend.stepper()
     }

@@ -214,6 +214,12 @@ impl<B: Backend> Bank<B> {
         !(at_slices & switched_in | at_sleeps & (slept | self.may_have_slept) | at_time)
     }
 
+    /// Returns the event that a counter has.
+    #[inline]
+    pub fn event(&self, counter: CounterId) -> Option<&B::Event> {
+        self.slots[counter.index()].as_ref().map(|held| &held.event)
+    }
+
     /// Counts an entry at which the bank [is quiet](Self::is_quiet).
     #[inline]
     pub const fn count_entry(&mut self) {

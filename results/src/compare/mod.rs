@@ -468,6 +468,8 @@ mod tests {
         let found = of(&base, &changed(fewer), &request());
         assert_eq!((found.exit, verdicts(&found, "recreate")), (3, vec![Verdict::Inconclusive; 3]));
         assert!(found.notes.iter().any(|note| note.contains("only in BASE: arm recreate")));
+        let (text, both) = (text(&found), |line: &&str| line.starts_with("recreate  "));
+        assert!(text.lines().all(|line| !both(&line)) && text.contains("one-sided: NEW has no rounds"), "{text}");
         let only = CompareSpec { arms: vec!["reuse".to_owned()], ..request() };
         let found = of(&base, &record(10, 6, |_, round| ns(round)), &only);
         assert_eq!((found.exit, verdicts(&found, "reuse")), (0, vec![Verdict::NoChange; 3]));

@@ -59,8 +59,6 @@ pub struct Row {
     pub change: Option<f64>,
     /// Its 95 % confidence interval.
     pub change_interval: Option<Interval>,
-    /// Upper bound of the change with 95 % confidence, one-sided.
-    pub change_below: Option<f64>,
     /// p value of "no change", two-sided.
     pub p_value: Option<f64>,
     /// The p value, adjusted by Holm's method over the rows that are judged.
@@ -87,7 +85,6 @@ impl Row {
             let Interval { low, high } = change.log.interval();
             self.change = Some(change.log.value.exp_m1());
             self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
-            self.change_below = Some(change.log.below().exp_m1());
             self.p_value = Some(change.log.p());
             self.blocks = change.blocks;
             // One definition for the sides and for what is between them.
@@ -113,7 +110,6 @@ impl Row {
             new: None,
             change: None,
             change_interval: None,
-            change_below: None,
             p_value: None,
             p_value_adjusted: None,
             blocks: 0,
@@ -157,7 +153,7 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool, one_run: bool) -> 
 fn verdict(row: &Row, p: f64, exact: bool, one_run: bool, rows: usize) -> (Verdict, String) {
     let (Some(base), Some(found)) = (&row.base, &row.found) else { return (Verdict::Inconclusive, String::new()) };
     let limits = row.limits.at_level(base.median_ns);
-    let (change, below) = (found.log.value.exp_m1(), found.log.below().exp_m1());
+    let (change, below) = (found.log.value.exp_m1(), found.log.interval().high.exp_m1());
     match row.limits.verdict(&found.log, p, base.median_ns) {
         Verdict::Slower | Verdict::Faster
             if !one_run && row.runs() < FEW && found.may_be_layout(limits.alpha / rows as f64) =>
@@ -208,7 +204,7 @@ fn small_change(row: &Row) -> String {
 fn would_do(found: &Change, bound: f64, row: &Row, one_run: bool) -> Option<String> {
     let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
     let few = row.runs();
-    let times = |fixed: &Estimate| found.log.times_as_many(fixed, CONFIDENCE, bound.ln_1p());
+    let times = |fixed: &Estimate| found.log.times_as_many(fixed, f64::midpoint(1.0, CONFIDENCE), bound.ln_1p());
     let by_rounds = times(&found.allowance).filter(|times| *times < 20.0 && found.blocks == 0 && few < MIN_RUNS);
     let Some(by_rounds) = by_rounds else {
         let runs = (times(&known(0.0)).filter(|_| !one_run)? * few as f64).ceil().max(few as f64 + 1.0);

@@ -141,7 +141,7 @@ pub fn group_label(record: &Record) -> String {
         parts.extend(record.parameter("mode"));
     }
     parts.extend(["workload", "backend"].into_iter().filter_map(|name| record.parameter(name)));
-    parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU")));
+    parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU{}", if vcpus == "1" { "" } else { "s" })));
     parts.extend(record.other_cpu());
     parts.join(", ")
 }

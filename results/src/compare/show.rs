@@ -58,7 +58,9 @@ pub fn report(comparison: &Comparison) -> Report {
     let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {
         let mut table = Table::new(HEADER).keys(2).left(3).caption(heading(group, comparison));
-        group.rows.iter().for_each(|row| table.add_row(cells(row)));
+        // Of an arm of one side there is nothing to show but that, which a note says.
+        let both = group.rows.iter().filter(|row| row.base.is_some() && row.new.is_some());
+        both.for_each(|row| table.add_row(cells(row)));
         report.table(table);
         report.suite(group.label.clone(), group.rows.iter().map(case).collect());
     }

@@ -94,7 +94,7 @@ pub struct Document<E: Experiment = GuestRun> {
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
     /// Differences between runs of this host and setting, by earlier ones; absent: the default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "between_runs", default, skip_serializing_if = "Option::is_none")]
     pub between: Option<Between>,
     /// The experiment's own parts.
     #[serde(flatten)]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::groups::groups;
+use super::groups::{groups, repeat};
 use super::ratio::{LAYOUT, MIN_ROUNDS};
 use super::rounds::{Statistic, counting};
 use crate::document::{Arm, Experiment};
@@ -37,8 +37,8 @@ pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) ->
     // A simulated guest has no layout.
     let layout = if arm.backend.starts_with("sim:") { 0.0 } else { LAYOUT };
     let interval = (values.len() >= MIN_ROUNDS).then(|| interval(&values, &guests, layout));
-    let constant = values.iter().all(|value| value.to_bits() == ns.to_bits())
-        || layout <= 0.0 && interval.is_some_and(|Interval { low, high }| high <= low);
+    let constant =
+        values.iter().all(|value| value.to_bits() == ns.to_bits()) || layout <= 0.0 && repeat(&guests, &values);
     Some(Level { ns, interval, rounds: values.len(), constant })
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::groups::groups;
+use super::groups::{groups, repeat};
 use super::rounds::{Pair, Statistic, pairs};
 use crate::document::{Arm, Experiment, Spread};
 use crate::stats::interval::{CONFIDENCE, Interval};
@@ -85,19 +85,24 @@ impl Ratio {
     /// Returns the number of further rounds, in further guests, that show a relative difference in nine runs of ten. 0:
     /// these do. `None` where the spread of the rounds is unknown, or that between runs is too wide.
     #[must_use]
-    #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
     pub fn more_rounds(&self, difference: f64) -> Option<u64> {
         let log = self.log?;
         let wanted = difference.abs().ln_1p();
         if wanted <= 0.0 {
             return None;
         }
-        let times = log.times_as_many(&self.between, f64::midpoint(1.0, CONFIDENCE), wanted)?;
+        log.times_as_many(&self.between, f64::midpoint(1.0, CONFIDENCE), wanted).map(|times| self.further(times))
+    }
+
+    /// Returns the further rounds by which there are so many times as many.
+    #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
+    pub fn further(&self, times: f64) -> u64 {
         let more = self.rounds as f64 * (times - 1.0);
         // Two digits are more than is known.
         let unit =
             10.0_f64.powf((more.max(1.0).log10().floor() - 1.0).max(0.0)).max(if more >= 10.0 { 10.0 } else { 1.0 });
-        Some(((more / unit).ceil() * unit) as u64)
+        ((more / unit).ceil() * unit) as u64
     }
 }
 
@@ -119,7 +124,8 @@ pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
 fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
     let method = Method::of(rounds);
     let value = method.centre(rounds)?;
-    let groups = groups(&rounds.iter().map(|pair| pair.guest).collect::<Vec<_>>());
+    let guests: Vec<u64> = rounds.iter().map(|pair| pair.guest).collect();
+    let groups = groups(&guests);
     let log = (rounds.len() >= MIN_ROUNDS)
         .then(|| jackknife::over_groups(rounds, &groups.group, |rounds| method.centre(rounds)))
         .flatten()
@@ -133,7 +139,7 @@ fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
         log,
         between: known(0.0),
         constant: rounds.iter().all(|pair| (pair.log - value).abs() < SAME)
-            || layout <= 0.0 && log.is_some_and(|log| log.error < SAME),
+            || layout <= 0.0 && repeat(&guests, &rounds.iter().map(|pair| pair.log).collect::<Vec<_>>()),
     })
 }
 

@@ -71,7 +71,7 @@ struct Section {
     id: String,
     title: String,
     host: String,
-    badges: Vec<&'static str>,
+    badges: Vec<String>,
     about: Vec<(&'static str, String)>,
     caveats: Vec<String>,
     answer: Option<Answer>,
@@ -260,12 +260,16 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
     let shown = group.shown();
     let mut badges = Vec::new();
     if group::is_simulated(shown) {
-        badges.push("simulated");
+        badges.push("simulated".to_owned());
     } else if shown.arms.iter().any(|arm| arm.stand_in) {
-        badges.push("stand-in events: compare arms only");
+        badges.push("stand-in events: compare arms only".to_owned());
     }
     if shown.status != Status::Complete {
-        badges.push(state(shown.status));
+        badges.push(state(shown.status).to_owned());
+    }
+    if group.records.len() > 1 {
+        let which = if std::ptr::eq(shown, group.latest()) { "the newest" } else { "one" };
+        badges.push(format!("{which} of {}", plural(group.records.len(), "result")));
     }
     let mut figures = Vec::new();
     figures.extend(latency::rounds(shown, inks));
@@ -497,6 +501,7 @@ mod tests {
         };
         let series = shown(records(1), "a series");
         assert!(series.len() < 1_500_000 && series.contains("each point is the median of 7 neighbours"));
+        assert!(series.contains("<strong class=\"badge\">the newest of 1000 results</strong>"));
         let kinds = shown(records(1000), "kinds");
         assert!(kinds.len() < 1_500_000, "{}", kinds.len());
         assert!(kinds.contains("Kinds of results with plots, the newest: 20 of 1000 are shown"));

@@ -30,12 +30,6 @@ impl Estimate {
         Interval { low: self.value - width, high: self.value + width }
     }
 
-    /// Returns the one-sided upper bound of the figure at 95 % confidence.
-    #[must_use]
-    pub fn below(&self) -> f64 {
-        self.value + self.error * t_quantile(CONFIDENCE, self.freedom)
-    }
-
     /// Returns how many times as many values show a difference of `room` in nine of ten cases at a level of confidence, where they do
     /// not make `fixed`, a part of the error, smaller. `None`: not even a thousand times as many.
     #[must_use]
@@ -186,7 +180,6 @@ mod tests {
         assert!((found.value - 1.58).abs() < 1e-9);
         assert!((interval.low - 0.700).abs() < 1e-3 && (interval.high - 2.460).abs() < 1e-3, "{interval:?}");
         assert!((found.p() - 0.002_833).abs() < 1e-6, "{}", found.p());
-        assert!(found.below() < interval.high);
     }
 
     #[test]

@@ -61,9 +61,10 @@ fn latencies(document: &Document, report: &mut Report) {
     let what = if sampling { "Guest NMI handler latency" } else { "Guest rotation latency (all events, at a tick)" };
     let parameters = &document.parameters;
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
-    let on = parameters.cpus.map(|cpus| format!(" on {cpus} CPU")).unwrap_or_default();
+    let on = parameters.cpus.map(|cpus| format!(" on {}", plural(cpus as usize, "CPU"))).unwrap_or_default();
+    let vcpus = plural(parameters.vcpus as usize, "vCPU");
     let simulated = simulated(document);
-    report.heading(format!("{simulated}{what}, {}, {} vCPU{on}{cpu}", parameters.workload, parameters.vcpus));
+    report.heading(format!("{simulated}{what}, {}, {vcpus}{on}{cpu}", parameters.workload));
     summary::report(document, metric, report);
     let arms = figures(document, metric);
     report.gap();
@@ -154,7 +155,7 @@ fn set_ups(document: &Document, report: &mut Report) {
     let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
     report.line(format!("{}perf stat in the guest, {}", simulated(document), parameters.workload));
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
-    report.line(format!("enabled {how}, {} vCPU{cpu}", parameters.vcpus));
+    report.line(format!("enabled {how}, {}{cpu}", plural(parameters.vcpus as usize, "vCPU")));
     summary::report(document, &metric::SET_UP, report);
     let arms = figures(document, &metric::SET_UP);
     report.gap();
@@ -201,7 +202,7 @@ mod tests {
         assert!(super::report(&finished).text(80).starts_with("Guest NMI handler latency, "));
         finished.host.class = "simulated (model x)".to_owned();
         (finished.parameters.vcpus, finished.parameters.cpus) = (2, Some(1));
-        let title = "SIMULATED: Guest NMI handler latency, single/ftest, 2 vCPU on 1 CPU\n";
+        let title = "SIMULATED: Guest NMI handler latency, single/ftest, 2 vCPUs on 1 CPU\n";
         assert!(super::report(&finished).text(80).starts_with(title));
         let codes = |finished: &Document| crate::document::warnings::collect(finished).into_iter().map(|one| one.code);
         assert!(codes(&finished).any(|code| code == "overcommit"));

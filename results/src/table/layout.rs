@@ -84,7 +84,10 @@ pub fn level(level: &Level) -> String {
 pub fn ratio_with(found: &Ratio) -> String {
     let Some(interval) = found.interval else { return ratio(found.ratio) };
     if found.constant {
-        return format!("{:.3} {NO_SPREAD}", found.ratio);
+        return format!(
+            "{} {NO_SPREAD}",
+            if found.ratio < 0.0995 { ratio(found.ratio) } else { format!("{:.3}", found.ratio) }
+        );
     }
     ratio_in(found.ratio, Some(interval))
 }

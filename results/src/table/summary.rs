@@ -42,16 +42,17 @@ impl Against {
         }
         if !ratio.is_distinguishable() {
             text.push_str(",\n  not distinguishable");
+            if ratio.constant {
+                return text;
+            }
             let seen = (ratio.ratio - 1.0).abs();
             match ratio.more_rounds(seen.max(LEAST)) {
                 Some(0) => {}
                 None => text.push_str("; more runs might help, rounds not"),
                 Some(more) if more > MOST => text.push_str("; more rounds would hardly help"),
-                Some(more) if seen >= LEAST => {
-                    let _ = write!(text, "; about {more} more rounds needed");
-                }
                 Some(more) => {
-                    let _ = write!(text, "; about {more} more rounds needed for 1 %");
+                    let (rounds, of) = (layout::plural(more as usize, "more round"), layout::percent(seen.max(LEAST)));
+                    let _ = write!(text, ";\n  about {rounds} (--rounds) would show a difference of {of} %");
                 }
             }
         }
@@ -167,7 +168,11 @@ mod tests {
         assert!(sentences[2].starts_with("reuse-lazy against reuse: ") && sentences[2].contains("not distinguishable"));
         let few = against(&run(20, [1.02, 1.0, 1.0]), &NMI_HANDLER);
         let text = few[0].sentence();
-        assert!(text.contains("not distinguishable; about ") && text.contains("0 more rounds needed"), "{text}");
+        assert!(
+            text.contains("not distinguishable;\n  about ") && text.contains("0 more rounds (--rounds) would"),
+            "{text}"
+        );
+        assert!(text.contains(" show a difference of ") && text.ends_with(" %"), "{text}");
         assert!(few.iter().any(|one| one.base == "floor"), "{few:?}");
     }
 

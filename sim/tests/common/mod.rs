@@ -62,5 +62,6 @@ pub(crate) fn plan(strategy: &str, boot: &BootPage) -> Plan {
         timer: Timer::Periodic,
         limit_ns: u64::MAX,
         seed: 1,
+        trace: None,
     }
 }

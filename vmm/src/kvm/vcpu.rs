@@ -6,14 +6,15 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arch_pmu::Vpmu;
 use arch_pmu::pmi::Delivery;
 use arch_pmu::spec::MAX_COUNTERS;
+use arch_pmu::{PmuMsr, Vpmu};
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::OpKind;
+use host_pmu::trace::{Access, Kind, Tracer};
 use kvm_bindings::KVM_EXIT_INTR;
-use kvm_ioctls::{VcpuFd, VmFd};
+use kvm_ioctls::{SyncReg, VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
 use super::deferred::{self, Deferred};
@@ -50,6 +51,17 @@ fn deliver_all<V>(
         deliver(vcpu)?;
     }
     Ok(())
+}
+
+/// Returns an MSR exit as a trace has it; `None`: it is no access to the PMU.
+fn traced(exit: Exit, is_rdpmc: bool) -> Option<Access> {
+    let (kind, register, value) = match exit {
+        Exit::Wrmsr { index, value } => (Kind::Write, index, value),
+        Exit::Rdmsr { index } if is_rdpmc => (Kind::Rdpmc, index, 0),
+        Exit::Rdmsr { index } => (Kind::Read, index, 0),
+        _ => return None,
+    };
+    (is_rdpmc || PmuMsr::decode(register).is_some()).then_some(Access { kind, register, value, rip: 0 })
 }
 
 /// Returns the end of a vCPU whose transitions cannot be seen.
@@ -106,6 +118,8 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) nested: Option<Nested>,
     /// Samples of this vCPU, if it is recorded.
     pub(crate) sampler: Option<VcpuSampler<'a>>,
+    /// Its trace, if it is traced.
+    pub(crate) tracer: Option<Tracer>,
     /// Name of the strategy, if there is one.
     #[cfg(feature = "planted-slowdown")]
     pub(crate) strategy: Option<&'a str>,
@@ -122,9 +136,10 @@ pub(crate) struct Vcpu<'a, H, B> {
     stop: &'a AtomicBool,
     register_cost: Option<RegisterCost>,
     nested: Option<Nested>,
-    /// Something is due at each entry: there is a register cost, or transitions may have to be watched.
+    /// Something is due at each entry: there is a register cost, or transitions may have to be watched, or a trace notes them.
     always_due: bool,
     sampler: Option<VcpuSampler<'a>>,
+    tracer: Option<Tracer>,
     /// The last KVM_RUN was interrupted in the guest.
     ran: bool,
     bus: B,
@@ -147,7 +162,12 @@ pub(crate) struct Vcpu<'a, H, B> {
 }
 
 impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
-    pub(crate) fn new(parts: Parts<'a, H, B>) -> Self {
+    pub(crate) fn new(mut parts: Parts<'a, H, B>) -> Self {
+        if parts.tracer.is_some() {
+            // RIP comes with the exit, without a call of its own.
+            parts.fd.set_sync_valid_reg(SyncReg::Register);
+            parts.pmu.keep_journal();
+        }
         Self {
             vm: parts.vm,
             fd: parts.fd,
@@ -155,10 +175,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             apic_id: parts.apic_id,
             pmu: parts.pmu,
             stop: parts.stop,
-            always_due: parts.register_cost.is_some() || parts.nested.is_some(),
+            always_due: parts.register_cost.is_some() || parts.nested.is_some() || parts.tracer.is_some(),
             register_cost: parts.register_cost,
             nested: parts.nested,
             sampler: parts.sampler,
+            tracer: parts.tracer,
             ran: false,
             bus: parts.bus,
             other_msrs: parts.other_msrs,
@@ -211,6 +232,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     #[inline(never)]
     fn prepare_what_is_due(&mut self, kicked: bool) -> Result<(), End> {
+        if let Some(tracer) = &mut self.tracer
+            && let Some((switched, slept)) = self.pmu.host().slices()
+        {
+            tracer.switches(self.returned_at, switched, slept);
+        }
         if kicked {
             self.look_at_kick()?;
         }
@@ -221,11 +247,15 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.pmu.set_guest_mode(guest);
         }
         self.pmu.enter();
+        self.trace_notes();
         // The cost of a PMI from here on is no part of the access's.
         let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
         deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi)?;
         if self.deferred.has_deferred() {
             self.look_at_deferred(kicked)?;
+        }
+        if let Some(tracer) = &mut self.tracer {
+            tracer.entry(sys::rdtsc());
         }
         if self.register_cost.is_some()
             && let Some(at) = self.msr_exit_at.take()
@@ -255,6 +285,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         // A kick of the recording's own events, or of a transition, says nothing of the counters, unless one of theirs came with it.
         if sampled + seen.transitions == 0 || !self.pmu.host().nothing_overflowed() {
             let empty = self.pmu.kick() == 0;
+            self.trace_notes();
             self.stats.counts.empty_kicks += u64::from(empty);
             let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
             self.pmu.host().saw_signals(since_return);
@@ -263,6 +294,22 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.pmu.set_guest_mode(guest);
         }
         Ok(())
+    }
+
+    /// Traces what the host side told the counters, if this vCPU is traced.
+    #[inline]
+    fn trace_notes(&mut self) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.notes(self.returned_at, &mut self.pmu);
+        }
+    }
+
+    /// Traces a PMI that met LVTPC, and what came of it.
+    fn trace_pmi(&mut self, kind: Kind, Delivered { delivery, merged, .. }: Delivered) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.pmi(self.returned_at, kind, delivery, merged);
+            tracer.notes(self.returned_at, &mut self.pmu);
+        }
     }
 
     /// Publishes what this vCPU has counted, where it is sampled and a while has gone by.
@@ -313,6 +360,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     pub(super) fn dispatch(&mut self, exit: Exit) -> Option<End> {
         if self.other_msrs.is_none()
             && self.sampler.is_none()
+            && self.tracer.is_none()
             && let Some(Answer(value)) = handle::access(exit, &mut self.pmu, &mut self.stats)
         {
             self.answer(value);
@@ -341,6 +389,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
                 None => sampler.interrupted(self.ran),
             }
         }
+        let rdpmcs = self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
         let mut parts = handle::Parts {
             pmu: &mut self.pmu,
             bus: &mut self.bus,
@@ -351,6 +400,13 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         match handle::handle(exit, self.returned_at, &mut parts, &mut vcpu) {
             Action::Resume => None,
             Action::AnswerMsr(value) => {
+                let is_rdpmc = self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs) > rdpmcs;
+                if let Some(tracer) = &mut self.tracer
+                    && let Some(access) = traced(exit, is_rdpmc)
+                {
+                    let access = Access { rip: self.fd.sync_regs().regs.rip, ..access };
+                    tracer.access(self.returned_at, access, value, &mut self.pmu);
+                }
                 self.answer(value);
                 None
             }
@@ -375,6 +431,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if delivered.delivery != Delivery::Nmi {
             self.pmu.pmi_not_handled();
         }
+        self.trace_pmi(Kind::Pmi, delivered);
         self.count_delivery(delivered, seen_at);
         Ok(())
     }
@@ -385,6 +442,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let pmu = self.pmi_state();
         let mut port = local_apic!(self);
         if let Some(found) = self.deferred.look(&mut port, self.contended, pmu, kicked, &mut self.stats.counts)? {
+            self.trace_pmi(Kind::LatePmi, found.delivered);
             self.count_delivery(found.delivered, found.seen_at);
         }
         Ok(())

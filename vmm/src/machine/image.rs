@@ -281,6 +281,7 @@ mod tests {
                 seccomp: true,
                 register_cost_ns: None,
                 sampling: None,
+                trace: None,
             },
             memory,
             program: "x".to_owned(),

@@ -490,6 +490,7 @@ mod tests {
             seccomp: false,
             register_cost_ns: None,
             sampling: None,
+            trace: None,
         };
         let plan = PayloadPlan { machine: plan, log_entries: 1, boot: BootPage::default() };
         let guest = PayloadGuest::new(&[], &plan, None);

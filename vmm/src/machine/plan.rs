@@ -8,6 +8,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::floor::Floor;
 use host_pmu::open::{self, Work};
 use host_pmu::strategy::Strategy;
+use host_pmu::trace::Tracing;
 
 use super::error::MachineError;
 pub use crate::kvm::Cpu;
@@ -68,6 +69,8 @@ pub struct Plan {
     pub register_cost_ns: Option<u64>,
     /// Samples of the guest, if it is recorded.
     pub sampling: Option<Arc<Sampling>>,
+    /// Its trace, if it is traced.
+    pub trace: Option<Arc<Tracing>>,
 }
 
 /// Returns the PMU that `plan`'s guest sees.

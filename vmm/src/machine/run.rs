@@ -7,6 +7,7 @@ use arch_pmu::Vpmu;
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
 use host_pmu::side::HostPmu;
+use host_pmu::trace::Tracer;
 use host_pmu::{kick, open};
 use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
@@ -193,6 +194,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             register_cost,
             nested,
             sampler,
+            tracer: shared.plan.trace.as_ref().and_then(|trace| Tracer::new(trace, cpu, tsc_khz, false)),
             #[cfg(feature = "planted-slowdown")]
             strategy: shared.plan.behind.strategy_name(),
         });

@@ -49,6 +49,7 @@ pub(crate) fn plan(behind: CounterSource, events: &[EventSpec], samples: u64) ->
             seccomp: true,
             register_cost_ns: None,
             sampling: None,
+            trace: None,
         },
         log_entries: 2 * samples + 4096,
         boot: BootPage {

@@ -1,5 +1,7 @@
 //! Lookup: from parsed events to perf_event_attr.
 
+use std::path::Path;
+
 use perf_event_open_sys::bindings::{
     PERF_TYPE_BREAKPOINT, PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE,
     PERF_TYPE_TRACEPOINT, perf_event_attr,
@@ -130,7 +132,9 @@ fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
 }
 
 fn unknown(name: &str) -> String {
-    format!("unknown event {name} (perf list shows the known ones)")
+    let is_path = Path::new(name).extension().is_some();
+    let hint = if is_path { "nor is there a file of that name" } else { "perf list shows the known ones" };
+    format!("unknown event {name} ({hint})")
 }
 
 fn plain(code: Code, event: &mut Event) -> Openable {
@@ -354,7 +358,8 @@ mod tests {
     #[test]
     fn what_does_not_exist_stays_in_the_list_and_says_why() {
         for (text, why) in [
-            ("cyclez", "unknown event"),
+            ("cyclez", "unknown event cyclez (perf list"),
+            ("nofile.txt", "unknown event nofile.txt (nor is there a file of that name)"),
             ("nmu/x/", "no PMU nmu"),
             ("cpu/nothing/", "neither an event nor a term"),
             ("cpu/event=x/", "not a number"),

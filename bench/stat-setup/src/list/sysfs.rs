@@ -87,6 +87,11 @@ impl Sysfs {
         Self { root: root.into(), files: HashMap::new(), opened: 0, asked: 0 }
     }
 
+    /// Returns the place of a file that is not kept, as its text changes.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
     /// Returns the numbers of files opened and of files requested; the difference is the cache's.
     #[must_use]
     pub const fn look_ups(&self) -> (u64, u64) {

@@ -28,11 +28,12 @@ use super::shell::{CompletionsArgs, ManArgs};
 use super::show::ShowArgs;
 use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
+use super::trace::TraceArgs;
 use super::triage::TriageArgs;
 use super::workload::WorkloadArgs;
 use super::{
     ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency,
-    record, report, reproduce, run, shell, show, stat_setup, sweep, triage, usage, workload,
+    record, report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
@@ -166,6 +167,12 @@ pub enum Command {
     /// ? helps.
     #[command(after_help = super::top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]
     Top(Described<TopSpec>),
+    /// Trace what guests do to their PMUs, for other strategies: `vpmu sim --trace`
+    ///
+    /// Each register access, PMI, overflow, signal, entry and slice of a guest goes into a folder of Parquet segments, which DuckDB and
+    /// pandas read as well.
+    #[command(after_help = super::trace::EXAMPLES)]
+    Trace(Described<TraceArgs>),
     /// Time setting up N perf events on M CPUs, by strategy and beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
@@ -302,6 +309,9 @@ pub fn definition() -> clap::Command {
         .mut_subcommand("advise", |command| {
             command.defer(|command| advise::with_defaults(Described::<AdviseArgs>::augment_args(command)))
         })
+        .mut_subcommand("sim", |command| {
+            command.defer(|command| nmi_latency::with_trace(Described::<SimArgs>::augment_args(command)))
+        })
         .mut_subcommand("guest-stat", |command| {
             command.defer(|command| spec::other_defaults(Described::<GuestStatArgs>::augment_args(command)))
         })
@@ -338,6 +348,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::List(args) => list::run(&args),
         Command::Record(args) => record::run(*args.0, invocation),
         Command::Top(args) => top(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::StatSetup(args) => stat_setup::run(&args, invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
         Command::Triage(args) => triage::run(&args),

@@ -29,6 +29,7 @@ pub mod show;
 pub mod stat_setup;
 pub mod sweep;
 pub mod top;
+pub mod trace;
 pub mod triage;
 mod usage;
 pub mod workload;

@@ -1,5 +1,6 @@
 //! `vpmu nmi-latency`, the main job, and `vpmu sim`, the same on a simulated host.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Command};
@@ -8,15 +9,20 @@ use host_pmu::backend::BackendKey;
 use super::measure::{Invocation, Wanted, measure};
 use super::options::BaselineOptions;
 use super::options::ResultOptions;
-use crate::arms::arm::sim::DEFAULT_MODEL;
+use crate::arms::arm::sim::{self, DEFAULT_MODEL};
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, other_defaults};
 use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::inspect::trace::replay;
 use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::parse::{defaults, number_in};
+use crate::setting::strategy::ready;
+use crate::terminal::console::{print, print_json};
 use results::error::{Error, Exit};
+use results::table::layout::columns;
+use trace::read::Trace;
 
 /// Examples of the main job.
 pub(super) const EXAMPLES: &str = "\
@@ -52,6 +58,8 @@ Examples:
   vpmu sim icx-2021:in-kernel --strategy virtual
   # a PMU that the guest owns, which only a model has
   vpmu sim spr-2026 --strategy deferred,mediated
+  # a guest's trace (vpmu trace record) under strategies
+  vpmu sim --trace DIR --strategy reuse,pool,gate
   # a model of your own (docs/simulator.md)
   vpmu sim mine.toml --strategy reuse,pool --json
 
@@ -87,6 +95,9 @@ pub struct SimArgs {
     /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
     #[arg(long, value_name = "N", value_parser = number_in(1..=64), help_heading = "Guest")]
     pub cpus: Option<u64>,
+    /// Replay a trace under the strategies instead: operations per PMI, and values that the guest would have read otherwise
+    #[arg(long, value_name = "DIR", help_heading = "Guest")]
+    pub trace: Option<PathBuf>,
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub spec: NmiLatencySpec,
@@ -96,6 +107,16 @@ pub struct SimArgs {
     /// The result as a baseline.
     #[command(flatten)]
     pub baseline: BaselineOptions,
+}
+
+/// Options of `vpmu sim` that a replay obeys.
+const WITH_TRACE: [&str; 5] = ["model", "trace", "strategy", "seed", "json"];
+
+/// Makes `--trace` refuse what a replay does not obey: its guest is the trace's.
+pub(super) fn with_trace(command: Command) -> Command {
+    let others = command.get_arguments().map(|arg| arg.get_id().clone());
+    let others: Vec<_> = others.filter(|id| !WITH_TRACE.contains(&id.as_str())).collect();
+    command.mut_arg("trace", |arg| arg.conflicts_with_all(others))
 }
 
 /// Estimates the time that these options take, at the costs of the development host.
@@ -152,7 +173,23 @@ pub(super) fn with_defaults(command: Command) -> Command {
     )
 }
 
+/// Replays a trace.
+fn replay_trace(args: &SimArgs, folder: &Path) -> Result<Exit, Error> {
+    let trace = Trace::open(folder)?;
+    let model = sim::model(&args.model)?;
+    let found = replay::replay(&trace, &model, ready(&args.spec.arms.strategy)?, args.spec.arms.seed)?;
+    if args.result.json {
+        print_json(&replay::as_json(&trace, &args.model, &found))?;
+    } else {
+        print(&replay::shown(&trace, &args.model, &found).text(columns()))?;
+    }
+    Ok(Exit::Done)
+}
+
 pub(super) fn run_simulated(args: &SimArgs, invocation: Invocation) -> Result<Exit, Error> {
+    if let Some(folder) = &args.trace {
+        return replay_trace(args, folder);
+    }
     let host = HostOptions { backend: BackendChoice::Sim(args.model.clone()), ..defaults() };
     let baseline = args.baseline.baseline(&args.result);
     let vcpus = args.spec.arms.vcpus;

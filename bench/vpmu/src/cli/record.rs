@@ -49,7 +49,7 @@ pub(super) const GUESTS: [&str; 3] = ["payload", "run", "linux"];
 pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
     let of = |name: &str| args.get(1).is_some_and(|command| command == name);
     let record = of("record");
-    if !record && !of("top") {
+    if !record && !of("top") && !of("trace") {
         return args;
     }
     let mut ahead = true;

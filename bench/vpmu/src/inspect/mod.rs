@@ -1,7 +1,8 @@
-//! Views into a guest or at this host: running an image, recordings, the live view, and the doctor.
+//! Views into a guest or at this host: running an image, recordings, traces, the live view, and the doctor.
 
 pub mod doctor;
 pub mod record;
 pub mod run;
 pub mod sampled;
 pub mod top;
+pub mod trace;

@@ -7,15 +7,17 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use event_list::tracepoints::Tracepoints;
 use guest::abi::MAX_VCPUS;
+use host_pmu::backend::BackendKey;
 use host_pmu::sampler::{Rate, SampledEvent};
+use host_pmu::trace::Tracing;
 use perf_data::attr::{Attr, Event};
 use perf_data::symbols::Image;
 use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
 use vmm::kvm::Host;
-use vmm::machine::CounterSource;
 use vmm::machine::linux::Kernel;
+use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::RunOutcome;
 use vmm::sample::{self, CallerRule, MOST_EVENTS, Moment, Orc, OrcError, Sampling};
 
@@ -323,7 +325,7 @@ impl ReadyPayload {
         let fs_of_host = HostFs::default();
         let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
         let plan = payload.plan(&chosen, usable.as_deref())?;
-        let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
+        let behind = if chosen.backend == BackendKey::None {
             CounterSource::Floor
         } else {
             CounterSource::Events {
@@ -337,14 +339,29 @@ impl ReadyPayload {
         Ok(Self { host, plan, behind, vcpus: payload.vcpus })
     }
 
+    /// Returns what counts behind its counters.
+    #[must_use]
+    pub fn backend(&self) -> &BackendKey {
+        match &self.behind {
+            CounterSource::Events { backend, .. } => backend,
+            _ => &BackendKey::None,
+        }
+    }
+
+    /// Returns its processor.
+    #[must_use]
+    pub fn cpu(&self) -> Cpu {
+        self.plan.guest.machine.cpu
+    }
+
     /// Runs it, and says on stderr what it did unless `quiet`.
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(self, sampling: Arc<Sampling>, quiet: bool) -> Result<Ran, Error> {
+    pub fn run(self, sampling: Option<Arc<Sampling>>, trace: Option<Arc<Tracing>>, quiet: bool) -> Result<Ran, Error> {
         let first = Moment::now();
         let outcome =
-            launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling)?;
+            launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling, trace)?;
         let last = Moment::now();
         let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
         if !quiet {

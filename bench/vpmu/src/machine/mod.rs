@@ -71,6 +71,7 @@ impl CountersOptions {
             seccomp: true,
             register_cost_ns: None,
             sampling: None,
+            trace: None,
         })
     }
 }

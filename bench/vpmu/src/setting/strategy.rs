@@ -16,6 +16,20 @@ use crate::terminal::console::internal;
 
 /// Largest strategy file.
 const MAX_DEFINITION: u64 = 64 << 10;
+/// Keys of a strategy file, and what each may be.
+const KEYS: [(&str, &str); 11] = [
+    ("name", "text"),
+    ("reuse", "\"none\", \"last\" or { pool = 1 to 64 }"),
+    ("release", "\"eager\", { slices = N }, { idle-ms = N }, \"hlt\" or \"never\""),
+    ("apply", "\"at-once\" or \"deferred\""),
+    ("skip-paused", "true or false"),
+    ("skip-period", "true or false"),
+    ("overflow", "\"reprogram\", \"keep\" or \"stop\""),
+    ("pause", "\"host\" or \"virtual\""),
+    ("gate", "true or false"),
+    ("hold-max", "1 to 64 events, or 0 for no bound"),
+    ("mark", "{ reads = true or false, global-ctrl = true or false }"),
+];
 /// Keys that a strategy file cannot leave out.
 const REQUIRED: [&str; 3] = ["reuse", "release", "apply"];
 
@@ -63,6 +77,7 @@ fn is_name(name: &str) -> bool {
 /// Exit 2 for an unknown preset, a bad file, or two entries of the same name.
 pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error> {
     let own = |name: &str| name == "floor" || KVM_ARMS.contains(&name);
+    // Names that differ in their case alone are one to readers.
     let mut seen = BTreeSet::from(["floor", KVM_ARMS[0], KVM_ARMS[1]].map(str::to_owned));
     let mut found = Vec::new();
     for arg in list {
@@ -93,7 +108,7 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
             StrategyChoice::File(path) => definition(path)?,
             StrategyChoice::Defined(strategy) => strategy.clone(),
         };
-        if !seen.insert(strategy.name.clone()) {
+        if !seen.insert(strategy.name.to_ascii_lowercase()) {
             return Err(Error::usage(
                 format!("two arms are called '{}'", strategy.name),
                 "",
@@ -157,6 +172,24 @@ pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
     resolve(&names).map(drop)
 }
 
+/// Returns what is wrong with the first key of a file that cannot be used, beside those of a strategy that can.
+fn wrong_key(whole: &toml::Table) -> Option<String> {
+    let sound = Strategy::preset(PRESETS[0]).ok().and_then(|preset| toml::Table::try_from(preset).ok())?;
+    let of = |(key, value): (&String, &toml::Value)| {
+        let Some((_, wanted)) = KEYS.iter().find(|(name, _)| name == key) else {
+            let names = KEYS.map(|(name, _)| name);
+            return Some(format!("no key '{key}'; {}", suggestion(key, &names, "")));
+        };
+        let mut one = sound.clone();
+        one.insert(key.clone(), value.clone());
+        let fault = one.try_into::<Strategy>().err()?;
+        // The time's own reader says what it wants.
+        let own = fault.message().starts_with("idle-ms").then(|| fault.message().to_owned());
+        Some(own.unwrap_or_else(|| format!("{key} is {wanted}, not {value}")))
+    };
+    whole.iter().find_map(of)
+}
+
 /// Reads a definition: its text, named by its `name` key or else by its file.
 fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     let cannot =
@@ -169,8 +202,9 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if text.len() as u64 > MAX_DEFINITION {
         return Err(refuse(format!("it is larger than {MAX_DEFINITION} bytes")));
     }
+    let line_of = |error: &toml::de::Error| error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
     let at_line = |error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        let line = line_of(&error);
         let shown = text.lines().nth(line - 1).unwrap_or_default().trim();
         refuse(format!("line {line} ({shown}): {}", error.message()))
     };
@@ -183,7 +217,7 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if !is_name(&name) {
         return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
     }
-    if PRESETS.contains(&name.as_str()) {
+    if PRESETS.iter().any(|preset| preset.eq_ignore_ascii_case(&name)) {
         let why = format!("its name '{name}' is that of a preset");
         return Err(cannot(why, "rename the file, or give it a `name` of its own"));
     }
@@ -194,12 +228,10 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if !missing.is_empty() {
         return Err(refuse(format!("it lacks {}", missing.join(", "))));
     }
-    if let Some(toml::Value::Integer(n)) = whole.get("hold-max")
-        && *n < 0
-    {
-        return Err(refuse(format!("hold-max is {n}: a number of events, or 0 for no bound")));
-    }
-    let strategy: Strategy = toml::from_str(&text).map_err(at_line)?;
+    let strategy: Strategy = toml::from_str(&text).map_err(|error| match wrong_key(&whole) {
+        Some(why) => refuse(format!("line {}: {why}", line_of(&error))),
+        None => at_line(error),
+    })?;
     // Every definition has all choices and one form, so that two of them can be compared.
     let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
         .map_err(|error| internal("a strategy has no TOML", error))?;
@@ -309,13 +341,42 @@ mod tests {
             ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
             ("gate.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a preset; rename the file"),
             (
+                "k.toml",
+                "name = 'GATE'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'",
+                "'GATE' is that of a preset",
+            ),
+            (
+                "l.toml",
+                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = 1.5",
+                "line 4: hold-max is 1 to 64 events, or 0 for no bound, not 1.5",
+            ),
+            (
+                "m.toml",
+                "reuse = 'last'\nrelease = 'never'\napply = 3",
+                "line 3: apply is \"at-once\" or \"deferred\", not 3",
+            ),
+            (
+                "n.toml",
+                "release = 'never'\napply = 'at-once'\n[reuse]\npool = -1",
+                "reuse is \"none\", \"last\" or { pool",
+            ),
+            (
+                "o.toml",
+                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\ngates = true",
+                "line 4: no key 'gates'; did you mean gate?",
+            ),
+            (
                 "j.toml",
                 "reuse = 'last'\nrelease = { idle-ms = '20ms' }\napply = 'deferred'",
-                "line 2 (release = { idle-ms = '20ms' }): idle-ms is a number of milliseconds, e.g. 20",
+                "line 2: idle-ms is a number of milliseconds, e.g. 20",
             ),
             ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
             ("g.toml", "reuse = 'none'", "it lacks release, apply; `vpmu show strategies deferred`"),
-            ("i.toml", "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = -1", "hold-max is -1"),
+            (
+                "i.toml",
+                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = -1",
+                "hold-max is 1 to 64 events",
+            ),
             ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
         ] {
             let error = resolved(&file(name, text)).unwrap_err().to_string();

@@ -6,6 +6,7 @@
 
 #[path = "../counted/mod.rs"]
 mod counted;
+mod cpus;
 mod frames;
 mod kernels;
 mod linux;
@@ -41,7 +42,7 @@ const CHECKS: [(&str, Check); 6] = [
     ("rig::watch", monitor::check_watch),
 ];
 
-const BOOTS: [(&str, Boot); 15] = [
+const BOOTS: [(&str, Boot); 16] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
@@ -57,10 +58,11 @@ const BOOTS: [(&str, Boot); 15] = [
     ("linux::stock_perf", linux::stock_perf),
     ("linux::host_pmu", linux::host_pmu),
     ("nest::hardware_and_kvm", nest::hardware_and_kvm),
+    ("cpus::sixteen", cpus::sixteen),
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 13] = [
+const LONG: [(&str, Boot); 15] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
@@ -74,6 +76,8 @@ const LONG: [(&str, Boot); 13] = [
     ("nest::registers_cost_what_is_modelled", nest::registers_cost_what_is_modelled),
     ("nest::hardware_is_calibrated", nest::hardware_is_calibrated),
     ("nest::series", nest::series),
+    ("cpus::ninety_four", cpus::ninety_four),
+    ("cpus::four_sockets", cpus::four_sockets),
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.
@@ -113,7 +117,7 @@ fn main() -> ExitCode {
     let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
     if !long && !arguments.list {
         eprintln!(
-            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
+            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, cpus:: but for sixteen, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
         );
     }
     let boots = LONG.iter().map(|boot| (boot, skip || !long));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use guest::abi::{BootPage, FLAG_TURNS};
+use host_pmu::trace::Tracing;
 use vmm::kvm::{Host, KvmError};
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, CounterSource, MachineError};
@@ -56,16 +57,17 @@ pub(super) fn launch(
     Ok(payload::run(host, guest::PMU_PAYLOAD, &plan(guest, behind, samples), sys::interrupted())?)
 }
 
-/// Runs the payload with `behind` its counters, recorded.
+/// Runs the payload with `behind` its counters, sampled or traced.
 pub(crate) fn recorded(
     host: &Host,
     guest: &PayloadPlan,
     behind: CounterSource,
     samples: u64,
-    sampling: Arc<Sampling>,
+    sampling: Option<Arc<Sampling>>,
+    trace: Option<Arc<Tracing>>,
 ) -> Result<RunOutcome, Error> {
     let mut plan = plan(guest, behind, samples);
-    plan.machine.sampling = Some(sampling);
+    (plan.machine.sampling, plan.machine.trace) = (sampling, trace);
     payload::run(host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(refused)
 }
 

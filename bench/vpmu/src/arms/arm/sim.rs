@@ -213,7 +213,10 @@ impl ArmRunner for SimRunner {
 
 impl SimRunner {
     /// Plans a host with this arm's guest.
-    fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
+    ///
+    /// # Errors
+    /// Exit 2 for a strategy that cannot be read.
+    pub fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (&arm.definition, arm.kind) {
             (_, ArmKind::Floor | ArmKind::Kvm) => {
@@ -241,6 +244,7 @@ impl SimRunner {
             timer: Timer::Periodic,
             limit_ns: ns(self.guest.machine.time_limit),
             seed: self.seed,
+            trace: None,
         })
     }
 }

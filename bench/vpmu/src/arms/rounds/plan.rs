@@ -151,6 +151,7 @@ impl Plan {
                 seccomp: !host.no_seccomp,
                 register_cost_ns: None,
                 sampling: None,
+                trace: None,
             },
             log_entries: 0,
             boot: BootPage {

@@ -120,7 +120,9 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     if !runs.is_empty() {
         let _ = write!(text, "\n{}", fleet::report(&analysis, &[]).text(columns()));
     }
-    let page = fleet::page(&analysis, &elements, &format!("{}: {word}", campaign.name))?;
+    // Few fonts of browsers have the marks that Markdown's readers show.
+    let plain = word.trim_start_matches(|mark: char| !mark.is_ascii());
+    let page = fleet::page(&analysis, &elements, &format!("{}: {}", campaign.name, plain.trim_start()))?;
     write(&folder.path.join("report.html"), page.as_bytes())?;
     write(&folder.path.join("junit.xml"), shown.junit().as_bytes())?;
     for Variants { base, new, comparison, error } in &variants {

@@ -91,8 +91,8 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
         lines.push(format!("{ALL}: mean of the arms in each round; what all have in common, such as the exit path."));
     }
     lines.push(format!(
-        "slower, faster: p, adjusted over the rows, below {}, and a change of {} % or more; no change: a slow-down of \
-         {} % is excluded (95 %, one-sided).",
+        "slower, faster: p, adjusted over the rows, below {}, and a change of {} % or more; no change: neither, and the \
+         interval excludes a slow-down of {} %.",
         rules.alpha,
         percent(rules.threshold),
         percent(rules.bound)
@@ -144,8 +144,15 @@ fn conclusion(document: &AbDocument) -> String {
         Verdict::Faster => format!("NEW is faster: {}", names(Verdict::Faster)),
         Verdict::NoChange => "no change".to_owned(),
         Verdict::Inconclusive | Verdict::NotJudged => {
-            let more = document.rows.iter().filter_map(|row| row.more_rounds).max().filter(|more| *more > 0);
-            let more = more.map_or_else(String::new, |more| format!("; about {more} more rounds needed"));
+            let open = || document.rows.iter().filter(|row| row.verdict == Some(Verdict::Inconclusive));
+            let more = open().filter_map(|row| row.more_rounds).max().filter(|more| *more > 0);
+            let more = more.map_or_else(String::new, |more| {
+                let rounds = plural(usize::try_from(more).unwrap_or(usize::MAX), "more round");
+                match open().any(|row| row.ratio.log.is_none()) {
+                    true => format!("; an interval needs {rounds}, and a verdict more yet"),
+                    false => format!("; about {rounds} (--rounds, --duration) would decide"),
+                }
+            });
             let doubts = if document.doubts.is_empty() { "" } else { ": the figures are not whole" };
             format!("inconclusive{doubts}{more}")
         }

@@ -59,7 +59,7 @@ pub struct Row {
     pub p: Option<f64>,
     /// Absent if not judged.
     pub verdict: Option<Verdict>,
-    /// Further rounds that the threshold needs.
+    /// Further rounds that would decide; of fewer than have an interval those up to one.
     pub more_rounds: Option<u64>,
 }
 
@@ -135,13 +135,17 @@ fn judge(rows: &mut [Row], rules: &Limits) {
     let judged: Vec<&mut Row> = rows.iter_mut().filter(|row| row.judged).collect();
     // Without an interval there is no p value; it cannot be smaller than 1.
     let p: Vec<f64> = judged.iter().map(|row| row.ratio.log.map_or(1.0, |log| log.p())).collect();
+    let count = judged.len();
     for (row, p) in judged.into_iter().zip(holm(&p)) {
         let verdict = row.ratio.log.map_or(Verdict::Inconclusive, |log| rules.verdict(&log, p, 0.0));
         row.p = row.ratio.log.map(|_| p);
         row.verdict = Some(verdict);
         // Without an interval nothing is known but how many rounds have one.
         let interval = || Some(MIN_ROUNDS.saturating_sub(row.ratio.rounds) as u64);
-        let more = || row.ratio.log.map_or_else(interval, |_| row.ratio.more_rounds(rules.threshold));
+        let more = || {
+            let times = |log| rules.would_do(&log, &row.ratio.between, count);
+            row.ratio.log.map_or_else(interval, |log| times(log).map(|times| row.ratio.further(times)))
+        };
         row.more_rounds = (verdict == Verdict::Inconclusive).then(more).flatten();
     }
 }

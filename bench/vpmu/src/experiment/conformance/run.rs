@@ -184,6 +184,7 @@ fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Durat
         seccomp,
         register_cost_ns: None,
         sampling: None,
+        trace: None,
     };
     let patience = (time_limit / PATIENCE).min(MOST_PATIENCE);
     let limit_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);

@@ -35,7 +35,12 @@ mod tests {
         figures.retain(|figure| is_simulated(figure));
         figures.dedup();
         assert_eq!(figures.len(), published);
-        assert!(found.rows.iter().all(|row| row.simulated.is_some() && row.measured.is_none()));
+        assert!(
+            found
+                .rows
+                .iter()
+                .all(|row| row.simulated.is_some() != row.figure.ends_with(".auto") && row.measured.is_none())
+        );
 
         // A figure to which a constant was fitted is met, else the fit is no fit.
         for row in &found.rows {
@@ -251,10 +256,19 @@ mod tests {
         assert!(matches!(real(Number::After).origin, Origin::Fitted(_)));
         assert_eq!(row(&found, "perf-stat-setup.4socket.real", Number::After).origin, Origin::Predicted);
         let rows = found.rows.iter().filter(|row| row.figure.starts_with("perf-stat-setup.")).count();
-        // Real, user and sys, before, after and their ratio, of two machines.
-        assert_eq!(rows, 18);
+        // Real, user and sys, before, after and their ratio, of two machines; calls and interrupts, and the time of `auto`.
+        assert_eq!(rows, 28);
+        for (number, within) in [(Number::Before, 10.0), (Number::After, 5.0)] {
+            let calls = row(&found, "perf-stat-setup.94cpu.calls", number);
+            assert!(calls.published.is_some() && calls.error.unwrap().abs() < within, "{calls:?}");
+            assert!(row(&found, "perf-stat-setup.94cpu.interrupts", number).simulated > Some(1000.0));
+        }
+        let auto = row(&found, "perf-stat-setup.94cpu.auto", Number::After);
+        assert!(auto.predicted[0] < auto.predicted[1] && auto.simulated.is_none() && auto.error.is_none(), "{auto:?}");
         let text = report(&found, false).markdown();
         assert!(text.contains("8.607 s") && text.contains("an interrupt to another CPU"), "{text}");
+        let line = text.lines().find(|line| line.contains("94cpu.auto")).unwrap();
+        assert!(line.contains("ms to ") && !line.contains('%'), "{line}");
     }
 
     #[test]

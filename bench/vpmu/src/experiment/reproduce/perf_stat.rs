@@ -1,7 +1,7 @@
 //! Set-up times of `perf stat`, published and by the model of [`stat_setup::model`].
 
 use results::published::{Fitted, Number, Origin, Row};
-use stat_setup::model::{Pair, Simulated, Times, simulate};
+use stat_setup::model::{Modelled, Pair, Simulated, Times, simulate};
 
 const FIGURES: [&str; 2] = ["94cpu", "4socket"];
 type Part = (&'static str, fn(&Times) -> f64);
@@ -25,7 +25,8 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
     let found = simulate(small, large);
     let mut rows = Vec::new();
     for (name, (pair, what)) in FIGURES.into_iter().zip(known.iter().flatten()) {
-        let model = if name == "94cpu" { &found.cpus94 } else { &found.sockets4 };
+        let machine = if name == "94cpu" { &found.cpus94 } else { &found.sockets4 };
+        let model = &machine.times;
         for (part, get) in PARTS {
             for number in [Number::Before, Number::After, Number::Ratio] {
                 let side = |pair: &Pair| match number {
@@ -48,8 +49,32 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
                 });
             }
         }
+        rows.extend(counts(figures, name, machine));
     }
     Some((rows, found.fitted))
+}
+
+/// Returns the calls and interrupts of the model, and the time that `auto` would take there.
+fn counts(figures: &[toml::Value], name: &str, machine: &Modelled) -> Vec<Row> {
+    let row = |part: &str, what: &str, number: Number, unit: &str| {
+        let figure = format!("perf-stat-setup.{name}.{part}");
+        let known = figures.iter().find(|known| known.get("id").and_then(toml::Value::as_str) == Some(&figure));
+        let published = known.and_then(|known| known.get(number.key()).and_then(float));
+        let (what, unit, model) = (what.to_owned(), unit.to_owned(), "stat_setup::model".to_owned());
+        Row { figure, what, number, unit, published, model, ..Row::default() }
+    };
+    let mut rows = Vec::new();
+    for (number, interrupts) in [Number::Before, Number::After].into_iter().zip(machine.interrupts) {
+        let calls = row("calls", "system calls on events: published time by time a call", number, "calls");
+        let error = calls.published.map(|published| 100.0 * (machine.calls / published - 1.0));
+        rows.push(Row { simulated: Some(machine.calls), error, ..calls });
+        let received = row("interrupts", "interrupts that CPUs receive, unverified", number, "interrupts");
+        rows.push(Row { simulated: Some(interrupts), ..received });
+    }
+    rows.sort_by_key(|row| row.unit == "interrupts");
+    let what = "a pinned thread per CPU there, unverified: threads that do not meet, to one lock for opens and closes";
+    rows.push(Row { predicted: machine.auto.to_vec(), ..row("auto", what, Number::After, "s") });
+    rows
 }
 
 fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {

@@ -11,6 +11,8 @@ use results::stats::interval::Interval;
 use results::table::layout;
 use results::verdict::Judged;
 use stat_setup::list::software_list;
+use stat_setup::model::{self, CPUS, EVENTS, Shape};
+use stat_setup::monitor::Traffic;
 
 use super::run::Simulated;
 use crate::experiment::stat_setup::document::Document;
@@ -21,20 +23,16 @@ use crate::terminal::progress::Progress;
 
 /// The order of perf before the series, and since.
 const ORDERS: [&str; 2] = ["event-major", "cpu-major"];
-/// Published: more than 700 events, "with many weak groups".
-const EVENTS: usize = 700;
-/// Published: 94 CPUs.
-const CPUS: usize = 94;
 /// The published machine with the calls of this host.
 const MODELLED: &str = "perf-stat-setup.94cpu.this-hosts-calls";
 
-/// Lists software events, four of ten in a weak group: perf's calls were published, and of ten events seven led a group. Clocks are
-/// left out: the time that a busy host takes from a group's clock looks like a wrong count.
+/// Lists software events, seven of ten in a weak group: the model's list. Clocks are left out: the time that a busy host takes from
+/// a group's clock looks like a wrong count.
 fn events() -> String {
-    let all = software_list(2 * EVENTS);
-    let names: Vec<&str> = all.split(',').filter(|name| !name.contains("clock")).take(EVENTS).collect();
+    let all = software_list(2 * EVENTS as usize);
+    let names: Vec<&str> = all.split(',').filter(|name| !name.contains("clock")).take(EVENTS as usize).collect();
     let ten = |ten: &[&str]| {
-        let (alone, group) = ten.split_at(ten.len().min(6));
+        let (alone, group) = ten.split_at(ten.len() - Shape::PUBLISHED.grouped as usize);
         format!("{},{{{}}}:W", alone.join(","), group.join(","))
     };
     names.chunks_exact(10).map(ten).collect::<Vec<_>>().join(",")
@@ -65,7 +63,7 @@ pub fn set_up(
         duration: Some(duration),
         seed,
     };
-    let predictions = predicted(&spec, CPUS)?;
+    let predictions = predicted(&spec, CPUS as usize)?;
     let document = run(&spec, command_line.to_vec(), progress)?;
     let mut found = Simulated::stored()?.beside(&[])?;
     found.seed = spec.seed;
@@ -151,5 +149,42 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
         rows.push(modelled);
     }
     rows.sort_by_key(|row| row.figure == MODELLED);
+    rows.extend(counts(document));
+    rows
+}
+
+/// Returns the system calls and the interrupts of both orders, by the model and as they were seen in a round. Interrupts of other
+/// programs are among those seen.
+fn counts(document: &Document) -> Vec<Row> {
+    let parameters = &document.parameters;
+    let modelled = model::orders(parameters.events, parameters.groups, parameters.cpus.len() as u64);
+    let mut rows = Vec::new();
+    for (at, (number, modelled)) in [Number::Before, Number::After].into_iter().zip(modelled).enumerate() {
+        let Some(arm) = document.arms.iter().find(|arm| arm.name == ORDERS[at]) else { continue };
+        let phases = &arm.own.phases;
+        let calls = phases.iter().map(|phase| phase.syscalls).sum();
+        let interrupts = phases.iter().map(|phase| phase.traffic).reduce(Traffic::plus).and_then(Traffic::interrupts);
+        for (unit, what, predicted, seen) in [
+            ("calls", "system calls on events and about affinity, here", modelled.syscalls, Some(calls)),
+            ("interrupts", "interrupts that CPUs received, here", modelled.interrupts(), interrupts),
+        ] {
+            rows.push(Row {
+                figure: format!("perf-stat-setup.here.{unit}"),
+                what: what.to_owned(),
+                number,
+                unit: unit.to_owned(),
+                predicted: predicted.map(|count| count as f64).into_iter().collect(),
+                measured: seen.map(|count| Measured {
+                    value: count as f64,
+                    interval: None,
+                    backend: "software events".to_owned(),
+                    stand_in: true,
+                    host: document.host.class.clone(),
+                }),
+                ..Row::default()
+            });
+        }
+    }
+    rows.sort_by(|a, b| a.figure.cmp(&b.figure));
     rows
 }

@@ -185,7 +185,8 @@ fn off(row: &Row) -> f64 {
 
 /// Says what was predicted and how well, and what the models do not explain.
 fn findings(reproduction: &Reproduction) -> Vec<String> {
-    let mut predicted: Vec<&Row> = reproduction.rows.iter().filter(|row| row.origin == Origin::Predicted).collect();
+    let mut predicted: Vec<&Row> =
+        reproduction.rows.iter().filter(|row| row.origin == Origin::Predicted && row.published.is_some()).collect();
     predicted.sort_by(|a, b| off(b).total_cmp(&off(a)));
     let within = predicted.iter().filter(|row| off(row) <= WITHIN).count();
     let far = predicted.iter().take_while(|row| off(row) > FAR);

@@ -333,6 +333,7 @@ impl Simulations {
             timer: Timer::Forwarded,
             limit_ns: if question.same_time { ticks * MUX_INTERVAL_NS } else { u64::MAX },
             seed,
+            trace: None,
         }
     }
 }

@@ -39,7 +39,7 @@ pub struct PhaseResult {
     pub sys_ns: f64,
     /// System calls on events, and affinity calls, per round.
     pub syscalls: u64,
-    /// Counts of the kernel's trace events in a round of its own.
+    /// System calls, migrations and the interrupts that CPUs received, in a round of its own.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub traffic: Traffic,
 }

@@ -161,14 +161,13 @@ impl Setting<'_> {
         (found, finished)
     }
 
-    /// Does one run with the monitor's trace events; also returns the number of open descriptors.
+    /// Does one run under the monitor; also returns the number of open descriptors.
     pub(crate) fn monitored(&self, method: Method, monitor: &Monitor) -> (Vec<(Phase, Traffic)>, u64) {
         let mut found = Vec::new();
-        let (mut last, _) = monitor.read();
+        let mut began = monitor.begin();
         let finished = run(&self.job(method), &mut |phase, _| {
-            let (now, own) = monitor.read();
-            found.push((phase, now.since(last).since(own)));
-            last = monitor.read().0;
+            found.push((phase, monitor.end(began)));
+            began = monitor.begin();
         });
         (found, finished.opened as u64)
     }

@@ -55,11 +55,12 @@ fn number(n: Option<u64>) -> String {
 }
 
 const WORK_LEGEND: &str = "user, sys: CPU time; calls: on events, and about affinity; syscalls: all of the process; remote: \
-                           functions queued to another CPU; IPIs: interrupts to other CPUs; moves: migrations of its \
-                           threads; fds: files opened; ? where trace events do not open";
+                           functions queued to another CPU; RES, CAL: reschedule and function-call interrupts that all CPUs \
+                           received, a broadcast to 9 CPUs as 9, with those of other programs; TLB: shootdowns among CAL; \
+                           moves: migrations of its threads; fds: files opened; ? where it cannot be seen";
 
 fn work(arms: &[Arm]) -> Table {
-    let head = ["strategy", "user", "sys", "calls", "syscalls", "remote", "IPIs", "moves", "fds"];
+    let head = ["strategy", "user", "sys", "calls", "syscalls", "remote", "RES", "CAL", "TLB", "moves", "fds"];
     let mut table = Table::new(head);
     for arm in arms {
         let sum = |get: fn(&super::document::PhaseResult) -> f64| time(arm.own.phases.iter().map(get).sum());
@@ -77,7 +78,9 @@ fn work(arms: &[Arm]) -> Table {
             arm.own.phases.iter().map(|phase| phase.syscalls).sum::<u64>().to_string(),
             number(traffic.syscalls),
             number(traffic.remote_calls),
-            number(traffic.ipis),
+            number(traffic.reschedules),
+            number(traffic.function_calls),
+            number(traffic.tlb_shootdowns),
             number(traffic.migrations),
             number(arm.own.check.as_ref().map(|check| check.opened)),
         ]);
@@ -283,10 +286,10 @@ pub(crate) fn report(document: &Document) -> Report {
         |_: &Arm, phase: &super::document::PhaseResult| format!("{} / {}", time(phase.user_ns), time(phase.sys_ns));
     report.table(by_phase(&document.arms, cpu, &[], |_| Vec::new()));
     report.gap();
-    report.heading("System calls/interrupts to other CPUs/migrations of a round");
+    report.heading("System calls/interrupts that CPUs received/migrations of a round");
     let traffic = |_: &Arm, phase: &super::document::PhaseResult| {
         let found = phase.traffic;
-        [found.syscalls, found.ipis, found.migrations].map(number).join("/")
+        [found.syscalls, found.interrupts(), found.migrations].map(number).join("/")
     };
     report.table(by_phase(&document.arms, traffic, &[], |_| Vec::new()));
     report.gap();

@@ -39,6 +39,11 @@ impl FromStr for Seeds {
     }
 }
 
+/// One number of a list.
+fn each(text: &str) -> Result<u64, String> {
+    number_in(0..=MOST)(text).map_err(|why| format!("{why}; several are a list, e.g. 1,10,100"))
+}
+
 /// Axes, and parameters of all points, whose values are checked by [`Grid::points`]. A file has them by their long names.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -71,15 +76,15 @@ pub struct Grid {
     pub slice: Option<Vec<String>>,
 
     /// Slices after which lazy strategies release an unused event [default: the strategy's]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=MOST))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = each)]
     pub release_slices: Option<Vec<u64>>,
 
     /// vCPUs of a host, of all its VMs together [default: 1]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=MOST))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = each)]
     pub vcpus: Option<Vec<u64>>,
 
     /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=MOST))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = each)]
     pub cpus: Option<Vec<u64>>,
 
     /// Seeds, e.g. 1,2 or 1-8 [default: 1]

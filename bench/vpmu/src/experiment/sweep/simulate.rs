@@ -114,6 +114,7 @@ fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Counte
         timer: if point.timer == "forwarded" { Timer::Forwarded } else { Timer::Periodic },
         limit_ns: point.time_limit_ns.saturating_mul(HARD_LIMITS).saturating_add(point.tail_ns + MINUTE_NS),
         seed: point.seed,
+        trace: None,
     };
     run::run(model, &plan, point.hosts)
 }

@@ -133,7 +133,7 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let sampling = Arc::new(sampling);
     let sampled = Arc::clone(&sampling);
     recorded(spec, sampling, subject, Some((file, pending)), || {
-        let ran = ready.run(sampled, spec.quiet)?;
+        let ran = ready.run(Some(sampled), None, spec.quiet)?;
         Ok((ran.exit, Some(Nmis::of(&ran.outcome, ran.first, ran.last))))
     })
 }

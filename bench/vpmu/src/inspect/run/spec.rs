@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use host_pmu::trace::Tracing;
 use results::error::Error;
 use vmm::boot::image::{MAX_MEMORY, MIN_MEMORY};
 use vmm::machine::image::{MAX_VCPUS, Rdpmc};
@@ -86,6 +87,9 @@ pub struct RunSpec {
     /// Samples of the guest, if it is recorded.
     #[arg(skip)]
     pub sampling: Option<Arc<Sampling>>,
+    /// Its trace, if it is traced.
+    #[arg(skip)]
+    pub trace: Option<Arc<Tracing>>,
     /// Destination of the guest's own output, if not this program's.
     #[arg(skip)]
     pub diverted: Option<Diverted>,
@@ -101,6 +105,7 @@ impl RunSpec {
             time_limit: self.time_limit,
             seccomp: !self.no_seccomp,
             sampling: self.sampling.clone(),
+            trace: self.trace.clone(),
             ..self.counters.plan(Cpu::default(), self.vcpus, backend)?
         })
     }

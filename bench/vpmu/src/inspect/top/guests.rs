@@ -57,7 +57,7 @@ fn of_payload(spec: &TopSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let sampling = Arc::new(sampling);
     let sampled = Arc::clone(&sampling);
     watched(spec, sampling, Guest { name: "payload", names, output: None, late: None }, || {
-        ready.run(sampled, spec.quiet).map(|ran| ran.exit)
+        ready.run(Some(sampled), None, spec.quiet).map(|ran| ran.exit)
     })
 }
 

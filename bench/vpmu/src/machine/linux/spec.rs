@@ -8,6 +8,7 @@ use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use host_pmu::trace::Tracing;
 use results::error::Error;
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 use vmm::machine::linux::MAX_VCPUS;
@@ -139,6 +140,9 @@ pub struct LinuxSpec {
     /// Samples of the guest, if it is recorded.
     #[arg(skip)]
     pub sampling: Option<Arc<Sampling>>,
+    /// Its trace, if it is traced.
+    #[arg(skip)]
+    pub trace: Option<Arc<Tracing>>,
     /// Destination of the guest's own output, if not this program's.
     #[arg(skip)]
     pub diverted: Option<Diverted>,
@@ -187,6 +191,7 @@ impl LinuxSpec {
             seccomp: !self.no_seccomp,
             register_cost_ns: self.msr_cost,
             sampling: self.sampling.clone(),
+            trace: self.trace.clone(),
             ..plan
         })
     }

@@ -1,0 +1,1 @@
+//! Makes traces of traces: parts, sums, anonymous copies.

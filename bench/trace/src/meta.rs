@@ -1,0 +1,79 @@
+//! The small JSON beside the segments.
+
+use host_pmu::stats::OpKind;
+use results::error::Error;
+use serde::{Deserialize, Serialize};
+
+/// Its name in the folder.
+pub const NAME: &str = "trace.json";
+/// Name and version of the form.
+pub const FORM: &str = "vpmu-trace/1";
+/// Most vCPUs of a trace.
+pub const MOST_VCPUS: usize = 4096;
+
+/// What is true of the whole trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Meta {
+    /// Name and version of the form.
+    pub form: String,
+    /// The program that wrote it.
+    pub tool: String,
+    /// True once nothing more will come: the last segment is there.
+    pub finished: bool,
+    /// Segments, their rows, and the accesses among them; counted when it is finished.
+    pub segments: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Accesses to registers.
+    pub accesses: u64,
+    /// Rows that were lost because the reader was too slow.
+    pub lost: u64,
+    /// vCPUs.
+    pub vcpus: usize,
+    /// The guest's processor, as `--cpu` names it.
+    pub cpu: String,
+    /// Version of its architectural PMU.
+    pub pmu_version: u64,
+    /// What stood behind the counters: host events by `strategy`, or none.
+    pub backend: String,
+    /// The strategy's name, and its definition as TOML.
+    pub strategy: String,
+    /// The definition.
+    pub definition: String,
+    /// The host class; of a simulated guest its model.
+    pub host: String,
+    /// The guest, as the command named it.
+    pub guest: String,
+    /// Host operations of the run in the order of [`OpKind::ALL`]; none for a trace of a part.
+    pub ops: Vec<u64>,
+    /// PMIs that reached the guest.
+    pub pmis: u64,
+}
+
+impl Meta {
+    /// Reads it, and checks what everything else depends on.
+    ///
+    /// # Errors
+    /// Exit 2, with the reason.
+    pub fn parse(text: &str, place: &str) -> Result<Self, Error> {
+        let refuse = |why: String| {
+            Error::usage(
+                format!("cannot read the trace {place}"),
+                why,
+                "record it with this version: vpmu trace record",
+            )
+        };
+        let meta: Self = serde_json::from_str(text).map_err(|error| refuse(format!("{NAME}: {error}")))?;
+        if meta.form != FORM {
+            return Err(refuse(format!("its form is '{}', and this program reads {FORM}", meta.form)));
+        }
+        if meta.vcpus == 0 || meta.vcpus > MOST_VCPUS {
+            return Err(refuse(format!("it has {} vCPUs, and 1 to {MOST_VCPUS} are possible", meta.vcpus)));
+        }
+        if !meta.ops.is_empty() && meta.ops.len() != OpKind::ALL.len() {
+            return Err(refuse(format!("{NAME} has {} kinds of host operations", meta.ops.len())));
+        }
+        Ok(meta)
+    }
+}

@@ -1,0 +1,66 @@
+//! Accesses of a trace by register, and what else it has.
+
+use std::collections::BTreeMap;
+
+use arch_pmu::PmuMsr;
+use arch_pmu::pmi::{Delivery, Lvtpc};
+use host_pmu::trace::{Kind, PENDING, Row};
+
+use crate::write::is_access;
+
+/// Rows by kind and register.
+#[derive(Clone, Debug, Default)]
+pub struct Mix {
+    /// Rows of each kind; accesses by register as well.
+    pub rows: BTreeMap<(Kind, u32), u64>,
+    /// Time of each vCPU from its first row to its last, ns, summed.
+    pub ns: u64,
+    /// PMIs that reached the guest.
+    pub pmis: u64,
+    ends: BTreeMap<u16, (u64, u64)>,
+}
+
+impl Mix {
+    /// Adds rows of a vCPU.
+    pub fn add(&mut self, rows: &[Row]) {
+        for row in rows {
+            let register = if is_access(row.kind) { row.register } else { 0 };
+            *self.rows.entry((row.kind, register)).or_default() += 1;
+            self.pmis += u64::from(brings_pmi(row));
+        }
+        if let (Some(first), Some(last)) = (rows.first(), rows.last()) {
+            let ends = self.ends.entry(first.vcpu).or_insert((first.at, first.at));
+            self.ns += last.at.saturating_sub(ends.1);
+            ends.1 = last.at;
+        }
+    }
+
+    /// Returns the rows of a kind.
+    #[must_use]
+    pub fn of(&self, kind: Kind) -> u64 {
+        self.rows.iter().filter(|((found, _), _)| *found == kind).map(|(_, count)| count).sum()
+    }
+
+    /// Returns the accesses.
+    #[must_use]
+    pub fn accesses(&self) -> u64 {
+        self.rows.iter().filter(|((kind, _), _)| is_access(*kind)).map(|(_, count)| count).sum()
+    }
+}
+
+/// Returns whether a row is a PMI that reached the guest, and merged with no other.
+fn brings_pmi(row: &Row) -> bool {
+    let is_pmi = matches!(row.kind, Kind::Pmi | Kind::LatePmi) && row.value & PENDING == 0;
+    is_pmi && matches!(Lvtpc::from_bits(row.value as u32).delivery(), Delivery::Nmi | Delivery::Fixed(_))
+}
+
+/// Returns the name of what a row is about.
+#[must_use]
+pub fn name(kind: Kind, register: u32) -> String {
+    match (kind, PmuMsr::decode(register)) {
+        (Kind::Rdpmc, _) => format!("RDPMC {register:#x}"),
+        (kind, Some(msr)) if is_access(kind) => msr.name(),
+        (kind, None) if is_access(kind) => format!("{register:#x}"),
+        _ => String::new(),
+    }
+}

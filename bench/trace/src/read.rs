@@ -1,0 +1,143 @@
+//! Reads a trace segment by segment; all that it says is checked.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use host_pmu::trace::Row;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use results::error::Error;
+
+use crate::column::{COLUMNS, schema};
+use crate::meta::{Meta, NAME};
+use crate::write::{SEGMENT, segment};
+
+/// Largest JSON of a trace.
+const MOST_JSON: u64 = 1 << 20;
+/// Most bytes of a row, uncompressed, over all columns: a group that says more is damaged.
+const MOST_ROW: i64 = 256;
+
+/// A trace in a folder.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    folder: PathBuf,
+    /// What its JSON says.
+    pub meta: Meta,
+    /// Segments that are there, without a gap.
+    pub segments: u64,
+}
+
+impl Trace {
+    /// Opens a trace. One that was not finished has the segments that are there.
+    ///
+    /// # Errors
+    /// Exit 2: it is none, a segment is missing, or it is of another form.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let place = folder.display();
+        let refuse = |why: String| {
+            Error::usage(format!("cannot read the trace {place}"), why, "give a folder of vpmu trace record")
+        };
+        let mut text = String::new();
+        let read = File::open(folder.join(NAME)).and_then(|file| file.take(MOST_JSON).read_to_string(&mut text));
+        read.map_err(|error| refuse(format!("{NAME}: {error}")))?;
+        let meta = Meta::parse(&text, &place.to_string())?;
+        let names = std::fs::read_dir(folder).map_err(|error| refuse(error.to_string()))?;
+        let mut there = 0;
+        let mut last = None;
+        for name in names.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+            if let Some(number) = name.strip_suffix(".parquet").and_then(|stem| stem.parse::<u64>().ok()) {
+                (there, last) = (there + 1, last.max(Some(number)));
+            }
+        }
+        let needed = if meta.finished { meta.segments } else { last.map_or(0, |last| last.saturating_add(1)) };
+        if there != needed || last.is_some_and(|last| last >= needed) {
+            return Err(refuse(format!("it has {there} of its {needed} segments")));
+        }
+        Ok(Self { folder: folder.to_owned(), meta, segments: needed })
+    }
+
+    /// Returns the bytes of its segments.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let size = |number| std::fs::metadata(self.folder.join(segment(number))).map_or(0, |file| file.len());
+        (0..self.segments).map(size).sum()
+    }
+
+    /// Reads all rows, a vCPU's of a segment at a time, in their order. Each has its time.
+    pub fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + '_ {
+        (0..self.segments).flat_map(move |number| {
+            let opened = self.open_segment(number);
+            let (file, failed) = match opened {
+                Ok(file) => (Some(file), None),
+                Err(error) => (None, Some(Err(error))),
+            };
+            let groups = file.as_ref().map_or(0, |file| file.num_row_groups());
+            let groups = (0..groups).map(move |group| {
+                let read = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| guarded(|| read_group(file, group)));
+                read.map_err(|error| self.damaged(number, &error)).and_then(|rows| self.checked(number, rows))
+            });
+            failed.into_iter().chain(groups)
+        })
+    }
+
+    fn open_segment(&self, number: u64) -> Result<SerializedFileReader<File>, Error> {
+        let open = || {
+            let file = SerializedFileReader::new(File::open(self.folder.join(segment(number)))?)?;
+            if *file.metadata().file_metadata().schema() != schema()? {
+                return Err(ParquetError::General("it has other columns".to_owned()));
+            }
+            Ok(file)
+        };
+        guarded(open).map_err(|error| self.damaged(number, &error))
+    }
+
+    /// Checks that the rows are of one vCPU that the trace has.
+    fn checked(&self, number: u64, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
+        let vcpu = rows.first().map_or(0, |row| row.vcpu);
+        if usize::from(vcpu) >= self.meta.vcpus || rows.iter().any(|row| row.vcpu != vcpu) {
+            let why = ParquetError::General(format!("rows of vCPU {vcpu} are not where they belong"));
+            return Err(self.damaged(number, &why));
+        }
+        Ok(rows)
+    }
+
+    fn damaged(&self, number: u64, error: &ParquetError) -> Error {
+        let what = format!("cannot read {}", self.folder.join(segment(number)).display());
+        Error::usage(what, error.to_string(), "record it again; vpmu trace cut --to keeps what is before")
+    }
+}
+
+thread_local! {
+    static READING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this thread reads a segment, so that a panic is the file's fault and an error like others.
+#[must_use]
+pub fn is_reading() -> bool {
+    READING.get()
+}
+
+/// Reads something of a segment. The library panics at some files that are damaged.
+fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    READING.set(true);
+    let read = catch_unwind(AssertUnwindSafe(read));
+    READING.set(false);
+    read.unwrap_or_else(|_| Err(ParquetError::General("its structure is damaged".to_owned())))
+}
+
+fn read_group(file: &SerializedFileReader<File>, number: usize) -> Result<Vec<Row>, ParquetError> {
+    let group = file.get_row_group(number)?;
+    let meta = group.metadata();
+    let count = usize::try_from(meta.num_rows()).unwrap_or(usize::MAX);
+    if count > SEGMENT || meta.total_byte_size() > (1 << 16) + meta.num_rows() * MOST_ROW {
+        return Err(ParquetError::General(format!("a group of {count} rows is larger than any trace's")));
+    }
+    let mut rows = vec![Row::default(); count];
+    for (at, column) in COLUMNS.iter().enumerate() {
+        column.read(&mut rows, group.get_column_reader(at)?)?;
+    }
+    Ok(rows)
+}

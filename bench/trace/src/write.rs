@@ -1,0 +1,229 @@
+//! Writes a trace: rows are gathered, and each full segment gets its name once it is whole.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arch_pmu::spec::MAX_COUNTERS;
+use host_pmu::trace::{Kind, Row, counter};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::writer::SerializedFileWriter;
+use results::error::{Error, Exit};
+use results::write::{Target, replace};
+
+use crate::column::{COLUMNS, encoded, schema};
+use crate::meta::{FORM, MOST_VCPUS, Meta, NAME};
+
+/// Rows of a segment: some megabytes in memory.
+pub(crate) const SEGMENT: usize = 1 << 18;
+
+/// A trace that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    folder: PathBuf,
+    meta: Meta,
+    /// The rows of the segment to come, by vCPU.
+    rows: Vec<Vec<Row>>,
+    gathered: usize,
+    /// Time of each vCPU's last row, and of its last one that was written.
+    last: Vec<u64>,
+    written: Vec<u64>,
+}
+
+/// Bits of a step that are kept: a time is that of the vCPU's row before and a step that is right to 1 %, and no error adds up.
+const STEP_BITS: u32 = 6;
+
+/// Rounds a step.
+const fn rounded(step: u64) -> u64 {
+    let bits = u64::BITS - step.leading_zeros();
+    let low = if bits > STEP_BITS { bits - STEP_BITS } else { return step };
+    (step.saturating_add(1 << (low - 1)) >> low) << low
+}
+
+/// Puts together counts of a counter between which the guest does not look at it, and leaves out those that it overwrites: the counter has
+/// the same value wherever the guest, or an overflow, could tell.
+fn put_together(rows: &mut Vec<Row>) {
+    let mut pending: [Option<usize>; MAX_COUNTERS] = [None; MAX_COUNTERS];
+    let mut gone = vec![false; rows.len()];
+    for at in 0..rows.len() {
+        let Row { kind, register, .. } = rows[at];
+        if matches!(kind, Kind::Count | Kind::Overflow) {
+            let Some(pending) = pending.get_mut(register as usize) else { continue };
+            if let Some(before) = pending.take() {
+                rows[at].value = rows[at].value.saturating_add(rows[before].value);
+                gone[before] = true;
+            }
+            *pending = (kind == Kind::Count).then_some(at);
+        } else if let Some(counter) = counter(kind, register) {
+            // A write may find an overflow before it takes effect.
+            let found = rows[at + 1..].iter().take_while(|row| row.kind == Kind::Overflow);
+            let overflows = kind == Kind::Write && found.clone().any(|row| row.register as usize == counter.index());
+            if !overflows && let Some(before) = pending[counter.index()].take() {
+                gone[before] = kind == Kind::Write;
+            }
+        }
+    }
+    let mut gone = gone.into_iter();
+    rows.retain(|_| !gone.next().unwrap_or(false));
+}
+
+/// Returns the name of a segment.
+pub(crate) fn segment(number: u64) -> String {
+    format!("{number:06}.parquet")
+}
+
+/// Returns whether a row is an access of the guest.
+#[must_use]
+pub const fn is_access(kind: Kind) -> bool {
+    matches!(kind, Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault)
+}
+
+impl Writer {
+    /// Begins a trace in a new folder.
+    ///
+    /// # Errors
+    /// Exit 2: the folder is there, or cannot be made.
+    pub fn begin(folder: &Path, meta: Meta) -> Result<Self, Error> {
+        let refuse = |why: String, remedy: &str| {
+            Err(Error::usage(format!("cannot write a trace to {}", folder.display()), why, remedy))
+        };
+        if meta.vcpus == 0 || meta.vcpus > MOST_VCPUS {
+            return refuse(format!("it would have {} vCPUs", meta.vcpus), "take fewer traces");
+        }
+        if let Err(error) = std::fs::create_dir(folder) {
+            return refuse(error.to_string(), "give the name of a new folder with --output");
+        }
+        let meta = Meta { form: FORM.to_owned(), tool: format!("vpmu {}", env!("CARGO_PKG_VERSION")), ..meta };
+        let meta = Meta { finished: false, segments: 0, rows: 0, accesses: 0, ..meta };
+        let (rows, last) = (vec![Vec::new(); meta.vcpus], vec![0; meta.vcpus]);
+        let written = last.clone();
+        let writer = Self { folder: folder.to_owned(), meta, rows, gathered: 0, last, written };
+        writer.describe()?;
+        Ok(writer)
+    }
+
+    /// Returns what the JSON will say.
+    pub const fn meta(&mut self) -> &mut Meta {
+        &mut self.meta
+    }
+
+    /// Adds a row, whose time is in ns. A clock that goes back stands still.
+    ///
+    /// # Errors
+    /// Exit 3: a segment cannot be written; those before it are whole.
+    pub fn add(&mut self, row: Row) -> Result<(), Error> {
+        let vcpu = usize::from(row.vcpu);
+        let (Some(rows), Some(last)) = (self.rows.get_mut(vcpu), self.last.get_mut(vcpu)) else {
+            return Err(Error::usage("cannot write a trace", format!("it has no vCPU {vcpu}"), ""));
+        };
+        *last = row.at.max(*last);
+        rows.push(Row { at: *last, ..row });
+        self.gathered += 1;
+        if self.gathered >= SEGMENT { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes the segment that was gathered.
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.gathered == 0 {
+            return Ok(());
+        }
+        for (rows, written) in self.rows.iter_mut().zip(&mut self.written) {
+            put_together(rows);
+            for row in rows {
+                *written += rounded(row.at.saturating_sub(*written));
+                row.at = *written;
+            }
+        }
+        let path = self.folder.join(segment(self.meta.segments));
+        self.write(&path).map_err(|error| self.cannot(&error))?;
+        for rows in &mut self.rows {
+            self.meta.rows += rows.len() as u64;
+            self.meta.accesses += rows.iter().filter(|row| is_access(row.kind)).count() as u64;
+            rows.clear();
+        }
+        (self.gathered, self.meta.segments) = (0, self.meta.segments + 1);
+        Ok(())
+    }
+
+    fn write(&self, path: &Path) -> Result<(), ParquetError> {
+        let mut pending = Target::of(path)?.begin()?;
+        let number = self.meta.segments.to_string();
+        let about = [("vpmu", FORM), ("segment", number.as_str())];
+        let about = about.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
+        let properties = encoded().set_key_value_metadata(Some(about.to_vec())).build();
+        let mut file = SerializedFileWriter::new(&mut pending, Arc::new(schema()?), Arc::new(properties))?;
+        for rows in self.rows.iter().filter(|rows| !rows.is_empty()) {
+            let mut group = file.next_row_group()?;
+            for column in &COLUMNS {
+                let Some(mut writer) = group.next_column()? else { break };
+                column.write(rows, writer.untyped())?;
+                writer.close()?;
+            }
+            group.close()?;
+        }
+        file.close()?;
+        pending.flush()?;
+        pending.finish()?;
+        Ok(())
+    }
+
+    fn describe(&self) -> Result<(), Error> {
+        let text = serde_json::to_string_pretty(&self.meta).unwrap_or_default() + "\n";
+        replace(&self.folder.join(NAME), text.as_bytes()).map_err(|error| self.cannot(&error.into()))
+    }
+
+    fn cannot(&self, error: &ParquetError) -> Error {
+        let what = format!("the trace {} ends early", self.folder.display());
+        let why = match error {
+            ParquetError::External(error) => error.to_string(),
+            other => other.to_string(),
+        };
+        let kept = format!("its {} segments so far are whole; make room, and record again", self.meta.segments);
+        Error::new(Exit::Inconclusive, what, why, kept)
+    }
+
+    /// Writes what is left, and says that the trace is finished.
+    ///
+    /// # Errors
+    /// As of [`add`](Self::add).
+    pub fn finish(mut self) -> Result<Meta, Error> {
+        self.flush()?;
+        self.meta.finished = true;
+        self.describe()?;
+        Ok(self.meta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PMC0: u32 = 0xc1;
+
+    fn row(kind: Kind, register: u32, value: u64) -> Row {
+        Row { kind, register, value, ..Row::default() }
+    }
+
+    #[test]
+    fn counts_are_put_together_where_nobody_can_tell() {
+        let (count, entry) = (|n, value| row(Kind::Count, n, value), row(Kind::Entry, 0, 0));
+        let read = row(Kind::Read, PMC0, 9);
+        let write = row(Kind::Write, PMC0, 1);
+        let overflow = row(Kind::Overflow, 0, 5);
+        let mut rows = vec![count(0, 1), entry, count(1, 7), count(0, 2), read, count(0, 3), write, count(0, 4)];
+        rows.extend([overflow, count(0, 6), write, overflow, count(1, 1), count(99, 1)]);
+        put_together(&mut rows);
+        let sum = |of: Row, value| Row { value, ..of };
+        let expected = [entry, count(0, 3), read, write, sum(overflow, 9), write, sum(overflow, 11), count(1, 8)];
+        assert_eq!(rows, [&expected[..], &[count(99, 1)]].concat());
+    }
+
+    #[test]
+    fn a_step_is_right_to_a_hundredth() {
+        for step in (0..1000).chain([4095, 4096, 123_456_789, u64::MAX - 5]) {
+            let off = rounded(step).abs_diff(step);
+            assert!(off == 0 && step < 64 || off as f64 <= step as f64 / 64.0, "{step}: {}", rounded(step));
+        }
+    }
+}

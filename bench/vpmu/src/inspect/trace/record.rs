@@ -1,0 +1,232 @@
+//! `vpmu trace record`: a guest runs, and a thread writes what its vCPUs trace.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arch_pmu::caps::PmuCaps;
+use clap::Args;
+use host_pmu::backend::BackendKey;
+use host_pmu::stats::{HostSide, OpKind};
+use host_pmu::trace::{Row, Tracing};
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use trace::meta::Meta;
+use trace::write::Writer;
+use vmm::machine::Cpu;
+
+use crate::arms::arm::sim::{self, SimRunner};
+use crate::inspect::run;
+use crate::inspect::sampled::{GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, take_turn};
+use crate::machine::CountersOptions;
+use crate::machine::linux::job;
+use crate::setting::backend::{BackendChoice, ThisHost, choose};
+use crate::setting::strategy::resolve_one;
+use crate::sys;
+use crate::terminal::console::{complain, internal};
+
+/// Options of `vpmu trace record`.
+#[derive(Clone, Debug, Args)]
+pub struct RecordOptions {
+    /// New folder of the trace
+    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace")]
+    pub output: PathBuf,
+
+    /// No summary on stderr
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// The guest.
+    #[command(subcommand)]
+    pub guest: GuestSpec,
+}
+
+/// What a run told of itself beyond its trace.
+type Told = (Exit, Vec<u64>, u64);
+
+/// Runs the guest, and traces it.
+///
+/// # Errors
+/// Conditions that keep it from starting, and a trace that ended early.
+pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
+    match options.guest.clone() {
+        GuestSpec::Payload(payload) => match &payload.counters.backend {
+            BackendChoice::Sim(model) => of_model(options, &payload, model),
+            _ => of_payload(options, &payload),
+        },
+        GuestSpec::Run(mut image) => {
+            let backend = choose(&image.counters.backend, &ThisHost)?.backend;
+            let meta =
+                meta(&image.counters, &backend, Cpu::default(), image.vcpus, &format!("{}", image.image.display()))?;
+            image.quiet |= options.quiet;
+            traced(options, meta, |tracing| {
+                image.trace = Some(tracing);
+                Ok((run::run(&image, &backend)?, Vec::new(), 0))
+            })
+        }
+        GuestSpec::Linux(mut linux) => {
+            refuse_nested(&linux)?;
+            let backend = job::backend(&linux)?;
+            let meta = meta(&linux.counters, &backend, linux.cpu, linux.vcpus, &format!("{}", linux.kernel.display()))?;
+            linux.quiet |= options.quiet;
+            traced(options, meta, |tracing| {
+                linux.trace = Some(tracing);
+                Ok((job::run(&linux, &backend)?, Vec::new(), 0))
+            })
+        }
+    }
+}
+
+fn meta(counters: &CountersOptions, backend: &BackendKey, cpu: Cpu, vcpus: u64, guest: &str) -> Result<Meta, Error> {
+    let strategy = if *backend == BackendKey::None { None } else { Some(resolve_one(&counters.strategy)?) };
+    let definition = strategy.as_ref().map(toml::to_string).transpose();
+    Ok(Meta {
+        vcpus: vcpus as usize,
+        cpu: cpu.name().to_owned(),
+        pmu_version: counters.pmu_version,
+        backend: backend.to_string(),
+        strategy: strategy.map_or_else(|| "floor".to_owned(), |strategy| strategy.name),
+        definition: definition.map_err(|error| internal("a strategy has no TOML", error))?.unwrap_or_default(),
+        host: HostFacts::read(&HostFs::default()).class,
+        guest: guest.to_owned(),
+        ..Meta::default()
+    })
+}
+
+fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Error> {
+    let ready = ReadyPayload::new(payload)?;
+    let (backend, cpu) = (ready.backend().clone(), ready.cpu());
+    let meta = meta(&payload.counters, &backend, cpu, payload.vcpus, &format!("payload {}", payload.workload))?;
+    traced(options, meta, |tracing| {
+        let ran = ready.run(None, Some(tracing), options.quiet)?;
+        let vcpus = ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account);
+        let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
+        Ok((ran.exit, operations(vcpus.map(|account| &account.host)), pmis))
+    })
+}
+
+/// Traces the payload on a simulated host.
+fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Result<Exit, Error> {
+    let model = sim::model(name)?;
+    let plan = payload.plan(&sim::chosen(&model, "by --backend"), None)?;
+    let arm = plan.arms.first().ok_or_else(|| internal("a payload without an arm", "none"))?;
+    let runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed)?;
+    let host_plan = runner.plan(arm, payload.samples)?;
+    let backend = sim::chosen(&model, "").backend;
+    let meta = meta(
+        &payload.counters,
+        &backend,
+        plan.guest.machine.cpu,
+        payload.vcpus,
+        &format!("payload {}", payload.workload),
+    )?;
+    let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
+    traced(options, meta, |tracing| {
+        let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
+        let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
+        let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
+        Ok((exit, operations(guests.iter().map(|guest| &guest.side.host)), pmis))
+    })
+}
+
+/// Sums operations in the order of their kinds.
+fn operations<'a>(sides: impl Iterator<Item = &'a HostSide> + Clone) -> Vec<u64> {
+    OpKind::ALL.map(|kind| sides.clone().map(|side| side.ops.count(kind)).sum()).to_vec()
+}
+
+/// Traces while `guest` runs, and says what came of it.
+fn traced(
+    options: &RecordOptions,
+    meta: Meta,
+    guest: impl FnOnce(Arc<Tracing>) -> Result<Told, Error>,
+) -> Result<Exit, Error> {
+    let tracing = Tracing::new(meta.vcpus);
+    let writer = Writer::begin(&options.output, meta)?;
+    let done = AtomicBool::new(false);
+    let (ended, drained) = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| drain(&tracing, writer, &done));
+        let ended = guest(Arc::clone(&tracing));
+        done.store(true, Ordering::Release);
+        drain.thread().unpark();
+        (ended, drain.join())
+    });
+    let (mut writer, failed) = drained.map_err(|_| internal("the trace's thread panicked", "see above"))?;
+    let (exit, ops, pmis) = ended.inspect_err(|_| {
+        // A guest that did not begin leaves no trace.
+        let _ = std::fs::remove_dir_all(&options.output);
+    })?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let lost = tracing.lanes.iter().map(host_pmu::trace::Lane::lost).sum();
+    (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, pmis, lost);
+    let meta = writer.finish()?;
+    if !options.quiet {
+        let bytes = trace::read::Trace::open(&options.output)?.bytes();
+        let each = bytes as f64 / meta.accesses.max(1) as f64;
+        complain(&format!(
+            "{} accesses of {} vCPUs in {}, {each:.2} bytes each",
+            meta.accesses,
+            meta.vcpus,
+            options.output.display()
+        ));
+    }
+    if lost > 0 {
+        complain(&format!(
+            "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
+        ));
+    }
+    Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })
+}
+
+/// Longest time between two looks at the lanes.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Writes what the vCPUs trace until the run is over. After an error nothing more is written, and the guest is ended.
+fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, Option<Error>) {
+    let (mut failed, mut origin) = (None, None);
+    loop {
+        // Looked at before the lanes: what is in them at the end is taken out.
+        let last = done.load(Ordering::Acquire);
+        let mut more = false;
+        for (vcpu, lane) in tracing.lanes.iter().enumerate() {
+            let khz = lane.khz().max(1);
+            more |= take_turn(
+                || lane.pop(vcpu as u16),
+                |row| {
+                    let since = row.at.saturating_sub(*origin.get_or_insert(row.at));
+                    let at = u128::from(since) * 1_000_000 / u128::from(khz);
+                    if failed.is_none()
+                        && let Err(error) = writer.add(Row { at: u64::try_from(at).unwrap_or(u64::MAX), ..row })
+                    {
+                        failed = Some(error);
+                        sys::interrupted().store(true, Ordering::Relaxed);
+                    }
+                },
+            );
+        }
+        if last && !more {
+            return (writer, failed);
+        }
+        if !more {
+            std::thread::park_timeout(POLL);
+        }
+    }
+}
+
+/// Returns the PMU of a trace's guest.
+///
+/// # Errors
+/// Exit 2: this program knows no such processor.
+pub fn pmu(meta: &Meta) -> Result<PmuCaps, Error> {
+    let known = Cpu::ALL.iter().find(|(name, _)| *name == meta.cpu);
+    match (known, u8::try_from(meta.pmu_version)) {
+        (Some((_, cpu)), Ok(version @ (2 | 4))) => Ok(cpu.pmu_of_version(version)),
+        _ => Err(Error::usage(
+            "cannot replay the trace",
+            format!("its guest had processor '{}' with a PMU of version {}", meta.cpu, meta.pmu_version),
+            "give a trace of a processor that --cpu names, and version 2 or 4",
+        )),
+    }
+}

@@ -1,0 +1,182 @@
+//! `vpmu sim --trace`: a trace through the strategies, on a host of a model.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use host_pmu::stats::OpKind;
+use host_pmu::strategy::{Pause, Strategy};
+use results::error::Error;
+use results::table::Report;
+use results::table::fold::Table;
+use results::table::layout::ns;
+use serde_json::{Value, json};
+use sim::guest::Latency;
+use sim::model::Model;
+use sim::replay::{Divergence, Replay, Replayed};
+use trace::mix::name;
+use trace::read::Trace;
+
+use super::record;
+
+/// A strategy and what a replay under it found.
+pub type Found = (Strategy, Replayed);
+
+/// Replays the trace under each strategy.
+///
+/// # Errors
+/// Exit 2: the trace cannot be read, or a strategy cannot be replayed.
+pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64) -> Result<Vec<Found>, Error> {
+    let pmu = record::pmu(&trace.meta)?;
+    if let Some(strategy) = strategies.iter().find(|strategy| strategy.pause == Pause::Virtual) {
+        return Err(Error::usage(
+            format!("cannot replay a trace under {}", strategy.name),
+            "its events run on while their counters are off, and what they count then is in no trace",
+            "leave it out; vpmu sim without --trace simulates it",
+        ));
+    }
+    let model = Rc::new(model.clone());
+    // One pass over the files serves all strategies.
+    let mut replays: Vec<Vec<Replay>> = strategies
+        .iter()
+        .map(|strategy| {
+            (0..trace.meta.vcpus).map(|vcpu| Replay::new(&model, pmu, strategy, seed, vcpu as u16)).collect()
+        })
+        .collect();
+    for batch in trace.batches() {
+        let batch = batch?;
+        let vcpu = batch.first().map_or(0, |row| usize::from(row.vcpu));
+        for replay in replays.iter_mut().filter_map(|vcpus| vcpus.get_mut(vcpu)) {
+            batch.iter().for_each(|row| replay.feed(*row));
+        }
+    }
+    let merged = |vcpus: Vec<Replay>| {
+        let mut all = Replayed::default();
+        vcpus.into_iter().for_each(|replay| all.merge(&replay.finish()));
+        all
+    };
+    Ok(strategies.into_iter().zip(replays).map(|(strategy, vcpus)| (strategy, merged(vcpus))).collect())
+}
+
+/// Returns whether this is the strategy that the trace was recorded under.
+fn is_recorded(trace: &Trace, strategy: &Strategy) -> bool {
+    Strategy::from_toml(&trace.meta.definition).is_ok_and(|recorded| recorded == *strategy)
+}
+
+fn operations(found: &Replayed) -> [u64; OpKind::ALL.len()] {
+    OpKind::ALL.map(|kind| found.host.ops.count(kind))
+}
+
+/// Returns the median, if there is one.
+fn p50(of: &Latency) -> Option<u64> {
+    (of.count() > 0).then(|| of.histogram().value_at_quantile(0.5))
+}
+
+fn total_ns(found: &Replayed) -> u64 {
+    OpKind::ALL.iter().map(|kind| found.host.ops.total_ns(*kind)).sum()
+}
+
+/// Shows what the replays found.
+#[must_use]
+pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
+    let mut report = Report::new("replay");
+    let header = [
+        "arm", "opens", "ops", "exits", "held", "host", "restart", "releases", "pauses", "resumes", "periods", "reads",
+        "diverged",
+    ];
+    let mut table = Table::new(header).caption(format!("Host work per PMI, replayed on {model}"));
+    for (strategy, found) in found {
+        let pmis = found.counts.pmis.max(1) as f64;
+        let each = |count: u64| format!("{:.2}", count as f64 / pmis);
+        let [opens, releases, pauses, resumes, periods, reads] = operations(found);
+        let held = found.counts.held_ns as f64 / found.counts.time_ns.max(1) as f64;
+        table.add_row([
+            strategy.name.clone(),
+            each(opens),
+            each(operations(found).iter().sum()),
+            each(found.accesses),
+            format!("{held:.2}"),
+            ns(Some((total_ns(found) as f64 / pmis) as u64)),
+            ns(p50(&found.handler)),
+            each(releases),
+            each(pauses),
+            each(resumes),
+            each(periods),
+            each(reads),
+            found.divergences.to_string(),
+        ]);
+    }
+    report.table(table);
+    report.note("host: time of the operations, by the model; restart: median from a PMI's entry to the guest's counters on again, at the guest's own pace");
+    for (strategy, found) in found {
+        report.notes(said(trace, strategy, found));
+    }
+    report
+}
+
+/// Says where a replay differs from its trace, and how it does from the run.
+fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
+    let name_of = &strategy.name;
+    let mut lines = Vec::new();
+    if let Some(Divergence { row, recorded, replayed }) = found.first {
+        let replayed = replayed.map_or_else(|| "none".to_owned(), |value| format!("{value:#x}"));
+        let at = Duration::from_nanos(recorded.at).as_secs_f64();
+        lines.push(format!(
+            "{name_of}: {} of {} values differ; the first at {at:.6} s, row {row} of vCPU {}: {} {} {:#x}, here {replayed}",
+            found.divergences,
+            found.accesses,
+            recorded.vcpu,
+            recorded.kind.key(),
+            name(recorded.kind, recorded.register),
+            recorded.value,
+        ));
+    }
+    if found.missing > 0 {
+        lines.push(format!(
+            "{name_of}: {} rows are missing in the trace, and what follows from them differs",
+            found.missing
+        ));
+    }
+    if is_recorded(trace, strategy) {
+        let (pmis, ops) = (trace.meta.pmis, operations(found).to_vec());
+        let same = trace.meta.ops == ops && found.counts.pmis == pmis;
+        let recorded: u64 = trace.meta.ops.iter().sum();
+        lines.push(match (trace.meta.ops.is_empty(), same && found.divergences == 0) {
+            (true, _) => format!("{name_of}: the trace's own strategy"),
+            (_, true) => format!(
+                "{name_of}: the trace's own strategy: the same registers, {pmis} PMIs and {recorded} operations"
+            ),
+            (_, false) => format!(
+                "{name_of}: the trace's own strategy: {} PMIs and {} operations, and the run had {pmis} and {recorded}",
+                found.counts.pmis,
+                ops.iter().sum::<u64>()
+            ),
+        });
+    }
+    lines
+}
+
+/// Returns the same as JSON.
+#[must_use]
+pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
+    let arm = |(strategy, found): &Found| {
+        let ops: serde_json::Map<String, Value> =
+            OpKind::ALL.iter().map(|kind| (kind.key().to_owned(), found.host.ops.count(*kind).into())).collect();
+        json!({
+            "arm": strategy.name,
+            "recorded_under": is_recorded(trace, strategy),
+            "accesses": found.accesses,
+            "pmis": found.counts.pmis,
+            "overflows": found.counts.overflows,
+            "ops": ops,
+            "ops_ns": total_ns(found),
+            "held_ns": found.counts.held_ns,
+            "time_ns": found.counts.time_ns,
+            "held_max": found.counts.held_max,
+            "restart_p50_ns": p50(&found.handler),
+            "recorded_restart_p50_ns": p50(&found.recorded),
+            "divergences": found.divergences,
+            "missing_rows": found.missing,
+        })
+    };
+    json!({ "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
+}

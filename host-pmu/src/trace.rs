@@ -1,0 +1,354 @@
+//! Traces: what a vCPU and its PMU met, row by row, from the vCPU's thread to one reader.
+//!
+//! The thread writes to a ring of its own, and never waits unless it is a simulated one: rows that find no room are counted, and a row
+//! says so where they are missing. A row is what the guest did or met; rows of what the host side told the counters follow it, and
+//! [`Kind::Entry`] ends what belongs together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arch_pmu::journal::Note;
+use arch_pmu::msr::counter_of;
+use arch_pmu::pmi::{Delivery, Lvtpc};
+use arch_pmu::spec::CounterId;
+use arch_pmu::{HostCounters, Vpmu};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $key:literal;)+) => {
+        /// The kind of a row.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)+
+        }
+
+        impl Kind {
+            /// Every kind, in the order of its discriminant.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+
+            /// Returns its name in a trace.
+            #[must_use]
+            pub const fn key(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $key,)+
+                }
+            }
+
+            /// Returns the kind of this name.
+            #[must_use]
+            pub const fn from_key(key: &[u8]) -> Option<Self> {
+                $(if key.eq_ignore_ascii_case($key.as_bytes()) {
+                    return Some(Self::$kind);
+                })+
+                None
+            }
+        }
+    };
+}
+
+kinds! {
+    /// RDMSR of `register`, answered with `value`.
+    #[default]
+    Read = "read";
+    /// WRMSR of `value` to `register`.
+    Write = "write";
+    /// The host side handed over `value` counts of counter `register`. In a file those that the guest reads between no others are one.
+    Count = "count";
+    /// The same, and the counter overflowed by them.
+    Overflow = "overflow";
+    /// The guest is entered, after `value` entries without rows.
+    Entry = "entry";
+    /// A signal of the host side: `value` has a bit for each counter behind it; the top bit: one of them that has not overflowed was
+    /// signalled early.
+    Signal = "signal";
+    /// A PMI met LVTPC: `value` is the entry, as far as its delivery tells, with delivery status for one that merged with a pending NMI.
+    Pmi = "pmi";
+    /// The same of a PMI that had been deferred.
+    LatePmi = "late-pmi";
+    /// The vCPU's thread was switched in: a new slice.
+    Slice = "slice";
+    /// It had slept.
+    Sleep = "sleep";
+    /// RDPMC with ECX `register`, answered with `value`.
+    Rdpmc = "rdpmc";
+    /// RDMSR that was #GP.
+    ReadFault = "read-fault";
+    /// WRMSR that was #GP.
+    WriteFault = "write-fault";
+    /// `value` rows are missing here.
+    Lost = "lost";
+}
+
+/// A row of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Time: ticks of the lane's clock from the vCPU, ns in a file.
+    pub at: u64,
+    /// The vCPU.
+    pub vcpu: u16,
+    /// The kind.
+    pub kind: Kind,
+    /// The MSR, counter or ECX.
+    pub register: u32,
+    /// The value.
+    pub value: u64,
+    /// RIP of an access; 0 where it is unknown.
+    pub rip: u64,
+}
+
+/// The bit of [`Kind::Signal`] beside those of counters.
+pub const CERTAIN: u64 = 1 << 63;
+/// LVTPC in x2APIC mode, by which a PMI's row names it.
+pub const LVTPC: u32 = 0x834;
+/// Delivery status of an LVT entry.
+pub const PENDING: u64 = 1 << 12;
+
+const WORDS: usize = 4;
+/// Rows of a ring: a tenth of a second of a million a second.
+const ROOM: u64 = 1 << 17;
+
+/// The way of one vCPU's rows to the reader.
+#[derive(Debug)]
+pub struct Lane {
+    words: Box<[AtomicU64]>,
+    /// Rows ever written, and ever read.
+    head: AtomicU64,
+    tail: AtomicU64,
+    lost: AtomicU64,
+    /// Frequency of its clock, kHz; 0 before the vCPU has begun.
+    khz: AtomicU64,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        let words = (0..ROOM as usize * WORDS).map(|_| zero()).collect();
+        Self { words, head: zero(), tail: zero(), lost: zero(), khz: zero() }
+    }
+}
+
+impl Lane {
+    /// Adds a row; false: there is no room. For one thread.
+    #[inline]
+    fn push(&self, row: &Row) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        if head - self.tail.load(Ordering::Acquire) >= ROOM {
+            return false;
+        }
+        let at = (head % ROOM) as usize * WORDS;
+        let packed = row.kind as u64 | u64::from(row.register) << 32;
+        for (place, word) in self.words[at..at + WORDS].iter().zip([row.at, packed, row.value, row.rip]) {
+            place.store(word, Ordering::Relaxed);
+        }
+        self.head.store(head + 1, Ordering::Release);
+        true
+    }
+
+    /// Takes the oldest row, as one of `vcpu`. For one thread.
+    pub fn pop(&self, vcpu: u16) -> Option<Row> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        if tail == self.head.load(Ordering::Acquire) {
+            return None;
+        }
+        let at = (tail % ROOM) as usize * WORDS;
+        let word = |n: usize| self.words[at + n].load(Ordering::Relaxed);
+        let packed = word(1);
+        let kind = Kind::ALL.get(usize::from(packed as u8)).copied().unwrap_or(Kind::Lost);
+        let row = Row { at: word(0), vcpu, kind, register: (packed >> 32) as u32, value: word(2), rip: word(3) };
+        self.tail.store(tail + 1, Ordering::Release);
+        Some(row)
+    }
+
+    /// Returns the rows that found no room.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Returns the frequency of its clock, kHz; 0 before the vCPU has begun.
+    #[must_use]
+    pub fn khz(&self) -> u64 {
+        self.khz.load(Ordering::Relaxed)
+    }
+}
+
+/// The lanes of a run that is traced.
+#[derive(Debug)]
+pub struct Tracing {
+    /// One of each vCPU.
+    pub lanes: Vec<Lane>,
+}
+
+impl Tracing {
+    /// Creates the lanes of so many vCPUs.
+    #[must_use]
+    pub fn new(vcpus: usize) -> Arc<Self> {
+        Arc::new(Self { lanes: (0..vcpus).map(|_| Lane::default()).collect() })
+    }
+}
+
+/// The tracing of one vCPU, on its thread.
+#[derive(Debug)]
+pub struct Tracer {
+    tracing: Arc<Tracing>,
+    vcpu: usize,
+    /// Rows lost since the last one that found room.
+    missing: u64,
+    /// There are rows since the last entry.
+    open: bool,
+    /// Entries since then that had none.
+    passed: u64,
+    /// Its time is not the reader's: it waits for room.
+    waits: bool,
+}
+
+impl Tracer {
+    /// Traces vCPU `vcpu`, whose clock runs at `khz`; `waits`: in a time that is not the reader's. `None`: the trace has no such vCPU.
+    #[must_use]
+    pub fn new(tracing: &Arc<Tracing>, vcpu: usize, khz: u64, waits: bool) -> Option<Self> {
+        tracing.lanes.get(vcpu)?.khz.store(khz, Ordering::Relaxed);
+        Some(Self { tracing: Arc::clone(tracing), vcpu, missing: 0, open: false, passed: 0, waits })
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, at: u64, kind: Kind, register: u32, value: u64, rip: u64) {
+        self.open = true;
+        let Some(lane) = self.tracing.lanes.get(self.vcpu) else { return };
+        let row = Row { at, kind, register, value, rip, ..Row::default() };
+        let missing = Row { at, kind: Kind::Lost, value: self.missing, ..Row::default() };
+        while self.waits && lane.head.load(Ordering::Relaxed) - lane.tail.load(Ordering::Acquire) >= ROOM {
+            std::thread::yield_now();
+        }
+        if self.missing > 0 && lane.push(&missing) {
+            self.missing = 0;
+        }
+        if self.missing > 0 || !lane.push(&row) {
+            self.missing += 1;
+            lane.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds an access and what the host side told the counters meanwhile; `value` is `None` for one that was #GP.
+    pub fn access<H: HostCounters>(&mut self, at: u64, access: Access, answer: Option<u64>, pmu: &mut Vpmu<H>) {
+        let Access { kind, register, value, rip } = access;
+        let (kind, value) = match (kind, answer) {
+            (Kind::Read | Kind::Rdpmc, None) => (Kind::ReadFault, 0),
+            (Kind::Write, None) => (Kind::WriteFault, value),
+            (Kind::Write, Some(_)) => (kind, value),
+            (kind, Some(answer)) => (kind, answer),
+            (kind, None) => (kind, value),
+        };
+        self.row(at, kind, register, value, rip);
+        // The guest overwrites counts of the counter that it writes.
+        let written = if kind == Kind::Write { counter_of(register) } else { None };
+        self.notes_but(written, at, pmu);
+    }
+
+    /// Adds what the host side told the counters.
+    pub fn notes<H: HostCounters>(&mut self, at: u64, pmu: &mut Vpmu<H>) {
+        self.notes_but(None, at, pmu);
+    }
+
+    fn notes_but<H: HostCounters>(&mut self, written: Option<CounterId>, at: u64, pmu: &mut Vpmu<H>) {
+        for note in pmu.take_notes() {
+            match note {
+                Note::Signalled(signalled) => {
+                    let counters = signalled.counters.into_iter().map(|counter| 1 << counter.index()).sum::<u64>();
+                    let certain = if signalled.certain { CERTAIN } else { 0 };
+                    self.row(at, Kind::Signal, 0, counters | certain, 0);
+                }
+                Note::Counted { counter, overflowed: false, .. } if written == Some(counter) => {}
+                Note::Counted { counter, count, overflowed } => {
+                    let kind = if overflowed { Kind::Overflow } else { Kind::Count };
+                    self.row(at, kind, counter.index() as u32, count, 0);
+                }
+            }
+        }
+    }
+
+    /// Adds a PMI that met LVTPC.
+    pub fn pmi(&mut self, at: u64, kind: Kind, delivery: Delivery, merged: bool) {
+        let entry = match delivery {
+            Delivery::Masked => Lvtpc::new().with_masked(true),
+            Delivery::Nmi => Lvtpc::new().with_mode(0b100),
+            Delivery::Fixed(vector) => Lvtpc::new().with_vector(vector),
+            Delivery::Unsupported(mode) => Lvtpc::new().with_mode(mode),
+        };
+        self.row(at, kind, LVTPC, u64::from(entry.into_bits()) | if merged { PENDING } else { 0 }, 0);
+    }
+
+    /// Adds a switch of the thread since the last entry.
+    pub fn switches(&mut self, at: u64, switched: bool, slept: bool) {
+        for (happened, kind) in [(switched, Kind::Slice), (slept, Kind::Sleep)] {
+            if happened {
+                self.row(at, kind, 0, 0, 0);
+            }
+        }
+    }
+
+    /// Ends what happened since the last entry.
+    #[inline]
+    pub fn entry(&mut self, at: u64) {
+        if !self.open {
+            self.passed += 1;
+            return;
+        }
+        let passed = std::mem::take(&mut self.passed);
+        self.row(at, Kind::Entry, 0, passed, 0);
+        self.open = false;
+    }
+}
+
+/// Returns the counter that an access reads or writes.
+#[must_use]
+pub const fn counter(kind: Kind, register: u32) -> Option<CounterId> {
+    match (kind, register) {
+        (Kind::Rdpmc, FIXED..) => CounterId::fixed((register - FIXED) as usize),
+        (Kind::Rdpmc, _) => CounterId::gp(register as usize),
+        (Kind::Read | Kind::Write, _) => counter_of(register),
+        _ => None,
+    }
+}
+
+/// ECX of RDPMC for the first fixed counter.
+const FIXED: u32 = 0x4000_0000;
+
+/// An access of the guest.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// [`Kind::Read`], [`Kind::Write`] or [`Kind::Rdpmc`].
+    pub kind: Kind,
+    /// The MSR, or ECX.
+    pub register: u32,
+    /// The value written.
+    pub value: u64,
+    /// RIP; 0 where it is unknown.
+    pub rip: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_out_as_they_went_in_and_a_full_ring_says_what_is_missing() {
+        let tracing = Tracing::new(1);
+        let mut tracer = Tracer::new(&tracing, 0, 1000, false).unwrap();
+        assert!(Tracer::new(&tracing, 1, 1000, false).is_none());
+        tracer.entry(1);
+        for n in 0..ROOM + 5 {
+            tracer.row(n, Kind::Write, 0x38f, n << 40, n);
+        }
+        let lane = &tracing.lanes[0];
+        assert_eq!((lane.lost(), lane.khz()), (5, 1000));
+        let pop = || lane.pop(7);
+        assert_eq!(pop(), Some(Row { at: 0, vcpu: 7, kind: Kind::Write, register: 0x38f, value: 0, rip: 0 }));
+        assert_eq!(pop().map(|row| (row.value, row.rip)), Some((1 << 40, 1)));
+        tracer.entry(ROOM + 9);
+        let rest: Vec<Row> = std::iter::from_fn(pop).collect();
+        let [.., lost, entry] = &rest[..] else { panic!() };
+        assert_eq!((rest.len() as u64, lost.kind, lost.value, entry.kind), (ROOM, Kind::Lost, 5, Kind::Entry));
+        assert_eq!(Kind::ALL.iter().position(|kind| *kind == Kind::Lost), Some(Kind::Lost as usize));
+        assert!(Kind::ALL.iter().all(|kind| Kind::from_key(kind.key().as_bytes()) == Some(*kind)));
+    }
+}

@@ -1,0 +1,489 @@
+//! Replays a trace: the accesses of a vCPU, at the guest's own pace, through the same vPMU and strategies.
+//!
+//! The guest's time between an entry and the next exit is the trace's; what the host does meanwhile costs what the model says. The
+//! counts, too, are the trace's: those that the host side handed over belong to the guest's way between two exits, whatever the strategy.
+//! So every register is the guest's own, and a value that it would have read otherwise is a divergence.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use arch_pmu::Vpmu;
+use arch_pmu::amd::PERF_CNTR_GLOBAL_CTL;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IA32_PERF_GLOBAL_CTRL;
+use arch_pmu::pmi::{Delivery, Lvtpc};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
+use counts::Counts;
+use host_pmu::backend::{Backend, HostError, Overflow};
+use host_pmu::bank::Bank;
+use host_pmu::side::HostPmu as _;
+use host_pmu::stats::HostSide;
+use host_pmu::strategy::{OnOverflow, Strategy};
+use host_pmu::trace::{CERTAIN, Kind, LVTPC, Row};
+
+use crate::clock::{Clock, Schedule};
+use crate::guest::Latency;
+use crate::host;
+use crate::model::{Cost, Costs, CountBase, Model};
+use crate::stream::{Purpose, Streams};
+
+/// Host events whose counts are those of a trace.
+#[derive(Debug)]
+struct TraceBackend {
+    model: Rc<Model>,
+    clock: Clock,
+    table: Vec<TraceEvent>,
+    free: Vec<usize>,
+    /// Number of the part of the trace that goes on: what an event served before is over.
+    part: u64,
+    /// Counts that are still to be handed over in this part, by counter.
+    due: [VecDeque<u64>; MAX_COUNTERS],
+    /// Overflows not yet taken: id and count.
+    fired: Vec<(u64, u64)>,
+    /// No record of them was lost.
+    complete: bool,
+    one_shot: bool,
+    gated: bool,
+    opened: u64,
+    held: u64,
+    /// Events of the host's other users.
+    others: u64,
+    switched: bool,
+    slept: bool,
+}
+
+/// A host event.
+#[derive(Clone, Copy, Debug)]
+struct TraceEvent {
+    /// 0: the place is free.
+    id: u64,
+    count: u64,
+    samples: bool,
+    running: bool,
+    /// The counter that it serves in part `part`.
+    serves: usize,
+    part: u64,
+}
+
+impl TraceBackend {
+    fn new(model: Rc<Model>, strategy: &Strategy, seed: u64, vcpu: u64) -> Self {
+        Self {
+            clock: Clock::new(Schedule::new(1, 1, 0, None), Streams::new(seed, 0, vcpu)),
+            table: Vec::new(),
+            free: Vec::new(),
+            part: 0,
+            due: Default::default(),
+            fired: Vec::new(),
+            complete: true,
+            one_shot: strategy.overflow == OnOverflow::Stop && model.base != CountBase::Exits,
+            gated: strategy.gate,
+            opened: 0,
+            held: 0,
+            others: host::others(&model),
+            switched: false,
+            slept: false,
+            model,
+        }
+    }
+
+    #[inline]
+    fn spend(&mut self, purpose: Purpose, cost: impl FnOnce(&Costs) -> &Cost) {
+        self.clock.spend(cost(&self.model.costs), purpose);
+    }
+
+    /// Hands the event the next counts of its counter.
+    fn advance(&mut self, at: usize) {
+        let event = &mut self.table[at];
+        let count = if event.part == self.part { self.due[event.serves].pop_front() } else { None };
+        event.count = event.count.saturating_add(count.unwrap_or(0));
+    }
+
+    /// Lets the event signal, as the trace has it.
+    fn signal(&mut self, at: usize) {
+        let TraceEvent { id, samples, .. } = self.table[at];
+        if samples {
+            self.advance(at);
+            self.fired.push((id, self.table[at].count));
+        }
+    }
+}
+
+impl Backend for TraceBackend {
+    type Event = usize;
+
+    fn open(&mut self, spec: Spec, _period: u64) -> Result<usize, HostError> {
+        let first = self.held + self.others == 0;
+        self.spend(Purpose::Open, |costs| if first { &costs.open_first } else { &costs.open_more });
+        self.opened += 1;
+        self.held += 1;
+        let event =
+            TraceEvent { id: self.opened, count: 0, samples: spec.samples(), running: true, serves: 0, part: 0 };
+        let at = self.free.pop().unwrap_or(self.table.len());
+        if at == self.table.len() {
+            self.table.push(event);
+        } else {
+            self.table[at] = event;
+        }
+        Ok(at)
+    }
+
+    fn release(&mut self, event: usize) {
+        let last = self.held + self.others == 1;
+        self.spend(Purpose::Release, |costs| if last { &costs.release_last } else { &costs.release });
+        self.held -= 1;
+        self.table[event].id = 0;
+        self.free.push(event);
+    }
+
+    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        self.spend(Purpose::Pause, |costs| &costs.pause);
+        self.advance(*event);
+        let event = &mut self.table[*event];
+        event.running = false;
+        Ok(event.count)
+    }
+
+    fn resume(&mut self, event: &mut usize, _spent: bool) -> Result<(), HostError> {
+        self.spend(Purpose::Resume, |costs| &costs.resume);
+        if !self.gated {
+            let running = self.table.iter().filter(|event| event.id != 0 && event.running).count() as u64;
+            let others = self.model.costs.resume_other.sample_n(running, self.clock.streams().of(Purpose::ResumeOther));
+            self.clock.host(others);
+        }
+        self.table[*event].running = true;
+        Ok(())
+    }
+
+    fn set_period(&mut self, event: &mut usize, _period: u64) -> Result<(), HostError> {
+        let running = self.table[*event].running;
+        self.spend(Purpose::Period, |costs| if running { &costs.period_running } else { &costs.period });
+        Ok(())
+    }
+
+    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        self.spend(Purpose::Read, |costs| &costs.read);
+        self.advance(*event);
+        Ok(self.table[*event].count)
+    }
+
+    fn counts_at_one_pace(&self) -> bool {
+        self.model.base != CountBase::GuestTime
+    }
+
+    fn id(&self, event: &usize) -> u64 {
+        self.table[*event].id
+    }
+
+    fn overflowed(&mut self, report: &mut dyn FnMut(Overflow)) -> bool {
+        self.fired.drain(..).for_each(|(id, count)| report(Overflow { id, count, at: None }));
+        std::mem::replace(&mut self.complete, true)
+    }
+
+    fn stops_at_overflow(&self) -> bool {
+        self.one_shot
+    }
+
+    fn has_gate(&self) -> bool {
+        self.gated
+    }
+
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        self.spend(Purpose::Resume, |costs| &costs.resume);
+        let running = self.table.iter().filter(|event| event.id != 0 && event.running).count() as u64;
+        let others = self.model.costs.resume_other.sample_n(running, self.clock.streams().of(Purpose::ResumeOther));
+        self.clock.host(others);
+        Ok(())
+    }
+
+    fn shut_gate(&mut self, report: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        self.spend(Purpose::Pause, |costs| &costs.pause);
+        let ns = self.model.costs.group_read.sample_n(self.held, self.clock.streams().of(Purpose::Read));
+        self.clock.host(ns);
+        for at in 0..self.table.len() {
+            if self.table[at].id != 0 {
+                self.advance(at);
+                report(self.table[at].id, self.table[at].count);
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_gate(&mut self) {
+        self.gated = false;
+    }
+
+    fn sched_in(&mut self) -> bool {
+        std::mem::take(&mut self.switched)
+    }
+
+    fn may_have_switched(&self) -> bool {
+        self.switched
+    }
+
+    fn slept(&mut self) -> bool {
+        std::mem::take(&mut self.slept)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now()
+    }
+}
+
+/// A place of a trace at which a replay differs from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// Rows of the vCPU before it.
+    pub row: u64,
+    /// The row, with the trace's value.
+    pub recorded: Row,
+    /// The value of the replay; `None`: #GP, or no PMI.
+    pub replayed: Option<u64>,
+}
+
+/// A vCPU's trace on its way through a strategy.
+#[derive(Debug)]
+pub struct Replay {
+    vpmu: Vpmu<Bank<TraceBackend>>,
+    rows: u64,
+    group: Vec<Row>,
+    /// Time of the trace's last entry, and of its first row.
+    entered: Option<u64>,
+    began: u64,
+    /// Times of the entry that brought a PMI, by the replay and by the trace.
+    pmi_at: Option<(u64, u64)>,
+    out: Replayed,
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, Default)]
+pub struct Replayed {
+    /// Counts of the vPMU and its host side, with the PMIs as the trace delivered them.
+    pub counts: Counts,
+    /// Host operations.
+    pub host: HostSide,
+    /// Accesses.
+    pub accesses: u64,
+    /// Places at which the replay differs.
+    pub divergences: u64,
+    /// The first of them.
+    pub first: Option<Divergence>,
+    /// Rows that the trace lost.
+    pub missing: u64,
+    /// From a PMI's entry to the entry after the guest turned its counters on again, in the replay.
+    pub handler: Latency,
+    /// The same in the trace.
+    pub recorded: Latency,
+    /// Virtual time, ns; and the trace's.
+    pub ns: [u64; 2],
+}
+
+impl Replayed {
+    /// Adds another vCPU's.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.merge(&other.counts);
+        self.host.ops.merge(&other.host.ops);
+        self.accesses += other.accesses;
+        self.divergences += other.divergences;
+        self.first = self.first.or(other.first);
+        self.missing += other.missing;
+        self.handler.merge(&other.handler);
+        self.recorded.merge(&other.recorded);
+        self.ns = [self.ns[0] + other.ns[0], self.ns[1] + other.ns[1]];
+    }
+}
+
+/// Returns the counter of this index, if there is one.
+fn counter(index: u32) -> Option<CounterId> {
+    let index = index as usize;
+    CounterId::gp(index).or_else(|| CounterId::fixed(index.checked_sub(MAX_GP)?))
+}
+
+/// Most rows of what belongs together; a trace that has more of them is no trace of a vCPU.
+const MOST_ROWS: usize = 4096;
+/// Most entries without rows that are counted one by one.
+const MOST_PASSED: u64 = 4096;
+
+impl Replay {
+    /// Begins a replay of a vCPU with such a PMU under `strategy`, on a host of `model`.
+    #[must_use]
+    pub fn new(model: &Rc<Model>, pmu: PmuCaps, strategy: &Strategy, seed: u64, vcpu: u16) -> Self {
+        let backend = TraceBackend::new(Rc::clone(model), strategy, seed, vcpu.into());
+        Self {
+            vpmu: Vpmu::new(pmu.bounded(), Bank::new(backend, strategy.clone())),
+            rows: 0,
+            group: Vec::new(),
+            entered: None,
+            began: 0,
+            pmi_at: None,
+            out: Replayed::default(),
+        }
+    }
+
+    /// Replays the next row; it takes effect with the entry that follows it.
+    #[inline]
+    pub fn feed(&mut self, row: Row) {
+        self.group.push(row);
+        if row.kind == Kind::Entry || self.group.len() >= MOST_ROWS {
+            let group = std::mem::take(&mut self.group);
+            self.play(&group);
+            self.rows += group.len() as u64;
+            self.group = group;
+            self.group.clear();
+        }
+    }
+
+    fn backend(&mut self) -> &mut TraceBackend {
+        self.vpmu.host().backend()
+    }
+
+    /// Replays what belongs to one entry.
+    fn play(&mut self, group: &[Row]) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
+        let think = self.entered.map_or(0, |entered| first.at.saturating_sub(entered));
+        if self.entered.is_none() {
+            self.began = first.at;
+        }
+        self.backend().clock.host(think);
+        self.entered = Some(last.at);
+        if last.kind == Kind::Entry {
+            self.pass_entries(last.value.min(MOST_PASSED));
+        }
+        let (mut entered, mut restarts, mut nmi) = (false, false, false);
+        let mut at = 0;
+        while at < group.len() {
+            let row = &group[at];
+            let is_count = |row: &Row| matches!(row.kind, Kind::Count | Kind::Overflow);
+            let from = at + usize::from(!is_count(row));
+            let until = from + group[from..].iter().take_while(|row| is_count(row)).count();
+            if matches!(row.kind, Kind::Pmi | Kind::Entry) && !std::mem::replace(&mut entered, true) {
+                self.vpmu.enter();
+            }
+            self.hand_over(&group[from..until]);
+            match row.kind {
+                Kind::Count | Kind::Overflow => {}
+                Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault => {
+                    restarts |= row.kind == Kind::Write
+                        && row.value != 0
+                        && matches!(row.register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
+                    self.access(row, self.rows + at as u64);
+                }
+                Kind::Signal => self.signal(row.value),
+                Kind::Slice => self.backend().switched = true,
+                Kind::Sleep => self.backend().slept = true,
+                Kind::Pmi => {
+                    nmi |= self.pmi(row, self.rows + at as u64);
+                }
+                Kind::LatePmi => {
+                    self.out.counts.pmis += 1;
+                    nmi = true;
+                }
+                Kind::Lost => self.out.missing = self.out.missing.saturating_add(row.value),
+                Kind::Entry => {
+                    while self.vpmu.take_pmi() {
+                        let recorded = Row { kind: Kind::Pmi, register: LVTPC, ..*row };
+                        self.diverges(recorded, self.rows + at as u64, None);
+                    }
+                }
+            }
+            at = until.max(at + 1);
+        }
+        let now = self.backend().clock.now();
+        if restarts && let Some((began, recorded)) = self.pmi_at.take() {
+            self.out.handler.record(now - began);
+            self.out.recorded.record(last.at.saturating_sub(recorded));
+        }
+        if nmi {
+            self.pmi_at = Some((now, last.at));
+        }
+    }
+
+    /// Counts entries at which nothing happened.
+    fn pass_entries(&mut self, entries: u64) {
+        for _ in 0..entries {
+            if !(self.vpmu.is_quiet() && self.vpmu.host().passes_entry()) {
+                self.vpmu.enter();
+            }
+        }
+    }
+
+    /// Has the events of these counters hand over the counts that the trace has next. What is left from before is theirs as well.
+    fn hand_over(&mut self, counts: &[Row]) {
+        let bank = self.vpmu.host();
+        bank.backend().part += 1;
+        let mut fresh = CounterSet::EMPTY;
+        for row in counts {
+            let Some(counter) = counter(row.register) else { continue };
+            let at = bank.event(counter).copied();
+            let backend = bank.backend();
+            let due = &mut backend.due[counter.index()];
+            let before = if fresh.contains(counter) { 0 } else { due.drain(..).fold(0, u64::saturating_add) };
+            due.push_back(row.value.saturating_add(before));
+            fresh.insert(counter);
+            if let Some(event) = at.and_then(|at| backend.table.get_mut(at)) {
+                (event.serves, event.part) = (counter.index(), backend.part);
+            }
+        }
+    }
+
+    fn access(&mut self, row: &Row, place: u64) {
+        let backend = self.backend();
+        backend.spend(Purpose::Exit, |costs| &costs.exit);
+        backend.spend(Purpose::Vmm, |costs| &costs.vmm);
+        self.out.accesses += 1;
+        let (answer, expected) = match row.kind {
+            Kind::Write => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), Some(row.value)),
+            Kind::WriteFault => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), None),
+            Kind::Rdpmc => (self.vpmu.rdpmc(row.register), Some(row.value)),
+            Kind::ReadFault => (self.vpmu.rdmsr(row.register), None),
+            _ => (self.vpmu.rdmsr(row.register), Some(row.value)),
+        };
+        if answer.ok() != expected {
+            self.diverges(*row, place, answer.ok());
+        }
+    }
+
+    fn signal(&mut self, behind: u64) {
+        let all = CounterSet::ALL.into_iter().all(|counter| behind & 1 << counter.index() != 0);
+        self.out.counts.signals += 1;
+        let signalled = if all { 0 } else { behind & !CERTAIN };
+        self.backend().complete = !all;
+        for counter in CounterSet::ALL {
+            if signalled & 1 << counter.index() != 0
+                && let Some(event) = self.vpmu.host().event(counter).copied()
+            {
+                self.backend().signal(event);
+            }
+        }
+        self.out.counts.empty_kicks += u64::from(self.vpmu.kick() == 0);
+    }
+
+    /// Replays a PMI; returns whether the guest's handler starts.
+    fn pmi(&mut self, row: &Row, place: u64) -> bool {
+        if !self.vpmu.take_pmi() {
+            self.diverges(*row, place, None);
+        }
+        let delivery = Lvtpc::from_bits(row.value as u32).delivery();
+        let delivered = matches!(delivery, Delivery::Nmi | Delivery::Fixed(_));
+        self.out.counts.pmis += u64::from(delivered);
+        if delivery != Delivery::Nmi {
+            self.vpmu.pmi_not_handled();
+        }
+        delivered
+    }
+
+    fn diverges(&mut self, recorded: Row, row: u64, replayed: Option<u64>) {
+        self.out.divergences += 1;
+        self.out.first.get_or_insert(Divergence { row, recorded, replayed });
+    }
+
+    /// Ends the replay. Rows after the last entry have no effect.
+    #[must_use]
+    pub fn finish(mut self) -> Replayed {
+        let now = self.backend().clock.now();
+        let recorded = self.entered.map_or(0, |entered| entered.saturating_sub(self.began));
+        let Replayed { mut counts, .. } = self.out;
+        counts.merge(&std::mem::take(self.vpmu.counts()));
+        let host = self.vpmu.host().account(&mut counts);
+        Replayed { counts, host, ns: [now, recorded], ..self.out }
+    }
+}

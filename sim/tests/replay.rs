@@ -1,0 +1,145 @@
+//! Traces of simulated guests, replayed: under the strategy of the trace to the letter, under another with the operations of a run with that.
+
+mod common;
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{FOUR, SINGLE, TEN, boot, plan};
+use counts::Counts;
+use host_pmu::stats::{HostSide, OpKind};
+use host_pmu::strategy::Strategy;
+use host_pmu::trace::{Kind, Row, Tracing};
+use sim::guest::GuestOutcome;
+use sim::host::{self, Plan};
+use sim::model::{CountBase, Model};
+use sim::replay::{Divergence, Replay, Replayed};
+
+const PRESETS: [&str; 8] = ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual"];
+
+/// Runs a guest of one vCPU, and takes its trace.
+fn record(model: &Model, plan: &Plan) -> (GuestOutcome, Vec<Row>) {
+    let tracing = Tracing::new(1);
+    let plan = Plan { trace: Some(std::sync::Arc::clone(&tracing)), ..plan.clone() };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut rows, lane) = (Vec::new(), &tracing.lanes[0]);
+            loop {
+                let last = done.load(Ordering::Acquire);
+                rows.extend(std::iter::from_fn(|| lane.pop(0)));
+                if last {
+                    return rows;
+                }
+            }
+        });
+        let outcome = host::run(model, &plan, 0).remove(0);
+        done.store(true, Ordering::Release);
+        (outcome, reader.join().expect("the reader"))
+    })
+}
+
+fn replay(model: &Model, plan: &Plan, strategy: &str, rows: &[Row]) -> Replayed {
+    let strategy = Strategy::preset(strategy).expect("a preset");
+    let mut replay = Replay::new(&Rc::new(model.clone()), plan.pmu, &strategy, plan.seed, 0);
+    for row in rows {
+        replay.feed(*row);
+    }
+    replay.finish()
+}
+
+fn ops(of: &HostSide) -> [u64; 6] {
+    OpKind::ALL.map(|kind| of.ops.count(kind))
+}
+
+/// Those whose events run on while their counters are off count what no trace has.
+fn replayed() -> impl Iterator<Item = &'static str> {
+    PRESETS.into_iter().filter(|preset| *preset != "virtual")
+}
+
+#[test]
+fn under_its_own_strategy_a_trace_gives_the_same_registers_pmis_and_operations() {
+    for model in ["clx-ap-watchdog-on", "development-host", "development-host-tracepoint", "icx-2021"] {
+        let model = Model::embedded(model).unwrap();
+        for (name, events) in [("single", SINGLE), ("four", FOUR), ("ten", TEN)] {
+            for preset in replayed() {
+                let plan = plan(preset, &boot(events, 400_000, 300, 500));
+                let (ran, rows) = record(&model, &plan);
+                let found = replay(&model, &plan, preset, &rows);
+                let what = format!("{} {name} {preset}", model.name);
+                assert_eq!((found.divergences, found.first, found.missing), (0, None, 0), "{what}");
+                let exits: u64 = ran.side.msrs.iter().map(|line| line.reads + line.writes).sum();
+                assert_eq!(found.accesses, exits, "{what}");
+                let counts = |counts: &Counts| {
+                    [
+                        counts.overflows,
+                        counts.pmi_requests,
+                        counts.pmis,
+                        counts.empty_kicks,
+                        counts.sched_ins,
+                        counts.opens,
+                    ]
+                };
+                assert_eq!(counts(&found.counts), counts(&ran.side.counts), "{what}");
+                let (mut mine, theirs) = (ops(&found.host), ops(&ran.side.host));
+                let period = OpKind::Period as usize;
+                if preset == "gate" && model.base == CountBase::ThreadTime {
+                    // A clock behind a gate may expire again before the gate shuts, and no trace has that.
+                    assert!(
+                        mine[period].abs_diff(theirs[period]) * 100 <= theirs[period],
+                        "{what}: {mine:?} {theirs:?}"
+                    );
+                    mine[period] = theirs[period];
+                }
+                assert_eq!(mine, theirs, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn under_another_strategy_a_trace_gives_the_operations_of_a_run_with_that() {
+    let model = Model::embedded("clx-ap-watchdog-on").unwrap();
+    for (name, events) in [("single", SINGLE), ("four", FOUR), ("ten", TEN)] {
+        let runs: Vec<_> = replayed()
+            .map(|preset| (preset, record(&model, &plan(preset, &boot(events, 2_000_000, 500, 5000)))))
+            .collect();
+        for (from, (_, rows)) in runs.iter().filter(|(from, _)| ["recreate", "reuse-lazy", "gate"].contains(from)) {
+            for (to, (ran, _)) in &runs {
+                let found = replay(&model, &plan(to, &boot(events, 0, 0, 0)), to, rows);
+                let per_pmi =
+                    |side: &HostSide, counts: &Counts| ops(side).iter().sum::<u64>() as f64 / counts.pmis as f64;
+                let ratio = per_pmi(&found.host, &found.counts) / per_pmi(&ran.side.host, &ran.side.counts);
+                // A long handler has more overflows in it, and the gate sets a period for each of them and does little else.
+                let bound = if (*from, *to) == ("recreate", "gate") { 0.05 } else { 0.03 };
+                assert!((ratio - 1.0).abs() <= bound, "{name} {from} to {to}: {ratio}");
+                // An event that stops itself does not count on until its overflow is seen, and the guest reads that.
+                let stops = ["deferred", "pool"].contains(to);
+                assert_eq!(found.divergences > 0, stops, "{name} {from} to {to}: {:?}", found.first);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_trace_says_otherwise_is_a_divergence_with_its_place() {
+    let model = Model::embedded("clx-ap-watchdog-on").unwrap();
+    let plan = plan("reuse", &boot(TEN, 400_000, 50, 100));
+    let (_, mut rows) = record(&model, &plan);
+    let at = rows.iter().position(|row| row.kind == Kind::Read && row.register == 0x38e && row.value != 0).unwrap();
+    let replayed = rows[at].value;
+    rows[at].value ^= 1 << 40;
+    let found = replay(&model, &plan, "reuse", &rows);
+    let first = Divergence { row: at as u64, recorded: rows[at], replayed: Some(replayed) };
+    assert_eq!((found.divergences, found.first), (1, Some(first)));
+    // A row that is missing is said; what follows from it is counted.
+    rows[at] = Row { kind: Kind::Lost, value: 3, ..rows[at] };
+    assert_eq!(replay(&model, &plan, "reuse", &rows).missing, 3);
+    // Rows in any order and of any content end nothing but the replay's likeness.
+    rows.reverse();
+    rows.iter_mut().zip(0u32..).for_each(|(row, n)| {
+        row.register = row.register.rotate_left(n);
+        row.kind = Kind::ALL[(row.kind as usize + n as usize / 7) % Kind::ALL.len()];
+    });
+    assert!(replay(&model, &plan, "gate", &rows).divergences > 0);
+}
