@@ -40,7 +40,7 @@ pub(crate) const COLUMNS: [Column; 6] = [
             |row| row.vcpu.into(),
             |row, value| {
                 row.vcpu = value as u16;
-                value <= u32::from(u16::MAX)
+                u16::try_from(value).is_ok()
             },
         ),
     ),
@@ -82,7 +82,7 @@ pub(crate) fn schema() -> Result<Type, ParquetError> {
     let field = |column: &Column| {
         let (physical, logical) = match column.values {
             Values::Text(..) => (Physical::BYTE_ARRAY, LogicalType::String),
-            Values::Small(bits, ..) => (Physical::INT32, LogicalType::integer(bits as i8, false)),
+            Values::Small(bits, ..) => (Physical::INT32, LogicalType::integer(bits.cast_signed(), false)),
             Values::Large(..) => (Physical::INT64, LogicalType::integer(64, false)),
         };
         Type::primitive_type_builder(column.name, physical)

@@ -74,7 +74,7 @@ impl Trace {
                 Ok(file) => (Some(file), None),
                 Err(error) => (None, Some(Err(error))),
             };
-            let groups = file.as_ref().map_or(0, |file| file.num_row_groups());
+            let groups = file.as_ref().map_or(0, FileReader::num_row_groups);
             let groups = (0..groups).map(move |group| {
                 let read = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| guarded(|| read_group(file, group)));
                 read.map_err(|error| self.damaged(number, &error)).and_then(|rows| self.checked(number, rows))

@@ -22,7 +22,7 @@ fn rows() -> Vec<Row> {
         let at = if n == 77 { 3 } else { n * 1000 };
         Row {
             at,
-            vcpu: u16::from(n > 50 && n % 3 == 0),
+            vcpu: u16::from(n > 50 && n.is_multiple_of(3)),
             kind,
             register: n as u32 ^ 0xc000_0000,
             value: n << 44,

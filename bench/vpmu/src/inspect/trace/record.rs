@@ -102,7 +102,7 @@ fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Er
         let ran = ready.run(None, Some(tracing), options.quiet)?;
         let vcpus = ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account);
         let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
-        Ok((ran.exit, operations(vcpus.map(|account| &account.host)), pmis))
+        Ok((ran.exit, operations(&vcpus.map(|account| &account.host)), pmis))
     })
 }
 
@@ -126,12 +126,12 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
-        Ok((exit, operations(guests.iter().map(|guest| &guest.side.host)), pmis))
+        Ok((exit, operations(&guests.iter().map(|guest| &guest.side.host)), pmis))
     })
 }
 
 /// Sums operations in the order of their kinds.
-fn operations<'a>(sides: impl Iterator<Item = &'a HostSide> + Clone) -> Vec<u64> {
+fn operations<'a>(sides: &(impl Iterator<Item = &'a HostSide> + Clone)) -> Vec<u64> {
     OpKind::ALL.map(|kind| sides.clone().map(|side| side.ops.count(kind)).sum()).to_vec()
 }
 

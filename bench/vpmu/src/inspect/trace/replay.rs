@@ -46,12 +46,16 @@ pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64
         let batch = batch?;
         let vcpu = batch.first().map_or(0, |row| usize::from(row.vcpu));
         for replay in replays.iter_mut().filter_map(|vcpus| vcpus.get_mut(vcpu)) {
-            batch.iter().for_each(|row| replay.feed(*row));
+            for row in &batch {
+                replay.feed(*row);
+            }
         }
     }
     let merged = |vcpus: Vec<Replay>| {
         let mut all = Replayed::default();
-        vcpus.into_iter().for_each(|replay| all.merge(&replay.finish()));
+        for replay in vcpus {
+            all.merge(&replay.finish());
+        }
         all
     };
     Ok(strategies.into_iter().zip(replays).map(|(strategy, vcpus)| (strategy, merged(vcpus))).collect())
@@ -95,7 +99,7 @@ pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
             each(operations(found).iter().sum()),
             each(found.accesses),
             format!("{held:.2}"),
-            ns(Some((total_ns(found) as f64 / pmis) as u64)),
+            ns(Some(total_ns(found) / found.counts.pmis.max(1))),
             ns(p50(&found.handler)),
             each(releases),
             each(pauses),

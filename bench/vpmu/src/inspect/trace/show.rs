@@ -57,8 +57,11 @@ fn value(row: &Row) -> String {
 /// Says in a sentence what the trace is of.
 fn about(trace: &Trace) -> String {
     let meta = &trace.meta;
-    let mut text = format!(
-        "{} with {} ({}, PMU version {}), {} behind {}, on {}",
+    let unfinished =
+        if meta.finished { "" } else { "; it was not finished, and what is after its last segment is missing" };
+    let lost = if meta.lost > 0 { format!("; {} rows are missing in it", meta.lost) } else { String::new() };
+    format!(
+        "{} with {} ({}, PMU version {}), {} behind {}, on {}{unfinished}{lost}",
         meta.guest,
         plural(meta.vcpus, "vCPU"),
         meta.cpu,
@@ -66,14 +69,7 @@ fn about(trace: &Trace) -> String {
         meta.strategy,
         meta.backend,
         meta.host
-    );
-    if !meta.finished {
-        text += "; it was not finished, and what is after its last segment is missing";
-    }
-    if meta.lost > 0 {
-        text += &format!("; {} rows are missing in it", meta.lost);
-    }
-    text
+    )
 }
 
 /// Counts accesses by register, and per PMI.
