@@ -354,6 +354,31 @@ pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Rec
     record
 }
 
+/// Builds a result of so many rounds of strategies at these times in ns, with a spread, and the floor at 1000 ns. `pool` loses counts.
+///
+/// # Panics
+/// If it is refused.
+#[must_use]
+pub fn timed(rounds: u64, times: &[(&str, u64)]) -> Record {
+    let names: Vec<&str> = times.iter().map(|(name, _)| *name).collect();
+    let mut document = spread(&of_strategies(rounds, &names));
+    for (arm, place) in document["arms"].as_array_mut().unwrap().iter_mut().zip(0..) {
+        if arm["kind"] != "kvm" {
+            arm["metrics"]["nmi_handler_ns"]["max"] = 1_000_000.into();
+            let ns = usize::try_from(place).ok().and_then(|place| times.get(place)).map_or(1000, |(_, ns)| *ns);
+            let p50: Vec<u64> = (0..rounds).map(|round| ns + (round * (7 + place)) % 5).collect();
+            let count = vec![SAMPLES; p50.len()];
+            arm["rounds"]["metrics"]["nmi_handler_ns"] = json!({"count": count, "p50": p50, "max": p50});
+        }
+    }
+    for strategy in document["parameters"]["strategies"].as_array_mut().unwrap() {
+        let overflow = if strategy["name"] == "pool" { "stop" } else { "keep" };
+        let gate = strategy["name"] == "gate";
+        strategy["definition"] = format!("gate = {gate}\noverflow = \"{overflow}\"\n").into();
+    }
+    changed(document)
+}
+
 /// Reads a changed [`value`].
 ///
 /// # Panics

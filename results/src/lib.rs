@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`document`] | the types of a document, for writing and reading alike |
 //! | [`metric`] | the metrics that documents hold |
+//! | [`advice`] | which strategy to take, by several results |
 //! | [`answers`] | a run's answer, as its table gives it and its document keeps it |
 //! | [`error`] | errors as a user meets them, with exit codes |
 //! | [`read`], [`open`], [`mod@write`] | files: checked when read, whole or absent when written |
@@ -38,6 +39,7 @@
 //!
 //! `cargo run -p results --example compare A.json B.json` prints the arms of two results and compares them.
 
+pub mod advice;
 pub mod answers;
 pub mod child;
 pub mod compare;

@@ -300,6 +300,8 @@ fn counter(index: u32) -> Option<CounterId> {
 
 /// Most rows of what belongs together; a trace that has more of them is no trace of a vCPU.
 const MOST_ROWS: usize = 4096;
+/// Longest time of a replay, ns: a trace may say anything.
+const MOST_NS: u64 = 1 << 62;
 /// Most entries without rows that are counted one by one.
 const MOST_PASSED: u64 = 4096;
 
@@ -343,7 +345,8 @@ impl Replay {
         if self.entered.is_none() {
             self.began = first.at;
         }
-        self.backend().clock.host(think);
+        let clock = &mut self.backend().clock;
+        clock.host(think.min(MOST_NS.saturating_sub(clock.now())));
         self.entered = Some(last.at);
         if last.kind == Kind::Entry {
             self.pass_entries(last.value.min(MOST_PASSED));
@@ -356,7 +359,7 @@ impl Replay {
             let from = at + usize::from(!is_count(row));
             let until = from + group[from..].iter().take_while(|row| is_count(row)).count();
             if matches!(row.kind, Kind::Pmi | Kind::Entry) && !std::mem::replace(&mut entered, true) {
-                self.vpmu.enter();
+                self.pass_entries(1);
             }
             self.hand_over(&group[from..until]);
             match row.kind {
@@ -397,7 +400,7 @@ impl Replay {
         }
     }
 
-    /// Counts entries at which nothing happened.
+    /// Enters the guest so often; most entries have nothing to do.
     fn pass_entries(&mut self, entries: u64) {
         for _ in 0..entries {
             if !(self.vpmu.is_quiet() && self.vpmu.host().passes_entry()) {

@@ -3,41 +3,22 @@
 mod common;
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{FOUR, SINGLE, TEN, boot, plan};
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
+use common::{FOUR, SINGLE, TEN, boot, plan, trace_of};
 use counts::Counts;
 use host_pmu::stats::{HostSide, OpKind};
 use host_pmu::strategy::Strategy;
-use host_pmu::trace::{Kind, Row, Tracing};
-use sim::guest::GuestOutcome;
-use sim::host::{self, Plan};
+use host_pmu::trace::{Kind, Row};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use sim::host::Plan;
 use sim::model::{CountBase, Model};
 use sim::replay::{Divergence, Replay, Replayed};
 
 const PRESETS: [&str; 8] = ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual"];
-
-/// Runs a guest of one vCPU, and takes its trace.
-fn record(model: &Model, plan: &Plan) -> (GuestOutcome, Vec<Row>) {
-    let tracing = Tracing::new(1);
-    let plan = Plan { trace: Some(std::sync::Arc::clone(&tracing)), ..plan.clone() };
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let (mut rows, lane) = (Vec::new(), &tracing.lanes[0]);
-            loop {
-                let last = done.load(Ordering::Acquire);
-                rows.extend(std::iter::from_fn(|| lane.pop(0)));
-                if last {
-                    return rows;
-                }
-            }
-        });
-        let outcome = host::run(model, &plan, 0).remove(0);
-        done.store(true, Ordering::Release);
-        (outcome, reader.join().expect("the reader"))
-    })
-}
 
 fn replay(model: &Model, plan: &Plan, strategy: &str, rows: &[Row]) -> Replayed {
     let strategy = Strategy::preset(strategy).expect("a preset");
@@ -64,7 +45,7 @@ fn under_its_own_strategy_a_trace_gives_the_same_registers_pmis_and_operations()
         for (name, events) in [("single", SINGLE), ("four", FOUR), ("ten", TEN)] {
             for preset in replayed() {
                 let plan = plan(preset, &boot(events, 400_000, 300, 500));
-                let (ran, rows) = record(&model, &plan);
+                let (ran, rows) = trace_of(&model, &plan);
                 let found = replay(&model, &plan, preset, &rows);
                 let what = format!("{} {name} {preset}", model.name);
                 assert_eq!((found.divergences, found.first, found.missing), (0, None, 0), "{what}");
@@ -102,7 +83,7 @@ fn under_another_strategy_a_trace_gives_the_operations_of_a_run_with_that() {
     let model = Model::embedded("clx-ap-watchdog-on").unwrap();
     for (name, events) in [("single", SINGLE), ("four", FOUR), ("ten", TEN)] {
         let runs: Vec<_> = replayed()
-            .map(|preset| (preset, record(&model, &plan(preset, &boot(events, 2_000_000, 500, 5000)))))
+            .map(|preset| (preset, trace_of(&model, &plan(preset, &boot(events, 2_000_000, 500, 5000)))))
             .collect();
         for (from, (_, rows)) in runs.iter().filter(|(from, _)| ["recreate", "reuse-lazy", "gate"].contains(from)) {
             for (to, (ran, _)) in &runs {
@@ -125,7 +106,7 @@ fn under_another_strategy_a_trace_gives_the_operations_of_a_run_with_that() {
 fn what_a_trace_says_otherwise_is_a_divergence_with_its_place() {
     let model = Model::embedded("clx-ap-watchdog-on").unwrap();
     let plan = plan("reuse", &boot(TEN, 400_000, 50, 100));
-    let (_, mut rows) = record(&model, &plan);
+    let (_, mut rows) = trace_of(&model, &plan);
     let at = rows.iter().position(|row| row.kind == Kind::Read && row.register == 0x38e && row.value != 0).unwrap();
     let replayed = rows[at].value;
     rows[at].value ^= 1 << 40;
@@ -142,4 +123,26 @@ fn what_a_trace_says_otherwise_is_a_divergence_with_its_place() {
         row.kind = Kind::ALL[(row.kind as usize + n as usize / 7) % Kind::ALL.len()];
     });
     assert!(replay(&model, &plan, "gate", &rows).divergences > 0);
+}
+
+/// Registers that a row is likely to be about.
+const REGISTERS: [u32; 12] = [0, 1, 8, 0xc1, 0xc4, 0x186, 0x189, 0x309, 0x38d, 0x38f, 0x390, 0x4c1];
+
+proptest! {
+    /// Whatever a trace says, a replay ends, and nothing in it panics.
+    #[test]
+    fn a_hostile_trace_is_replayed_to_its_end(
+        rows in vec((any::<u64>(), 0..Kind::ALL.len(), 0..14usize, any::<u64>(), 0..4u32), 0..400),
+        preset in 0..7usize, amd: bool,
+    ) {
+        let model = Model::embedded("clx-ap-watchdog-on").unwrap();
+        let pmu: PmuCaps = if amd { AmdCaps::GENOA.into() } else { IntelCaps::default().into() };
+        let strategy = Strategy::preset(replayed().nth(preset).unwrap()).unwrap();
+        let mut replay = Replay::new(&Rc::new(model), pmu, &strategy, 1, 0);
+        for &(at, kind, register, value, small) in &rows {
+            let register = REGISTERS.get(register).copied().unwrap_or(value as u32);
+            replay.feed(Row { at, kind: Kind::ALL[kind], register, value: value >> (16 * small), ..Row::default() });
+        }
+        prop_assert!(replay.finish().accesses <= rows.len() as u64);
+    }
 }

@@ -4,6 +4,7 @@
 #![allow(missing_docs, reason = "functions of a benchmark")]
 
 use divan::{Bencher, black_box};
+use stat_setup::bare::{self, Place};
 use stat_setup::choose::choose;
 use stat_setup::costs::Costs;
 use stat_setup::list::parse::parse;
@@ -11,8 +12,8 @@ use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{EventList, software_list};
 use stat_setup::method::{Job, Use};
+use stat_setup::run;
 use stat_setup::unit::Outcome;
-use stat_setup::{bare, run};
 
 const EVENTS: usize = 700;
 
@@ -29,7 +30,7 @@ fn list() -> EventList {
 fn cpus(list: &EventList) -> Option<Vec<u32>> {
     let cpus = Sysfs::host().online();
     run::raise_file_limit((EVENTS * cpus.len()) as u64).ok()?;
-    let able = bare::run(list, &cpus, Some(64)).is_some();
+    let able = bare::run(list, &cpus, Some(64), Place::Threads).is_some();
     if !able {
         eprintln!("skipped: no permission to count on CPUs: run as root, or set kernel.perf_event_paranoid=0");
     }
@@ -64,5 +65,5 @@ fn bare_calls(bencher: Bencher<'_, '_>) {
     let list = list();
     let Some(cpus) = cpus(&list) else { return };
     let pack = choose(&list, cpus.len(), &Costs::USUAL, Use::Stat, true).method.pack;
-    bencher.bench_local(|| bare::run(&list, &cpus, pack));
+    bencher.bench_local(|| bare::run(&list, &cpus, pack, Place::Threads));
 }

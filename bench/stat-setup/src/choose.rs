@@ -70,14 +70,14 @@ fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Co
     let work = || work.iter().zip(PHASES).filter(|(_, phase)| purpose.phases().contains(phase));
     let m = cpus as f64;
     let mut moving = Phases::NONE;
-    let mut total = 0.0;
+    let mut total = costs.flips;
     if threads {
-        // Open and close of trace events take a host-wide lock (event_mutex).
-        let contention =
-            |phase| if serial && matches!(phase, Phase::Open | Phase::Close) { m } else { costs.contention };
-        total += m * costs.thread;
+        // Open and close of trace events take a host-wide lock (event_mutex), as those of most software events do.
+        let queue = if serial { 1.0 } else { costs.queue };
+        total += m * (costs.thread + (m - 1.0) * costs.shootdown);
         for (work, phase) in work() {
-            total += work.ns * contention(phase) + m * costs.round;
+            let bulk = matches!(phase, Phase::Open | Phase::Close);
+            total += work.ns * (1.0 + if bulk { queue * (m - 1.0) } else { 0.0 }) + m * costs.round;
         }
         return (total, moving);
     }
@@ -111,12 +111,13 @@ fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
 }
 
 /// Chooses the best method for the phases of `purpose`, of a list on `cpus` CPUs: threads, with a table each, where
-/// not all descriptors fit into `one_table`.
+/// not all descriptors fit into `one_table`; else threads only on as many CPUs as their costs were measured on.
 #[must_use]
 pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_table: bool) -> Choice {
     let serial = list.main_class() == Some(Class::Tracepoint);
     let mut candidates = Vec::new();
-    for threads in [false, true].into_iter().filter(|&threads| threads || one_table) {
+    let known = cpus as f64 <= costs.workers;
+    for threads in [false, true].into_iter().filter(|&threads| if threads { known || !one_table } else { one_table }) {
         for packed in [false, true] {
             let packs: Vec<Option<usize>> = if packed { PACKS.into_iter().map(Some).collect() } else { vec![None] };
             let best = packs
@@ -132,11 +133,26 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_ta
     candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
     let us = |candidate: &Candidate| format!("{} ({:.0} µs predicted)", candidate.what, candidate.predicted_ns / 1e3);
     let rest: Vec<String> = candidates[1..].iter().map(us).collect();
+    let unknown = if known { "" } else { "; threads were not measured on so many CPUs" };
     Choice {
         method: candidates[0].method,
-        why: format!("{}; rather than {}", us(&candidates[0]), rest.join("; ")),
+        why: format!("{}; rather than {}{unknown}", us(&candidates[0]), rest.join("; ")),
         candidates,
     }
+}
+
+/// Returns whether threads on `cpus` CPUs may save more than it takes to measure them there: the threads twice, once with
+/// some events. What they may save is too much by what more than the measured ones do to one another.
+#[must_use]
+pub fn threads_may_pay(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> bool {
+    let serial = list.main_class() == Some(Class::Tracepoint);
+    let least = |threads: bool| {
+        let packs = PACKS.into_iter().map(|pack| sizes(list, Some(pack)));
+        packs.map(|sizes| predict(&sizes, cpus, threads, serial, costs, purpose).0).fold(f64::INFINITY, f64::min)
+    };
+    let m = cpus as f64;
+    let measuring = 2.0 * m * (costs.thread + 5.0 * costs.round) + 28.0 * m * (costs.open + costs.close);
+    least(false) - least(true) > measuring
 }
 
 /// Chooses for strategy `packed` the best pack size with one thread for all CPUs, and the phases in which to move.
@@ -173,7 +189,10 @@ mod tests {
         migrate: 7000.0,
         thread: 30_000.0,
         round: 5000.0,
-        contention: 1.5,
+        shootdown: 0.0,
+        queue: 0.5,
+        flips: 0.0,
+        workers: 2.0,
         online: 2.0,
     };
 
@@ -194,6 +213,23 @@ mod tests {
     }
 
     #[test]
+    fn threads_are_chosen_only_where_their_costs_are_known_and_pay() {
+        let many = list(&software_list(700));
+        let on = |cpus: usize, costs: &Costs| choose(&many, cpus, costs, Use::Stat, true).method.order;
+        let measured = Costs { workers: 94.0, queue: 0.02, online: 94.0, ..COSTS };
+        assert_eq!(on(94, &measured), Order::Threads);
+        assert_ne!(on(94, &Costs { workers: 2.0, ..measured }), Order::Threads, "another host's constants");
+        // A lock of the host, and one thread's end that costs all others: the square of the CPUs.
+        assert_ne!(on(94, &Costs { queue: 1.5, ..measured }), Order::Threads);
+        assert_ne!(on(94, &Costs { shootdown: 60_000.0, ..measured }), Order::Threads);
+        assert_eq!(on(4, &Costs { shootdown: 60_000.0, ..measured }), Order::Threads);
+        // To measure 94 threads pays for many events, not for few, nor for what queues on a lock anyway.
+        let pays = |text: &str, costs: &Costs| threads_may_pay(&list(text), 94, costs, Use::Stat);
+        assert!(pays(&software_list(700), &measured) && !pays("cs,dummy", &measured));
+        assert!(!pays(&software_list(700), &Costs { queue: 1.5, ..measured }));
+    }
+
+    #[test]
     fn only_the_phases_of_the_purpose_are_predicted() {
         let many = list(&software_list(700));
         let predicted = |costs: &Costs, purpose| choose(&many, 2, costs, purpose, true).candidates[0].predicted_ns;
@@ -206,9 +242,10 @@ mod tests {
     #[test]
     fn one_cpu_may_be_another_than_the_own() {
         let many = list(&software_list(700));
-        let Order::CpuMajor(moving) = choose(&many, 1, &COSTS, Use::Stat, true).method.order else { panic!() };
+        let dear = Costs { thread: 1e6, ..COSTS };
+        let Order::CpuMajor(moving) = choose(&many, 1, &dear, Use::Stat, true).method.order else { panic!() };
         assert!(moving.has(Phase::Close));
-        let alone = Costs { online: 1.0, ..COSTS };
+        let alone = Costs { online: 1.0, ..dear };
         assert_eq!(choose(&many, 1, &alone, Use::Stat, true).method.order, Order::CpuMajor(Phases::NONE));
     }
 

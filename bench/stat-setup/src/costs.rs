@@ -1,18 +1,21 @@
-//! Calibration: call costs on this host, measured in about a millisecond with software events.
+//! Calibration: call costs on this host, measured in some milliseconds with events of the kinds that are asked for.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::list::EventList;
 use crate::list::parse::parse;
 use crate::list::resolve::resolve;
 use crate::list::sysfs::Sysfs;
-use crate::method::{Job, Method, Order, Phase, Use};
+use crate::list::{Class, Event, EventList, Group};
+use crate::method::{Job, Method, Order, Phase, Phases, Use};
 use crate::run::{Finished, Guard, run};
+use crate::sys::{self, Target};
 
-/// Costs of single calls on software events, ns.
+/// Costs of single calls, ns; means over the kinds of the events that are asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Costs {
     /// perf_event_open of a single event on the caller's CPU.
     pub open: f64,
@@ -34,22 +37,29 @@ pub struct Costs {
     pub close: f64,
     /// Extra cost of a close per event in the group.
     pub close_member: f64,
-    /// Extra cost of enable, read, disable and close from another CPU.
+    /// Extra cost of enable, read, disable and close from another CPU, near or far.
     pub ipi: f64,
-    /// Move to another CPU by sched_setaffinity.
+    /// Move to another CPU, near or far, by sched_setaffinity.
     pub migrate: f64,
     /// Start, pinning and end of one worker.
     pub thread: f64,
     /// Request and reply, per worker.
     pub round: f64,
-    /// Slow-down factor of a call while every worker makes the same call.
-    pub contention: f64,
+    /// Extra cost of a worker for each further one: the ends of threads flush one another's TLBs.
+    pub shootdown: f64,
+    /// Share by which an open and a close take longer for each further worker that does the same: 1 where a lock of the whole
+    /// host serialises them, as `pmus_lock` those of software events that are no clocks.
+    pub queue: f64,
+    /// First open and last close of every kind: a static key of a software event is patched on all CPUs.
+    pub flips: f64,
+    /// Workers at the same time with which the costs of workers were measured, at most.
+    pub workers: f64,
     /// Number of online CPUs: determines the share of calls that are remote.
     pub online: f64,
 }
 
 /// Costs, and the effort of their measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// The costs.
     pub costs: Costs,
@@ -57,16 +67,87 @@ pub struct Calibration {
     pub took_ns: u64,
     /// Repetitions; the minimum of each cost is kept.
     pub repetitions: u64,
+    /// Kinds of events that it was measured with.
+    #[serde(default)]
+    pub kinds: Vec<String>,
 }
 
 /// Number of events without and with a group.
-const ALONE: usize = 12;
-const GROUP: usize = 64;
+const ALONE: usize = 14;
+const GROUP: usize = 63;
+/// Other CPUs that calls are made on and moves go to, at most.
+const OTHERS: usize = 4;
+/// Kinds of events to measure with, at most.
+const KINDS: usize = 32;
 
-fn software(n: usize) -> EventList {
-    let text = vec!["cpu-clock"; n].join(",");
-    // cpu-clock needs no lookup in sysfs.
-    parse(&text).map_or_else(|_| EventList::default(), |written| resolve(&written, &mut Sysfs::at("/nonexistent")))
+/// One open event of each kind that is asked for. While they are open no static key is patched by another of their kind.
+#[derive(Debug)]
+pub struct Anchors {
+    _fds: Vec<OwnedFd>,
+    /// Time of their opens.
+    took: Duration,
+    events: Vec<Event>,
+    kinds: Vec<String>,
+}
+
+impl Anchors {
+    /// Opens them on `cpu`. Not of tracepoints, whose last closes take tens of ms, and not of events that count on some CPUs
+    /// only; where nothing is left, `cpu-clock` stands in.
+    fn open(list: &EventList, cpu: u32) -> Self {
+        let mut found = Self { _fds: Vec::new(), took: Duration::ZERO, events: Vec::new(), kinds: Vec::new() };
+        let mut known: Vec<(u32, u64, bool)> = Vec::new();
+        let clock = clock();
+        let asked = list.events.iter().map(|event| (event, false));
+        for (event, stand_in) in asked.chain(clock.events.iter().map(|event| (event, true))) {
+            let Ok(open) = &event.open else { continue };
+            let fit = !matches!(open.class, Class::Tracepoint | Class::Tool) && event.cpus.is_none();
+            if !fit || stand_in && !found.events.is_empty() {
+                continue;
+            }
+            let kind = (open.attr.type_, open.attr.config);
+            let mut opens = known.iter().find(|known| (known.0, known.1) == kind).map(|known| known.2);
+            if opens.is_none() && known.len() < KINDS {
+                let mut attr = open.attr;
+                attr.set_disabled(1);
+                let began = Instant::now();
+                let fd = sys::open(&attr, Target::Cpu(cpu), None);
+                found.took += began.elapsed();
+                opens = Some(fd.is_ok());
+                known.push((kind.0, kind.1, fd.is_ok()));
+                if let Ok(fd) = fd {
+                    found._fds.push(fd);
+                    let stand_in = if stand_in { " as a stand-in" } else { "" };
+                    found.kinds.push(format!("{}{stand_in}", event.name));
+                }
+            }
+            if opens == Some(true) {
+                found.events.push(event.clone());
+            }
+        }
+        found
+    }
+
+    /// Returns `n` of the events that opened, spread over the list, each alone; of those that never compete if `free`.
+    fn sample(&self, n: usize, free: bool) -> EventList {
+        let fit = |event: &&Event| !free || event.class().is_some_and(Class::never_competes);
+        let clock = clock();
+        let mut all: Vec<&Event> = self.events.iter().filter(fit).collect();
+        if all.is_empty() {
+            all = clock.events.iter().collect();
+        }
+        // A list shorter than `n` is gone through again and again, a longer one in steps.
+        let at = |i: usize| if all.len() < n { i % all.len() } else { i * all.len() / n };
+        let events = (0..n).filter_map(|i| all.get(at(i)).map(|&event| event.clone())).collect();
+        let groups = (0..n).map(|i| Group { members: vec![i], weak: false }).collect();
+        EventList { events, groups, notes: Vec::new() }
+    }
+}
+
+/// Returns a list of one event that every host can open.
+fn clock() -> EventList {
+    // It needs no look-up in sysfs.
+    parse("cpu-clock")
+        .map_or_else(|_| EventList::default(), |written| resolve(&written, &mut Sysfs::at("/nonexistent")))
 }
 
 fn mean(calls: &[u32]) -> f64 {
@@ -93,11 +174,11 @@ fn once(list: &EventList, cpus: &[u32], method: Method) -> Finished {
     run(&Job { list, cpus, method, purpose: Use::Stat, ring_pages: 1 }, &mut |_, _| {})
 }
 
-/// Takes one measurement for events on `cpus`; binds the caller to the first of them.
-fn measure(cpus: &[u32]) -> Costs {
-    let (alone, group, few) = (software(ALONE), software(GROUP), software(2 * ALONE));
+/// Takes one measurement of calls for events on `cpus`, with two workers at most; binds the caller to the first CPU.
+fn measure(anchors: &Anchors, cpus: &[u32]) -> Costs {
+    let (alone, group) = (anchors.sample(ALONE, false), anchors.sample(GROUP, true));
     let here = &cpus[..cpus.len().min(1)];
-    let stay = Method { order: Order::CpuMajor(crate::method::Phases::NONE), ..Method::CPU_MAJOR };
+    let stay = Method { order: Order::CpuMajor(Phases::NONE), ..Method::CPU_MAJOR };
     let packed = Method { pack: Some(GROUP), ..stay };
     let mut guard = Guard::new();
     if let Some(&cpu) = here.first() {
@@ -134,39 +215,51 @@ fn measure(cpus: &[u32]) -> Costs {
     // Rescheduling costs less per event in a group. The choice is between packs, so prefer the group's figure.
     costs.reschedule = if by_group > 0.0 { by_group } else { by_halves };
     costs.enable = (mean(first) - costs.reschedule * (ALONE / 4) as f64).max(0.0);
-    if let [_, other, ..] = cpus {
-        let remote = once(&alone, &[*other], stay);
-        costs.ipi = (mean(calls(&remote, Phase::Read)) - costs.read).max(0.0);
+    costs.flips = 2.0 * (anchors.took.as_nanos() as f64 - costs.open * anchors.kinds.len() as f64).max(0.0);
+    let others = others(cpus);
+    if let (Some(&own), false) = (here.first(), others.is_empty()) {
+        let n = others.len() as f64;
+        let remote = |&other: &u32| mean(calls(&once(&alone, &[other], stay), Phase::Read));
+        costs.ipi = (others.iter().map(remote).sum::<f64>() / n - costs.read).max(0.0);
         let moves = Instant::now();
-        for cpu in [*other, here[0], *other, here[0]] {
+        // There and back, twice.
+        for cpu in [&others, &others].into_iter().flatten().flat_map(|&other| [other, own]) {
             guard.move_to(cpu);
         }
-        costs.migrate = moves.elapsed().as_nanos() as f64 / 4.0;
+        costs.migrate = moves.elapsed().as_nanos() as f64 / (4.0 * n);
     }
     drop(guard);
-    let workers = cpus.len().max(1) as f64;
-    let nothing = once(&EventList::default(), cpus, Method::THREADS);
-    let all = once(&few, cpus, Method { pack: Some(few.events.len()), ..Method::THREADS });
-    costs.round = wall(&nothing, |phase| phase != Phase::Open) / 4.0 / workers;
-    costs.thread = wall(&nothing, |phase| phase == Phase::Open) / workers;
-    let bulk = |phase| matches!(phase, Phase::Open | Phase::Close);
-    let extra = wall(&all, bulk) - wall(&nothing, bulk);
-    let local = (costs.open + costs.close) * few.events.len() as f64;
-    costs.contention = if local > 0.0 { (extra / local).clamp(1.0, workers) } else { 1.0 };
-    costs
+    costs.with_workers(anchors, &cpus[..cpus.len().min(2)])
 }
 
-/// Measures `repetitions` times and keeps the minimum of each cost: disturbances only add.
+/// Returns some of the CPUs beside the first: its neighbour, and others as far away as the rest is on average.
+fn others(cpus: &[u32]) -> Vec<u32> {
+    let rest = cpus.get(1..).unwrap_or_default();
+    let n = rest.len().min(OTHERS);
+    (0..n).map(|i| rest[i * (rest.len() - 1) / (n - 1).max(1)]).collect()
+}
+
+/// Measures `repetitions` times and keeps the minimum of each cost: disturbances only add. Workers are measured on two CPUs;
+/// on all if `with_all`.
 #[must_use]
-pub fn calibrate(cpus: &[u32], repetitions: u64) -> Calibration {
+pub fn calibrate(list: &EventList, cpus: &[u32], repetitions: u64, with_all: bool) -> (Calibration, Anchors) {
     let began = Instant::now();
-    let mut costs = measure(cpus);
-    for _ in 1..repetitions {
-        let more = measure(cpus);
-        costs = costs.zip(&more, f64::min);
+    let first = cpus.first().copied().unwrap_or(0);
+    let mut least: Option<(Costs, Anchors)> = None;
+    for _ in 0..repetitions.max(1) {
+        // The last of each kind must close before the first of the next repetition opens.
+        let known = least.take().map(|(costs, _)| costs);
+        let anchors = Anchors::open(list, first);
+        let mut costs = measure(&anchors, cpus);
+        if with_all && cpus.len() > 2 {
+            costs = costs.with_workers(&anchors, cpus);
+        }
+        least = Some((known.map_or(costs, |known| known.zip(&costs, f64::min)), anchors));
     }
-    let took: Duration = began.elapsed();
-    Calibration { costs, took_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), repetitions: repetitions.max(1) }
+    let (costs, anchors) = least.unwrap_or_else(|| (Costs::default(), Anchors::open(list, first)));
+    let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let kinds = anchors.kinds.clone();
+    (Calibration { costs, took_ns, repetitions: repetitions.max(1), kinds }, anchors)
 }
 
 impl Costs {
@@ -187,9 +280,38 @@ impl Costs {
         migrate: 34_000.0,
         thread: 43_500.0,
         round: 18_500.0,
-        contention: 1.0,
+        shootdown: 0.0,
+        queue: 0.0,
+        flips: 60_000.0,
+        workers: 2.0,
         online: 2.0,
     };
+
+    /// Measures workers on `cpus`, on all at once, and returns the costs with theirs: what each takes, and by how much each further
+    /// one lengthens the others' time.
+    #[must_use]
+    pub fn with_workers(self, anchors: &Anchors, cpus: &[u32]) -> Self {
+        let workers = cpus.len().max(1) as f64;
+        // More than two wait for one another longer than two, and rather in some calls than in all.
+        let few = anchors.sample(if cpus.len() > 2 { GROUP } else { 2 * ALONE }, true);
+        let nothing = once(&EventList::default(), cpus, Method::THREADS);
+        let all = once(&few, cpus, Method { pack: Some(few.events.len()), ..Method::THREADS });
+        // Closes, at which all workers are there; at the opens the first are done before the last has started.
+        let closes = calls(&all, Phase::Close);
+        let whole = closes.iter().map(|&ns| f64::from(ns)).sum::<f64>() / closes.len().max(1) as f64;
+        let close = if cpus.len() > 2 { whole } else { mean(closes) };
+        let longer = (close / self.close.max(1.0) - 1.0).max(0.0);
+        let bulk = |phase| matches!(phase, Phase::Open | Phase::Close);
+        let round = wall(&nothing, |phase| !bulk(phase)) / 3.0 / workers;
+        // The first phase has the starts of the threads, the last their ends.
+        let thread = wall(&nothing, bulk) / workers;
+        let further = workers - self.workers;
+        // Two workers come first: what more of them take beyond as many times the two is what they do to one another.
+        let shootdown =
+            if self.workers > 0.0 && further > 0.0 { ((thread - self.thread) / further).max(0.0) } else { 0.0 };
+        let thread = if self.workers > 0.0 { self.thread } else { thread };
+        Self { thread, shootdown, round, queue: longer / (workers - 1.0).max(1.0), workers, ..self }
+    }
 
     fn zip(&self, other: &Self, f: fn(f64, f64) -> f64) -> Self {
         Self {
@@ -207,7 +329,10 @@ impl Costs {
             migrate: f(self.migrate, other.migrate),
             thread: f(self.thread, other.thread),
             round: f(self.round, other.round),
-            contention: f(self.contention, other.contention),
+            shootdown: f(self.shootdown, other.shootdown),
+            queue: f(self.queue, other.queue),
+            flips: f(self.flips, other.flips),
+            workers: self.workers,
             online: self.online,
         }
     }
@@ -216,6 +341,28 @@ impl Costs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_measured_with_the_kinds_that_are_asked_for() {
+        let list = |text: &str| resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"));
+        let events = list("cs,cs,cs,page-faults,dummy,dummy,dummy,dummy").events;
+        let anchors = Anchors { _fds: Vec::new(), took: Duration::ZERO, events, kinds: Vec::new() };
+        let names = |n: usize| anchors.sample(n, true).events.into_iter().map(|event| event.name).collect::<Vec<_>>();
+        assert_eq!(names(4), ["cs", "cs", "dummy", "dummy"]);
+        assert_eq!(names(9)[7..], ["dummy", "cs"], "again from the start");
+        assert_eq!(anchors.sample(4, false).groups.len(), 4);
+        // Nothing of these is measured: tracepoints close in tens of ms, the others do not open.
+        let none = Anchors::open(&list("nothing,duration_time"), 0);
+        assert!(none.kinds.is_empty() || none.kinds == ["cpu-clock as a stand-in"], "{:?}", none.kinds);
+        assert_eq!(none.sample(3, true).events[2].name, "cpu-clock");
+    }
+
+    #[test]
+    fn neighbours_and_far_cpus_are_measured() {
+        let of = |n: u32| others(&(0..n).collect::<Vec<_>>());
+        assert_eq!((of(0), of(1), of(2), of(3)), (vec![], vec![], vec![1], vec![1, 2]));
+        assert_eq!(of(96), [1, 32, 63, 95]);
+    }
 
     #[test]
     fn the_mean_leaves_disturbed_calls_out() {

@@ -28,7 +28,10 @@ pub const MEASURED_HERE: Costs = Costs {
     migrate: 11_856.0,
     thread: 0.0,
     round: 0.0,
-    contention: 1.0,
+    shootdown: 0.0,
+    queue: 0.0,
+    flips: 0.0,
+    workers: 0.0,
     online: 2.0,
 };
 

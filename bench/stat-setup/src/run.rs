@@ -42,7 +42,14 @@ pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Finished {
         keep_last: job.method.keep_last,
     };
     match job.method.order {
-        Order::Threads => with_crew(job, &shared, |crew, watch| phases(job, &shared, crew, Some(watch), hook)),
+        Order::Threads => {
+            let (mut done, ends) = with_crew(job, &shared, |crew, watch| phases(job, &shared, crew, Some(watch), hook));
+            // As the first phase has their starts, the last call's has the ends of the threads.
+            if let Some(close) = done.phases.iter_mut().find(|cost| cost.phase == Phase::Close) {
+                close.wall += ends;
+            }
+            done
+        }
         Order::EventMajor | Order::CpuMajor(_) => {
             let watch = Watch::start();
             let mut crew = Alone::new(job, &shared);
@@ -358,14 +365,14 @@ fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
     }
 }
 
-/// Starts the workers, calls `work` with all threads, and joins them.
-pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn Crew, Watch) -> R) -> R {
+/// Starts the workers, calls `work` with all threads, and joins them; also returns the time of that.
+fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn Crew, Watch) -> R) -> (R, Duration) {
     let watch = Watch::start();
     // The table grows before it is shared with threads, so that it need not wait for them.
     sys::make_room(job.list.events.len());
     let here = sys::current_cpu();
     let own = job.cpus.iter().copied().find(|cpu| *cpu == here).or(job.cpus.last().copied());
-    std::thread::scope(|scope| {
+    let (done, ending) = std::thread::scope(|scope| {
         let (reply, replies) = channel();
         let mut workers = Vec::with_capacity(job.cpus.len());
         let mut served: Vec<u32> = own.into_iter().collect();
@@ -389,8 +396,10 @@ pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce
             guard
         });
         let own = served.into_iter().map(|cpu| Unit::new(cpu, shared)).collect();
-        work(&mut Pool { job, shared, own, guard, workers, replies }, watch)
-    })
+        let done = work(&mut Pool { job, shared, own, guard, workers, replies }, watch);
+        (done, Instant::now())
+    });
+    (done, ending.elapsed())
 }
 
 /// Returns the thread name of the workers; the process id distinguishes runs in traces.

@@ -29,6 +29,7 @@ use latency::date;
 use published::Published;
 use strategies::Answer;
 
+use crate::advice;
 use crate::document::warnings::LIVELOCK;
 use crate::document::{Any, Arm, Record, Status, Tool, Warning};
 use crate::error::Error;
@@ -37,6 +38,7 @@ use crate::paired::{self, Statistic};
 use crate::plot::Inks;
 use crate::published::Reproduction;
 use crate::table::column::{self, Figures, Place};
+use crate::table::fold;
 use crate::table::layout::{level, plural, ratio, ratio_with, time};
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
@@ -77,6 +79,25 @@ struct Section {
     figures: Vec<Figure>,
 }
 
+/// The strategy to take, with its tables.
+#[derive(Debug, Serialize)]
+struct Choice {
+    answer: Vec<String>,
+    notes: Vec<String>,
+    tables: Vec<fold::Table>,
+}
+
+/// Returns the strategy to take by these results.
+fn choice(records: &[&Record]) -> Option<Choice> {
+    let found = advice::advise(records)?;
+    let keys = (!found.keys.is_empty()).then(|| found.key_table());
+    let notes = advice::LEGEND.into_iter().map(str::to_owned).chain(found.left_out.clone()).collect();
+    let table = found.table().caption("Strategies over all results that have them, the least regret first");
+    let tables = std::iter::once(table).chain(keys).collect();
+    let answer = found.answer.iter().map(|text| strategies::capital(text) + ".").collect();
+    Some(Choice { answer, notes, tables })
+}
+
 /// Everything the template shows.
 #[derive(Debug, Serialize)]
 struct Page {
@@ -87,6 +108,8 @@ struct Page {
     /// The section of each row of the overview; empty for those without one.
     links: Vec<String>,
     sections: Vec<Section>,
+    /// The strategy to take, by the results shown.
+    advice: Option<Choice>,
     /// The definitions of the strategies of the results shown.
     strategies: Table,
     scaling: Vec<Figure>,
@@ -145,6 +168,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         overview: overview(&groups),
         links: (0..groups.len().min(ROWS)).map(id).collect(),
         sections,
+        advice: choice(&groups.iter().take(GROUPS).map(Group::shown).collect::<Vec<_>>()),
         strategies,
         scaling: scaling::figures(records, &inks, SCALINGS),
         kernels: kernels::figures(records, &inks, KERNELS),
@@ -415,6 +439,7 @@ mod tests {
         assert_eq!(text.matches("<figure").count(), 5);
         assert_eq!(text.matches("<summary>Table: ").count(), 4);
         assert_eq!(text.matches("role=\"img\"").count(), 6);
+        assert!(text.contains("<li>Take reuse: it is the fastest on single"), "no advice");
         // The answer comes first, and fitted rows are folded.
         let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("no {needle}"));
         assert!(at("id=\"answers\"") < at("id=\"overview\"") && at("id=\"overview\"") < at("id=\"results-1\""));

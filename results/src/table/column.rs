@@ -20,6 +20,8 @@ pub enum Place {
     SetUp,
     /// Host work per set-up.
     SetUpWork,
+    /// A strategy of an advice, over several results.
+    Advice,
     /// An arm of a page.
     Page,
     /// A metric in CSV.
@@ -128,7 +130,7 @@ impl Column {
     }
 }
 
-use Place::{Csv, Latency, Page, SetUp, SetUpWork, Work};
+use Place::{Advice, Csv, Latency, Page, SetUp, SetUpWork, Work};
 use Unit::{Count, Mean, Ns};
 
 /// All columns, in the order in which tables have them.
@@ -150,23 +152,25 @@ pub const ALL: &[Column] = &[
     ),
     column("delivery_ns", "delivery", Ns, &[Latency, Page], |arm| arm.median(&PMI_DELIVERY))
         .about("delivery: from there to the handler's entry"),
-    column("opens", "opens", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("open")))
+    column("opens", "opens", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("open")))
         .about("opens: host events opened"),
-    column("host_ops", "ops", Mean, &[Work], |arm| arm.per_sample(arm.own.all_ops()))
+    column("host_ops", "ops", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.all_ops()))
         .about("ops: operations on host events, of one or more system calls; releases … reads: by kind"),
     column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
-    column("events_held", "held", Count, &[Work], |arm| Some(arm.own.events_held.max as f64))
+    column("held_mean", "held mean", Mean, &[Advice], |arm| arm.own.events_held.time_mean)
+        .about("held mean: host events of a vCPU, mean over time"),
+    column("events_held", "held", Count, &[Work, Advice], |arm| Some(arm.own.events_held.max as f64))
         .about("held: most host events at once"),
     column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
     column("nmis_driver_off", "off", Count, &[Work, Page], |arm| Some(arm.own.counts.nmis_driver_off as f64))
         .about("off: NMIs that re-armed nothing, as the guest's driver was off; in no latency of the handler"),
     column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
-    column("releases", "releases", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("release"))),
-    column("pauses", "pauses", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("pause"))),
-    column("resumes", "resumes", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("resume"))),
-    column("periods", "periods", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("period"))),
-    column("reads", "reads", Mean, &[Work], |arm| arm.per_sample(arm.own.op_count("read"))),
+    column("releases", "releases", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("release"))),
+    column("pauses", "pauses", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("pause"))),
+    column("resumes", "resumes", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("resume"))),
+    column("periods", "periods", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("period"))),
+    column("reads", "reads", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("read"))),
     column("program_ns", "program", Ns, &[SetUp], |arm| arm.phase_median("program/total_ns"))
         .about("others: median of the phase's calls together"),
     column("enable_ns", "enable", Ns, &[SetUp], |arm| arm.phase_median("enable/total_ns")),
@@ -210,7 +214,7 @@ pub(super) fn table(report: &mut Report, place: Place, arms: &[(String, Figures<
 }
 
 /// Returns the sentences under a table.
-pub(super) fn legend(place: Place) -> impl Iterator<Item = &'static str> {
+pub(crate) fn legend(place: Place) -> impl Iterator<Item = &'static str> {
     columns(place).map(|column| column.about).filter(|about| !about.is_empty())
 }
 

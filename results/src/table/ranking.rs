@@ -8,7 +8,7 @@ use crate::paired::{self, Ratio, Statistic};
 /// Joins the name of a strategy and the key that its variant has at the default: such an arm takes part in no ranking.
 pub const WITHOUT: &str = ".without-";
 /// The strategy of KVM, and since when.
-const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
+pub(crate) const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
 
 /// A strategy of a ranking.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,27 +150,12 @@ pub(crate) fn origin<E: Experiment>(document: &Document<E>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{changed, spread};
+    use crate::fixture::timed;
     use crate::metric::NMI_HANDLER;
 
     /// Returns the sentence of a run of these strategies at these times, and the floor at 1000 ns.
     fn said(rounds: u64, times: &[(&str, u64)]) -> Option<String> {
-        let names: Vec<&str> = times.iter().map(|(name, _)| *name).collect();
-        let mut document = spread(&crate::fixture::of_strategies(rounds, &names));
-        for (arm, place) in document["arms"].as_array_mut().unwrap().iter_mut().zip(0..) {
-            let ns = times.get(place).map_or(1000, |(_, ns)| *ns);
-            if arm["kind"] != "kvm" {
-                arm["metrics"]["nmi_handler_ns"]["max"] = 1_000_000.into();
-                let p50: Vec<u64> = (0..rounds).map(|round| ns + (round * (7 + place as u64)) % 5).collect();
-                let column = serde_json::json!({"count": vec![40; rounds as usize], "p50": p50, "max": p50});
-                arm["rounds"]["metrics"]["nmi_handler_ns"] = column;
-            }
-        }
-        for strategy in document["parameters"]["strategies"].as_array_mut().unwrap() {
-            let overflow = if strategy["name"] == "pool" { "stop" } else { "keep" };
-            strategy["definition"] = format!("overflow = \"{overflow}\"\n").into();
-        }
-        fastest_of(&changed(document), &NMI_HANDLER)
+        fastest_of(&timed(rounds, times), &NMI_HANDLER)
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! Guests for tests and benchmarks.
 #![allow(dead_code, reason = "each binary takes what it needs")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use arch_pmu::intel::IntelCaps;
 use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH};
 use host_pmu::strategy::Strategy;
-use sim::guest::Timer;
-use sim::host::{CounterSource, Plan};
+use host_pmu::trace::{Row, Tracing};
+use sim::guest::{GuestOutcome, Timer};
+use sim::host::{self, CounterSource, Plan};
+use sim::model::Model;
 
 /// USR, OS and INT of a selector.
 const SAMPLES: u64 = 0x13_0000;
@@ -64,4 +69,26 @@ pub(crate) fn plan(strategy: &str, boot: &BootPage) -> Plan {
         seed: 1,
         trace: None,
     }
+}
+
+/// Runs a guest of one vCPU, and takes its trace.
+pub(crate) fn trace_of(model: &Model, plan: &Plan) -> (GuestOutcome, Vec<Row>) {
+    let tracing = Tracing::new(1);
+    let plan = Plan { trace: Some(Arc::clone(&tracing)), ..plan.clone() };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut rows, lane) = (Vec::new(), &tracing.lanes[0]);
+            loop {
+                let last = done.load(Ordering::Acquire);
+                rows.extend(std::iter::from_fn(|| lane.pop(0)));
+                if last {
+                    return rows;
+                }
+            }
+        });
+        let outcome = host::run(model, &plan, 0).remove(0);
+        done.store(true, Ordering::Release);
+        (outcome, reader.join().expect("the reader"))
+    })
 }

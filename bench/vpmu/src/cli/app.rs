@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 use results::error::{Error, Exit};
 
 use super::ab::{AbArgs, TurnsArgs};
+use super::advise::AdviseArgs;
 use super::calibrate::CalibrateArgs;
 use super::compare::CompareArgs;
 use super::conformance::ConformanceArgs;
@@ -31,8 +32,8 @@ use super::trace::TraceArgs;
 use super::triage::TriageArgs;
 use super::workload::WorkloadArgs;
 use super::{
-    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency, record,
-    report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
+    ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency,
+    record, report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
@@ -81,6 +82,13 @@ pub enum Command {
     /// (HdrHistogram) and .txt (benchstat), and a table on stdout. Where this host cannot measure, --backend auto simulates.
     #[command(after_help = nmi_latency::EXAMPLES)]
     NmiLatency(Described<NmiLatencyArgs>),
+    /// Advise which strategy to take, on this host or modelled ones
+    ///
+    /// Runs the presets and strategies of your own on one or several workloads until the order is sure or the time is up. Prints the
+    /// choice, what it costs and how sure it is, then the table of all, and what each key of a strategy file is worth. Writes a
+    /// result as of nmi-latency for each workload and host.
+    #[command(after_help = advise::EXAMPLES)]
+    Advise(Described<AdviseArgs>),
     /// Compare strategies on a simulated host
     ///
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a simulated host, guest and clock. One seed gives
@@ -298,6 +306,9 @@ pub fn definition() -> clap::Command {
         .mut_subcommand("nmi-latency", |command| {
             command.defer(|command| nmi_latency::with_defaults(Described::<NmiLatencyArgs>::augment_args(command)))
         })
+        .mut_subcommand("advise", |command| {
+            command.defer(|command| advise::with_defaults(Described::<AdviseArgs>::augment_args(command)))
+        })
         .mut_subcommand("sim", |command| {
             command.defer(|command| nmi_latency::with_trace(Described::<SimArgs>::augment_args(command)))
         })
@@ -322,6 +333,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     match command {
         Command::NmiLatency(args) => nmi_latency::run(&args, invocation),
         Command::Sim(args) => nmi_latency::run_simulated(&args, invocation),
+        Command::Advise(args) => advise::run(&args, &invocation),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Ab(args) => ab::run(&args, invocation),

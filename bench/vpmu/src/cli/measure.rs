@@ -1,5 +1,6 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
@@ -134,14 +135,35 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         baseline.check(tried.experiment)?;
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
-    let Ready { plan, mut runner, host, fs, claims: _claims } =
-        ready((wanted.backend, wanted.linux, wanted.require_guest), named, plan, (host, fs), Claiming::Claim)?;
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let ready = ready((wanted.backend, wanted.linux, wanted.require_guest), named, plan, (host, fs), Claiming::Claim)?;
+    let finished = carry_out(ready, &mut kept, options, &invocation)?;
+    print(&report(&finished, &kept, options.json)?)?;
+    for line in table::warnings(&finished.document.warnings) {
+        complain(&format!("warning: {line}"));
+    }
+    if let Some(line) = overrun(&finished.document) {
+        complain(&format!("notice: {line}"));
+    }
+    if let Some(baseline) = &wanted.baseline {
+        baseline.keep(&finished.document, verdict(&finished.document))?;
+    }
+    let error = finished.error.or(kept.failed).or_else(|| no_strategy(&finished.document));
+    error.map_or_else(|| Ok(verdict(&finished.document)), Err)
+}
 
+/// Runs a plan that is ready, shows its progress, and keeps its document as it grows, and the exports.
+pub(super) fn carry_out(
+    ready: Ready,
+    kept: &mut Kept,
+    options: &ResultOptions,
+    invocation: &Invocation,
+) -> Result<Finished, Error> {
+    let Ready { plan, mut runner, host, fs, claims: _claims } = ready;
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!options.quiet);
     let earlier = kept.folder.is_some().then(|| options.output.clone());
     let mut save = |document: &Document| kept.save(document);
-    let Invocation { command_line, began } = invocation;
+    let Invocation { command_line, began } = invocation.clone();
     let context = Context {
         process_began: began,
         stop: sys::interrupted(),
@@ -158,23 +180,12 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         return Err(Error::new(Exit::Inconclusive, "interrupted before the first round", "", "nothing is saved"));
     }
     kept.export(&finished)?;
-    print(&report(&finished, &kept, options.json)?)?;
-    for line in table::warnings(&finished.document.warnings) {
-        complain(&format!("warning: {line}"));
-    }
-    if let Some(line) = overrun(&finished.document) {
-        complain(&format!("notice: {line}"));
-    }
-    if let Some(baseline) = &wanted.baseline {
-        baseline.keep(&finished.document, verdict(&finished.document))?;
-    }
-    let error = finished.error.or(kept.failed).or_else(|| no_strategy(&finished.document));
-    error.map_or_else(|| Ok(verdict(&finished.document)), Err)
+    Ok(finished)
 }
 
 /// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not
 /// depend on what the host lacks: no model is asked then.
-fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
+pub(super) fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
     let strategies = &plan.parameters.strategies;
     match model {
         Some(model) => {
@@ -340,10 +351,14 @@ impl Kept {
         Ok(())
     }
 
+    /// Returns the document's path, once it is written.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.folder.as_ref().and_then(|folder| folder.path("json")).filter(|_| self.failed.is_none())
+    }
+
     /// Formats a line that names what was written.
     pub(super) fn line(&self) -> String {
-        let path = self.folder.as_ref().and_then(|folder| folder.path("json")).filter(|_| self.failed.is_none());
-        path.map_or_else(String::new, |path| format!("saved: {} (and .hlog, .txt)\n", path.display()))
+        self.path().map_or_else(String::new, |path| format!("saved: {} (and .hlog, .txt)\n", path.display()))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Options become a plain specification of what lies below; nothing below imports this folder. [`app`] has the whole.
 
 pub mod ab;
+pub mod advise;
 pub mod app;
 mod by_host;
 pub mod calibrate;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use results::error::{Error, Exit};
 use results::table::layout::columns;
+use trace::edit;
 use trace::read::Trace;
 
-use crate::inspect::trace::record::{RecordOptions, record};
+use crate::inspect::trace::record::{RecordOptions, pmu, record};
 use crate::inspect::trace::show;
 use crate::setting::parse::{duration_in, number_in};
 use crate::terminal::console::{print, print_json};
@@ -24,6 +25,10 @@ Examples:
   # its rows, and its accesses by register
   vpmu trace show t --rows 100
   vpmu trace stat t
+  # its second second; two in one; one that may be given away
+  vpmu trace cut t --from 1s --to 2s -o t2
+  vpmu trace merge t u -o both
+  vpmu trace anonymize t -o given
   # through other strategies, on a modelled host
   vpmu sim icx-2021 --trace t --strategy reuse,pool,gate
 
@@ -49,6 +54,12 @@ pub enum TraceCommand {
     Show(ShowOptions),
     /// Count its accesses by register
     Stat(StatOptions),
+    /// Copy a part; each vCPU begins with its registers as they were
+    Cut(CutOptions),
+    /// Put traces of one PMU side by side, as vCPUs of one
+    Merge(MergeOptions),
+    /// Copy without addresses of code and the names of guest and host
+    Anonymize(CopyOptions),
 }
 
 /// Options of `vpmu trace show`.
@@ -76,13 +87,65 @@ pub struct StatOptions {
     pub json: bool,
 }
 
+/// Options of `vpmu trace cut`.
+#[derive(Clone, Debug, Args)]
+pub struct CutOptions {
+    /// The copy.
+    #[command(flatten)]
+    pub copy: CopyOptions,
+    /// From this time on
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration_in(Duration::ZERO..=Duration::MAX))]
+    pub from: Duration,
+    /// Up to this time [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::ZERO..=Duration::MAX))]
+    pub to: Option<Duration>,
+}
+
+/// Options of `vpmu trace merge`.
+#[derive(Clone, Debug, Args)]
+pub struct MergeOptions {
+    /// The traces
+    #[arg(value_name = "DIR", required = true, num_args = 2..)]
+    pub traces: Vec<PathBuf>,
+    /// New folder of the copy
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+}
+
+/// Options of a copy.
+#[derive(Clone, Debug, Args)]
+pub struct CopyOptions {
+    /// The trace
+    #[arg(value_name = "DIR")]
+    pub trace: PathBuf,
+    /// New folder of the copy
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+}
+
+/// Returns a time in ns.
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 pub(super) fn run(args: &TraceArgs) -> Result<Exit, Error> {
     match &args.command {
         TraceCommand::Record(options) => return record(options),
         TraceCommand::Show(options) => {
             let trace = Trace::open(&options.trace)?;
-            let from = u64::try_from(options.from.as_nanos()).unwrap_or(u64::MAX);
-            print(&show::rows(&trace, from, options.rows as usize)?.text(columns()))?;
+            print(&show::rows(&trace, ns(options.from), options.rows as usize)?.text(columns()))?;
+        }
+        TraceCommand::Cut(CutOptions { copy, from, to }) => {
+            let trace = Trace::open(&copy.trace)?;
+            let to = to.map_or(u64::MAX, ns);
+            edit::cut(&trace, pmu(&trace.meta)?, &(ns(*from)..to), &copy.output)?;
+        }
+        TraceCommand::Merge(MergeOptions { traces, output }) => {
+            let traces: Vec<Trace> = traces.iter().map(|folder| Trace::open(folder)).collect::<Result<_, _>>()?;
+            edit::merge(&traces, output)?;
+        }
+        TraceCommand::Anonymize(CopyOptions { trace, output }) => {
+            edit::anonymize(&Trace::open(trace)?, output)?;
         }
         TraceCommand::Stat(options) => {
             let trace = Trace::open(&options.trace)?;

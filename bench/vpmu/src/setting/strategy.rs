@@ -9,6 +9,7 @@ use sim::mediated::{MEDIATED, Mediated};
 
 use results::document::{KVM_ARMS, StrategyParameter};
 use results::error::Error;
+use results::table::ranking::WITHOUT;
 
 use crate::setting::parse::suggestion;
 use crate::terminal::console::internal;
@@ -39,6 +40,8 @@ pub enum StrategyChoice {
     Preset(String),
     /// A TOML file.
     File(PathBuf),
+    /// A definition that was read or made already.
+    Defined(StrategyParameter),
 }
 
 impl StrategyChoice {
@@ -103,6 +106,7 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
                 StrategyParameter { name: name.clone(), definition }
             }
             StrategyChoice::File(path) => definition(path)?,
+            StrategyChoice::Defined(strategy) => strategy.clone(),
         };
         if !seen.insert(strategy.name.to_ascii_lowercase()) {
             return Err(Error::usage(
@@ -114,6 +118,34 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
         found.push(strategy);
     }
     Ok(found)
+}
+
+/// Returns variants of a strategy, each with one of its keys at the default: what the key is worth. The default of keys that a file
+/// cannot leave out is that of the whole series of Linux 5.5. The second value says which keys cannot be there alone, and why.
+///
+/// # Errors
+/// Internal error: a strategy that TOML cannot represent.
+pub fn variants(strategy: &StrategyParameter) -> Result<(Vec<StrategyParameter>, Vec<String>), Error> {
+    let wrong = |error: &dyn std::fmt::Display| internal("a strategy has no TOML", error);
+    let series = Strategy::preset("reuse-lazy").map_err(|error| wrong(&error))?;
+    let defaults = toml::Table::try_from(series).map_err(|error| wrong(&error))?;
+    let own: toml::Table = strategy.definition.as_deref().unwrap_or_default().parse().map_err(|error| wrong(&error))?;
+    let (mut found, mut alone) = (Vec::new(), Vec::new());
+    for (key, default) in defaults.iter().filter(|(key, default)| *key != "name" && own.get(*key) != Some(default)) {
+        let name = format!("{}{WITHOUT}{key}", strategy.name);
+        let mut changed = own.clone();
+        changed.insert(key.clone(), default.clone());
+        changed.insert("name".to_owned(), name.clone().into());
+        let text = toml::to_string(&changed).map_err(|error| wrong(&error))?;
+        match Strategy::from_toml(&text) {
+            Ok(variant) => {
+                let definition = Some(toml::to_string(&variant).map_err(|error| wrong(&error))?);
+                found.push(StrategyParameter { name, definition });
+            }
+            Err(error) => alone.push(format!("{}: {key} cannot be at its default alone: {error}", strategy.name)),
+        }
+    }
+    Ok((found, alone))
 }
 
 /// Refuses what only a simulated guest can have.
@@ -265,6 +297,26 @@ mod tests {
         assert!(" ".parse::<StrategyChoice>().is_err());
         assert_eq!(ready(&StrategyChoice::presets(&["pool", "gate"])).unwrap().len(), 2);
         assert_eq!(resolve_one(&StrategyChoice::Preset("pool".to_owned())).unwrap().name, "pool");
+    }
+
+    #[test]
+    fn a_variant_has_one_key_at_its_default() {
+        let of = |text: &str| {
+            let definition = Some(toml::to_string(&Strategy::from_toml(text).unwrap()).unwrap());
+            variants(&StrategyParameter { name: "mine".to_owned(), definition }).unwrap()
+        };
+        let (found, alone) = of("name = 'mine'\nreuse = { pool = 7 }\nrelease = { slices = 1 }\napply = 'deferred'\n\
+                                 overflow = 'keep'\ngate = true\nmark = { reads = true }");
+        let names: Vec<&str> = found.iter().map(|one| one.name.trim_start_matches("mine.without-")).collect();
+        assert_eq!((names, alone.len()), (vec!["apply", "gate", "mark", "overflow", "reuse"], 0));
+        let strategies: Vec<Strategy> =
+            found.iter().map(|one| Strategy::from_toml(one.definition.as_ref().unwrap()).unwrap()).collect();
+        assert!(!strategies[1].gate && strategies[1].mark.reads && !strategies[2].mark.reads && strategies[2].gate);
+        assert_eq!(strategies[4].reuse, host_pmu::strategy::Reuse::Last);
+        // A key that contradicts the others at its default is said.
+        let (found, alone) = of("name = 'mine'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(alone[0].starts_with("mine: reuse cannot be at its default alone: "), "{alone:?}");
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub struct Plan {
     pub guest: PayloadPlan,
     /// True if time is that of simulated guests, not this host's.
     pub simulated: bool,
+    /// True if it ends once the order of the strategies is sure.
+    pub until_order: bool,
     /// Seed of the order of arms.
     pub seed: u64,
     /// Rounds, samples and bounds, as the result document has them.
@@ -167,7 +169,7 @@ impl Plan {
             },
         };
         let (arms, seed) = (arms_of(strategies, &backend), arms.seed);
-        Ok(Self { experiment, arms, backend, guest, simulated: false, seed, parameters })
+        Ok(Self { experiment, arms, backend, guest, simulated: false, until_order: false, seed, parameters })
     }
 
     /// Returns whether something else than the number of rounds ends it.

@@ -1,9 +1,12 @@
 //! Decides when the figures are sure enough for a run to end.
 
-use results::document::Arm;
+use results::advice::AS_GOOD;
+use results::answers;
+use results::document::{Arm, Document};
 use results::metric::Metric;
-use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, ratio};
+use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs, ratio};
 use results::table::layout::percent;
+use results::table::ranking::{WITHOUT, contenders};
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
 /// tables, each strategy to others and to the floor.
@@ -43,6 +46,38 @@ fn ratios(arms: &[Arm], metric: &'static Metric) -> impl Iterator<Item = (String
     in_plan_order(arms, metric.key).into_iter().map(move |(arm, base)| {
         (format!("{} to {}", arm.name, base.name), ratio(arm, base, metric.key, Statistic::P50))
     })
+}
+
+/// Returns whether the fastest strategy, the fastest that loses no counts and the slowest are known: no other can be ahead of them,
+/// or behind, by more than what is as good. Of a variant of a strategy its ratio to that must be known.
+pub(super) fn order_is_known(document: &Document) -> bool {
+    let metric = answers::metric(&document.parameters);
+    let against = |arm: &Arm, base: &Arm| over_runs(document, arm, base, metric.key, Statistic::P50);
+    let arms: Vec<&Arm> = contenders(document, metric).collect();
+    let Some(base) = arms.first() else { return false };
+    let time = |arm: &&&Arm| against(arm, base).map_or(f64::INFINITY, |ratio| ratio.ratio);
+    let is_lossy = |arm: &Arm| document.parameters.strategies.iter().any(|one| one.name == arm.name && one.is_lossy());
+    let whole: Vec<&Arm> = arms.iter().copied().filter(|arm| !is_lossy(arm)).collect();
+    let not_ahead = |ratio: Option<Ratio>| {
+        ratio.is_some_and(|ratio| {
+            let low = ratio.interval.map_or(0.0, |interval| interval.low);
+            ratio.guests >= MIN_LOOKED_AT && low * (1.0 + AS_GOOD) >= 1.0
+        })
+    };
+    let has_first = |arms: &[&Arm]| {
+        let first = arms.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
+        first.is_none_or(|first| arms.iter().all(|one| one.name == first.name || not_ahead(against(one, first))))
+    };
+    let last = arms.iter().max_by(|a, b| time(a).total_cmp(&time(b)));
+    let has_last =
+        last.is_none_or(|last| arms.iter().all(|one| one.name == last.name || not_ahead(against(last, one))));
+    let variants = document.arms.iter().filter_map(|arm| Some((arm, document.arm(arm.name.split_once(WITHOUT)?.0)?)));
+    let mut worth = variants.filter_map(|(arm, strategy)| against(arm, strategy));
+    arms.len() > 1
+        && has_first(&arms)
+        && has_first(&whole)
+        && has_last
+        && worth.all(|ratio| ratio.is_distinguishable() || is_sure(&ratio, AS_GOOD))
 }
 
 fn is_sure(ratio: &Ratio, wanted: f64) -> bool {

@@ -135,6 +135,7 @@ fn unidentified(
     context: &Context<'_>,
 ) -> Result<Vec<Warning>, Error> {
     let mut few = plan.clone();
+    few.until_order = false;
     few.parameters = Parameters { duration_ns: None, until_ci: None, ..few.parameters };
     few.parameters.rounds = few.parameters.rounds.min(FEW);
     let ratios = |document: &Document| -> Vec<(String, f64)> {
@@ -239,7 +240,7 @@ impl Rounds<'_, '_> {
             if index + 1 < plan.parameters.rounds {
                 self.save(context)?;
             }
-            if self.is_sure() {
+            if self.is_sure(context) {
                 break;
             }
         }
@@ -308,8 +309,12 @@ impl Rounds<'_, '_> {
         !self.plan.keeps_guests() || self.kept_in_session >= self.plan.rounds_per_guest()
     }
 
-    /// Returns whether the intervals are as narrow as wanted; looked at between guests, because guests differ.
-    fn is_sure(&mut self) -> bool {
+    /// Returns whether the intervals are as narrow as wanted, or the order is known; looked at between guests, because guests differ.
+    fn is_sure(&mut self, context: &mut Context<'_>) -> bool {
+        if self.plan.until_order && self.is_between_guests() {
+            let experiment = &*self.experiment;
+            return self.looks.are_enough(|| precision::order_is_known(&context.document(experiment, false)));
+        }
         let Some(wanted) = self.plan.parameters.until_ci.filter(|_| self.is_between_guests()) else { return false };
         let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();
         self.looks.are_enough(|| precision::is_reached(&arms(), answers::metric(&self.plan.parameters), wanted))

@@ -260,6 +260,7 @@ mod tests {
         assert_eq!(rows, 28);
         for (number, within) in [(Number::Before, 10.0), (Number::After, 5.0)] {
             let calls = row(&found, "perf-stat-setup.94cpu.calls", number);
+            assert_eq!(calls.origin, Origin::OfFitted, "the list's groups were chosen by them");
             assert!(calls.published.is_some() && calls.error.unwrap().abs() < within, "{calls:?}");
             assert!(row(&found, "perf-stat-setup.94cpu.interrupts", number).simulated > Some(1000.0));
         }

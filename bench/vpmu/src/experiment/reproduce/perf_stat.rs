@@ -67,7 +67,8 @@ fn counts(figures: &[toml::Value], name: &str, machine: &Modelled) -> Vec<Row> {
     for (number, interrupts) in [Number::Before, Number::After].into_iter().zip(machine.interrupts) {
         let calls = row("calls", "system calls on events: published time by time a call", number, "calls");
         let error = calls.published.map(|published| 100.0 * (machine.calls / published - 1.0));
-        rows.push(Row { simulated: Some(machine.calls), error, ..calls });
+        // The list's groups were chosen by these calls.
+        rows.push(Row { simulated: Some(machine.calls), error, origin: Origin::OfFitted, ..calls });
         let received = row("interrupts", "interrupts that CPUs receive, unverified", number, "interrupts");
         rows.push(Row { simulated: Some(interrupts), ..received });
     }

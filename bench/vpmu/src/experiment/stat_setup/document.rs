@@ -149,8 +149,8 @@ pub struct Comparison {
     pub rounds: u64,
 }
 
-/// The system calls of the groups that `auto` chose with nothing around them: no clock between two calls, no counts, no
-/// lists, no disable, and the threads are there before.
+/// The system calls of the groups that `auto` chose with nothing around them, in the quickest of three orders: no clock between
+/// two calls, no counts, no lists, no disable, and threads are there before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BareCalls {

@@ -8,7 +8,7 @@ use results::document::{ArmKind, Metrics, Rounds, Summary};
 use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
 use results::stats::nearest_rank;
-use stat_setup::bare;
+use stat_setup::bare::{self, Place};
 use stat_setup::choose::{Choice, choose, tuned_pack};
 use stat_setup::costs::Costs;
 use stat_setup::list::{Class, EventList};
@@ -137,11 +137,16 @@ impl Setting<'_> {
         })
     }
 
-    /// Measures the bare calls of `method`'s groups: their time with nothing around them. `None` of tracepoints: their
-    /// closes, in which `auto` differs, take seconds.
-    pub(crate) fn bare(&self, method: Method) -> Option<Duration> {
+    /// Returns from where the bare calls of `method`'s groups are quickest. `None` of tracepoints: their closes, in which
+    /// `auto` differs, take seconds.
+    pub(crate) fn quickest(&self, method: Method) -> Option<Place> {
         let no_tracepoint = self.list.events.iter().all(|event| event.class() != Some(Class::Tracepoint));
-        if self.purpose == Use::Stat && no_tracepoint { bare::run(self.list, self.cpus, method.pack) } else { None }
+        (self.purpose == Use::Stat && no_tracepoint).then(|| bare::quickest(self.list, self.cpus, method.pack))?
+    }
+
+    /// Measures the bare calls of `method`'s groups from there: their time with nothing around them.
+    pub(crate) fn bare(&self, method: Method, place: Place) -> Option<Duration> {
+        bare::run(self.list, self.cpus, method.pack, place)
     }
 
     /// Does one run around a known amount of work.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use results::error::Error;
 use results::table::layout::time;
-use stat_setup::choose::choose;
+use stat_setup::choose::{choose, threads_may_pay};
 use stat_setup::costs::{Costs, calibrate};
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Event, EventList};
@@ -17,9 +17,9 @@ use super::measure::method;
 use super::prepare::{self, EventRequest};
 use super::spec::StatSetupSpec;
 
-/// Predicted time of a set-up from which on the costs of calls are measured first, ns: measuring takes some 3 ms, and a
-/// better choice may save a part of this.
-const CALIBRATION_PAYS: f64 = 20e6;
+/// Predicted times of a set-up from which on the costs of calls are measured first, ns: measuring takes some 3 ms, and a
+/// better choice may save a part of this; the larger part where threads, of other hosts' constants no choice, may be better.
+const CALIBRATION_PAYS: [f64; 2] = [20e6, 10e6];
 
 /// Result of a single set-up.
 #[derive(Clone, Debug)]
@@ -52,9 +52,17 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
     let one_table = together <= limit.room;
     let mut costs = Costs { online: sysfs.online().len() as f64, ..Costs::USUAL };
     let mut choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
-    if choice.candidates.first().is_some_and(|best| best.predicted_ns > CALIBRATION_PAYS) {
-        costs = calibrate(&cpus, 1).costs;
+    let more = cpus.len() as f64 > costs.workers;
+    let mut held = None;
+    if choice.candidates.first().is_some_and(|best| best.predicted_ns > CALIBRATION_PAYS[usize::from(more)]) {
+        let (calibration, anchors) = calibrate(&list, &cpus, 1, false);
+        costs = calibration.costs;
+        if more && threads_may_pay(&list, cpus.len(), &costs, Use::Stat) {
+            costs = costs.with_workers(&anchors, &cpus);
+        }
         choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
+        // Open until the counts are out: no key is flipped a second time.
+        held = Some(anchors);
     }
     let method = method(strategy, &list, cpus.len(), &costs, &choice, Use::Stat);
     let mut printed = Ok(());
@@ -69,6 +77,7 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
             printed = print(&perf_csv(&list, outcomes));
         }
     });
+    drop(held);
     printed?;
     let mut warnings: Vec<String> = warnings.into_iter().map(|warning| warning.message).collect();
     warnings.extend(list.notes.iter().cloned());

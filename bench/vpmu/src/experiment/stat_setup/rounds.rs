@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use stat_setup::bare::Place;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::method::{Method, descriptors};
 use stat_setup::monitor::Monitor;
@@ -31,6 +32,7 @@ pub(super) struct Rounds {
 /// The bare calls of a method's groups.
 pub(super) struct Bare {
     pub(super) method: Method,
+    pub(super) place: Place,
     pub(super) walls: Vec<u64>,
 }
 
@@ -39,7 +41,7 @@ impl Bare {
         let groups =
             self.method.pack.map_or_else(|| "the groups as given".to_owned(), |size| format!("groups of {size}"));
         (!self.walls.is_empty()).then(|| BareCalls {
-            what: format!("open, enable, read and close of {groups}, a thread per CPU"),
+            what: format!("open, enable, read and close of {groups}, {}, the quickest of three orders", self.place),
             wall_ns: Summary::of_values(&self.walls),
             rounds_ns: self.walls.clone(),
         })
@@ -147,7 +149,7 @@ pub(super) fn measure(
                 done.push((at, TimedRound { number, position, started_ns, finished: setting.timed(arm.method) }));
             } else if let (Some(of), true) = (&rounds.bare, at == others) {
                 steps.step(|| "bare calls".to_owned())?;
-                bare = setting.bare(of.method);
+                bare = setting.bare(of.method, of.place);
             } else if let Some(rivals) = &mut rounds.rivals {
                 let rival = &mut rivals.commands[at - rounds.arms.len()];
                 steps.step(|| rival.name())?;

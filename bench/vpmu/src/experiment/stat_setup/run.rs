@@ -64,22 +64,23 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         let same = peer::Same { request: &spec.events, kind: &request, list: &list, cpus: &cpus, all_online, mmap };
         rivals = Some(Rivals::find(same)?);
     }
-    let calibration = calibrate(&cpus, REPETITIONS);
+    // Without the events that it holds open: every set-up of a round flips the keys, as perf's do.
+    let calibration = calibrate(&list, &cpus, REPETITIONS, true).0;
     let choice = setting.choice(&calibration.costs);
     let arms = strategies
         .iter()
         .map(|name| SetUpArm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice, setting.purpose)))
         .collect::<Vec<_>>();
     let (each, rival_runs) = (arms.len() as u64, rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64));
-    let with_bare = setting.bare(choice.method).is_some();
+    let place = setting.quickest(choice.method);
     progress.begin(
         (2 + spec.warmup) * each
-            + spec.rounds * (each + rival_runs + u64::from(with_bare))
+            + spec.rounds * (each + rival_runs + u64::from(place.is_some()))
             + scaling::steps(sizes.len(), cpus.len(), strategies.len(), spec.rounds),
     );
     let mut steps = Steps { progress };
     let mut schedule = Schedule::new(spec.seed);
-    let bare = with_bare.then(|| Bare { method: choice.method, walls: Vec::new() });
+    let bare = place.map(|place| Bare { method: choice.method, place, walls: Vec::new() });
     let mut rounds = Rounds { arms, rivals, bare, disagreements: Vec::new() };
     let mut status = Status::Complete;
     let (mut scaling, mut growth, mut last_close) = (Vec::new(), Vec::new(), Vec::new());
@@ -162,7 +163,7 @@ pub fn predicted(spec: &StatSetupSpec, others: usize) -> Result<[[f64; 2]; 2], E
     let mut sysfs = Sysfs::host();
     let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
     let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut Vec::new())?;
-    let costs = calibrate(&cpus, REPETITIONS).costs;
+    let costs = calibrate(&list, &cpus, REPETITIONS, false).0.costs;
     Ok([cpus.len(), others].map(|cpus| orders(&list, cpus, &costs)))
 }
 

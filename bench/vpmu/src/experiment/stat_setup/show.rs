@@ -313,7 +313,8 @@ pub(crate) fn report(document: &Document) -> Report {
         report.note(format!("bare calls, the limit: {median} ({what}, with nothing around them)"));
     }
     report.line(format!(
-        "calibration: {}, once per process, in no figure above",
+        "calibration with {}: {}, once per process, in no figure above",
+        document.extra.calibration.kinds.join(", "),
         time(document.extra.calibration.took_ns as f64)
     ));
     counts(document, &mut report);

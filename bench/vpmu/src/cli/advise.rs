@@ -1,0 +1,385 @@
+//! `vpmu advise`: which strategy for these workloads, on this host or on modelled ones.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ::sim::model::Model;
+use clap::{Args, Command};
+use host_pmu::backend::BackendKey;
+use host_pmu::strategy::PRESETS;
+use results::advice::advise;
+use results::document::{Document, Record};
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use results::table;
+use results::table::layout::plural;
+use results::write::OutputFolder;
+
+use super::measure::{Claiming, Invocation, Kept, can_have, carry_out, named_model, ready};
+use super::options::ResultOptions;
+use crate::arms::arm::sim;
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
+use crate::arms::rounds::plan::Plan;
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::strategy::{StrategyChoice, resolve, variants};
+use crate::setting::workload::Workload;
+use crate::sys;
+use crate::terminal::console::{self, Form, complain, internal, print};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # the presets on this host, four workloads, two minutes
+  vpmu advise
+  # one workload, on two modelled hosts
+  vpmu advise --workload sampling10 \\
+    --on clx-ap-watchdog-on,spr-2026
+  # what each key of a strategy of your own is worth
+  vpmu advise --strategy mine.toml --workload sampling10
+  # a choice of presets, until the order is sure
+  vpmu advise --strategy reuse-lazy,gate,virtual --duration 10m
+
+Exit codes: 0 done, 2 bad usage or input, 3 inconclusive: the
+choice is not sure, 4 the host cannot do it, 70 a bug of vpmu.";
+
+/// The host that runs the tool, in `--on`.
+const THIS_HOST: &str = "this-host";
+/// Bound on all runs on this host together.
+const LONGEST: Duration = Duration::from_secs(100);
+/// Rounds in which a guest lives on: ten guests an arm, which a look at the order takes, fit into the time.
+const GUEST_ROUNDS: u64 = 4;
+/// Least bound on a run, where those before it took its time.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Options of `vpmu advise`.
+#[derive(Clone, Debug, Args)]
+pub struct AdviseArgs {
+    /// Workloads of the guest, EVENTS[/WORK] or WORK as of nmi-latency; each is a run
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "sampling10,sampling4,counting1,single",
+        help_heading = "Guest"
+    )]
+    pub workload: Vec<Workload>,
+
+    /// Hosts: this-host, models of `vpmu show models`, .toml files of models
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = THIS_HOST, help_heading = "Host")]
+    pub on: Vec<String>,
+
+    /// Arms, guest and rounds.
+    #[command(flatten)]
+    pub arms: ArmsOptions,
+    /// The host.
+    #[command(flatten)]
+    pub host: HostOptions,
+    /// Place of the result.
+    #[command(flatten)]
+    pub result: ResultOptions,
+}
+
+/// Gives shared options the defaults and the help that they have here.
+pub(super) fn with_defaults(command: Command) -> Command {
+    let helps = [
+        ("rounds", "Rounds of each run [default: until the order is sure, in a simulation 240 at most]"),
+        ("duration", "Bound on all runs on this host together, and on those of a model [default: 100s on this host]"),
+        ("json", "Print the advice as JSON in place of the tables"),
+        ("require_guest", "Refuse --on MODEL; for CI"),
+    ];
+    let command = command.mut_arg("strategy", |arg| {
+        arg.default_values(PRESETS)
+            .help("Presets to compare, and .toml files of strategies: beside them, or beside all presets")
+            .long_help(
+                "Presets to compare, and .toml files of strategies: beside them, or beside all presets if none is named\n\n\
+                 For each key of a file whose value is not the default a variant runs that has the default there: what the \
+                 key is worth. The default of `reuse`, `release` and `apply` is that of reuse-lazy.",
+            )
+    });
+    helps.into_iter().fold(command, |command, (name, help)| command.mut_arg(name, |arg| arg.help(help).long_help(help)))
+}
+
+/// A run: the model that is simulated, none of this host, and the workload.
+type Run<'a> = (Option<&'a Model>, Workload);
+
+pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
+    let (strategy, notes) = strategies(&args.arms.strategy)?;
+    let models = models(args)?;
+    let runs: Vec<Run<'_>> =
+        models.iter().flat_map(|model| args.workload.iter().map(move |work| (model.as_ref(), *work))).collect();
+    // Whatever can be refused is refused before anything is measured.
+    let nothing = Chosen::here(BackendKey::None, String::new());
+    for &run in &runs {
+        can_have(run.0, &plan(args, &strategy, run, None, &nothing, None)?)?;
+    }
+    notes.iter().for_each(|note| complain(&format!("notice: {note}")));
+    let (mut records, mut saved, mut warnings) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut failed = None;
+    let mut left = args.arms.duration.unwrap_or(LONGEST);
+    for (at, &run) in runs.iter().enumerate() {
+        let began = Instant::now();
+        let is_here = run.0.is_none();
+        let same = runs[at..].iter().filter(|(model, _)| model.is_none() == is_here).count();
+        let bound = if is_here { left } else { args.arms.duration.unwrap_or_default() };
+        let bound = bound / u32::try_from(same).unwrap_or(1);
+        let bounded = args.arms.duration.is_some() || is_here && args.arms.rounds.is_none();
+        let made = |chosen: &Chosen, usable: Option<&[u32]>| {
+            plan(args, &strategy, run, bounded.then_some(bound.max(SHORTEST)), chosen, usable)
+        };
+        match one(args, run, &made, invocation) {
+            Ok((document, path, error)) => {
+                warnings.extend(table::warnings(&document.warnings));
+                let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+                records.push(serde_json::from_str(&json).map_err(|error| internal("cannot read the result", error))?);
+                saved.extend(path);
+                failed = failed.or(error);
+            }
+            Err(error) if records.is_empty() => return Err(error),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+        if is_here {
+            left = left.saturating_sub(began.elapsed());
+        }
+        if sys::interrupted().load(Ordering::Relaxed) {
+            failed =
+                failed.or_else(|| Some(Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept")));
+            break;
+        }
+    }
+    let done = show(args, &records, &saved)?;
+    warnings.iter().for_each(|line| complain(&format!("warning: {line}")));
+    failed.map_or(Ok(done), Err)
+}
+
+/// Carries out one run: its document, the file that it is kept in, and the error that ended it early.
+fn one(
+    args: &AdviseArgs,
+    (model, _): Run<'_>,
+    plan: &dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>,
+    invocation: &Invocation,
+) -> Result<(Document, Option<PathBuf>, Option<Error>), Error> {
+    let result = &args.result;
+    let mut kept = Kept::new(if result.no_save { None } else { Some(OutputFolder::open(&result.output)?) });
+    let fs = HostFs::default();
+    let facts = HostFacts::begin(&fs);
+    // A host that cannot measure is not replaced by a model that nobody asked for.
+    let require_guest = args.host.require_guest || model.is_none();
+    let wanted = (&args.host.backend, None, require_guest);
+    let ready = ready(wanted, model.cloned(), plan, (facts, fs), Claiming::Claim)?;
+    let finished = carry_out(ready, &mut kept, result, invocation)?;
+    let path = kept.path();
+    Ok((finished.document, path, finished.error.or(kept.failed)))
+}
+
+fn plan(
+    args: &AdviseArgs,
+    strategy: &[StrategyChoice],
+    (model, workload): Run<'_>,
+    duration: Option<Duration>,
+    chosen: &Chosen,
+    usable: Option<&[u32]>,
+) -> Result<Plan, Error> {
+    let arms = ArmsOptions { strategy: strategy.to_vec(), duration, ..args.arms.clone() };
+    let length = LengthOptions { guest_rounds: Some(GUEST_ROUNDS), ..LengthOptions::default() };
+    let mut host = args.host.clone();
+    if let Some(model) = model {
+        host.backend = BackendChoice::Sim(model.name.clone());
+    }
+    let mut plan = NmiLatencySpec { arms, length, workload, period: None, freq: None }.plan(&host, chosen, usable)?;
+    plan.until_order = args.arms.rounds.is_none();
+    Ok(plan)
+}
+
+/// Returns the strategies that run: presets, then files with a variant for each of their keys; and what cannot be tried.
+fn strategies(asked: &[StrategyChoice]) -> Result<(Vec<StrategyChoice>, Vec<String>), Error> {
+    let (files, mut found): (Vec<_>, Vec<_>) =
+        asked.iter().cloned().partition(|choice| matches!(choice, StrategyChoice::File(_)));
+    if found.is_empty() {
+        found = StrategyChoice::presets(&PRESETS);
+    }
+    let mut notes = Vec::new();
+    for strategy in resolve(&files)? {
+        let (variants, alone) = variants(&strategy)?;
+        found.extend(std::iter::once(strategy).chain(variants).map(StrategyChoice::Defined));
+        notes.extend(alone);
+    }
+    resolve(&found)?;
+    if found.len() < 2 {
+        return Err(Error::usage("one strategy leaves no choice", "", "give two or more, or leave --strategy out"));
+    }
+    Ok((found, notes))
+}
+
+/// Reads the models of `--on`; `None` stands for this host.
+fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
+    let twice = |what: &str| {
+        Error::usage(format!("{what} is there twice"), "each workload and host is one run", "leave one out")
+    };
+    let mut seen = BTreeSet::new();
+    if let Some(workload) = args.workload.iter().find(|workload| !seen.insert(workload.to_string())) {
+        return Err(twice(&format!("workload {workload}")));
+    }
+    if let BackendChoice::Sim(name) = &args.host.backend {
+        return Err(Error::usage(format!("--backend sim:{name} is not for advise"), "", format!("take --on {name}")));
+    }
+    let mut seen = BTreeSet::new();
+    let model = |name: &String| {
+        if !seen.insert(name.clone()) {
+            return Err(twice(&format!("host {name}")));
+        }
+        if name == THIS_HOST { named_model(&args.host.backend).map(|_| None) } else { sim::model(name).map(Some) }
+    };
+    args.on.iter().map(model).collect()
+}
+
+/// Prints the advice, and says how the command ends.
+fn show(args: &AdviseArgs, records: &[Record], saved: &[PathBuf]) -> Result<Exit, Error> {
+    let Some(advice) = advise(&records.iter().collect::<Vec<_>>()) else {
+        let why = "fewer than two strategies have whole figures";
+        return Err(Error::new(
+            Exit::Inconclusive,
+            "there is no advice",
+            why,
+            "give other --strategy or more --duration",
+        ));
+    };
+    console::show(Form::of(args.result.json, false), &advice.report(), &advice)?;
+    if let (Some(first), false) = (saved.first(), args.result.json) {
+        print(&format!("saved: {} ({})\n", first.display(), plural(saved.len(), "result")))?;
+    }
+    Ok(if advice.is_sure { Exit::Done } else { Exit::Inconclusive })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use results::advice::Advice;
+
+    use super::super::usage::parsed;
+    use super::*;
+    use crate::arms::arm::sim::SimRunner;
+    use crate::arms::rounds::run::{Context, run as rounds};
+    use crate::terminal::progress::Silent;
+
+    /// Advises by simulated runs of these options, as the command does, and counts the rounds of the first.
+    fn simulated(line: &[&str]) -> (Advice, usize) {
+        let args = args(line).unwrap();
+        let (strategy, _) = strategies(&args.arms.strategy).unwrap();
+        let mut records: Vec<Record> = Vec::new();
+        for model in models(&args).unwrap() {
+            let model = model.unwrap();
+            let run = (Some(&model), args.workload[0]);
+            let mut plan = plan(&args, &strategy, run, None, &sim::chosen(&model, ""), None).unwrap();
+            plan.simulate(&model.name);
+            let mut runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed).unwrap();
+            let context = Context {
+                process_began: Instant::now(),
+                stop: &AtomicBool::new(false),
+                fs: &HostFs::at("/nonexistent"),
+                host: sim::facts(&model),
+                command_line: Vec::new(),
+                earlier: None,
+                progress: &mut Silent,
+                save: &mut |_| Ok(()),
+            };
+            let document = rounds(&plan, &mut runner, context).unwrap().document;
+            records.push(serde_json::from_str(&document.to_json().unwrap()).unwrap());
+        }
+        let advice = advise(&records.iter().collect::<Vec<_>>()).unwrap();
+        let rounds = advice.results[0].rounds;
+        (advice, rounds)
+    }
+
+    fn args(line: &[&str]) -> Result<AdviseArgs, Error> {
+        parsed(line)
+    }
+
+    #[test]
+    fn every_seed_has_the_first_and_last_of_five_hundred_rounds() {
+        let on = |rounds: &[&str], seed: &str| {
+            let line = [
+                "--on",
+                "development-host,clx-ap-watchdog-on",
+                "--workload",
+                "sampling10",
+                "--seed",
+                seed,
+                "--samples",
+                "5",
+            ];
+            let strategies = ["--strategy", "reuse-lazy,gate,virtual"];
+            simulated(&[&line[..], &strategies, rounds].concat())
+        };
+        let order = |advice: &Advice| {
+            let ends = |one: &results::advice::Setting| [one.first.clone(), one.last.clone()];
+            (advice.choice.clone(), advice.results.iter().map(ends).collect::<Vec<_>>())
+        };
+        let (long, rounds) = on(&["--rounds", "500"], "99");
+        assert_eq!(rounds, 500);
+        for seed in 1..=10 {
+            let (found, rounds) = on(&[], &seed.to_string());
+            assert_eq!(order(&found), order(&long), "seed {seed}");
+            assert!(found.is_sure && rounds < 240, "seed {seed}: {rounds} rounds, {:?}", found.answer);
+        }
+    }
+
+    #[test]
+    fn a_key_that_matters_is_told_from_one_that_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mine.toml");
+        let text = "reuse = { pool = 7 }\nrelease = { slices = 1 }\napply = 'deferred'\ngate = true\noverflow = 'keep'\n\
+                    mark = { reads = true }";
+        std::fs::write(&file, text).unwrap();
+        let file = format!("gate,{}", file.display());
+        let line = [
+            "--on",
+            "clx-ap-watchdog-on",
+            "--workload",
+            "sampling10",
+            "--rounds",
+            "24",
+            "--samples",
+            "5",
+            "--strategy",
+            &file,
+        ];
+        let (advice, _) = simulated(&line);
+        let key = |choice: &str| advice.keys.iter().find(|key| key.choice.starts_with(choice)).unwrap();
+        assert_eq!(advice.keys.len(), 5, "{:?}", advice.keys);
+        assert!(key("gate").times > 1.1 && key("gate").verdict() == "saves time", "{:?}", key("gate"));
+        assert_eq!(
+            (key("mark").default.as_str(), key("mark").verdict()),
+            ("mark.reads = false, mark.global-ctrl = false", "not distinguishable")
+        );
+        let shown = advice.report().text(200);
+        assert!(
+            shown.contains("mine: gate = true")
+                && !advice.strategies.iter().any(|one| one.strategy.contains("without")),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn a_bad_line_is_refused_before_anything_runs() {
+        let invocation = Invocation { command_line: Vec::new(), began: Instant::now() };
+        for (line, needle) in [
+            (&["--workload", "single,single/ftest"][..], "workload single/ftest is there twice"),
+            (&["--on", "this-host,this-host"], "host this-host is there twice"),
+            (&["--on", "no-such"], "no model 'no-such'"),
+            (&["--backend", "sim:icx-2021"], "take --on icx-2021"),
+            (&["--backend", "step"], "backend step measures no latencies"),
+            (&["--strategy", "reues"], "did you mean reuse?"),
+            (&["--strategy", "gate"], "one strategy leaves no choice"),
+            (&["--strategy", "gate,/nonexistent.toml"], "No such file"),
+            (&["--strategy", "gate,mediated"], "no guest of vpmu's own VMM can have it"),
+            (&["--strategy", "gate,mediated", "--on", "spr-2026,development-host"], "cannot have strategy mediated"),
+        ] {
+            let error = run(&args(line).unwrap(), &invocation).unwrap_err();
+            assert!(error.exit == Exit::Usage && error.to_string().contains(needle), "{error} lacks {needle}");
+        }
+        assert!(args(&["--workload", "spin"]).unwrap_err().to_string().contains("sampling10"));
+    }
+}

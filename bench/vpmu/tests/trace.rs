@@ -1,0 +1,83 @@
+//! Traces by the command line: recorded, replayed, cut, merged, and what is refused.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn vpmu(folder: &Path, line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+    command.current_dir(folder).args(line.split_whitespace()).output().expect("vpmu")
+}
+
+fn done(folder: &Path, line: &str) -> String {
+    let output = vpmu(folder, line);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{line}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn refused(folder: &Path, line: &str, needle: &str) {
+    let output = vpmu(folder, line);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{line}: {errors}");
+    assert!(errors.contains(needle), "{line}: {errors} lacks {needle}");
+}
+
+/// Replays a trace, and returns the one arm.
+fn replayed(folder: &Path, line: &str) -> Value {
+    let document: Value = serde_json::from_str(&done(folder, line)).expect("JSON");
+    document["arms"][0].clone()
+}
+
+#[test]
+fn a_trace_of_a_simulated_guest_is_replayed_cut_and_merged() {
+    let dir = TempDir::new().unwrap();
+    let at = dir.path();
+    done(at, "trace record -q -o t -- payload --workload sampling10 --samples 300 --backend sim:clx-ap-watchdog-on");
+    let arm = replayed(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy --json");
+    assert_eq!((&arm["divergences"], &arm["pmis"], &arm["recorded_under"]), (&0.into(), &300.into(), &true.into()));
+    let text = done(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy");
+    assert!(text.contains("the same registers, 300 PMIs"), "{text}");
+    let stat = done(at, "trace stat t");
+    assert!(stat.contains("IA32_PERF_GLOBAL_STATUS") && stat.contains("300 PMIs"), "{stat}");
+    assert!(done(at, "trace show t --rows 3").contains("write  IA32_PERF_GLOBAL_CTRL"));
+    // A part begins with the registers as they were; two are vCPUs of one.
+    done(at, "trace cut t --from 40ms --to 80ms -o part");
+    let part = replayed(at, "sim --trace part --strategy reuse-lazy --json");
+    assert_eq!(part["divergences"], 0);
+    let pmis = part["pmis"].as_u64().unwrap();
+    assert!(pmis > 50 && pmis < 250, "{pmis}");
+    done(at, "trace merge t part -o both");
+    let both = replayed(at, "sim --trace both --strategy reuse-lazy --json");
+    assert_eq!((&both["divergences"], &both["pmis"]), (&0.into(), &(300 + pmis).into()));
+    done(at, "trace anonymize t -o given");
+    let given: Value = serde_json::from_str(&done(at, "trace stat given --json")).unwrap();
+    assert_eq!((&given["trace"]["guest"], &given["trace"]["host"]), (&"".into(), &"".into()));
+    refused(at, "sim --trace t --strategy virtual", "virtual");
+    refused(at, "sim --trace t --workload single", "--workload");
+    refused(at, "sim --trace nowhere", "trace.json");
+    refused(at, "trace anonymize t -o given", "exists");
+}
+
+/// The counts of a clock are the trace's, so that a guest on KVM does the same again.
+#[test]
+fn a_trace_of_a_guest_on_kvm_gives_its_registers_and_pmis() {
+    let dir = TempDir::new().unwrap();
+    let at = dir.path();
+    let recorded = vpmu(at, "trace record -q -o t -- payload --workload sampling4 --samples 200 --backend cpu-clock");
+    if recorded.status.code() == Some(4) {
+        eprintln!("this host runs no guests: {}", String::from_utf8_lossy(&recorded.stderr));
+        return;
+    }
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let stat: Value = serde_json::from_str(&done(at, "trace stat t --json")).unwrap();
+    let arm = replayed(at, "sim --trace t --strategy reuse-lazy --json");
+    assert_eq!((&arm["divergences"], &arm["missing_rows"]), (&0.into(), &0.into()));
+    assert_eq!((&arm["pmis"], &arm["accesses"]), (&stat["trace"]["pmis"], &stat["trace"]["accesses"]));
+    let ops: u64 = arm["ops"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    let run: u64 = stat["trace"]["ops"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+    // A clock that signals early is read again, and the trace does not say how often.
+    assert!(ops.abs_diff(run) * 100 <= run, "{ops} for {run}");
+}

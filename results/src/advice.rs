@@ -1,0 +1,570 @@
+//! Which strategy to take, by results of one or several workloads and hosts: the choice, what it costs, how sure it is, and what
+//! each key of a user's own strategy is worth.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::document::warnings::UNIDENTIFIED;
+use crate::document::{Any, Arm, ArmKind, NMI_LATENCY, Record, Status};
+use crate::metric::{self, Metric};
+use crate::paired::{self, Ratio, Statistic};
+use crate::stats::interval::Interval;
+use crate::stats::jackknife::{Estimate, known};
+use crate::stats::pareto::{dominates, front};
+use crate::table::column::{self, Figures, Place, Unit};
+use crate::table::layout::{dash, plural, ratio, ratio_in};
+use crate::table::ranking::{OF_KVM, WITHOUT, contenders, listed, origin, times};
+use crate::table::{Report, Table};
+
+/// Difference up to which one strategy is as good as another.
+pub const AS_GOOD: f64 = 0.01;
+
+/// A strategy over all results.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Standing {
+    /// Its name.
+    pub strategy: String,
+    /// Guest counts are lost by its definition.
+    pub is_lossy: bool,
+    /// Its time over that of the result's fastest strategy that loses no counts: the worst of all results.
+    pub worst_regret: f64,
+    /// Bounds of that: the worst of the 95 % intervals' ends.
+    pub worst_interval: Interval,
+    /// The mean over results.
+    pub mean_regret: f64,
+    /// Least and greatest ratio to the floor.
+    pub times_floor: Option<Interval>,
+    /// Figures by column: means over results, of counts the most.
+    pub work: BTreeMap<&'static str, f64>,
+    /// A strategy that is at least as fast, holds no more events and loses no counts, and is better in one of these.
+    pub beaten_by: Option<String>,
+}
+
+/// A workload on a host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Events and work of the guest.
+    pub workload: String,
+    /// The host's class.
+    pub host: String,
+    /// Its fastest strategy that loses no counts.
+    pub first: String,
+    /// Its slowest strategy.
+    pub last: String,
+    /// Time of the choice over that of the fastest.
+    pub regret: f64,
+    /// Rounds that count.
+    pub rounds: usize,
+}
+
+/// A key of a user's strategy, set back alone to its default.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Key {
+    /// The strategy.
+    pub strategy: String,
+    /// The choice as the strategy has it.
+    pub choice: String,
+    /// The choice at its default.
+    pub default: String,
+    /// Time without the choice over that with it, the geometric mean over results.
+    pub times: f64,
+    /// Its 95 % interval.
+    pub interval: Option<Interval>,
+    /// Events held in the mean, with and without the choice.
+    pub held: [f64; 2],
+}
+
+/// The choice of a strategy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// The strategy to take.
+    pub choice: String,
+    /// No other that loses no counts can have a worst regret that is more than 1 % smaller.
+    pub is_sure: bool,
+    /// The answer: the choice and why, what it costs, how sure it is.
+    pub answer: Vec<String>,
+    /// The strategies, the least regret first.
+    pub strategies: Vec<Standing>,
+    /// The results that it is made from.
+    pub results: Vec<Setting>,
+    /// Keys of a user's strategies, the most valuable first.
+    pub keys: Vec<Key>,
+    /// Strategies and results that are left out, with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// A result with the figures of its strategies.
+struct Run<'a> {
+    record: &'a Record,
+    metric: &'static Metric,
+    /// Ratio of each strategy to the fastest that loses no counts, in the order of the names.
+    regrets: Vec<Ratio>,
+    over_floor: Vec<Option<Ratio>>,
+    first: usize,
+    last: usize,
+}
+
+impl Run<'_> {
+    fn workload(&self) -> String {
+        self.record.parameter("workload").unwrap_or_default()
+    }
+}
+
+fn ratio_of(record: &Record, metric: &Metric, arm: &str, base: &str) -> Option<Ratio> {
+    paired::over_runs(record, record.arm(arm)?, record.arm(base)?, metric.key, Statistic::P50)
+}
+
+/// Returns the ends of a ratio's interval; without one it may be anything.
+fn ends(ratio: &Ratio) -> Interval {
+    ratio.interval.unwrap_or(Interval { low: 0.0, high: f64::INFINITY })
+}
+
+/// Returns the figures of a result; `None` if one of the strategies has no ratio to another.
+fn run<'a>(record: &'a Record, metric: &'static Metric, names: &[String], is_lossy: &[bool]) -> Option<Run<'a>> {
+    let times = |name: &String| ratio_of(record, metric, name, &names[0]).map(|ratio| ratio.ratio);
+    let times = names.iter().map(times).collect::<Option<Vec<f64>>>()?;
+    let by_time = |a: &usize, b: &usize| times[*a].total_cmp(&times[*b]);
+    let first = may_be_chosen(is_lossy).min_by(by_time)?;
+    let last = (0..names.len()).max_by(by_time)?;
+    let one = Ratio { interval: Some(Interval { low: 1.0, high: 1.0 }), ..Ratio::of_means(1.0, 0) };
+    let regret = |(place, name): (usize, &String)| {
+        if place == first { Some(one) } else { ratio_of(record, metric, name, &names[first]) }
+    };
+    let regrets = names.iter().enumerate().map(regret).collect::<Option<Vec<Ratio>>>()?;
+    let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
+    let over_floor = names.iter().map(|name| ratio_of(record, metric, name, &floor?.name)).collect();
+    Some(Run { record, metric, regrets, over_floor, first, last })
+}
+
+/// Returns the places of the strategies that lose no counts, or of all if every one does.
+fn may_be_chosen(is_lossy: &[bool]) -> impl Iterator<Item = usize> + '_ {
+    let all = is_lossy.iter().all(|lossy| *lossy);
+    (0..is_lossy.len()).filter(move |place| all || !is_lossy[*place])
+}
+
+/// Advises by results of guests: those that have the strategies of the one with the most. `None` where no result has two.
+#[must_use]
+pub fn advise(records: &[&Record]) -> Option<Advice> {
+    let is_strategy =
+        |arm: &&Arm<Any>| arm.kind == ArmKind::Strategy && !arm.name.contains(WITHOUT) && arm.not_available.is_none();
+    let of_guests = || records.iter().copied().filter(|record| record.experiment == NMI_LATENCY);
+    let count = |record: &&Record| record.arms.iter().filter(is_strategy).count();
+    let widest = of_guests().max_by_key(count)?;
+    let mut names: Vec<String> = widest.arms.iter().filter(is_strategy).map(|arm| arm.name.clone()).collect();
+    let has_all =
+        |record: &&Record| names.iter().all(|name| record.arm(name).is_some() && record.defines_alike(widest, name));
+    let with_all: Vec<(&Record, &'static Metric)> =
+        of_guests().filter(has_all).filter_map(|record| Some((record, metric::find(record.metric()?)?))).collect();
+    let mut left_out = Vec::new();
+    names.retain(|name| {
+        let lacks =
+            |(record, metric): &&(&Record, &'static Metric)| !contenders(record, metric).any(|arm| arm.name == *name);
+        let found = with_all.iter().find(lacks);
+        left_out.extend(found.map(|(record, _)| {
+            format!(
+                "{name} is left out: it has no whole figures on {}",
+                record.parameter("workload").unwrap_or_default()
+            )
+        }));
+        found.is_none()
+    });
+    let is_lossy: Vec<bool> = names.iter().map(|name| widest.is_lossy(name)).collect();
+    if names.len() < 2 {
+        return None;
+    }
+    let runs: Vec<Run<'_>> =
+        with_all.iter().filter_map(|(record, metric)| run(record, metric, &names, &is_lossy)).collect();
+    if runs.is_empty() {
+        return None;
+    }
+    let strategies: Vec<Standing> =
+        (0..names.len()).map(|place| standing(&runs, &names[place], place, is_lossy[place])).collect();
+    let choice = choose(&strategies, &is_lossy)?;
+    let rivals = may_be_chosen(&is_lossy).filter(|place| *place != choice);
+    let high = strategies[choice].worst_interval.high;
+    let open: Vec<usize> =
+        rivals.filter(|place| high > strategies[*place].worst_interval.low * (1.0 + AS_GOOD)).collect();
+    let answer = answer(&runs, &strategies, choice, &open);
+    let setting = |run: &Run<'_>| Setting {
+        workload: run.workload(),
+        host: run.record.host.class.clone(),
+        first: names[run.first].clone(),
+        last: names[run.last].clone(),
+        regret: run.regrets[choice].ratio,
+        rounds: run.regrets.iter().map(|ratio| ratio.rounds).max().unwrap_or(0),
+    };
+    let mut found = Advice {
+        choice: names[choice].clone(),
+        is_sure: open.is_empty(),
+        answer,
+        results: runs.iter().map(setting).collect(),
+        keys: keys(&runs, &names),
+        strategies,
+        left_out,
+    };
+    mark_front(&mut found.strategies);
+    found.strategies.sort_by(|a, b| a.worst_regret.total_cmp(&b.worst_regret));
+    Some(found)
+}
+
+fn standing(runs: &[Run<'_>], name: &str, place: usize, is_lossy: bool) -> Standing {
+    let regrets = || runs.iter().map(|run| run.regrets[place]);
+    let worst = |of: &dyn Fn(Ratio) -> f64| regrets().map(of).fold(0.0, f64::max);
+    let floors = runs.iter().filter_map(|run| run.over_floor[place]).map(|over| over.ratio);
+    let range = floors.fold(None, |range: Option<Interval>, over| {
+        let Interval { low, high } = range.unwrap_or(Interval { low: over, high: over });
+        Some(Interval { low: low.min(over), high: high.max(over) })
+    });
+    let value = |column: &column::Column| {
+        let of_run = |run: &Run<'_>| {
+            let arm = run.record.arm(name)?;
+            (column.value)(&Figures::new(arm, arm.metric(run.metric)))
+        };
+        let values: Vec<f64> = runs.iter().filter_map(of_run).collect();
+        let all = match column.unit {
+            Unit::Count => values.iter().copied().fold(0.0, f64::max),
+            Unit::Ns | Unit::Mean => values.iter().sum::<f64>() / values.len() as f64,
+        };
+        (!values.is_empty()).then_some((column.key, all))
+    };
+    Standing {
+        strategy: name.to_owned(),
+        is_lossy,
+        worst_regret: worst(&|ratio| ratio.ratio),
+        worst_interval: Interval { low: worst(&|ratio| ends(&ratio).low), high: worst(&|ratio| ends(&ratio).high) },
+        mean_regret: regrets().map(|ratio| ratio.ratio).sum::<f64>() / runs.len() as f64,
+        times_floor: range,
+        work: column::columns(Place::Advice).filter_map(value).collect(),
+        beaten_by: None,
+    }
+}
+
+/// Chooses the strategy with the least worst regret; of several that are as good, the one that holds the fewest events.
+fn choose(strategies: &[Standing], is_lossy: &[bool]) -> Option<usize> {
+    let worst = |place: &usize| strategies[*place].worst_regret;
+    let least = may_be_chosen(is_lossy).map(|place| worst(&place)).fold(f64::INFINITY, f64::min);
+    let as_good = may_be_chosen(is_lossy).filter(|place| worst(place) <= least * (1.0 + AS_GOOD));
+    let held = |place: &usize| strategies[*place].held();
+    as_good.min_by(|a, b| held(a).total_cmp(&held(b)).then(worst(a).total_cmp(&worst(b))))
+}
+
+impl Standing {
+    fn held(&self) -> f64 {
+        self.work.get("held_mean").copied().unwrap_or(f64::INFINITY)
+    }
+
+    fn objectives(&self) -> [f64; 3] {
+        [self.mean_regret, self.held(), f64::from(u8::from(self.is_lossy))]
+    }
+}
+
+/// Names for each strategy off the front one of the front that is as good in everything and better in something.
+fn mark_front(strategies: &mut [Standing]) {
+    let points: Vec<[f64; 3]> = strategies.iter().map(Standing::objectives).collect();
+    let on_front = front(&points);
+    let names: Vec<String> = strategies.iter().map(|one| one.strategy.clone()).collect();
+    for (own, strategy) in points.iter().zip(strategies) {
+        let better = (0..points.len()).find(|other| on_front[*other] && dominates(&points[*other], own));
+        strategy.beaten_by = better.map(|other| names[other].clone());
+    }
+}
+
+/// Writes the answer in three sentences: the choice and why, what it costs, and how sure it is.
+fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usize]) -> Vec<String> {
+    let chosen = &strategies[choice];
+    let hosts: BTreeSet<&str> = runs.iter().map(|run| run.record.host.class.as_str()).collect();
+    let place = |run: &Run<'_>| match hosts.len() {
+        1 => run.workload(),
+        _ => format!("{} on {}", run.workload(), run.record.host.class),
+    };
+    let any_lossy = strategies.iter().any(|one| one.is_lossy);
+    let whole = if any_lossy && !chosen.is_lossy { " that loses no counts" } else { "" };
+    let among = match runs {
+        [run] => format!("on {}", place(run)),
+        _ if hosts.len() == 1 => format!("on each of {} workloads", runs.len()),
+        _ => format!("on each of {} workloads and hosts", runs.len()),
+    };
+    let rank = if chosen.worst_regret <= 1.0 {
+        format!("it is the fastest{whole} {among}")
+    } else {
+        format!("it takes at most {} × the fastest{whole} {among}", ratio(chosen.worst_regret))
+    };
+    let floor = match (runs, chosen.times_floor) {
+        ([run], _) if let Some(over) = &run.over_floor[choice] => format!(", {}", times(over, "the floor")),
+        (_, Some(Interval { low, high })) => format!(", {} to {} × the floor", ratio(low), ratio(high)),
+        _ => String::new(),
+    };
+    let (kvm, since) = OF_KVM;
+    let kvm = strategies.iter().find(|one| one.strategy == kvm && one.strategy != chosen.strategy);
+    let kvm = kvm.map(|one| format!("; {kvm} ({since}) takes up to {} ×", ratio(one.worst_regret), kvm = one.strategy));
+    let origins: BTreeSet<String> = runs.iter().map(|run| origin(run.record)).collect();
+    let why = format!(
+        "take {}: {rank}{floor}{}{}",
+        chosen.strategy,
+        kvm.unwrap_or_default(),
+        origins.into_iter().collect::<String>()
+    );
+    let figure =
+        |key: &str| chosen.work.get(key).map_or_else(|| "an unknown number of".to_owned(), |value| ratio(*value));
+    let most = chosen.work.get("events_held").copied().unwrap_or(0.0);
+    let definition = runs[0].record.definition(&chosen.strategy).unwrap_or_default();
+    let group = if definition.iter().any(|choice| choice == "gate = true") {
+        "its events are one group, which gets all its counters or falls apart; "
+    } else {
+        ""
+    };
+    let counts = if chosen.is_lossy {
+        "it loses the counts between a PMI and the guest's next exit"
+    } else {
+        "it loses no counts"
+    };
+    let costs = format!(
+        "it costs: {} host events held, {most} at most; {} opens and {} operations per PMI or rotation; {group}{counts}",
+        figure("held_mean"),
+        figure("opens"),
+        figure("host_ops")
+    );
+    let mut sure = if open.is_empty() {
+        format!("sure: no other{whole} can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0)
+    } else {
+        let cut =
+            runs.iter().any(|run| run.record.size("duration_ns").is_some_and(|bound| run.record.wall_ns >= bound));
+        let names: Vec<String> = open.iter().map(|place| strategies[*place].strategy.clone()).collect();
+        let why = if cut { "the time was up, a longer --duration may tell" } else { "more rounds may tell" };
+        format!("not sure: {} may be as good; {why}", listed(&names))
+    };
+    for run in runs {
+        let found = &run.regrets[choice];
+        if ends(found).low > 1.0 + AS_GOOD {
+            sure += &format!(
+                "; on {} {} is faster, by {} ×",
+                place(run),
+                strategies[run.first].strategy,
+                ratio_in(found.ratio, found.interval)
+            );
+        }
+    }
+    let lossy = strategies.iter().enumerate().filter(|(_, one)| one.is_lossy && !chosen.is_lossy);
+    let faster: Vec<String> = lossy
+        .filter(|(place, _)| runs.iter().any(|run| ends(&run.regrets[*place]).high < 1.0))
+        .map(|(_, one)| one.strategy.clone())
+        .collect();
+    if !faster.is_empty() {
+        sure += &format!("; where counts may be lost {} can be faster", listed(&faster));
+    }
+    for run in runs {
+        let own = run.record.warnings.iter().filter(|warning| warning.code == UNIDENTIFIED);
+        for warning in own.filter(|warning| warning.arm.as_ref() == Some(&chosen.strategy)) {
+            sure += &format!("; on {} its ratio is {}", place(run), warning.message);
+        }
+        if run.record.status != Status::Complete {
+            sure += &format!("; {} was not run to its end", place(run));
+        }
+    }
+    vec![why, costs, sure]
+}
+
+/// Ranks the keys of a user's strategies by their variants, each of which has one key at its default.
+fn keys(runs: &[Run<'_>], names: &[String]) -> Vec<Key> {
+    let arms = runs[0].record.arms.iter().filter_map(|arm| Some((arm, arm.name.split_once(WITHOUT)?)));
+    let of = arms.filter(|(_, (strategy, _))| names.iter().any(|name| name == strategy));
+    let key = |(arm, (strategy, key)): (&Arm<Any>, (&str, &str))| {
+        let ratios: Vec<Ratio> =
+            runs.iter().filter_map(|run| ratio_of(run.record, run.metric, &arm.name, strategy)).collect();
+        let share = 1.0 / (ratios.len() as f64);
+        let log = ratios.iter().map(|one| one.ratio.ln()).sum::<f64>() * share;
+        // The results are independent of each other.
+        let sum = ratios.iter().try_fold(known(0.0), |sum, one| Some(sum.less(&one.log?)));
+        let interval = sum.map(|sum| Estimate { value: log, error: sum.error * share, ..sum }.interval());
+        let choice = |name: &str| {
+            let choices = runs[0].record.definition(name).unwrap_or_default();
+            let own: Vec<String> = choices
+                .into_iter()
+                .filter(|choice| choice.starts_with(&format!("{key} ")) || choice.starts_with(&format!("{key}.")))
+                .collect();
+            own.join(", ")
+        };
+        let held = |name: &str| {
+            let held = |run: &Run<'_>| run.record.arm(name)?.own.events_held.time_mean;
+            runs.iter().filter_map(held).sum::<f64>() / runs.len() as f64
+        };
+        (!ratios.is_empty()).then(|| Key {
+            strategy: strategy.to_owned(),
+            choice: choice(strategy),
+            default: choice(&arm.name),
+            times: log.exp(),
+            interval: interval.map(|Interval { low, high }| Interval { low: low.exp(), high: high.exp() }),
+            held: [held(strategy), held(&arm.name)],
+        })
+    };
+    let mut found: Vec<Key> = of.filter_map(key).collect();
+    found.sort_by(|a, b| b.times.total_cmp(&a.times));
+    found
+}
+
+impl Key {
+    /// Says what the choice does to the time, as far as it is known.
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        match self.interval {
+            Some(interval) if interval.excludes(1.0) && self.times > 1.0 => "saves time",
+            Some(interval) if interval.excludes(1.0) => "costs time",
+            _ => "not distinguishable",
+        }
+    }
+}
+
+impl Advice {
+    /// Returns the strategies as a table.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let columns = column::columns(Place::Advice);
+        let head = ["strategy", "worst", "mean", "× floor", "front"].into_iter();
+        let mut table = Table::new(head.chain(columns.clone().map(|column| column.heading))).left(4);
+        for one in &self.strategies {
+            let floor = one.times_floor.map_or_else(dash, |Interval { low, high }| {
+                let [low, high] = [low, high].map(ratio);
+                if low == high { low } else { format!("{low} to {high}") }
+            });
+            let front = one.beaten_by.as_ref().map_or_else(|| "●".to_owned(), |by| format!("beaten by {by}"));
+            let lossy = if one.is_lossy { " (loses counts)" } else { "" };
+            let cells =
+                [format!("{}{lossy}", one.strategy), ratio(one.worst_regret), ratio(one.mean_regret), floor, front];
+            let value =
+                |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| column.unit.text(*value));
+            table.add_row(cells.into_iter().chain(columns.clone().map(value)));
+        }
+        table
+    }
+
+    /// Returns the keys of the user's strategies as a table.
+    #[must_use]
+    pub fn key_table(&self) -> Table {
+        let caption =
+            "Keys of the user's strategies, each set back alone to its default: time without it over time with it";
+        let head = ["key", "set back to", "× without it [95 %]", "verdict", "held mean", "held without"];
+        let mut table = Table::new(head).keys(2).left(3).caption(caption);
+        for key in &self.keys {
+            table.add_row([
+                format!("{}: {}", key.strategy, key.choice),
+                key.default.clone(),
+                ratio_in(key.times, key.interval),
+                key.verdict().to_owned(),
+                ratio(key.held[0]),
+                ratio(key.held[1]),
+            ]);
+        }
+        table
+    }
+
+    /// Returns the advice as it is shown.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let mut report = Report::new("vpmu advise");
+        report.notes(self.answer.clone());
+        report.gap();
+        report.table(self.table());
+        report.notes(LEGEND);
+        report.note(column::legend(Place::Advice).collect::<Vec<_>>().join("; "));
+        if !self.keys.is_empty() {
+            report.gap();
+            report.table(self.key_table());
+        }
+        report.gap();
+        for one in &self.results {
+            let rounds = plural(one.rounds, "round");
+            report.line(format!("{}, {}: first {}, last {}, {rounds}", one.workload, one.host, one.first, one.last));
+        }
+        report.notes(self.left_out.clone());
+        report
+    }
+}
+
+/// Sentences under the table of strategies.
+pub const LEGEND: [&str; 2] = [
+    "worst, mean: time over that of each result's fastest strategy that loses no counts",
+    "front: ● no other is as fast in the mean, holds as few events, loses as few counts, and is better in one of these",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::timed;
+
+    const TIMES: [(&str, u64); 4] = [("recreate", 2600), ("gate", 1270), ("reuse-lazy", 2032), ("pool", 1200)];
+
+    fn answer(records: &[&Record]) -> (Advice, String) {
+        let found = advise(records).unwrap();
+        let answer = found.answer.join("\n");
+        (found, answer)
+    }
+
+    #[test]
+    fn the_choice_loses_no_counts_and_its_cost_and_certainty_are_said() {
+        let (found, text) = answer(&[&timed(40, &TIMES)]);
+        assert_eq!((found.choice.as_str(), found.is_sure, found.answer.len()), ("gate", true, 3));
+        assert!(text.starts_with("take gate: it is the fastest that loses no counts on single/ftest, 1.27"), "{text}");
+        assert!(
+            text.contains("reuse-lazy (KVM since 5.5) takes up to 1.60 ×") && text.contains("(stand-in cpu-clock)"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nit costs: ") && text.contains("one group") && text.contains("it loses no counts"),
+            "{text}"
+        );
+        assert!(text.contains("\nsure: ") && text.contains("where counts may be lost pool can be faster"), "{text}");
+        let order: Vec<&str> = found.strategies.iter().map(|one| one.strategy.as_str()).collect();
+        assert_eq!(order, ["pool", "gate", "reuse-lazy", "recreate"]);
+        assert_eq!((found.results[0].first.as_str(), found.results[0].last.as_str()), ("gate", "recreate"));
+        let shown = found.report().text(200);
+        assert!(shown.contains("pool (loses counts)") && shown.contains("beaten by gate"), "{shown}");
+    }
+
+    #[test]
+    fn the_worst_regret_decides_over_workloads_and_another_first_is_named() {
+        let mut other = timed(40, &[("recreate", 1200), ("gate", 1500), ("reuse-lazy", 1150), ("pool", 1300)]);
+        other.parameters.insert("workload".to_owned(), "counting1/ftest".into());
+        let (found, text) = answer(&[&timed(40, &TIMES), &other]);
+        assert_eq!((found.choice.as_str(), found.is_sure), ("gate", true));
+        assert!(text.contains("at most 1.30 × the fastest that loses no counts on each of 2 workloads"), "{text}");
+        assert!(text.contains("; on counting1/ftest reuse-lazy is faster, by 1.30"), "{text}");
+        let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
+        assert!((gate.mean_regret - 1.152).abs() < 0.01 && (gate.worst_regret - 1.304).abs() < 0.01, "{gate:?}");
+    }
+
+    #[test]
+    fn what_is_not_sure_is_said_with_what_would_help() {
+        let times = [("recreate", 2600), ("gate", 1270), ("virtual", 1270)];
+        assert!(answer(&[&timed(40, &times)]).0.is_sure, "they are as good as each other");
+        let mut few = timed(4, &times);
+        let (found, text) = answer(&[&few]);
+        assert!(!found.is_sure && text.contains("\nnot sure: ") && text.contains("; more rounds may tell"), "{text}");
+        few.parameters.insert("duration_ns".to_owned(), few.wall_ns.into());
+        assert!(answer(&[&few]).1.contains("; the time was up, a longer --duration may tell"));
+        few.status = Status::Interrupted;
+        assert!(answer(&[&few]).1.contains("single/ftest was not run to its end"));
+    }
+
+    #[test]
+    fn keys_are_ranked_by_what_they_are_worth() {
+        let [gate, none] = ["gate", "mark"].map(|key| format!("gate{WITHOUT}{key}"));
+        let times = [("recreate", 2600), ("gate", 1270), (gate.as_str(), 1900), (none.as_str(), 1270)];
+        let (found, _) = answer(&[&timed(40, &times)]);
+        let verdicts: Vec<_> =
+            found.keys.iter().map(|key| (key.choice.as_str(), key.default.as_str(), key.verdict())).collect();
+        assert_eq!(verdicts, [("gate = true", "gate = false", "saves time"), ("", "", "not distinguishable")]);
+        assert_eq!(found.strategies.len(), 2, "variants are no strategies to take");
+    }
+
+    #[test]
+    fn what_has_no_whole_figures_is_left_out_and_named() {
+        let mut record = timed(40, &TIMES);
+        record.arms[1].own.lost = Some(3);
+        let (found, _) = answer(&[&record]);
+        assert_eq!((found.choice.as_str(), found.left_out.len()), ("reuse-lazy", 1));
+        assert!(found.left_out[0].starts_with("gate is left out"), "{:?}", found.left_out);
+        assert_eq!(advise(&[]), None);
+        assert_eq!(advise(&[&timed(40, &[("gate", 1270)])]), None);
+    }
+}
