@@ -17,7 +17,7 @@ use results::table;
 use results::table::layout::plural;
 use results::write::OutputFolder;
 
-use super::measure::{Claiming, Invocation, Kept, can_have, carry_out, named_model, ready};
+use super::measure::{Claiming, Invocation, Kept, MakePlan, can_have, carry_out, named_model, ready};
 use super::options::ResultOptions;
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
@@ -114,7 +114,9 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
     for &run in &runs {
         can_have(run.0, &plan(args, &strategy, run, None, &nothing, None)?)?;
     }
-    notes.iter().for_each(|note| complain(&format!("notice: {note}")));
+    for note in &notes {
+        complain(&format!("notice: {note}"));
+    }
     let (mut records, mut saved, mut warnings) = (Vec::new(), Vec::new(), BTreeSet::new());
     let mut failed = None;
     let mut left = args.arms.duration.unwrap_or(LONGEST);
@@ -149,7 +151,9 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
         }
     }
     let done = show(args, &records, &saved)?;
-    warnings.iter().for_each(|line| complain(&format!("warning: {line}")));
+    for line in &warnings {
+        complain(&format!("warning: {line}"));
+    }
     failed.map_or(Ok(done), Err)
 }
 
@@ -157,7 +161,7 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
 fn one(
     args: &AdviseArgs,
     (model, _): Run<'_>,
-    plan: &dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>,
+    plan: MakePlan<'_>,
     invocation: &Invocation,
 ) -> Result<(Document, Option<PathBuf>, Option<Error>), Error> {
     let result = &args.result;

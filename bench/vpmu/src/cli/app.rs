@@ -331,8 +331,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Parsed::Run(command) => command,
     };
     match command {
-        Command::NmiLatency(args) => nmi_latency::run(&args, invocation),
-        Command::Sim(args) => nmi_latency::run_simulated(&args, invocation),
+        Command::NmiLatency(args) => nmi_latency::run(&args, &invocation),
+        Command::Sim(args) => nmi_latency::run_simulated(&args, &invocation),
         Command::Advise(args) => advise::run(&args, &invocation),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),

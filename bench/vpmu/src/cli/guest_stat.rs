@@ -100,7 +100,7 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
         let baseline = args.baseline.baseline(&args.result);
         let (backend, require_guest) = (&host.backend, host.require_guest);
         let wanted = Wanted { backend, require_guest, linux: linux.as_ref(), result: &args.result, baseline };
-        let exit = measure(&wanted, &plan, invocation.clone())?;
+        let exit = measure(&wanted, &plan, invocation)?;
         if first == Exit::Done {
             first = exit;
         }

@@ -53,7 +53,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Makes the plan for a backend and the CPUs that this process may use, if they are known.
-type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
+pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
 
 /// A plan with its runner, and the facts of the host that it runs on.
 pub(super) struct Ready {
@@ -122,7 +122,7 @@ pub(super) fn ready(
 }
 
 /// Makes the plan for the backend that is chosen, carries it out, and shows and keeps the result.
-pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invocation) -> Result<Exit, Error> {
+pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invocation) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
     let named = named_model(wanted.backend)?;
     let options = wanted.result;
@@ -136,7 +136,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
     let ready = ready((wanted.backend, wanted.linux, wanted.require_guest), named, plan, (host, fs), Claiming::Claim)?;
-    let finished = carry_out(ready, &mut kept, options, &invocation)?;
+    let finished = carry_out(ready, &mut kept, options, invocation)?;
     print(&report(&finished, &kept, options.json)?)?;
     for line in table::warnings(&finished.document.warnings) {
         complain(&format!("warning: {line}"));

@@ -139,7 +139,7 @@ pub(super) fn estimated(backend: &BackendChoice, plan: impl Fn(&Chosen) -> Resul
     Some(plan.estimate(plan.arms.len()))
 }
 
-pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let linux = LinuxJob::new(&args.linux, Kind::Record)?;
     let mut spec = args.spec.clone();
     // A Linux guest is measured from its boot to its end.
@@ -186,7 +186,7 @@ fn replay_trace(args: &SimArgs, folder: &Path) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-pub(super) fn run_simulated(args: &SimArgs, invocation: Invocation) -> Result<Exit, Error> {
+pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<Exit, Error> {
     if let Some(folder) = &args.trace {
         return replay_trace(args, folder);
     }

@@ -148,9 +148,10 @@ fn conclusion(document: &AbDocument) -> String {
             let more = open().filter_map(|row| row.more_rounds).max().filter(|more| *more > 0);
             let more = more.map_or_else(String::new, |more| {
                 let rounds = plural(usize::try_from(more).unwrap_or(usize::MAX), "more round");
-                match open().any(|row| row.ratio.log.is_none()) {
-                    true => format!("; an interval needs {rounds}, and a verdict more yet"),
-                    false => format!("; about {rounds} (--rounds, --duration) would decide"),
+                if open().any(|row| row.ratio.log.is_none()) {
+                    format!("; an interval needs {rounds}, and a verdict more yet")
+                } else {
+                    format!("; about {rounds} (--rounds, --duration) would decide")
                 }
             });
             let doubts = if document.doubts.is_empty() { "" } else { ": the figures are not whole" };
