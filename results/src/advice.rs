@@ -334,15 +334,16 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         let why = if cut { "the time was up, a longer --duration may tell" } else { "more rounds may tell" };
         format!("not sure: {} may be as good; {why}", listed(&names))
     };
+    let mut add = |text: String| sure.push_str(&text);
     for run in runs {
         let found = &run.regrets[choice];
         if ends(found).low > 1.0 + AS_GOOD {
-            sure += &format!(
+            add(format!(
                 "; on {} {} is faster, by {} ×",
                 place(run),
                 strategies[run.first].strategy,
                 ratio_in(found.ratio, found.interval)
-            );
+            ));
         }
     }
     let lossy = strategies.iter().enumerate().filter(|(_, one)| one.is_lossy && !chosen.is_lossy);
@@ -351,15 +352,15 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         .map(|(_, one)| one.strategy.clone())
         .collect();
     if !faster.is_empty() {
-        sure += &format!("; where counts may be lost {} can be faster", listed(&faster));
+        add(format!("; where counts may be lost {} can be faster", listed(&faster)));
     }
     for run in runs {
         let own = run.record.warnings.iter().filter(|warning| warning.code == UNIDENTIFIED);
         for warning in own.filter(|warning| warning.arm.as_ref() == Some(&chosen.strategy)) {
-            sure += &format!("; on {} its ratio is {}", place(run), warning.message);
+            add(format!("; on {} its ratio is {}", place(run), warning.message));
         }
         if run.record.status != Status::Complete {
-            sure += &format!("; {} was not run to its end", place(run));
+            add(format!("; {} was not run to its end", place(run)));
         }
     }
     vec![why, costs, sure]

@@ -1,5 +1,7 @@
 //! The order of the strategies of a run, in a sentence: the fastest, and how far behind KVM's or the slowest is.
 
+use std::fmt::Write as _;
+
 use super::layout::{self, plural};
 use crate::document::{Arm, ArmKind, Document, Experiment, GUEST_STAT, GuestArm, NMI_LATENCY, Record};
 use crate::metric::Metric;
@@ -70,15 +72,17 @@ pub fn sentence(
         text += ", not distinguishable";
     }
     if let Some(floor) = &first.over_floor {
-        text += &format!(", {}", times(floor, "the floor"));
+        let _ = write!(text, ", {}", times(floor, "the floor"));
     }
     let mut add = |other: &Contender, about: &str| {
         if let Some(ratio) = against(other, first) {
-            text += &format!("; {}{about} is {}", other.label(), times(&ratio, "that"));
+            let _ = write!(text, "; {}{about} is {}", other.label(), times(&ratio, "that"));
         }
     };
     let whole = behind.iter().find(|other| first.is_lossy && !other.is_lossy && tied.iter().all(|one| one.is_lossy));
-    whole.iter().for_each(|other| add(other, ", the fastest that loses none,"));
+    if let Some(other) = whole {
+        add(other, ", the fastest that loses none,");
+    }
     let (kvm, since) = OF_KVM;
     match behind.iter().find(|other| other.name == kvm).or(behind.last()) {
         Some(other) if whole.is_some_and(|whole| whole.name == other.name) => {}
@@ -87,7 +91,7 @@ pub fn sentence(
         None => {}
     }
     if let Some(ratio) = others.iter().filter_map(|other| against(other, first)).find(|one| one.interval.is_none()) {
-        text += &format!("; {}, no interval", plural(ratio.rounds, repeated));
+        let _ = write!(text, "; {}, no interval", plural(ratio.rounds, repeated));
     }
     Some(text + origin)
 }
