@@ -122,7 +122,7 @@ pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>, place: Place) ->
         let mut guard = Guard::new();
         let mut go = |cpu: u32| {
             if place == Place::Moving {
-                guard.move_to(cpu)
+                guard.move_to(cpu);
             }
         };
         let began = Instant::now();

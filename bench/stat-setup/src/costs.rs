@@ -83,7 +83,7 @@ const KINDS: usize = 32;
 /// One open event of each kind that is asked for. While they are open no static key is patched by another of their kind.
 #[derive(Debug)]
 pub struct Anchors {
-    _fds: Vec<OwnedFd>,
+    fds: Vec<OwnedFd>,
     /// Time of their opens.
     took: Duration,
     events: Vec<Event>,
@@ -94,7 +94,7 @@ impl Anchors {
     /// Opens them on `cpu`. Not of tracepoints, whose last closes take tens of ms, and not of events that count on some CPUs
     /// only; where nothing is left, `cpu-clock` stands in.
     fn open(list: &EventList, cpu: u32) -> Self {
-        let mut found = Self { _fds: Vec::new(), took: Duration::ZERO, events: Vec::new(), kinds: Vec::new() };
+        let mut found = Self { fds: Vec::new(), took: Duration::ZERO, events: Vec::new(), kinds: Vec::new() };
         let mut known: Vec<(u32, u64, bool)> = Vec::new();
         let clock = clock();
         let asked = list.events.iter().map(|event| (event, false));
@@ -115,7 +115,7 @@ impl Anchors {
                 opens = Some(fd.is_ok());
                 known.push((kind.0, kind.1, fd.is_ok()));
                 if let Ok(fd) = fd {
-                    found._fds.push(fd);
+                    found.fds.push(fd);
                     let stand_in = if stand_in { " as a stand-in" } else { "" };
                     found.kinds.push(format!("{}{stand_in}", event.name));
                 }
@@ -346,7 +346,7 @@ mod tests {
     fn calls_are_measured_with_the_kinds_that_are_asked_for() {
         let list = |text: &str| resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"));
         let events = list("cs,cs,cs,page-faults,dummy,dummy,dummy,dummy").events;
-        let anchors = Anchors { _fds: Vec::new(), took: Duration::ZERO, events, kinds: Vec::new() };
+        let anchors = Anchors { fds: Vec::new(), took: Duration::ZERO, events, kinds: Vec::new() };
         let names = |n: usize| anchors.sample(n, true).events.into_iter().map(|event| event.name).collect::<Vec<_>>();
         assert_eq!(names(4), ["cs", "cs", "dummy", "dummy"]);
         assert_eq!(names(9)[7..], ["dummy", "cs"], "again from the start");

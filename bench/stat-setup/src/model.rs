@@ -47,8 +47,10 @@ const COUNTERS: u32 = 8;
 /// Times that perf moves to each CPU since the series: to open, enable, disable, read, close, and once more where it frees
 /// its list, which closes what is closed already.
 pub const MOVES: u32 = 6;
-/// Interrupts that CPUs receive of a move: a reschedule, and in four of five a function call (perf 6.1 on 94 emulated CPUs).
-pub const INTERRUPTS_OF_A_MOVE: f64 = 1.8;
+/// Function calls of ten moves: each move is a reschedule, and four of five are a function call besides (perf 6.1 on 94 emulated CPUs).
+const CALLS_OF_TEN_MOVES: u64 = 8;
+/// Interrupts that CPUs receive of a move.
+pub const INTERRUPTS_OF_A_MOVE: f64 = 1.0 + CALLS_OF_TEN_MOVES as f64 / 10.0;
 
 /// Groups of ten events of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +97,7 @@ pub fn orders(events: u64, leaders: u64, cpus: u64) -> [Traffic; 2] {
         Traffic {
             // The mask is saved, set for each CPU, and restored.
             syscalls: Some(calls + 5 * (cpus + 2)),
-            function_calls: Some((moves as f64 * (INTERRUPTS_OF_A_MOVE - 1.0)).round() as u64),
+            function_calls: Some(moves * CALLS_OF_TEN_MOVES / 10),
             reschedules: Some(moves),
             migrations: Some(moves),
             ..Traffic::default()
@@ -309,7 +311,7 @@ mod tests {
         let [event_major, cpu_major] = orders(700, 700, 94);
         assert_eq!(event_major.interrupts(), Some(4 * 700 * 93));
         assert_eq!((cpu_major.reschedules, cpu_major.migrations), (Some(470), Some(470)));
-        assert_eq!(orders(700, 700, 1).map(|one| one.interrupts()), [Some(0), Some(0)]);
+        assert_eq!(orders(700, 700, 1).map(Traffic::interrupts), [Some(0), Some(0)]);
         let found = simulate(&PUBLISHED[0], &PUBLISHED[1]).cpus94;
         // Open and close of 700, enable and disable of 280 leaders, on 93 CPUs; six moves to each of 94.
         assert!((found.interrupts[0] - 93.0 * 1960.0).abs() < 0.5, "{found:?}");

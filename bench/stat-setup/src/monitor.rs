@@ -126,7 +126,7 @@ impl Monitor {
     fn table(&self) -> Option<String> {
         let file = self.interrupts.as_ref()?;
         let mut table = Vec::new();
-        let mut part = [0; 64 << 10];
+        let mut part = [0; 8 << 10];
         loop {
             let got = file.read_at(&mut part, table.len() as u64).ok()?;
             table.extend_from_slice(&part[..got]);

@@ -3,8 +3,8 @@
 //! A segment has a row group for each vCPU that has rows in it. DuckDB and pandas read the folder as it is; the time of a row is the sum
 //! of `step_ns` of its vCPU's rows in the segment up to it.
 //!
-//! - [`meta`]: what the JSON says; [`column`]: the columns of a row.
-//! - [`write`]: a trace on its way; [`read`]: its rows, segment by segment; [`edit`]: parts, sums and anonymous copies; [`mix`]: its
+//! - [`meta`]: what the JSON says; [`mod@column`]: the columns of a row.
+//! - [`mod@write`]: a trace on its way; [`read`]: its rows, segment by segment; [`edit`]: parts, sums and anonymous copies; [`mix`]: its
 //!   accesses by register.
 
 pub mod column;
