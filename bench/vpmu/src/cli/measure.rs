@@ -136,7 +136,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
     let ready = ready((wanted.backend, wanted.linux, wanted.require_guest), named, plan, (host, fs), Claiming::Claim)?;
-    let finished = carry_out(ready, &mut kept, options, invocation)?;
+    let finished = carry_out(ready, &mut kept, options, invocation.clone())?;
     print(&report(&finished, &kept, options.json)?)?;
     for line in table::warnings(&finished.document.warnings) {
         complain(&format!("warning: {line}"));
@@ -156,14 +156,14 @@ pub(super) fn carry_out(
     ready: Ready,
     kept: &mut Kept,
     options: &ResultOptions,
-    invocation: &Invocation,
+    invocation: Invocation,
 ) -> Result<Finished, Error> {
     let Ready { plan, mut runner, host, fs, claims: _claims } = ready;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!options.quiet);
     let earlier = kept.folder.is_some().then(|| options.output.clone());
     let mut save = |document: &Document| kept.save(document);
-    let Invocation { command_line, began } = invocation.clone();
+    let Invocation { command_line, began } = invocation;
     let context = Context {
         process_began: began,
         stop: sys::interrupted(),

@@ -47,7 +47,8 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
         )
     };
     let (own, nothing) = (counted(&format!("-a -x, -o /dev/null -e '{list}'")), counted("-n"));
-    let hold = format!("{PERF} stat -a -o /dev/null -e {KINDS} -- sleep 100000 </dev/null >/dev/null 2>&1 & sleep 5");
+    let keep_keys =
+        format!("{PERF} stat -a -o /dev/null -e {KINDS} -- sleep 100000 </dev/null >/dev/null 2>&1 & sleep 5");
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let set_up = "/vpmu stat-setup --quiet --events";
     // Of one table for all CPUs a quarter fits; root may raise the hard limit, as perf does.
@@ -61,7 +62,7 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
         .silence(Duration::from_secs(10 * cpus.max(20)))
         .binary("/vpmu", VPMU.as_ref())
         .binary(PERF, PERF.as_ref())
-        .command(["sh", "-c", &hold])
+        .command(["sh", "-c", &keep_keys])
         .command(words(&format!("{set_up} {list} --scale none --rounds 1 --no-save --json")))
         .command(["sh", "-c", &own])
         .command(["sh", "-c", &nothing])
