@@ -127,6 +127,12 @@ impl Anchors {
         found
     }
 
+    /// Returns the number of descriptors that it holds.
+    #[must_use]
+    pub fn descriptors(&self) -> u64 {
+        self.fds.len() as u64
+    }
+
     /// Returns `n` of the events that opened, spread over the list, each alone; of those that never compete if `free`.
     fn sample(&self, n: usize, free: bool) -> EventList {
         let fit = |event: &&Event| !free || event.class().is_some_and(Class::never_competes);

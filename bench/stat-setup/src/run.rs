@@ -122,7 +122,7 @@ pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
     let (before, mut hard) = sys::file_limit()?;
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
     let most = most.unwrap_or(u64::MAX);
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
+    let open = open_files();
     let wanted = descriptors.saturating_add(open + SPARE);
     // A table stops growing at fs.nr_open even if both limits are above it.
     let mut now = before.min(most);
@@ -131,7 +131,13 @@ pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
             limits(wanted, hard, most).into_iter().find(|&(soft, hard)| sys::set_file_limit(soft, hard).is_ok());
         (now, hard) = raised.unwrap_or((now, hard));
     }
-    Ok(FileLimit { before, now, hard, room: now.saturating_sub(open + SPARE) })
+    Ok(FileLimit { before, now, hard, room: now.saturating_sub(open) })
+}
+
+/// Returns the number of files that this process has open.
+fn open_files() -> u64 {
+    // The listing itself is one of them.
+    std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1) as u64)
 }
 
 /// Returns the soft and hard limits to try in turn for `wanted` descriptors under the hard limit `hard` and fs.nr_open.
@@ -140,7 +146,7 @@ fn limits(wanted: u64, hard: u64, nr_open: u64) -> [(u64, u64); 2] {
     [hard.max(wanted), hard].map(|hard| (wanted.min(hard).min(nr_open), hard.min(nr_open)))
 }
 
-/// Descriptors reserved for other files.
+/// Descriptors raised for other files, such as the monitor's: asked for, and not held against a set-up that needs none.
 const SPARE: u64 = 64;
 
 // perf's affinity guard (4804e0111662): saves the CPU mask, moves from CPU to CPU, restores the mask if it was changed.

@@ -212,6 +212,12 @@ fn under_the_hard_limit_only_threads_fit() {
     let why = text(&packed.stderr);
     assert_eq!(packed.status.code(), Some(4), "{why}");
     assert!(packed.stdout.is_empty() && why.contains("cannot set up by packed") && why.contains("ulimit -Hn"), "{why}");
+    // What fits is not refused for files that are never opened.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let tight = before.replace("300", &(events * cpus + 10).to_string());
+    let args = format!("--once --events {events} --strategy packed");
+    let packed = limited(&tight, Path::new(env!("CARGO_BIN_EXE_vpmu")), &args);
+    assert_eq!((packed.status.code(), counted(&packed)), (Some(0), events), "{}", text(&packed.stderr));
     let all = run(&format!("--no-save --events {events} --scale 10,400 --rounds 1 --json"));
     let why = text(&all.stderr);
     assert_eq!(all.status.code(), Some(0), "{why}");

@@ -61,8 +61,8 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
             costs = costs.with_workers(&anchors, &cpus);
         }
         choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
-        // Open until the counts are out: no key is flipped a second time.
-        held = Some(anchors);
+        // Open until the counts are out: no key is flipped a second time. Not where they would take an event's place.
+        held = (together + anchors.descriptors() <= limit.room).then_some(anchors);
     }
     let method = method(strategy, &list, cpus.len(), &costs, &choice, Use::Stat);
     let mut printed = Ok(());
