@@ -58,19 +58,15 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let strategies = prepare::affordable(strategies, &list, &cpus, &file_limit, &mut warnings)?;
     let room = file_limit.room;
     let setting = Setting { list: &list, cpus: &cpus, purpose: spec.purpose(), count: spec.count, room };
-    let mut rivals = None;
-    if spec.against == Some(Peer::Perf) {
-        let mmap = setting.purpose == Use::Mmap;
-        let same = peer::Same { request: &spec.events, kind: &request, list: &list, cpus: &cpus, all_online, mmap };
-        rivals = Some(Rivals::find(same)?);
-    }
+    let rivals = match spec.against {
+        Some(Peer::Perf) => Some(find_perf(spec, &request, &setting, all_online)?),
+        None => None,
+    };
     // Without the events that it holds open: every set-up of a round flips the keys, as perf's do.
     let calibration = calibrate(&list, &cpus, REPETITIONS, true).0;
     let choice = setting.choice(&calibration.costs);
-    let arms = strategies
-        .iter()
-        .map(|name| SetUpArm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice, setting.purpose)))
-        .collect::<Vec<_>>();
+    let method = |name: &str| method(name, &list, cpus.len(), &calibration.costs, &choice, setting.purpose);
+    let arms: Vec<_> = strategies.iter().map(|name| SetUpArm::new(name, method(name))).collect();
     let (each, rival_runs) = (arms.len() as u64, rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64));
     let place = setting.quickest(choice.method);
     progress.begin(
@@ -142,6 +138,17 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     };
     warn(&mut document, warnings);
     Ok(document)
+}
+
+/// Finds perf, to measure the same events in the same rounds.
+fn find_perf(
+    spec: &StatSetupSpec,
+    kind: &EventRequest,
+    setting: &Setting<'_>,
+    all_online: bool,
+) -> Result<Rivals, Error> {
+    let (list, cpus, mmap) = (setting.list, setting.cpus, setting.purpose == Use::Mmap);
+    Rivals::find(peer::Same { request: &spec.events, kind, list, cpus, all_online, mmap })
 }
 
 /// Summarizes the bare calls and perf, and compares all that ran in the rounds.
