@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::list::sysfs::Sysfs;
 use crate::method::{Job, Order, Phase, PhaseCost, Recorder, Use, Watch, layout};
 use crate::sys::{self, Mask};
 use crate::unit::{Outcome, Report, Shared, Unit, fill_duration, outcomes};
@@ -78,7 +79,11 @@ fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option
         // Outcomes are final after the read; without a read, after the open.
         let settles = matches!((phase, job.purpose), (Phase::Read, _) | (Phase::Open, Use::Mmap));
         if settles {
-            let mut found = crew.outcomes(counted.unwrap_or_default());
+            // A CPU that went away while it counted reads as if whole: its events ended with it.
+            let online = Sysfs::host().online();
+            let gone: Vec<u32> = if online.is_empty() { Vec::new() } else { job.cpus.to_vec() };
+            let gone: Vec<u32> = gone.into_iter().filter(|cpu| !online.contains(cpu)).collect();
+            let mut found = crew.outcomes(counted.unwrap_or_default(), &gone);
             fill_duration(job.list, counted.unwrap_or_default(), &mut found.0);
             settled = Some(found);
         }
@@ -87,7 +92,7 @@ fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option
         }
         hook(phase, settled.as_ref().filter(|_| settles).map(|(outcomes, _)| outcomes.as_slice()));
     }
-    let (outcomes, opened) = settled.unwrap_or_else(|| crew.outcomes(Duration::ZERO));
+    let (outcomes, opened) = settled.unwrap_or_else(|| crew.outcomes(Duration::ZERO, &[]));
     Finished {
         phases: costs,
         outcomes,
@@ -210,8 +215,9 @@ pub(crate) trait Crew {
     fn phase(&mut self, phase: Phase) -> Recorder;
     /// Closes and reopens the members of broken weak groups: passes A and B of [`crate::unit::Unit`].
     fn break_up(&mut self) -> Recorder;
-    /// Returns the outcome of each event, of which each counted for `counted` at least, and the number of open descriptors.
-    fn outcomes(&mut self, counted: Duration) -> (Vec<Outcome>, usize);
+    /// Returns the outcome of each event, of which each counted for `counted` at least, and the number of open descriptors;
+    /// the CPUs of `gone` are offline now.
+    fn outcomes(&mut self, counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize);
     /// Returns the number of CPUs that should have a thread and have none.
     fn threadless(&self) -> usize {
         0
@@ -311,9 +317,9 @@ impl Crew for Alone<'_> {
         rec
     }
 
-    fn outcomes(&mut self, counted: Duration) -> (Vec<Outcome>, usize) {
+    fn outcomes(&mut self, counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize) {
         let reports: Vec<_> = self.units.iter().map(Report::of).collect();
-        outcomes(self.job, &reports, counted)
+        outcomes(self.job, &reports, counted, gone)
     }
 }
 
@@ -469,7 +475,11 @@ impl Pool<'_> {
 
 impl Crew for Pool<'_> {
     fn phase(&mut self, phase: Phase) -> Recorder {
+        let made = |guard: &Option<Guard>| guard.as_ref().map_or(0, |guard| guard.calls);
+        let before = made(&self.guard);
         let mut rec = self.work(Request::Phase(phase));
+        // Moves between the CPUs that have no thread.
+        rec.other(made(&self.guard) - before);
         if phase == Phase::Open {
             // sched_setaffinity, close_range, and the two of make_room; of the caller sched_getaffinity in place of close_range.
             rec.other(4 * (self.workers.len() + usize::from(self.guard.is_some())) as u64);
@@ -487,7 +497,7 @@ impl Crew for Pool<'_> {
         self.own.len().saturating_sub(1)
     }
 
-    fn outcomes(&mut self, counted: Duration) -> (Vec<Outcome>, usize) {
+    fn outcomes(&mut self, counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize) {
         let replies = self.all(Request::Report);
         let reports: Vec<Report> = replies
             .into_iter()
@@ -496,7 +506,7 @@ impl Crew for Pool<'_> {
                 Reply::Done(_) => None,
             })
             .collect();
-        outcomes(self.job, &reports, counted)
+        outcomes(self.job, &reports, counted, gone)
     }
 }
 
@@ -511,6 +521,28 @@ mod tests {
         // fs.nr_open below the hard limit: setrlimit takes no hard limit above it.
         assert_eq!(limits(2400, 20_000, 4096)[0], (2400, 4096));
         assert_eq!(limits(9000, 20_000, 4096)[0], (4096, 4096));
+    }
+
+    #[test]
+    fn moves_between_cpus_without_a_thread_are_counted() {
+        let list = crate::list::EventList::default();
+        let job =
+            Job { list: &list, cpus: &[], method: crate::method::Method::THREADS, purpose: Use::Stat, ring_pages: 1 };
+        let none = Vec::new;
+        let shared = Shared {
+            list: &list,
+            packs: &[],
+            unsupported: none(),
+            broken: none(),
+            ring_pages: 1,
+            close_ranges: true,
+            keep_last: true,
+        };
+        // No host lets a thread move there; the calls are made none the less.
+        let own = [8190, 8191].map(|cpu| Unit::new(cpu, &shared)).into();
+        let (guard, replies) = (Some(Guard::new()), channel().1);
+        let mut pool = Pool { job: &job, shared: &shared, own, guard, workers: Vec::new(), replies };
+        assert_eq!(pool.phase(Phase::Enable).syscalls, 2);
     }
 
     #[test]

@@ -465,14 +465,15 @@ fn errno_text(errno: i32) -> String {
     }
 }
 
-/// Combines the reports of all CPUs, on which the events counted for `counted` at least; also returns the number of open
-/// descriptors.
-pub(crate) fn outcomes(job: &Job<'_>, reports: &[Report], counted: Duration) -> (Vec<Outcome>, usize) {
+/// Combines the reports of all CPUs, on which the events counted for `counted` at least and of which `gone` are offline now;
+/// also returns the number of open descriptors.
+pub(crate) fn outcomes(job: &Job<'_>, reports: &[Report], counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize) {
     let opened = reports.iter().map(|report| report.open.iter().filter(|&&open| open).count()).sum();
-    // A CPU that is unplugged stops its events for good: their enabled times end there. The clocks need not agree to the ns.
+    // A CPU that is unplugged stops its events for good, even if it comes back: their enabled times end there. The clocks need
+    // not agree to the ns.
     let least =
         u64::try_from((counted.saturating_sub(Duration::from_millis(1)) * 15 / 16).as_nanos()).unwrap_or(u64::MAX);
-    let of_event = |event: usize| of_event(job, reports, event, least);
+    let of_event = |event: usize| of_event(job, reports, event, least, gone);
     ((0..job.list.events.len()).map(of_event).collect(), opened)
 }
 
@@ -486,7 +487,7 @@ pub(crate) fn fill_duration(list: &EventList, counted: Duration, outcomes: &mut 
     }
 }
 
-fn of_event(job: &Job<'_>, reports: &[Report], event: usize, least: u64) -> Outcome {
+fn of_event(job: &Job<'_>, reports: &[Report], event: usize, least: u64, gone: &[u32]) -> Outcome {
     let described = &job.list.events[event];
     if let Err(why) = &described.open {
         return Outcome::NotSupported { why: why.clone() };
@@ -502,7 +503,7 @@ fn of_event(job: &Job<'_>, reports: &[Report], event: usize, least: u64) -> Outc
     for report in reports.iter().filter(|report| wanted.contains(&report.cpu) && report.open[event]) {
         let count = match (job.purpose, report.counts[event]) {
             (Use::Mmap, _) => Count::default(),
-            (Use::Stat, Some(count)) if count.enabled < least => {
+            (Use::Stat, Some(count)) if count.enabled < least || gone.contains(&report.cpu) => {
                 stopped = stopped.or(Some(Failure { event, cpu: report.cpu, errno: libc::ENODEV }));
                 continue;
             }
@@ -563,13 +564,13 @@ mod tests {
     }
 
     fn fate(reports: &[Report]) -> Outcome {
-        fate_after(reports, Duration::ZERO)
+        fate_after(reports, Duration::ZERO, &[])
     }
 
-    fn fate_after(reports: &[Report], counted: Duration) -> Outcome {
+    fn fate_after(reports: &[Report], counted: Duration, gone: &[u32]) -> Outcome {
         let list = list();
         let job = Job { list: &list, cpus: &[0, 1], method: Method::CPU_MAJOR, purpose: Use::Stat, ring_pages: 1 };
-        let (mut found, _) = outcomes(&job, reports, counted);
+        let (mut found, _) = outcomes(&job, reports, counted, gone);
         assert!(matches!(&found[1], Outcome::NotSupported { why } if why.contains("unknown event")));
         found.remove(0)
     }
@@ -592,11 +593,14 @@ mod tests {
         // Unplugged while it counted: read whole, but its time ended before the others'.
         let second = Duration::from_secs(1);
         let for_ms = |ms: u64| Some(Count { value: 5, enabled: ms * 1_000_000, running: ms * 1_000_000 });
-        let short = fate_after(&[report(0, for_ms(1001), None), report(1, for_ms(400), None)], second);
+        let short = fate_after(&[report(0, for_ms(1001), None), report(1, for_ms(400), None)], second, &[]);
         let why =
             "whole on 1 of 2 CPUs only: No such device (os error 19): the CPU or the PMU went away (CPU 1 at first)";
         assert_eq!(short, Outcome::NotCounted { why: why.to_owned() });
-        let long = fate_after(&[report(0, for_ms(1001), None), report(1, for_ms(1000), None)], second);
+        let both = [report(0, for_ms(1001), None), report(1, for_ms(1000), None)];
+        // Unplugged so late that its time is as good as whole.
+        assert_eq!(fate_after(&both, second, &[1]), short);
+        let long = fate_after(&both, second, &[]);
         assert!(matches!(long, Outcome::Counted { value: 10, .. }), "{long:?}");
         let silent = fate(&[report(0, COUNT, None)]);
         assert!(matches!(&silent, Outcome::NotCounted { why } if why.contains("1 of 2")), "{silent:?}");

@@ -222,6 +222,7 @@ fn under_the_hard_limit_only_threads_fit() {
     let why = text(&all.stderr);
     assert_eq!(all.status.code(), Some(0), "{why}");
     assert!(why.contains("event-major, cpu-major, packed left out"), "{why}");
+    assert!(why.contains("threads, auto left out of 400 events ×"), "{why}");
     let found: serde_json::Value = serde_json::from_slice(&all.stdout).unwrap();
     let arms: Vec<&str> =
         found["arms"].as_array().unwrap().iter().map(|arm| arm["strategy"].as_str().unwrap()).collect();

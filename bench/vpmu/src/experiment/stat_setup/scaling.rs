@@ -50,15 +50,22 @@ pub(crate) fn measure(
         if cut {
             return Ok(());
         }
-        let mut here: Vec<SizedArm<'_>> = strategies
+        let (mut here, small): (Vec<SizedArm<'_>>, Vec<_>) = strategies
             .iter()
             .map(|strategy| {
                 let cpus = setting.cpus.len();
                 let method = method(strategy, setting.list, cpus, costs, &setting.choice(costs), setting.purpose);
                 SizedArm { strategy, setting, method, totals: Vec::new(), whole: true }
             })
-            .filter(|point| setting.fits(point.method.order))
-            .collect();
+            .partition(|point| setting.fits(point.method.order));
+        if !small.is_empty() {
+            let names: Vec<&str> = small.iter().map(|point| point.strategy).collect();
+            let (names, events, cpus) = (names.join(", "), setting.list.events.len(), setting.cpus.len());
+            let why = format!(
+                "{names} left out of {events} events × {cpus} CPUs: more descriptors than the limit of open files"
+            );
+            warnings.push(Warning::of_all("file-limit", why));
+        }
         for _ in 0..runs(rounds) {
             for at in schedule.next_round(here.len()) {
                 let point = &mut here[at];
