@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::costs::Costs;
-use crate::list::{Class, EventList};
+use perf_event_open_sys::bindings as perf;
+
+use crate::list::{Class, EventList, Openable};
 use crate::method::{MAX_PACK, Method, Order, Phase, Phases, Use, layout};
 
 /// A method and its predicted duration.
@@ -65,15 +67,13 @@ fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
 
 /// Returns the predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which
 /// moving is cheaper. Mapping and unmapping, which cost every method the same, are not in it.
-fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Costs, purpose: Use) -> (f64, Phases) {
+fn predict(sizes: &[usize], cpus: usize, threads: bool, queue: f64, costs: &Costs, purpose: Use) -> (f64, Phases) {
     let work = work(sizes, costs);
     let work = || work.iter().zip(PHASES).filter(|(_, phase)| purpose.phases().contains(phase));
     let m = cpus as f64;
     let mut moving = Phases::NONE;
     let mut total = costs.flips;
     if threads {
-        // Open and close of trace events take a host-wide lock (event_mutex), as those of most software events do.
-        let queue = if serial { 1.0 } else { costs.queue };
         total += m * (costs.thread + (m - 1.0) * costs.shootdown);
         for (work, phase) in work() {
             let bulk = matches!(phase, Phase::Open | Phase::Close);
@@ -95,6 +95,20 @@ fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Co
     (total, moving)
 }
 
+/// Returns the share by which an open and a close take longer for each further worker, over the events of a list. Those of
+/// tracepoints wait for one another whatever was measured (`event_mutex`), and so do those of software events that are no clocks
+/// (`pmus_lock`, held for a walk over all possible CPUs) with more workers than were measured.
+fn queue(list: &EventList, cpus: usize, costs: &Costs) -> f64 {
+    let clocks = [perf::PERF_COUNT_SW_CPU_CLOCK, perf::PERF_COUNT_SW_TASK_CLOCK].map(u64::from);
+    let of = |open: &Openable| match open.class {
+        Class::Tracepoint => 1.0,
+        Class::Software if cpus as f64 > costs.workers && !clocks.contains(&open.attr.config) => costs.queue.max(1.0),
+        _ => costs.queue,
+    };
+    let all: Vec<f64> = list.events.iter().filter_map(|event| event.open.as_ref().ok()).map(of).collect();
+    all.iter().sum::<f64>() / all.len().max(1) as f64
+}
+
 /// Returns the predicted durations of perf's orders on `cpus` CPUs, ns: event by event, and CPU by CPU with a move for each phase.
 #[must_use]
 pub fn orders(list: &EventList, cpus: usize, costs: &Costs) -> [f64; 2] {
@@ -114,15 +128,14 @@ fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
 /// not all descriptors fit into `one_table`; else threads only on as many CPUs as their costs were measured on.
 #[must_use]
 pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_table: bool) -> Choice {
-    let serial = list.main_class() == Some(Class::Tracepoint);
+    let queue = queue(list, cpus, costs);
     let mut candidates = Vec::new();
     let known = cpus as f64 <= costs.workers;
     for threads in [false, true].into_iter().filter(|&threads| if threads { known || !one_table } else { one_table }) {
         for packed in [false, true] {
             let packs: Vec<Option<usize>> = if packed { PACKS.into_iter().map(Some).collect() } else { vec![None] };
-            let best = packs
-                .into_iter()
-                .map(|pack| (pack, predict(&sizes(list, pack), cpus, threads, serial, costs, purpose)));
+            let best =
+                packs.into_iter().map(|pack| (pack, predict(&sizes(list, pack), cpus, threads, queue, costs, purpose)));
             let best = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
             let Some((pack, (predicted_ns, moving))) = best else { continue };
             let order = if threads { Order::Threads } else { Order::CpuMajor(moving) };
@@ -145,10 +158,11 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_ta
 /// some events. What they may save is too much by what more than the measured ones do to one another.
 #[must_use]
 pub fn threads_may_pay(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> bool {
-    let serial = list.main_class() == Some(Class::Tracepoint);
+    // Of what two workers of this host do to one another: the others are not measured yet.
+    let queue = queue(list, cpus, &Costs { workers: cpus as f64, ..*costs });
     let least = |threads: bool| {
         let packs = PACKS.into_iter().map(|pack| sizes(list, Some(pack)));
-        packs.map(|sizes| predict(&sizes, cpus, threads, serial, costs, purpose).0).fold(f64::INFINITY, f64::min)
+        packs.map(|sizes| predict(&sizes, cpus, threads, queue, costs, purpose).0).fold(f64::INFINITY, f64::min)
     };
     let m = cpus as f64;
     let measuring = 2.0 * m * (costs.thread + 5.0 * costs.round) + 28.0 * m * (costs.open + costs.close);
@@ -158,7 +172,7 @@ pub fn threads_may_pay(list: &EventList, cpus: usize, costs: &Costs, purpose: Us
 /// Chooses for strategy `packed` the best pack size with one thread for all CPUs, and the phases in which to move.
 #[must_use]
 pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Method {
-    let prediction = |pack| predict(&sizes(list, Some(pack)), cpus, false, false, costs, purpose);
+    let prediction = |pack| predict(&sizes(list, Some(pack)), cpus, false, 0.0, costs, purpose);
     let best = PACKS.into_iter().map(|pack| (pack, prediction(pack)));
     let best = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     best.map_or(Method::CPU_MAJOR, |(pack, (_, moving))| Method::packed(pack, moving))
@@ -223,6 +237,12 @@ mod tests {
         assert_ne!(on(94, &Costs { queue: 1.5, ..measured }), Order::Threads);
         assert_ne!(on(94, &Costs { shootdown: 60_000.0, ..measured }), Order::Threads);
         assert_eq!(on(4, &Costs { shootdown: 60_000.0, ..measured }), Order::Threads);
+        // Nor do two workers that did not meet say that 94 do not: calls of 27 µs there, most of them in the lock.
+        let there = Costs { open: 27e3, close: 27e3, queue: 0.0, workers: 2.0, online: 94.0, ..COSTS };
+        let predicted = |events, one_table| choose(events, 94, &there, Use::Stat, one_table).candidates[0].predicted_ns;
+        let [dummies, clocks] = ["dummy", "cpu-clock"].map(|name| list(&[name; 700].join(",")));
+        assert!(predicted(&dummies, false) > 0.9 * predicted(&dummies, true), "all but all of it is opens and closes");
+        assert!(predicted(&clocks, false) < predicted(&clocks, true), "clocks take no lock");
         // To measure 94 threads pays for many events, not for few, nor for what queues on a lock anyway.
         let pays = |text: &str, costs: &Costs| threads_may_pay(&list(text), 94, costs, Use::Stat);
         assert!(pays(&software_list(700), &measured) && !pays("cs,dummy", &measured));
