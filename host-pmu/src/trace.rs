@@ -96,6 +96,16 @@ pub struct Row {
     pub rip: u64,
 }
 
+impl Row {
+    /// Returns whether it is a PMI that reached the guest, and merged with no other.
+    #[must_use]
+    pub const fn brings_pmi(&self) -> bool {
+        matches!(self.kind, Kind::Pmi | Kind::LatePmi)
+            && self.value & PENDING == 0
+            && matches!(Lvtpc::from_bits(self.value as u32).delivery(), Delivery::Nmi | Delivery::Fixed(_))
+    }
+}
+
 /// The bit of [`Kind::Signal`] beside those of counters.
 pub const CERTAIN: u64 = 1 << 63;
 /// LVTPC in x2APIC mode, by which a PMI's row names it.
