@@ -381,7 +381,7 @@ impl Replay {
             self.hand_over(&group[from..until]);
             match row.kind {
                 Kind::Count | Kind::Overflow => {}
-                Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault => {
+                Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault => {
                     restarts |= row.kind == Kind::Write
                         && row.value != 0
                         && matches!(row.register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
@@ -449,6 +449,7 @@ impl Replay {
             Kind::Write => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), Some(row.value)),
             Kind::WriteFault => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), None),
             Kind::Rdpmc => (self.vpmu.rdpmc(row.register), Some(row.value)),
+            Kind::RdpmcFault => (self.vpmu.rdpmc(row.register), None),
             Kind::ReadFault => (self.vpmu.rdmsr(row.register), None),
             _ => (self.vpmu.rdmsr(row.register), Some(row.value)),
         };

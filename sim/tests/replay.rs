@@ -137,6 +137,10 @@ fn what_a_trace_says_otherwise_is_a_divergence_with_its_place() {
             "{value:#x}"
         );
     }
+    // RDPMC of no counter is #GP, though an MSR of this number can be read.
+    let mut faults = rows.clone();
+    faults.insert(at, Row { kind: Kind::RdpmcFault, register: 0x186, ..rows[at] });
+    assert_eq!(replay(&model, &plan, "reuse", &faults).divergences, 0);
     // One that comes at a later entry is no other one.
     let mut early = rows.clone();
     let entry = rows[..pmi].iter().rposition(|row| row.kind == Kind::Entry).unwrap();

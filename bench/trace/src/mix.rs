@@ -51,7 +51,7 @@ impl Mix {
 #[must_use]
 pub fn name(kind: Kind, register: u32) -> String {
     match (kind, PmuMsr::decode(register)) {
-        (Kind::Rdpmc, _) => format!("RDPMC {register:#x}"),
+        (Kind::Rdpmc | Kind::RdpmcFault, _) => format!("RDPMC {register:#x}"),
         (kind, Some(msr)) if is_access(kind) => msr.name(),
         (kind, None) if is_access(kind) => format!("{register:#x}"),
         _ => String::new(),

@@ -117,6 +117,11 @@ pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
     report
 }
 
+/// Returns the rows that are missing. Of those at its end no row tells.
+fn missing(trace: &Trace, found: &Replayed) -> u64 {
+    found.missing.max(trace.meta.lost)
+}
+
 /// Says where a replay differs from its trace, and how it does from the run.
 fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
     let name_of = &strategy.name;
@@ -142,11 +147,9 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
             found.pmis_missing, found.masked_differ
         ));
     }
-    if found.missing > 0 {
-        lines.push(format!(
-            "{name_of}: {} rows are missing in the trace, and what follows from them differs",
-            found.missing
-        ));
+    let missing = missing(trace, found);
+    if missing > 0 {
+        lines.push(format!("{name_of}: {missing} rows are missing in the trace, and what follows from them differs"));
     }
     if is_recorded(trace, strategy) {
         let (pmis, ops) = (trace.meta.pmis, operations(found).to_vec());
@@ -191,7 +194,7 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
             "pmis_missing": found.pmis_missing,
             "pmi_divergences": found.pmis_differ,
             "masked_divergences": found.masked_differ,
-            "missing_rows": found.missing,
+            "missing_rows": missing(trace, found),
         })
     };
     json!({ "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
