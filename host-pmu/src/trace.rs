@@ -77,6 +77,8 @@ kinds! {
     WriteFault = "write-fault";
     /// `value` rows are missing here.
     Lost = "lost";
+    /// RDPMC with ECX `register` that was #GP.
+    RdpmcFault = "rdpmc-fault";
 }
 
 /// A row of a trace.
@@ -94,6 +96,16 @@ pub struct Row {
     pub value: u64,
     /// RIP of an access; 0 where it is unknown.
     pub rip: u64,
+}
+
+impl Row {
+    /// Returns whether it is a PMI that reached the guest, and merged with no other.
+    #[must_use]
+    pub const fn brings_pmi(&self) -> bool {
+        matches!(self.kind, Kind::Pmi | Kind::LatePmi)
+            && self.value & PENDING == 0
+            && matches!(Lvtpc::from_bits(self.value as u32).delivery(), Delivery::Nmi | Delivery::Fixed(_))
+    }
 }
 
 /// The bit of [`Kind::Signal`] beside those of counters.
@@ -232,7 +244,8 @@ impl Tracer {
     pub fn access<H: HostCounters>(&mut self, at: u64, access: Access, answer: Option<u64>, pmu: &mut Vpmu<H>) {
         let Access { kind, register, value, rip } = access;
         let (kind, value) = match (kind, answer) {
-            (Kind::Read | Kind::Rdpmc, None) => (Kind::ReadFault, 0),
+            (Kind::Read, None) => (Kind::ReadFault, 0),
+            (Kind::Rdpmc, None) => (Kind::RdpmcFault, 0),
             (Kind::Write, None) => (Kind::WriteFault, value),
             (Kind::Write, Some(_)) => (kind, value),
             (kind, Some(answer)) => (kind, answer),

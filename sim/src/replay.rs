@@ -236,7 +236,7 @@ pub struct Divergence {
     pub row: u64,
     /// The row, with the trace's value.
     pub recorded: Row,
-    /// The value of the replay; `None`: #GP, or no PMI.
+    /// The value of the replay; `None`: #GP, or no PMI; 1 for a PMI that the trace does not have.
     pub replayed: Option<u64>,
 }
 
@@ -249,6 +249,9 @@ pub struct Replay {
     /// Time of the trace's last entry, and of its first row.
     entered: Option<u64>,
     began: u64,
+    /// PMIs that met a mask and may be deferred, and the one that the replay had not when the trace had it.
+    held_back: bool,
+    owed: Option<Row>,
     /// Times of the entry that brought a PMI, by the replay and by the trace.
     pmi_at: Option<(u64, u64)>,
     out: Replayed,
@@ -257,15 +260,23 @@ pub struct Replay {
 /// What a replay found.
 #[derive(Clone, Debug, Default)]
 pub struct Replayed {
-    /// Counts of the vPMU and its host side, with the PMIs as the trace delivered them.
+    /// Counts of the vPMU and its host side, with the PMIs of the replay, delivered as those of the trace.
     pub counts: Counts,
     /// Host operations.
     pub host: HostSide,
     /// Accesses.
     pub accesses: u64,
-    /// Places at which the replay differs.
+    /// Accesses with another value.
     pub divergences: u64,
-    /// The first of them.
+    /// PMIs of the trace that reached the guest.
+    pub pmis: u64,
+    /// Those that came at another entry, or in one of both alone.
+    pub pmis_differ: u64,
+    /// The same of PMIs that met a mask or merged, which no guest sees.
+    pub masked_differ: u64,
+    /// PMIs that reached the guest in the trace alone.
+    pub pmis_missing: u64,
+    /// The first value or PMI that differs.
     pub first: Option<Divergence>,
     /// Rows that the trace lost.
     pub missing: u64,
@@ -284,6 +295,10 @@ impl Replayed {
         self.host.ops.merge(&other.host.ops);
         self.accesses += other.accesses;
         self.divergences += other.divergences;
+        self.pmis += other.pmis;
+        self.pmis_differ += other.pmis_differ;
+        self.masked_differ += other.masked_differ;
+        self.pmis_missing += other.pmis_missing;
         self.first = self.first.or(other.first);
         self.missing += other.missing;
         self.handler.merge(&other.handler);
@@ -316,6 +331,8 @@ impl Replay {
             group: Vec::new(),
             entered: None,
             began: 0,
+            held_back: false,
+            owed: None,
             pmi_at: None,
             out: Replayed::default(),
         }
@@ -364,7 +381,7 @@ impl Replay {
             self.hand_over(&group[from..until]);
             match row.kind {
                 Kind::Count | Kind::Overflow => {}
-                Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault => {
+                Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault => {
                     restarts |= row.kind == Kind::Write
                         && row.value != 0
                         && matches!(row.register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
@@ -373,18 +390,14 @@ impl Replay {
                 Kind::Signal => self.signal(row.value),
                 Kind::Slice => self.backend().switched = true,
                 Kind::Sleep => self.backend().slept = true,
-                Kind::Pmi => {
-                    nmi |= self.pmi(row, self.rows + at as u64);
-                }
-                Kind::LatePmi => {
-                    self.out.counts.pmis += 1;
-                    nmi = true;
+                Kind::Pmi | Kind::LatePmi => {
+                    self.pmi(row, self.rows + at as u64);
+                    nmi |= row.brings_pmi();
                 }
                 Kind::Lost => self.out.missing = self.out.missing.saturating_add(row.value),
                 Kind::Entry => {
                     while self.vpmu.take_pmi() {
-                        let recorded = Row { kind: Kind::Pmi, register: LVTPC, ..*row };
-                        self.diverges(recorded, self.rows + at as u64, None);
+                        self.surplus_pmi(row, self.rows + at as u64);
                     }
                 }
             }
@@ -429,18 +442,19 @@ impl Replay {
     }
 
     fn access(&mut self, row: &Row, place: u64) {
-        let backend = self.backend();
-        backend.spend(Purpose::Exit, |costs| &costs.exit);
-        backend.spend(Purpose::Vmm, |costs| &costs.vmm);
+        // The exit itself is in the guest's time: a row has the time after it.
+        self.backend().spend(Purpose::Vmm, |costs| &costs.vmm);
         self.out.accesses += 1;
         let (answer, expected) = match row.kind {
             Kind::Write => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), Some(row.value)),
             Kind::WriteFault => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), None),
             Kind::Rdpmc => (self.vpmu.rdpmc(row.register), Some(row.value)),
+            Kind::RdpmcFault => (self.vpmu.rdpmc(row.register), None),
             Kind::ReadFault => (self.vpmu.rdmsr(row.register), None),
             _ => (self.vpmu.rdmsr(row.register), Some(row.value)),
         };
         if answer.ok() != expected {
+            self.out.divergences += 1;
             self.diverges(*row, place, answer.ok());
         }
     }
@@ -460,22 +474,46 @@ impl Replay {
         self.out.counts.empty_kicks += u64::from(self.vpmu.kick() == 0);
     }
 
-    /// Replays a PMI; returns whether the guest's handler starts.
-    fn pmi(&mut self, row: &Row, place: u64) -> bool {
-        if !self.vpmu.take_pmi() {
-            self.diverges(*row, place, None);
-        }
+    /// Replays a PMI of the trace.
+    fn pmi(&mut self, row: &Row, place: u64) {
         let delivery = Lvtpc::from_bits(row.value as u32).delivery();
-        let delivered = matches!(delivery, Delivery::Nmi | Delivery::Fixed(_));
-        self.out.counts.pmis += u64::from(delivered);
-        if delivery != Delivery::Nmi {
+        let late = row.kind == Kind::LatePmi;
+        // A late one was the vPMU's when it met the mask.
+        let came = if late { std::mem::take(&mut self.held_back) } else { self.vpmu.take_pmi() };
+        self.held_back |= came && delivery == Delivery::Masked;
+        let brings = u64::from(row.brings_pmi());
+        self.out.pmis += brings;
+        if came {
+            self.out.counts.pmis += brings;
+        } else {
+            self.out.pmis_missing += brings;
+            self.out.pmis_differ += brings;
+            self.out.masked_differ += 1 - brings;
+            self.owed = Some(*row);
+            if brings > 0 {
+                self.diverges(*row, place, None);
+            }
+        }
+        if !late && delivery != Delivery::Nmi {
             self.vpmu.pmi_not_handled();
         }
-        delivered
+    }
+
+    /// Replays a PMI that the trace does not have at this entry: one that it had before, or one more.
+    fn surplus_pmi(&mut self, entry: &Row, place: u64) {
+        if let Some(row) = self.owed.take() {
+            let brings = u64::from(row.brings_pmi());
+            self.out.counts.pmis += brings;
+            self.out.pmis_missing -= brings;
+            self.held_back |= brings == 0;
+        } else {
+            self.out.counts.pmis += 1;
+            self.out.pmis_differ += 1;
+            self.diverges(Row { kind: Kind::Pmi, register: LVTPC, value: 0, ..*entry }, place, Some(1));
+        }
     }
 
     fn diverges(&mut self, recorded: Row, row: u64, replayed: Option<u64>) {
-        self.out.divergences += 1;
         self.out.first.get_or_insert(Divergence { row, recorded, replayed });
     }
 

@@ -11,7 +11,7 @@ use common::{FOUR, SINGLE, TEN, boot, plan, trace_of};
 use counts::Counts;
 use host_pmu::stats::{HostSide, OpKind};
 use host_pmu::strategy::Strategy;
-use host_pmu::trace::{Kind, Row};
+use host_pmu::trace::{Kind, PENDING, Row};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sim::host::Plan;
@@ -62,6 +62,10 @@ fn under_its_own_strategy_a_trace_gives_the_same_registers_pmis_and_operations()
                     ]
                 };
                 assert_eq!(counts(&found.counts), counts(&ran.side.counts), "{what}");
+                let [mine, theirs] = [&found.handler, &found.recorded].map(|of| of.histogram().value_at_quantile(0.5));
+                // Where costs are drawn, those of a replay are others.
+                let bound = if model.base == CountBase::ThreadTime { theirs / 6 } else { 0 };
+                assert!(mine.abs_diff(theirs) <= bound, "{what}: {mine} ns for {theirs}");
                 let (mut mine, theirs) = (ops(&found.host), ops(&ran.side.host));
                 let period = OpKind::Period as usize;
                 if preset == "gate" && model.base == CountBase::ThreadTime {
@@ -113,6 +117,35 @@ fn what_a_trace_says_otherwise_is_a_divergence_with_its_place() {
     let found = replay(&model, &plan, "reuse", &rows);
     let first = Divergence { row: at as u64, recorded: rows[at], replayed: Some(replayed) };
     assert_eq!((found.divergences, found.first), (1, Some(first)));
+    // A PMI that the replay lacks differs, and one that no guest sees is apart; of merged ones the guest sees the first.
+    rows[at].value = replayed;
+    let pmi = rows.iter().position(|row| row.kind == Kind::Pmi).unwrap();
+    let pmis =
+        |found: &Replayed| [found.pmis, found.counts.pmis, found.pmis_missing, found.pmis_differ, found.masked_differ];
+    let all = found.counts.pmis;
+    for (value, expected) in [
+        (rows[pmi].value, [all + 1, all, 1, 1, 0]),
+        (0x1_0000, [all, all, 0, 0, 1]),
+        (rows[pmi].value | PENDING, [all, all, 0, 0, 1]),
+    ] {
+        let mut rows = rows.clone();
+        rows.insert(pmi + 1, Row { value, ..rows[pmi] });
+        let found = replay(&model, &plan, "reuse", &rows);
+        assert_eq!(
+            (pmis(&found), found.divergences, found.first.is_some()),
+            (expected, 0, expected[3] > 0),
+            "{value:#x}"
+        );
+    }
+    // RDPMC of no counter is #GP, though an MSR of this number can be read.
+    let mut faults = rows.clone();
+    faults.insert(at, Row { kind: Kind::RdpmcFault, register: 0x186, ..rows[at] });
+    assert_eq!(replay(&model, &plan, "reuse", &faults).divergences, 0);
+    // One that comes at a later entry is no other one.
+    let mut early = rows.clone();
+    let entry = rows[..pmi].iter().rposition(|row| row.kind == Kind::Entry).unwrap();
+    early[entry..=pmi].rotate_right(1);
+    assert_eq!(pmis(&replay(&model, &plan, "reuse", &early)), [all, all, 0, 1, 0]);
     // A row that is missing is said; what follows from it is counted.
     rows[at] = Row { kind: Kind::Lost, value: 3, ..rows[at] };
     assert_eq!(replay(&model, &plan, "reuse", &rows).missing, 3);

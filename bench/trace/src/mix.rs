@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use arch_pmu::PmuMsr;
-use arch_pmu::pmi::{Delivery, Lvtpc};
-use host_pmu::trace::{Kind, PENDING, Row};
+use host_pmu::trace::{Kind, Row};
 
 use crate::write::is_access;
 
@@ -26,7 +25,7 @@ impl Mix {
         for row in rows {
             let register = if is_access(row.kind) { row.register } else { 0 };
             *self.rows.entry((row.kind, register)).or_default() += 1;
-            self.pmis += u64::from(brings_pmi(row));
+            self.pmis += u64::from(row.brings_pmi());
         }
         if let (Some(first), Some(last)) = (rows.first(), rows.last()) {
             let ends = self.ends.entry(first.vcpu).or_insert((first.at, first.at));
@@ -48,17 +47,11 @@ impl Mix {
     }
 }
 
-/// Returns whether a row is a PMI that reached the guest, and merged with no other.
-fn brings_pmi(row: &Row) -> bool {
-    let is_pmi = matches!(row.kind, Kind::Pmi | Kind::LatePmi) && row.value & PENDING == 0;
-    is_pmi && matches!(Lvtpc::from_bits(row.value as u32).delivery(), Delivery::Nmi | Delivery::Fixed(_))
-}
-
 /// Returns the name of what a row is about.
 #[must_use]
 pub fn name(kind: Kind, register: u32) -> String {
     match (kind, PmuMsr::decode(register)) {
-        (Kind::Rdpmc, _) => format!("RDPMC {register:#x}"),
+        (Kind::Rdpmc | Kind::RdpmcFault, _) => format!("RDPMC {register:#x}"),
         (kind, Some(msr)) if is_access(kind) => msr.name(),
         (kind, None) if is_access(kind) => format!("{register:#x}"),
         _ => String::new(),

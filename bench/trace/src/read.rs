@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use host_pmu::trace::Row;
 use parquet::errors::ParquetError;
@@ -68,6 +69,21 @@ impl Trace {
 
     /// Reads all rows, a vCPU's of a segment at a time, in their order. Each has its time.
     pub fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + '_ {
+        let read = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&read);
+        let batches = self.groups().inspect(move |batch| {
+            counted.set(counted.get() + batch.as_ref().map_or(0, |rows| rows.len() as u64));
+        });
+        let all = std::iter::once_with(move || self.meta.finished && read.get() != self.meta.rows);
+        let short = all.filter(|differs| *differs).map(|_| {
+            let what = format!("cannot read all of the trace {}", self.folder.display());
+            let why = format!("its rows are not the {} that {NAME} says", self.meta.rows);
+            Err(Error::usage(what, why, "record it again; a file of it is another trace's, or damaged"))
+        });
+        batches.chain(short)
+    }
+
+    fn groups(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + '_ {
         (0..self.segments).flat_map(move |number| {
             let opened = self.open_segment(number);
             let (file, failed) = match opened {
@@ -88,6 +104,11 @@ impl Trace {
             let file = SerializedFileReader::new(File::open(self.folder.join(segment(number)))?)?;
             if *file.metadata().file_metadata().schema() != schema()? {
                 return Err(ParquetError::General("it has other columns".to_owned()));
+            }
+            let about = file.metadata().file_metadata().key_value_metadata();
+            let own = about.and_then(|about| about.iter().find(|pair| pair.key == "segment")?.value.as_deref());
+            if own != Some(number.to_string().as_str()) {
+                return Err(ParquetError::General(format!("it is segment {} by its own word", own.unwrap_or("none"))));
             }
             Ok(file)
         };

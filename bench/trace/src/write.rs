@@ -55,6 +55,9 @@ fn put_together(rows: &mut Vec<Row>) {
                 gone[before] = true;
             }
             *pending = (kind == Kind::Count).then_some(at);
+        } else if kind == Kind::Lost {
+            // The guest may have looked at any of them here.
+            pending = [None; MAX_COUNTERS];
         } else if let Some(counter) = counter(kind, register) {
             // A write may find an overflow before it takes effect.
             let found = rows[at + 1..].iter().take_while(|row| row.kind == Kind::Overflow);
@@ -76,7 +79,7 @@ pub(crate) fn segment(number: u64) -> String {
 /// Returns whether a row is an access of the guest.
 #[must_use]
 pub const fn is_access(kind: Kind) -> bool {
-    matches!(kind, Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault)
+    matches!(kind, Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault)
 }
 
 impl Writer {
@@ -123,8 +126,34 @@ impl Writer {
         if self.gathered >= SEGMENT { self.flush() } else { Ok(()) }
     }
 
-    /// Writes the segment that was gathered.
-    fn flush(&mut self) -> Result<(), Error> {
+    /// Returns whether no row was ever added.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.gathered == 0 && self.meta.segments == 0
+    }
+
+    /// Writes the segment that was gathered, but for what belongs to an entry that is still to come.
+    ///
+    /// # Errors
+    /// As of [`add`](Self::add).
+    pub fn flush(&mut self) -> Result<(), Error> {
+        // One entry with so many rows is none of a vCPU's.
+        let is_full = self.gathered >= SEGMENT;
+        let entry = |rows: &Vec<Row>| rows.iter().rposition(|row| row.kind == Kind::Entry);
+        let whole = |rows: &Vec<Row>| entry(rows).map_or(if is_full { rows.len() } else { 0 }, |at| at + 1);
+        let tails: Vec<Vec<Row>> = self.rows.iter_mut().map(|rows| rows.split_off(whole(rows))).collect();
+        self.gathered = self.rows.iter().map(Vec::len).sum();
+        self.flush_all()?;
+        self.gathered = tails.iter().map(Vec::len).sum();
+        self.rows = tails;
+        Ok(())
+    }
+
+    /// Writes all that was gathered.
+    ///
+    /// # Errors
+    /// As of [`add`](Self::add).
+    pub fn flush_all(&mut self) -> Result<(), Error> {
         if self.gathered == 0 {
             return Ok(());
         }
@@ -188,7 +217,7 @@ impl Writer {
     /// # Errors
     /// As of [`add`](Self::add).
     pub fn finish(mut self) -> Result<Meta, Error> {
-        self.flush()?;
+        self.flush_all()?;
         self.meta.finished = true;
         self.describe()?;
         Ok(self.meta)
@@ -217,6 +246,11 @@ mod tests {
         let sum = |of: Row, value| Row { value, ..of };
         let expected = [entry, count(0, 3), read, write, sum(overflow, 9), write, sum(overflow, 11), count(1, 8)];
         assert_eq!(rows, [&expected[..], &[count(99, 1)]].concat());
+        // Where rows are missing, the guest may have read the counter.
+        let lossy = vec![count(0, 1), row(Kind::Lost, 0, 3), count(0, 2), write];
+        let mut rows = lossy.clone();
+        put_together(&mut rows);
+        assert_eq!(rows, [lossy[0], lossy[1], write]);
     }
 
     #[test]

@@ -91,6 +91,15 @@ fn what_is_damaged_is_refused_and_what_is_whole_is_read() {
     bad(&|folder| edit(folder, "\"segments\": 1", "\"segments\": 2"), "1 of its 2");
     bad(&|folder| fs::remove_file(folder.join(segment)).unwrap(), "0 of its 1");
     bad(&|folder| drop(fs::rename(folder.join(segment), folder.join("000001.parquet"))), "segments");
+    bad(&|folder| edit(folder, "\"rows\": 1000", "\"rows\": 1001"), "1001");
+    bad(
+        &|folder| {
+            edit(folder, "\"segments\": 1", "\"segments\": 2");
+            edit(folder, "\"rows\": 1000", "\"rows\": 2000");
+            fs::copy(folder.join(segment), folder.join("000001.parquet")).unwrap();
+        },
+        "segment 0",
+    );
     bad(&|folder| fs::write(folder.join(segment), "PAR1").unwrap(), segment);
     // Cut and flipped anywhere: an error in a line, or rows that are no more than there were.
     let (_dir, folder) = write(&rows);
@@ -115,6 +124,20 @@ fn a_trace_without_its_end_has_what_was_finished() {
     let mut writer = Writer::begin(&cut, meta(2)).unwrap();
     writer.add(Row::default()).unwrap();
     drop(writer);
+    // What belongs together is in one segment, and nothing is in two.
+    let (_other, flushed) = (TempDir::new().unwrap(), dir.path().join("flushed"));
+    let mut writer = Writer::begin(&flushed, meta(2)).unwrap();
+    assert!(writer.is_empty());
+    for row in rows() {
+        writer.add(row).unwrap();
+        writer.flush().unwrap();
+        assert!(!writer.is_empty());
+    }
+    assert_eq!((writer.finish().unwrap().rows, read(&flushed).unwrap().len()), (1000, 1000));
+    let trace = Trace::open(&flushed).unwrap();
+    let batches: Vec<_> = trace.batches().map(Result::unwrap).collect();
+    let ends = batches.iter().filter(|rows| rows.last().unwrap().kind == Kind::Entry).count();
+    assert!(ends + 2 >= batches.len() && batches.len() > 50, "{ends} of {}", batches.len());
     assert_eq!(read(&cut).unwrap(), []);
     fs::copy(folder.join("000000.parquet"), cut.join("000000.parquet")).unwrap();
     assert_eq!(read(&cut).unwrap().len(), 1000);

@@ -55,6 +55,11 @@ fn a_trace_of_a_simulated_guest_is_replayed_cut_and_merged() {
     done(at, "trace anonymize t -o given");
     let given: Value = serde_json::from_str(&done(at, "trace stat given --json")).unwrap();
     assert_eq!((&given["trace"]["guest"], &given["trace"]["host"]), (&"".into(), &"".into()));
+    // Rows lost at the end are in the JSON alone.
+    let json = at.join("given/trace.json");
+    let text = std::fs::read_to_string(&json).unwrap();
+    std::fs::write(&json, text.replace("\"lost\": 0", "\"lost\": 7")).unwrap();
+    assert_eq!(replayed(at, "sim --trace given --strategy reuse-lazy --json")["missing_rows"], 7);
     refused(at, "sim --trace t --strategy virtual", "virtual");
     refused(at, "sim --trace t --workload single", "--workload");
     refused(at, "sim --trace nowhere", "trace.json");
@@ -76,6 +81,13 @@ fn a_trace_of_a_guest_on_kvm_gives_its_registers_and_pmis() {
     let arm = replayed(at, "sim --trace t --strategy reuse-lazy --json");
     assert_eq!((&arm["divergences"], &arm["missing_rows"]), (&0.into(), &0.into()));
     assert_eq!((&arm["pmis"], &arm["accesses"]), (&stat["trace"]["pmis"], &stat["trace"]["accesses"]));
+    assert_eq!((&arm["pmi_divergences"], &arm["masked_divergences"]), (&0.into(), &0.into()));
+    // Under another strategy the PMIs that the replay lacks are beside those that it had.
+    let other = replayed(at, "sim --trace t --strategy deferred --json");
+    let pmis = |of: &str| other[of].as_u64().unwrap();
+    assert_eq!(other["trace_pmis"], arm["pmis"]);
+    assert!(pmis("pmis") + pmis("pmis_missing") >= pmis("trace_pmis"), "{other}");
+    assert!(pmis("pmi_divergences") >= pmis("pmis_missing"), "{other}");
     let ops: u64 = arm["ops"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
     let run: u64 = stat["trace"]["ops"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
     // A clock that signals early is read again, and the trace does not say how often.

@@ -1,9 +1,9 @@
 //! `vpmu trace record`: a guest runs, and a thread writes what its vCPUs trace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arch_pmu::caps::PmuCaps;
 use clap::Args;
@@ -60,7 +60,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
             let meta =
                 meta(&image.counters, &backend, Cpu::default(), image.vcpus, &format!("{}", image.image.display()))?;
             image.quiet |= options.quiet;
-            traced(options, meta, |tracing| {
+            traced(&options.output, options.quiet, meta, |tracing| {
                 image.trace = Some(tracing);
                 Ok((run::run(&image, &backend)?, Vec::new(), 0))
             })
@@ -70,7 +70,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
             let backend = job::backend(&linux)?;
             let meta = meta(&linux.counters, &backend, linux.cpu, linux.vcpus, &format!("{}", linux.kernel.display()))?;
             linux.quiet |= options.quiet;
-            traced(options, meta, |tracing| {
+            traced(&options.output, options.quiet, meta, |tracing| {
                 linux.trace = Some(tracing);
                 Ok((job::run(&linux, &backend)?, Vec::new(), 0))
             })
@@ -98,7 +98,7 @@ fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Er
     let ready = ReadyPayload::new(payload)?;
     let (backend, cpu) = (ready.backend().clone(), ready.cpu());
     let meta = meta(&payload.counters, &backend, cpu, payload.vcpus, &format!("payload {}", payload.workload))?;
-    traced(options, meta, |tracing| {
+    traced(&options.output, options.quiet, meta, |tracing| {
         let ran = ready.run(None, Some(tracing), options.quiet)?;
         let vcpus = ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account);
         let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
@@ -122,7 +122,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         &format!("payload {}", payload.workload),
     )?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
-    traced(options, meta, |tracing| {
+    traced(&options.output, options.quiet, meta, |tracing| {
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
@@ -137,12 +137,13 @@ fn operations<'a>(sides: &(impl Iterator<Item = &'a HostSide> + Clone)) -> Vec<u
 
 /// Traces while `guest` runs, and says what came of it.
 fn traced(
-    options: &RecordOptions,
+    output: &Path,
+    quiet: bool,
     meta: Meta,
     guest: impl FnOnce(Arc<Tracing>) -> Result<Told, Error>,
 ) -> Result<Exit, Error> {
     let tracing = Tracing::new(meta.vcpus);
-    let writer = Writer::begin(&options.output, meta)?;
+    let writer = Writer::begin(output, meta)?;
     let done = AtomicBool::new(false);
     let (ended, drained) = std::thread::scope(|scope| {
         let drain = scope.spawn(|| drain(&tracing, writer, &done));
@@ -152,24 +153,32 @@ fn traced(
         (ended, drain.join())
     });
     let (mut writer, failed) = drained.map_err(|_| internal("the trace's thread panicked", "see above"))?;
-    let (exit, ops, pmis) = ended.inspect_err(|_| {
-        // A guest that did not begin leaves no trace.
-        let _ = std::fs::remove_dir_all(&options.output);
-    })?;
     if let Some(error) = failed {
         return Err(error);
     }
+    let (exit, ops, pmis) = match ended {
+        Ok(told) => told,
+        Err(error) => {
+            // A guest that did not begin leaves no trace; what another did is kept, as a trace without its end.
+            if writer.is_empty() {
+                let _ = std::fs::remove_dir_all(output);
+            } else {
+                writer.flush_all()?;
+            }
+            return Err(error);
+        }
+    };
     let lost = tracing.lanes.iter().map(host_pmu::trace::Lane::lost).sum();
     (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, pmis, lost);
     let meta = writer.finish()?;
-    if !options.quiet {
-        let bytes = trace::read::Trace::open(&options.output)?.bytes();
+    if !quiet {
+        let bytes = trace::read::Trace::open(output)?.bytes();
         let each = bytes as f64 / meta.accesses.max(1) as f64;
         complain(&format!(
             "{} accesses of {} vCPUs in {}, {each:.2} bytes each",
             meta.accesses,
             meta.vcpus,
-            options.output.display()
+            output.display()
         ));
     }
     if lost > 0 {
@@ -182,29 +191,35 @@ fn traced(
 
 /// Longest time between two looks at the lanes.
 const POLL: Duration = Duration::from_millis(5);
+/// Longest time of a segment: what a crash loses of an idle guest. A test does not wait for it.
+const LONGEST_SEGMENT: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 10 });
 
 /// Writes what the vCPUs trace until the run is over. After an error nothing more is written, and the guest is ended.
 fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, Option<Error>) {
-    let (mut failed, mut origin) = (None, None);
+    let (mut failed, mut origin, mut flushed) = (None, None, Instant::now());
+    let end_guest = || sys::interrupted().store(true, Ordering::Relaxed);
     loop {
         // Looked at before the lanes: what is in them at the end is taken out.
         let last = done.load(Ordering::Acquire);
         let mut more = false;
         for (vcpu, lane) in tracing.lanes.iter().enumerate() {
-            let khz = lane.khz().max(1);
             more |= take_turn(
                 || lane.pop(vcpu as u16),
                 |row| {
+                    // A row that is there has a clock.
+                    let khz = lane.khz().max(1);
                     let since = row.at.saturating_sub(*origin.get_or_insert(row.at));
                     let at = u128::from(since) * 1_000_000 / u128::from(khz);
-                    if failed.is_none()
-                        && let Err(error) = writer.add(Row { at: u64::try_from(at).unwrap_or(u64::MAX), ..row })
-                    {
-                        failed = Some(error);
-                        sys::interrupted().store(true, Ordering::Relaxed);
+                    if failed.is_none() {
+                        let added = writer.add(Row { at: u64::try_from(at).unwrap_or(u64::MAX), ..row });
+                        failed = added.err().inspect(|_| end_guest());
                     }
                 },
             );
+        }
+        if failed.is_none() && flushed.elapsed() >= LONGEST_SEGMENT {
+            failed = writer.flush().err().inspect(|_| end_guest());
+            flushed = Instant::now();
         }
         if last && !more {
             return (writer, failed);
@@ -228,5 +243,38 @@ pub fn pmu(meta: &Meta) -> Result<PmuCaps, Error> {
             format!("its guest had processor '{}' with a PMU of version {}", meta.cpu, meta.pmu_version),
             "give a trace of a processor that --cpu names, and version 2 or 4",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host_pmu::trace::{Kind, Tracer};
+    use trace::read::Trace;
+
+    use super::*;
+
+    #[test]
+    fn a_guest_that_fails_keeps_what_it_traced_and_one_that_never_began_has_no_folder() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let meta = Meta { vcpus: 1, ..Meta::default() };
+        let fails = || Err(Error::usage("the guest fails", "a test", ""));
+        let (none, some) = (dir.path().join("none"), dir.path().join("some"));
+        assert!(traced(&none, true, meta.clone(), |_| fails()).is_err());
+        assert!(!none.exists());
+        let error = traced(&some, true, meta, |tracing| {
+            let mut tracer = Tracer::new(&tracing, 0, 1_000_000, false).unwrap();
+            tracer.row(1, Kind::Write, 0x38f, 1, 0);
+            tracer.entry(2);
+            // A segment ends by time, while the guest is idle.
+            while !some.join("000000.parquet").exists() {
+                std::thread::yield_now();
+            }
+            tracer.row(3, Kind::Read, 0x38f, 1, 0);
+            fails()
+        });
+        assert!(error.unwrap_err().to_string().contains("the guest fails"));
+        let trace = Trace::open(&some).unwrap();
+        let rows: usize = trace.batches().map(|rows| rows.unwrap().len()).sum();
+        assert_eq!((rows, trace.meta.finished), (3, false));
     }
 }

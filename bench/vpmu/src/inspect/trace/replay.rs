@@ -106,7 +106,7 @@ pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
             each(resumes),
             each(periods),
             each(reads),
-            found.divergences.to_string(),
+            (found.divergences + found.pmis_differ).to_string(),
         ]);
     }
     report.table(table);
@@ -117,6 +117,11 @@ pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
     report
 }
 
+/// Returns the rows that are missing. Of those at its end no row tells.
+fn missing(trace: &Trace, found: &Replayed) -> u64 {
+    found.missing.max(trace.meta.lost)
+}
+
 /// Says where a replay differs from its trace, and how it does from the run.
 fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
     let name_of = &strategy.name;
@@ -125,26 +130,32 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
         let replayed = replayed.map_or_else(|| "none".to_owned(), |value| format!("{value:#x}"));
         let at = Duration::from_nanos(recorded.at).as_secs_f64();
         lines.push(format!(
-            "{name_of}: {} of {} values differ; the first at {at:.6} s, row {row} of vCPU {}: {} {} {:#x}, here {replayed}",
+            "{name_of}: {} of {} values and {} of {} PMIs differ; the first at {at:.6} s, row {row} of vCPU {}: {} {} {:#x}, here {replayed}",
             found.divergences,
             found.accesses,
+            found.pmis_differ,
+            found.pmis,
             recorded.vcpu,
             recorded.kind.key(),
             name(recorded.kind, recorded.register),
             recorded.value,
         ));
     }
-    if found.missing > 0 {
+    if found.pmis_missing + found.masked_differ > 0 {
         lines.push(format!(
-            "{name_of}: {} rows are missing in the trace, and what follows from them differs",
-            found.missing
+            "{name_of}: {} of the trace's PMIs are missing; {} more differ that met a mask, which no guest sees",
+            found.pmis_missing, found.masked_differ
         ));
+    }
+    let missing = missing(trace, found);
+    if missing > 0 {
+        lines.push(format!("{name_of}: {missing} rows are missing in the trace, and what follows from them differs"));
     }
     if is_recorded(trace, strategy) {
         let (pmis, ops) = (trace.meta.pmis, operations(found).to_vec());
         let same = trace.meta.ops == ops && found.counts.pmis == pmis;
         let recorded: u64 = trace.meta.ops.iter().sum();
-        lines.push(match (trace.meta.ops.is_empty(), same && found.divergences == 0) {
+        lines.push(match (trace.meta.ops.is_empty(), same && found.divergences + found.pmis_differ == 0) {
             (true, _) => format!("{name_of}: the trace's own strategy"),
             (_, true) => format!(
                 "{name_of}: the trace's own strategy: the same registers, {pmis} PMIs and {recorded} operations"
@@ -179,7 +190,11 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
             "restart_p50_ns": p50(&found.handler),
             "recorded_restart_p50_ns": p50(&found.recorded),
             "divergences": found.divergences,
-            "missing_rows": found.missing,
+            "trace_pmis": found.pmis,
+            "pmis_missing": found.pmis_missing,
+            "pmi_divergences": found.pmis_differ,
+            "masked_divergences": found.masked_differ,
+            "missing_rows": missing(trace, found),
         })
     };
     json!({ "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
