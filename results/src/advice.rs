@@ -297,7 +297,9 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
     };
     let (kvm, since) = OF_KVM;
     let kvm = strategies.iter().find(|one| one.strategy == kvm && one.strategy != chosen.strategy);
-    let kvm = kvm.map(|one| format!("; {kvm} ({since}) takes up to {} ×", ratio(one.worst_regret), kvm = one.strategy));
+    let kvm = kvm.map(|one| {
+        format!("; {kvm} ({since}) takes up to {} × the fastest", ratio(one.worst_regret), kvm = one.strategy)
+    });
     let origins: BTreeSet<String> = runs.iter().map(|run| origin(run.record)).collect();
     let why = format!(
         "take {}: {rank}{floor}{}{}",
@@ -335,6 +337,14 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         format!("not sure: {} may be as good; {why}", listed(&names))
     };
     let mut add = |text: String| sure.push_str(&text);
+    if runs.iter().any(|run| run.record.arms.iter().any(|arm| arm.stand_in) && !run.record.is_simulated()) {
+        add("; hardware events may order otherwise than a stand-in".to_owned());
+    }
+    if runs.iter().any(|run| run.record.is_simulated()) {
+        add("; of models, and of a VMM in userspace: in KVM's own code, where a model has that form (MODEL:in-kernel), \
+             another may be the fastest"
+            .to_owned());
+    }
     for run in runs {
         let found = &run.regrets[choice];
         if ends(found).low > 1.0 + AS_GOOD {

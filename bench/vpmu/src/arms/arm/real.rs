@@ -7,6 +7,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::MAX_POOL;
 use results::document::ArmKind;
 use results::error::Error;
+use results::table::layout::plural;
 use vmm::kvm::Host;
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::RunOutcome;
@@ -94,7 +95,10 @@ pub fn ensure(vcpus: u64) -> Result<(), Error> {
         process::ensure_limit(limit, wanted).map_err(|now| {
             Error::host(
                 format!("{name} is too low"),
-                format!("it is {now}, and {vcpus} vCPUs may need {wanted}"),
+                format!(
+                    "{name} is {now}, and {} may need {wanted}",
+                    plural(usize::try_from(vcpus).unwrap_or(usize::MAX), "vCPU")
+                ),
                 format!("raise it: ulimit {flag} {wanted}"),
             )
         })?;

@@ -87,6 +87,13 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
          other. Interval: over sessions, each with two fresh processes."
             .to_owned(),
     ];
+    if document.sessions == 1 {
+        lines.push(
+            "One session: what differs between processes, such as their layout, is in no interval; more --rounds or a \
+             longer --duration have more sessions."
+                .to_owned(),
+        );
+    }
     if judged.iter().any(|row| row.arm == ALL) {
         lines.push(format!("{ALL}: mean of the arms in each round; what all have in common, such as the exit path."));
     }

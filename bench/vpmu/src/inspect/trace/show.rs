@@ -60,15 +60,17 @@ fn about(trace: &Trace) -> String {
     let unfinished =
         if meta.finished { "" } else { "; it was not finished, and what is after its last segment is missing" };
     let lost = if meta.lost > 0 { format!("; {} rows are missing in it", meta.lost) } else { String::new() };
+    // A trace that was made anonymous names neither guest nor host.
+    let named = |name: &str, other: &str| if name.is_empty() { other.to_owned() } else { name.to_owned() };
     format!(
         "{} with {} ({}, PMU version {}), {} behind {}, on {}{unfinished}{lost}",
-        meta.guest,
+        named(&meta.guest, "a guest"),
         plural(meta.vcpus, "vCPU"),
         meta.cpu,
         meta.pmu_version,
         meta.strategy,
         meta.backend,
-        meta.host
+        named(&meta.host, "a host without a name")
     )
 }
 
