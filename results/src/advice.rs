@@ -337,14 +337,7 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         format!("not sure: {} may be as good; {why}", listed(&names))
     };
     let mut add = |text: String| sure.push_str(&text);
-    if runs.iter().any(|run| run.record.arms.iter().any(|arm| arm.stand_in) && !run.record.is_simulated()) {
-        add("; hardware events may order otherwise than a stand-in".to_owned());
-    }
-    if runs.iter().any(|run| run.record.is_simulated()) {
-        add("; of models, and of a VMM in userspace: in KVM's own code, where a model has that form (MODEL:in-kernel), \
-             another may be the fastest"
-            .to_owned());
-    }
+    add(scope(runs));
     for run in runs {
         let found = &run.regrets[choice];
         if ends(found).low > 1.0 + AS_GOOD {
@@ -374,6 +367,22 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         }
     }
     vec![why, costs, sure]
+}
+
+/// Says what the figures are not of.
+fn scope(runs: &[Run<'_>]) -> String {
+    let mut text = String::new();
+    let is_stand_in = |run: &Run<'_>| !run.record.is_simulated() && run.record.arms.iter().any(|arm| arm.stand_in);
+    if runs.iter().any(is_stand_in) {
+        text.push_str("; hardware events may order otherwise than a stand-in");
+    }
+    if runs.iter().any(|run| run.record.is_simulated()) {
+        text.push_str(
+            "; of models, and of a VMM in userspace: in KVM's own code, where a model has that form (MODEL:in-kernel), \
+             another may be the fastest",
+        );
+    }
+    text
 }
 
 /// Ranks the keys of a user's strategies by their variants, each of which has one key at its default.

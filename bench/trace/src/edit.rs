@@ -63,20 +63,31 @@ pub fn merge(traces: &[Trace], to: &Path) -> Result<Meta, Error> {
     writer.finish()
 }
 
-/// Copies what happened in `range`, ns. Each vCPU begins with its registers as they were, written in an entry of their own; a vCPU whose
-/// overflow is not acknowledged at that time begins later, where none is.
+/// Copies what happened in `range`, ns. Each vCPU begins with its registers as they were, written in an entry of their own;
+/// a vCPU whose overflow is not acknowledged at that time begins later, where none is.
 ///
 /// # Errors
-/// As of [`Trace::batches`] and [`Writer::add`].
+/// As of [`Trace::batches`] and [`Writer::add`]; no vCPU entered its guest in `range`: then no folder is left.
 pub fn cut(trace: &Trace, pmu: PmuCaps, range: &Range<u64>, to: &Path) -> Result<Meta, Error> {
+    if range.is_empty() {
+        return Err(Error::usage("the part has no time in it", "its begin is not before its end", "give a later --to"));
+    }
     let mut writer = Writer::begin(to, Meta { ops: Vec::new(), pmis: 0, ..trace.meta.clone() })?;
+    let mut latest = 0;
     let mut vcpus: Vec<Cut> = (0..trace.meta.vcpus).map(|_| Cut::new(pmu)).collect();
     for batch in trace.batches() {
         for row in batch? {
             if let Some(vcpu) = vcpus.get_mut(usize::from(row.vcpu)) {
+                latest = latest.max(row.at);
                 vcpu.row(row, range, &mut writer)?;
             }
         }
+    }
+    if !vcpus.iter().any(|vcpu| vcpu.began) {
+        drop(writer);
+        let _ = std::fs::remove_dir_all(to);
+        let why = format!("the guest was not entered in it; the trace is {:.3} ms long", latest as f64 / 1e6);
+        return Err(Error::usage("nothing happened in the part", why, "give a longer one: --from, --to"));
     }
     writer.finish()
 }
