@@ -25,7 +25,7 @@ fn written(dir: &TempDir, name: &str) -> (PathBuf, Trace) {
         pmu_version: 2,
         ..Meta::default()
     };
-    let mut writer = Writer::begin(&folder, meta).unwrap();
+    let mut writer = Writer::begin(&folder, meta).expect("a new folder");
     let row = |at: u64, kind: Kind, register: u32, value: u64| Row { at, vcpu: 0, kind, register, value, rip: 77 };
     let mut rows = vec![
         row(1_000, Kind::Write, PERFEVTSEL0, 0x53_00c0),
@@ -40,14 +40,17 @@ fn written(dir: &TempDir, name: &str) -> (PathBuf, Trace) {
             row(at + 10, Kind::Entry, 0, 0),
         ]);
     }
-    rows.into_iter().for_each(|row| writer.add(row).unwrap());
-    writer.finish().unwrap();
-    let trace = Trace::open(&folder).unwrap();
+    for row in rows {
+        writer.add(row).expect("a row");
+    }
+    writer.finish().expect("a trace");
+    let trace = Trace::open(&folder).expect("a trace");
     (folder, trace)
 }
 
 fn read(folder: &Path) -> Vec<Row> {
-    Trace::open(folder).unwrap().batches().flat_map(Result::unwrap).collect()
+    let trace = Trace::open(folder).expect("a trace");
+    trace.batches().flat_map(|batch| batch.expect("rows")).collect()
 }
 
 #[test]
