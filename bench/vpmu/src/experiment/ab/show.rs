@@ -88,11 +88,7 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
             .to_owned(),
     ];
     if document.sessions == 1 {
-        lines.push(
-            "One session: what differs between processes, such as their layout, is in no interval; more --rounds or a \
-             longer --duration have more sessions."
-                .to_owned(),
-        );
+        lines.push("One session: how processes differ, by their layout, is in no interval.".to_owned());
     }
     if judged.iter().any(|row| row.arm == ALL) {
         lines.push(format!("{ALL}: mean of the arms in each round; what all have in common, such as the exit path."));
