@@ -1,4 +1,4 @@
-//! What the host side told the counters: with the guest's accesses, all that a PMU depends on.
+//! A journal of what the host side told the counters. A PMU depends on nothing else but the guest's accesses.
 
 use crate::host::Signalled;
 use crate::spec::CounterId;

@@ -34,6 +34,13 @@ impl CounterId {
         self.0 as usize
     }
 
+    /// Returns the counter at a place of such an array; `None` where there is none.
+    #[must_use]
+    #[inline]
+    pub const fn from_index(index: usize) -> Option<Self> {
+        if index < MAX_GP { Self::gp(index) } else { Self::fixed(index - MAX_GP) }
+    }
+
     /// Returns the fixed counter's number, if it is one.
     #[must_use]
     pub const fn as_fixed(self) -> Option<usize> {

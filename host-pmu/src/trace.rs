@@ -63,7 +63,7 @@ kinds! {
     Signal = "signal";
     /// A PMI met LVTPC: `value` is the entry, as far as its delivery tells, with delivery status for one that merged with a pending NMI.
     Pmi = "pmi";
-    /// The same of a PMI that had been deferred.
+    /// A PMI that had been deferred met LVTPC; `value` as of a PMI.
     LatePmi = "late-pmi";
     /// The vCPU's thread was switched in: a new slice.
     Slice = "slice";
@@ -79,6 +79,14 @@ kinds! {
     Lost = "lost";
     /// RDPMC with ECX `register` that was #GP.
     RdpmcFault = "rdpmc-fault";
+}
+
+impl Kind {
+    /// Returns whether such a row is an access of the guest.
+    #[must_use]
+    pub const fn is_access(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Rdpmc | Self::ReadFault | Self::WriteFault | Self::RdpmcFault)
+    }
 }
 
 /// A row of a trace.
@@ -108,7 +116,7 @@ impl Row {
     }
 }
 
-/// The bit of [`Kind::Signal`] beside those of counters.
+/// The bit of [`Kind::Signal`] that says that one of its counters was signalled early.
 pub const CERTAIN: u64 = 1 << 63;
 /// LVTPC in x2APIC mode, by which a PMI's row names it.
 pub const LVTPC: u32 = 0x834;

@@ -100,7 +100,8 @@ impl Limits {
         let (change, bound) = (log.value.exp_m1(), self.bound.ln_1p());
         let one = (change.abs() >= self.threshold)
             .then(|| log.times_as_many(fixed, 1.0 - self.alpha / (2 * rows.max(1)) as f64, log.value.abs()));
-        let none = (log.value < bound)
+        // A change of the threshold or more never ends as none: its interval would exclude 0 first.
+        let none = (log.value < bound && change.abs() < self.threshold)
             .then(|| log.times_as_many(fixed, f64::midpoint(1.0, CONFIDENCE), bound - log.value.max(0.0)));
         [one, none].into_iter().flatten().flatten().min_by(f64::total_cmp)
     }

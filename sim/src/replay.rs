@@ -12,7 +12,7 @@ use arch_pmu::amd::PERF_CNTR_GLOBAL_CTL;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::intel::IA32_PERF_GLOBAL_CTRL;
 use arch_pmu::pmi::{Delivery, Lvtpc};
-use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
 use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::bank::Bank;
@@ -246,9 +246,8 @@ pub struct Replay {
     vpmu: Vpmu<Bank<TraceBackend>>,
     rows: u64,
     group: Vec<Row>,
-    /// Time of the trace's last entry, and of its first row.
+    /// Time of the trace's last entry.
     entered: Option<u64>,
-    began: u64,
     /// PMIs that met a mask and may be deferred, and the one that the replay had not when the trace had it.
     held_back: bool,
     owed: Option<Row>,
@@ -257,7 +256,7 @@ pub struct Replay {
     out: Replayed,
 }
 
-/// What a replay found.
+/// The findings of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Replayed {
     /// Counts of the vPMU and its host side, with the PMIs of the replay, delivered as those of the trace.
@@ -270,9 +269,9 @@ pub struct Replayed {
     pub divergences: u64,
     /// PMIs of the trace that reached the guest.
     pub pmis: u64,
-    /// Those that came at another entry, or in one of both alone.
+    /// PMIs that came at another entry, or in one of both alone.
     pub pmis_differ: u64,
-    /// The same of PMIs that met a mask or merged, which no guest sees.
+    /// PMIs that met a mask or merged, and did so at another entry or in one of both alone: no guest sees them.
     pub masked_differ: u64,
     /// PMIs that reached the guest in the trace alone.
     pub pmis_missing: u64,
@@ -282,10 +281,8 @@ pub struct Replayed {
     pub missing: u64,
     /// From a PMI's entry to the entry after the guest turned its counters on again, in the replay.
     pub handler: Latency,
-    /// The same in the trace.
+    /// The trace's own time of that.
     pub recorded: Latency,
-    /// Virtual time, ns; and the trace's.
-    pub ns: [u64; 2],
 }
 
 impl Replayed {
@@ -303,14 +300,7 @@ impl Replayed {
         self.missing += other.missing;
         self.handler.merge(&other.handler);
         self.recorded.merge(&other.recorded);
-        self.ns = [self.ns[0] + other.ns[0], self.ns[1] + other.ns[1]];
     }
-}
-
-/// Returns the counter of this index, if there is one.
-fn counter(index: u32) -> Option<CounterId> {
-    let index = index as usize;
-    CounterId::gp(index).or_else(|| CounterId::fixed(index.checked_sub(MAX_GP)?))
 }
 
 /// Most rows of what belongs together; a trace that has more of them is no trace of a vCPU.
@@ -330,7 +320,6 @@ impl Replay {
             rows: 0,
             group: Vec::new(),
             entered: None,
-            began: 0,
             held_back: false,
             owed: None,
             pmi_at: None,
@@ -359,9 +348,6 @@ impl Replay {
     fn play(&mut self, group: &[Row]) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
         let think = self.entered.map_or(0, |entered| first.at.saturating_sub(entered));
-        if self.entered.is_none() {
-            self.began = first.at;
-        }
         let clock = &mut self.backend().clock;
         clock.host(think.min(MOST_NS.saturating_sub(clock.now())));
         self.entered = Some(last.at);
@@ -428,7 +414,7 @@ impl Replay {
         bank.backend().part += 1;
         let mut fresh = CounterSet::EMPTY;
         for row in counts {
-            let Some(counter) = counter(row.register) else { continue };
+            let Some(counter) = CounterId::from_index(row.register as usize) else { continue };
             let at = bank.event(counter).copied();
             let backend = bank.backend();
             let due = &mut backend.due[counter.index()];
@@ -520,11 +506,9 @@ impl Replay {
     /// Ends the replay. Rows after the last entry have no effect.
     #[must_use]
     pub fn finish(mut self) -> Replayed {
-        let now = self.backend().clock.now();
-        let recorded = self.entered.map_or(0, |entered| entered.saturating_sub(self.began));
         let Replayed { mut counts, .. } = self.out;
         counts.merge(&std::mem::take(self.vpmu.counts()));
         let host = self.vpmu.host().account(&mut counts);
-        Replayed { counts, host, ns: [now, recorded], ..self.out }
+        Replayed { counts, host, ..self.out }
     }
 }

@@ -81,7 +81,7 @@ impl Ready {
 /// Looks at what another thread does before the CPU is offered to it: some 100 µs.
 const LOOKS: u32 = 10_000;
 
-/// Where the calls are made from. One thread makes all calls of a CPU before those of the next, but closes only then: between
+/// The place that the calls are made from. One thread makes all calls of a CPU before those of the next, but closes only then: between
 /// the last close of a kind and the next open all CPUs would be interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

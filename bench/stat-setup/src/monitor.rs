@@ -83,7 +83,7 @@ pub struct Monitor {
     remote_calls: Vec<OwnedFd>,
     migrations: Vec<OwnedFd>,
     interrupts: Option<File>,
-    /// What could not be opened, with the reason.
+    /// Names what could not be opened, with the reason.
     pub missing: Vec<String>,
     /// System calls of the monitor itself from the beginning of a phase to its end.
     own: u64,

@@ -36,13 +36,14 @@ pub fn anonymize(trace: &Trace, to: &Path) -> Result<Meta, Error> {
 /// Exit 2 for traces of different PMUs; else as of [`Trace::batches`] and [`Writer::add`].
 pub fn merge(traces: &[Trace], to: &Path) -> Result<Meta, Error> {
     let Some(first) = traces.first() else { return Err(Error::usage("no trace to merge", "", "give two or more")) };
-    let mut meta = Meta { vcpus: 0, lost: 0, pmis: 0, ops: vec![0; first.meta.ops.len()], ..first.meta.clone() };
+    let mut meta = Meta { vcpus: 0, lost: 0, pmis: Some(0), ops: vec![0; first.meta.ops.len()], ..first.meta.clone() };
     for Trace { meta: other, .. } in traces {
         if (&other.cpu, other.pmu_version) != (&meta.cpu, meta.pmu_version) {
             let why = format!("one is of {} and one of {}, or their versions differ", meta.cpu, other.cpu);
             return Err(Error::usage("cannot merge traces of different PMUs", why, "merge those of one PMU"));
         }
-        (meta.vcpus, meta.lost, meta.pmis) = (meta.vcpus + other.vcpus, meta.lost + other.lost, meta.pmis + other.pmis);
+        (meta.vcpus, meta.lost) = (meta.vcpus + other.vcpus, meta.lost + other.lost);
+        meta.pmis = meta.pmis.zip(other.pmis).map(|(sum, pmis)| sum + pmis);
         if other.definition != meta.definition || other.ops.len() != meta.ops.len() {
             // Of several strategies no replay has the operations.
             (meta.strategy, meta.definition) = ("several".to_owned(), String::new());
@@ -72,7 +73,7 @@ pub fn cut(trace: &Trace, pmu: PmuCaps, range: &Range<u64>, to: &Path) -> Result
     if range.is_empty() {
         return Err(Error::usage("the part has no time in it", "its begin is not before its end", "give a later --to"));
     }
-    let mut writer = Writer::begin(to, Meta { ops: Vec::new(), pmis: 0, ..trace.meta.clone() })?;
+    let mut writer = Writer::begin(to, Meta { ops: Vec::new(), pmis: None, ..trace.meta.clone() })?;
     let mut latest = 0;
     let mut vcpus: Vec<Cut> = (0..trace.meta.vcpus).map(|_| Cut::new(pmu)).collect();
     for batch in trace.batches() {

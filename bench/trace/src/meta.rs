@@ -11,7 +11,7 @@ pub const FORM: &str = "vpmu-trace/1";
 /// Most vCPUs of a trace.
 pub const MOST_VCPUS: usize = 4096;
 
-/// What is true of the whole trace.
+/// The facts that hold for a whole trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Meta {
@@ -35,7 +35,7 @@ pub struct Meta {
     pub cpu: String,
     /// Version of its architectural PMU.
     pub pmu_version: u64,
-    /// What stood behind the counters: host events by `strategy`, or none.
+    /// The key of the backend: host events by `strategy` stood behind the counters, or none.
     pub backend: String,
     /// The strategy's name, and its definition as TOML.
     pub strategy: String,
@@ -45,10 +45,10 @@ pub struct Meta {
     pub host: String,
     /// The guest, as the command named it.
     pub guest: String,
-    /// Host operations of the run in the order of [`OpKind::ALL`]; none for a trace of a part.
+    /// Host operations of the run in the order of [`OpKind::ALL`]; none where they were not counted, as of a part.
     pub ops: Vec<u64>,
-    /// PMIs that reached the guest.
-    pub pmis: u64,
+    /// PMIs that reached the guest; none where they were not counted, as of a part.
+    pub pmis: Option<u64>,
 }
 
 impl Meta {

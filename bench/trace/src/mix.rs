@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use arch_pmu::PmuMsr;
 use host_pmu::trace::{Kind, Row};
 
-use crate::write::is_access;
-
 /// Rows by kind and register.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
@@ -23,7 +21,7 @@ impl Mix {
     /// Adds rows of a vCPU.
     pub fn add(&mut self, rows: &[Row]) {
         for row in rows {
-            let register = if is_access(row.kind) { row.register } else { 0 };
+            let register = if row.kind.is_access() { row.register } else { 0 };
             *self.rows.entry((row.kind, register)).or_default() += 1;
             self.pmis += u64::from(row.brings_pmi());
         }
@@ -43,7 +41,7 @@ impl Mix {
     /// Returns the accesses.
     #[must_use]
     pub fn accesses(&self) -> u64 {
-        self.rows.iter().filter(|((kind, _), _)| is_access(*kind)).map(|(_, count)| count).sum()
+        self.rows.iter().filter(|((kind, _), _)| kind.is_access()).map(|(_, count)| count).sum()
     }
 }
 
@@ -52,8 +50,8 @@ impl Mix {
 pub fn name(kind: Kind, register: u32) -> String {
     match (kind, PmuMsr::decode(register)) {
         (Kind::Rdpmc | Kind::RdpmcFault, _) => format!("RDPMC {register:#x}"),
-        (kind, Some(msr)) if is_access(kind) => msr.name(),
-        (kind, None) if is_access(kind) => format!("{register:#x}"),
+        (kind, Some(msr)) if kind.is_access() => msr.name(),
+        (kind, None) if kind.is_access() => format!("{register:#x}"),
         _ => String::new(),
     }
 }

@@ -25,7 +25,7 @@ const MOST_ROW: i64 = 256;
 #[derive(Clone, Debug)]
 pub struct Trace {
     folder: PathBuf,
-    /// What its JSON says.
+    /// The facts that its JSON says.
     pub meta: Meta,
     /// Segments that are there, without a gap.
     pub segments: u64,

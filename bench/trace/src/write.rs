@@ -31,7 +31,7 @@ pub struct Writer {
     written: Vec<u64>,
 }
 
-/// Bits of a step that are kept: a time is that of the vCPU's row before and a step that is right to 1 %, and no error adds up.
+/// Bits of a step that are kept: a time is that of the vCPU's row before and a step that is right to a 64th, and no error adds up.
 const STEP_BITS: u32 = 6;
 
 /// Rounds a step.
@@ -74,12 +74,6 @@ fn put_together(rows: &mut Vec<Row>) {
 /// Returns the name of a segment.
 pub(crate) fn segment(number: u64) -> String {
     format!("{number:06}.parquet")
-}
-
-/// Returns whether a row is an access of the guest.
-#[must_use]
-pub const fn is_access(kind: Kind) -> bool {
-    matches!(kind, Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault)
 }
 
 impl Writer {
@@ -168,7 +162,7 @@ impl Writer {
         self.write(&path).map_err(|error| self.cannot(&error))?;
         for rows in &mut self.rows {
             self.meta.rows += rows.len() as u64;
-            self.meta.accesses += rows.iter().filter(|row| is_access(row.kind)).count() as u64;
+            self.meta.accesses += rows.iter().filter(|row| row.kind.is_access()).count() as u64;
             rows.clear();
         }
         (self.gathered, self.meta.segments) = (0, self.meta.segments + 1);
@@ -254,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_right_to_a_hundredth() {
+    fn a_step_is_right_to_a_64th() {
         for step in (0..1000).chain([4095, 4096, 123_456_789, u64::MAX - 5]) {
             let off = rounded(step).abs_diff(step);
             assert!(off == 0 && step < 64 || off as f64 <= step as f64 / 64.0, "{step}: {}", rounded(step));

@@ -239,7 +239,7 @@ fn under_the_hard_limit_only_threads_fit() {
     );
 }
 
-/// Where no thread starts, the caller serves the CPUs itself, and says so.
+/// The caller serves the CPUs where no thread starts, and says so.
 fn cpus_without_a_thread_are_served_by_the_caller() {
     let dir = tempfile::tempdir().unwrap();
     let copy = open_to_all(dir.path());

@@ -61,7 +61,6 @@ mod tests {
     use arch_pmu::spec::{CounterSet, MAX_COUNTERS, Spec};
     use proptest::prelude::*;
 
-    use super::super::counter_at;
     use super::super::held::{LEAST, MOST, ONE};
     use super::super::tests::{Host, Script, bank, pmc};
     use super::*;
@@ -103,7 +102,7 @@ mod tests {
     fn counters_near_their_tops_leave_the_thread_most_of_its_time() {
         for preset in ["recreate", "reuse", "reuse-lazy", "paused-flag", "pool", "gate", "virtual"] {
             let (mut bank, host) = clock(preset);
-            let counters: Vec<_> = (0..MAX_COUNTERS).filter_map(counter_at).collect();
+            let counters: Vec<_> = (0..MAX_COUNTERS).filter_map(CounterId::from_index).collect();
             for (n, &counter) in counters.iter().enumerate() {
                 bank.start(counter, spec(n), 1 + n as u64);
                 bank.on_entry(CounterSet::EMPTY);
@@ -190,19 +189,19 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Start { n, spec: which, period } => {
-                        let Some(counter) = counter_at(n) else { continue };
+                        let Some(counter) = CounterId::from_index(n) else { continue };
                         bank.pause(counter);
                         bank.start(counter, spec(which), period);
                         on.insert(counter);
                     }
                     Step::Stop { n, own_enable } => {
-                        let Some(counter) = counter_at(n) else { continue };
+                        let Some(counter) = CounterId::from_index(n) else { continue };
                         bank.pause(counter);
                         bank.stop(counter, own_enable);
                         on.remove(counter);
                     }
                     Step::Move { n, period } => {
-                        if let Some(counter) = counter_at(n).filter(|&counter| on.contains(counter)) {
+                        if let Some(counter) = CounterId::from_index(n).filter(|&counter| on.contains(counter)) {
                             bank.set_period(counter, period);
                         }
                     }

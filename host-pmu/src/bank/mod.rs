@@ -49,7 +49,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
 use held::{ExpiryRoom, HeldEvent};
 use state::Transition;
@@ -467,12 +467,6 @@ impl<B: Backend> Bank<B> {
         }
         due
     }
-}
-
-/// Returns the counter with slot `index`.
-#[inline]
-fn counter_at(index: usize) -> Option<CounterId> {
-    CounterId::gp(index).or_else(|| CounterId::fixed(index - MAX_GP))
 }
 
 /// Finds the event with the backend's number `id`, and its counter if it is not in the pool.

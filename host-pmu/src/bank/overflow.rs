@@ -5,7 +5,7 @@ use arch_pmu::spec::{CounterId, CounterSet};
 
 use super::held::HeldEvent;
 use super::state::Transition;
-use super::{Bank, count, counter_at, find_event};
+use super::{Bank, count, find_event};
 use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
@@ -69,7 +69,7 @@ impl<B: Backend> Bank<B> {
     /// Marks every event as possibly stopped without a record: the next entry starts each counter again.
     fn doubt_all(&mut self) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            let (Some(held), Some(counter)) = (slot, counter_at(index)) else { continue };
+            let (Some(held), Some(counter)) = (slot, CounterId::from_index(index)) else { continue };
             if held.spec.samples() {
                 held.note(Transition::RecordsLost);
                 if held.state.is_on() {

@@ -17,7 +17,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
 use super::held::HeldEvent;
 use super::state::{EventState, Transition};
-use super::{Bank, BankStats, NEVER_ENDS, aim, count, counter_at, find_event, host_op};
+use super::{Bank, BankStats, NEVER_ENDS, aim, count, find_event, host_op};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
@@ -53,7 +53,7 @@ impl<B: Backend> Bank<B> {
             }
             self.fail(counter, &error);
             // The counts of all others are unknown as well.
-            for other in (0..MAX_COUNTERS).filter_map(counter_at) {
+            for other in (0..MAX_COUNTERS).filter_map(CounterId::from_index) {
                 if let Some(held) = self.slots[other.index()].take() {
                     self.retry(other);
                     self.release(held);

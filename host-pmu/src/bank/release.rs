@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use super::Bank;
 use super::held::HeldEvent;
-use super::{Bank, counter_at};
 use crate::backend::Backend;
 use crate::stats::ns;
 use arch_pmu::host::Touch;
-use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
 impl<B: Backend> Bank<B> {
     /// Returns whether an access of this kind keeps its counter in use.
@@ -67,7 +67,7 @@ impl<B: Backend> Bank<B> {
         let now = self.backend.now_ns();
         let expired = |parked_at: u64| now.saturating_sub(parked_at) >= idle;
         for index in 0..MAX_COUNTERS {
-            let counter_enabled = counter_at(index).is_some_and(|counter| enabled.contains(counter));
+            let counter_enabled = CounterId::from_index(index).is_some_and(|counter| enabled.contains(counter));
             let slot = &mut self.slots[index];
             if let Some(held) = slot.take_if(|held| !held.state.is_on() && !counter_enabled && expired(held.parked_at))
             {

@@ -101,13 +101,18 @@ pub fn contenders<'a, E: Experiment<Arm = GuestArm>>(
     document: &'a Document<E>,
     metric: &'a Metric,
 ) -> impl Iterator<Item = &'a Arm<E>> {
-    let is_whole = |arm: &Arm<E>| arm.incomplete.is_empty() && arm.own.doubts().next().is_none();
-    document.arms.iter().filter(move |arm| {
-        arm.kind == ArmKind::Strategy
-            && !arm.name.contains(WITHOUT)
-            && is_whole(arm)
-            && paired::p50(arm, metric.key).is_some()
-    })
+    strategies(document).filter(|arm| is_ranked(arm, metric))
+}
+
+fn strategies<E: Experiment<Arm = GuestArm>>(document: &Document<E>) -> impl Iterator<Item = &Arm<E>> {
+    document
+        .arms
+        .iter()
+        .filter(|arm| arm.kind == ArmKind::Strategy && !arm.name.contains(WITHOUT) && arm.not_available.is_none())
+}
+
+fn is_ranked<E: Experiment<Arm = GuestArm>>(arm: &Arm<E>, metric: &Metric) -> bool {
+    arm.incomplete.is_empty() && arm.own.doubts().next().is_none() && paired::p50(arm, metric.key).is_some()
 }
 
 /// Describes the order of the strategies of a run; `None` of fewer than two.
@@ -131,7 +136,12 @@ pub fn fastest<E: Experiment<Arm = GuestArm>>(
     };
     let found: Vec<Contender> = contenders(document, metric).filter_map(contender).collect();
     let against = |one: &Contender, other: &Contender| ratio(document.arm(&one.name)?, document.arm(&other.name)?);
-    sentence(&found, &against, (&origin(document), "round"))
+    let text = sentence(&found, &against, (&origin(document), "round"))?;
+    let others: Vec<String> =
+        strategies(document).filter(|arm| !is_ranked(arm, metric)).map(|arm| arm.name.clone()).collect();
+    let others =
+        if others.is_empty() { String::new() } else { format!("; without whole figures: {}", listed(&others)) };
+    Some(text + &others)
 }
 
 /// Describes the order of the strategies of a result that was read; `None` of an experiment that compares none in guests.

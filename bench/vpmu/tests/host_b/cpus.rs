@@ -16,8 +16,8 @@ const PERF: &str = "/usr/bin/perf";
 /// Ten events: four alone, and three weak groups of two.
 const TEN: &str = "cs,faults,cpu-clock,dummy,{cs,dummy}:W,{faults,task-clock}:W,{cs,migrations}:W";
 const SHAPE: Shape = Shape { leaders: 7, grouped: 6 };
-/// Of every kind above one event that stays open: the kernel patches its code on every CPU where a kind's first event is opened and its
-/// last one closed, which is in no formula, and which the emulator does not always survive.
+/// An event of every kind above stays open: the kernel patches its code on every CPU where a kind's first event is opened and
+/// its last one closed, which is in no formula, and which the emulator does not always survive.
 const KINDS: &str = "cs,faults,cpu-clock,dummy,task-clock,migrations";
 /// Events that there are and that there are not, alone and in groups.
 const FATES: &str = "cs,cycles,cpu-clock,instructions,{dummy,task-clock}:W,faults:u,{cs,faults}:W,cache-misses";

@@ -12,6 +12,7 @@ use host_pmu::stats::{HostSide, OpKind};
 use host_pmu::trace::{Row, Tracing};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::table::layout::plural;
 use trace::meta::Meta;
 use trace::write::Writer;
 use vmm::machine::Cpu;
@@ -42,8 +43,8 @@ pub struct RecordOptions {
     pub guest: GuestSpec,
 }
 
-/// What a run told of itself beyond its trace.
-type Told = (Exit, Vec<u64>, u64);
+/// The end of a run, its host operations and its PMIs, if they were counted.
+type Told = (Exit, Vec<u64>, Option<u64>);
 
 /// Runs the guest, and traces it.
 ///
@@ -62,7 +63,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
             image.quiet |= options.quiet;
             traced(&options.output, options.quiet, meta, |tracing| {
                 image.trace = Some(tracing);
-                Ok((run::run(&image, &backend)?, Vec::new(), 0))
+                Ok((run::run(&image, &backend)?, Vec::new(), None))
             })
         }
         GuestSpec::Linux(mut linux) => {
@@ -72,7 +73,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
             linux.quiet |= options.quiet;
             traced(&options.output, options.quiet, meta, |tracing| {
                 linux.trace = Some(tracing);
-                Ok((job::run(&linux, &backend)?, Vec::new(), 0))
+                Ok((job::run(&linux, &backend)?, Vec::new(), None))
             })
         }
     }
@@ -102,7 +103,7 @@ fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Er
         let ran = ready.run(None, Some(tracing), options.quiet)?;
         let vcpus = ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account);
         let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
-        Ok((ran.exit, operations(&vcpus.map(|account| &account.host)), pmis))
+        Ok((ran.exit, operations(&vcpus.map(|account| &account.host)), Some(pmis)))
     })
 }
 
@@ -126,7 +127,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
-        Ok((exit, operations(&guests.iter().map(|guest| &guest.side.host)), pmis))
+        Ok((exit, operations(&guests.iter().map(|guest| &guest.side.host)), Some(pmis)))
     })
 }
 
@@ -175,9 +176,9 @@ fn traced(
         let bytes = trace::read::Trace::open(output)?.bytes();
         let each = bytes as f64 / meta.accesses.max(1) as f64;
         complain(&format!(
-            "{} accesses of {} vCPUs in {}, {each:.2} bytes each",
+            "{} accesses of {} in {}, {each:.2} bytes each",
             meta.accesses,
-            meta.vcpus,
+            plural(meta.vcpus, "vCPU"),
             output.display()
         ));
     }

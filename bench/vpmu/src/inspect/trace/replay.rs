@@ -152,15 +152,16 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
         lines.push(format!("{name_of}: {missing} rows are missing in the trace, and what follows from them differs"));
     }
     if is_recorded(trace, strategy) {
-        let (pmis, ops) = (trace.meta.pmis, operations(found).to_vec());
-        let same = trace.meta.ops == ops && found.counts.pmis == pmis;
+        let ops = operations(found);
+        let run = trace.meta.pmis.filter(|_| !trace.meta.ops.is_empty());
         let recorded: u64 = trace.meta.ops.iter().sum();
-        lines.push(match (trace.meta.ops.is_empty(), same && found.divergences + found.pmis_differ == 0) {
-            (true, _) => format!("{name_of}: the trace's own strategy"),
-            (_, true) => format!(
+        let same = trace.meta.ops == ops && run == Some(found.counts.pmis);
+        lines.push(match run {
+            None => format!("{name_of}: the trace's own strategy; operations and PMIs of its run were not counted"),
+            Some(pmis) if same && found.divergences + found.pmis_differ == 0 => format!(
                 "{name_of}: the trace's own strategy: the same registers, {pmis} PMIs and {recorded} operations"
             ),
-            (_, false) => format!(
+            Some(pmis) => format!(
                 "{name_of}: the trace's own strategy: {} PMIs and {} operations, and the run had {pmis} and {recorded}",
                 found.counts.pmis,
                 ops.iter().sum::<u64>()

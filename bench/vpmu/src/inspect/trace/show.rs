@@ -85,7 +85,7 @@ pub fn mix(trace: &Trace) -> Result<(Mix, Report), Error> {
     }
     let pmis = mix.pmis;
     let mut table = Table::new(["access", "register", "count", "per PMI"]).keys(2).left(1);
-    let accesses = mix.rows.iter().filter(|((kind, _), _)| trace::write::is_access(*kind));
+    let accesses = mix.rows.iter().filter(|((kind, _), _)| kind.is_access());
     for ((kind, register), count) in accesses {
         let each = if pmis == 0 { "–".to_owned() } else { format!("{:.2}", *count as f64 / pmis as f64) };
         table.add_row([kind.key().to_owned(), name(*kind, *register), count.to_string(), each]);
