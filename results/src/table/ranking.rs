@@ -101,18 +101,20 @@ pub fn contenders<'a, E: Experiment<Arm = GuestArm>>(
     document: &'a Document<E>,
     metric: &'a Metric,
 ) -> impl Iterator<Item = &'a Arm<E>> {
-    strategies(document).filter(|arm| is_ranked(arm, metric))
+    with_figures(document, metric).filter(|arm| is_whole(arm))
 }
 
-fn strategies<E: Experiment<Arm = GuestArm>>(document: &Document<E>) -> impl Iterator<Item = &Arm<E>> {
-    document
-        .arms
-        .iter()
-        .filter(|arm| arm.kind == ArmKind::Strategy && !arm.name.contains(WITHOUT) && arm.not_available.is_none())
+fn with_figures<'a, E: Experiment<Arm = GuestArm>>(
+    document: &'a Document<E>,
+    metric: &'a Metric,
+) -> impl Iterator<Item = &'a Arm<E>> {
+    document.arms.iter().filter(move |arm| {
+        arm.kind == ArmKind::Strategy && !arm.name.contains(WITHOUT) && paired::p50(arm, metric.key).is_some()
+    })
 }
 
-fn is_ranked<E: Experiment<Arm = GuestArm>>(arm: &Arm<E>, metric: &Metric) -> bool {
-    arm.incomplete.is_empty() && arm.own.doubts().next().is_none() && paired::p50(arm, metric.key).is_some()
+fn is_whole<E: Experiment<Arm = GuestArm>>(arm: &Arm<E>) -> bool {
+    arm.incomplete.is_empty() && arm.own.doubts().next().is_none()
 }
 
 /// Describes the order of the strategies of a run; `None` of fewer than two.
@@ -137,10 +139,10 @@ pub fn fastest<E: Experiment<Arm = GuestArm>>(
     let found: Vec<Contender> = contenders(document, metric).filter_map(contender).collect();
     let against = |one: &Contender, other: &Contender| ratio(document.arm(&one.name)?, document.arm(&other.name)?);
     let text = sentence(&found, &against, (&origin(document), "round"))?;
-    let others: Vec<String> =
-        strategies(document).filter(|arm| !is_ranked(arm, metric)).map(|arm| arm.name.clone()).collect();
+    let doubtful: Vec<String> =
+        with_figures(document, metric).filter(|arm| !is_whole(arm)).map(|arm| arm.name.clone()).collect();
     let others =
-        if others.is_empty() { String::new() } else { format!("; without whole figures: {}", listed(&others)) };
+        if doubtful.is_empty() { String::new() } else { format!("; not whole, so not ranked: {}", listed(&doubtful)) };
     Some(text + &others)
 }
 
@@ -212,5 +214,7 @@ mod tests {
         document.arms[1].own.lost = Some(1);
         let names: Vec<_> = contenders(&document, &NMI_HANDLER).map(|arm| arm.name.as_str()).collect();
         assert_eq!(names, ["recreate", "reuse-lazy"]);
+        let text = fastest(&document, &NMI_HANDLER, &|_| false).unwrap();
+        assert!(text.ends_with("; not whole, so not ranked: reuse"), "{text}");
     }
 }
