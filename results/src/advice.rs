@@ -494,7 +494,7 @@ impl Advice {
         report.gap();
         for one in &self.results {
             let rounds = plural(one.rounds, "round");
-            report.line(format!("{}, {}: first {}, last {}, {rounds}", one.workload, one.host, one.first, one.last));
+            report.note(format!("{}, {}: first {}, last {}, {rounds}", one.workload, one.host, one.first, one.last));
         }
         report.notes(self.left_out.clone());
         report
