@@ -82,7 +82,7 @@ const GROUP: usize = 63;
 const OTHERS: usize = 3;
 /// Events of each worker.
 const WORK: usize = 2 * ALONE;
-/// System calls of the start and the end of a thread (28 by strace), and of its requests.
+/// System calls of the start and the end of a thread (some 26 by strace), and of its requests.
 const THREAD_CALLS: usize = 34;
 /// Kinds of events to measure with, at most.
 const KINDS: usize = 32;

@@ -169,7 +169,10 @@ pub struct FileLimit {
 /// # Errors
 /// Errors of getrlimit.
 pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
-    let (before, mut hard) = sys::file_limit()?;
+    // A sandbox may refuse getrlimit, and perf_event_open not.
+    let (before, mut hard) = sys::file_limit().or_else(|error| {
+        std::fs::read_to_string("/proc/self/limits").ok().and_then(|text| open_files_of(&text)).ok_or(error)
+    })?;
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
     let most = most.unwrap_or(u64::MAX);
     let open = open_files();
@@ -182,6 +185,13 @@ pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
         (now, hard) = raised.unwrap_or((now, hard));
     }
     Ok(FileLimit { before, now, hard, room: now.saturating_sub(open) })
+}
+
+/// Returns the soft and the hard limit of open files in /proc/self/limits; "unlimited" is no number.
+fn open_files_of(limits: &str) -> Option<(u64, u64)> {
+    let row = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let mut words = row.split_whitespace().map(|word| word.parse().unwrap_or(u64::MAX));
+    Some((words.next()?, words.next()?))
 }
 
 /// Returns the number of files that this process has open.
@@ -600,6 +610,9 @@ mod tests {
         // fs.nr_open below the hard limit: setrlimit takes no hard limit above it.
         assert_eq!(limits(2400, 20_000, 4096)[0], (2400, 4096));
         assert_eq!(limits(9000, 20_000, 4096)[0], (4096, 4096));
+        // Where getrlimit is refused.
+        let text = "Limit  Soft Limit  Hard Limit  Units\nMax processes 96 96 processes\nMax open files  1024  unlimited  files\n";
+        assert_eq!(open_files_of(text), Some((1024, u64::MAX)));
     }
 
     /// The calls of an empty phase, and the shortage, of a job with room for five descriptors on three CPUs: `own` without a thread,
