@@ -74,6 +74,7 @@ fn counts(figures: &[toml::Value], name: &str, machine: &Modelled) -> Vec<Row> {
     }
     rows.sort_by_key(|row| row.unit == "interrupts");
     let [(apart, _), (met, _)] = machine.auto.map(|(method, s)| (method.to_string(), s));
+    let met = if met == apart { "the same".to_owned() } else { met };
     let what = format!(
         "auto there, unverified: {apart}, if threads do not meet; {met}, if opens and closes queue on one lock"
     );
