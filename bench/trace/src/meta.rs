@@ -6,8 +6,8 @@ use host_pmu::stats::OpKind;
 use results::error::Error;
 use serde::{Deserialize, Serialize};
 
-/// Its name in the folder.
-pub const NAME: &str = "trace.json";
+/// Its name in the folder: readers of Parquet folders pass over one that begins so.
+pub const NAME: &str = "_trace.json";
 /// Name and version of the form.
 pub const FORM: &str = "vpmu-trace/1";
 /// Rows of a segment: some megabytes in memory.
@@ -26,7 +26,7 @@ when register between 777 and 780 then register - 777 + 8 \
 when register between 3221291012 and 3221291015 then register - 3221291012 \
 when register between 3221291520 and 3221291531 and register % 2 = 1 then (register - 3221291521) // 2 end as counter \
 from read_parquet('*.parquet', filename = true, file_row_number = true)) \
-window before as (partition by filename, vcpu order by file_row_number)";
+window before as (partition by filename, vcpu order by file_row_number) order by filename, file_row_number";
 /// Most vCPUs of a trace.
 pub const MOST_VCPUS: usize = 4096;
 

@@ -188,7 +188,9 @@ impl Writer {
         let small = self.gathered < SEGMENT / 16 || time / self.gathered as u64 >= SLOW_ROW;
         for (rows, pace) in self.rows.iter_mut().zip(&mut self.paces) {
             put_together(rows);
-            rows.iter_mut().for_each(|row| row.at = pace.next(row));
+            for row in rows {
+                row.at = pace.next(row);
+            }
         }
         let path = self.folder.join(segment(self.meta.segments));
         self.write(&path, small).map_err(|error| self.cannot(&error))?;
