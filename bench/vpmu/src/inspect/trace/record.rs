@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use arch_pmu::caps::PmuCaps;
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::{HostSide, OpKind};
@@ -17,6 +16,7 @@ use trace::meta::Meta;
 use trace::write::Writer;
 use vmm::machine::Cpu;
 
+pub use crate::arms::arm::play::pmu;
 use crate::arms::arm::sim::{self, SimRunner};
 use crate::inspect::run;
 use crate::inspect::sampled::{GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, take_turn};
@@ -228,22 +228,6 @@ fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, O
         if !more {
             std::thread::park_timeout(POLL);
         }
-    }
-}
-
-/// Returns the PMU of a trace's guest.
-///
-/// # Errors
-/// Exit 2: this program knows no such processor.
-pub fn pmu(meta: &Meta) -> Result<PmuCaps, Error> {
-    let known = Cpu::ALL.iter().find(|(name, _)| *name == meta.cpu);
-    match (known, u8::try_from(meta.pmu_version)) {
-        (Some((_, cpu)), Ok(version @ (2 | 4))) => Ok(cpu.pmu_of_version(version)),
-        _ => Err(Error::usage(
-            "cannot replay the trace",
-            format!("its guest had processor '{}' with a PMU of version {}", meta.cpu, meta.pmu_version),
-            "give a trace of a processor that --cpu names, and version 2 or 4",
-        )),
     }
 }
 
