@@ -6,6 +6,7 @@
 
 #[path = "../counted/mod.rs"]
 mod counted;
+mod corpus;
 mod cpus;
 mod frames;
 mod kernels;
@@ -62,13 +63,14 @@ const BOOTS: [(&str, Boot); 16] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 15] = [
+const LONG: [(&str, Boot); 16] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
     ("linux::bad_input", linux::bad_input),
     ("linux::readers", readers::a_guests_kernel),
     ("linux::triage", readers::in_a_guest),
+    ("corpus::recorded", corpus::recorded),
     ("nest::two_runs_are_equal", nest::two_runs_are_equal),
     ("nest::ten_thousand", nest::ten_thousand),
     ("nest::modes_are_told_apart", nest::modes_are_told_apart),
@@ -117,7 +119,7 @@ fn main() -> ExitCode {
     let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
     if !long && !arguments.list {
         eprintln!(
-            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, cpus:: but for sixteen, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
+            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, corpus::recorded, cpus:: but for sixteen, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
         );
     }
     let boots = LONG.iter().map(|boot| (boot, skip || !long));

@@ -10,7 +10,7 @@ use arch_pmu::caps::PmuCaps;
 use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL};
 use arch_pmu::msr::{self, counter_of};
 use arch_pmu::pmi::{Delivery, Lvtpc};
-use guest::abi::{STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Report, Step};
+use guest::abi::{Report, STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Step};
 use host_pmu::trace::{Kind, LVTPC, Row, counter};
 use results::error::Error;
 use trace::edit::Told;
@@ -230,10 +230,15 @@ impl Maker {
     fn finish(mut self) -> Result<Played, Error> {
         self.end_handler();
         if self.steps.is_empty() {
-            return Err(Error::usage("cannot play the trace back", "it has no accesses", "record a guest that uses its PMU"));
+            return Err(Error::usage(
+                "cannot play the trace back",
+                "it has no accesses",
+                "record a guest that uses its PMU",
+            ));
         }
         // What an access takes at least is its exit, of which this host has its own.
-        let exit = self.steps.iter().zip(&self.out.rows).filter(|(step, row)| row.is_some() && step.what & STEP_PMI == 0);
+        let exit =
+            self.steps.iter().zip(&self.out.rows).filter(|(step, row)| row.is_some() && step.what & STEP_PMI == 0);
         let exit = exit.map(|(step, _)| step.think).filter(|think| *think > 0).min().unwrap_or(0);
         for step in &mut self.steps {
             step.think = step.think.saturating_sub(exit);
@@ -245,7 +250,9 @@ impl Maker {
             _ => fresh.rdmsr(register).unwrap_or(0),
         };
         let mut resets: Vec<(u32, u64)> = self.written.keys().filter(|at| is_global(**at)).map(|at| (*at, 0)).collect();
-        resets.extend(self.written.iter().filter(|(at, _)| !is_global(**at)).map(|(at, values)| (*at, reset(*at, *values))));
+        resets.extend(
+            self.written.iter().filter(|(at, _)| !is_global(**at)).map(|(at, values)| (*at, reset(*at, *values))),
+        );
         resets.extend(self.written.keys().filter(|at| is_global(**at)).map(|at| (*at, reset(*at, 0))));
         let resets: Vec<Step> = resets
             .into_iter()
@@ -267,4 +274,95 @@ const ROOM: usize = 256;
 /// Returns whether it switches all counters.
 const fn is_global(register: u32) -> bool {
     matches!(register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL)
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::caps::PmuCaps;
+    use arch_pmu::intel::{IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0};
+
+    use super::*;
+
+    const ON: u64 = 0x43_003c | 1 << 20;
+
+    /// Rows of a guest that takes one PMI; each access takes 3 µs, and 2 ms are between two parts.
+    fn rows() -> Vec<Row> {
+        let mut rows = Vec::new();
+        let mut at = 0;
+        let mut add = |think: u64, kind, register, value| {
+            at += think;
+            rows.push(Row { at, kind, register, value, ..Row::default() });
+            rows.push(Row { at, kind: Kind::Entry, ..Row::default() });
+        };
+        add(2_000_000, Kind::WriteFault, 0x1d9, 1 << 14);
+        add(4_000_000, Kind::Write, IA32_PERFEVTSEL0, ON);
+        add(3_000, Kind::Write, IA32_PMC0, 0xffff_0000);
+        add(3_500, Kind::Write, IA32_PERF_GLOBAL_CTRL, 1);
+        add(2_000_000, Kind::Pmi, LVTPC, NMI_MODE);
+        add(3_000, Kind::Write, IA32_PERF_GLOBAL_CTRL, 0);
+        add(3_000, Kind::Read, IA32_PERF_GLOBAL_STATUS, 1);
+        add(3_000, Kind::Write, IA32_PERF_GLOBAL_OVF_CTRL, 1);
+        add(4_000, Kind::Rdpmc, 0, 7);
+        add(3_000, Kind::Write, IA32_PERF_GLOBAL_CTRL, 1);
+        add(2_000_000, Kind::Read, IA32_PERFEVTSEL0, ON);
+        rows
+    }
+
+    #[test]
+    fn a_handler_is_played_from_its_pmi_to_its_global_control_with_lvtpc_unmasked_before_it() {
+        let mut maker = Maker::new(PmuCaps::default(), 0);
+        rows().into_iter().for_each(|row| maker.row(row).unwrap());
+        let played = maker.finish().unwrap();
+        let write = |msr: u32| STEP_WRITE | u64::from(msr);
+        let global = write(IA32_PERF_GLOBAL_CTRL) | STEP_ENABLE;
+        let expected = [
+            // Registers as at RESET, all that was acknowledged acknowledged.
+            (global, 0, 0),
+            (write(IA32_PMC0), 0, 0),
+            (write(IA32_PERFEVTSEL0), 0, 0),
+            (write(IA32_PERF_GLOBAL_OVF_CTRL), 1, 0),
+            (global, 0xf, 0),
+            // Without a counter nobody waits longer than 1 ms for each part; an exit takes 3 µs.
+            (write(IA32_PERFEVTSEL0), ON, 1_997_000),
+            (write(IA32_PMC0), 0xffff_0000, 0),
+            (global, 1, 500),
+            (STEP_PMI, 0, 1_997_000),
+            (global, 0, 0),
+            (u64::from(IA32_PERF_GLOBAL_STATUS), 1, 0),
+            (write(IA32_PERF_GLOBAL_OVF_CTRL), 1, 0),
+            (u64::from(IA32_PMC0) | STEP_COUNTER, 7, 1_000),
+            (write(LVTPC), NMI_MODE, 0),
+            (global | STEP_LAST, 1, 0),
+            (u64::from(IA32_PERFEVTSEL0), ON, 1_997_000),
+        ];
+        let steps: Vec<_> = played.steps.iter().map(|step| (step.what, step.value, step.think)).collect();
+        assert_eq!(steps, expected);
+        assert_eq!((played.pmis, played.faults, played.cut, played.rows[8], played.rows[13]), (1, 1, 0, Some(8), None));
+        let mut report = Report::default();
+        assert_eq!(played.first_otherwise(&report), None);
+        (report.first_step, report.first_value) = ([13, 11], [9, 3]);
+        let first = played.first_otherwise(&report).unwrap();
+        assert_eq!(first, "row 12 of the trace's vCPU 0 is IA32_PERF_GLOBAL_STATUS 0x1, here 0x3");
+    }
+
+    #[test]
+    fn a_pmu_without_global_control_ends_a_handler_with_its_time() {
+        let mut maker = Maker::new(Cpu::Milan.pmu_of_version(2), 0);
+        let mut at = 0;
+        for (think, kind, register) in [
+            (3_000, Kind::Write, PERF_CTL0),
+            (9_000, Kind::Pmi, LVTPC),
+            (3_000, Kind::Write, PERF_CTL0 + 1),
+            (900_000, Kind::Write, PERF_CTL0),
+        ] {
+            at += think;
+            maker.row(Row { at, kind, register, value: NMI_MODE, ..Row::default() }).unwrap();
+            maker.row(Row { at, kind: Kind::Entry, ..Row::default() }).unwrap();
+        }
+        let steps = maker.finish().unwrap().steps;
+        let what: Vec<u64> = steps[2..].iter().map(|step| step.what).collect();
+        let write = |msr: u32| STEP_WRITE | u64::from(msr);
+        let (control, counter) = (write(PERF_CTL0) | STEP_ENABLE, write(PERF_CTL0 + 1));
+        assert_eq!(what, [control, STEP_PMI, counter, write(LVTPC) | STEP_LAST, control]);
+    }
 }

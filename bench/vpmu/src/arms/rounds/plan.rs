@@ -175,7 +175,17 @@ impl Plan {
             steps: Arc::default(),
         };
         let (arms, seed) = (arms_of(strategies, &backend), arms.seed);
-        Ok(Self { experiment, arms, backend, guest, simulated: false, until_order: false, seed, parameters, played: None })
+        Ok(Self {
+            experiment,
+            arms,
+            backend,
+            guest,
+            simulated: false,
+            until_order: false,
+            seed,
+            parameters,
+            played: None,
+        })
     }
 
     /// Makes its guests play a trace back, in place of a workload.
