@@ -311,7 +311,9 @@ mod tests {
     #[test]
     fn a_handler_is_played_from_its_pmi_to_its_global_control_with_lvtpc_unmasked_before_it() {
         let mut maker = Maker::new(PmuCaps::default(), 0);
-        rows().into_iter().for_each(|row| maker.row(row).unwrap());
+        for row in rows() {
+            maker.row(row).unwrap();
+        }
         let played = maker.finish().unwrap();
         let write = |msr: u32| STEP_WRITE | u64::from(msr);
         let global = write(IA32_PERF_GLOBAL_CTRL) | STEP_ENABLE;
@@ -322,8 +324,8 @@ mod tests {
             (write(IA32_PERFEVTSEL0), 0, 0),
             (write(IA32_PERF_GLOBAL_OVF_CTRL), 1, 0),
             (global, 0xf, 0),
-            // Without a counter nobody waits longer than 1 ms for each part; an exit takes 3 µs.
-            (write(IA32_PERFEVTSEL0), ON, 1_997_000),
+            // Without a counter nobody waits longer than 1 ms; an exit takes 3 µs.
+            (write(IA32_PERFEVTSEL0), ON, 997_000),
             (write(IA32_PMC0), 0xffff_0000, 0),
             (global, 1, 500),
             (STEP_PMI, 0, 1_997_000),
