@@ -4,9 +4,9 @@
 //! Without QEMU, the kernel or busybox the boots are listed as ignored and a `SKIP` line says what to install; with
 //! `VPMU_REQUIRE_HOST_B=1` that is a failure.
 
+mod corpus;
 #[path = "../counted/mod.rs"]
 mod counted;
-mod corpus;
 mod cpus;
 mod frames;
 mod kernels;
