@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arch_pmu::journal::Note;
-use arch_pmu::msr::counter_of;
+use arch_pmu::msr::{counter_of, counter_of_rdpmc};
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use arch_pmu::spec::CounterId;
 use arch_pmu::{HostCounters, Vpmu};
@@ -79,6 +79,8 @@ kinds! {
     Lost = "lost";
     /// RDPMC with ECX `register` that was #GP.
     RdpmcFault = "rdpmc-fault";
+    /// `register` has `value` where the trace begins to tell of it: no access of the guest's.
+    State = "state";
 }
 
 impl Kind {
@@ -120,6 +122,8 @@ impl Row {
 pub const CERTAIN: u64 = 1 << 63;
 /// LVTPC in x2APIC mode, by which a PMI's row names it.
 pub const LVTPC: u32 = 0x834;
+/// ECX of an RDPMC of which neither that nor the value is known.
+pub const UNKNOWN: u32 = u32::MAX;
 /// Delivery status of an LVT entry.
 pub const PENDING: u64 = 1 << 12;
 
@@ -324,15 +328,11 @@ impl Tracer {
 #[must_use]
 pub const fn counter(kind: Kind, register: u32) -> Option<CounterId> {
     match (kind, register) {
-        (Kind::Rdpmc, FIXED..) => CounterId::fixed((register - FIXED) as usize),
-        (Kind::Rdpmc, _) => CounterId::gp(register as usize),
+        (Kind::Rdpmc, _) => counter_of_rdpmc(register),
         (Kind::Read | Kind::Write, _) => counter_of(register),
         _ => None,
     }
 }
-
-/// ECX of RDPMC for the first fixed counter.
-const FIXED: u32 = 0x4000_0000;
 
 /// An access of the guest.
 #[derive(Clone, Copy, Debug)]

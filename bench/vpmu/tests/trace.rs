@@ -36,7 +36,10 @@ fn a_trace_of_a_simulated_guest_is_replayed_cut_and_merged() {
     let dir = TempDir::new().unwrap();
     let at = dir.path();
     done(at, "trace record -q -o t -- payload --workload sampling10 --samples 300 --backend sim:clx-ap-watchdog-on");
-    let arm = replayed(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy --json");
+    let document: Value =
+        serde_json::from_str(&done(at, "sim clx-ap-watchdog-on -q --trace t --strategy reuse-lazy --json")).unwrap();
+    assert_eq!(document["schema"], "vpmu-replay/1");
+    let arm = &document["arms"][0];
     assert_eq!((&arm["divergences"], &arm["pmis"], &arm["recorded_under"]), (&0.into(), &300.into(), &true.into()));
     let text = done(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy");
     assert!(text.contains("the same registers, 300 PMIs"), "{text}");
