@@ -190,6 +190,36 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
+/// What stock KVM's own tracepoints say of two guests: an imported recording has as many accesses to each register as perf shows.
+pub(crate) fn trace_import(parts: &Parts) -> Result<()> {
+    let guest = |workload: &str, samples: u32| {
+        format!(
+            "vpmu nmi-latency --backend hardware --cpu milan --workload {workload} --strategy reuse --rounds 1 --warmup 0 \
+             --samples {samples} --period {HOST_PERIOD} --time-limit 60s --no-save --quiet"
+        )
+    };
+    let run = format!(
+        "{UNTHROTTLED}; cd /tmp; echo '{}; {}' >guests; \
+         perf record -q -z -a -m 1024 -o perf.data -e kvm:kvm_msr,kvm:kvm_exit,kvm:kvm_entry,kvm:kvm_apic_accept_irq \
+         -e sched:sched_switch -- sh guests >&2; \
+         perf script -i perf.data -F pid,event,trace >script; wc -c perf.data script; \
+         grep msr_ script | sed 's/ = .*//' | sort | uniq -c; echo '{MARK}'",
+        guest("sampling10", 10),
+        guest("single", 10)
+    );
+    let options = ["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp"];
+    let report = job(parts)?
+        .clock(Clock::Host)
+        .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
+        .command(middle_host_with("milan", &options, &run))
+        .command(["cat", "/tmp/perf.data"])
+        .run(parts)?;
+    report.say("power-on to power-off");
+    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("import.data"), &report.commands[1].stdout)?;
+    eprintln!("{}{}", printed(&report, 0)?, String::from_utf8_lossy(&report.commands[0].stderr));
+    Ok(())
+}
+
 /// Separates what a script prints of one scene and of the next.
 const SCENE: &str = "## ";
 

@@ -171,7 +171,20 @@ fn traced(
     };
     let lost = tracing.lanes.iter().map(host_pmu::trace::Lane::lost).sum();
     (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, pmis, lost);
-    let meta = writer.finish()?;
+    summarize(output, &writer.finish()?, quiet)?;
+    if lost > 0 {
+        complain(&format!(
+            "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
+        ));
+    }
+    Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })
+}
+
+/// Says what a finished trace has.
+///
+/// # Errors
+/// It is not there.
+pub fn summarize(output: &Path, meta: &Meta, quiet: bool) -> Result<(), Error> {
     if !quiet {
         let bytes = trace::read::Trace::open(output)?.bytes();
         let each = bytes as f64 / meta.accesses.max(1) as f64;
@@ -182,12 +195,7 @@ fn traced(
             output.display()
         ));
     }
-    if lost > 0 {
-        complain(&format!(
-            "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
-        ));
-    }
-    Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })
+    Ok(())
 }
 
 /// Longest time between two looks at the lanes.
