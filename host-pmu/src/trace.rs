@@ -5,7 +5,7 @@
 //! [`Kind::Entry`] ends what belongs together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arch_pmu::journal::Note;
 use arch_pmu::msr::{counter_of, counter_of_rdpmc};
@@ -201,13 +201,15 @@ impl Lane {
 pub struct Tracing {
     /// One of each vCPU.
     pub lanes: Vec<Lane>,
+    /// A simulated guest shall end: nobody else stops it.
+    pub stop: AtomicBool,
 }
 
 impl Tracing {
     /// Creates the lanes of so many vCPUs.
     #[must_use]
     pub fn new(vcpus: usize) -> Arc<Self> {
-        Arc::new(Self { lanes: (0..vcpus).map(|_| Lane::default()).collect() })
+        Arc::new(Self { lanes: (0..vcpus).map(|_| Lane::default()).collect(), stop: AtomicBool::new(false) })
     }
 }
 
@@ -232,6 +234,12 @@ impl Tracer {
     pub fn new(tracing: &Arc<Tracing>, vcpu: usize, khz: u64, waits: bool) -> Option<Self> {
         tracing.lanes.get(vcpu)?.khz.store(khz, Ordering::Relaxed);
         Some(Self { tracing: Arc::clone(tracing), vcpu, missing: 0, open: false, passed: 0, waits })
+    }
+
+    /// Returns whether the guest shall end.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.tracing.stop.load(Ordering::Relaxed)
     }
 
     /// Adds a row.

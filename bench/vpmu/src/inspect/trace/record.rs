@@ -123,6 +123,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         &format!("payload {}", payload.workload),
     )?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     traced(&options.output, options.quiet, meta, |tracing| {
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
@@ -233,6 +234,7 @@ fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, O
         if last && !more {
             return (writer, failed);
         }
+        tracing.stop.store(sys::interrupted().load(Ordering::Relaxed), Ordering::Relaxed);
         if !more {
             std::thread::park_timeout(POLL);
         }
