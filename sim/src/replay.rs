@@ -240,6 +240,14 @@ pub struct Divergence {
     pub replayed: Option<u64>,
 }
 
+fn is_count(row: &Row) -> bool {
+    matches!(row.kind, Kind::Count | Kind::Overflow)
+}
+
+fn is_switch(row: &Row) -> bool {
+    matches!(row.kind, Kind::Slice | Kind::Sleep)
+}
+
 /// A vCPU's trace on its way through a strategy.
 #[derive(Debug)]
 pub struct Replay {
@@ -334,6 +342,12 @@ impl Replay {
     #[inline]
     pub fn feed(&mut self, row: Row) {
         self.group.push(row);
+        if is_count(&row) {
+            // Whether the thread was switched before its counts were handed over is the strategy's doing.
+            let switches = self.group.iter().rev().skip(1).take_while(|row| is_switch(row)).count();
+            let at = self.group.len() - 1 - switches;
+            self.group[at..].rotate_right(1);
+        }
         if row.kind == Kind::Entry || self.group.len() >= MOST_ROWS {
             let group = std::mem::take(&mut self.group);
             self.play(&group);
@@ -361,13 +375,15 @@ impl Replay {
         let mut at = 0;
         while at < group.len() {
             let row = &group[at];
-            let is_count = |row: &Row| matches!(row.kind, Kind::Count | Kind::Overflow);
             let from = at + usize::from(!is_count(row));
             let until = from + group[from..].iter().take_while(|row| is_count(row)).count();
             if matches!(row.kind, Kind::Pmi | Kind::Entry) && !std::mem::replace(&mut entered, true) {
                 self.pass_entries(1);
             }
-            self.hand_over(&group[from..until]);
+            // What an access left to the entry is handed over there, whatever the thread did meanwhile.
+            if !is_switch(row) {
+                self.hand_over(&group[from..until]);
+            }
             match row.kind {
                 Kind::Count | Kind::Overflow => {}
                 Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault => {

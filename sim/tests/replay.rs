@@ -107,6 +107,31 @@ fn under_another_strategy_a_trace_gives_the_operations_of_a_run_with_that() {
 }
 
 #[test]
+fn a_switch_between_an_access_and_its_entry_takes_no_counts_from_it() {
+    let model = Model::embedded("clx-ap-watchdog-on").unwrap();
+    let plan = plan("paused-flag", &boot(TEN, 400_000, 50, 100));
+    let (_, rows) = trace_of(&model, &plan);
+    let is_count = |row: &Row| matches!(row.kind, Kind::Count | Kind::Overflow);
+    // As a strategy has it that hands counts over at the access, and as one that does at the entry.
+    for before in [false, true] {
+        let mut switched = Vec::new();
+        for (at, row) in rows.iter().enumerate() {
+            let neighbour = if before { at.checked_sub(1) } else { Some(at + 1) };
+            let neighbour = neighbour.and_then(|at| rows.get(at));
+            let first = is_count(row) && neighbour.is_some_and(|row| matches!(row.kind, Kind::Write | Kind::Entry));
+            let slice = Row { kind: Kind::Slice, register: 0, value: 0, ..*row };
+            let both = if before { [slice, *row] } else { [*row, slice] };
+            switched.extend(if first { &both[..] } else { std::slice::from_ref(row) });
+        }
+        assert!(switched.len() > rows.len() + 50);
+        for preset in ["recreate", "paused-flag", "gate"] {
+            let found = replay(&model, &plan, preset, &switched);
+            assert_eq!((found.divergences, found.first), (0, None), "{preset} {before}");
+        }
+    }
+}
+
+#[test]
 fn what_a_trace_says_otherwise_is_a_divergence_with_its_place() {
     let model = Model::embedded("clx-ap-watchdog-on").unwrap();
     let plan = plan("reuse", &boot(TEN, 400_000, 50, 100));
