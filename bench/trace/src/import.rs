@@ -14,7 +14,7 @@ use arch_pmu::intel::{
     IA32_PMC0,
 };
 use arch_pmu::msr::counter_of;
-use arch_pmu::spec::{CounterId, MAX_COUNTERS, Vendor};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Vendor};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN};
 use perf_data::reader::{Damage, Recording};
 use perf_data::record::Record;
@@ -198,6 +198,7 @@ struct Thread {
     rdpmcs: u64,
     /// Writes that turn a counter on.
     enables: u64,
+    begin: u64,
 }
 
 impl Thread {
@@ -206,8 +207,8 @@ impl Thread {
             Event::Access { register, kind, value } if PmuMsr::decode(register).is_some() => {
                 self.accesses += 1;
                 self.registers.insert(register);
-                let enables =
-                    is_select(register) && value & ENABLE != 0 || register == IA32_FIXED_CTR_CTRL && value != 0;
+                let enables = select_of(register).is_some() && value & ENABLE != 0
+                    || register == IA32_FIXED_CTR_CTRL && value != 0;
                 self.enables += u64::from(kind == Kind::Write && enables);
             }
             Event::Exit { rdpmc, .. } => self.rdpmcs += u64::from(rdpmc),
@@ -217,11 +218,13 @@ impl Thread {
     }
 }
 
-/// Returns whether it is an event select.
-const fn is_select(register: u32) -> bool {
-    matches!(register.wrapping_sub(IA32_PERFEVTSEL0), 0..8)
-        || matches!(register.wrapping_sub(PERF_LEGACY_CTL0), 0..4)
-        || matches!(register.wrapping_sub(PERF_CTL0), 0 | 2 | 4 | 6 | 8 | 10)
+/// Returns the counter of an event select.
+fn select_of(register: u32) -> Option<usize> {
+    let at = |first: u32, count: u32, step: u32| {
+        let n = register.checked_sub(first).filter(|n| *n < count * step && n.is_multiple_of(step))?;
+        Some((n / step) as usize)
+    };
+    at(IA32_PERFEVTSEL0, 8, 1).or(at(PERF_LEGACY_CTL0, 4, 1)).or(at(PERF_CTL0, 6, 2))
 }
 
 const fn is_status(register: u32) -> bool {
@@ -241,11 +244,17 @@ struct Vcpu {
     /// Without a status register the handler looks at counters.
     has_status: bool,
     begin: u64,
-    /// Rows that wait: which counter was behind the PMI at this place may still be told.
+    /// Rows that wait: what the guest finds later may belong between them.
     rows: Vec<Row>,
-    pmi: Option<usize>,
-    /// The last known value of each counter.
-    values: [Option<u64>; MAX_COUNTERS],
+    /// Places of PMIs whose counters are not told yet, and of the last one; and whether that one has one.
+    pmis: Vec<usize>,
+    is_told: bool,
+    /// Places of the rows that stopped the counters that are off, their own enables and those of all.
+    stops: [Option<usize>; MAX_COUNTERS],
+    own: [bool; MAX_COUNTERS],
+    global: u64,
+    /// The last known value of each counter, and the place behind the row that told it.
+    values: [Option<(u64, usize)>; MAX_COUNTERS],
     seen: BTreeSet<u32>,
     /// Time and RIP of the exit that goes on.
     exit: Option<(u64, u64)>,
@@ -253,7 +262,7 @@ struct Vcpu {
     passed: u64,
     sleeps: bool,
     switched: [bool; 2],
-    pmis: u64,
+    brought: u64,
 }
 
 impl Vcpu {
@@ -264,7 +273,11 @@ impl Vcpu {
             has_status: thread.registers.iter().any(|register| is_status(*register)),
             begin: 0,
             rows: Vec::new(),
-            pmi: None,
+            pmis: Vec::new(),
+            is_told: false,
+            stops: [None; MAX_COUNTERS],
+            own: [true; MAX_COUNTERS],
+            global: u64::MAX,
             values: [None; MAX_COUNTERS],
             seen: BTreeSet::new(),
             exit: None,
@@ -272,7 +285,7 @@ impl Vcpu {
             passed: 0,
             sleeps: false,
             switched: [false; 2],
-            pmis: 0,
+            brought: 0,
         }
     }
 
@@ -318,20 +331,23 @@ impl Vcpu {
             }
             Event::Out { sleeps } => self.sleeps = sleeps,
             Event::In => self.switched = [true, self.switched[1] || self.sleeps],
-            Event::Gap => (self.values, self.pmi) = ([None; MAX_COUNTERS], None),
+            Event::Gap => (self.values, self.pmis) = ([None; MAX_COUNTERS], Vec::new()),
         }
     }
 
     fn pmi(&mut self, now: u64) {
-        self.pmi = Some(self.rows.len());
+        if std::mem::take(&mut self.is_told) {
+            self.pmis.clear();
+        }
+        self.pmis.push(self.rows.len());
         self.push(now, Kind::Pmi, LVTPC, NMI);
-        self.pmis += 1;
+        self.brought += 1;
     }
 
     fn access(&mut self, now: u64, kind: Kind, register: u32, value: u64) {
         let is_first = self.seen.insert(register);
         let counter = if matches!(kind, Kind::Read | Kind::Write) { counter_of(register) } else { None };
-        let before = counter.and_then(|counter| self.values[counter.index()]);
+        let before = counter.and_then(|counter| self.values[counter.index()]).map(|(value, _)| value);
         let jumps = before.is_some_and(|before| value < before && !is_negative(before));
         if kind == Kind::Read && (is_first && !is_status(register) || counter.is_some() && before.is_none() || jumps) {
             self.push(now, Kind::State, register, value);
@@ -342,50 +358,111 @@ impl Vcpu {
             let wrote = kind == Kind::Write;
             let wrapped = before.is_some_and(|before| is_negative(before) && value < before);
             // Without a status register the handler writes the counters that overflowed.
-            if wrapped && !wrote || wrote && self.pmi.is_some() && !self.has_status && before.is_some_and(is_negative) {
+            if wrapped && !wrote
+                || wrote && !self.pmis.is_empty() && !self.has_status && before.is_some_and(is_negative)
+            {
                 self.overflow(now, counter);
             }
-            let counted = value.saturating_sub(self.values[counter.index()].unwrap_or(value));
+            let counted = value.saturating_sub(self.values[counter.index()].map_or(value, |(before, _)| before));
             if !wrote && counted > 0 {
-                self.push(now, Kind::Count, counter.index() as u32, counted);
+                self.count(now, Kind::Count, counter, counted);
             }
             // A legacy write has 32 bits and a sign.
             let is_legacy = wrote && matches!(register.wrapping_sub(IA32_PMC0), 0..8);
             let value = if is_legacy { i64::from(value as u32 as i32).cast_unsigned() } else { value };
-            self.values[counter.index()] = Some(value & ((1 << WIDTH) - 1));
+            self.values[counter.index()] = Some((value & ((1 << WIDTH) - 1), self.rows.len()));
         } else if kind == Kind::Read && is_status(register) {
             for counter in (0..64).filter(|bit| value >> bit & 1 != 0) {
                 let counter = if counter < 32 { CounterId::gp(counter) } else { CounterId::fixed(counter - 32) };
-                if let Some(counter) = counter.filter(|of| self.values[of.index()].is_some_and(is_negative)) {
+                if let Some(counter) =
+                    counter.filter(|of| self.values[of.index()].is_some_and(|(value, _)| is_negative(value)))
+                {
                     self.overflow(now, counter);
                 }
             }
         }
-        let restarts = matches!(register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL) && value != 0;
-        if kind == Kind::Write && (restarts || is_select(register) && value & ENABLE != 0) {
-            self.pmi = None;
+        if kind == Kind::Write {
+            self.switch(register, value);
         }
     }
 
-    /// Has the counter overflow: ahead of the PMI whose handler found it, or here.
-    fn overflow(&mut self, now: u64, counter: CounterId) {
-        let Some(before) = self.values[counter.index()].replace(0) else { return };
-        let (number, count) = (counter.index(), (1 << WIDTH) - before);
-        let Some(pmi) = self.pmi else { return self.push(now, Kind::Overflow, number as u32, count) };
-        let at = self.rows[pmi];
-        if at.kind != Kind::Signal {
-            self.rows.insert(pmi, Row { kind: Kind::Signal, register: 0, value: 0, ..at });
+    /// Notes which counters a write stops and starts.
+    fn switch(&mut self, register: u32, value: u64) {
+        let place = self.rows.len() - 1;
+        let is_global = matches!(register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
+        if is_global {
+            self.global = value;
         }
-        self.rows[pmi].value |= 1 << number;
-        self.rows.insert(pmi + 1, Row { kind: Kind::Overflow, register: number as u32, value: count, ..at });
+        for counter in CounterSet::ALL {
+            let n = counter.index();
+            let bit = counter.as_fixed().map_or(n, |fixed| 32 + fixed);
+            match (counter.as_fixed(), select_of(register)) {
+                (Some(fixed), _) if register == IA32_FIXED_CTR_CTRL => self.own[n] = value >> (4 * fixed) & 3 != 0,
+                (None, Some(select)) if select == n => self.own[n] = value & ENABLE != 0,
+                _ => {}
+            }
+            let runs = self.own[n] && self.global >> bit & 1 != 0;
+            self.stops[n] = if runs { None } else { self.stops[n].or(Some(place)) };
+        }
+        let restarts = is_global && value != 0 || select_of(register).is_some() && value & ENABLE != 0;
+        if restarts && self.is_told {
+            self.pmis.clear();
+        }
+    }
+
+    /// Puts a row ahead of the one at `place`.
+    fn insert(&mut self, place: usize, row: Row) {
+        self.rows.insert(place, row);
+        let places = self.pmis.iter_mut().chain(self.stops.iter_mut().flatten());
+        let known = self.values.iter_mut().flatten().map(|(_, at)| at);
+        places.chain(known).for_each(|at| *at += usize::from(*at >= place));
+    }
+
+    /// Adds counts: of a counter that is off to what stopped it.
+    fn count(&mut self, now: u64, kind: Kind, counter: CounterId, count: u64) {
+        let number = counter.index() as u32;
+        match self.stops[counter.index()] {
+            Some(place) => {
+                self.insert(place + 1, Row { kind, register: number, value: count, rip: 0, ..self.rows[place] })
+            }
+            None => self.push(now, kind, number, count),
+        }
+    }
+
+    /// Has the counter overflow: ahead of the PMI whose handler found it, or here. Of several PMIs each has one, as far as they go.
+    fn overflow(&mut self, now: u64, counter: CounterId) {
+        let Some((before, known)) = self.values[counter.index()] else { return };
+        self.values[counter.index()] = Some((0, known));
+        let (number, count) = (counter.index(), (1 << WIDTH) - before);
+        // What the guest has set or read since the PMI is not what overflowed then.
+        let found = self.pmis.iter().position(|place| *place >= known);
+        let Some(nth) = found else { return self.count(now, Kind::Overflow, counter, count) };
+        let pmi = self.pmis[nth];
+        let at = self.rows[pmi];
+        let told = self.rows[..pmi].iter().rev().take_while(|row| row.kind == Kind::Overflow).count();
+        let signal = (pmi - told).checked_sub(1).filter(|place| self.rows[*place].kind == Kind::Signal).unwrap_or(pmi);
+        if signal == pmi {
+            self.insert(pmi, Row { kind: Kind::Signal, register: 0, value: 0, ..at });
+        }
+        self.rows[signal].value |= 1 << number;
+        self.insert(signal + 1, Row { kind: Kind::Overflow, register: number as u32, value: count, ..at });
+        if nth + 1 < self.pmis.len() {
+            self.pmis.remove(nth);
+        } else {
+            self.is_told = true;
+        }
     }
 
     /// Hands over the rows that no longer wait.
     fn flush(&mut self, writer: &mut Writer, all: bool) -> Result<(), Error> {
-        if all || self.rows.len() >= MOST_WAITING {
-            self.pmi = None;
-        }
-        let ready = if self.pmi.is_none() && (all || !self.is_open) { self.rows.len() } else { 0 };
+        let ready = match self.rows.len() {
+            rows if all => rows,
+            MOST_WAITING.. => MOST_WAITING / 2,
+            _ => 0,
+        };
+        self.pmis.retain_mut(|at| at.checked_sub(ready).map(|left| *at = left).is_some());
+        self.stops.iter_mut().for_each(|at| *at = at.and_then(|at| at.checked_sub(ready)));
+        self.values.iter_mut().flatten().for_each(|(_, at)| *at = at.saturating_sub(ready));
         self.rows.drain(..ready).try_for_each(|row| writer.add(row))
     }
 }
@@ -422,17 +499,17 @@ pub fn import(
         return Err(refuse(format!("it has no {}", missing.join(", "))));
     }
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
-    let mut begin = u64::MAX;
     recorded.visit(|pid, (at, tid, event)| {
         if matches!(event, Event::Access { .. } | Event::Exit { .. } | Event::Entry { .. }) {
-            begin = begin.min(*at);
-            let thread = threads.entry(*tid).or_insert_with(|| Thread { tid: *tid, pid, ..Thread::default() });
+            let thread =
+                threads.entry(*tid).or_insert_with(|| Thread { tid: *tid, pid, begin: *at, ..Thread::default() });
             thread.see(event);
         }
         Ok(())
     })?;
     let mut threads = chosen(threads.into_values().collect(), pid).map_err(refuse)?;
     threads.sort_by_key(|thread| (thread.vcpu, thread.tid));
+    let begin = threads.iter().map(|thread| thread.begin).min().unwrap_or(0);
     if is_mediated(&threads, &release) {
         let why = "the guest turns counters on, and no access to one exits: KVM's vPMU is mediated, and nobody sees what the guest does";
         return Err(Error::usage(&what, why, "record with enable_mediated_pmu=0 of kvm_intel or kvm_amd"));
@@ -461,7 +538,7 @@ pub fn import(
     })?;
     vcpus.iter_mut().try_for_each(|vcpu| vcpu.flush(&mut writer, true))?;
     writer.meta().lost = recorded.lost;
-    writer.meta().pmis = knows_pmis.then(|| vcpus.iter().map(|vcpu| vcpu.pmis).sum());
+    writer.meta().pmis = knows_pmis.then(|| vcpus.iter().map(|vcpu| vcpu.brought).sum());
     Ok((writer.finish()?, recorded.damage))
 }
 

@@ -1,5 +1,7 @@
 //! Traces by the command line: recorded, replayed, cut, merged, and what is refused.
 
+mod imported;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -95,4 +97,11 @@ fn a_trace_of_a_guest_on_kvm_gives_its_registers_and_pmis() {
     let run: u64 = stat["trace"]["ops"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
     // A clock that signals early is read again, and the trace does not say how often.
     assert!(ops.abs_diff(run) * 100 <= run, "{ops} for {run}");
+}
+
+/// Recorded by host B's trial `nest::trace_import`.
+#[test]
+fn an_imported_recording_has_the_accesses_that_perf_counts() {
+    let dir = TempDir::new().unwrap();
+    imported::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/imported"), dir.path()).unwrap();
 }

@@ -8,6 +8,8 @@
 mod counted;
 mod cpus;
 mod frames;
+#[path = "../imported/mod.rs"]
+mod imported;
 mod kernels;
 mod linux;
 mod machine;

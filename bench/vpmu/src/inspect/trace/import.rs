@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use perf_data::reader::Damage;
 use results::error::{Error, Exit};
 use trace::import;
 
@@ -45,5 +46,7 @@ pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     if damage.any() {
         complain(&format!("warning: {}", profile::said(&damage)));
     }
-    Ok(if meta.lost > 0 || damage.any() { Exit::Inconclusive } else { Exit::Done })
+    // perf ends a compressed recording within a record.
+    let is_whole = meta.lost == 0 && damage == Damage { rest: damage.rest, ..Damage::default() };
+    Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
 }
