@@ -1,5 +1,6 @@
 //! Makes traces of traces: parts, sums, anonymous copies.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -40,7 +41,8 @@ pub fn merge(traces: &[Trace], to: &Path) -> Result<Meta, Error> {
     let mut meta = Meta { vcpus: 0, lost: 0, pmis: Some(0), ops: vec![0; first.meta.ops.len()], ..first.meta.clone() };
     meta.parts.clear();
     for Trace { meta: other, .. } in traces {
-        meta.parts.extend(if other.parts.is_empty() { vec![other.clone()] } else { other.parts.clone() });
+        let alone = || vec![Meta { columns: BTreeMap::new(), duckdb: String::new(), ..other.clone() }];
+        meta.parts.extend(if other.parts.is_empty() { alone() } else { other.parts.clone() });
         for (all, own) in
             [(&mut meta.host, &other.host), (&mut meta.guest, &other.guest), (&mut meta.backend, &other.backend)]
         {
