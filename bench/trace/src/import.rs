@@ -302,7 +302,6 @@ impl Vcpu {
             Event::Access { kind, register, value } if PmuMsr::decode(register).is_some() => {
                 self.access(now, kind, register, value);
             }
-            Event::Access { .. } => {}
             Event::Exit { rip, rdpmc } => {
                 self.exit = Some((now, rip));
                 if rdpmc {
@@ -310,7 +309,7 @@ impl Vcpu {
                 }
             }
             Event::Nmi { apic } if !by_entry && self.id.is_none_or(|id| id == apic) => self.pmi(now),
-            Event::Nmi { .. } => {}
+            Event::Access { .. } | Event::Nmi { .. } => {}
             Event::Entry { nmi, .. } => {
                 if nmi && by_entry {
                     self.pmi(now);
@@ -363,13 +362,13 @@ impl Vcpu {
             {
                 self.overflow(now, counter);
             }
-            let counted = value.saturating_sub(self.values[counter.index()].map_or(value, |(before, _)| before));
-            if !wrote && counted > 0 {
-                self.count(now, Kind::Count, counter, counted);
+            let since = value.saturating_sub(self.values[counter.index()].map_or(value, |(before, _)| before));
+            if !wrote && since > 0 {
+                self.count(now, Kind::Count, counter, since);
             }
             // A legacy write has 32 bits and a sign.
             let is_legacy = wrote && matches!(register.wrapping_sub(IA32_PMC0), 0..8);
-            let value = if is_legacy { i64::from(value as u32 as i32).cast_unsigned() } else { value };
+            let value = if is_legacy { i64::from((value as u32).cast_signed()).cast_unsigned() } else { value };
             self.values[counter.index()] = Some((value & ((1 << WIDTH) - 1), self.rows.len()));
         } else if kind == Kind::Read && is_status(register) {
             for counter in (0..64).filter(|bit| value >> bit & 1 != 0) {
@@ -423,7 +422,7 @@ impl Vcpu {
         let number = counter.index() as u32;
         match self.stops[counter.index()] {
             Some(place) => {
-                self.insert(place + 1, Row { kind, register: number, value: count, rip: 0, ..self.rows[place] })
+                self.insert(place + 1, Row { kind, register: number, value: count, rip: 0, ..self.rows[place] });
             }
             None => self.push(now, kind, number, count),
         }
@@ -529,7 +528,9 @@ pub fn import(
     let mut writer = Writer::begin(to, meta)?;
     recorded.visit(|_, (at, tid, event)| {
         if matches!(event, Event::Gap) {
-            vcpus.iter_mut().for_each(|vcpu| vcpu.tell(*at, *event, by_entry));
+            for vcpu in &mut vcpus {
+                vcpu.tell(*at, *event, by_entry);
+            }
         } else if let Some(vcpu) = places.get(tid).map(|place| &mut vcpus[*place]) {
             vcpu.tell(*at, *event, by_entry);
             vcpu.flush(&mut writer, false)?;
