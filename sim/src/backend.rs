@@ -469,13 +469,9 @@ impl Backend for SimBackend {
     fn open_gate(&mut self) -> Result<(), HostError> {
         self.spend(Purpose::Resume, |costs| &costs.resume);
         (self.gate, self.gate_lost) = (Some(true), false);
-        let mut is_first = true;
         for at in 0..self.table.len() {
             if self.table[at].let_in && !self.table[at].running {
-                // One event is what is resumed: measured are 9 % more for a gate of one than for a single event.
-                if !std::mem::take(&mut is_first) {
-                    self.spend(Purpose::ResumeOther, |costs| &costs.resume_other);
-                }
+                self.spend(Purpose::ResumeOther, |costs| &costs.resume_other);
                 self.run(at);
             }
         }

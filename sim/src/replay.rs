@@ -190,11 +190,7 @@ impl Backend for TraceBackend {
     fn open_gate(&mut self) -> Result<(), HostError> {
         self.spend(Purpose::Resume, |costs| &costs.resume);
         let running = self.table.iter().filter(|event| event.id != 0 && event.running).count() as u64;
-        let others = self
-            .model
-            .costs
-            .resume_other
-            .sample_n(running.saturating_sub(1), self.clock.streams().of(Purpose::ResumeOther));
+        let others = self.model.costs.resume_other.sample_n(running, self.clock.streams().of(Purpose::ResumeOther));
         self.clock.host(others);
         Ok(())
     }

@@ -232,7 +232,7 @@ mod tests {
         };
         let found = open("clx-ap-watchdog-on", "gate", "single", 4);
         assert!(
-            matches!(&found[..], [(arm, said)] if arm == "gate" && said.starts_with("1.10 to 1.27 × floor")),
+            matches!(&found[..], [(arm, said)] if arm == "gate" && said.starts_with("1.27 to 1.34 × floor")),
             "{found:?}"
         );
         assert_eq!(open("development-host", "gate", "single", 4), [], "it was measured");
