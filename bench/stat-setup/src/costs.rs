@@ -329,10 +329,13 @@ impl Costs {
         let (workers, all) = (some.len().max(1) as f64, cpus.len().max(1) as f64);
         let few = anchors.sample(WORK, true);
         let found = crew_times(&job(&few, &some, Method { pack: Some(WORK), ..Method::THREADS }));
-        let CrewTimes { threads, request, calls_ns } = found;
-        // More than two wait for one another longer than two, and rather in some calls than in all.
-        let whole = |calls: &Vec<u32>| calls.iter().map(|&ns| f64::from(ns)).sum::<f64>() / calls.len().max(1) as f64;
-        let both: f64 = calls_ns.iter().map(|calls| if some.len() > 2 { whole(calls) } else { mean(calls) }).sum();
+        let CrewTimes { threads, request, calls_ns, slowest } = found;
+        // A phase lasts as long as the slowest of its workers. Of two it is mostly the request.
+        let both = if some.len() > 2 {
+            slowest.saturating_sub(2 * request).as_nanos() as f64 / WORK as f64
+        } else {
+            calls_ns.iter().map(|calls| mean(calls)).sum()
+        };
         let in_group = (self.open_member + self.close_member) * (WORK - 1) as f64 / 2.0;
         let longer = (both / (self.open + self.close + in_group).max(1.0) - 1.0).max(0.0);
         let thread = threads.as_nanos() as f64 / workers;
