@@ -1,4 +1,4 @@
-//! Traces of vPMUs: a folder with `trace.json` and numbered Parquet segments, each whole once it has its name.
+//! Traces of vPMUs: a folder with `_trace.json` and numbered Parquet segments, each whole once it has its name.
 //!
 //! A segment has a row group for each vCPU that has rows in it. DuckDB and pandas read the folder as it is; the time of a row is the sum
 //! of `step_ns` of its vCPU's rows in the segment up to it.

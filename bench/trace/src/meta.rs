@@ -1,13 +1,32 @@
 //! The small JSON beside the segments.
 
+use std::collections::BTreeMap;
+
 use host_pmu::stats::OpKind;
 use results::error::Error;
 use serde::{Deserialize, Serialize};
 
-/// Its name in the folder.
-pub const NAME: &str = "trace.json";
+/// Its name in the folder: readers of Parquet folders pass over one that begins so.
+pub const NAME: &str = "_trace.json";
 /// Name and version of the form.
 pub const FORM: &str = "vpmu-trace/1";
+/// Rows of a segment: some megabytes in memory.
+pub(crate) const SEGMENT: usize = 1 << 18;
+/// A query for `DuckDB`, in the folder: each row with its time, and with the value that was read or written.
+pub(crate) const DUCKDB: &str = "\
+select filename, vcpu, sum(step_ns) over before + coalesce(sum(entry_ns) over before, 0) - coalesce(entry_ns, 0) as ns, \
+kind, register, case when count is not null then count when counter is null then value \
+else sum(coalesce(count, value)) over (partition by filename, vcpu, counter order by file_row_number) % (1::hugeint << 48) \
+end as value, rip, entry_ns \
+from (select *, case when kind in ('count', 'overflow') then register \
+when kind = 'rdpmc' then case when register >= 1073741824 then register - 1073741824 + 8 else register end \
+when kind not in ('read', 'write') then null \
+when register between 193 and 200 then register - 193 when register between 1217 and 1224 then register - 1217 \
+when register between 777 and 780 then register - 777 + 8 \
+when register between 3221291012 and 3221291015 then register - 3221291012 \
+when register between 3221291520 and 3221291531 and register % 2 = 1 then (register - 3221291521) // 2 end as counter \
+from read_parquet('*.parquet', filename = true, file_row_number = true)) \
+window before as (partition by filename, vcpu order by file_row_number) order by filename, file_row_number";
 /// Most vCPUs of a trace.
 pub const MOST_VCPUS: usize = 4096;
 
@@ -23,7 +42,7 @@ pub struct Meta {
     pub finished: bool,
     /// Segments, their rows, and the accesses among them; counted when it is finished.
     pub segments: u64,
-    /// Rows.
+    /// Rows, with the entries that are in the row before.
     pub rows: u64,
     /// Accesses to registers.
     pub accesses: u64,
@@ -49,6 +68,10 @@ pub struct Meta {
     pub ops: Vec<u64>,
     /// PMIs that reached the guest; none where they were not counted, as of a part.
     pub pmis: Option<u64>,
+    /// The meaning of the columns.
+    pub columns: BTreeMap<String, String>,
+    /// A query for `DuckDB`, in the folder: each row with its time and its value.
+    pub duckdb: String,
 }
 
 impl Meta {

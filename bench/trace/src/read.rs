@@ -12,9 +12,9 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use results::error::Error;
 
-use crate::column::{COLUMNS, schema};
-use crate::meta::{Meta, NAME};
-use crate::write::{SEGMENT, segment};
+use crate::column::{COLUMNS, Line, schema};
+use crate::meta::{Meta, NAME, SEGMENT};
+use crate::write::segment;
 
 /// Largest JSON of a trace.
 const MOST_JSON: u64 = 1 << 20;
@@ -156,9 +156,9 @@ fn read_group(file: &SerializedFileReader<File>, number: usize) -> Result<Vec<Ro
     if count > SEGMENT || meta.total_byte_size() > (1 << 16) + meta.num_rows() * MOST_ROW {
         return Err(ParquetError::General(format!("a group of {count} rows is larger than any trace's")));
     }
-    let mut rows = vec![Row::default(); count];
+    let mut lines = vec![Line::default(); count];
     for (at, column) in COLUMNS.iter().enumerate() {
-        column.read(&mut rows, group.get_column_reader(at)?)?;
+        column.read(&mut lines, group.get_column_reader(at)?)?;
     }
-    Ok(rows)
+    Ok(Line::rows(&lines))
 }

@@ -12,11 +12,8 @@ use parquet::file::writer::SerializedFileWriter;
 use results::error::{Error, Exit};
 use results::write::{Target, replace};
 
-use crate::column::{COLUMNS, encoded, schema};
-use crate::meta::{FORM, MOST_VCPUS, Meta, NAME};
-
-/// Rows of a segment: some megabytes in memory.
-pub(crate) const SEGMENT: usize = 1 << 18;
+use crate::column::{COLUMNS, Line, encoded, schema};
+use crate::meta::{DUCKDB, FORM, MOST_VCPUS, Meta, NAME, SEGMENT};
 
 /// A trace that is being written.
 #[derive(Debug)]
@@ -26,19 +23,52 @@ pub struct Writer {
     /// The rows of the segment to come, by vCPU.
     rows: Vec<Vec<Row>>,
     gathered: usize,
-    /// Time of each vCPU's last row, and of its last one that was written.
+    /// Time of each vCPU's last row.
     last: Vec<u64>,
-    written: Vec<u64>,
+    paces: Vec<Pace>,
 }
 
-/// Bits of a step that are kept: a time is that of the vCPU's row before and a step that is right to a 64th, and no error adds up.
-const STEP_BITS: u32 = 6;
+/// Bits of a step that are kept after its first one.
+const STEP_BITS: u32 = 2;
+/// The largest unit of a step, ns, and the smallest of the guest's and the host's.
+const MOST_UNIT: u64 = 1 << 13;
+const GUEST_UNIT: u64 = 1 << 6;
+const HOST_UNIT: u64 = 1 << 8;
+/// Rows that come faster than one in this time, ns, are not compressed as far: rings would be full before a segment is written.
+const SLOW_ROW: u64 = 10_000;
 
-/// Rounds a step.
-const fn rounded(step: u64) -> u64 {
-    let bits = u64::BITS - step.leading_zeros();
-    let low = if bits > STEP_BITS { bits - STEP_BITS } else { return step };
-    (step.saturating_add(1 << (low - 1)) >> low) << low
+/// The times of a vCPU's rows, as they are written. A step is right to an eighth, and to 4 µs. What one is off, the next one of its size
+/// makes good, so that errors do not add up and a short step does not pay for a long one.
+#[derive(Clone, Debug)]
+struct Pace {
+    given: u64,
+    written: u64,
+    owed: [i64; 65],
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { given: 0, written: 0, owed: [0; 65] }
+    }
+}
+
+impl Pace {
+    /// Returns the time of the next row.
+    fn next(&mut self, row: &Row) -> u64 {
+        let step = row.at.saturating_sub(self.given);
+        self.given = self.given.max(row.at);
+        if step > 0 {
+            let bits = u64::BITS - step.leading_zeros();
+            let least = if row.kind == Kind::Entry { HOST_UNIT } else { GUEST_UNIT };
+            let unit = (1 << (bits - 1) >> STEP_BITS).clamp(least, MOST_UNIT);
+            let owed = &mut self.owed[bits as usize];
+            let due = step.saturating_add_signed(*owed);
+            let rounded = due.saturating_add(unit / 2) / unit * unit;
+            *owed = due.wrapping_sub(rounded).cast_signed();
+            self.written = self.written.saturating_add(rounded);
+        }
+        self.written
+    }
 }
 
 /// Puts together counts of a counter between which the guest does not look at it, and leaves out those that it overwrites: the counter has
@@ -91,11 +121,13 @@ impl Writer {
         if let Err(error) = std::fs::create_dir(folder) {
             return refuse(error.to_string(), "give the name of a new folder with --output");
         }
-        let meta = Meta { form: FORM.to_owned(), tool: format!("vpmu {}", env!("CARGO_PKG_VERSION")), ..meta };
+        let columns = COLUMNS.iter().map(|column| (column.name.to_owned(), column.about.to_owned())).collect();
+        let tool = format!("vpmu {}", env!("CARGO_PKG_VERSION"));
+        let meta = Meta { form: FORM.to_owned(), tool, columns, duckdb: DUCKDB.to_owned(), ..meta };
         let meta = Meta { finished: false, segments: 0, rows: 0, accesses: 0, ..meta };
         let (rows, last) = (vec![Vec::new(); meta.vcpus], vec![0; meta.vcpus]);
-        let written = last.clone();
-        let writer = Self { folder: folder.to_owned(), meta, rows, gathered: 0, last, written };
+        let paces = vec![Pace::default(); meta.vcpus];
+        let writer = Self { folder: folder.to_owned(), meta, rows, gathered: 0, last, paces };
         writer.describe()?;
         Ok(writer)
     }
@@ -151,15 +183,17 @@ impl Writer {
         if self.gathered == 0 {
             return Ok(());
         }
-        for (rows, written) in self.rows.iter_mut().zip(&mut self.written) {
+        let time = |rows: &Vec<Row>| rows.last()?.at.checked_sub(rows.first()?.at);
+        let time = self.rows.iter().filter_map(time).max().unwrap_or(0);
+        let small = self.gathered < SEGMENT / 16 || time / self.gathered as u64 >= SLOW_ROW;
+        for (rows, pace) in self.rows.iter_mut().zip(&mut self.paces) {
             put_together(rows);
             for row in rows {
-                *written += rounded(row.at.saturating_sub(*written));
-                row.at = *written;
+                row.at = pace.next(row);
             }
         }
         let path = self.folder.join(segment(self.meta.segments));
-        self.write(&path).map_err(|error| self.cannot(&error))?;
+        self.write(&path, small).map_err(|error| self.cannot(&error))?;
         for rows in &mut self.rows {
             self.meta.rows += rows.len() as u64;
             self.meta.accesses += rows.iter().filter(|row| row.kind.is_access()).count() as u64;
@@ -169,18 +203,19 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&self, path: &Path) -> Result<(), ParquetError> {
+    fn write(&self, path: &Path, small: bool) -> Result<(), ParquetError> {
         let mut pending = Target::of(path)?.begin()?;
         let number = self.meta.segments.to_string();
         let about = [("vpmu", FORM), ("segment", number.as_str())];
         let about = about.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
-        let properties = encoded().set_key_value_metadata(Some(about.to_vec())).build();
+        let properties = encoded(small).set_key_value_metadata(Some(about.to_vec())).build();
         let mut file = SerializedFileWriter::new(&mut pending, Arc::new(schema()?), Arc::new(properties))?;
         for rows in self.rows.iter().filter(|rows| !rows.is_empty()) {
+            let lines = Line::of(rows);
             let mut group = file.next_row_group()?;
             for column in &COLUMNS {
                 let Some(mut writer) = group.next_column()? else { break };
-                column.write(rows, writer.untyped())?;
+                column.write(&lines, writer.untyped())?;
                 writer.close()?;
             }
             group.close()?;
@@ -248,10 +283,19 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_right_to_a_64th() {
-        for step in (0..1000).chain([4095, 4096, 123_456_789, u64::MAX - 5]) {
-            let off = rounded(step).abs_diff(step);
-            assert!(off == 0 && step < 64 || off as f64 <= step as f64 / 64.0, "{step}: {}", rounded(step));
+    fn a_step_is_right_to_an_eighth_and_errors_do_not_add_up() {
+        let mut pace = Pace::default();
+        let (mut at, mut before) = (0u64, 0);
+        let steps = (0..20_000u64).map(|n| [n % 977, 21_900 + n % 13, 2_000 + n % 400, 50_000_000 + n][n as usize % 4]);
+        for (n, step) in steps.chain([u64::MAX / 2]).enumerate() {
+            at += step;
+            let kind = if n % 2 == 0 { Kind::Entry } else { Kind::Read };
+            let next = pace.next(&Row { at, kind, ..Row::default() });
+            let (off, most) = ((next - before).abs_diff(step), (step / 4).clamp(HOST_UNIT, MOST_UNIT));
+            assert!(off <= most, "{step}: {}", next - before);
+            // Of each size of steps at most half a unit is owed.
+            assert!(next.abs_diff(at) <= 8 * MOST_UNIT, "{next} for {at}");
+            before = next;
         }
     }
 }

@@ -56,13 +56,13 @@ fn a_trace_of_a_simulated_guest_is_replayed_cut_and_merged() {
     let given: Value = serde_json::from_str(&done(at, "trace stat given --json")).unwrap();
     assert_eq!((&given["trace"]["guest"], &given["trace"]["host"]), (&"".into(), &"".into()));
     // Rows lost at the end are in the JSON alone.
-    let json = at.join("given/trace.json");
+    let json = at.join("given/_trace.json");
     let text = std::fs::read_to_string(&json).unwrap();
     std::fs::write(&json, text.replace("\"lost\": 0", "\"lost\": 7")).unwrap();
     assert_eq!(replayed(at, "sim --trace given --strategy reuse-lazy --json")["missing_rows"], 7);
     refused(at, "sim --trace t --strategy virtual", "virtual");
     refused(at, "sim --trace t --workload single", "--workload");
-    refused(at, "sim --trace nowhere", "trace.json");
+    refused(at, "sim --trace nowhere", "_trace.json");
     refused(at, "trace anonymize t -o given", "exists");
 }
 
