@@ -15,6 +15,16 @@ use crate::strategy::{Apply, Mark, OnOverflow, Pause, Release, Reuse, Strategy, 
 
 /// The module's device.
 pub const DEVICE: &str = "/dev/vpmu_kvm";
+/// The module's sources, by their names.
+pub const SOURCES: [(&str, &str); 7] = [
+    ("Makefile", include_str!("../kernel/Makefile")),
+    ("vpmu_kvm.h", include_str!("../kernel/vpmu_kvm.h")),
+    ("module.c", include_str!("../kernel/module.c")),
+    ("hook.c", include_str!("../kernel/hook.c")),
+    ("call.c", include_str!("../kernel/call.c")),
+    ("host.c", include_str!("../kernel/host.c")),
+    ("guest.c", include_str!("../kernel/guest.c")),
+];
 /// More than the line of one thread takes.
 const MAX_TEXT: usize = 4096;
 

@@ -79,11 +79,6 @@ impl<'a> Figures<'a> {
         self.per_sample(count).filter(|_| !self.own.host_ops.is_empty())
     }
 
-    /// Returns the most events held, where the VMM holds them and not KVM.
-    fn most_held(&self) -> Option<f64> {
-        self.own.nmis_delivered.map(|_| self.own.events_held.max as f64)
-    }
-
     fn per_set_up(&self, count: impl Fn(&PhaseResult) -> u64) -> Option<f64> {
         let set_up = self.own.phases.get(SET_UP).filter(|phase| phase.begun > 0)?;
         Some(count(set_up) as f64 / set_up.begun as f64)
@@ -110,6 +105,11 @@ impl<'a> Figures<'a> {
     fn phase_median(&self, key: &str) -> Option<f64> {
         self.phase(key).map(|summary| summary.p50 as f64)
     }
+}
+
+/// Returns the most events held, where the VMM holds them and not KVM.
+fn most_held(figures: &Figures<'_>) -> Option<f64> {
+    figures.own.nmis_delivered.map(|_| figures.own.events_held.max as f64)
 }
 
 /// A column.
@@ -180,7 +180,7 @@ pub const ALL: &[Column] = &[
     column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
     column("held_mean", "held mean", Mean, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
-    column("events_held", "held", Count, &[Work, Advice], |arm| arm.most_held())
+    column("events_held", "held", Count, &[Work, Advice], most_held)
         .about("held: most host events at once"),
     column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
     column("nmis_driver_off", "off", Count, &[Work, Page], |arm| Some(arm.own.counts.nmis_driver_off as f64))
@@ -205,7 +205,7 @@ pub const ALL: &[Column] = &[
     column("set_up_msr_exits", "exits", Mean, &[SetUpWork], |arm| {
         arm.per_set_up(|phase| phase.msr_reads + phase.msr_writes)
     }),
-    column("set_up_events_held", "held max", Count, &[SetUpWork], |arm| arm.most_held()),
+    column("set_up_events_held", "held max", Count, &[SetUpWork], most_held),
     column("call_ns", "call", Ns, &[SetUpWork], |arm| arm.phase_median("enable/call_ns"))
         .about("call, call p99: enabling one event"),
     column("call_p99_ns", "call p99", Ns, &[SetUpWork], |arm| Some(arm.phase("enable/call_ns")?.p99? as f64)),
