@@ -1,5 +1,7 @@
 //! Traces by the command line: recorded, replayed, cut, merged, and what is refused.
 
+mod imported;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -36,7 +38,10 @@ fn a_trace_of_a_simulated_guest_is_replayed_cut_and_merged() {
     let dir = TempDir::new().unwrap();
     let at = dir.path();
     done(at, "trace record -q -o t -- payload --workload sampling10 --samples 300 --backend sim:clx-ap-watchdog-on");
-    let arm = replayed(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy --json");
+    let document: Value =
+        serde_json::from_str(&done(at, "sim clx-ap-watchdog-on -q --trace t --strategy reuse-lazy --json")).unwrap();
+    assert_eq!(document["schema"], "vpmu-replay/1");
+    let arm = &document["arms"][0];
     assert_eq!((&arm["divergences"], &arm["pmis"], &arm["recorded_under"]), (&0.into(), &300.into(), &true.into()));
     let text = done(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy");
     assert!(text.contains("the same registers, 300 PMIs"), "{text}");
@@ -92,4 +97,11 @@ fn a_trace_of_a_guest_on_kvm_gives_its_registers_and_pmis() {
     let run: u64 = stat["trace"]["ops"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
     // A clock that signals early is read again, and the trace does not say how often.
     assert!(ops.abs_diff(run) * 100 <= run, "{ops} for {run}");
+}
+
+/// Recorded by host B's trial `nest::trace_import`.
+#[test]
+fn an_imported_recording_has_the_accesses_that_perf_counts() {
+    let dir = TempDir::new().unwrap();
+    imported::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/imported"), dir.path()).unwrap();
 }

@@ -18,8 +18,11 @@ pub struct EventParameter {
     pub period: u64,
 }
 
-/// The choice by which counts between an overflow and the guest's next exit are lost.
-pub(super) const LOSSY: &str = "overflow = \"stop\"";
+/// Returns whether guest counts are lost by this definition: those between an overflow and the guest's next exit.
+#[must_use]
+pub fn is_lossy(definition: &str) -> bool {
+    definition.lines().any(|line| line.trim() == "overflow = \"stop\"")
+}
 
 /// A strategy as it ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,19 +34,17 @@ pub struct StrategyParameter {
     pub definition: Option<String>,
 }
 
-impl StrategyParameter {
-    /// Returns whether guest counts are lost by its definition.
-    #[must_use]
-    pub fn is_lossy(&self) -> bool {
-        self.definition.as_deref().is_some_and(|text| text.lines().any(|line| line.trim() == LOSSY))
-    }
-}
-
 impl Parameters {
     /// Returns the guest's processor, if it is not the usual one.
     #[must_use]
     pub fn other_cpu(&self) -> Option<&str> {
         other_cpu(&self.cpu)
+    }
+
+    /// Returns whether guest counts are lost by the definition of a strategy.
+    #[must_use]
+    pub fn is_lossy(&self, strategy: &str) -> bool {
+        self.strategies.iter().any(|one| one.name == strategy && one.definition.as_deref().is_some_and(is_lossy))
     }
 
     /// Returns whether the guest's processor is an AMD.

@@ -110,7 +110,7 @@ pub struct SimArgs {
 }
 
 /// Options of `vpmu sim` that a replay obeys.
-const WITH_TRACE: [&str; 5] = ["model", "trace", "strategy", "seed", "json"];
+const WITH_TRACE: [&str; 6] = ["model", "trace", "strategy", "seed", "json", "quiet"];
 
 /// Makes `--trace` refuse what a replay does not obey: its guest is the trace's.
 pub(super) fn with_trace(command: Command) -> Command {

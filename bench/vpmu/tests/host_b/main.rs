@@ -8,6 +8,8 @@
 mod counted;
 mod cpus;
 mod frames;
+#[path = "../imported/mod.rs"]
+mod imported;
 mod kernels;
 mod linux;
 mod machine;
@@ -42,7 +44,7 @@ const CHECKS: [(&str, Check); 6] = [
     ("rig::watch", monitor::check_watch),
 ];
 
-const BOOTS: [(&str, Boot); 16] = [
+const BOOTS: [(&str, Boot); 17] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
@@ -58,6 +60,7 @@ const BOOTS: [(&str, Boot); 16] = [
     ("linux::stock_perf", linux::stock_perf),
     ("linux::host_pmu", linux::host_pmu),
     ("nest::hardware_and_kvm", nest::hardware_and_kvm),
+    ("nest::trace_import", nest::trace_import),
     ("cpus::sixteen", cpus::sixteen),
 ];
 

@@ -123,6 +123,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         &format!("payload {}", payload.workload),
     )?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     traced(&options.output, options.quiet, meta, |tracing| {
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
@@ -171,7 +172,20 @@ fn traced(
     };
     let lost = tracing.lanes.iter().map(host_pmu::trace::Lane::lost).sum();
     (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, pmis, lost);
-    let meta = writer.finish()?;
+    summarize(output, &writer.finish()?, quiet)?;
+    if lost > 0 {
+        complain(&format!(
+            "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
+        ));
+    }
+    Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })
+}
+
+/// Says what a finished trace has.
+///
+/// # Errors
+/// It is not there.
+pub fn summarize(output: &Path, meta: &Meta, quiet: bool) -> Result<(), Error> {
     if !quiet {
         let bytes = trace::read::Trace::open(output)?.bytes();
         let each = bytes as f64 / meta.accesses.max(1) as f64;
@@ -182,12 +196,7 @@ fn traced(
             output.display()
         ));
     }
-    if lost > 0 {
-        complain(&format!(
-            "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
-        ));
-    }
-    Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })
+    Ok(())
 }
 
 /// Longest time between two looks at the lanes.
@@ -225,6 +234,7 @@ fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, O
         if last && !more {
             return (writer, failed);
         }
+        tracing.stop.store(sys::interrupted().load(Ordering::Relaxed), Ordering::Relaxed);
         if !more {
             std::thread::park_timeout(POLL);
         }

@@ -130,9 +130,10 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
         let replayed = replayed.map_or_else(|| "none".to_owned(), |value| format!("{value:#x}"));
         let at = Duration::from_nanos(recorded.at).as_secs_f64();
         lines.push(format!(
-            "{name_of}: {} of {} values and {} of {} PMIs differ; the first at {at:.6} s, row {row} of vCPU {}: {} {} {:#x}, here {replayed}",
+            "{name_of}: {} of {} values ({} of counters) and {} of {} PMIs differ; the first at {at:.6} s, row {row} of vCPU {}: {} {} {:#x}, here {replayed}",
             found.divergences,
             found.accesses,
+            found.counter_divergences,
             found.pmis_differ,
             found.pmis,
             recorded.vcpu,
@@ -191,6 +192,7 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
             "restart_p50_ns": p50(&found.handler),
             "recorded_restart_p50_ns": p50(&found.recorded),
             "divergences": found.divergences,
+            "counter_divergences": found.counter_divergences,
             "trace_pmis": found.pmis,
             "pmis_missing": found.pmis_missing,
             "pmi_divergences": found.pmis_differ,
@@ -198,5 +200,5 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
             "missing_rows": missing(trace, found),
         })
     };
-    json!({ "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
+    json!({ "schema": "vpmu-replay/1", "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
 }
