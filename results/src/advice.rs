@@ -146,8 +146,7 @@ fn may_be_chosen(is_lossy: &[bool]) -> impl Iterator<Item = usize> + '_ {
 /// Advises by results of guests: those that have the strategies of the one with the most. `None` where no result has two.
 #[must_use]
 pub fn advise(records: &[&Record]) -> Option<Advice> {
-    let is_strategy =
-        |arm: &&Arm<Any>| arm.kind == ArmKind::Strategy && !arm.name.contains(WITHOUT) && arm.not_available.is_none();
+    let is_strategy = |arm: &&Arm<Any>| arm.is_strategy() && !arm.name.contains(WITHOUT) && arm.not_available.is_none();
     let of_guests = || records.iter().copied().filter(|record| record.experiment == NMI_LATENCY);
     let count = |record: &&Record| record.arms.iter().filter(is_strategy).count();
     let widest = of_guests().max_by_key(count)?;

@@ -21,7 +21,7 @@ use super::launch::log_entries;
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::setting::backend::Chosen;
 use crate::setting::parse::suggestion;
-use results::document::ArmKind;
+use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
 use results::host::HostFacts;
 
@@ -97,8 +97,16 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
 pub fn check_strategies<'a>(
     model: &Model,
     guests: Vendor,
-    mut names: impl Iterator<Item = &'a str>,
+    mut names: impl Iterator<Item = &'a str> + Clone,
 ) -> Result<(), Error> {
+    if let Some(name) = names.clone().find(|name| name.starts_with(BELOW_KVM)) {
+        let why = "a simulated host has no KVM of its own";
+        return Err(Error::usage(
+            format!("model {} cannot have arm {name}", model.name),
+            why,
+            "leave out one of the two",
+        ));
+    }
     let another = "take model spr-2026, or one of your own with both costs";
     let (why, remedy) = match (model.base, &model.costs.mediated) {
         (CountBase::Exits, _) => ("its events count exits, and no counter of a PMU does", another),
