@@ -414,9 +414,31 @@ impl Replay {
         }
     }
 
-    /// Replays the next row; it takes effect with the entry that follows it.
-    #[inline]
-    pub fn feed(&mut self, row: Row) {
+    /// Replays the next rows; they take effect with the entry that follows them.
+    pub fn feed(&mut self, rows: &[Row]) {
+        let (mut from, mut is_plain, mut before) = (0, self.group.is_empty(), Kind::Entry);
+        for (at, row) in rows.iter().enumerate() {
+            // Counts after a switch are to be before it.
+            is_plain &= !(is_count(row) && matches!(before, Kind::Slice | Kind::Sleep));
+            before = row.kind;
+            if row.kind != Kind::Entry && at - from < MOST_ROWS - self.group.len() {
+                continue;
+            }
+            let part = &rows[from..=at];
+            from = at + 1;
+            if std::mem::replace(&mut is_plain, true) {
+                self.play(part);
+                self.rows += part.len() as u64;
+            } else {
+                part.iter().for_each(|row| self.gather(*row));
+                self.play_gathered();
+            }
+        }
+        rows[from..].iter().for_each(|row| self.gather(*row));
+    }
+
+    #[cold]
+    fn gather(&mut self, row: Row) {
         self.group.push(row);
         if is_count(&row) {
             // Whether the thread was switched before its counts were handed over is the strategy's doing.
@@ -424,13 +446,15 @@ impl Replay {
             let at = self.group.len() - 1 - switches;
             self.group[at..].rotate_right(1);
         }
-        if row.kind == Kind::Entry || self.group.len() >= MOST_ROWS {
-            let group = std::mem::take(&mut self.group);
-            self.play(&group);
-            self.rows += group.len() as u64;
-            self.group = group;
-            self.group.clear();
-        }
+    }
+
+    #[cold]
+    fn play_gathered(&mut self) {
+        let mut group = std::mem::take(&mut self.group);
+        self.play(&group);
+        self.rows += group.len() as u64;
+        group.clear();
+        self.group = group;
     }
 
     fn backend(&mut self) -> &mut TraceBackend {
@@ -513,9 +537,10 @@ impl Replay {
             let at = bank.event(counter).copied();
             let backend = bank.backend();
             let due = &mut backend.due[counter.index()];
-            let before = if fresh.contains(counter) { 0 } else { due.drain(..).fold(0, u64::saturating_add) };
-            due.push_back(row.value.saturating_add(before));
+            let is_first = !fresh.contains(counter);
             fresh.insert(counter);
+            let before = if is_first && !due.is_empty() { due.drain(..).fold(0, u64::saturating_add) } else { 0 };
+            due.push_back(row.value.saturating_add(before));
             if let Some(event) = at.and_then(|at| backend.table.get_mut(at)) {
                 (event.serves, event.part) = (counter.index(), backend.part);
             }
