@@ -53,7 +53,7 @@ fn auto(bencher: Bencher<'_, '_>) {
     let list = list();
     let Some(cpus) = cpus(&list) else { return };
     let method = choose(&list, cpus.len(), &Costs::USUAL, Use::Stat, true).method;
-    let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1 };
+    let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1, room: u64::MAX };
     bencher.bench_local(|| {
         let finished = run::run(&job, &mut |_, _| {});
         assert!(finished.outcomes.iter().all(Outcome::is_whole), "an event has no count");

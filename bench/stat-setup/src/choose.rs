@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::costs::Costs;
+use crate::costs::{Costs, measuring, share};
 use perf_event_open_sys::bindings as perf;
 
 use crate::list::{Class, EventList, Openable};
 use crate::method::{MAX_PACK, Method, Order, Phase, Phases, Use, layout};
+use crate::monitor::Traffic;
 
 /// A method and its predicted duration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,11 +29,21 @@ pub struct Choice {
     pub why: String,
     /// The best method of each kind, fastest first.
     pub candidates: Vec<Candidate>,
+    /// Predicted time of the method by the most that each cost was found to be, ns: what load adds is not in the least.
+    #[serde(default)]
+    pub most_ns: Option<f64>,
 }
 
 /// Pack sizes to try.
 const PACKS: [usize; 15] = [2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, MAX_PACK];
 const PHASES: [Phase; 5] = [Phase::Open, Phase::Enable, Phase::Read, Phase::Disable, Phase::Close];
+
+/// Moves to each CPU in a phase: back no move is made, only the mask is restored.
+const MOVES: u64 = 1;
+/// Function calls of ten moves: each move is a reschedule, and four of five are a function call besides (perf 6.1 on 94 emulated CPUs).
+const CALLS_OF_TEN_MOVES: u64 = 8;
+/// Interrupts that CPUs receive of a move.
+pub const INTERRUPTS_OF_A_MOVE: f64 = 1.0 + CALLS_OF_TEN_MOVES as f64 / 10.0;
 
 /// Work of one phase on one CPU: duration of local calls, and number of calls that need an IPI from another CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -85,8 +96,7 @@ fn predict(sizes: &[usize], cpus: usize, threads: bool, queue: f64, costs: &Cost
         // The process runs on a random online CPU; calls for that CPU need no IPI.
         let away = m - m / costs.online.max(m).max(1.0);
         let interrupts = away * work.remote * costs.ipi;
-        // One move to each CPU, and one back.
-        let moves = (m + 1.0) * costs.migrate;
+        let moves = m * MOVES as f64 * costs.migrate;
         if moves < interrupts {
             moving = moving.with(phase);
         }
@@ -109,15 +119,43 @@ fn queue(list: &EventList, cpus: usize, costs: &Costs) -> f64 {
     all.iter().sum::<f64>() / all.len().max(1) as f64
 }
 
-/// Returns the predicted durations of perf's orders on `cpus` CPUs, ns: event by event, and CPU by CPU with a move for each phase.
+/// Returns what event-major and cpu-major (a move to each CPU in each of five phases) do to `events` events in `leaders`
+/// groups, since Linux 5.5: system calls on events and about affinity, moves, and interrupts received, all as function calls
+/// for event-major. Of a list whose events program no PMU and do not begin or end the use of their kind.
 #[must_use]
-pub fn orders(list: &EventList, cpus: usize, costs: &Costs) -> [f64; 2] {
-    let m = cpus as f64;
-    let away = m - m / costs.online.max(m).max(1.0);
-    let all = work(&sizes(list, None), costs);
-    let local: f64 = all.iter().map(|work| m * work.ns).sum();
-    let interrupts: f64 = all.iter().map(|work| away * work.remote * costs.ipi).sum();
-    [local + interrupts, local + PHASES.len() as f64 * (m + 1.0) * costs.migrate]
+pub fn orders(events: u64, leaders: u64, cpus: u64) -> [Traffic; 2] {
+    let calls = (2 * events + 3 * leaders) * cpus;
+    let away = cpus.saturating_sub(1);
+    // Each phase but perhaps the first begins on the CPU where the last one ended.
+    let moves = if away > 0 { PHASES.len() as u64 * MOVES * cpus } else { 0 };
+    [
+        Traffic {
+            syscalls: Some(calls),
+            // A disabled event opens without an interrupt (db0503e4f675).
+            function_calls: Some((events + 3 * leaders) * away),
+            reschedules: Some(0),
+            migrations: Some(0),
+            ..Traffic::default()
+        },
+        Traffic {
+            // The mask is saved, set for each CPU, and restored.
+            syscalls: Some(calls + PHASES.len() as u64 * (MOVES * cpus + 2)),
+            function_calls: Some(moves * CALLS_OF_TEN_MOVES / 10),
+            reschedules: Some(moves),
+            migrations: Some(moves),
+            ..Traffic::default()
+        },
+    ]
+}
+
+/// Returns the predicted durations of these, ns.
+#[must_use]
+pub fn predicted_orders(list: &EventList, cpus: usize, costs: &Costs) -> [f64; 2] {
+    let sizes = sizes(list, None);
+    let local: f64 = work(&sizes, costs).iter().map(|work| cpus as f64 * work.ns).sum();
+    let [event_major, cpu_major] = orders(sizes.iter().sum::<usize>() as u64, sizes.len() as u64, cpus as u64);
+    let of = |count: Option<u64>, ns: f64| local + count.unwrap_or_default() as f64 * ns;
+    [of(event_major.function_calls, costs.ipi), of(cpu_major.migrations, costs.migrate)]
 }
 
 fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
@@ -151,22 +189,35 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_ta
         method: candidates[0].method,
         why: format!("{}; rather than {}{unknown}", us(&candidates[0]), rest.join("; ")),
         candidates,
+        most_ns: None,
     }
 }
 
-/// Returns whether threads on `cpus` CPUs may save more than it takes to measure them there: the threads twice, once with
-/// some events. What they may save is too much by what more than the measured ones do to one another.
+impl Choice {
+    /// Adds the prediction by `most`, the most of each cost.
+    #[must_use]
+    pub fn with_most(self, list: &EventList, cpus: usize, most: &Costs, purpose: Use) -> Self {
+        let (threads, sizes) = (self.method.order == Order::Threads, sizes(list, self.method.pack));
+        let ns = predict(&sizes, cpus, threads, queue(list, cpus, most), most, purpose).0;
+        Self { most_ns: Some(ns), ..self }
+    }
+}
+
+/// Returns whether threads on `cpus` CPUs may save more than it takes to measure some of them there, in time, with no more than an
+/// eighth of the calls of the opens. What they may save is too much by what more than two do to one another.
 #[must_use]
 pub fn threads_may_pay(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> bool {
+    let m = cpus as f64;
+    let (workers, calls) = measuring(cpus);
     // Of what two workers of this host do to one another: the others are not measured yet.
-    let queue = queue(list, cpus, &Costs { workers: cpus as f64, ..*costs });
+    let two = queue(list, cpus, &Costs { workers: m, ..*costs });
+    let queue = two.max(share(0.0, workers as f64, m));
     let least = |threads: bool| {
         let packs = PACKS.into_iter().map(|pack| sizes(list, Some(pack)));
         packs.map(|sizes| predict(&sizes, cpus, threads, queue, costs, purpose).0).fold(f64::INFINITY, f64::min)
     };
-    let m = cpus as f64;
-    let measuring = 2.0 * m * (costs.thread + 5.0 * costs.round) + 28.0 * m * (costs.open + costs.close);
-    least(false) - least(true) > measuring
+    let measuring = workers as f64 * (costs.thread + 5.0 * costs.round + 28.0 * (costs.open + costs.close));
+    8 * calls <= cpus * list.events.len() && least(false) - least(true) > measuring
 }
 
 /// Chooses for strategy `packed` the best pack size with one thread for all CPUs, and the phases in which to move.
@@ -209,6 +260,18 @@ mod tests {
         workers: 2.0,
         online: 2.0,
     };
+
+    #[test]
+    fn every_call_but_those_of_the_own_cpu_is_an_interrupt_and_a_move_is_none_the_less() {
+        let [event_major, cpu_major] = orders(700, 700, 94);
+        assert_eq!(event_major.interrupts(), Some(4 * 700 * 93));
+        assert_eq!((cpu_major.reschedules, cpu_major.migrations), (Some(470), Some(470)));
+        assert_eq!(orders(700, 700, 1).map(Traffic::interrupts), [Some(0), Some(0)]);
+        // The times are of these interrupts and moves.
+        let of = |costs: Costs| predicted_orders(&list(&software_list(700)), 94, &costs);
+        let [stay, moved] = [of(COSTS), of(Costs { ipi: COSTS.ipi + 1.0, migrate: COSTS.migrate + 1.0, ..COSTS })];
+        assert!((moved[0] - stay[0] - 260_400.0).abs() < 1.0 && (moved[1] - stay[1] - 470.0).abs() < 1.0, "{moved:?}");
+    }
 
     #[test]
     fn few_events_stay_where_they_are_and_many_are_packed() {

@@ -10,7 +10,7 @@ use crate::list::resolve::resolve;
 use crate::list::sysfs::Sysfs;
 use crate::list::{Class, Event, EventList, Group};
 use crate::method::{Job, Method, Order, Phase, Phases, Use};
-use crate::run::{Finished, Guard, run};
+use crate::run::{CrewTimes, Finished, Guard, crew_times, run};
 use crate::sys::{self, Target};
 
 /// Costs of single calls, ns; means over the kinds of the events that are asked for.
@@ -52,7 +52,7 @@ pub struct Costs {
     pub queue: f64,
     /// First open and last close of every kind: a static key of a software event is patched on all CPUs.
     pub flips: f64,
-    /// Workers at the same time with which the costs of workers were measured, at most.
+    /// Workers at the same time that the costs of workers are for, at most.
     pub workers: f64,
     /// Number of online CPUs: determines the share of calls that are remote.
     pub online: f64,
@@ -61,11 +61,14 @@ pub struct Costs {
 /// Costs, and the effort of their measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The costs.
+    /// The least of each cost over the repetitions.
     pub costs: Costs,
+    /// The most of each.
+    #[serde(default)]
+    pub most: Costs,
     /// Duration of the calibration, ns.
     pub took_ns: u64,
-    /// Repetitions; the minimum of each cost is kept.
+    /// Repetitions.
     pub repetitions: u64,
     /// Kinds of events that it was measured with.
     #[serde(default)]
@@ -75,8 +78,12 @@ pub struct Calibration {
 /// Number of events without and with a group.
 const ALONE: usize = 14;
 const GROUP: usize = 63;
-/// Other CPUs that calls are made on and moves go to, at most.
-const OTHERS: usize = 4;
+/// Other CPUs that calls are made on and moves go to, at most: near, half-way, far.
+const OTHERS: usize = 3;
+/// Events of each worker.
+const WORK: usize = 2 * ALONE;
+/// System calls of the start and the end of a thread (some 26 by strace), and of its requests.
+const THREAD_CALLS: usize = 34;
 /// Kinds of events to measure with, at most.
 const KINDS: usize = 32;
 
@@ -171,13 +178,12 @@ fn calls(finished: &Finished, phase: Phase) -> &[u32] {
     finished.phases.iter().find(|cost| cost.phase == phase).map_or(&[], |cost| cost.calls_ns.as_slice())
 }
 
-fn wall(finished: &Finished, wanted: impl Fn(Phase) -> bool) -> f64 {
-    let phases = finished.phases.iter().filter(|cost| wanted(cost.phase));
-    phases.map(|cost| cost.wall.as_nanos() as f64).sum()
+fn job<'a>(list: &'a EventList, cpus: &'a [u32], method: Method) -> Job<'a> {
+    Job { list, cpus, method, purpose: Use::Stat, ring_pages: 1, room: u64::MAX }
 }
 
 fn once(list: &EventList, cpus: &[u32], method: Method) -> Finished {
-    run(&Job { list, cpus, method, purpose: Use::Stat, ring_pages: 1 }, &mut |_, _| {})
+    run(&job(list, cpus, method), &mut |_, _| {})
 }
 
 /// Takes one measurement of calls for events on `cpus`, with two workers at most; binds the caller to the first CPU.
@@ -222,10 +228,12 @@ fn measure(anchors: &Anchors, cpus: &[u32]) -> Costs {
     costs.reschedule = if by_group > 0.0 { by_group } else { by_halves };
     costs.enable = (mean(first) - costs.reschedule * (ALONE / 4) as f64).max(0.0);
     costs.flips = 2.0 * (anchors.took.as_nanos() as f64 - costs.open * anchors.kinds.len() as f64).max(0.0);
-    let others = others(cpus);
+    // Its neighbour, and others as far away as the rest is on average.
+    let others = spread(cpus.get(1..).unwrap_or_default(), OTHERS);
     if let (Some(&own), false) = (here.first(), others.is_empty()) {
         let n = others.len() as f64;
-        let remote = |&other: &u32| mean(calls(&once(&alone, &[other], stay), Phase::Read));
+        let few = anchors.sample(ALONE.min(2 * ALONE / others.len()), false);
+        let remote = |&other: &u32| mean(calls(&once(&few, &[other], stay), Phase::Read));
         costs.ipi = (others.iter().map(remote).sum::<f64>() / n - costs.read).max(0.0);
         let moves = Instant::now();
         // There and back, twice.
@@ -233,39 +241,59 @@ fn measure(anchors: &Anchors, cpus: &[u32]) -> Costs {
             guard.move_to(cpu);
         }
         costs.migrate = moves.elapsed().as_nanos() as f64 / (4.0 * n);
+        // A move is a reschedule interrupt and two switches of context: no more than ten interrupts. Calls on another CPU that
+        // seem to cost less were disturbed where the CPU itself was measured.
+        costs.ipi = costs.ipi.max(costs.migrate / 10.0);
     }
     drop(guard);
     costs.with_workers(anchors, &cpus[..cpus.len().min(2)])
 }
 
-/// Returns some of the CPUs beside the first: its neighbour, and others as far away as the rest is on average.
-fn others(cpus: &[u32]) -> Vec<u32> {
-    let rest = cpus.get(1..).unwrap_or_default();
-    let n = rest.len().min(OTHERS);
-    (0..n).map(|i| rest[i * (rest.len() - 1) / (n - 1).max(1)]).collect()
+/// Returns `n` of the CPUs at most, from the first to the last at equal distances.
+fn spread(cpus: &[u32], n: usize) -> Vec<u32> {
+    let n = cpus.len().min(n);
+    (0..n).map(|i| cpus[i * (cpus.len() - 1) / (n - 1).max(1)]).collect()
+}
+
+/// Returns the number of CPUs that workers are measured on, of so many.
+fn sampled(cpus: usize) -> usize {
+    (cpus / 4).clamp(4, 16).min(cpus)
+}
+
+/// Returns the share by which calls of `cpus` workers take longer for each further one, where `measured` of them took longer
+/// by `longer`. What was not measured is not promised: all do no more in a time than those measured did.
+pub(crate) fn share(longer: f64, measured: f64, cpus: f64) -> f64 {
+    (longer / (measured - 1.0).max(1.0)).max((cpus / measured - 1.0) / (cpus - 1.0).max(1.0))
+}
+
+/// Returns how many of so many CPUs workers would be measured on, and the system calls that this takes.
+pub(crate) fn measuring(cpus: usize) -> (usize, usize) {
+    let workers = sampled(cpus);
+    (workers, workers * (2 * WORK + THREAD_CALLS))
 }
 
 /// Measures `repetitions` times and keeps the minimum of each cost: disturbances only add. Workers are measured on two CPUs;
-/// on all if `with_all`.
+/// for all if `with_all`.
 #[must_use]
 pub fn calibrate(list: &EventList, cpus: &[u32], repetitions: u64, with_all: bool) -> (Calibration, Anchors) {
     let began = Instant::now();
     let first = cpus.first().copied().unwrap_or(0);
-    let mut least: Option<(Costs, Anchors)> = None;
+    let mut known: Option<([Costs; 2], Anchors)> = None;
     for _ in 0..repetitions.max(1) {
         // The last of each kind must close before the first of the next repetition opens.
-        let known = least.take().map(|(costs, _)| costs);
+        let range = known.take().map(|(range, _)| range);
         let anchors = Anchors::open(list, first);
         let mut costs = measure(&anchors, cpus);
         if with_all && cpus.len() > 2 {
             costs = costs.with_workers(&anchors, cpus);
         }
-        least = Some((known.map_or(costs, |known| known.zip(&costs, f64::min)), anchors));
+        let [least, most] = range.unwrap_or([costs; 2]);
+        known = Some(([least.zip(&costs, f64::min), most.zip(&costs, f64::max)], anchors));
     }
-    let (costs, anchors) = least.unwrap_or_else(|| (Costs::default(), Anchors::open(list, first)));
+    let ([costs, most], anchors) = known.unwrap_or_else(|| ([Costs::default(); 2], Anchors::open(list, first)));
     let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let kinds = anchors.kinds.clone();
-    (Calibration { costs, took_ns, repetitions: repetitions.max(1), kinds }, anchors)
+    (Calibration { costs, most, took_ns, repetitions: repetitions.max(1), kinds }, anchors)
 }
 
 impl Costs {
@@ -293,30 +321,28 @@ impl Costs {
         online: 2.0,
     };
 
-    /// Measures workers on `cpus`, on all at once, and returns the costs with theirs: what each takes, and by how much each further
-    /// one lengthens the others' time.
+    /// Measures workers on some of `cpus`, on these at once, and returns the costs with those of workers on all: what each takes,
+    /// and by how much each further one lengthens the others' time.
     #[must_use]
     pub fn with_workers(self, anchors: &Anchors, cpus: &[u32]) -> Self {
-        let workers = cpus.len().max(1) as f64;
+        let some = spread(cpus, sampled(cpus.len()));
+        let (workers, all) = (some.len().max(1) as f64, cpus.len().max(1) as f64);
+        let few = anchors.sample(WORK, true);
+        let found = crew_times(&job(&few, &some, Method { pack: Some(WORK), ..Method::THREADS }));
+        let CrewTimes { threads, request, calls_ns } = found;
         // More than two wait for one another longer than two, and rather in some calls than in all.
-        let few = anchors.sample(if cpus.len() > 2 { GROUP } else { 2 * ALONE }, true);
-        let nothing = once(&EventList::default(), cpus, Method::THREADS);
-        let all = once(&few, cpus, Method { pack: Some(few.events.len()), ..Method::THREADS });
-        // Closes, at which all workers are there; at the opens the first are done before the last has started.
-        let closes = calls(&all, Phase::Close);
-        let whole = closes.iter().map(|&ns| f64::from(ns)).sum::<f64>() / closes.len().max(1) as f64;
-        let close = if cpus.len() > 2 { whole } else { mean(closes) };
-        let longer = (close / self.close.max(1.0) - 1.0).max(0.0);
-        let bulk = |phase| matches!(phase, Phase::Open | Phase::Close);
-        let round = wall(&nothing, |phase| !bulk(phase)) / 3.0 / workers;
-        // The first phase has the starts of the threads, the last their ends.
-        let thread = wall(&nothing, bulk) / workers;
+        let whole = |calls: &Vec<u32>| calls.iter().map(|&ns| f64::from(ns)).sum::<f64>() / calls.len().max(1) as f64;
+        let both: f64 = calls_ns.iter().map(|calls| if some.len() > 2 { whole(calls) } else { mean(calls) }).sum();
+        let in_group = (self.open_member + self.close_member) * (WORK - 1) as f64 / 2.0;
+        let longer = (both / (self.open + self.close + in_group).max(1.0) - 1.0).max(0.0);
+        let thread = threads.as_nanos() as f64 / workers;
         let further = workers - self.workers;
         // Two workers come first: what more of them take beyond as many times the two is what they do to one another.
         let shootdown =
             if self.workers > 0.0 && further > 0.0 { ((thread - self.thread) / further).max(0.0) } else { 0.0 };
         let thread = if self.workers > 0.0 { self.thread } else { thread };
-        Self { thread, shootdown, round, queue: longer / (workers - 1.0).max(1.0), workers, ..self }
+        let round = request.as_nanos() as f64 / workers;
+        Self { thread, shootdown, round, queue: share(longer, workers, all), workers: all, ..self }
     }
 
     fn zip(&self, other: &Self, f: fn(f64, f64) -> f64) -> Self {
@@ -365,9 +391,19 @@ mod tests {
 
     #[test]
     fn neighbours_and_far_cpus_are_measured() {
-        let of = |n: u32| others(&(0..n).collect::<Vec<_>>());
-        assert_eq!((of(0), of(1), of(2), of(3)), (vec![], vec![], vec![1], vec![1, 2]));
-        assert_eq!(of(96), [1, 32, 63, 95]);
+        let of = |n: u32| spread(&(1..n).collect::<Vec<_>>(), 3);
+        assert_eq!((of(1), of(2), of(3)), (vec![], vec![1], vec![1, 2]));
+        assert_eq!(of(96), [1, 48, 95]);
+    }
+
+    #[test]
+    fn workers_that_were_not_measured_promise_nothing() {
+        assert_eq!([2, 4, 8, 32, 94, 384].map(sampled), [2, 4, 4, 8, 16, 16]);
+        assert!((share(0.5, 2.0, 2.0) - 0.5).abs() < 1e-9 && share(0.0, 2.0, 2.0).abs() < 1e-9);
+        // Sixteen that did not meet: 94 take as long as if these did all the work.
+        assert!((1.0 + 93.0 * share(0.0, 16.0, 94.0) - 94.0 / 16.0).abs() < 1e-9);
+        // Sixteen that queued: each further one adds its part.
+        assert!((share(15.0, 16.0, 94.0) - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -291,14 +291,33 @@ pub struct Job<'a> {
     pub purpose: Use,
     /// Data pages of a mapped buffer, a power of two.
     pub ring_pages: usize,
+    /// Descriptors that fit into one table.
+    pub room: u64,
 }
 
-/// Returns the descriptors that a list takes on these CPUs: in one table for all, and in the fullest of a table for each.
-#[must_use]
-pub fn descriptors(list: &EventList, cpus: &[u32]) -> (u64, u64) {
-    let opens = |event: &&crate::list::Event| event.class().is_some_and(|class| class != Class::Tool);
-    let on = |&cpu: &u32| list.events.iter().filter(opens).filter(|event| event.counts_on(cpu)).count() as u64;
-    (cpus.iter().map(on).sum(), cpus.iter().map(on).max().unwrap_or(0))
+/// Descriptors that a list takes on some CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// In one table for all CPUs.
+    pub together: u64,
+    /// In the fullest of a table for each.
+    pub each: u64,
+}
+
+impl Descriptors {
+    /// Counts those of `list` on `cpus`.
+    #[must_use]
+    pub fn of(list: &EventList, cpus: &[u32]) -> Self {
+        let opens = |event: &&crate::list::Event| event.class().is_some_and(|class| class != Class::Tool);
+        let on = |&cpu: &u32| list.events.iter().filter(opens).filter(|event| event.counts_on(cpu)).count() as u64;
+        Self { together: cpus.iter().map(on).sum(), each: cpus.iter().map(on).max().unwrap_or(0) }
+    }
+
+    /// Returns those of the fullest table: threads have a table each.
+    #[must_use]
+    pub const fn fullest(self, order: Order) -> u64 {
+        if matches!(order, Order::Threads) { self.each } else { self.together }
+    }
 }
 
 #[cfg(test)]
@@ -339,8 +358,12 @@ mod tests {
 
     #[test]
     fn what_does_not_open_takes_no_descriptor() {
-        assert_eq!(descriptors(&list("cs,nothing,duration_time,{cs,dummy}"), &[0, 1, 2]), (9, 3));
-        assert_eq!(descriptors(&EventList::default(), &[0]), (0, 0));
+        let of = |text: &str, cpus: &[u32]| {
+            let found = Descriptors::of(&list(text), cpus);
+            [Order::EventMajor, Order::Threads].map(|order| found.fullest(order))
+        };
+        assert_eq!(of("cs,nothing,duration_time,{cs,dummy}", &[0, 1, 2]), [9, 3]);
+        assert_eq!(of("nothing", &[0]), [0, 0]);
     }
 
     #[test]

@@ -8,8 +8,10 @@
 use results::published::Fitted;
 use serde::Serialize;
 
+use crate::choose::{INTERRUPTS_OF_A_MOVE, choose};
 use crate::costs::Costs;
-use crate::monitor::Traffic;
+use crate::list::{EventList, parse::parse, resolve::resolve, sysfs::Sysfs};
+use crate::method::{Method, Use};
 
 /// Costs of single calls on software events, ns, from the calibration of `vpmu stat-setup` on the development host (2 CPUs,
 /// Linux 6.18, 21 November 2026). Costs that grow with the group size are 0: the published list was not packed.
@@ -47,11 +49,6 @@ const COUNTERS: u32 = 8;
 /// Times that perf moves to each CPU since the series: to open, enable, disable, read, close, and once more where it frees
 /// its list, which closes what is closed already.
 pub const MOVES: u32 = 6;
-/// Function calls of ten moves: each move is a reschedule, and four of five are a function call besides (perf 6.1 on 94 emulated CPUs).
-const CALLS_OF_TEN_MOVES: u64 = 8;
-/// Interrupts that CPUs receive of a move.
-pub const INTERRUPTS_OF_A_MOVE: f64 = 1.0 + CALLS_OF_TEN_MOVES as f64 / 10.0;
-
 /// Groups of ten events of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -74,35 +71,6 @@ impl Shape {
         let leaders = of_ten(self.leaders);
         [events.into(), 2 * leaders + of_ten(self.grouped), leaders, events.into()]
     }
-}
-
-/// Returns what event-major and cpu-major (a move to each CPU in each of five phases) do to `events` events in `leaders`
-/// groups, since Linux 5.5: system calls on events and about affinity, moves, and interrupts received, all as function calls
-/// for event-major. Of a list whose events program no PMU and do not begin or end the use of their kind.
-#[must_use]
-pub fn orders(events: u64, leaders: u64, cpus: u64) -> [Traffic; 2] {
-    let calls = (2 * events + 3 * leaders) * cpus;
-    let away = cpus.saturating_sub(1);
-    // Each phase but perhaps the first begins on the CPU where the last one ended.
-    let moves = if away > 0 { 5 * cpus } else { 0 };
-    [
-        Traffic {
-            syscalls: Some(calls),
-            // A disabled event opens without an interrupt (db0503e4f675).
-            function_calls: Some((events + 3 * leaders) * away),
-            reschedules: Some(0),
-            migrations: Some(0),
-            ..Traffic::default()
-        },
-        Traffic {
-            // The mask is saved, set for each CPU, and restored.
-            syscalls: Some(calls + 5 * (cpus + 2)),
-            function_calls: Some(moves * CALLS_OF_TEN_MOVES / 10),
-            reschedules: Some(moves),
-            migrations: Some(moves),
-            ..Traffic::default()
-        },
-    ]
 }
 
 /// Times of one `perf stat`, s.
@@ -175,11 +143,6 @@ impl Machine {
             let (sys, user) = (sys / 1e9, user * events / 1e9);
             Times { real: sys + user + wait / 1e9, user, sys }
         };
-        // Threads at best do not meet. At worst their opens and closes queue on one lock, and each thread that comes or
-        // goes flushes the TLB of every other CPU.
-        let starts = cpus * Costs::USUAL.thread;
-        let parallel = (whole + between) * self.local + starts;
-        let queued = (cpus * whole + between) * self.local + starts * self.local + cpus * cpus * self.interrupt;
         Modelled {
             times: Pair {
                 before: times(ns + away * remote * self.interrupt, 0.0, self.user[0]),
@@ -187,13 +150,48 @@ impl Machine {
             },
             calls: cpus * Shape::PUBLISHED.calls(EVENTS).iter().sum::<u64>() as f64,
             interrupts: [away * remote, moves * INTERRUPTS_OF_A_MOVE],
-            auto: [parallel / 1e9, queued / 1e9],
+            auto: self.auto(),
         }
+    }
+
+    /// Returns what [`choose`] takes by the costs there, and its time, s. Threads at best do not meet. At worst their opens and
+    /// closes queue on one lock, and each that comes or goes interrupts every other CPU to flush its TLB.
+    fn auto(&self) -> [(Method, f64); 2] {
+        let [_, ioctls, reads, _] = Shape::PUBLISHED.calls(EVENTS).map(|calls| calls as f64);
+        // As in `work`: IOC_ID of the group is counted with its leader's ENABLE, which reschedules what has a counter.
+        let ids = (ioctls - 2.0 * reads) / reads * ID;
+        let cpus = f64::from(self.cpus);
+        let apart = Costs {
+            open: MEASURED_HERE.open * self.local,
+            enable: (MEASURED_HERE.enable + ids + f64::from(COUNTERS) * MEASURED_HERE.reschedule) * self.local,
+            reschedule: 0.0,
+            read: MEASURED_HERE.read * self.local,
+            disable: MEASURED_HERE.disable * self.local,
+            close: MEASURED_HERE.close * self.local,
+            ipi: self.interrupt,
+            migrate: MEASURED_HERE.migrate + self.wait,
+            thread: Costs::USUAL.thread,
+            round: Costs::USUAL.round,
+            workers: cpus,
+            online: cpus,
+            ..MEASURED_HERE
+        };
+        let (thread, round) = (apart.thread * self.local, apart.round * self.local);
+        let met = Costs { queue: 1.0, shootdown: self.interrupt, thread, round, ..apart };
+        // Seven of ten are a group; they compete for counters, so it stays as it is.
+        let ten = format!("cycles,cycles,cycles,{{{}}}:W", ["cycles"; 7].join(","));
+        let text = vec![ten; EVENTS as usize / 10].join(",");
+        let list = parse(&text)
+            .map_or_else(|_| EventList::default(), |written| resolve(&written, &mut Sysfs::at("/nonexistent")));
+        [apart, met].map(|costs| {
+            let best = choose(&list, self.cpus as usize, &costs, Use::Stat, true).candidates.swap_remove(0);
+            (best.method, best.predicted_ns / 1e9)
+        })
     }
 }
 
 /// A machine by the model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Modelled {
     /// Times of perf.
     pub times: Pair,
@@ -201,8 +199,8 @@ pub struct Modelled {
     pub calls: f64,
     /// Interrupts that CPUs receive of perf, before the series and after.
     pub interrupts: [f64; 2],
-    /// Time of a pinned thread per CPU (`auto`'s method there), s: if threads do not meet, and if their opens and closes queue.
-    pub auto: [f64; 2],
+    /// Method of `auto` there and its time, s: if threads do not meet, and if their opens and closes queue.
+    pub auto: [(Method, f64); 2],
 }
 
 /// Results for both machines, and the fitted constants.
@@ -260,6 +258,7 @@ pub fn simulate(cpus94: &Pair, sockets4: &Pair) -> Simulated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::method::Order;
 
     const PUBLISHED: [Pair; 2] = [
         Pair {
@@ -307,11 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_but_those_of_the_own_cpu_is_an_interrupt_and_a_move_is_none_the_less() {
-        let [event_major, cpu_major] = orders(700, 700, 94);
-        assert_eq!(event_major.interrupts(), Some(4 * 700 * 93));
-        assert_eq!((cpu_major.reschedules, cpu_major.migrations), (Some(470), Some(470)));
-        assert_eq!(orders(700, 700, 1).map(Traffic::interrupts), [Some(0), Some(0)]);
+    fn interrupts_are_those_of_calls_on_other_cpus_and_of_moves() {
         let found = simulate(&PUBLISHED[0], &PUBLISHED[1]).cpus94;
         // Open and close of 700, enable and disable of 280 leaders, on 93 CPUs; six moves to each of 94.
         assert!((found.interrupts[0] - 93.0 * 1960.0).abs() < 0.5, "{found:?}");
@@ -322,7 +317,8 @@ mod tests {
     fn auto_there_has_a_range_that_a_lock_opens() {
         let found = simulate(&PUBLISHED[0], &PUBLISHED[1]);
         for machine in [found.cpus94, found.sockets4] {
-            let [least, most] = machine.auto;
+            let [(apart, least), (_, most)] = machine.auto;
+            assert_eq!(apart.order, Order::Threads, "{machine:?}");
             // 65 800 opens and closes that queue take most of the system time after the series.
             assert!(least < most / 4.0 && most > 0.5 * machine.times.after.sys, "{machine:?}");
             assert!(most < machine.times.before.real, "{machine:?}");

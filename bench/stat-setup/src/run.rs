@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::list::sysfs::Sysfs;
-use crate::method::{Job, Order, Phase, PhaseCost, Recorder, Use, Watch, layout};
+use crate::method::{Descriptors, Job, Order, Pack, Phase, PhaseCost, Recorder, Use, Watch, layout};
 use crate::sys::{self, Mask};
 use crate::unit::{Outcome, Report, Shared, Unit, fill_duration, outcomes};
 
@@ -24,6 +25,8 @@ pub struct Finished {
     pub broken: usize,
     /// CPUs whose thread did not start: the caller served them itself.
     pub threadless: usize,
+    /// Why nothing was opened, if the events do not fit into the tables that threads got.
+    pub short: Option<String>,
 }
 
 /// Called after each phase, outside of the timed section; with the outcomes after the phase that determines them.
@@ -32,19 +35,13 @@ pub type Hook<'a> = &'a mut dyn FnMut(Phase, Option<&[Outcome]>);
 /// Carries out all phases of `job.purpose`.
 pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Finished {
     let packs = layout(job.list, job.method.pack);
-    let flags = |n: usize| (0..n).map(|_| AtomicBool::new(false)).collect::<Vec<_>>();
-    let shared = Shared {
-        list: job.list,
-        unsupported: flags(job.list.events.len()),
-        broken: flags(packs.len()),
-        packs: &packs,
-        ring_pages: job.ring_pages,
-        close_ranges: job.method.close_ranges,
-        keep_last: job.method.keep_last,
-    };
+    let shared = shared(job, &packs);
     match job.method.order {
         Order::Threads => {
-            let (mut done, ends) = with_crew(job, &shared, |crew, watch| phases(job, &shared, crew, Some(watch), hook));
+            let (mut done, ends) = with_crew(job, &shared, |crew, watch| match crew.short() {
+                Some(why) => nothing(job, crew.threadless(), why),
+                None => phases(job, &shared, crew, Some(watch), hook),
+            });
             // As the first phase has their starts, the last call's has the ends of the threads.
             if let Some(close) = done.phases.iter_mut().find(|cost| cost.phase == Phase::Close) {
                 close.wall += ends;
@@ -57,6 +54,53 @@ pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Finished {
             phases(job, &shared, &mut crew, Some(watch), hook)
         }
     }
+}
+
+fn shared<'a>(job: &Job<'a>, packs: &'a [Pack]) -> Shared<'a> {
+    let flags = |n: usize| (0..n).map(|_| AtomicBool::new(false)).collect::<Vec<_>>();
+    Shared {
+        list: job.list,
+        unsupported: flags(job.list.events.len()),
+        broken: flags(packs.len()),
+        packs,
+        ring_pages: job.ring_pages,
+        close_ranges: job.method.close_ranges,
+        keep_last: job.method.keep_last,
+    }
+}
+
+/// Returns the result of a set-up that opened nothing.
+fn nothing(job: &Job<'_>, threadless: usize, why: String) -> Finished {
+    let outcomes = job.list.events.iter().map(|_| Outcome::NotCounted { why: why.clone() }).collect();
+    Finished { phases: Vec::new(), outcomes, opened: 0, broken: 0, threadless, short: Some(why) }
+}
+
+/// Times of threads, and of their calls.
+pub(crate) struct CrewTimes {
+    /// From the first start to the first answer of all, and from the last request to the end of all.
+    pub(crate) threads: Duration,
+    /// Of a request that takes no work.
+    pub(crate) request: Duration,
+    /// Durations of the opens and the closes, ns; all threads are there at both.
+    pub(crate) calls_ns: [Vec<u32>; 2],
+}
+
+/// Opens and closes the events of `job` by threads, no more.
+pub(crate) fn crew_times(job: &Job<'_>) -> CrewTimes {
+    let packs = layout(job.list, job.method.pack);
+    let began = Instant::now();
+    let (mut found, ends) = with_crew(job, &shared(job, &packs), |crew, _| {
+        // No event is open yet: nothing to enable.
+        crew.phase(Phase::Enable);
+        let threads = began.elapsed();
+        let asked = Instant::now();
+        crew.phase(Phase::Enable);
+        crew.phase(Phase::Enable);
+        let request = asked.elapsed() / 2;
+        CrewTimes { threads, request, calls_ns: [Phase::Open, Phase::Close].map(|phase| crew.phase(phase).calls_ns) }
+    });
+    found.threads += ends;
+    found
 }
 
 fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option<Watch>, hook: Hook<'_>) -> Finished {
@@ -99,6 +143,7 @@ fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option
         opened,
         broken: shared.broken.iter().filter(|broken| broken.load(Ordering::Relaxed)).count(),
         threadless: crew.threadless(),
+        short: None,
     }
 }
 
@@ -124,7 +169,10 @@ pub struct FileLimit {
 /// # Errors
 /// Errors of getrlimit.
 pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
-    let (before, mut hard) = sys::file_limit()?;
+    // A sandbox may refuse getrlimit, and perf_event_open not.
+    let (before, mut hard) = sys::file_limit().or_else(|error| {
+        std::fs::read_to_string("/proc/self/limits").ok().and_then(|text| open_files_of(&text)).ok_or(error)
+    })?;
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
     let most = most.unwrap_or(u64::MAX);
     let open = open_files();
@@ -137,6 +185,13 @@ pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
         (now, hard) = raised.unwrap_or((now, hard));
     }
     Ok(FileLimit { before, now, hard, room: now.saturating_sub(open) })
+}
+
+/// Returns the soft and the hard limit of open files in /proc/self/limits; "unlimited" is no number.
+fn open_files_of(limits: &str) -> Option<(u64, u64)> {
+    let row = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let mut words = row.split_whitespace().map(|word| word.parse().unwrap_or(u64::MAX));
+    Some((words.next()?, words.next()?))
 }
 
 /// Returns the number of files that this process has open.
@@ -355,6 +410,8 @@ struct Pool<'a> {
     guard: Option<Guard>,
     workers: Vec<Sender<Request>>,
     replies: Receiver<Reply>,
+    /// CPUs whose thread shares the caller's table: a table of its own was refused.
+    tableless: &'a Mutex<Vec<u32>>,
 }
 
 /// Time that a thread polls for a message before it sleeps: a few times the cost of waking it up.
@@ -378,8 +435,9 @@ fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
 }
 
 /// Starts the workers, calls `work` with all threads, and joins them; also returns the time of that.
-fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn Crew, Watch) -> R) -> (R, Duration) {
+fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut Pool<'_>, Watch) -> R) -> (R, Duration) {
     let watch = Watch::start();
+    let tableless = &Mutex::new(Vec::new());
     // The table grows before it is shared with threads, so that it need not wait for them.
     sys::make_room(job.list.events.len());
     let here = sys::current_cpu();
@@ -393,7 +451,7 @@ fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn C
             let reply = reply.clone();
             let name = worker_name();
             let started = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn_scoped(scope, move || {
-                worker(cpu, shared, &requests, &reply);
+                worker(cpu, shared, tableless, &requests, &reply);
             });
             // pids.max, RLIMIT_NPROC, or no memory: the caller serves the CPU itself.
             match started {
@@ -408,7 +466,7 @@ fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn C
             guard
         });
         let own = served.into_iter().map(|cpu| Unit::new(cpu, shared)).collect();
-        let done = work(&mut Pool { job, shared, own, guard, workers, replies }, watch);
+        let done = work(&mut Pool { job, shared, own, guard, workers, replies, tableless }, watch);
         (done, Instant::now())
     });
     (done, ending.elapsed())
@@ -419,10 +477,18 @@ pub(crate) fn worker_name() -> String {
     format!("su{}", std::process::id())
 }
 
-fn worker(cpu: u32, shared: &Shared<'_>, requests: &Receiver<Request>, reply: &Sender<Reply>) {
-    // A refusal of either only costs time: IPIs, or a shared table.
+fn worker(
+    cpu: u32,
+    shared: &Shared<'_>,
+    tableless: &Mutex<Vec<u32>>,
+    requests: &Receiver<Request>,
+    reply: &Sender<Reply>,
+) {
+    // A refusal only costs time: IPIs.
     let alone = sys::set_affinity(&Mask::one(cpu)).is_ok();
-    let _ = sys::own_descriptor_table();
+    if sys::own_descriptor_table().is_err() {
+        tableless.lock().unwrap_or_else(PoisonError::into_inner).push(cpu);
+    }
     sys::make_room(shared.list.events.len());
     let mut unit = Unit::new(cpu, shared);
     while let Some(request) = next(requests, alone) {
@@ -447,6 +513,27 @@ fn serve(unit: &mut Unit, shared: &Shared<'_>, request: Request) -> Reply {
 }
 
 impl Pool<'_> {
+    /// Returns why the events do not fit into the tables that there are: the caller's holds those of the CPUs that have no thread,
+    /// and of those whose thread has no table.
+    fn short(&mut self) -> Option<String> {
+        let Job { list, cpus, room, .. } = *self.job;
+        if (list.events.len() * cpus.len()) as u64 <= room {
+            return None;
+        }
+        // A thread that answers has its table, or was refused it.
+        self.work(Request::Phase(Phase::Enable));
+        let mut here: Vec<u32> = self.own.iter().map(|unit| unit.cpu).collect();
+        here.extend(self.tableless.lock().unwrap_or_else(PoisonError::into_inner).iter());
+        let needed = Descriptors::of(list, &here).together;
+        (needed > room).then(|| {
+            let (threads, tables) = (self.own.len().saturating_sub(1), here.len() - self.own.len());
+            format!(
+                "no thread started for {threads} CPUs, and no table was given to {tables}: {needed} descriptors are needed in one \
+                 table, and {room} fit under the limit of open files"
+            )
+        })
+    }
+
     /// Sends a request to every worker, carries it out for the own CPU, and waits for all replies.
     fn all(&mut self, request: Request) -> Vec<Reply> {
         let sent = self.workers.iter().filter(|worker| worker.send(request).is_ok()).count();
@@ -513,6 +600,8 @@ impl Crew for Pool<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::list::{parse::parse, resolve::resolve};
+    use crate::method::Method;
 
     #[test]
     fn the_hard_limit_is_raised_where_it_is_too_low_and_kept_below_nr_open() {
@@ -521,28 +610,36 @@ mod tests {
         // fs.nr_open below the hard limit: setrlimit takes no hard limit above it.
         assert_eq!(limits(2400, 20_000, 4096)[0], (2400, 4096));
         assert_eq!(limits(9000, 20_000, 4096)[0], (4096, 4096));
+        // Where getrlimit is refused.
+        let text = "Limit  Soft Limit  Hard Limit  Units\nMax processes 96 96 processes\nMax open files  1024  unlimited  files\n";
+        assert_eq!(open_files_of(text), Some((1024, u64::MAX)));
+    }
+
+    /// The calls of an empty phase, and the shortage, of a job with room for five descriptors on three CPUs: `own` without a thread,
+    /// one whose thread has no table.
+    fn crew(text: &str, own: &[u32]) -> (u64, Option<String>) {
+        let list = resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"));
+        let job =
+            Job { list: &list, cpus: &[0; 3], method: Method::THREADS, purpose: Use::Stat, ring_pages: 1, room: 5 };
+        let shared = shared(&job, &[]);
+        let own = own.iter().map(|&cpu| Unit::new(cpu, &shared)).collect();
+        let (guard, replies, tableless) = (Some(Guard::new()), channel().1, &Mutex::new(vec![8189]));
+        let mut pool = Pool { job: &job, shared: &shared, own, guard, workers: Vec::new(), replies, tableless };
+        (pool.phase(Phase::Enable).syscalls, pool.short())
     }
 
     #[test]
     fn moves_between_cpus_without_a_thread_are_counted() {
-        let list = crate::list::EventList::default();
-        let job =
-            Job { list: &list, cpus: &[], method: crate::method::Method::THREADS, purpose: Use::Stat, ring_pages: 1 };
-        let none = Vec::new;
-        let shared = Shared {
-            list: &list,
-            packs: &[],
-            unsupported: none(),
-            broken: none(),
-            ring_pages: 1,
-            close_ranges: true,
-            keep_last: true,
-        };
         // No host lets a thread move there; the calls are made none the less.
-        let own = [8190, 8191].map(|cpu| Unit::new(cpu, &shared)).into();
-        let (guard, replies) = (Some(Guard::new()), channel().1);
-        let mut pool = Pool { job: &job, shared: &shared, own, guard, workers: Vec::new(), replies };
-        assert_eq!(pool.phase(Phase::Enable).syscalls, 2);
+        assert_eq!(crew("cs", &[8190, 8191]).0, 2);
+    }
+
+    #[test]
+    fn events_that_fit_into_no_table_are_not_opened() {
+        assert_eq!(crew("cs", &[8190, 8191]).1, None, "three descriptors, whatever threads have");
+        assert_eq!(crew("cs,cs", &[8190]).1, None, "two of the caller, two of the thread");
+        let why = crew("cs,cs", &[8190, 8191]).1.unwrap();
+        assert!(why.starts_with("no thread started for 1 CPUs, and no table was given to 1: 6 descriptors"), "{why}");
     }
 
     #[test]

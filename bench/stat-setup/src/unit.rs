@@ -569,7 +569,14 @@ mod tests {
 
     fn fate_after(reports: &[Report], counted: Duration, gone: &[u32]) -> Outcome {
         let list = list();
-        let job = Job { list: &list, cpus: &[0, 1], method: Method::CPU_MAJOR, purpose: Use::Stat, ring_pages: 1 };
+        let job = Job {
+            list: &list,
+            cpus: &[0, 1],
+            method: Method::CPU_MAJOR,
+            purpose: Use::Stat,
+            ring_pages: 1,
+            room: u64::MAX,
+        };
         let (mut found, _) = outcomes(&job, reports, counted, gone);
         assert!(matches!(&found[1], Outcome::NotSupported { why } if why.contains("unknown event")));
         found.remove(0)

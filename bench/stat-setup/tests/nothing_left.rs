@@ -65,7 +65,7 @@ fn nothing_is_left_open_and_all_methods_open_the_same() -> usize {
         let mut first: Option<Vec<std::mem::Discriminant<Outcome>>> = None;
         for purpose in [Use::Stat, Use::Mmap] {
             for method in methods {
-                let job = Job { list, cpus: &cpus, method, purpose, ring_pages: 1 };
+                let job = Job { list, cpus: &cpus, method, purpose, ring_pages: 1, room: u64::MAX };
                 let mut phases = Vec::new();
                 let finished = run(&job, &mut |phase, _| {
                     phases.push(phase);
@@ -97,7 +97,14 @@ fn no_events() -> Option<String> {
     let mut sysfs = Sysfs::host();
     let list = list("dummy", &mut sysfs);
     let cpus = sysfs.online();
-    let job = Job { list: &list, cpus: &cpus, method: Method::EVENT_MAJOR, purpose: Use::Stat, ring_pages: 1 };
+    let job = Job {
+        list: &list,
+        cpus: &cpus,
+        method: Method::EVENT_MAJOR,
+        purpose: Use::Stat,
+        ring_pages: 1,
+        room: u64::MAX,
+    };
     (run(&job, &mut |_, _| ()).opened == 0).then(|| "perf events do not open on a CPU here (root?)".to_owned())
 }
 

@@ -210,6 +210,7 @@ fn under_the_hard_limit_only_threads_fit() {
     assert_eq!((auto.status.code(), counted(&auto)), (Some(0), events), "{}", text(&auto.stderr));
     let packed = run(&format!("--once --events {events} --strategy packed"));
     let why = text(&packed.stderr);
+    assert!(why.contains("--strategy auto"), "{why}");
     assert_eq!(packed.status.code(), Some(4), "{why}");
     assert!(packed.stdout.is_empty() && why.contains("cannot set up by packed") && why.contains("ulimit -Hn"), "{why}");
     // What fits is not refused for files that are never opened.
@@ -233,7 +234,9 @@ fn under_the_hard_limit_only_threads_fit() {
     // Not one CPU's events fit.
     let none = run("--once --events 400");
     assert!(
-        none.status.code() == Some(4) && text(&none.stderr).contains("cannot set up by auto"),
+        none.status.code() == Some(4)
+            && text(&none.stderr).contains("cannot set up by auto")
+            && !text(&none.stderr).contains("--strategy"),
         "{}",
         text(&none.stderr)
     );
@@ -251,6 +254,14 @@ fn cpus_without_a_thread_are_served_by_the_caller() {
     assert_eq!((output.status.code(), counted(&output)), (Some(0), 100), "{why}");
     let cpus = std::thread::available_parallelism().unwrap().get() - 1;
     assert!(cpus == 0 || why.contains(&format!("no thread started for {cpus} CPUs")), "{why}");
+    // Where the caller's table does not hold their events, nothing partial is shown.
+    for args in ["--once", "--once --strategy threads", "--no-save --scale none --strategy threads,auto"] {
+        let output = limited(&format!("ulimit -n 160; {before}"), &copy, &format!("--events 100 {args}"));
+        let why = text(&output.stderr);
+        let expected = if cpus == 0 { (Some(0), 100) } else { (Some(4), 0) };
+        assert_eq!((output.status.code(), counted(&output)), expected, "{args}: {why}");
+        assert!(cpus == 0 || why.contains("cannot set up by threads") && why.contains("pids.max"), "{args}: {why}");
+    }
 }
 
 /// Without permission every event is named with the reason and the remedy, and the exit code is 4.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use stat_setup::model::{self, MOVES, Shape};
+use stat_setup::choose::orders;
+use stat_setup::model::{MOVES, Shape};
 
 use super::machine::Job;
 use super::parts::Parts;
@@ -92,7 +93,7 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
 fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
     ensure!(document["agree"] == true && document["status"] == "complete", "{}", document["disagreements"]);
     let leaders = events * u64::from(SHAPE.leaders) / 10;
-    let [event_major, cpu_major] = model::orders(events, leaders, cpus);
+    let [event_major, cpu_major] = orders(events, leaders, cpus);
     for arm in document["arms"].as_array().context("arms")? {
         let name = arm["strategy"].as_str().context("a name")?;
         ensure!(arm["check"]["opened"] == events * cpus && arm["check"]["whole"] == events, "{name}: {}", arm["check"]);

@@ -10,8 +10,9 @@ use results::published::{Here, Measured, Number, Reproduction, Row};
 use results::stats::interval::Interval;
 use results::table::layout;
 use results::verdict::Judged;
+use stat_setup::choose::orders;
 use stat_setup::list::software_list;
-use stat_setup::model::{self, CPUS, EVENTS, Shape};
+use stat_setup::model::{CPUS, EVENTS, Shape};
 use stat_setup::monitor::Traffic;
 
 use super::run::Simulated;
@@ -157,7 +158,7 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
 /// programs are among those seen.
 fn counts(document: &Document) -> Vec<Row> {
     let parameters = &document.parameters;
-    let modelled = model::orders(parameters.events, parameters.groups, parameters.cpus.len() as u64);
+    let modelled = orders(parameters.events, parameters.groups, parameters.cpus.len() as u64);
     let mut rows = Vec::new();
     for (at, (number, modelled)) in [Number::Before, Number::After].into_iter().zip(modelled).enumerate() {
         let Some(arm) = document.arms.iter().find(|arm| arm.name == ORDERS[at]) else { continue };

@@ -12,7 +12,7 @@ use stat_setup::bare::{self, Place};
 use stat_setup::choose::{Choice, choose, tuned_pack};
 use stat_setup::costs::Costs;
 use stat_setup::list::{Class, EventList};
-use stat_setup::method::{Job, Method, Order, Phase, PhaseCost, Use, descriptors};
+use stat_setup::method::{Descriptors, Job, Method, Order, Phase, PhaseCost, Use};
 use stat_setup::monitor::{Monitor, Traffic};
 use stat_setup::run::{Finished, run};
 use stat_setup::unit::Outcome;
@@ -120,12 +120,11 @@ impl Setting<'_> {
 
     /// Returns whether the descriptors of one set-up fit into its tables.
     pub(crate) fn fits(&self, order: Order) -> bool {
-        let (together, each) = descriptors(self.list, self.cpus);
-        (if order == Order::Threads { each } else { together }) <= self.room
+        Descriptors::of(self.list, self.cpus).fullest(order) <= self.room
     }
 
     fn job(&self, method: Method) -> Job<'_> {
-        Job { list: self.list, cpus: self.cpus, method, purpose: self.purpose, ring_pages: RING_PAGES }
+        Job { list: self.list, cpus: self.cpus, method, purpose: self.purpose, ring_pages: RING_PAGES, room: self.room }
     }
 
     /// Does one timed run.

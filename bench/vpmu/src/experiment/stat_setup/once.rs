@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use results::error::Error;
 use results::table::layout::time;
-use stat_setup::choose::{choose, threads_may_pay};
+use stat_setup::choose::{Candidate, choose, threads_may_pay};
 use stat_setup::costs::{Costs, calibrate};
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Event, EventList};
-use stat_setup::method::{Job, Phase, Use, descriptors};
+use stat_setup::method::{Descriptors, Job, Order, Phase, Use};
 use stat_setup::run::run;
 use stat_setup::unit::Outcome;
 use stat_setup::verify::alike;
@@ -42,32 +42,35 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
     let strategies = spec.strategies()?;
     let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
     let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut warnings)?;
-    let (together, _) = descriptors(&list, &cpus);
-    let limit = prepare::room(together, &mut warnings)?;
+    let needed = Descriptors::of(&list, &cpus);
+    let limit = prepare::room(needed.together, &mut warnings)?;
     let strategy = match strategies.as_slice() {
         [one] => one.as_str(),
         _ => "auto",
     };
     prepare::affordable(vec![strategy.to_owned()], &list, &cpus, &limit, &mut warnings)?;
-    let one_table = together <= limit.room;
+    let one_table = needed.fullest(Order::EventMajor) <= limit.room;
     let mut costs = Costs { online: sysfs.online().len() as f64, ..Costs::USUAL };
     let mut choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
     let more = cpus.len() as f64 > costs.workers;
     let mut held = None;
-    if choice.candidates.first().is_some_and(|best| best.predicted_ns > CALIBRATION_PAYS[usize::from(more)]) {
+    // The other strategies are what they are, whatever calls cost.
+    let tuned = matches!(strategy, "packed" | "auto");
+    let pays = |best: &Candidate| tuned && best.predicted_ns > CALIBRATION_PAYS[usize::from(more)];
+    if choice.candidates.first().is_some_and(pays) {
         let (calibration, anchors) = calibrate(&list, &cpus, 1, false);
         costs = calibration.costs;
-        if more && threads_may_pay(&list, cpus.len(), &costs, Use::Stat) {
+        if more && strategy == "auto" && threads_may_pay(&list, cpus.len(), &costs, Use::Stat) {
             costs = costs.with_workers(&anchors, &cpus);
         }
         choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
         // Open until the counts are out: no key is flipped a second time. Not where they would take an event's place.
-        held = (together + anchors.descriptors() <= limit.room).then_some(anchors);
+        held = (needed.together + anchors.descriptors() <= limit.room).then_some(anchors);
     }
     let method = method(strategy, &list, cpus.len(), &costs, &choice, Use::Stat);
     let mut printed = Ok(());
     let mut whole = true;
-    let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1 };
+    let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1, room: limit.room };
     let finished = run(&job, &mut |phase, outcomes| {
         if phase == Phase::Enable {
             std::thread::sleep(spec.count);
@@ -79,6 +82,9 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
     });
     drop(held);
     printed?;
+    if let Some(why) = finished.short {
+        return Err(prepare::short(why));
+    }
     let mut warnings: Vec<String> = warnings.into_iter().map(|warning| warning.message).collect();
     warnings.extend(list.notes.iter().cloned());
     let fates = list.events.iter().zip(&finished.outcomes).filter_map(|(event, outcome)| match outcome {

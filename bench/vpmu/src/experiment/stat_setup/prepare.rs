@@ -9,7 +9,7 @@ use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
 use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, EventList, software_list, tracepoint_list};
-use stat_setup::method::descriptors;
+use stat_setup::method::{Descriptors, Order};
 use stat_setup::run::{self, FileLimit};
 
 use results::document::Warning;
@@ -150,20 +150,30 @@ pub(crate) fn affordable(
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<String>, Error> {
     let FileLimit { room, now, hard, .. } = *limit;
-    let (together, each) = descriptors(list, cpus);
-    let needs = |name: &str| if matches!(name, "threads" | "auto") { each } else { together };
+    let all = Descriptors::of(list, cpus);
+    let needs =
+        |name: &str| all.fullest(if matches!(name, "threads" | "auto") { Order::Threads } else { Order::EventMajor });
     let (fit, rest): (Vec<String>, Vec<String>) = strategies.into_iter().partition(|name| needs(name) <= room);
     let Some(first) = rest.first() else { return Ok(fit) };
     let (names, needed) = (rest.join(", "), needs(first));
     let why =
         format!("{needed} descriptors are needed in one table, and {room} fit under the limit of open files, {now}");
     if fit.is_empty() {
-        let remedy =
-            format!("raise ulimit -Hn, now {hard}, or fs.nr_open; or take fewer events or CPUs, or --strategy auto");
+        let (auto, fewer) = if needs("auto") <= room { (", or --strategy auto", " or CPUs") } else { ("", "") };
+        let remedy = format!("raise ulimit -Hn, now {hard}, or fs.nr_open; or take fewer events{fewer}{auto}");
         return Err(Error::host(format!("cannot set up by {names}"), why, remedy));
     }
     warnings.push(Warning::of_all("file-limit", format!("{names} left out: {why}; threads have a table each")));
     Ok(fit)
+}
+
+/// Refuses a set-up whose threads did not get what they need.
+pub(crate) fn short(why: String) -> Error {
+    Error::host(
+        "cannot set up by threads",
+        why,
+        "raise pids.max or ulimit -u, or ulimit -Hn; or take fewer events or CPUs",
+    )
 }
 
 /// Says how many CPUs have no thread of their own.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use stat_setup::bare::Place;
 use stat_setup::list::sysfs::Sysfs;
-use stat_setup::method::{Method, descriptors};
+use stat_setup::method::{Descriptors, Method};
 use stat_setup::monitor::Monitor;
 use stat_setup::unit::Outcome;
 use stat_setup::verify::differences;
@@ -61,6 +61,9 @@ pub(super) fn warm_up(
         let Some(arm) = rest.first_mut() else { break };
         steps.step(|| format!("{}: counts", arm.strategy))?;
         let (check, finished) = setting.checked(arm.method);
+        if let Some(why) = finished.short {
+            return Err(prepare::short(why));
+        }
         let outcomes = finished.outcomes;
         if finished.threadless > 0 {
             let message = format!("{}: {}", arm.strategy, prepare::threadless(finished.threadless));
@@ -77,7 +80,7 @@ pub(super) fn warm_up(
     }
     let monitor = Monitor::open(sysfs);
     // Its own descriptors take room, too.
-    prepare::room(descriptors(setting.list, setting.cpus).0, warnings)?;
+    prepare::room(Descriptors::of(setting.list, setting.cpus).together, warnings)?;
     if !monitor.missing.is_empty() {
         let message = format!("not counted here: {}", monitor.missing.join("; "));
         warnings.push(Warning::of_all("no-monitor", message));

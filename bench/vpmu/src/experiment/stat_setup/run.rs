@@ -9,7 +9,7 @@ use results::document::{SCHEMA, Status, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
-use stat_setup::choose::orders;
+use stat_setup::choose::predicted_orders;
 use stat_setup::costs::calibrate;
 use stat_setup::list::EventList;
 use stat_setup::list::sysfs::Sysfs;
@@ -64,7 +64,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     };
     // Without the events that it holds open: every set-up of a round flips the keys, as perf's do.
     let calibration = calibrate(&list, &cpus, REPETITIONS, true).0;
-    let choice = setting.choice(&calibration.costs);
+    let choice = setting.choice(&calibration.costs).with_most(&list, cpus.len(), &calibration.most, setting.purpose);
     let method = |name: &str| method(name, &list, cpus.len(), &calibration.costs, &choice, setting.purpose);
     let arms: Vec<_> = strategies.iter().map(|name| SetUpArm::new(name, method(name))).collect();
     let (each, rival_runs) = (arms.len() as u64, rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64));
@@ -171,7 +171,7 @@ pub fn predicted(spec: &StatSetupSpec, others: usize) -> Result<[[f64; 2]; 2], E
     let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
     let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut Vec::new())?;
     let costs = calibrate(&list, &cpus, REPETITIONS, false).0.costs;
-    Ok([cpus.len(), others].map(|cpus| orders(&list, cpus, &costs)))
+    Ok([cpus.len(), others].map(|cpus| predicted_orders(&list, cpus, &costs)))
 }
 
 fn parameters(spec: &StatSetupSpec, strategies: &[String], setting: &Setting<'_>, look_ups: (u64, u64)) -> Parameters {

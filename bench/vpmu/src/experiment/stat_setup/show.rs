@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use cpu_list::CpuList;
 use results::document::{ScalePoint, Status, Summary};
 use results::metric::TOTAL;
+use results::paired::MIN_ROUNDS;
 use results::stats::interval::Interval;
 use results::table::layout::{self, dash, time};
 use results::table::{Part, Report, Table};
@@ -219,24 +220,38 @@ fn peer(document: &Document, report: &mut Report) {
 
 /// Formats a ratio with its interval.
 fn comparison(one: &Comparison) -> String {
-    let Comparison { what, ratio, interval, rounds, .. } = one;
+    let Comparison { what, ratio, interval, .. } = one;
     let figure = layout::ratio_in(*ratio, interval.map(|[low, high]| Interval { low, high }));
     let few = match interval {
         None => ", too few for an interval",
         Some([low, high]) if *low <= 1.0 && 1.0 <= *high => ", not distinguishable",
         Some(_) => "",
     };
-    format!("{figure} ×: {what}; {rounds} rounds{few}")
+    format!("{figure} ×: {what}; {}{few}", rounds(one.rounds))
 }
 
 /// Prediction errors by more than this factor are said to be such.
 const MISSED: f64 = 3.0;
 
-/// Formats the time of `auto` beside the one predicted.
-fn predicted_beside(predicted: f64, measured: f64) -> String {
-    let factor = (measured / predicted).max(predicted / measured);
+/// Formats the time of `auto` beside those predicted by the least and by the most that calls cost in the calibration.
+fn predicted_beside([least, most]: [f64; 2], measured: f64) -> String {
+    let factor = (measured / most).max(least / measured);
     let missed = if factor > MISSED { format!(": missed by a factor of {factor:.1}") } else { String::new() };
-    format!("auto: {} measured, {} predicted{missed}", time(measured), time(predicted))
+    let [measured, least, most] = [measured, least, most].map(time);
+    let range = if least == most { least } else { format!("{least} to {most}") };
+    format!("auto: {measured} measured, {range} predicted{missed}")
+}
+
+/// Formats the answer; a ratio without an interval is none.
+fn answer(one: &Comparison) -> String {
+    if one.interval.is_some() {
+        return format!("answer: {}", comparison(one));
+    }
+    format!("no answer from {}: an interval takes {MIN_ROUNDS} (--rounds)", rounds(one.rounds))
+}
+
+fn rounds(n: u64) -> String {
+    if n == 1 { "1 round".to_owned() } else { format!("{n} rounds") }
 }
 
 /// Returns the whole result as it is shown.
@@ -245,17 +260,17 @@ pub(crate) fn report(document: &Document) -> Report {
     let mut report = Report::new("vpmu stat-setup");
     let parameters = &document.parameters;
     let cpus = CpuList(parameters.cpus.clone());
-    let rounds = document.arms.first().map_or(0, |arm| arm.rounds.len());
+    let done = document.arms.first().map_or(0, |arm| arm.rounds.len()) as u64;
     let mut heading =
-        format!("Set-up of {} events on CPU {cpus} ({}), {rounds} rounds", parameters.events, parameters.mode);
-    if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
+        format!("Set-up of {} events on CPU {cpus} ({}), {}", parameters.events, parameters.mode, rounds(done));
+    if document.status == Status::Complete && done < parameters.rounds {
         let _ = write!(heading, " of {}, ended by --duration", parameters.rounds);
     }
     report.heading(heading);
     let (answer, others) =
         document.extra.ratios.split_at(document.extra.ratios.partition_point(|one| one.like_for_like));
     for one in answer {
-        report.note(format!("answer: {}", comparison(one)));
+        report.note(self::answer(one));
     }
     let faster = others.iter().filter(|one| one.interval.is_some_and(|[_, high]| high < 1.0));
     if let Some(one) = faster.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
@@ -306,7 +321,9 @@ pub(crate) fn report(document: &Document) -> Report {
         let median = |summary: Option<&Summary>| summary.map_or(0.0, Summary::median);
         // Maps are in no prediction.
         let maps: f64 = ["map", "unmap"].iter().map(|phase| median(times(auto, phase, "wall_ns"))).sum();
-        report.note(predicted_beside(predicted.predicted_ns, median(auto.metric(&TOTAL)) - maps));
+        let least = predicted.predicted_ns;
+        let range = [least, document.extra.choice.most_ns.map_or(least, |most| most.max(least))];
+        report.note(predicted_beside(range, median(auto.metric(&TOTAL)) - maps));
     }
     if let Some(bare) = &document.extra.bare {
         let (median, what) = (time(bare.wall_ns.median()), &bare.what);
@@ -373,9 +390,10 @@ mod tests {
 
     #[test]
     fn a_prediction_stands_beside_what_was_measured() {
-        assert_eq!(predicted_beside(2e6, 5e6), "auto: 5.00 ms measured, 2.00 ms predicted");
-        let missed = "auto: 1.00 ms measured, 4.00 ms predicted: missed by a factor of 4.0";
-        assert_eq!(predicted_beside(4e6, 1e6), missed);
+        assert_eq!(predicted_beside([2e6, 2e6], 5e6), "auto: 5.00 ms measured, 2.00 ms predicted");
+        assert_eq!(predicted_beside([1e6, 2e6], 5e6), "auto: 5.00 ms measured, 1.00 ms to 2.00 ms predicted");
+        let missed = "auto: 1.00 ms measured, 4.00 ms to 9.00 ms predicted: missed by a factor of 4.0";
+        assert_eq!(predicted_beside([4e6, 9e6], 1e6), missed);
     }
 
     #[test]
@@ -383,5 +401,8 @@ mod tests {
         let of = |interval| Comparison { what: "a ÷ b".into(), like_for_like: true, ratio: 1.2, interval, rounds: 9 };
         assert!(comparison(&of(Some([0.9, 1.5]))).ends_with("9 rounds, not distinguishable"));
         assert!(comparison(&of(Some([1.1, 1.5]))).ends_with("9 rounds"));
+        assert!(answer(&of(Some([1.1, 1.5]))).starts_with("answer: 1.2"));
+        let none = Comparison { rounds: 1, ..of(None) };
+        assert_eq!(answer(&none), "no answer from 1 round: an interval takes 5 (--rounds)");
     }
 }

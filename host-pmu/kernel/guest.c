@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+/* /dev/vpmu_kvm: a process writes its strategy there before its guest runs, and reads what was asked and done. */
+
+#include <linux/fs.h>
+#include <linux/ktime.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "vpmu_kvm.h"
+
+/* Parked events that a vCPU may have. */
+#define POOL_MAX 64
+
+static LIST_HEAD(guests);
+static DEFINE_MUTEX(guests_lock);
+
+/* Returns the guest of the current thread, or of the whole process, as `thread` says. */
+static struct guest *find_current(bool thread)
+{
+	struct pid *pid = thread ? task_pid(current) : task_tgid(current);
+	struct guest *guest;
+
+	list_for_each_entry(guest, &guests, node) {
+		if (guest->thread == thread && guest->pid == pid)
+			return guest;
+	}
+	return NULL;
+}
+
+struct guest *guest_get_current(void)
+{
+	struct guest *guest;
+
+	mutex_lock(&guests_lock);
+	guest = find_current(true) ?: find_current(false);
+	if (guest)
+		kref_get(&guest->ref);
+	mutex_unlock(&guests_lock);
+	return guest;
+}
+
+static void guest_free(struct kref *ref)
+{
+	struct guest *guest = container_of(ref, struct guest, ref);
+	struct vcpu *vcpu, *next;
+
+	list_for_each_entry_safe(vcpu, next, &guest->vcpus, node)
+		kfree(vcpu);
+	put_pid(guest->pid);
+	kfree(guest);
+}
+
+void guest_put(struct guest *guest)
+{
+	kref_put(&guest->ref, guest_free);
+}
+
+/* Returns the vCPU of the current thread. */
+struct vcpu *guest_vcpu(struct guest *guest)
+{
+	struct vcpu *vcpu;
+
+	mutex_lock(&guest->lock);
+	list_for_each_entry(vcpu, &guest->vcpus, node) {
+		if (vcpu->tid == current->pid)
+			goto found;
+	}
+	vcpu = kzalloc(sizeof(*vcpu), GFP_KERNEL_ACCOUNT);
+	if (vcpu) {
+		vcpu->guest = guest;
+		vcpu->tid = current->pid;
+		INIT_LIST_HEAD(&vcpu->parked);
+		list_add_tail(&vcpu->node, &guest->vcpus);
+	}
+found:
+	mutex_unlock(&guest->lock);
+	return vcpu;
+}
+
+static const char * const names[OPERATIONS] = {
+	"create", "enable", "pause", "period", "read", "release", "stop", "start",
+};
+
+static int show(struct seq_file *file, void *unused)
+{
+	struct guest *guest = file->private;
+	struct vcpu *vcpu;
+	int i;
+
+	mutex_lock(&guest->lock);
+	list_for_each_entry(vcpu, &guest->vcpus, node) {
+		seq_printf(file, "tid=%d", vcpu->tid);
+		for (i = 0; i < OPERATIONS; i++)
+			seq_printf(file, " %s=%lu/%lu/%llu", names[i], i < CALLS ? READ_ONCE(vcpu->asked[i]) : 0,
+				   READ_ONCE(vcpu->done[i]), READ_ONCE(vcpu->done_ns[i]));
+		seq_printf(file, " taken=%lu failed=%lu parked=%u callbacks=%lu dropped=%lu\n", READ_ONCE(vcpu->taken),
+			   READ_ONCE(vcpu->failed), vcpu->parked_events, READ_ONCE(vcpu->callbacks),
+			   READ_ONCE(vcpu->dropped));
+	}
+	mutex_unlock(&guest->lock);
+	return 0;
+}
+
+static int parse(char *text, struct strategy *strategy, bool *thread)
+{
+	char *word;
+
+	while ((word = strsep(&text, " \n"))) {
+		if (!*word)
+			continue;
+		if (!strcmp(word, "thread"))
+			*thread = true;
+		else if (!strcmp(word, "recreate"))
+			strategy->recreate = true;
+		else if (!strcmp(word, "last"))
+			strategy->last = true;
+		else if (!strcmp(word, "stop"))
+			strategy->stop = true;
+		else if (!strcmp(word, "skip-paused"))
+			strategy->skip_paused = true;
+		else if (!strcmp(word, "skip-period"))
+			strategy->skip_period = true;
+		else if (!strcmp(word, "pause=virtual"))
+			strategy->pause = PAUSE_VIRTUAL;
+		else if (!strcmp(word, "pause=direct"))
+			strategy->pause = PAUSE_DIRECT;
+		else if (strncmp(word, "pool=", 5) || kstrtouint(word + 5, 10, &strategy->pool))
+			return -EINVAL;
+	}
+	/* An event that goes on cannot disable itself; one that is released at every pause is not there to be kept. */
+	if (strategy->pause != PAUSE_HOST && (strategy->stop || strategy->recreate))
+		return -EINVAL;
+	if (strategy->recreate + strategy->last + !!strategy->pool > 1)
+		return -EINVAL;
+	return strategy->pool > POOL_MAX ? -ERANGE : 0;
+}
+
+/* Takes the strategy, once, in one write. */
+static ssize_t file_write(struct file *file, const char __user *from, size_t size, loff_t *at)
+{
+	struct guest *guest = ((struct seq_file *)file->private_data)->private;
+	struct strategy strategy = {};
+	bool thread = false;
+	char text[128];
+	int error;
+
+	if (size >= sizeof(text))
+		return -E2BIG;
+	if (copy_from_user(text, from, size))
+		return -EFAULT;
+	text[size] = '\0';
+	error = parse(text, &strategy, &thread);
+	if (error)
+		return error;
+	mutex_lock(&guests_lock);
+	if (guest->pid || find_current(thread)) {
+		error = -EBUSY;
+	} else {
+		guest->strategy = strategy;
+		guest->thread = thread;
+		guest->pid = get_pid(thread ? task_pid(current) : task_tgid(current));
+		list_add_tail(&guest->node, &guests);
+	}
+	mutex_unlock(&guests_lock);
+	return error ?: size;
+}
+
+static int file_open(struct inode *inode, struct file *file)
+{
+	struct guest *guest = kzalloc(sizeof(*guest), GFP_KERNEL_ACCOUNT);
+	int error;
+
+	if (!guest)
+		return -ENOMEM;
+	kref_init(&guest->ref);
+	INIT_LIST_HEAD(&guest->node);
+	INIT_LIST_HEAD(&guest->vcpus);
+	mutex_init(&guest->lock);
+	/* It is the device's until here, and must be nobody's. */
+	file->private_data = NULL;
+	error = single_open(file, show, guest);
+	if (error)
+		kfree(guest);
+	return error;
+}
+
+/* Closes a guest: what KVM still holds goes on, nothing is parked. */
+static int file_release(struct inode *inode, struct file *file)
+{
+	struct guest *guest = ((struct seq_file *)file->private_data)->private;
+	struct host_event *host, *next;
+	struct vcpu *vcpu;
+	LIST_HEAD(parked);
+
+	mutex_lock(&guests_lock);
+	list_del_init(&guest->node);
+	mutex_unlock(&guests_lock);
+	mutex_lock(&guest->lock);
+	guest->closed = true;
+	list_for_each_entry(vcpu, &guest->vcpus, node) {
+		list_splice_init(&vcpu->parked, &parked);
+		vcpu->parked_events = 0;
+	}
+	mutex_unlock(&guest->lock);
+	list_for_each_entry_safe(host, next, &parked, parked) {
+		perf_event_release_kernel(host->event);
+		kfree(host);
+	}
+	single_release(inode, file);
+	guest_put(guest);
+	return 0;
+}
+
+static const struct file_operations operations = {
+	.owner = THIS_MODULE,
+	.open = file_open,
+	.read = seq_read,
+	.llseek = seq_lseek,
+	.write = file_write,
+	.release = file_release,
+};
+
+static struct miscdevice device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = KBUILD_MODNAME,
+	.fops = &operations,
+	.mode = 0600,
+};
+
+int guests_register(void)
+{
+	return misc_register(&device);
+}
+
+void guests_unregister(void)
+{
+	misc_deregister(&device);
+}

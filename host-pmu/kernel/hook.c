@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The front end by ftrace: KVM's calls of perf's functions become calls of this module's, while KVM stays as it is. */
+
+#include <linux/delay.h>
+#include <linux/ftrace.h>
+#include <linux/module.h>
+#include <linux/percpu.h>
+#include <linux/rcupdate.h>
+#include <linux/version.h>
+
+#include "vpmu_kvm.h"
+
+/* Redirected calls begun less those ended; one may end on another CPU than it began on. */
+static DEFINE_PER_CPU(long, inside);
+
+static struct perf_event *hooked_create(struct perf_event_attr *attr, int cpu, struct task_struct *task,
+					perf_overflow_handler_t handler, void *context)
+{
+	struct perf_event *event = vpmu_event_create_kernel_counter(attr, cpu, task, handler, context);
+
+	this_cpu_dec(inside);
+	return event;
+}
+
+static void hooked_enable(struct perf_event *event)
+{
+	vpmu_event_enable(event);
+	this_cpu_dec(inside);
+}
+
+static u64 hooked_pause(struct perf_event *event, bool reset)
+{
+	u64 count = vpmu_event_pause(event, reset);
+
+	this_cpu_dec(inside);
+	return count;
+}
+
+static int hooked_period(struct perf_event *event, u64 period)
+{
+	int error = vpmu_event_period(event, period);
+
+	this_cpu_dec(inside);
+	return error;
+}
+
+static u64 hooked_read(struct perf_event *event, u64 *enabled, u64 *running)
+{
+	u64 count = vpmu_event_read_value(event, enabled, running);
+
+	this_cpu_dec(inside);
+	return count;
+}
+
+static int hooked_release(struct perf_event *event)
+{
+	int error = vpmu_event_release_kernel(event);
+
+	this_cpu_dec(inside);
+	return error;
+}
+
+static const struct {
+	void *from;
+	void *to;
+} calls[CALLS] = {
+	[OP_CREATE] = { perf_event_create_kernel_counter, hooked_create },
+	[OP_ENABLE] = { perf_event_enable, hooked_enable },
+	[OP_PAUSE] = { perf_event_pause, hooked_pause },
+	[OP_PERIOD] = { perf_event_period, hooked_period },
+	[OP_READ] = { perf_event_read_value, hooked_read },
+	[OP_RELEASE] = { perf_event_release_kernel, hooked_release },
+};
+
+/* At the entry of one of the functions, with preemption off. */
+static void notrace entered(unsigned long ip, unsigned long caller, struct ftrace_ops *ops, struct ftrace_regs *fregs)
+{
+	struct pt_regs *regs = ftrace_get_regs(fregs);
+	int call = ops - (struct ftrace_ops *)ops->private;
+
+	if (call == OP_CREATE ? within_module(caller, THIS_MODULE) || !fits((void *)regs->di, regs->si, (void *)regs->dx)
+			   : !is_face((struct perf_event *)regs->di))
+		return;
+	this_cpu_inc(inside);
+	regs->ip = (unsigned long)calls[call].to;
+}
+
+static struct ftrace_ops ops[CALLS];
+
+static void unhook(int calls_hooked)
+{
+	while (calls_hooked--) {
+		unregister_ftrace_function(&ops[calls_hooked]);
+		ftrace_free_filter(&ops[calls_hooked]);
+	}
+}
+
+int hook_register(void)
+{
+	int call, error = 0;
+
+	for (call = 0; call < CALLS; call++) {
+		ops[call].func = entered;
+		ops[call].private = ops;
+		ops[call].flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_RECURSION;
+		error = ftrace_set_filter_ip(&ops[call], (unsigned long)calls[call].from, 0, 0);
+		if (!error)
+			error = register_ftrace_function(&ops[call]);
+		if (error) {
+			pr_err("%ps cannot be hooked (%d): it is traced by another user, or built without tracing\n",
+			       calls[call].from, error);
+			ftrace_free_filter(&ops[call]);
+			unhook(call);
+			break;
+		}
+	}
+	return error;
+}
+
+void hook_unregister(void)
+{
+	long sum;
+	int cpu;
+
+	unhook(CALLS);
+	do {
+		sum = 0;
+		for_each_possible_cpu(cpu)
+			sum += per_cpu(inside, cpu);
+		if (sum)
+			msleep(20);
+	} while (sum);
+	/* The last instructions of a call come after its end. */
+	synchronize_rcu_tasks();
+}

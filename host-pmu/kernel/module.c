@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/module.h>
+
+#include "vpmu_kvm.h"
+
+static int __init vpmu_kvm_init(void)
+{
+	int error = guests_register();
+
+	if (error)
+		return error;
+	error = hook_register();
+	if (error)
+		guests_unregister();
+	return error;
+}
+
+static void __exit vpmu_kvm_exit(void)
+{
+	hook_unregister();
+	guests_unregister();
+}
+
+module_init(vpmu_kvm_init);
+module_exit(vpmu_kvm_exit);
+MODULE_DESCRIPTION("Keeps the perf events of KVM's vPMU by a chosen strategy");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("1");
