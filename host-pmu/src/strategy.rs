@@ -1,6 +1,6 @@
 //! A strategy is data: a few independent choices about the host events behind the vPMCs.
 //!
-//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, `gate` and `virtual`, which are ours.
+//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, `gate`, `virtual` and `gate-pool`, which are ours.
 
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ struct Preset {
 }
 
 /// The presets, one row each.
-const TABLE: [Preset; 8] = [
+const TABLE: [Preset; 9] = [
     Preset {
         name: "recreate",
         about: "an event is opened at each start and closed at each stop; KVM before 5.5",
@@ -206,14 +206,7 @@ const TABLE: [Preset; 8] = [
     Preset {
         name: "gate",
         about: "all events of the vCPU are one group; one call stops or starts them all",
-        of: |base| Strategy {
-            reuse: Reuse::Pool(7),
-            hold_max: 7,
-            gate: true,
-            overflow: OnOverflow::Keep,
-            skip_period: true,
-            ..deferred(base)
-        },
+        of: |base| Strategy { reuse: Reuse::Pool(7), hold_max: 7, ..gate(base) },
     },
     Preset {
         name: "virtual",
@@ -226,6 +219,11 @@ const TABLE: [Preset; 8] = [
             skip_period: true,
             ..deferred(base)
         },
+    },
+    Preset {
+        name: "gate-pool",
+        about: "as gate, and events of counters that rotate are kept for four slices",
+        of: |base| Strategy { reuse: Reuse::Pool(16), release: Release::Slices(4), ..gate(base) },
     },
 ];
 
@@ -240,6 +238,10 @@ pub fn about(name: &str) -> &'static str {
 
 fn deferred(base: Strategy) -> Strategy {
     Strategy { skip_paused: true, apply: Apply::Deferred, overflow: OnOverflow::Stop, ..base }
+}
+
+fn gate(base: Strategy) -> Strategy {
+    Strategy { gate: true, overflow: OnOverflow::Keep, skip_period: true, ..deferred(base) }
 }
 
 impl Strategy {

@@ -19,7 +19,7 @@ use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::stats::HostSide;
 use host_pmu::strategy::{OnOverflow, Strategy};
-use host_pmu::trace::{CERTAIN, Kind, LVTPC, Row};
+use host_pmu::trace::{CERTAIN, Kind, LVTPC, Row, UNKNOWN, counter};
 
 use crate::clock::{Clock, Schedule};
 use crate::event::code;
@@ -354,6 +354,8 @@ pub struct Replayed {
     pub accesses: u64,
     /// Accesses with another value.
     pub divergences: u64,
+    /// Those among them that are values of counters.
+    pub counter_divergences: u64,
     /// PMIs of the trace that reached the guest.
     pub pmis: u64,
     /// PMIs that came at another entry, or in one of both alone.
@@ -379,6 +381,7 @@ impl Replayed {
         self.host.ops.merge(&other.host.ops);
         self.accesses += other.accesses;
         self.divergences += other.divergences;
+        self.counter_divergences += other.counter_divergences;
         self.pmis += other.pmis;
         self.pmis_differ += other.pmis_differ;
         self.masked_differ += other.masked_differ;
@@ -492,6 +495,8 @@ impl Replay {
                         && matches!(row.register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
                     self.access(row, self.rows + at as u64);
                 }
+                // What cannot be set is what no guest could have set either.
+                Kind::State => self.vpmu.wrmsr(row.register, row.value).unwrap_or_default(),
                 Kind::Signal => self.signal(row.value, group[..at].iter().all(is_switch)),
                 Kind::Slice => self.backend().switch(),
                 Kind::Sleep => self.backend().slept = true,
@@ -552,6 +557,9 @@ impl Replay {
         let backend = self.backend();
         backend.clock.spend(&backend.model.costs.vmm, Purpose::Vmm);
         self.out.accesses += 1;
+        if (row.kind, row.register) == (Kind::Rdpmc, UNKNOWN) {
+            return;
+        }
         let (answer, expected) = match row.kind {
             Kind::Write => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), Some(row.value)),
             Kind::WriteFault => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), None),
@@ -562,6 +570,7 @@ impl Replay {
         };
         if answer.ok() != expected {
             self.out.divergences += 1;
+            self.out.counter_divergences += u64::from(counter(row.kind, row.register).is_some());
             self.diverges(*row, place, answer.ok());
         }
     }

@@ -1,5 +1,7 @@
 //! Traces by the command line: recorded, replayed, cut, merged, and what is refused.
 
+mod imported;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -36,7 +38,10 @@ fn a_trace_of_a_simulated_guest_is_replayed_cut_and_merged() {
     let dir = TempDir::new().unwrap();
     let at = dir.path();
     done(at, "trace record -q -o t -- payload --workload sampling10 --samples 300 --backend sim:clx-ap-watchdog-on");
-    let arm = replayed(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy --json");
+    let document: Value =
+        serde_json::from_str(&done(at, "sim clx-ap-watchdog-on -q --trace t --strategy reuse-lazy --json")).unwrap();
+    assert_eq!(document["schema"], "vpmu-replay/1");
+    let arm = &document["arms"][0];
     assert_eq!((&arm["divergences"], &arm["pmis"], &arm["recorded_under"]), (&0.into(), &300.into(), &true.into()));
     let text = done(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy");
     assert!(text.contains("the same registers, 300 PMIs"), "{text}");
@@ -92,4 +97,34 @@ fn a_trace_of_a_guest_on_kvm_gives_its_registers_and_pmis() {
     let run: u64 = stat["trace"]["ops"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
     // A clock that signals early is read again, and the trace does not say how often.
     assert!(ops.abs_diff(run) * 100 <= run, "{ops} for {run}");
+    played_back(at, arm["accesses"].as_u64().unwrap() / 200);
+}
+
+/// The payload makes the accesses of the trace on KVM, under any strategy, and says where it read something else.
+fn played_back(at: &Path, accesses_per_pmi: u64) {
+    let line = "nmi-latency --trace t --strategy recreate,gate --backend cpu-clock --rounds 2 --warmup 0 --samples 60 --time-limit 9s --json -q";
+    let output = vpmu(at, line);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["parameters"]["workload"], "trace:t");
+    for arm in document["arms"].as_array().expect("arms").iter().filter(|arm| arm["not_available"].is_null()) {
+        let count = |of: &str| arm[of].as_u64().unwrap_or(0);
+        assert_eq!((&arm["incomplete"], &arm["lost"]), (&Value::Array(Vec::new()), &0.into()), "{arm}");
+        // Two turns of 60 PMIs, some of which the host may not have brought in time, and the way to them.
+        let played = count("played");
+        assert!(played / 120 >= accesses_per_pmi / 2 && count("pmis_absent") < 60, "{arm}");
+        let exits = arm["msr_exits"].as_object().expect("exits").values();
+        let exits: u64 = exits.flat_map(|msr| [&msr["reads"], &msr["writes"]]).filter_map(Value::as_u64).sum();
+        assert!(exits >= played && exits < played + 40, "{exits} exits for {played}");
+        assert!(count("counters_otherwise") > 0, "no clock counts the same twice");
+        assert!(arm["first_otherwise"].as_str().expect("the first").contains("of the trace's vCPU 0 is"), "{arm}");
+    }
+    refused(at, "nmi-latency --trace t --cpu milan", "--cpu");
+    refused(at, "nmi-latency --trace t --backend sim:clx-ap-watchdog-on", "vpmu sim --trace");
+}
+
+/// Recorded by host B's trial `nest::trace_import`.
+#[test]
+fn an_imported_recording_has_the_accesses_that_perf_counts() {
+    let dir = TempDir::new().unwrap();
+    imported::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/imported"), dir.path()).unwrap();
 }

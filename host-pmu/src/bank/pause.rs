@@ -3,7 +3,7 @@
 //! Behind a **gate** all events of a vCPU are one group, and the guest's GLOBAL_CTRL becomes one host call, whatever
 //! the number of counters. The first pause shuts the gate and reads every count; an event that runs again before the
 //! next entry needs no call of its own, except for a new period. The gate opens once, before the entry, if any counter
-//! runs.
+//! runs. A counter that goes off beside others that stay on, as each does where the guest's PMU has no GLOBAL_CTRL, is paused itself.
 //!
 //! In a **virtual pause** the event of a counter that goes off runs on, and its counts until the counter is on again
 //! are subtracted. A guest's handler has its counters off for a few exits. The event's count is looked at when they go
@@ -66,6 +66,17 @@ impl<B: Backend> Bank<B> {
         let gathered = held.gather(held.shut_at);
         self.counts_again(counter);
         gathered
+    }
+
+    /// Returns whether the counter goes off while others stay on behind the open gate: the gate would be shut and opened again for it.
+    pub(super) fn leaves_alone(&mut self, counter: CounterId) -> bool {
+        let runs = |held: &HeldEvent<_>| held.state == EventState::Running;
+        let alone = self.gate_open
+            && self.slots[counter.index()].as_ref().is_some_and(runs)
+            && !self.counters_on().and(self.changing.complement()).is_empty();
+        // A call on one event does not tell that their leader lost its counters.
+        self.gate_changed |= alone;
+        alone
     }
 
     fn shut_gate(&mut self) -> Result<(), HostError> {

@@ -702,11 +702,21 @@ fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
     off_and_on(&mut bank, &[(0, A, 70), (1, B, 55)]);
     assert_eq!(host.log(), ["shut gate", "period 1 55", "open gate"], "only what overflowed has a new period");
     assert_eq!((bank.stats().ops.count(OpKind::Pause), bank.stats().ops.count(OpKind::Resume)), (1, 2));
-    // One counter goes off by itself: its event is taken out while the gate is shut for it.
-    assert_eq!(bank.pause(pmc(0)), 0, "what was counted before was handed over");
+    // One counter goes off by itself, and on again: the gate stays open for the other.
+    host.0.borrow_mut().counts = vec![33, 100];
+    bank.changing([pmc(0)].into_iter().collect());
+    assert_eq!(bank.pause(pmc(0)), 3);
     bank.stop(pmc(0), true);
     bank.on_entry(CounterSet::EMPTY);
-    assert_eq!(host.log(), ["shut gate", "pause 0", "open gate"]);
+    bank.start(pmc(0), A, 67);
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(host.log(), ["pause 0", "resume 0"]);
+    // The last one shuts it.
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), true);
+    bank.changing([pmc(1)].into_iter().collect());
+    bank.pause(pmc(1));
+    assert_eq!(host.log(), ["pause 0", "shut gate"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::imported;
 use super::linux::virtio_modules;
 use super::machine::{Clock, Job, Report};
 use super::parts::Parts;
@@ -188,6 +189,38 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     let [Some(creates), Some(pauses), ..] = middle.calls else { anyhow::bail!("{:?}", middle.calls) };
     ensure!(creates < nmis / 4 && pauses >= nmis, "{:?} calls for {nmis} PMIs", middle.calls);
     Ok(())
+}
+
+/// What stock KVM's own tracepoints say of two guests: an imported recording has as many accesses to each register as perf shows.
+pub(crate) fn trace_import(parts: &Parts) -> Result<()> {
+    let guest = |workload: &str| {
+        format!(
+            "vpmu nmi-latency --backend hardware --cpu milan --workload {workload} --strategy reuse --rounds 1 --warmup 0 \
+             --samples 6 --period {HOST_PERIOD} --time-limit 12s --no-save --quiet"
+        )
+    };
+    let run = format!(
+        "{UNTHROTTLED}; cd /tmp; echo '{}; {}' >guests; \
+         perf record -q -z -a -m 1024 -o perf.data -e kvm:kvm_msr,kvm:kvm_exit,kvm:kvm_entry,kvm:kvm_apic_accept_irq \
+         -e sched:sched_switch -- sh guests >/dev/null; \
+         perf script -i perf.data -F pid,event,trace | sed -n 's/ *\\([0-9]*\\) .*msr_\\([a-z]*\\) \\([0-9a-f]*\\) = .*/\\1 \\2 \\3/p' | sort | uniq -c",
+        guest("single"),
+        guest("sampling4")
+    );
+    let options = ["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp"];
+    let report = job(parts)?
+        .clock(Clock::Host)
+        .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
+        .command(middle_host_with("milan", &options, &run))
+        .command(["cat", "/tmp/perf.data"])
+        .run(parts)?;
+    report.say("power-on to power-off");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("import");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("stock-kvm.data"), &report.commands[1].stdout)?;
+    std::fs::write(folder.join("stock-kvm.counts"), printed(&report, 0)?)?;
+    imported::check(&folder, &folder)
 }
 
 /// Separates what a script prints of one scene and of the next.
