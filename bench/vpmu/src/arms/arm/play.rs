@@ -11,7 +11,7 @@ use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL};
 use arch_pmu::msr::{self, counter_of};
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use guest::abi::{Report, STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Step};
-use host_pmu::trace::{Kind, LVTPC, Row, counter};
+use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN, counter};
 use results::error::Error;
 use trace::edit::Told;
 use trace::meta::Meta;
@@ -38,7 +38,7 @@ pub struct Played {
     pub rows: Vec<Option<u64>>,
     /// PMIs among them.
     pub pmis: u64,
-    /// Accesses of the trace that were #GP, which are left out.
+    /// Accesses of the trace that were #GP, or RDPMC of an unknown counter, which are left out.
     pub faults: u64,
     /// Rows that have no room.
     pub cut: u64,
@@ -141,7 +141,12 @@ impl Maker {
             return Ok(());
         }
         match row.kind {
+            Kind::Rdpmc if row.register == UNKNOWN => self.out.faults += 1,
             Kind::Read | Kind::Rdpmc | Kind::Write => self.access(row, number),
+            // What the guest had before, the payload has to write.
+            Kind::State if self.pmu.wrmsr(row.register, row.value).is_ok() => {
+                self.access(Row { kind: Kind::Write, ..row }, number);
+            }
             Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault => self.out.faults += 1,
             Kind::Pmi | Kind::LatePmi if row.brings_pmi() => {
                 if matches!(Lvtpc::from_bits(row.value as u32).delivery(), Delivery::Fixed(_)) {
