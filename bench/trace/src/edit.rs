@@ -157,8 +157,10 @@ impl Cut {
 
 /// A host side that hands over what a trace tells.
 #[derive(Debug, Default)]
-struct Told {
+pub struct Told {
     counts: [u64; MAX_COUNTERS],
+    /// Counters that count.
+    pub running: CounterSet,
 }
 
 impl HostCounters for Told {
@@ -175,10 +177,13 @@ impl HostCounters for Told {
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
+        self.running.remove(counter);
         self.take(counter)
     }
 
-    fn start(&mut self, _counter: CounterId, _spec: Spec, _period: u64) {}
+    fn start(&mut self, counter: CounterId, _spec: Spec, _period: u64) {
+        self.running.insert(counter);
+    }
 
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 

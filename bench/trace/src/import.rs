@@ -43,25 +43,16 @@ const ENABLE: u64 = 1 << 22;
 /// What a tracepoint tells of a thread.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Access {
-        kind: Kind,
-        register: u32,
-        value: u64,
-    },
-    Exit {
-        rip: u64,
-        rdpmc: bool,
-    },
-    Entry {
-        vcpu: Option<u64>,
-        nmi: bool,
-    },
-    Nmi {
-        apic: u64,
-    },
-    Out {
-        sleeps: bool,
-    },
+    /// An access: its kind, register and value.
+    Access(Kind, u32, u64),
+    /// An exit: RIP, and whether it is RDPMC's.
+    Exit(u64, bool),
+    /// An entry, of the vCPU of this number.
+    Entry(Option<u64>),
+    /// An NMI for the LAPIC of this number.
+    Nmi(u64),
+    /// A switch to another thread, and whether it sleeps.
+    Out(bool),
     In,
     /// Records before it are missing.
     Gap,
@@ -75,7 +66,7 @@ type Told = (u64, u32, Event);
 enum Source {
     Msr([Field; 4]),
     Exit([Field; 2], Option<Field>),
-    Entry([Option<Field>; 2]),
+    Entry(Option<Field>),
     Accept([Field; 2]),
     Switch([Field; 2]),
 }
@@ -87,7 +78,7 @@ impl Source {
         Ok(Some(match point.name.as_str() {
             "kvm:kvm_msr" => Self::Msr([field("write")?, field("ecx")?, field("data")?, field("exception")?]),
             "kvm:kvm_exit" => Self::Exit([field("exit_reason")?, field("guest_rip")?], point.field("isa")),
-            "kvm:kvm_entry" => Self::Entry([point.field("vcpu_id"), point.field("intr_info")]),
+            "kvm:kvm_entry" => Self::Entry(point.field("vcpu_id")),
             "kvm:kvm_apic_accept_irq" => Self::Accept([field("apicid")?, field("dm")?]),
             "sched:sched_switch" => Self::Switch([field("prev_state")?, field("next_pid")?]),
             _ => return Ok(None),
@@ -107,25 +98,20 @@ impl Source {
                     (true, true) => Kind::WriteFault,
                 };
                 let value = if kind == Kind::ReadFault { 0 } else { data.of(raw)? };
-                one(Event::Access { kind, register: ecx.of(raw)? as u32, value })
+                one(Event::Access(kind, ecx.of(raw)? as u32, value))
             }
             Self::Exit([reason, rip], isa) => {
                 let (reason, isa) = (reason.of(raw)?, isa.and_then(|isa| isa.of(raw)));
                 let rdpmc = RDPMC.iter().any(|(of, number)| *number == reason && isa.is_none_or(|isa| isa == *of));
-                one(Event::Exit { rip: rip.of(raw)?, rdpmc })
+                one(Event::Exit(rip.of(raw)?, rdpmc))
             }
-            Self::Entry([vcpu, interrupt]) => {
-                // Valid, and of type NMI, in VMX's form and in SVM's.
-                let nmi =
-                    interrupt.and_then(|field| field.of(raw)).is_some_and(|word| word & 0x8000_0700 == 0x8000_0200);
-                one(Event::Entry { vcpu: vcpu.and_then(|field| field.of(raw)), nmi })
-            }
-            Self::Accept([apic, mode]) if mode.of(raw)? == NMI => one(Event::Nmi { apic: apic.of(raw)? }),
+            Self::Entry(vcpu) => one(Event::Entry(vcpu.and_then(|field| field.of(raw)))),
+            Self::Accept([apic, mode]) if mode.of(raw)? == NMI => one(Event::Nmi(apic.of(raw)?)),
             Self::Accept(_) => None,
             Self::Switch([state, next]) => {
                 // A thread that was preempted would go on; from 0x100 on the states are marks.
                 let sleeps = state.of(raw)? & 0xff != 0;
-                Some([Some((tid, Event::Out { sleeps })), Some((next.of(raw)? as u32, Event::In))])
+                Some([Some((tid, Event::Out(sleeps))), Some((next.of(raw)? as u32, Event::In))])
             }
         }
     }
@@ -204,15 +190,15 @@ struct Thread {
 impl Thread {
     fn see(&mut self, event: &Event) {
         match *event {
-            Event::Access { register, kind, value } if PmuMsr::decode(register).is_some() => {
+            Event::Access(kind, register, value) if PmuMsr::decode(register).is_some() => {
                 self.accesses += 1;
                 self.registers.insert(register);
                 let enables = select_of(register).is_some() && value & ENABLE != 0
                     || register == IA32_FIXED_CTR_CTRL && value != 0;
                 self.enables += u64::from(kind == Kind::Write && enables);
             }
-            Event::Exit { rdpmc, .. } => self.rdpmcs += u64::from(rdpmc),
-            Event::Entry { vcpu, .. } => self.vcpu = self.vcpu.or(vcpu),
+            Event::Exit(_, rdpmc) => self.rdpmcs += u64::from(rdpmc),
+            Event::Entry(vcpu) => self.vcpu = self.vcpu.or(vcpu),
             _ => {}
         }
     }
@@ -297,23 +283,20 @@ impl Vcpu {
         self.is_open = true;
     }
 
-    fn tell(&mut self, now: u64, event: Event, by_entry: bool) {
+    fn tell(&mut self, now: u64, event: Event) {
         match event {
-            Event::Access { kind, register, value } if PmuMsr::decode(register).is_some() => {
+            Event::Access(kind, register, value) if PmuMsr::decode(register).is_some() => {
                 self.access(now, kind, register, value);
             }
-            Event::Exit { rip, rdpmc } => {
+            Event::Exit(rip, rdpmc) => {
                 self.exit = Some((now, rip));
                 if rdpmc {
                     self.push(now, Kind::Rdpmc, UNKNOWN, 0);
                 }
             }
-            Event::Nmi { apic } if !by_entry && self.id.is_none_or(|id| id == apic) => self.pmi(now),
-            Event::Access { .. } | Event::Nmi { .. } => {}
-            Event::Entry { nmi, .. } => {
-                if nmi && by_entry {
-                    self.pmi(now);
-                }
+            Event::Nmi(apic) if self.id.is_none_or(|id| id == apic) => self.pmi(now),
+            Event::Access(..) | Event::Nmi(_) => {}
+            Event::Entry(_) => {
                 for (happened, kind) in std::mem::take(&mut self.switched).into_iter().zip([Kind::Slice, Kind::Sleep]) {
                     if happened {
                         self.push(now, kind, 0, 0);
@@ -328,7 +311,7 @@ impl Vcpu {
                 }
                 self.exit = None;
             }
-            Event::Out { sleeps } => self.sleeps = sleeps,
+            Event::Out(sleeps) => self.sleeps = sleeps,
             Event::In => self.switched = [true, self.switched[1] || self.sleeps],
             Event::Gap => (self.values, self.pmis) = ([None; MAX_COUNTERS], Vec::new()),
         }
@@ -483,6 +466,9 @@ pub fn import(
         // A pipe's are among its records.
         recording.records(|_, _| ());
     }
+    if recording.tracepoints.is_empty() {
+        return Err(refuse("it does not describe its tracepoints: it has none, or was cut short".to_owned()));
+    }
     let points: Vec<Option<Tracepoint>> = recording
         .events
         .iter()
@@ -499,7 +485,7 @@ pub fn import(
     }
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
     recorded.visit(|pid, (at, tid, event)| {
-        if matches!(event, Event::Access { .. } | Event::Exit { .. } | Event::Entry { .. }) {
+        if matches!(event, Event::Access(..) | Event::Exit(..) | Event::Entry(_)) {
             let thread =
                 threads.entry(*tid).or_insert_with(|| Thread { tid: *tid, pid, begin: *at, ..Thread::default() });
             thread.see(event);
@@ -514,8 +500,7 @@ pub fn import(
         return Err(Error::usage(&what, why, "record with enable_mediated_pmu=0 of kvm_intel or kvm_amd"));
     }
 
-    let (by_entry, told) = (!has("kvm:kvm_apic_accept_irq"), recorded.sources.iter().flatten());
-    let knows_pmis = !by_entry || told.clone().any(|source| matches!(source, Source::Entry([_, Some(_)])));
+    let knows_pmis = has("kvm:kvm_apic_accept_irq");
     let meta = Meta {
         host: [&*cpu, "Linux", &release].join(" "),
         unknown: unknown(&threads, knows_pmis, has("sched:sched_switch")),
@@ -529,10 +514,10 @@ pub fn import(
     recorded.visit(|_, (at, tid, event)| {
         if matches!(event, Event::Gap) {
             for vcpu in &mut vcpus {
-                vcpu.tell(*at, *event, by_entry);
+                vcpu.tell(*at, *event);
             }
         } else if let Some(vcpu) = places.get(tid).map(|place| &mut vcpus[*place]) {
-            vcpu.tell(*at, *event, by_entry);
+            vcpu.tell(*at, *event);
             vcpu.flush(&mut writer, false)?;
         }
         Ok(())
@@ -624,4 +609,104 @@ fn unknown(threads: &[Thread], pmis: bool, switches: bool) -> Vec<String> {
         (!switches, "sched slices: sched:sched_switch was not recorded".to_owned()),
     ];
     told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, what)| what).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PMC0: u32 = 0x4c1;
+    const STATUS: u32 = IA32_PERF_GLOBAL_STATUS;
+    const CTRL: u32 = IA32_PERF_GLOBAL_CTRL;
+    const ENTRY: Event = Event::Entry(Some(0));
+    const PMI: Event = Event::Nmi(0);
+
+    fn thread(registers: &[u32]) -> Thread {
+        Thread { registers: registers.iter().copied().collect(), accesses: 1, enables: 1, ..Thread::default() }
+    }
+
+    /// Tells a vCPU of events a microsecond apart; an access comes after its exit.
+    fn rows(registers: &[u32], events: &[Event]) -> Vec<(Kind, u32, u64)> {
+        let mut vcpu = Vcpu::new(0, &Thread { vcpu: Some(0), ..thread(registers) });
+        for (at, event) in (1..).zip(events) {
+            if matches!(event, Event::Access(..)) {
+                vcpu.tell(at * 1000 - 900, Event::Exit(77, false));
+            }
+            vcpu.tell(at * 1000, *event);
+        }
+        // What KVM does between the exit and its word is not the guest's time.
+        let mut accesses = vcpu.rows.iter().filter(|row| row.kind.is_access() && row.register != UNKNOWN);
+        assert!(accesses.all(|row| (row.at % 1000, row.rip) == (100, 77)));
+        vcpu.rows.iter().map(|row| (row.kind, row.register, row.value)).collect()
+    }
+
+    const fn write(register: u32, value: u64) -> Event {
+        Event::Access(Kind::Write, register, value)
+    }
+
+    const fn read(register: u32, value: u64) -> Event {
+        Event::Access(Kind::Read, register, value)
+    }
+
+    #[test]
+    fn counts_and_overflows_are_where_the_guest_could_tell() {
+        let (period, legacy) = ((1 << WIDTH) - 1000, (1 << WIDTH) - 256);
+        let setup = [read(0x186, 7), write(PMC0, period), write(CTRL, 1), ENTRY, ENTRY, ENTRY, PMI, ENTRY];
+        let handler = [write(CTRL, 0), read(STATUS, 1), read(PMC0, 5), write(0xc1, 0xffff_ff00), read(PMC0, legacy)];
+        let expected = [
+            // A register is as it was read first.
+            (Kind::State, 0x186, 7),
+            (Kind::Read, 0x186, 7),
+            (Kind::Write, PMC0, period),
+            (Kind::Write, CTRL, 1),
+            (Kind::Entry, 0, 0),
+            (Kind::Signal, 0, 1),
+            (Kind::Overflow, 0, 1000),
+            (Kind::Pmi, LVTPC, NMI),
+            (Kind::Entry, 0, 2),
+            (Kind::Write, CTRL, 0),
+            (Kind::Count, 0, 5),
+            (Kind::Read, STATUS, 1),
+            (Kind::Read, PMC0, 5),
+            (Kind::Write, 0xc1, 0xffff_ff00),
+            (Kind::Read, PMC0, legacy),
+        ];
+        assert_eq!(rows(&[STATUS], &[&setup[..], &handler[..]].concat()), expected);
+        // Where records are missing nothing is concluded.
+        let gap = [write(PMC0, period), write(CTRL, 1), Event::Gap, PMI, read(STATUS, 1), read(PMC0, 5)];
+        let found = rows(&[STATUS], &gap);
+        assert!(!found.iter().any(|row| matches!(row.0, Kind::Count | Kind::Overflow)), "{found:x?}");
+        // Without a status register the handler's writes tell. RDPMC tells nothing but that it was there.
+        let (select, counter) = (PERF_CTL0, PERF_CTL0 + 1);
+        let setup = [write(counter, period), write(select, ENABLE), PMI, PMI, ENTRY, Event::Exit(77, true), ENTRY];
+        let found = rows(&[select], &[&setup[..], &[write(counter, period), write(counter, 1)]].concat());
+        let pmi = (Kind::Pmi, LVTPC, NMI);
+        assert_eq!(found[2..6], [(Kind::Signal, 0, 1), (Kind::Overflow, 0, 1000), pmi, pmi]);
+        assert_eq!(found[7], (Kind::Rdpmc, UNKNOWN, 0));
+        // An NMI that the vCPU sends to another is no PMI; a thread that slept says so with its slice.
+        let slept = [Event::Nmi(1), Event::Out(true), Event::In, Event::Out(false), Event::In, ENTRY];
+        let kinds: Vec<_> = rows(&[], &slept).iter().map(|row| row.0).collect();
+        assert_eq!(kinds, [Kind::Slice, Kind::Sleep, Kind::Entry]);
+    }
+
+    #[test]
+    fn a_mediated_guest_is_told_from_one_that_exits() {
+        let selects = [thread(&[IA32_PERFEVTSEL0, IA32_FIXED_CTR_CTRL])];
+        assert!(is_mediated(&selects, "7.0.3") && is_mediated(&selects, "") && !is_mediated(&selects, "6.12.1"));
+        assert!(!is_mediated(&[thread(&[IA32_PERFEVTSEL0, PMC0])], "7.2.0"));
+        assert!(!is_mediated(&[Thread { rdpmcs: 1, ..selects[0].clone() }], "7.2.0"));
+    }
+
+    #[test]
+    fn the_processor_is_one_with_such_registers() {
+        for (registers, cpu, version) in [
+            (&[PMC0, IA32_PERF_GLOBAL_STATUS_SET][..], "clx", 4),
+            (&[PMC0], "clx", 2),
+            (&[PERF_CTL0], "milan", 2),
+            (&[PERF_CTL0, PERF_CNTR_GLOBAL_CTL], "genoa", 2),
+        ] {
+            let Meta { cpu: found, pmu_version, .. } = meta(&[thread(registers)]);
+            assert_eq!((&*found, pmu_version), (cpu, version));
+        }
+    }
 }

@@ -52,7 +52,16 @@ impl Parameters {
     pub fn has_amd(&self) -> bool {
         ["milan", "genoa"].contains(&self.cpu.as_str())
     }
+
+    /// Returns whether the guest takes PMIs: an event samples, or it plays a trace back.
+    #[must_use]
+    pub fn samples_events(&self) -> bool {
+        self.workload.starts_with(REPLAY) || self.events.iter().any(|event| event.period > 0)
+    }
 }
+
+/// Begin of the workload's name where it is a trace.
+pub const REPLAY: &str = "trace:";
 
 /// The processor of guests unless another is chosen.
 const USUAL_CPU: &str = "clx";

@@ -4,6 +4,7 @@
 //! Without QEMU, the kernel or busybox the boots are listed as ignored and a `SKIP` line says what to install; with
 //! `VPMU_REQUIRE_HOST_B=1` that is a failure.
 
+mod corpus;
 #[path = "../counted/mod.rs"]
 mod counted;
 mod cpus;
@@ -65,13 +66,14 @@ const BOOTS: [(&str, Boot); 17] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 15] = [
+const LONG: [(&str, Boot); 16] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
     ("linux::bad_input", linux::bad_input),
     ("linux::readers", readers::a_guests_kernel),
     ("linux::triage", readers::in_a_guest),
+    ("corpus::recorded", corpus::recorded),
     ("nest::two_runs_are_equal", nest::two_runs_are_equal),
     ("nest::ten_thousand", nest::ten_thousand),
     ("nest::modes_are_told_apart", nest::modes_are_told_apart),
@@ -120,7 +122,7 @@ fn main() -> ExitCode {
     let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
     if !long && !arguments.list {
         eprintln!(
-            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, cpus:: but for sixteen, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
+            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, corpus::recorded, cpus:: but for sixteen, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
         );
     }
     let boots = LONG.iter().map(|boot| (boot, skip || !long));

@@ -1,6 +1,7 @@
 //! One arm of the result, made from the outcomes of its runs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
@@ -19,6 +20,7 @@ use results::metric::{EXIT_PATH, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVE
 use super::delivery::deliveries;
 use super::periods::Periods;
 use super::phases::{PhaseFold, difference, ticks_to_ns};
+use crate::arms::arm::play::Played;
 use crate::arms::arm::runner::{Arm, LinuxTurn, Turn};
 
 /// Latencies of one round, or of all, by the metric's key.
@@ -82,6 +84,8 @@ pub struct ArmFold {
     /// `None` if the guest moves its periods.
     periods: Option<Periods>,
     pairs_deliveries: bool,
+    /// The trace that its guests play back.
+    played: Option<Arc<Played>>,
 }
 
 /// Position of a run in the experiment.
@@ -113,7 +117,15 @@ impl ArmFold {
             intervals: Vec::new(),
             periods: None,
             pairs_deliveries: true,
+            played: None,
         }
+    }
+
+    /// Declares that its guests play this back: no driver of theirs counts overflows and periods.
+    #[must_use]
+    pub fn of_replay(mut self, played: Arc<Played>) -> Self {
+        (self.result.own.overflows_lost, self.periods, self.played) = (None, None, Some(played));
+        self
     }
 
     /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor:
@@ -289,8 +301,17 @@ impl ArmFold {
             nmis_without_status: report.nmis_without_status,
             guest_overflows,
             log_dropped: report.dropped,
+            played: report.played,
+            pmis_absent: report.absent,
+            counters_otherwise: report.otherwise[0],
+            values_otherwise: report.otherwise[1],
             ..Counts::default()
         });
+        if let Some(played) = &self.played
+            && self.result.own.first_otherwise.is_none()
+        {
+            self.result.own.first_otherwise = played.first_otherwise(report).map(|first| format!("{who}: {first}"));
+        }
         if vcpu.end.is_complete()
             && let Some(lost) = &mut self.result.own.overflows_lost
         {

@@ -4,6 +4,7 @@
 //! several processes: their driver calls [`Experiment::turn`] for one arm at a time.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::plan::Plan;
@@ -103,6 +104,9 @@ impl<'a> Experiment<'a> {
                 let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(plan.guest.boot.freq_hz == 0);
                 if plan.parameters.linux.is_some() {
                     fold = fold.without_deliveries();
+                }
+                if let Some(played) = &plan.played {
+                    fold = fold.of_replay(Arc::clone(played));
                 }
                 let available = match runner.available(arm) {
                     Ok(()) => true,

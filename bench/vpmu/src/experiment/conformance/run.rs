@@ -1,5 +1,6 @@
 //! The runs: the payload once per guest and strategy.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -188,7 +189,8 @@ fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Durat
     };
     let patience = (time_limit / PATIENCE).min(MOST_PATIENCE);
     let limit_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
-    PayloadPlan { machine, log_entries: 1, boot: BootPage { flags: counts | v4, limit_us, ..BootPage::default() } }
+    let boot = BootPage { flags: counts | v4, limit_us, ..BootPage::default() };
+    PayloadPlan { machine, log_entries: 1, boot, steps: Arc::default() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use arch_pmu::caps::PmuCaps;
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::{HostSide, OpKind};
@@ -16,7 +15,9 @@ use results::table::layout::plural;
 use trace::meta::Meta;
 use trace::write::Writer;
 use vmm::machine::Cpu;
+use vmm::outcome::Account;
 
+pub use crate::arms::arm::play::pmu;
 use crate::arms::arm::sim::{self, SimRunner};
 use crate::inspect::run;
 use crate::inspect::sampled::{GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, take_turn};
@@ -73,7 +74,9 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
             linux.quiet |= options.quiet;
             traced(&options.output, options.quiet, meta, |tracing| {
                 linux.trace = Some(tracing);
-                Ok((job::run(&linux, &backend)?, Vec::new(), None))
+                let (exit, outcome) = job::ran(&linux, &backend)?;
+                let Some(outcome) = outcome else { return Ok((exit, Vec::new(), None)) };
+                Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
             })
         }
     }
@@ -101,9 +104,7 @@ fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Er
     let meta = meta(&payload.counters, &backend, cpu, payload.vcpus, &format!("payload {}", payload.workload))?;
     traced(&options.output, options.quiet, meta, |tracing| {
         let ran = ready.run(None, Some(tracing), options.quiet)?;
-        let vcpus = ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account);
-        let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
-        Ok((ran.exit, operations(&vcpus.map(|account| &account.host)), Some(pmis)))
+        Ok(told(ran.exit, &ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
     })
 }
 
@@ -130,6 +131,12 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
         Ok((exit, operations(&guests.iter().map(|guest| &guest.side.host)), Some(pmis)))
     })
+}
+
+/// Sums what the vCPUs of a guest on KVM did.
+fn told<'a>(exit: Exit, vcpus: &(impl Iterator<Item = &'a Account> + Clone)) -> Told {
+    let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
+    (exit, operations(&vcpus.clone().map(|account| &account.host)), Some(pmis))
 }
 
 /// Sums operations in the order of their kinds.
@@ -238,22 +245,6 @@ fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, O
         if !more {
             std::thread::park_timeout(POLL);
         }
-    }
-}
-
-/// Returns the PMU of a trace's guest.
-///
-/// # Errors
-/// Exit 2: this program knows no such processor.
-pub fn pmu(meta: &Meta) -> Result<PmuCaps, Error> {
-    let known = Cpu::ALL.iter().find(|(name, _)| *name == meta.cpu);
-    match (known, u8::try_from(meta.pmu_version)) {
-        (Some((_, cpu)), Ok(version @ (2 | 4))) => Ok(cpu.pmu_of_version(version)),
-        _ => Err(Error::usage(
-            "cannot replay the trace",
-            format!("its guest had processor '{}' with a PMU of version {}", meta.cpu, meta.pmu_version),
-            "give a trace of a processor that --cpu names, and version 2 or 4",
-        )),
     }
 }
 

@@ -46,9 +46,7 @@ pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64
         let batch = batch?;
         let vcpu = batch.first().map_or(0, |row| usize::from(row.vcpu));
         for replay in replays.iter_mut().filter_map(|vcpus| vcpus.get_mut(vcpu)) {
-            for row in &batch {
-                replay.feed(*row);
-            }
+            replay.feed(&batch);
         }
     }
     let merged = |vcpus: Vec<Replay>| {
@@ -201,4 +199,31 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
         })
     };
     json!({ "schema": "vpmu-replay/1", "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::arm::{play, sim};
+
+    /// Under its own strategy a trace gives the registers and PMIs of its run; and each can be played back on KVM.
+    #[test]
+    fn the_corpus_is_replayed_exactly() {
+        let model = sim::model("development-host").unwrap();
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
+        let entries = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path());
+        let folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+        assert!(folders.len() >= 8, "{folders:?}");
+        for folder in folders {
+            let trace = Trace::open(&folder).unwrap();
+            let own = Strategy::from_toml(&trace.meta.definition).unwrap();
+            let (_, found) = replay(&trace, &model, vec![own], 1).unwrap().remove(0);
+            let differ = [found.divergences, found.pmis_differ, found.masked_differ, found.missing];
+            assert_eq!((differ, found.accesses), ([0; 4], trace.meta.accesses), "{folder:?}: {:?}", found.first);
+            let (_, _, played) = play::played(&trace).unwrap();
+            assert_eq!((played.pmis, played.cut), (found.pmis, 0), "{folder:?}");
+            let steps = played.rows.iter().flatten().count() as u64;
+            assert_eq!(steps + played.faults, trace.meta.accesses + played.pmis, "{folder:?}");
+        }
+    }
 }
