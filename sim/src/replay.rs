@@ -433,11 +433,15 @@ impl Replay {
                 self.play(part);
                 self.rows += part.len() as u64;
             } else {
-                part.iter().for_each(|row| self.gather(*row));
+                for row in part {
+                    self.gather(*row);
+                }
                 self.play_gathered();
             }
         }
-        rows[from..].iter().for_each(|row| self.gather(*row));
+        for row in &rows[from..] {
+            self.gather(*row);
+        }
     }
 
     #[cold]
