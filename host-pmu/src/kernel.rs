@@ -99,11 +99,13 @@ pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
 /// The reason for which it cannot be had there.
 pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
     let refuse = |why: &str| Err(why.to_owned());
-    let Strategy { reuse, release, apply, overflow, pause, .. } = *strategy;
-    if strategy.gate {
+    // All of them: a choice that is added is to be put into words, or refused.
+    let Strategy { name: _, reuse, release, apply, skip_paused, skip_period, overflow, pause, gate, hold_max, mark } =
+        *strategy;
+    if gate {
         return refuse("gate: perf's functions for the kernel's own events take no group leader");
     }
-    if strategy.hold_max > 0 || strategy.mark != Mark::default() {
+    if hold_max > 0 || mark != Mark::default() {
         return refuse(
             "hold-max, mark: KVM itself decides which counters have an event, and leaves no choice below it",
         );
@@ -144,7 +146,7 @@ pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
         Pause::Virtual => "pause=virtual",
         Pause::Direct => "pause=direct",
     };
-    let skips = [(strategy.skip_paused, "skip-paused"), (strategy.skip_period, "skip-period")];
+    let skips = [(skip_paused, "skip-paused"), (skip_period, "skip-period")];
     let skips = skips.into_iter().filter_map(|(skips, word)| skips.then_some(word));
     let words: Vec<&str> = [&*kept, overflow, pause].into_iter().chain(skips).filter(|word| !word.is_empty()).collect();
     Ok(words.join(" "))
