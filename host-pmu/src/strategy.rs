@@ -90,6 +90,9 @@ pub enum Pause {
     /// which cost no host call where the backend can look without one. Backends without that ability pause as by
     /// `Host`.
     Virtual,
+    /// Its host event is stopped on its CPU without perf's core: below KVM's own vPMU alone, by the [kernel
+    /// module](crate::kernel).
+    Direct,
 }
 
 /// Guest accesses that keep a counter "in use", beyond writes to its own registers.
@@ -266,6 +269,16 @@ impl Strategy {
 
     /// Reads a strategy from its TOML text.
     pub fn from_toml(text: &str) -> Result<Self, StrategyError> {
+        let strategy = Self::below_kvm(text)?;
+        if strategy.pause == Pause::Direct {
+            let why = "pause = \"direct\": only the kernel can, below KVM's own vPMU: give kvm:FILE.toml".to_owned();
+            return Err(StrategyError::Impossible { name: strategy.name, why });
+        }
+        Ok(strategy)
+    }
+
+    /// Reads a strategy for KVM's own vPMU from its TOML text; whether it can be had there, [`words`](crate::kernel::words) says.
+    pub fn below_kvm(text: &str) -> Result<Self, StrategyError> {
         let strategy: Self = toml::from_str(text)?;
         strategy.check()?;
         Ok(strategy)
@@ -296,7 +309,7 @@ impl Strategy {
         if self.gate && self.reuse == Reuse::None {
             return impossible("with reuse = \"none\" there is nothing a gate could stop and start again".to_owned());
         }
-        if self.pause == Pause::Virtual {
+        if self.pause != Pause::Host {
             let why = match (self.reuse, self.overflow) {
                 (Reuse::None, _) => "with reuse = \"none\" no event is left to go on",
                 (_, OnOverflow::Stop) => "an event that stops at its overflow does not go on: use overflow = \"keep\"",
@@ -304,7 +317,8 @@ impl Strategy {
                 _ => "",
             };
             if !why.is_empty() {
-                return impossible(format!("pause = \"virtual\": {why}"));
+                let pause = if self.pause == Pause::Virtual { "virtual" } else { "direct" };
+                return impossible(format!("pause = \"{pause}\": {why}"));
             }
         }
         match self.release {
@@ -380,6 +394,8 @@ mod tests {
             ("'none'\npause = 'virtual'", "'eager'", "no event is left"),
             ("'last'\npause = 'virtual'\noverflow = 'stop'", "'never'", "does not go on"),
             ("'last'\npause = 'virtual'\ngate = true", "'never'", "one of the two"),
+            ("'last'\npause = 'direct'\noverflow = 'stop'", "'never'", "pause = \"direct\": an event that stops"),
+            ("'last'\npause = 'direct'", "'never'", "give kvm:FILE.toml"),
         ] {
             let error = Strategy::from_toml(&text(reuse, release)).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -21,8 +21,9 @@ use sim::replay::{Divergence, Replay, Replayed};
 fn replay(model: &Model, plan: &Plan, strategy: &str, rows: &[Row]) -> Replayed {
     let strategy = Strategy::preset(strategy).expect("a preset");
     let mut replay = Replay::new(&Rc::new(model.clone()), plan.pmu, &strategy, plan.seed, 0);
-    for row in rows {
-        replay.feed(*row);
+    // Batches end anywhere.
+    for part in rows.chunks(1009) {
+        replay.feed(part);
     }
     replay.finish()
 }
@@ -61,8 +62,8 @@ fn under_its_own_strategy_a_trace_gives_the_same_registers_pmis_and_operations()
                 };
                 assert_eq!(counts(&found.counts), counts(&ran.side.counts), "{what}");
                 let [mine, theirs] = [&found.handler, &found.recorded].map(|of| of.histogram().value_at_quantile(0.5));
-                // Where costs are drawn, those of a replay are others.
-                let bound = if model.base == CountBase::ThreadTime { theirs / 6 } else { 0 };
+                // Clocks expire in the host's own time as well, and of those that no signal told no trace has any.
+                let bound = if model.base == CountBase::ThreadTime { theirs / 40 } else { 0 };
                 assert!(mine.abs_diff(theirs) <= bound, "{what}: {mine} ns for {theirs}");
                 let (mut mine, theirs) = (ops(&found.host), ops(&ran.side.host));
                 let period = OpKind::Period as usize;
@@ -197,7 +198,7 @@ proptest! {
         let mut replay = Replay::new(&Rc::new(model), pmu, &strategy, 1, 0);
         for &(at, kind, register, value, small) in &rows {
             let register = REGISTERS.get(register).copied().unwrap_or(value as u32);
-            replay.feed(Row { at, kind: Kind::ALL[kind], register, value: value >> (16 * small), ..Row::default() });
+            replay.feed(&[Row { at, kind: Kind::ALL[kind], register, value: value >> (16 * small), ..Row::default() }]);
         }
         prop_assert!(replay.finish().accesses <= rows.len() as u64);
     }

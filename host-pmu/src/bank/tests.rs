@@ -711,12 +711,21 @@ fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
     bank.start(pmc(0), A, 67);
     bank.on_entry(CounterSet::EMPTY);
     assert_eq!(host.log(), ["pause 0", "resume 0"]);
-    // The last one shuts it.
-    bank.pause(pmc(0));
-    bank.stop(pmc(0), true);
-    bank.changing([pmc(1)].into_iter().collect());
-    bank.pause(pmc(1));
-    assert_eq!(host.log(), ["pause 0", "shut gate"]);
+    // So do two that go off and on one after the other; together they shut it.
+    for n in [0, 1] {
+        bank.changing([pmc(n)].into_iter().collect());
+        bank.pause(pmc(n));
+        bank.stop(pmc(n), true);
+        bank.on_entry(CounterSet::EMPTY);
+    }
+    for (n, spec, period) in [(0, A, 67), (1, B, 55)] {
+        bank.start(pmc(n), spec, period);
+        bank.on_entry(CounterSet::EMPTY);
+    }
+    assert_eq!(host.log(), ["pause 0", "pause 1", "resume 0", "resume 1"]);
+    bank.changing(CounterSet::ALL);
+    off_and_on(&mut bank, &[(0, A, 67), (1, B, 55)]);
+    assert_eq!(host.log(), ["shut gate", "open gate"]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ mod warning;
 pub mod warnings;
 
 pub use any::Any;
-pub use arm::{Arm, ArmKind, KVM_ARMS, kvm_arm};
+pub use arm::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 pub use between::{Between, Spread};
 pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};

@@ -269,6 +269,7 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
     let Counts { blind, ungated, .. } = arm.own.counts;
     let failed = arm.own.counts.failed_opens;
     let refused = arm.own.counts.refused_periods;
+    let off = if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 };
     let error = arm.own.last_error.as_deref().unwrap_or("no error text");
     vec![
         (
@@ -302,6 +303,11 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
                 "the gate fell apart to single events in {}, as its events got no counters together: the arm is no gate there",
                 counted(ungated, "run of a vCPU", "runs of a vCPU")
             ),
+        ),
+        (
+            off,
+            "dropped-overflows",
+            format!("{off} overflows came while their counter was off, and KVM was not told of them"),
         ),
         (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
         (refused, "refused-periods", format!("the host refused {refused} periods; their events were opened anew")),

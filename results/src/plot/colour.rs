@@ -90,7 +90,7 @@ impl Inks {
 
 /// Returns a strategy's name without the place where it runs.
 fn plain(name: &str) -> &str {
-    name.strip_prefix("kvm:").unwrap_or(name)
+    name.strip_prefix(crate::document::BELOW_KVM).unwrap_or(name)
 }
 
 /// Returns FNV-1a's hash, which is the same in every build.

@@ -459,6 +459,62 @@ pub(crate) fn series(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
+/// Headers of the middle host's kernel, in this folder or where its package puts them.
+pub(crate) fn headers(parts: &Parts) -> PathBuf {
+    let installed = || PathBuf::from(format!("/lib/modules/{}/build", parts.release()));
+    std::env::var_os("VPMU_HEADERS").map_or_else(installed, PathBuf::from)
+}
+
+/// The kernel module is built, loaded, and unloaded but while it is held; KVM's calls become those of each strategy, exactly.
+pub(crate) fn kernel_module(parts: &Parts) -> Result<()> {
+    const STRATEGIES: [&str; 6] = ["stock", "recreate", "reuse", "pool", "virtual", "direct"];
+    let built = std::process::Command::new(env!("CARGO_BIN_EXE_vpmu"))
+        .args(["kernel-module", "build", "--kernel", &parts.release(), "--headers"])
+        .arg(headers(parts))
+        .output()?;
+    ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let module = std::fs::read(String::from_utf8(built.stdout)?.trim())?;
+    let arms = STRATEGIES.map(|name| format!("kvm:{name}")).join(",");
+    let load = "vpmu kernel-module status >&2; insmod /vpmu_kvm.ko;";
+    let unload = "exec 3<>/dev/vpmu_kvm; vpmu kernel-module unload; echo held $?; exec 3>&-; vpmu kernel-module unload; \
+                  vpmu nmi-latency --strategy kvm:stock --no-save; echo absent $?";
+    let report = job(parts)?
+        .clock(Clock::Host)
+        .file("/vpmu_kvm.ko", 0o644, &module)
+        .command(middle_host_with(
+            "milan",
+            &["--with", "/vpmu_kvm.ko:/vpmu_kvm.ko"],
+            &script(load, &arms, 1, 20, HOST_PERIOD, &format!("echo '{MARK}'; {unload}")),
+        ))
+        .run(parts)?;
+    report.say("power-on to power-off");
+    let printed = printed(&report, 0)?;
+    let found = middle_of(printed)?;
+    let ends = printed.rsplit(MARK).next().context("no end")?;
+    let wanted = ["held 4", "vpmu_kvm: not loaded", "absent 4"];
+    ensure!(wanted.iter().all(|line| ends.lines().any(|found| found == *line)), "{ends}");
+    for name in STRATEGIES {
+        let arm = found.arm(&format!("kvm:{name}"))?;
+        let n = arm["nmis"].as_u64().context("nmis")?;
+        let done = |kind: &str| arm.pointer(&format!("/host_ops/{kind}/count")).and_then(Value::as_u64).unwrap_or(0);
+        let done = ["open", "pause", "period", "resume"].map(done);
+        eprintln!("# {}, kvm:{name}: {n} PMIs, opens, pauses, periods, resumes {done:?}", parts.release());
+        ensure!(n >= 20 && arm["overflows"] == n && arm["failed_opens"] == 0, "{arm}");
+        let formula = match name {
+            "recreate" => [n + 1, n + 1, n, 0],
+            // What goes on has no period but that of its next start.
+            "virtual" | "direct" => [1, done[1], done[2], done[3]],
+            _ => [1, n + 1, 2 * n, n],
+        };
+        ensure!(done == formula, "kvm:{name}: {done:?} for {n} PMIs: {arm}");
+    }
+    ensure!(
+        found.arm("kvm")?["host_ops"].as_object().is_some_and(serde_json::Map::is_empty),
+        "nothing counts KVM as it is"
+    );
+    Ok(())
+}
+
 /// A register access that costs what a processor's does: the handler takes less than with the exits' own cost.
 pub(crate) fn registers_cost_what_is_modelled(parts: &Parts) -> Result<()> {
     let run = format!(

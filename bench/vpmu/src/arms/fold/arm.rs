@@ -10,7 +10,7 @@ use host_pmu::stats::{OpKind, OpStats, ns};
 use vmm::outcome::{Account, End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
-    self, ArmKind, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost, encode,
+    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost, encode,
     latency_histogram, merge,
 };
 use results::error::one_line;
@@ -398,8 +398,11 @@ impl ArmFold {
         let mut result = self.result.clone();
         result.metrics = self.all.metrics(Summary::of);
         let own = &mut result.own;
+        // Those of KVM's own vPMU are counted where the kernel module does it.
+        let counted = result.kind != ArmKind::Kvm || result.name.starts_with(BELOW_KVM);
         own.host_ops = OpKind::ALL
             .into_iter()
+            .filter(|_| counted)
             .map(|kind| {
                 let count = self.ops.count(kind);
                 let p50_ns = if count == 0 { 0 } else { self.ops.histogram(kind).value_at_quantile(0.5) };
@@ -694,6 +697,18 @@ mod tests {
         assert_eq!((arm.own.lost, arm.own.nmis_delivered, arm.own.counts.nmis), (None, None, 10));
         assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
         assert_eq!(arm.metric(&PMI_DELIVERY), None);
+        let shown = |arm: &document::Arm, key: &str| {
+            let column = results::table::column::ALL.iter().find(|column| column.key == key).unwrap();
+            column.text(&results::table::column::Figures::new(arm, arm.metric(&NMI_HANDLER)))
+        };
+        assert_eq!([shown(&arm, "opens"), shown(&arm, "reads"), shown(&arm, "events_held")], ["–"; 3]);
+        let below = Arm { strategy: "kvm:recreate".to_owned(), ..super::tests::arm(ArmKind::Kvm) };
+        let mut fold = ArmFold::new(&below, false);
+        let mut vcpu = crate::arms::rounds::mock::vcpu(10, 1000);
+        vcpu.account.host.ops.add(host_pmu::stats::OpKind::Open, 20, 400);
+        fold.add(place(0), &outcome(vec![vcpu]));
+        let arm = fold.result();
+        assert_eq!([shown(&arm, "opens"), shown(&arm, "reads"), shown(&arm, "events_held")], ["2.10", "0", "–"]);
     }
 
     #[test]

@@ -16,10 +16,10 @@ use crate::arms::arm::real::RealRunner;
 use crate::arms::arm::runner::Arm;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::check_version;
-use crate::setting::strategy::resolve;
+use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::Workload;
 use cpu_list::CpuList;
-use results::document::{ArmKind, EventParameter, Parameters, REPLAY, StrategyParameter, kvm_arm};
+use results::document::{ArmKind, BELOW_KVM, EventParameter, KVM_ARMS, Parameters, REPLAY, StrategyParameter, kvm_arm};
 use results::error::Error;
 use results::host::HostFs;
 use trace::read::Trace;
@@ -94,7 +94,7 @@ impl Plan {
         chosen: &Chosen,
         usable: Option<&[u32]>,
     ) -> Result<Self, Error> {
-        let strategies = resolve(&arms.strategy)?;
+        let strategies = resolve_arms(&arms.strategy)?;
         let pin = host.pin.cpus(arms.vcpus, usable)?;
         check(arms, host.cpu)?;
         let backend = chosen.backend.clone();
@@ -279,11 +279,12 @@ fn check(arms: &ArmsOptions, cpu: Cpu) -> Result<(), Error> {
 fn arms_of(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
     let mut arms: Vec<Arm> = strategies
         .into_iter()
-        .map(|strategy| Arm {
-            strategy: strategy.name,
-            backend: backend.to_string(),
-            kind: ArmKind::Strategy,
-            definition: strategy.definition,
+        .map(|StrategyParameter { name, definition }| {
+            let (kind, backend) = match name.strip_prefix(BELOW_KVM) {
+                Some(_) => (ArmKind::Kvm, KVM_ARMS[0].to_owned()),
+                None => (ArmKind::Strategy, backend.to_string()),
+            };
+            Arm { strategy: name, backend, kind, definition }
         })
         .collect();
     let kvm = kvm_arm(&HostFs::default());

@@ -71,7 +71,7 @@ impl Target {
     fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
         match self {
             Self::Kvm { counts_events } => {
-                (CounterSource::Kvm, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT)
+                (CounterSource::Kvm { module: None }, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT)
             }
             Self::Vpmu { backend: BackendKey::None, .. } => (CounterSource::Floor, 0, LIMIT),
             Self::Vpmu { strategies, counts_time, backend } => {
@@ -228,6 +228,6 @@ mod tests {
         }
         let clocked = Target::Vpmu { strategies, counts_time: true, backend: BackendKey::Hardware };
         assert_eq!([clocked.run(0).1, Target::Kvm { counts_events: false }.run(0).1], [0, 0], "a PMU that counts time");
-        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, CounterSource::Kvm);
+        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, CounterSource::Kvm { module: None });
     }
 }

@@ -46,9 +46,7 @@ pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64
         let batch = batch?;
         let vcpu = batch.first().map_or(0, |row| usize::from(row.vcpu));
         for replay in replays.iter_mut().filter_map(|vcpus| vcpus.get_mut(vcpu)) {
-            for row in &batch {
-                replay.feed(*row);
-            }
+            replay.feed(&batch);
         }
     }
     let merged = |vcpus: Vec<Replay>| {
