@@ -127,7 +127,10 @@ mod tests {
         assert_eq!((id, &*point.name, point.fields.len()), (99, "kvm:kvm_x", 4));
         let raw = [7, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 1, 2];
         let of = |name: &str| point.field(name).unwrap().of(&raw);
-        assert_eq!([of("common_type"), of("less"), of("comm"), of("far")], [Some(7), Some(-2_i64 as u64), None, None]);
+        assert_eq!(
+            [of("common_type"), of("less"), of("comm"), of("far")],
+            [Some(7), Some((-2_i64).cast_unsigned()), None, None]
+        );
         assert_eq!(point.field("more"), None);
     }
 }

@@ -142,7 +142,7 @@ fn replaced(from: &str, to: &str) -> Vec<u8> {
 /// The recording with a record ahead of its own: perf lost five.
 fn with_loss() -> Vec<u8> {
     let (mut bytes, word) =
-        (RECORDING.to_vec(), |at: usize| u64::from_le_bytes(RECORDING[at..at + 8].try_into().unwrap()));
+        (RECORDING.to_vec(), |at: usize| u64::from_le_bytes(RECORDING[at..at + 8].try_into().expect("eight bytes")));
     // Type 2, 56 bytes: id, number, and what identifies a record: thread, time, CPU, event.
     let lost = [2 | 56 << 48, 0, 5, 0, 0, 0, 0].map(u64::to_le_bytes).concat();
     let (data, size) = (word(40) as usize, word(48));
