@@ -70,7 +70,7 @@ fuzz_target!(|input: &[u8]| {
     let mut replay = Replay::new(&model, IntelCaps::default().into(), &strategy, 1, 0);
     for batch in trace.batches() {
         match batch {
-            Ok(rows) => rows.into_iter().for_each(|row| replay.feed(row)),
+            Ok(rows) => replay.feed(&rows),
             Err(error) => return assert!(!error.to_string().contains('\n'), "{error}"),
         }
     }
