@@ -162,7 +162,7 @@ impl<H: HostCounters> Counters<H> {
         self.enabled.set(counter, config.enabled);
         self.interrupts.set(counter, config.interrupts);
         self.denied.set(counter, !config.allowed);
-        self.changed(counter);
+        self.changed(CounterSet::from_iter([counter]));
     }
 
     /// Sets the global enables at RESET.
@@ -182,19 +182,14 @@ impl<H: HostCounters> Counters<H> {
         self.host.touch_all(changed, Touch::GlobalCtrl);
         // A guest turns all its counters off and on at once, of which it uses few.
         let unused = self.host.keeps_nothing_for().and(self.on().complement()).and(self.running.complement());
-        for counter in changed.and(unused.complement()) {
-            match self.host.changed(counter) {
-                Reprogram::Now => self.reprogram(counter),
-                Reprogram::AtEntry => self.dirty.insert(counter),
-            }
-        }
+        self.changed(changed.and(unused.complement()));
     }
 
     /// Clears all global enables and stops the counters at once, whatever the host side defers: a guest in its PMI handler
     /// must not count on.
     pub(crate) fn stop_all(&mut self) {
         let cleared = std::mem::take(&mut self.global).and(self.existing);
-        cleared.into_iter().for_each(|counter| self.reprogram(counter));
+        self.reprogram(cleared);
     }
 
     pub(crate) const fn is_frozen(&self) -> bool {
@@ -204,14 +199,14 @@ impl<H: HostCounters> Counters<H> {
     /// Stops all counters at once; their enables stay.
     pub(crate) fn freeze(&mut self) {
         if !std::mem::replace(&mut self.frozen, true) {
-            self.existing.into_iter().for_each(|counter| self.reprogram(counter));
+            self.reprogram(self.existing);
         }
     }
 
     /// Ends a freeze.
     pub(crate) fn unfreeze(&mut self) {
         if std::mem::take(&mut self.frozen) {
-            self.existing.into_iter().for_each(|counter| self.changed(counter));
+            self.changed(self.existing);
         }
     }
 
@@ -311,18 +306,21 @@ impl<H: HostCounters> Counters<H> {
 
     fn reprogram_dirty(&mut self) {
         if !self.dirty.is_empty() {
-            for counter in std::mem::take(&mut self.dirty) {
-                self.reprogram(counter);
-            }
+            let dirty = std::mem::take(&mut self.dirty);
+            self.reprogram(dirty);
         }
     }
 
-    /// Reprograms the counter now or before the next entry, as the host side says.
-    fn changed(&mut self, counter: CounterId) {
-        match self.host.changed(counter) {
-            Reprogram::Now => self.reprogram(counter),
-            Reprogram::AtEntry => self.dirty.insert(counter),
+    /// Reprograms the counters now or before the next entry, as the host side says.
+    fn changed(&mut self, counters: CounterSet) {
+        let mut now = CounterSet::EMPTY;
+        for counter in counters {
+            match self.host.changed(counter) {
+                Reprogram::Now => now.insert(counter),
+                Reprogram::AtEntry => self.dirty.insert(counter),
+            }
         }
+        self.reprogram(now);
     }
 
     /// Returns the counts until the counter overflows: a counter at 0 has its whole width before it (168d918f2643).
@@ -359,8 +357,15 @@ impl<H: HostCounters> Counters<H> {
         self.host.set_period(counter, self.distance(counter));
     }
 
+    fn reprogram(&mut self, counters: CounterSet) {
+        if !counters.is_empty() {
+            self.host.changing(counters);
+            counters.into_iter().for_each(|counter| self.reprogram_one(counter));
+        }
+    }
+
     /// Pauses the counter and starts it again if it still counts: KVM's `reprogram_counter`.
-    fn reprogram(&mut self, counter: CounterId) {
+    fn reprogram_one(&mut self, counter: CounterId) {
         let gathered = self.host.pause(counter);
         if gathered > 0 || self.running.contains(counter) {
             self.advance_noted(counter, gathered);

@@ -71,6 +71,9 @@ pub trait HostCounters {
     /// Hands over the counts since the last hand-over; the counter goes on.
     fn take(&mut self, counter: CounterId) -> u64;
 
+    /// Notes that these counters, and no others, are reprogrammed next.
+    fn changing(&mut self, _counters: CounterSet) {}
+
     /// Stops the counter and hands over the counts since the last hand-over.
     fn pause(&mut self, counter: CounterId) -> u64;
 

@@ -36,6 +36,12 @@ impl PmuMsr {
         Some(Self { vendor, row: row as u8, n: n as u8 })
     }
 
+    /// Returns whose register it is.
+    #[must_use]
+    pub const fn vendor(self) -> Vendor {
+        self.vendor
+    }
+
     /// Returns a dense number, for tables.
     #[inline]
     #[must_use]
@@ -85,6 +91,12 @@ pub const fn counter_of(index: u32) -> Option<CounterId> {
         _ => return None,
     };
     CounterId::gp(n as usize)
+}
+
+/// Returns the counter that RDPMC reads with this ECX, on a PMU that has it: AMD's numbers are those of Intel's type 0.
+#[must_use]
+pub const fn counter_of_rdpmc(ecx: u32) -> Option<CounterId> {
+    intel::rdpmc::counter(ecx)
 }
 
 /// Returns the registers of a vendor's PMU.

@@ -41,6 +41,7 @@ const SOURCES: &[&str] = &[
     "c/loop.c",
     "c/tick.c",
     "c/stat.c",
+    "c/replay.c",
     "c/workload.c",
 ];
 
@@ -110,6 +111,6 @@ fn abi_header() -> String {
             $( define(stringify!($name), abi::$name::C_DEFINITION, size_of::<abi::$name>(), abi::$name::OFFSETS); )+
         };
     }
-    define!(EventSpec, BootPage, UserPage, Report, LogEntry, ConformanceResult, ConformanceReport);
+    define!(EventSpec, BootPage, Step, UserPage, Report, LogEntry, ConformanceResult, ConformanceReport);
     h + &asserts + "#endif\n"
 }

@@ -10,14 +10,16 @@
 //! - [`kick`]: the signal of events and timers to the vCPU thread; [`stats`]: counts and costs of the host side.
 //! - [`sampler`]: host events that sample the thread, apart from those behind its counters.
 //! - [`trace`]: what a vCPU and its PMU met, row by row.
+//! - [`kernel`]: the same strategies below KVM's own vPMU, by a kernel module.
 //! - [`side`]: the bank or the floor, as a VMM or a simulator sees it. The PMU sees it as an [`arch_pmu::HostCounters`].
 //!
-//! Nothing here knows KVM or the width of a counter.
+//! Nothing here but [`kernel`] knows KVM, and nothing the width of a counter.
 
 pub mod arming;
 pub mod backend;
 pub mod bank;
 pub mod floor;
+pub mod kernel;
 pub mod kick;
 pub mod open;
 pub mod sampler;

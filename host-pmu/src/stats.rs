@@ -211,6 +211,13 @@ impl OpStats {
         op.ns.record(ns);
     }
 
+    /// Adds operations of which only their number and the sum of their costs are known.
+    pub fn add(&mut self, kind: OpKind, count: u64, total_ns: u64) {
+        let op = &mut self.per_kind[kind as usize];
+        op.count = op.count.saturating_add(count);
+        op.total_ns = op.total_ns.saturating_add(total_ns);
+    }
+
     /// Returns how often `kind` was carried out.
     #[must_use]
     pub const fn count(&self, kind: OpKind) -> u64 {

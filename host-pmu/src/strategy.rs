@@ -1,6 +1,6 @@
 //! A strategy is data: a few independent choices about the host events behind the vPMCs.
 //!
-//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, `gate` and `virtual`, which are ours.
+//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, `gate`, `virtual` and `gate-pool`, which are ours.
 
 use std::time::Duration;
 
@@ -90,6 +90,9 @@ pub enum Pause {
     /// which cost no host call where the backend can look without one. Backends without that ability pause as by
     /// `Host`.
     Virtual,
+    /// Its host event is stopped on its CPU without perf's core: below KVM's own vPMU alone, by the [kernel
+    /// module](crate::kernel).
+    Direct,
 }
 
 /// Guest accesses that keep a counter "in use", beyond writes to its own registers.
@@ -168,7 +171,7 @@ struct Preset {
 }
 
 /// The presets, one row each.
-const TABLE: [Preset; 8] = [
+const TABLE: [Preset; 9] = [
     Preset {
         name: "recreate",
         about: "an event is opened at each start and closed at each stop; KVM before 5.5",
@@ -206,14 +209,7 @@ const TABLE: [Preset; 8] = [
     Preset {
         name: "gate",
         about: "all events of the vCPU are one group; one call stops or starts them all",
-        of: |base| Strategy {
-            reuse: Reuse::Pool(7),
-            hold_max: 7,
-            gate: true,
-            overflow: OnOverflow::Keep,
-            skip_period: true,
-            ..deferred(base)
-        },
+        of: |base| Strategy { reuse: Reuse::Pool(7), hold_max: 7, ..gate(base) },
     },
     Preset {
         name: "virtual",
@@ -226,6 +222,11 @@ const TABLE: [Preset; 8] = [
             skip_period: true,
             ..deferred(base)
         },
+    },
+    Preset {
+        name: "gate-pool",
+        about: "as gate, and events of counters that rotate are kept for four slices",
+        of: |base| Strategy { reuse: Reuse::Pool(16), release: Release::Slices(4), ..gate(base) },
     },
 ];
 
@@ -240,6 +241,10 @@ pub fn about(name: &str) -> &'static str {
 
 fn deferred(base: Strategy) -> Strategy {
     Strategy { skip_paused: true, apply: Apply::Deferred, overflow: OnOverflow::Stop, ..base }
+}
+
+fn gate(base: Strategy) -> Strategy {
+    Strategy { gate: true, overflow: OnOverflow::Keep, skip_period: true, ..deferred(base) }
 }
 
 impl Strategy {
@@ -264,6 +269,16 @@ impl Strategy {
 
     /// Reads a strategy from its TOML text.
     pub fn from_toml(text: &str) -> Result<Self, StrategyError> {
+        let strategy = Self::below_kvm(text)?;
+        if strategy.pause == Pause::Direct {
+            let why = "pause = \"direct\": only the kernel can, below KVM's own vPMU: give kvm:FILE.toml".to_owned();
+            return Err(StrategyError::Impossible { name: strategy.name, why });
+        }
+        Ok(strategy)
+    }
+
+    /// Reads a strategy for KVM's own vPMU from its TOML text; whether it can be had there, [`words`](crate::kernel::words) says.
+    pub fn below_kvm(text: &str) -> Result<Self, StrategyError> {
         let strategy: Self = toml::from_str(text)?;
         strategy.check()?;
         Ok(strategy)
@@ -294,7 +309,7 @@ impl Strategy {
         if self.gate && self.reuse == Reuse::None {
             return impossible("with reuse = \"none\" there is nothing a gate could stop and start again".to_owned());
         }
-        if self.pause == Pause::Virtual {
+        if self.pause != Pause::Host {
             let why = match (self.reuse, self.overflow) {
                 (Reuse::None, _) => "with reuse = \"none\" no event is left to go on",
                 (_, OnOverflow::Stop) => "an event that stops at its overflow does not go on: use overflow = \"keep\"",
@@ -302,7 +317,8 @@ impl Strategy {
                 _ => "",
             };
             if !why.is_empty() {
-                return impossible(format!("pause = \"virtual\": {why}"));
+                let pause = if self.pause == Pause::Virtual { "virtual" } else { "direct" };
+                return impossible(format!("pause = \"{pause}\": {why}"));
             }
         }
         match self.release {
@@ -378,6 +394,8 @@ mod tests {
             ("'none'\npause = 'virtual'", "'eager'", "no event is left"),
             ("'last'\npause = 'virtual'\noverflow = 'stop'", "'never'", "does not go on"),
             ("'last'\npause = 'virtual'\ngate = true", "'never'", "one of the two"),
+            ("'last'\npause = 'direct'\noverflow = 'stop'", "'never'", "pause = \"direct\": an event that stops"),
+            ("'last'\npause = 'direct'", "'never'", "give kvm:FILE.toml"),
         ] {
             let error = Strategy::from_toml(&text(reuse, release)).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

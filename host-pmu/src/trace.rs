@@ -5,10 +5,10 @@
 //! [`Kind::Entry`] ends what belongs together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arch_pmu::journal::Note;
-use arch_pmu::msr::counter_of;
+use arch_pmu::msr::{counter_of, counter_of_rdpmc};
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use arch_pmu::spec::CounterId;
 use arch_pmu::{HostCounters, Vpmu};
@@ -79,6 +79,8 @@ kinds! {
     Lost = "lost";
     /// RDPMC with ECX `register` that was #GP.
     RdpmcFault = "rdpmc-fault";
+    /// `register` has `value` where the trace begins to tell of it: no access of the guest's.
+    State = "state";
 }
 
 impl Kind {
@@ -120,6 +122,8 @@ impl Row {
 pub const CERTAIN: u64 = 1 << 63;
 /// LVTPC in x2APIC mode, by which a PMI's row names it.
 pub const LVTPC: u32 = 0x834;
+/// ECX of an RDPMC of which neither that nor the value is known.
+pub const UNKNOWN: u32 = u32::MAX;
 /// Delivery status of an LVT entry.
 pub const PENDING: u64 = 1 << 12;
 
@@ -197,13 +201,15 @@ impl Lane {
 pub struct Tracing {
     /// One of each vCPU.
     pub lanes: Vec<Lane>,
+    /// A simulated guest shall end: nobody else stops it.
+    pub stop: AtomicBool,
 }
 
 impl Tracing {
     /// Creates the lanes of so many vCPUs.
     #[must_use]
     pub fn new(vcpus: usize) -> Arc<Self> {
-        Arc::new(Self { lanes: (0..vcpus).map(|_| Lane::default()).collect() })
+        Arc::new(Self { lanes: (0..vcpus).map(|_| Lane::default()).collect(), stop: AtomicBool::new(false) })
     }
 }
 
@@ -228,6 +234,12 @@ impl Tracer {
     pub fn new(tracing: &Arc<Tracing>, vcpu: usize, khz: u64, waits: bool) -> Option<Self> {
         tracing.lanes.get(vcpu)?.khz.store(khz, Ordering::Relaxed);
         Some(Self { tracing: Arc::clone(tracing), vcpu, missing: 0, open: false, passed: 0, waits })
+    }
+
+    /// Returns whether the guest shall end.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.tracing.stop.load(Ordering::Relaxed)
     }
 
     /// Adds a row.
@@ -324,15 +336,11 @@ impl Tracer {
 #[must_use]
 pub const fn counter(kind: Kind, register: u32) -> Option<CounterId> {
     match (kind, register) {
-        (Kind::Rdpmc, FIXED..) => CounterId::fixed((register - FIXED) as usize),
-        (Kind::Rdpmc, _) => CounterId::gp(register as usize),
+        (Kind::Rdpmc, _) => counter_of_rdpmc(register),
         (Kind::Read | Kind::Write, _) => counter_of(register),
         _ => None,
     }
 }
-
-/// ECX of RDPMC for the first fixed counter.
-const FIXED: u32 = 0x4000_0000;
 
 /// An access of the guest.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 //! each key of a user's own strategy is worth.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
@@ -103,9 +104,18 @@ struct Run<'a> {
     over_floor: Vec<Option<Ratio>>,
     first: usize,
     last: usize,
+    /// Its share in a mean over the results: those of a workload under the same costs count as one.
+    share: f64,
 }
 
 impl Run<'_> {
+    /// Returns the workload, and the host's costs: models may have them from each other.
+    fn evidence(&self) -> (String, &str) {
+        let Record { host, .. } = self.record;
+        let costs = host.model.as_deref().and_then(|constants| constants.split('-').next());
+        (self.workload(), costs.unwrap_or(&host.class))
+    }
+
     fn workload(&self) -> String {
         self.record.parameter("workload").unwrap_or_default()
     }
@@ -134,7 +144,7 @@ fn run<'a>(record: &'a Record, metric: &'static Metric, names: &[String], is_los
     let regrets = names.iter().enumerate().map(regret).collect::<Option<Vec<Ratio>>>()?;
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     let over_floor = names.iter().map(|name| ratio_of(record, metric, name, &floor?.name)).collect();
-    Some(Run { record, metric, regrets, over_floor, first, last })
+    Some(Run { record, metric, regrets, over_floor, first, last, share: 1.0 })
 }
 
 /// Returns the places of the strategies that lose no counts, or of all if every one does.
@@ -146,8 +156,7 @@ fn may_be_chosen(is_lossy: &[bool]) -> impl Iterator<Item = usize> + '_ {
 /// Advises by results of guests: those that have the strategies of the one with the most. `None` where no result has two.
 #[must_use]
 pub fn advise(records: &[&Record]) -> Option<Advice> {
-    let is_strategy =
-        |arm: &&Arm<Any>| arm.kind == ArmKind::Strategy && !arm.name.contains(WITHOUT) && arm.not_available.is_none();
+    let is_strategy = |arm: &&Arm<Any>| arm.is_strategy() && !arm.name.contains(WITHOUT) && arm.not_available.is_none();
     let of_guests = || records.iter().copied().filter(|record| record.experiment == NMI_LATENCY);
     let count = |record: &&Record| record.arms.iter().filter(is_strategy).count();
     let widest = of_guests().max_by_key(count)?;
@@ -173,11 +182,16 @@ pub fn advise(records: &[&Record]) -> Option<Advice> {
     if names.len() < 2 {
         return None;
     }
-    let runs: Vec<Run<'_>> =
+    let mut runs: Vec<Run<'_>> =
         with_all.iter().filter_map(|(record, metric)| run(record, metric, &names, &is_lossy)).collect();
     if runs.is_empty() {
         return None;
     }
+    let evidence: Vec<_> = runs.iter().map(Run::evidence).collect();
+    let different = evidence.iter().collect::<BTreeSet<_>>().len() as f64;
+    let alike = |of: &(String, &str)| evidence.iter().filter(|other| *other == of).count() as f64;
+    let shares: Vec<f64> = evidence.iter().map(|of| 1.0 / (alike(of) * different)).collect();
+    runs.iter_mut().zip(shares).for_each(|(run, share)| run.share = share);
     let strategies: Vec<Standing> =
         (0..names.len()).map(|place| standing(&runs, &names[place], place, is_lossy[place])).collect();
     let choice = choose(&strategies, &is_lossy)?;
@@ -233,7 +247,7 @@ fn standing(runs: &[Run<'_>], name: &str, place: usize, is_lossy: bool) -> Stand
         is_lossy,
         worst_regret: worst(&|ratio| ratio.ratio),
         worst_interval: Interval { low: worst(&|ratio| ends(&ratio).low), high: worst(&|ratio| ends(&ratio).high) },
-        mean_regret: regrets().map(|ratio| ratio.ratio).sum::<f64>() / runs.len() as f64,
+        mean_regret: regrets().zip(runs).map(|(ratio, run)| ratio.ratio * run.share).sum(),
         times_floor: range,
         work: column::columns(Place::Advice).filter_map(value).collect(),
         beaten_by: None,
@@ -372,6 +386,14 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
 /// Says what the figures are not of.
 fn scope(runs: &[Run<'_>]) -> String {
     let mut text = String::new();
+    let different = runs.iter().map(Run::evidence).collect::<BTreeSet<_>>().len();
+    if different < runs.len() {
+        let _ = write!(
+            text,
+            "; the {} results are {different} in the mean, for some of the models have the same costs",
+            runs.len()
+        );
+    }
     let is_stand_in = |run: &Run<'_>| !run.record.is_simulated() && run.record.arms.iter().any(|arm| arm.stand_in);
     if runs.iter().any(is_stand_in) {
         text.push_str("; hardware events may order otherwise than a stand-in");
@@ -551,6 +573,21 @@ mod tests {
         assert!(text.contains("; on counting1/ftest reuse-lazy is faster, by 1.30"), "{text}");
         let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
         assert!((gate.mean_regret - 1.152).abs() < 0.01 && (gate.worst_regret - 1.304).abs() < 0.01, "{gate:?}");
+    }
+
+    #[test]
+    fn models_of_the_same_costs_are_one_piece_of_evidence() {
+        let on = |class: &str, model: &str, gate: u64| {
+            let mut record = timed(40, &[("recreate", 2000), ("gate", gate), ("reuse-lazy", 1000)]);
+            (record.host.class, record.host.model) = (class.to_owned(), Some(model.to_owned()));
+            record
+        };
+        let records = [on("a", "11-1", 2000), on("b", "11-2", 2000), on("c", "33-3", 1000)];
+        let (found, text) = answer(&records.iter().collect::<Vec<_>>());
+        let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
+        assert!((gate.mean_regret - 1.5).abs() < 0.01, "{gate:?}");
+        assert!(text.contains("the 3 results are 2 in the mean"), "{text}");
+        assert!(!answer(&[&records[0], &records[2]]).1.contains("in the mean"));
     }
 
     #[test]

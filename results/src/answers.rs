@@ -10,7 +10,7 @@ use crate::stats::interval::Interval;
 pub fn metric(parameters: &Parameters) -> &'static Metric {
     if parameters.set_up.is_some() {
         &SET_UP
-    } else if parameters.events.iter().any(|event| event.period > 0) {
+    } else if parameters.samples_events() {
         &NMI_HANDLER
     } else {
         &ROTATION

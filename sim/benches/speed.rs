@@ -47,9 +47,7 @@ fn replay(bencher: Bencher<'_, '_>, strategy: &str) {
     let strategy = Strategy::preset(strategy).expect("a preset");
     let run = || {
         let mut replay = Replay::new(&model, pmu, &strategy, 1, 0);
-        for row in &rows {
-            replay.feed(*row);
-        }
+        replay.feed(&rows);
         replay.finish()
     };
     bencher.counter(ItemsCount::new(run().accesses)).bench_local(|| divan::black_box(run()));

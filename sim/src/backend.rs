@@ -13,7 +13,8 @@ use host_pmu::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 
 use crate::clock::Clock;
 use crate::event::{Base, EventState, Running, code};
-use crate::model::{Cost, Costs, CountBase, Model};
+use crate::model::{CountBase, Model};
+use crate::price::Prices;
 use crate::stream::{Purpose, draw};
 
 /// umask << 8 | event code of UnHalted Core Cycles, in whose rate a clock's shortest period is given.
@@ -138,14 +139,8 @@ impl SimBackend {
 
     /// Acts on a switch of the thread out and in again: perf took its events off the PMU and put them on.
     fn switched(&mut self) {
-        let held = self.table.len() - self.free.len();
-        if held > 0 {
-            let (costs, stream) = (&self.model.costs, self.clock.streams().of(Purpose::Switch));
-            let ns = costs.switch.sample(stream)
-                + costs.switch_held.sample_n(held as u64, stream)
-                + costs.switch_running.sample_n(self.running.len() as u64, stream);
-            self.clock.host(ns);
-        }
+        let (held, running) = (self.table.len() - self.free.len(), self.running.len());
+        self.price().switch(held as u64, running as u64);
     }
 
     /// Notes the base of an event that will be opened.
@@ -179,8 +174,8 @@ impl SimBackend {
     }
 
     #[inline]
-    fn spend(&mut self, purpose: Purpose, cost: impl FnOnce(&Costs) -> &Cost) {
-        self.clock.spend(cost(&self.model.costs), purpose);
+    fn price(&mut self) -> Prices<'_> {
+        Prices { costs: &self.model.costs, clock: &mut self.clock }
     }
 
     /// Forgets the anchors because an event was enabled, for which all others of the thread stopped a moment.
@@ -279,7 +274,7 @@ impl SimBackend {
         } else if was == self.look_at {
             self.exact = false;
         }
-        self.interrupts(expiries);
+        self.price().expiries(expiries);
     }
 }
 
@@ -288,7 +283,7 @@ impl Backend for SimBackend {
 
     fn open(&mut self, spec: Spec, period: u64) -> Result<Event, HostError> {
         let first = self.on_host.get() == 0;
-        self.spend(Purpose::Open, |costs| if first { &costs.open_first } else { &costs.open_more });
+        self.price().open(first);
         let refused = self.model.host.refused_permille;
         if refused > 0 && draw(self.clock.streams().of(Purpose::Refused), 1000) < refused {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
@@ -341,7 +336,7 @@ impl Backend for SimBackend {
     fn release(&mut self, event: Event) {
         let last = self.on_host.get() == 1;
         self.halt(event.0);
-        self.spend(Purpose::Release, |costs| if last { &costs.release_last } else { &costs.release });
+        self.price().release(last);
         self.on_host.set(self.on_host.get() - 1);
         let state = &mut self.table[event.0];
         (state.id, state.let_in, state.lost) = (0, false, false);
@@ -352,7 +347,7 @@ impl Backend for SimBackend {
     #[inline(always)]
     fn pause(&mut self, event: &mut Event) -> Result<u64, HostError> {
         self.halt(event.0);
-        self.spend(Purpose::Pause, |costs| &costs.pause);
+        self.price().pause();
         let state = &mut self.table[event.0];
         (state.let_in, state.anchored) = (false, None);
         if state.lost { Err(HostError::PinnedLost) } else { Ok(state.rate.counts(state.ran)) }
@@ -361,17 +356,15 @@ impl Backend for SimBackend {
     #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
     fn resume(&mut self, event: &mut Event, spent: bool) -> Result<(), HostError> {
-        self.spend(Purpose::Resume, |costs| &costs.resume);
+        let beside = (self.gate != Some(false)).then_some(self.running.len() as u64);
+        self.price().resume(beside);
         if spent && self.one_shot {
             // IOC_REFRESH adds to the limit; IOC_ENABLE leaves an event whose limit is used up without one.
             self.table[event.0].limit += 1;
         }
         (self.table[event.0].let_in, self.table[event.0].lost) = (true, false);
         self.forget_anchors();
-        if self.gate != Some(false) {
-            let stream = self.clock.streams().of(Purpose::ResumeOther);
-            let others = self.model.costs.resume_other.sample_n(self.running.len() as u64, stream);
-            self.clock.host(others);
+        if beside.is_some() {
             self.run(event.0);
         }
         Ok(())
@@ -381,7 +374,7 @@ impl Backend for SimBackend {
     #[inline(always)]
     fn set_period(&mut self, event: &mut Event, period: u64) -> Result<(), HostError> {
         let moves_first = self.moves_first(event, period);
-        self.spend(Purpose::Period, |costs| if moves_first { &costs.period_running } else { &costs.period });
+        self.price().period(moves_first);
         let times = self.clock.times();
         let state = &mut self.table[event.0];
         if !state.running {
@@ -398,13 +391,13 @@ impl Backend for SimBackend {
                 self.exact = false;
             }
         }
-        self.interrupts(expiries);
+        self.price().expiries(expiries);
         Ok(())
     }
 
     #[inline]
     fn read(&mut self, event: &mut Event) -> Result<u64, HostError> {
-        self.spend(Purpose::Read, |costs| &costs.read);
+        self.price().read();
         let times = self.clock.times();
         if self.goes_on {
             // The real backend reads a group.
@@ -467,11 +460,11 @@ impl Backend for SimBackend {
     }
 
     fn open_gate(&mut self) -> Result<(), HostError> {
-        self.spend(Purpose::Resume, |costs| &costs.resume);
+        self.price().open_gate();
         (self.gate, self.gate_lost) = (Some(true), false);
         for at in 0..self.table.len() {
             if self.table[at].let_in && !self.table[at].running {
-                self.spend(Purpose::ResumeOther, |costs| &costs.resume_other);
+                self.price().let_in();
                 self.run(at);
             }
         }
@@ -491,11 +484,9 @@ impl Backend for SimBackend {
         self.running.clear();
         self.busy = self.others.as_ref().map_or(0, |others| others.busy());
         (self.look_at, self.exact) = (u64::MAX, !self.mixed);
-        self.interrupts(expiries);
-        self.spend(Purpose::Pause, |costs| &costs.pause);
+        self.price().expiries(expiries);
         let members = (self.table.len() - self.free.len()) as u64;
-        let ns = self.model.costs.group_read.sample_n(members, self.clock.streams().of(Purpose::Read));
-        self.clock.host(ns);
+        self.price().shut_gate(members);
         if self.gate_lost {
             return Err(HostError::PinnedLost);
         }
@@ -612,22 +603,13 @@ impl SimBackend {
         (self.look_at, self.exact) = (look_at, !self.mixed);
         // The cost of the one that ended the guest's run in ring 3 is that of its signal.
         let unseen = expiries.saturating_sub(std::mem::take(&mut self.told));
-        self.interrupts(unseen);
+        self.price().expiries(unseen);
         signals
     }
 
     /// Notes that the guest's run in ring 3 ends with a signal, whose cost is not this backend's.
     pub fn signals_in_ring_3(&mut self) {
         self.told = 1;
-    }
-
-    /// Counts expiries of clocks that interrupted the thread in its host code, or in ring 0 of the guest.
-    #[inline]
-    fn interrupts(&mut self, expiries: u64) {
-        if expiries > 0 {
-            let ns = self.model.costs.expiry.sample_n(expiries, self.clock.streams().of(Purpose::Expiry));
-            self.clock.host(ns);
-        }
     }
 
     /// Returns whether a new period moves the next expiry of all events: the host then programs its timer anew, which
@@ -663,6 +645,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Schedule;
+    use crate::model::Cost;
     use crate::stream::Streams;
 
     /// Counts in a millisecond of model development-host.

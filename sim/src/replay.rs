@@ -19,12 +19,14 @@ use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::stats::HostSide;
 use host_pmu::strategy::{OnOverflow, Strategy};
-use host_pmu::trace::{CERTAIN, Kind, LVTPC, Row};
+use host_pmu::trace::{CERTAIN, Kind, LVTPC, Row, UNKNOWN, counter};
 
 use crate::clock::{Clock, Schedule};
+use crate::event::code;
 use crate::guest::Latency;
 use crate::host;
-use crate::model::{Cost, Costs, CountBase, Model};
+use crate::model::{CountBase, Model, Rate};
+use crate::price::Prices;
 use crate::stream::{Purpose, Streams};
 
 /// Host events whose counts are those of a trace.
@@ -43,9 +45,11 @@ struct TraceBackend {
     /// No record of them was lost.
     complete: bool,
     one_shot: bool,
-    gated: bool,
+    /// State of the gate, `true` if it is open; `None` without a gate.
+    gate: Option<bool>,
     opened: u64,
     held: u64,
+    running: u64,
     /// Events of the host's other users.
     others: u64,
     switched: bool,
@@ -57,9 +61,15 @@ struct TraceBackend {
 struct TraceEvent {
     /// 0: the place is free.
     id: u64,
+    rate: Rate,
     count: u64,
     samples: bool,
+    /// It runs, or will once the gate is open.
+    let_in: bool,
     running: bool,
+    /// Where a clock counts: ns of its period, and its next end by that; while it does not run, what is left.
+    period: u64,
+    ends: u64,
     /// The counter that it serves in part `part`.
     serves: usize,
     part: u64,
@@ -76,9 +86,10 @@ impl TraceBackend {
             fired: Vec::new(),
             complete: true,
             one_shot: strategy.overflow == OnOverflow::Stop && model.base != CountBase::Exits,
-            gated: strategy.gate,
+            gate: strategy.gate.then_some(false),
             opened: 0,
             held: 0,
+            running: 0,
             others: host::others(&model),
             switched: false,
             slept: false,
@@ -87,8 +98,44 @@ impl TraceBackend {
     }
 
     #[inline]
-    fn spend(&mut self, purpose: Purpose, cost: impl FnOnce(&Costs) -> &Cost) {
-        self.clock.spend(cost(&self.model.costs), purpose);
+    fn price(&mut self) -> Prices<'_> {
+        Prices { costs: &self.model.costs, clock: &mut self.clock }
+    }
+
+    /// Takes the thread out and in again.
+    fn switch(&mut self) {
+        self.switched = true;
+        let (held, running) = (self.held, self.running);
+        self.price().switch(held, running);
+    }
+
+    fn run(&mut self, at: usize) {
+        let now = self.clock.now();
+        let event = &mut self.table[at];
+        if !std::mem::replace(&mut event.running, true) {
+            self.running += 1;
+            event.ends = event.ends.saturating_add(now);
+        }
+    }
+
+    fn halt(&mut self, at: usize) {
+        let now = self.clock.now();
+        let event = &mut self.table[at];
+        if std::mem::take(&mut event.running) {
+            self.running -= 1;
+            event.ends = event.ends.saturating_sub(now);
+        }
+    }
+
+    /// Returns whether a new period moves what ends first, by the model's pace of counts.
+    fn moves_first(&self, at: usize, period: u64) -> bool {
+        let event = &self.table[at];
+        if !event.running || self.model.base != CountBase::ThreadTime {
+            return event.running;
+        }
+        let running = self.table.iter().filter(|event| event.running && event.samples);
+        let first = running.map(|event| event.ends).min().unwrap_or(u64::MAX);
+        event.ends <= first || self.clock.now().saturating_add(period) <= first
     }
 
     /// Hands the event the next counts of its counter.
@@ -100,10 +147,16 @@ impl TraceBackend {
 
     /// Lets the event signal, as the trace has it.
     fn signal(&mut self, at: usize) {
-        let TraceEvent { id, samples, .. } = self.table[at];
+        let TraceEvent { id, samples, period, .. } = self.table[at];
         if samples {
             self.advance(at);
             self.fired.push((id, self.table[at].count));
+            if self.one_shot {
+                self.halt(at);
+                self.table[at].let_in = false;
+            }
+            let now = if self.one_shot { 0 } else { self.clock.now() };
+            self.table[at].ends = now.saturating_add(period);
         }
     }
 }
@@ -111,57 +164,78 @@ impl TraceBackend {
 impl Backend for TraceBackend {
     type Event = usize;
 
-    fn open(&mut self, spec: Spec, _period: u64) -> Result<usize, HostError> {
+    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
         let first = self.held + self.others == 0;
-        self.spend(Purpose::Open, |costs| if first { &costs.open_first } else { &costs.open_more });
+        self.price().open(first);
         self.opened += 1;
         self.held += 1;
-        let event =
-            TraceEvent { id: self.opened, count: 0, samples: spec.samples(), running: true, serves: 0, part: 0 };
+        let rate = self.model.rate(code(spec));
+        let period = rate.ns_for(period);
+        let event = TraceEvent {
+            id: self.opened,
+            rate,
+            count: 0,
+            samples: spec.samples(),
+            let_in: true,
+            running: false,
+            period,
+            ends: period,
+            serves: 0,
+            part: 0,
+        };
         let at = self.free.pop().unwrap_or(self.table.len());
         if at == self.table.len() {
             self.table.push(event);
         } else {
             self.table[at] = event;
         }
+        if self.gate != Some(false) {
+            self.run(at);
+        }
         Ok(at)
     }
 
     fn release(&mut self, event: usize) {
         let last = self.held + self.others == 1;
-        self.spend(Purpose::Release, |costs| if last { &costs.release_last } else { &costs.release });
+        self.halt(event);
+        self.price().release(last);
         self.held -= 1;
-        self.table[event].id = 0;
+        (self.table[event].id, self.table[event].let_in) = (0, false);
         self.free.push(event);
     }
 
     fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        self.spend(Purpose::Pause, |costs| &costs.pause);
+        self.halt(*event);
+        self.price().pause();
         self.advance(*event);
         let event = &mut self.table[*event];
-        event.running = false;
+        event.let_in = false;
         Ok(event.count)
     }
 
     fn resume(&mut self, event: &mut usize, _spent: bool) -> Result<(), HostError> {
-        self.spend(Purpose::Resume, |costs| &costs.resume);
-        if !self.gated {
-            let running = self.table.iter().filter(|event| event.id != 0 && event.running).count() as u64;
-            let others = self.model.costs.resume_other.sample_n(running, self.clock.streams().of(Purpose::ResumeOther));
-            self.clock.host(others);
+        let beside = (self.gate != Some(false)).then_some(self.running);
+        self.price().resume(beside);
+        self.table[*event].let_in = true;
+        if beside.is_some() {
+            self.run(*event);
         }
-        self.table[*event].running = true;
         Ok(())
     }
 
-    fn set_period(&mut self, event: &mut usize, _period: u64) -> Result<(), HostError> {
-        let running = self.table[*event].running;
-        self.spend(Purpose::Period, |costs| if running { &costs.period_running } else { &costs.period });
+    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
+        let period = self.table[*event].rate.ns_for(period);
+        let moves_first = self.moves_first(*event, period);
+        self.price().period(moves_first);
+        let now = self.clock.now();
+        let event = &mut self.table[*event];
+        event.period = period;
+        event.ends = if event.running { now.saturating_add(period) } else { period };
         Ok(())
     }
 
     fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        self.spend(Purpose::Read, |costs| &costs.read);
+        self.price().read();
         self.advance(*event);
         Ok(self.table[*event].count)
     }
@@ -184,21 +258,26 @@ impl Backend for TraceBackend {
     }
 
     fn has_gate(&self) -> bool {
-        self.gated
+        self.gate.is_some()
     }
 
     fn open_gate(&mut self) -> Result<(), HostError> {
-        self.spend(Purpose::Resume, |costs| &costs.resume);
-        let running = self.table.iter().filter(|event| event.id != 0 && event.running).count() as u64;
-        let others = self.model.costs.resume_other.sample_n(running, self.clock.streams().of(Purpose::ResumeOther));
-        self.clock.host(others);
+        self.price().open_gate();
+        self.gate = Some(true);
+        for at in 0..self.table.len() {
+            if self.table[at].let_in && !self.table[at].running {
+                self.price().let_in();
+                self.run(at);
+            }
+        }
         Ok(())
     }
 
     fn shut_gate(&mut self, report: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
-        self.spend(Purpose::Pause, |costs| &costs.pause);
-        let ns = self.model.costs.group_read.sample_n(self.held, self.clock.streams().of(Purpose::Read));
-        self.clock.host(ns);
+        self.gate = Some(false);
+        (0..self.table.len()).for_each(|at| self.halt(at));
+        let members = self.held;
+        self.price().shut_gate(members);
         for at in 0..self.table.len() {
             if self.table[at].id != 0 {
                 self.advance(at);
@@ -209,7 +288,7 @@ impl Backend for TraceBackend {
     }
 
     fn leave_gate(&mut self) {
-        self.gated = false;
+        self.gate = None;
     }
 
     fn sched_in(&mut self) -> bool {
@@ -275,6 +354,8 @@ pub struct Replayed {
     pub accesses: u64,
     /// Accesses with another value.
     pub divergences: u64,
+    /// Those among them that are values of counters.
+    pub counter_divergences: u64,
     /// PMIs of the trace that reached the guest.
     pub pmis: u64,
     /// PMIs that came at another entry, or in one of both alone.
@@ -300,6 +381,7 @@ impl Replayed {
         self.host.ops.merge(&other.host.ops);
         self.accesses += other.accesses;
         self.divergences += other.divergences;
+        self.counter_divergences += other.counter_divergences;
         self.pmis += other.pmis;
         self.pmis_differ += other.pmis_differ;
         self.masked_differ += other.masked_differ;
@@ -335,9 +417,35 @@ impl Replay {
         }
     }
 
-    /// Replays the next row; it takes effect with the entry that follows it.
-    #[inline]
-    pub fn feed(&mut self, row: Row) {
+    /// Replays the next rows; they take effect with the entry that follows them.
+    pub fn feed(&mut self, rows: &[Row]) {
+        let (mut from, mut is_plain, mut before) = (0, self.group.is_empty(), Kind::Entry);
+        for (at, row) in rows.iter().enumerate() {
+            // Counts after a switch are to be before it.
+            is_plain &= !(is_count(row) && matches!(before, Kind::Slice | Kind::Sleep));
+            before = row.kind;
+            if row.kind != Kind::Entry && at - from < MOST_ROWS - self.group.len() {
+                continue;
+            }
+            let part = &rows[from..=at];
+            from = at + 1;
+            if std::mem::replace(&mut is_plain, true) {
+                self.play(part);
+                self.rows += part.len() as u64;
+            } else {
+                for row in part {
+                    self.gather(*row);
+                }
+                self.play_gathered();
+            }
+        }
+        for row in &rows[from..] {
+            self.gather(*row);
+        }
+    }
+
+    #[cold]
+    fn gather(&mut self, row: Row) {
         self.group.push(row);
         if is_count(&row) {
             // Whether the thread was switched before its counts were handed over is the strategy's doing.
@@ -345,13 +453,15 @@ impl Replay {
             let at = self.group.len() - 1 - switches;
             self.group[at..].rotate_right(1);
         }
-        if row.kind == Kind::Entry || self.group.len() >= MOST_ROWS {
-            let group = std::mem::take(&mut self.group);
-            self.play(&group);
-            self.rows += group.len() as u64;
-            self.group = group;
-            self.group.clear();
-        }
+    }
+
+    #[cold]
+    fn play_gathered(&mut self) {
+        let mut group = std::mem::take(&mut self.group);
+        self.play(&group);
+        self.rows += group.len() as u64;
+        group.clear();
+        self.group = group;
     }
 
     fn backend(&mut self) -> &mut TraceBackend {
@@ -389,8 +499,10 @@ impl Replay {
                         && matches!(row.register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
                     self.access(row, self.rows + at as u64);
                 }
-                Kind::Signal => self.signal(row.value),
-                Kind::Slice => self.backend().switched = true,
+                // What cannot be set is what no guest could have set either.
+                Kind::State => self.vpmu.wrmsr(row.register, row.value).unwrap_or_default(),
+                Kind::Signal => self.signal(row.value, group[..at].iter().all(is_switch)),
+                Kind::Slice => self.backend().switch(),
                 Kind::Sleep => self.backend().slept = true,
                 Kind::Pmi | Kind::LatePmi => {
                     self.pmi(row, self.rows + at as u64);
@@ -434,9 +546,10 @@ impl Replay {
             let at = bank.event(counter).copied();
             let backend = bank.backend();
             let due = &mut backend.due[counter.index()];
-            let before = if fresh.contains(counter) { 0 } else { due.drain(..).fold(0, u64::saturating_add) };
-            due.push_back(row.value.saturating_add(before));
+            let is_first = !fresh.contains(counter);
             fresh.insert(counter);
+            let before = if is_first && !due.is_empty() { due.drain(..).fold(0, u64::saturating_add) } else { 0 };
+            due.push_back(row.value.saturating_add(before));
             if let Some(event) = at.and_then(|at| backend.table.get_mut(at)) {
                 (event.serves, event.part) = (counter.index(), backend.part);
             }
@@ -445,8 +558,12 @@ impl Replay {
 
     fn access(&mut self, row: &Row, place: u64) {
         // The exit itself is in the guest's time: a row has the time after it.
-        self.backend().spend(Purpose::Vmm, |costs| &costs.vmm);
+        let backend = self.backend();
+        backend.clock.spend(&backend.model.costs.vmm, Purpose::Vmm);
         self.out.accesses += 1;
+        if (row.kind, row.register) == (Kind::Rdpmc, UNKNOWN) {
+            return;
+        }
         let (answer, expected) = match row.kind {
             Kind::Write => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), Some(row.value)),
             Kind::WriteFault => (self.vpmu.wrmsr(row.register, row.value).map(|()| row.value), None),
@@ -457,15 +574,19 @@ impl Replay {
         };
         if answer.ok() != expected {
             self.out.divergences += 1;
+            self.out.counter_divergences += u64::from(counter(row.kind, row.register).is_some());
             self.diverges(*row, place, answer.ok());
         }
     }
 
-    fn signal(&mut self, behind: u64) {
+    fn signal(&mut self, behind: u64, ended_run: bool) {
         let all = CounterSet::ALL.into_iter().all(|counter| behind & 1 << counter.index() != 0);
         self.out.counts.signals += 1;
         let signalled = if all { 0 } else { behind & !CERTAIN };
         self.backend().complete = !all;
+        // The cost of the one that ended the guest's run is in its time.
+        let expired = u64::from(signalled.count_ones()).saturating_sub(u64::from(ended_run));
+        self.backend().price().expiries(expired);
         for counter in CounterSet::ALL {
             if signalled & 1 << counter.index() != 0
                 && let Some(event) = self.vpmu.host().event(counter).copied()

@@ -128,6 +128,11 @@ impl<H: SimHost> Vcpu<H> {
         clock
     }
 
+    /// Returns whether whoever traces the guest has had enough.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.traced.as_ref().is_some_and(|traced| traced.tracer.is_stopped())
+    }
+
     /// Returns the ns since the start of the simulation.
     #[inline]
     pub fn now(&mut self) -> u64 {

@@ -6,7 +6,7 @@ mod common;
 
 use common::{FOUR, SINGLE, TEN, boot, plan};
 use host_pmu::stats::OpKind;
-use host_pmu::strategy::{PRESETS, Strategy};
+use host_pmu::strategy::{PRESETS, Reuse, Strategy};
 use proptest::prelude::*;
 use sim::guest::Timer;
 use sim::host::{self, CounterSource, Plan};
@@ -323,7 +323,8 @@ proptest! {
         boot.freq_hz = if freq { 4000 } else { 0 };
         boot.workload = if idle { guest::abi::WORKLOAD_IDLE } else { 0 };
         let plan = Plan { vcpus, cpus, seed, limit_ns: 60_000_000_000, ..plan(PRESETS[strategy], &boot) };
-        let pooled = matches!(plan.behind, CounterSource::Events(ref s) if s.name == "pool");
+        let pooled =
+            matches!(plan.behind, CounterSource::Events(ref s) if matches!(s.reuse, Reuse::Pool(_)) && s.hold_max == 0);
         for left in host::run(&model(MODELS[name]), &plan, 0) {
             prop_assert_eq!(left.side.counts.nmis_injected, left.report.nmis);
             prop_assert_eq!(left.side.counts.overflows, left.report.overflows.iter().sum::<u64>());

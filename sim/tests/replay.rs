@@ -10,7 +10,7 @@ use arch_pmu::intel::IntelCaps;
 use common::{FOUR, SINGLE, TEN, boot, plan, trace_of};
 use counts::Counts;
 use host_pmu::stats::{HostSide, OpKind};
-use host_pmu::strategy::Strategy;
+use host_pmu::strategy::{PRESETS, Strategy};
 use host_pmu::trace::{Kind, PENDING, Row};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,13 +18,12 @@ use sim::host::Plan;
 use sim::model::{CountBase, Model};
 use sim::replay::{Divergence, Replay, Replayed};
 
-const PRESETS: [&str; 8] = ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual"];
-
 fn replay(model: &Model, plan: &Plan, strategy: &str, rows: &[Row]) -> Replayed {
     let strategy = Strategy::preset(strategy).expect("a preset");
     let mut replay = Replay::new(&Rc::new(model.clone()), plan.pmu, &strategy, plan.seed, 0);
-    for row in rows {
-        replay.feed(*row);
+    // Batches end anywhere.
+    for part in rows.chunks(1009) {
+        replay.feed(part);
     }
     replay.finish()
 }
@@ -62,13 +61,14 @@ fn under_its_own_strategy_a_trace_gives_the_same_registers_pmis_and_operations()
                     ]
                 };
                 assert_eq!(counts(&found.counts), counts(&ran.side.counts), "{what}");
-                let [mine, theirs] = [&found.handler, &found.recorded].map(|of| of.histogram().value_at_quantile(0.5));
-                // Where costs are drawn, those of a replay are others.
-                let bound = if model.base == CountBase::ThreadTime { theirs / 6 } else { 0 };
-                assert!(mine.abs_diff(theirs) <= bound, "{what}: {mine} ns for {theirs}");
+                let [mine, theirs] = [&found.handler, &found.recorded].map(|of| of.histogram().mean());
+                // Clocks expire in the host's own time as well, and of those that no signal told no trace has any.
+                let bound = if model.base == CountBase::ThreadTime { 0.05 } else { 0.0 };
+                let is_near = found.handler.count() == 0 || (mine / theirs - 1.0).abs() <= bound;
+                assert!(is_near && found.handler.count() == found.recorded.count(), "{what}: {mine} ns for {theirs}");
                 let (mut mine, theirs) = (ops(&found.host), ops(&ran.side.host));
                 let period = OpKind::Period as usize;
-                if preset == "gate" && model.base == CountBase::ThreadTime {
+                if preset.starts_with("gate") && model.base == CountBase::ThreadTime {
                     // A clock behind a gate may expire again before the gate shuts, and no trace has that.
                     assert!(
                         mine[period].abs_diff(theirs[period]) * 100 <= theirs[period],
@@ -96,7 +96,7 @@ fn under_another_strategy_a_trace_gives_the_operations_of_a_run_with_that() {
                     |side: &HostSide, counts: &Counts| ops(side).iter().sum::<u64>() as f64 / counts.pmis as f64;
                 let ratio = per_pmi(&found.host, &found.counts) / per_pmi(&ran.side.host, &ran.side.counts);
                 // A long handler has more overflows in it, and the gate sets a period for each of them and does little else.
-                let bound = if (*from, *to) == ("recreate", "gate") { 0.05 } else { 0.03 };
+                let bound = if *from == "recreate" && to.starts_with("gate") { 0.05 } else { 0.03 };
                 assert!((ratio - 1.0).abs() <= bound, "{name} {from} to {to}: {ratio}");
                 // An event that stops itself does not count on until its overflow is seen, and the guest reads that.
                 let stops = ["deferred", "pool"].contains(to);
@@ -191,7 +191,7 @@ proptest! {
     #[test]
     fn a_hostile_trace_is_replayed_to_its_end(
         rows in vec((any::<u64>(), 0..Kind::ALL.len(), 0..14usize, any::<u64>(), 0..4u32), 0..400),
-        preset in 0..7usize, amd: bool,
+        preset in 0..PRESETS.len() - 1, amd: bool,
     ) {
         let model = Model::embedded("clx-ap-watchdog-on").unwrap();
         let pmu: PmuCaps = if amd { AmdCaps::GENOA.into() } else { IntelCaps::default().into() };
@@ -199,7 +199,7 @@ proptest! {
         let mut replay = Replay::new(&Rc::new(model), pmu, &strategy, 1, 0);
         for &(at, kind, register, value, small) in &rows {
             let register = REGISTERS.get(register).copied().unwrap_or(value as u32);
-            replay.feed(Row { at, kind: Kind::ALL[kind], register, value: value >> (16 * small), ..Row::default() });
+            replay.feed(&[Row { at, kind: Kind::ALL[kind], register, value: value >> (16 * small), ..Row::default() }]);
         }
         prop_assert!(replay.finish().accesses <= rows.len() as u64);
     }

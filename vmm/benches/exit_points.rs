@@ -5,6 +5,7 @@
 //! table.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ fn plan(behind: CounterSource) -> PayloadPlan {
             events,
             ..BootPage::default()
         },
+        steps: Arc::default(),
     }
 }
 

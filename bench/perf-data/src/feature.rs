@@ -4,12 +4,18 @@ use crate::attr::{self, Attr, Event};
 use crate::bytes::{Put as _, Take};
 use crate::record::{HEADER, kind};
 
+/// Number of HEADER_TRACING_DATA.
+pub const TRACING_DATA: u8 = 1;
 /// Number of HEADER_BUILD_ID.
 pub const BUILD_ID: u8 = 2;
+/// Number of HEADER_OSRELEASE.
+pub const OS_RELEASE: u8 = 4;
 /// Number of HEADER_VERSION.
 pub const VERSION: u8 = 5;
 /// Number of HEADER_ARCH.
 pub const ARCH: u8 = 6;
+/// Number of HEADER_CPUDESC.
+pub const CPU: u8 = 8;
 /// Number of HEADER_CMDLINE.
 pub const CMDLINE: u8 = 11;
 /// Number of HEADER_EVENT_DESC.

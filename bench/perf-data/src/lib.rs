@@ -5,6 +5,7 @@
 //! - [`reader`]: the same back, and perf's own files; it distrusts every byte.
 //! - [`record`], [`attr`], [`feature`]: the format, as of tools/perf/Documentation/perf.data-file-format.txt and
 //!   <linux/perf_event.h>.
+//! - [`tracepoint`]: which fields the samples of a tracepoint have, by the recorded kernel's own word.
 //! - [`symbols`]: names of addresses, from ELF files and from a kernel's list of symbols.
 //! - [`unwind`]: callers, by the `.eh_frame` of ELF files.
 //! - [`spaces`], [`names`]: which file is where in each process of a recording at each time, and names by that.
@@ -23,5 +24,6 @@ pub mod reader;
 pub mod record;
 pub mod spaces;
 pub mod symbols;
+pub mod tracepoint;
 pub mod unwind;
 pub mod writer;

@@ -12,6 +12,7 @@ use crate::attr::{self, Attr, Event};
 use crate::bytes::Take;
 use crate::feature::{self, BuildId, Compression, MOST_IDS};
 use crate::record::{self, HEADER, Record, kind};
+use crate::tracepoint::{self, Tracepoint};
 use crate::writer::{FILE_HEADER, MAGIC, PIPE_HEADER};
 
 /// Prefix of the version in recordings that this tool wrote.
@@ -42,6 +43,12 @@ pub struct Recording<'a> {
     pub arch: Option<String>,
     /// The version of what recorded it, if it says it.
     pub version: Option<String>,
+    /// The release of the host's kernel and its processor, if it says them.
+    pub os_release: Option<String>,
+    /// Its processor.
+    pub cpu: Option<String>,
+    /// Its tracepoints by the `config` of their events. Of a pipe they are known once its records are read.
+    pub tracepoints: BTreeMap<u64, Tracepoint>,
     /// Its compression, if it says it.
     pub compression: Option<Compression>,
     /// CLOCK_REALTIME, and the time of its own clock at the same moment, ns, if it says them.
@@ -86,6 +93,9 @@ impl<'a> Recording<'a> {
             command_line: feature(feature::CMDLINE).and_then(feature::take_words).unwrap_or_default(),
             arch: feature(feature::ARCH).and_then(feature::take_text),
             version: feature(feature::VERSION).and_then(feature::take_text),
+            os_release: feature(feature::OS_RELEASE).and_then(feature::take_text),
+            cpu: feature(feature::CPU).and_then(feature::take_text),
+            tracepoints: feature(feature::TRACING_DATA).and_then(tracepoint::take).unwrap_or_default(),
             compression: feature(feature::COMPRESSED).and_then(feature::take_compression),
             clocks: feature(feature::CLOCK_DATA).and_then(feature::take_clocks),
             build_ids: Vec::new(),
@@ -201,7 +211,12 @@ impl<'a> Recording<'a> {
                 }
                 _ => {
                     plain += size as u64;
-                    size = size.saturating_add(self.behind(type_, body));
+                    let behind = self.behind(type_, body);
+                    if type_ == kind::TRACING_DATA && self.tracepoints.is_empty() {
+                        let described = rest.get(size..size.saturating_add(behind)).and_then(tracepoint::take);
+                        self.tracepoints = described.unwrap_or_default();
+                    }
+                    size = size.saturating_add(behind);
                     self.outer(type_, misc, body, &mut damage, &mut visit);
                 }
             }
@@ -318,6 +333,8 @@ impl<'a> Recording<'a> {
             }
             Some(number) if number == u64::from(feature::ARCH) => self.arch = feature::take_text(from.0),
             Some(number) if number == u64::from(feature::VERSION) => self.version = feature::take_text(from.0),
+            Some(number) if number == u64::from(feature::OS_RELEASE) => self.os_release = feature::take_text(from.0),
+            Some(number) if number == u64::from(feature::CPU) => self.cpu = feature::take_text(from.0),
             Some(number) if number == u64::from(feature::COMPRESSED) => {
                 self.compression = feature::take_compression(from.0);
             }

@@ -129,6 +129,8 @@ pub struct Sample {
     pub chain: Vec<u64>,
     /// Entries of the file's chain that are beyond those, the outermost ones.
     pub cut: u32,
+    /// Bytes of a tracepoint, in which its [fields](crate::tracepoint::Field) lie.
+    pub raw: Vec<u8>,
     /// The user task's stack, to be unwound.
     pub user: Option<Box<UserStack>>,
 }
@@ -425,7 +427,7 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
     }
     if has(attr::RAW) {
         let size = from.u32()? as usize;
-        from.bytes(size)?;
+        sample.raw = from.bytes(size)?.to_vec();
     }
     if has(attr::BRANCH_STACK) {
         // An index of the hardware's, and counters behind the entries, where they are asked for.

@@ -55,7 +55,7 @@ fn read(bytes: &[u8]) -> (Vec<(usize, Record)>, Damage, Vec<Event>) {
 fn sample(events: usize) -> impl Strategy<Value = Record> {
     (any::<(u64, u64, u32, u64, u32)>(), 0..events as u64, 0..6_u16, prop::collection::vec(any::<u64>(), 0..90))
         .prop_map(|((ip, time, tid, period, cpu), id, misc, chain)| {
-            Record::Sample(Sample { misc, id: id + 1, ip, pid: 7, tid, time, cpu, period, chain, cut: 0, user: None })
+            Record::Sample(Sample { misc, id: id + 1, ip, pid: 7, tid, time, cpu, period, chain, ..Sample::default() })
         })
 }
 

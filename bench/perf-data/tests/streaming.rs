@@ -47,8 +47,7 @@ fn stream() -> Vec<Record> {
             cpu: 0,
             period: 1000,
             chain,
-            cut: 0,
-            user: None,
+            ..Sample::default()
         })
     }));
     records

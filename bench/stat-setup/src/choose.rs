@@ -27,7 +27,7 @@ pub struct Choice {
     pub method: Method,
     /// Reason: its prediction beside the best of the other kinds.
     pub why: String,
-    /// The best method of each kind, fastest first.
+    /// The best method of each kind, the one chosen first.
     pub candidates: Vec<Candidate>,
     /// Predicted time of the method by the most that each cost was found to be, ns: what load adds is not in the least.
     #[serde(default)]
@@ -162,6 +162,12 @@ fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
     layout(list, pack).iter().map(|pack| pack.members.len()).collect()
 }
 
+/// Returns by how much a method must be predicted to be faster: threads on more than two CPUs were measured on some of these for
+/// a moment, and make more calls.
+fn margin(order: Order, cpus: usize) -> f64 {
+    if order == Order::Threads && cpus > 2 { 2.0 } else { 1.0 }
+}
+
 /// Chooses the best method for the phases of `purpose`, of a list on `cpus` CPUs: threads, with a table each, where
 /// not all descriptors fit into `one_table`; else threads only on as many CPUs as their costs were measured on.
 #[must_use]
@@ -181,7 +187,8 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_ta
             candidates.push(Candidate { what: method.to_string(), method, predicted_ns });
         }
     }
-    candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
+    let weighed = |one: &Candidate| one.predicted_ns * margin(one.method.order, cpus);
+    candidates.sort_by(|a, b| weighed(a).total_cmp(&weighed(b)));
     let us = |candidate: &Candidate| format!("{} ({:.0} µs predicted)", candidate.what, candidate.predicted_ns / 1e3);
     let rest: Vec<String> = candidates[1..].iter().map(us).collect();
     let unknown = if known { "" } else { "; threads were not measured on so many CPUs" };
@@ -217,7 +224,7 @@ pub fn threads_may_pay(list: &EventList, cpus: usize, costs: &Costs, purpose: Us
         packs.map(|sizes| predict(&sizes, cpus, threads, queue, costs, purpose).0).fold(f64::INFINITY, f64::min)
     };
     let measuring = workers as f64 * (costs.thread + 5.0 * costs.round + 28.0 * (costs.open + costs.close));
-    8 * calls <= cpus * list.events.len() && least(false) - least(true) > measuring
+    8 * calls <= cpus * list.events.len() && least(false) - margin(Order::Threads, cpus) * least(true) > measuring
 }
 
 /// Chooses for strategy `packed` the best pack size with one thread for all CPUs, and the phases in which to move.
@@ -298,6 +305,9 @@ mod tests {
         assert_ne!(on(94, &Costs { workers: 2.0, ..measured }), Order::Threads, "another host's constants");
         // A lock of the host, and one thread's end that costs all others: the square of the CPUs.
         assert_ne!(on(94, &Costs { queue: 1.5, ..measured }), Order::Threads);
+        // Nor where they are not much faster: of eight CPUs that do the work of three.
+        let eight = |queue: f64| on(8, &Costs { queue, ..measured });
+        assert_eq!([eight(0.14) == Order::Threads, eight(0.6) == Order::Threads], [true, false]);
         assert_ne!(on(94, &Costs { shootdown: 60_000.0, ..measured }), Order::Threads);
         assert_eq!(on(4, &Costs { shootdown: 60_000.0, ..measured }), Order::Threads);
         // Nor do two workers that did not meet say that 94 do not: calls of 27 µs there, most of them in the lock.

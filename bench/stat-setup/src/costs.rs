@@ -269,7 +269,7 @@ pub(crate) fn share(longer: f64, measured: f64, cpus: f64) -> f64 {
 /// Returns how many of so many CPUs workers would be measured on, and the system calls that this takes.
 pub(crate) fn measuring(cpus: usize) -> (usize, usize) {
     let workers = sampled(cpus);
-    (workers, workers * (2 * WORK + THREAD_CALLS))
+    (workers, (workers + 1) * 2 * WORK + workers * THREAD_CALLS)
 }
 
 /// Measures `repetitions` times and keeps the minimum of each cost: disturbances only add. Workers are measured on two CPUs;
@@ -328,20 +328,26 @@ impl Costs {
         let some = spread(cpus, sampled(cpus.len()));
         let (workers, all) = (some.len().max(1) as f64, cpus.len().max(1) as f64);
         let few = anchors.sample(WORK, true);
-        let found = crew_times(&job(&few, &some, Method { pack: Some(WORK), ..Method::THREADS }));
-        let CrewTimes { threads, request, calls_ns } = found;
-        // More than two wait for one another longer than two, and rather in some calls than in all.
-        let whole = |calls: &Vec<u32>| calls.iter().map(|&ns| f64::from(ns)).sum::<f64>() / calls.len().max(1) as f64;
-        let both: f64 = calls_ns.iter().map(|calls| if some.len() > 2 { whole(calls) } else { mean(calls) }).sum();
+        let method = Method { pack: Some(WORK), ..Method::THREADS };
+        let found = crew_times(&job(&few, &some, method));
         let in_group = (self.open_member + self.close_member) * (WORK - 1) as f64 / 2.0;
-        let longer = (both / (self.open + self.close + in_group).max(1.0) - 1.0).max(0.0);
-        let thread = threads.as_nanos() as f64 / workers;
+        let one = (self.open + self.close + in_group).max(1.0);
+        // A phase lasts as long as the slowest of its workers, beside one alone at that moment. Of two it is mostly the request.
+        let slowest =
+            |times: &CrewTimes| times.slowest.saturating_sub(2 * times.request).as_nanos() as f64 / WORK as f64;
+        let (both, one) = if some.len() > 2 {
+            (slowest(&found), slowest(&crew_times(&job(&few, &some[..1], method))).clamp(1.0, one))
+        } else {
+            (found.calls_ns.iter().map(|calls| mean(calls)).sum(), one)
+        };
+        let longer = (both / one - 1.0).max(0.0);
+        let thread = found.threads.as_nanos() as f64 / workers;
         let further = workers - self.workers;
         // Two workers come first: what more of them take beyond as many times the two is what they do to one another.
         let shootdown =
             if self.workers > 0.0 && further > 0.0 { ((thread - self.thread) / further).max(0.0) } else { 0.0 };
         let thread = if self.workers > 0.0 { self.thread } else { thread };
-        let round = request.as_nanos() as f64 / workers;
+        let round = found.request.as_nanos() as f64 / workers;
         Self { thread, shootdown, round, queue: share(longer, workers, all), workers: all, ..self }
     }
 

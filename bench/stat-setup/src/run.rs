@@ -83,6 +83,8 @@ pub(crate) struct CrewTimes {
     pub(crate) request: Duration,
     /// Durations of the opens and the closes, ns; all threads are there at both.
     pub(crate) calls_ns: [Vec<u32>; 2],
+    /// Until the slowest thread has made its opens, and its closes, with two requests.
+    pub(crate) slowest: Duration,
 }
 
 /// Opens and closes the events of `job` by threads, no more.
@@ -97,7 +99,9 @@ pub(crate) fn crew_times(job: &Job<'_>) -> CrewTimes {
         crew.phase(Phase::Enable);
         crew.phase(Phase::Enable);
         let request = asked.elapsed() / 2;
-        CrewTimes { threads, request, calls_ns: [Phase::Open, Phase::Close].map(|phase| crew.phase(phase).calls_ns) }
+        let asked = Instant::now();
+        let calls_ns = [Phase::Open, Phase::Close].map(|phase| crew.phase(phase).calls_ns);
+        CrewTimes { threads, request, calls_ns, slowest: asked.elapsed() }
     });
     found.threads += ends;
     found

@@ -1,5 +1,6 @@
 //! Makes traces of traces: parts, sums, anonymous copies.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -20,7 +21,8 @@ use crate::write::Writer;
 /// # Errors
 /// As of [`Trace::batches`] and [`Writer::add`].
 pub fn anonymize(trace: &Trace, to: &Path) -> Result<Meta, Error> {
-    let meta = Meta { guest: String::new(), host: String::new(), ..trace.meta.clone() };
+    let bare = |meta: &Meta| Meta { guest: String::new(), host: String::new(), ..meta.clone() };
+    let meta = Meta { parts: trace.meta.parts.iter().map(bare).collect(), ..bare(&trace.meta) };
     let mut writer = Writer::begin(to, meta)?;
     for batch in trace.batches() {
         for row in batch? {
@@ -30,14 +32,24 @@ pub fn anonymize(trace: &Trace, to: &Path) -> Result<Meta, Error> {
     writer.finish()
 }
 
-/// Puts traces side by side: the vCPUs of each follow those of the one before.
+/// Puts traces side by side: the vCPUs of each follow those of the one before. The JSON keeps what each was of.
 ///
 /// # Errors
 /// Exit 2 for traces of different PMUs; else as of [`Trace::batches`] and [`Writer::add`].
 pub fn merge(traces: &[Trace], to: &Path) -> Result<Meta, Error> {
     let Some(first) = traces.first() else { return Err(Error::usage("no trace to merge", "", "give two or more")) };
     let mut meta = Meta { vcpus: 0, lost: 0, pmis: Some(0), ops: vec![0; first.meta.ops.len()], ..first.meta.clone() };
+    meta.parts.clear();
     for Trace { meta: other, .. } in traces {
+        let alone = || vec![Meta { columns: BTreeMap::new(), duckdb: String::new(), ..other.clone() }];
+        meta.parts.extend(if other.parts.is_empty() { alone() } else { other.parts.clone() });
+        for (all, own) in
+            [(&mut meta.host, &other.host), (&mut meta.guest, &other.guest), (&mut meta.backend, &other.backend)]
+        {
+            if all != own {
+                "several".clone_into(all);
+            }
+        }
         if (&other.cpu, other.pmu_version) != (&meta.cpu, meta.pmu_version) {
             let why = format!("one is of {} and one of {}, or their versions differ", meta.cpu, other.cpu);
             return Err(Error::usage("cannot merge traces of different PMUs", why, "merge those of one PMU"));
@@ -64,8 +76,7 @@ pub fn merge(traces: &[Trace], to: &Path) -> Result<Meta, Error> {
     writer.finish()
 }
 
-/// Copies what happened in `range`, ns. Each vCPU begins with its registers as they were, written in an entry of their own;
-/// a vCPU whose overflow is not acknowledged at that time begins later, where none is.
+/// Copies what happened in `range`, ns. Each vCPU begins with its registers as they were, in an entry of their own; a vCPU whose overflow is not acknowledged at that time begins later, where none is.
 ///
 /// # Errors
 /// As of [`Trace::batches`] and [`Writer::add`]; no vCPU entered its guest in `range`: then no folder is left.
@@ -119,7 +130,7 @@ impl Cut {
         let head = std::mem::replace(&mut self.head, row);
         match head.kind {
             // One that was #GP has another kind.
-            Kind::Write => self.pmu.wrmsr(head.register, head.value).unwrap_or_default(),
+            Kind::Write | Kind::State => self.pmu.wrmsr(head.register, head.value).unwrap_or_default(),
             Kind::Read => _ = self.pmu.rdmsr(head.register),
             _ => _ = self.pmu.kick(),
         }
@@ -131,7 +142,7 @@ impl Cut {
         Ok(())
     }
 
-    /// Writes the registers: counters first, so that none counts before it is set.
+    /// Adds the registers: counters first, so that none counts before it is set.
     fn registers(&mut self, at: Row, writer: &mut Writer) -> Result<(), Error> {
         let indices = table(self.pmu.caps().vendor()).iter().flat_map(arch_pmu::msr::Row::indices);
         let mut found: Vec<(u32, u64)> =
@@ -139,15 +150,17 @@ impl Cut {
         found.sort_by_key(|(index, _)| counter(Kind::Write, *index).is_none());
         // The registers that take no value are those that a guest does not set.
         found.retain(|(index, value)| self.pmu.wrmsr(*index, *value).is_ok());
-        let rows = found.into_iter().map(|(register, value)| Row { kind: Kind::Write, register, value, rip: 0, ..at });
+        let rows = found.into_iter().map(|(register, value)| Row { kind: Kind::State, register, value, rip: 0, ..at });
         rows.chain([Row { value: 0, ..at }]).try_for_each(|row| writer.add(row))
     }
 }
 
 /// A host side that hands over what a trace tells.
 #[derive(Debug, Default)]
-struct Told {
+pub struct Told {
     counts: [u64; MAX_COUNTERS],
+    /// Counters that count.
+    pub running: CounterSet,
 }
 
 impl HostCounters for Told {
@@ -164,10 +177,13 @@ impl HostCounters for Told {
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
+        self.running.remove(counter);
         self.take(counter)
     }
 
-    fn start(&mut self, _counter: CounterId, _spec: Spec, _period: u64) {}
+    fn start(&mut self, counter: CounterId, _spec: Spec, _period: u64) {
+        self.running.insert(counter);
+    }
 
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 

@@ -68,6 +68,12 @@ pub struct Meta {
     pub ops: Vec<u64>,
     /// PMIs that reached the guest; none where they were not counted, as of a part.
     pub pmis: Option<u64>,
+    /// What a recording that it was imported from does not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
+    /// The traces that it was put together of, in the order of their vCPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Self>,
     /// The meaning of the columns.
     pub columns: BTreeMap<String, String>,
     /// A query for `DuckDB`, in the folder: each row with its time and its value.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use arch_pmu::PmuMsr;
-use host_pmu::trace::{Kind, Row};
+use host_pmu::trace::{Kind, Row, UNKNOWN};
 
 /// Rows by kind and register.
 #[derive(Clone, Debug, Default)]
@@ -49,9 +49,10 @@ impl Mix {
 #[must_use]
 pub fn name(kind: Kind, register: u32) -> String {
     match (kind, PmuMsr::decode(register)) {
+        (Kind::Rdpmc, _) if register == UNKNOWN => "RDPMC ?".to_owned(),
         (Kind::Rdpmc | Kind::RdpmcFault, _) => format!("RDPMC {register:#x}"),
-        (kind, Some(msr)) if kind.is_access() => msr.name(),
-        (kind, None) if kind.is_access() => format!("{register:#x}"),
+        (kind, Some(msr)) if kind.is_access() || kind == Kind::State => msr.name(),
+        (kind, None) if kind.is_access() || kind == Kind::State => format!("{register:#x}"),
         _ => String::new(),
     }
 }

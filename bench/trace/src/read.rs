@@ -60,6 +60,13 @@ impl Trace {
         Ok(Self { folder: folder.to_owned(), meta, segments: needed })
     }
 
+    /// Returns the name of its folder.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let folder = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
+        folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Returns the bytes of its segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arch_pmu::spec::MAX_COUNTERS;
+use arch_pmu::spec::{CounterId, MAX_COUNTERS};
 use host_pmu::trace::{Kind, Row, counter};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -76,6 +76,8 @@ impl Pace {
 fn put_together(rows: &mut Vec<Row>) {
     let mut pending: [Option<usize>; MAX_COUNTERS] = [None; MAX_COUNTERS];
     let mut gone = vec![false; rows.len()];
+    // Counts that follow a read were handed over by it, and are in its value.
+    let mut read = None;
     for at in 0..rows.len() {
         let Row { kind, register, .. } = rows[at];
         if matches!(kind, Kind::Count | Kind::Overflow) {
@@ -84,8 +86,11 @@ fn put_together(rows: &mut Vec<Row>) {
                 rows[at].value = rows[at].value.saturating_add(rows[before].value);
                 gone[before] = true;
             }
-            *pending = (kind == Kind::Count).then_some(at);
-        } else if kind == Kind::Lost {
+            *pending = (kind == Kind::Count && read != Some(register as usize)).then_some(at);
+            continue;
+        }
+        read = counter(kind, register).filter(|_| kind != Kind::Write).map(CounterId::index);
+        if kind == Kind::Lost {
             // The guest may have looked at any of them here.
             pending = [None; MAX_COUNTERS];
         } else if let Some(counter) = counter(kind, register) {
@@ -273,7 +278,8 @@ mod tests {
         rows.extend([overflow, count(0, 6), write, overflow, count(1, 1), count(99, 1)]);
         put_together(&mut rows);
         let sum = |of: Row, value| Row { value, ..of };
-        let expected = [entry, count(0, 3), read, write, sum(overflow, 9), write, sum(overflow, 11), count(1, 8)];
+        let expected =
+            [entry, count(0, 3), read, count(0, 3), write, sum(overflow, 9), write, sum(overflow, 11), count(1, 8)];
         assert_eq!(rows, [&expected[..], &[count(99, 1)]].concat());
         // Where rows are missing, the guest may have read the counter.
         let lossy = vec![count(0, 1), row(Kind::Lost, 0, 3), count(0, 2), write];

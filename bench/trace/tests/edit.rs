@@ -61,12 +61,19 @@ fn a_part_begins_with_the_registers_as_they_were() {
     edit::cut(&whole, PmuCaps::default(), &(3_500_000..6_500_000), &part).unwrap();
     let rows = read(&part);
     let begins: Vec<_> =
-        rows.iter().take_while(|row| row.kind == Kind::Write).map(|row| (row.register, row.value)).collect();
+        rows.iter().take_while(|row| row.kind == Kind::State).map(|row| (row.register, row.value)).collect();
     for register in [(PERFEVTSEL0, 0x53_00c0), (GLOBAL_CTRL, 1), (PMC0, 400)] {
         assert!(begins.contains(&register), "{register:x?} of {begins:x?}");
     }
     let reads: Vec<u64> = rows.iter().filter(|row| row.kind == Kind::Read).map(|row| row.value).collect();
     assert_eq!(reads, [500, 600]);
+    // The guest did nothing to have them, and a part of the part has them as well.
+    let part = Trace::open(&part).unwrap();
+    assert_eq!(part.meta.accesses, 2);
+    let last = dir.path().join("last");
+    edit::cut(&part, PmuCaps::default(), &(4_500_000..6_500_000), &last).unwrap();
+    let rows = read(&last);
+    assert!(rows.iter().any(|row| (row.kind, row.register, row.value) == (Kind::State, PMC0, 500)), "{rows:x?}");
 }
 
 #[test]
@@ -83,9 +90,17 @@ fn a_part_without_an_entry_leaves_no_folder() {
 #[test]
 fn traces_side_by_side_keep_their_rows() {
     let dir = TempDir::new().unwrap();
-    let ((first, one), (_, other)) = (written(&dir, "one"), written(&dir, "other"));
+    let ((first, one), (_, mut other)) = (written(&dir, "one"), written(&dir, "other"));
     let both = dir.path().join("both");
-    assert_eq!(edit::merge(&[one, other], &both).unwrap().vcpus, 2);
+    "there".clone_into(&mut other.meta.host);
+    let meta = edit::merge(&[one.clone(), other.clone()], &both).unwrap();
+    assert_eq!((meta.vcpus, &*meta.host, &*meta.guest), (2, "several", "mine"));
+    // What each was of is kept, in a sum of sums as well, and an anonymous copy has none of it.
+    let sum = edit::merge(&[Trace::open(&both).unwrap(), one.clone()], &dir.path().join("sum")).unwrap();
+    let names: Vec<_> = sum.parts.iter().map(|part| (&*part.host, part.vcpus, part.rows)).collect();
+    assert_eq!(names, [("here", 1, one.meta.rows), ("there", 1, one.meta.rows), ("here", 1, one.meta.rows)]);
+    let bare = edit::anonymize(&Trace::open(&both).unwrap(), &dir.path().join("bare")).unwrap();
+    assert!(bare.parts.iter().chain([&bare]).all(|part| part.host.is_empty() && part.guest.is_empty()));
     let rows = read(&both);
     let single = read(&first);
     for vcpu in 0..2 {

@@ -1,5 +1,7 @@
 //! Traces by the command line: recorded, replayed, cut, merged, and what is refused.
 
+mod imported;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -36,7 +38,10 @@ fn a_trace_of_a_simulated_guest_is_replayed_cut_and_merged() {
     let dir = TempDir::new().unwrap();
     let at = dir.path();
     done(at, "trace record -q -o t -- payload --workload sampling10 --samples 300 --backend sim:clx-ap-watchdog-on");
-    let arm = replayed(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy --json");
+    let document: Value =
+        serde_json::from_str(&done(at, "sim clx-ap-watchdog-on -q --trace t --strategy reuse-lazy --json")).unwrap();
+    assert_eq!(document["schema"], "vpmu-replay/1");
+    let arm = &document["arms"][0];
     assert_eq!((&arm["divergences"], &arm["pmis"], &arm["recorded_under"]), (&0.into(), &300.into(), &true.into()));
     let text = done(at, "sim clx-ap-watchdog-on --trace t --strategy reuse-lazy");
     assert!(text.contains("the same registers, 300 PMIs"), "{text}");
@@ -92,4 +97,130 @@ fn a_trace_of_a_guest_on_kvm_gives_its_registers_and_pmis() {
     let run: u64 = stat["trace"]["ops"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
     // A clock that signals early is read again, and the trace does not say how often.
     assert!(ops.abs_diff(run) * 100 <= run, "{ops} for {run}");
+    played_back(at, arm["accesses"].as_u64().unwrap() / 200);
+}
+
+/// The payload makes the accesses of the trace on KVM, under any strategy, and says where it read something else.
+fn played_back(at: &Path, accesses_per_pmi: u64) {
+    let line = "nmi-latency --trace t --strategy recreate,gate --backend cpu-clock --rounds 2 --warmup 0 --samples 60 --time-limit 9s --json -q";
+    let output = vpmu(at, line);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["parameters"]["workload"], "trace:t");
+    for arm in document["arms"].as_array().expect("arms").iter().filter(|arm| arm["not_available"].is_null()) {
+        let count = |of: &str| arm[of].as_u64().unwrap_or(0);
+        assert_eq!((&arm["incomplete"], &arm["lost"]), (&Value::Array(Vec::new()), &0.into()), "{arm}");
+        // Two turns of 60 PMIs, some of which the host may not have brought in time, and the way to them.
+        let played = count("played");
+        assert!(played / 120 >= accesses_per_pmi / 2 && count("pmis_absent") < 60, "{arm}");
+        let exits = arm["msr_exits"].as_object().expect("exits").values();
+        let exits: u64 = exits.flat_map(|msr| [&msr["reads"], &msr["writes"]]).filter_map(Value::as_u64).sum();
+        assert!(exits >= played && exits < played + 40, "{exits} exits for {played}");
+        assert!(count("counters_otherwise") > 0, "no clock counts the same twice");
+        assert!(arm["first_otherwise"].as_str().expect("the first").contains("of the trace's vCPU 0 is"), "{arm}");
+    }
+    refused(at, "nmi-latency --trace t --cpu milan", "--cpu");
+    refused(at, "nmi-latency --trace t --backend sim:clx-ap-watchdog-on", "vpmu sim --trace");
+}
+
+/// Recorded by host B's trial `nest::trace_import`.
+#[test]
+fn an_imported_recording_has_the_accesses_that_perf_counts() {
+    let dir = TempDir::new().unwrap();
+    imported::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/imported"), dir.path()).unwrap();
+}
+
+const RECORDING: &[u8] = include_bytes!("imported/stock-kvm.data");
+
+/// Replaces bytes of the recording by as many others.
+fn replaced(from: &str, to: &str) -> Vec<u8> {
+    let mut bytes = RECORDING.to_vec();
+    let at = bytes.windows(from.len()).position(|found| found == from.as_bytes()).expect("such bytes");
+    bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+    bytes
+}
+
+/// The recording with a record ahead of its own: perf lost five.
+fn with_loss() -> Vec<u8> {
+    let (mut bytes, word) =
+        (RECORDING.to_vec(), |at: usize| u64::from_le_bytes(RECORDING[at..at + 8].try_into().expect("eight bytes")));
+    // Type 2, 56 bytes: id, number, and what identifies a record: thread, time, CPU, event.
+    let lost = [2 | 56 << 48, 0, 5, 0, 0, 0, 0].map(u64::to_le_bytes).concat();
+    let (data, size) = (word(40) as usize, word(48));
+    let features = (0..4).map(|at| word(72 + 8 * at).count_ones()).sum::<u32>();
+    let table = data + size as usize;
+    let places = (0..features as usize).map(|n| table + 16 * n);
+    for (at, value) in places.map(|at| (at, word(at))).chain([(48, size)]) {
+        bytes[at..at + 8].copy_from_slice(&(value + lost.len() as u64).to_le_bytes());
+    }
+    bytes.splice(data..data, lost);
+    bytes
+}
+
+#[test]
+fn a_bad_recording_is_refused_in_a_line_and_what_perf_lost_is_said() {
+    let dir = TempDir::new().unwrap();
+    let at = dir.path();
+    for (bytes, needle) in [
+        (replaced("name: kvm_msr", "name: kvm_mss"), "it has no kvm:kvm_msr; record it by: perf record -a"),
+        (replaced("field:u32 ecx", "field:u32 eax"), "kvm:kvm_msr has no field ecx"),
+        (RECORDING[..RECORDING.len() / 2].to_vec(), "cut short"),
+        (b"PERFILE2".to_vec(), "header is damaged"),
+        (b"no recording".to_vec(), "no perf.data"),
+    ] {
+        std::fs::write(at.join("bad"), bytes).unwrap();
+        refused(at, "trace import bad --pid 95 -o t", needle);
+        assert!(!at.join("t").exists());
+    }
+    std::fs::write(at.join("lossy"), with_loss()).unwrap();
+    let output = vpmu(at, "trace import -q lossy --pid 95 -o lossy-t");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(3) && errors.contains("perf lost 5 records"), "{errors}");
+    assert_eq!(replayed(at, "sim --trace lossy-t --strategy reuse --json")["missing_rows"], 5);
+    // Of another PMU's version.
+    let json = at.join("lossy-t").join(trace::meta::NAME);
+    let text = std::fs::read_to_string(&json).unwrap();
+    std::fs::write(&json, text.replace("\"pmu_version\": 2", "\"pmu_version\": 3")).unwrap();
+    refused(at, "sim --trace lossy-t", "version 3");
+    // Flipped anywhere: an error in a line, or a trace that is read.
+    for place in (0..RECORDING.len()).step_by(RECORDING.len() / 60) {
+        let (mut bytes, to) = (RECORDING.to_vec(), at.join(format!("{place}")));
+        bytes[place] ^= 0x5a;
+        match trace::import::import((Path::new("flipped"), &bytes, &[]), Some(95), &to) {
+            Ok(_) => assert!(trace::read::Trace::open(&to).unwrap().batches().all(|batch| batch.is_ok())),
+            Err(error) => assert!(error.exit.code() == 2 && !error.to_string().contains('\n'), "{place}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_and_a_full_disk_leave_what_was_finished() {
+    let dir = TempDir::new().unwrap();
+    let at = dir.path();
+    let guest = "-- payload --workload sampling10 --backend sim:clx-ap-watchdog-on --samples";
+    let record = format!("trace record -q -o t {guest} 1000000");
+    let mut running = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+    let mut running = running.current_dir(at).args(record.split_whitespace()).spawn().unwrap();
+    while !at.join("t/000000.parquet").exists() {
+        assert_eq!(running.try_wait().unwrap(), None);
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap().success());
+    assert_eq!(running.wait_with_output().unwrap().status.code(), Some(3));
+    let trace = trace::read::Trace::open(&at.join("t")).unwrap();
+    assert!(trace.meta.finished && trace.meta.rows > 1 << 18, "{:?}", trace.meta);
+    // A disk of one segment and a half; it goes with the shell's namespace.
+    let script = format!(
+        "mount -t tmpfs -o size=124k tmpfs . && cd $PWD || exit 77; $0 trace record -q -o t {guest} 10000; echo exit $?; $0 trace stat t"
+    );
+    let mut full = Command::new("unshare");
+    let output = full.current_dir(at).args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_vpmu")]).output().unwrap();
+    let [said, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    // What is said is folded to the width.
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    if output.status.code() == Some(77) || errors.contains("unshare failed") {
+        eprintln!("SKIP: it takes root to mount a small disk: {errors}");
+        return;
+    }
+    assert!(said.starts_with("exit 3 ") && said.contains("was not finished"), "{said}{errors}");
+    assert!(errors.lines().count() == 1 && errors.contains("its 1 segments so far are whole"), "{errors}");
 }

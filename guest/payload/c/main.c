@@ -52,7 +52,8 @@ static void choose_driver(void)
 _Noreturn void payload_main(BootPage *boot)
 {
 	if (boot->magic != MAGIC || boot->version != VERSION || boot->cpu >= MAX_VCPUS || boot->event_count > MAX_EVENTS ||
-	    boot->gp_counters > MAX_GP_COUNTERS || boot->fixed_counters > MAX_FIXED_COUNTERS || boot->workload > WORKLOAD_IDLE)
+	    boot->gp_counters > MAX_GP_COUNTERS || boot->fixed_counters > MAX_FIXED_COUNTERS || boot->workload > WORKLOAD_IDLE ||
+	    (boot->flags & FLAG_REPLAY && !boot->step_count))
 		fail(FAULT_BOOT_PAGE, 0, (u64)payload_main, 0);
 
 	struct cpu *c = &cpus[boot->cpu];
@@ -67,6 +68,9 @@ _Noreturn void payload_main(BootPage *boot)
 	exchange_tsc(c->report);
 	choose_driver();
 	pmu_setup(c);
+	c->replays = boot->flags & FLAG_REPLAY;
+	if (c->replays)
+		pmi_handler = pmi_replay;
 	c->stat_setup = boot->flags & FLAG_STAT_SETUP;
 	c->turns = boot->flags & FLAG_TURNS;
 	apic_setup(boot->tick_count, c->stat_setup ? LVT_ONE_SHOT : LVT_PERIODIC);

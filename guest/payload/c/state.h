@@ -75,6 +75,15 @@ struct cpu {
 	u64 cycles;
 	u64 limit_tsc;
 	u64 stamps[MAX_EVENTS + 1]; /* TSC before and after each call of a phase */
+	bool replays;             /* FLAG_REPLAY */
+	volatile bool pmi_came;   /* an NMI that no step has used */
+	volatile u64 waits_for;   /* address of the PMI's step, 0 = none */
+	u64 step;                 /* the next one */
+	u64 last_step;            /* TSC when it was done */
+	u64 replayed;             /* ticks of the steps in this turn */
+	struct enable {
+		u64 msr, value;
+	} enables[MAX_ENABLES];   /* registers by which counters may run, as last written */
 	struct event events[MAX_EVENTS];
 	struct event *maps[2][64];
 } __attribute__((aligned(16384))); /* a power of two that its size is, too: finding it is a shift */
@@ -164,6 +173,10 @@ void sched_in(struct cpu *c);
 /* stat.c */
 void stat_begin(struct cpu *c);
 bool stat_tick(struct cpu *c, const struct interrupt *frame);
+
+/* replay.c */
+void pmi_replay(const struct interrupt *frame);
+void replay_turn(struct cpu *c);
 
 /* workload.c, ring 3 */
 extern const char ring3_ftest[], ring3_io[];

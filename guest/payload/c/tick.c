@@ -120,6 +120,10 @@ static void begin_measuring(struct cpu *c)
 		stat_begin(c);
 		return;
 	}
+	if (c->replays) {
+		tick_soon(c);
+		return;
+	}
 	sched_in(c);
 	pmu_start_active(c);
 	pmu_enable(c);
@@ -178,6 +182,8 @@ static void measure_tick(struct cpu *c, const struct interrupt *frame)
 	if (c->stat_setup) {
 		if (stat_tick(c, frame))
 			return;
+	} else if (c->replays) {
+		replay_turn(c);
 	} else if (!c->target_met && c->phase_ticks < c->boot->max_ticks) {
 		if (c->freq)
 			pmu_adjust_tick(c);
@@ -191,7 +197,10 @@ static void measure_tick(struct cpu *c, const struct interrupt *frame)
 	if (c->turns) {
 		end_turn(c);
 		if (wait_for_turn(c)) {
-			next_turn(c);
+			if (c->replays)
+				tick_soon(c);
+			else
+				next_turn(c);
 			return;
 		}
 		report->measure_begin = report->measure_end = c->sched_in;

@@ -168,12 +168,33 @@ shared_constants! {
     /// [`FLAG_STAT_SETUP`].
     FLAG_TURNS: u64 = 128;
 
+    /// Flag in [`BootPage::flags`]: the measured phase plays [`BootPage::steps`] back, round and round, in place of a driver of its
+    /// own. With [`FLAG_TURNS`] a turn goes on where the last one ended.
+    FLAG_REPLAY: u64 = 512;
+
+    /// [`Step::what`]: WRMSR of the MSR in the low half; without it RDMSR.
+    STEP_WRITE: u64 = 1 << 32;
+    /// [`Step::what`]: a PMI is due; what follows, up to [`STEP_LAST`], is its handler's.
+    STEP_PMI: u64 = 1 << 33;
+    /// [`Step::what`]: the last step of a handler.
+    STEP_LAST: u64 = 1 << 40;
+    /// [`Step::what`]: a read of a counter, which is this run's own.
+    STEP_COUNTER: u64 = 1 << 41;
+    /// [`Step::what`]: a write by which counters may run, to be undone between two turns.
+    STEP_ENABLE: u64 = 1 << 42;
+    /// Registers with such writes, at most.
+    MAX_ENABLES: usize = 16;
+    /// Longest wait for a PMI beyond its time, µs.
+    PMI_WAIT_US: u64 = 20_000;
+
     /// vCPUs the payload has room for; [`BootPage::cpu`] is below it.
     MAX_VCPUS: usize = 64;
     /// General-purpose counters the driver can use at most.
     MAX_GP_COUNTERS: u64 = 8;
     /// Fixed counters the driver can use at most.
     MAX_FIXED_COUNTERS: u64 = 4;
+    /// Kinds of values that a replay reads: counters', others.
+    READS: usize = 2;
     /// Capacity of [`BootPage::events`].
     MAX_EVENTS: usize = 64;
     /// Number of TSC exchanges at boot.
@@ -283,10 +304,26 @@ shared_struct! {
         freq_hz: u64,
         /// The vCPU's TSC frequency.
         tsc_hz: u64,
+        /// Address of the [`Step`]s, with [`FLAG_REPLAY`].
+        steps: u64,
+        /// Number of them.
+        step_count: u64,
         /// Used entries of `events`.
         event_count: u64,
         /// The events.
         events: EventSpec x MAX_EVENTS,
+    }
+}
+
+shared_struct! {
+    /// A step of a guest that is played back.
+    Step {
+        /// `STEP_*`.
+        what: u64,
+        /// The value to write, or that was read.
+        value: u64,
+        /// Ticks from the step before it to this one.
+        think: u64,
     }
 }
 
@@ -359,6 +396,16 @@ shared_struct! {
         loops: u64,
         /// Their TSC ticks.
         loop_ticks: u64,
+        /// Accesses played back.
+        played: u64,
+        /// PMIs that did not come in time.
+        absent: u64,
+        /// Values read otherwise than the steps have them: of counters, of other registers.
+        otherwise: u64 x READS,
+        /// Number + 1 of the first such step of each kind, in the table; 0: none.
+        first_step: u64 x READS,
+        /// Its value here.
+        first_value: u64 x READS,
     }
 }
 
@@ -417,7 +464,7 @@ mod tests {
     fn structures_have_no_padding() {
         let last = |offsets: &[(&str, usize)]| offsets.last().map(|(_, offset)| *offset);
         assert_eq!(last(BootPage::OFFSETS), Some(size_of::<BootPage>() - MAX_EVENTS * size_of::<EventSpec>()));
-        assert_eq!(last(Report::OFFSETS), Some(size_of::<Report>() - 8));
+        assert_eq!(last(Report::OFFSETS), Some(size_of::<Report>() - 8 * READS));
         assert_eq!(LogEntry::OFFSETS.len() * 8, size_of::<LogEntry>(), "one word per field");
     }
 
@@ -435,7 +482,7 @@ mod tests {
 
     #[test]
     fn doorbells_and_vectors_are_distinct() {
-        for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_", "PHASE_", "CASE_", "SKIP_"] {
+        for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_", "PHASE_", "CASE_", "SKIP_", "STEP_"] {
             let mut of_prefix =
                 CONSTANTS.iter().chain(conformance::CONSTANTS).filter(|(name, _)| name.starts_with(prefix));
             while let Some((name, value)) = of_prefix.next() {

@@ -59,6 +59,8 @@ pub struct PerfBackend {
     /// The leader of all its events: a gate, or what one read has all their counts by.
     leader: Option<OwnedFd>,
     gated: bool,
+    /// The gate is open.
+    is_open: bool,
     /// Events disable themselves at an overflow.
     one_shot: bool,
     /// Events of counters that are off go on.
@@ -125,6 +127,7 @@ impl PerfBackend {
             attends: false,
             leader: None,
             gated: false,
+            is_open: false,
             one_shot: false,
             goes_on: false,
             anchors: None,
@@ -306,9 +309,19 @@ impl Backend for PerfBackend {
         }
         // The limit of one overflow outlives a pause; a second IOC_REFRESH makes it two.
         if spent && self.one_shot {
-            return sys::refresh_once(&event.fd).map_err(|error| os("IOC_REFRESH", &error));
+            sys::refresh_once(&event.fd).map_err(|error| os("IOC_REFRESH", &error))?;
+        } else {
+            sys::enable(&event.fd).map_err(|error| os("IOC_ENABLE", &error))?;
         }
-        sys::enable(&event.fd).map_err(|error| os("IOC_ENABLE", &error))
+        match &self.leader {
+            // Linux 6.18 starts an event under a leader of another PMU with the thread's next slice; the leader's own start starts all.
+            // Hardware events take their leader to their PMU.
+            Some(leader) if self.is_open && self.kind != EventKind::Hardware => {
+                sys::disable(leader).map_err(|error| os("IOC_DISABLE", &error))?;
+                sys::enable(leader).map_err(|error| os("IOC_ENABLE", &error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn set_period(&mut self, event: &mut PerfEvent, period: u64) -> Result<(), HostError> {
@@ -395,12 +408,15 @@ impl Backend for PerfBackend {
 
     fn open_gate(&mut self) -> Result<(), HostError> {
         let Some(leader) = &self.leader else { return Ok(()) };
-        sys::enable(leader).map_err(|error| os("IOC_ENABLE", &error))
+        sys::enable(leader).map_err(|error| os("IOC_ENABLE", &error))?;
+        self.is_open = true;
+        Ok(())
     }
 
     fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         let Some(leader) = &self.leader else { return Ok(()) };
         sys::disable(leader).map_err(|error| os("IOC_DISABLE", &error))?;
+        self.is_open = false;
         let mut words = [0; GROUP_WORDS];
         let got = sys::read_group(leader, &mut words).map_err(|error| os("read of a perf event", &error))?;
         if got == 0 {
@@ -413,7 +429,7 @@ impl Backend for PerfBackend {
     }
 
     fn leave_gate(&mut self) {
-        (self.gated, self.leader) = (false, None);
+        (self.gated, self.is_open, self.leader) = (false, false, None);
     }
 
     #[inline]

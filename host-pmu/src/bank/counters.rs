@@ -52,6 +52,11 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.read(counter)
     }
 
+    #[inline]
+    fn changing(&mut self, counters: CounterSet) {
+        self.changing = counters;
+    }
+
     fn pause(&mut self, counter: CounterId) -> u64 {
         self.stopped.remove(counter);
         self.wants_none(counter);
@@ -68,7 +73,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             self.note_off(counter);
             return 0;
         }
-        if self.backend.has_gate() {
+        if self.backend.has_gate() && !self.leaves_alone(counter) {
             return self.pause_behind_gate(counter);
         }
         if self.backend.pauses_virtually() {

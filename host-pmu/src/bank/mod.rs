@@ -15,7 +15,7 @@
 //! | [`skip-period`] | `resume`; `resume_virtually` for virtual pauses | `counters.rs`, `pause.rs` |
 //! | [`overflow`] | `after_overflow`; for `stop`, `Stopped::due` decides when the event is started again | `overflow.rs`, here |
 //! | [`pause`] | `pause_virtually`, `resume_virtually`, `finish_virtual_pauses` | `pause.rs` |
-//! | [`gate`] | `pause_behind_gate`, `finish_at_gate`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, here |
+//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_at_gate`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, here |
 //! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room, stops what leaves and opens | `counters.rs` |
 //! | [`mark`] | `marks`, asked at each touch; `release_after_slices` looks at the result | `release.rs` |
 //!
@@ -105,6 +105,8 @@ pub struct Bank<B: Backend> {
     tracked: CounterSet,
     /// True if the events behind the gate, if there is one, count.
     gate_open: bool,
+    /// Counters that are reprogrammed with the one that is now.
+    changing: CounterSet,
     /// True if the events behind the gate do not get counters together: it is left as soon as their counts are handed over.
     gate_failed: bool,
     /// True if the gate was left: its events have been single ones since.
@@ -155,6 +157,7 @@ impl<B: Backend> Bank<B> {
             wanting: CounterSet::EMPTY,
             tracked: CounterSet::EMPTY,
             gate_open: false,
+            changing: CounterSet::ALL,
             gate_failed: false,
             gate_left: false,
             gate_changed: false,

@@ -3,7 +3,7 @@
 //! Behind a **gate** all events of a vCPU are one group, and the guest's GLOBAL_CTRL becomes one host call, whatever
 //! the number of counters. The first pause shuts the gate and reads every count; an event that runs again before the
 //! next entry needs no call of its own, except for a new period. The gate opens once, before the entry, if any counter
-//! runs.
+//! runs. Counters that go off one by one, as they do where the guest's PMU has no GLOBAL_CTRL, are paused themselves.
 //!
 //! In a **virtual pause** the event of a counter that goes off runs on, and its counts until the counter is on again
 //! are subtracted. A guest's handler has its counters off for a few exits. The event's count is looked at when they go
@@ -66,6 +66,20 @@ impl<B: Backend> Bank<B> {
         let gathered = held.gather(held.shut_at);
         self.counts_again(counter);
         gathered
+    }
+
+    /// Returns whether the counter goes off while others stay on behind the open gate, or as the only one of several: the gate would
+    /// be shut and opened again for it.
+    pub(super) fn leaves_alone(&mut self, counter: CounterId) -> bool {
+        let runs = |held: &HeldEvent<_>| held.state == EventState::Running;
+        let on = self.counters_on();
+        let together = on.and(self.changing);
+        let alone = self.gate_open
+            && self.slots[counter.index()].as_ref().is_some_and(runs)
+            && (together != on || self.held > 1 && together == CounterSet::from_iter([counter]));
+        // A call on one event does not tell that their leader lost its counters.
+        self.gate_changed |= alone;
+        alone
     }
 
     fn shut_gate(&mut self) -> Result<(), HostError> {

@@ -702,11 +702,30 @@ fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
     off_and_on(&mut bank, &[(0, A, 70), (1, B, 55)]);
     assert_eq!(host.log(), ["shut gate", "period 1 55", "open gate"], "only what overflowed has a new period");
     assert_eq!((bank.stats().ops.count(OpKind::Pause), bank.stats().ops.count(OpKind::Resume)), (1, 2));
-    // One counter goes off by itself: its event is taken out while the gate is shut for it.
-    assert_eq!(bank.pause(pmc(0)), 0, "what was counted before was handed over");
+    // One counter goes off by itself, and on again: the gate stays open for the other.
+    host.0.borrow_mut().counts = vec![33, 100];
+    bank.changing([pmc(0)].into_iter().collect());
+    assert_eq!(bank.pause(pmc(0)), 3);
     bank.stop(pmc(0), true);
     bank.on_entry(CounterSet::EMPTY);
-    assert_eq!(host.log(), ["shut gate", "pause 0", "open gate"]);
+    bank.start(pmc(0), A, 67);
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(host.log(), ["pause 0", "resume 0"]);
+    // So do two that go off and on one after the other; together they shut it.
+    for n in [0, 1] {
+        bank.changing([pmc(n)].into_iter().collect());
+        bank.pause(pmc(n));
+        bank.stop(pmc(n), true);
+        bank.on_entry(CounterSet::EMPTY);
+    }
+    for (n, spec, period) in [(0, A, 67), (1, B, 55)] {
+        bank.start(pmc(n), spec, period);
+        bank.on_entry(CounterSet::EMPTY);
+    }
+    assert_eq!(host.log(), ["pause 0", "pause 1", "resume 0", "resume 1"]);
+    bank.changing(CounterSet::ALL);
+    off_and_on(&mut bank, &[(0, A, 67), (1, B, 55)]);
+    assert_eq!(host.log(), ["shut gate", "open gate"]);
 }
 
 #[test]

@@ -209,6 +209,18 @@ pub(crate) fn gate() {
     run_for(Duration::from_millis(1));
     assert_eq!(backend.read(&mut events[1]).unwrap(), paused);
     assert!(backend.read(&mut events[0]).unwrap() > found[0].1);
+    // One that is resumed or opened while the gate is open counts at once, not from the next slice on.
+    let mut late = 0;
+    for _ in 0..20 {
+        let before = backend.pause(&mut events[1]).unwrap();
+        backend.resume(&mut events[1], false).unwrap();
+        let mut opened = backend.open(CYCLES, 1 << 40).unwrap();
+        run_for(Duration::from_micros(200));
+        let counts = [backend.read(&mut events[1]).unwrap() - before, backend.read(&mut opened).unwrap()];
+        late += u32::from(counts.into_iter().any(|count| count < MS / 10));
+        backend.release(opened);
+    }
+    assert!(late < 10, "{late} of 20 did not count");
     for event in events {
         backend.release(event);
     }

@@ -186,6 +186,18 @@ counts! {
     guest_overflows: sum;
     /// Guest log entries that did not fit.
     log_dropped: sum;
+    /// Accesses of a trace that the guest played back.
+    #[serde(skip_serializing_if = "none")]
+    played: sum;
+    /// PMIs of the trace that did not come in time: their handlers' accesses were played without.
+    #[serde(skip_serializing_if = "none")]
+    pmis_absent: sum;
+    /// Values of counters that were read otherwise than the trace has them: they count this run's time.
+    #[serde(skip_serializing_if = "none")]
+    counters_otherwise: sum;
+    /// Values of other registers that were read otherwise than the trace has them.
+    #[serde(skip_serializing_if = "none")]
+    values_otherwise: sum;
     /// Guest log entries that make no sense (exit before entry).
     log_invalid: sum;
 

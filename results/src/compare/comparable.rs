@@ -87,8 +87,9 @@ fn shown<T: std::fmt::Display>(value: Option<&T>) -> String {
 }
 
 /// Facts that must be equal, and their places.
-const FACTS: [(&str, Fact); 13] = [
+const FACTS: [(&str, Fact); 14] = [
     ("host class", |r| r.host.class.clone()),
+    ("model's constants", |r| shown(r.host.model.as_ref())),
     ("CPU", |r| shown(r.host.cpu_model.as_ref())),
     ("CPU signature", |r| {
         r.host.cpu_signature.map_or_else(|| "unknown".to_owned(), |all| all.map(|n| n.to_string()).join("-"))
@@ -209,6 +210,18 @@ mod tests {
         let of = |base: &Record, new: &Record| conditions(&[base], &[new]);
         assert_eq!(of(&last, &pool), ["recreate has other definitions: reuse = \"last\" / reuse.pool = 4"]);
         assert_eq!((of(&pool, &pool), of(&none, &pool)), (vec![], vec![]), "an earlier document does not say");
+    }
+
+    #[test]
+    fn a_model_whose_constants_were_edited_is_another_host() {
+        let of = |model: &str| {
+            let mut value = value(3, 5, |_, _| 1000);
+            value["host"]["model"] = json!(model);
+            changed(value)
+        };
+        let line = "model's constants: aa-bb / ac-bb".to_owned();
+        assert_eq!(differences(&[&of("aa-bb")], &[&of("ac-bb")]), [line]);
+        assert!(differences(&[&of("aa-bb")], &[&of("aa-bb")]).is_empty());
     }
 
     #[test]

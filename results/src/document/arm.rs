@@ -13,6 +13,9 @@ use crate::unique;
 /// Names of arms with KVM's own vPMU: one that KVM emulates by host events, and one that is the PMU itself.
 pub const KVM_ARMS: [&str; 2] = ["kvm", "kvm-mediated"];
 
+/// Begin of the names of arms with KVM's own vPMU whose host events a kernel module keeps.
+pub const BELOW_KVM: &str = "kvm:";
+
 /// Returns the one of [`KVM_ARMS`] that this host has.
 #[must_use]
 pub fn kvm_arm(fs: &HostFs) -> &'static str {
@@ -50,7 +53,8 @@ impl ArmKind {
 #[serde(bound = "")]
 #[cfg_attr(any(test, feature = "testing"), schemars(bound = "E::Arm: schemars::JsonSchema"))]
 pub struct Arm<E: Experiment = GuestRun> {
-    /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`KVM_ARMS`).
+    /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`KVM_ARMS`); "kvm:" and a strategy name where the kernel
+    /// module keeps the host events of KVM's own vPMU.
     #[serde(rename = "strategy")]
     pub name: String,
     /// Role of the arm.
@@ -75,6 +79,12 @@ pub struct Arm<E: Experiment = GuestRun> {
 }
 
 impl<E: Experiment> Arm<E> {
+    /// Returns whether it was asked for by name: a strategy of a userspace vPMU's or of KVM's host events.
+    #[must_use]
+    pub fn is_strategy(&self) -> bool {
+        self.kind == ArmKind::Strategy || self.name.starts_with(BELOW_KVM)
+    }
+
     /// Returns one of its metrics.
     #[must_use]
     pub fn metric(&self, metric: &Metric) -> Option<&Summary> {

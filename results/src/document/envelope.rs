@@ -153,7 +153,7 @@ impl Record {
     /// Returns whether guest counts are lost by the definition of a strategy.
     #[must_use]
     pub fn is_lossy(&self, strategy: &str) -> bool {
-        self.definition(strategy).is_some_and(|choices| choices.iter().any(|choice| choice == super::parameters::LOSSY))
+        self.definition(strategy).is_some_and(|choices| choices.iter().any(|choice| super::is_lossy(choice)))
     }
 
     /// Returns the definition of a strategy, a text `KEY = VALUE` for each of its choices; `None` if the document has none.

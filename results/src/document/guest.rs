@@ -62,7 +62,7 @@ pub struct GuestExtra {
 pub struct HostOp {
     /// Number of operations.
     pub count: u64,
-    /// Median cost; 0 if it never ran.
+    /// Median cost; 0 if it never ran, or if the kernel module summed the costs.
     pub p50_ns: u64,
     /// Exact sum of costs.
     pub total_ns: u64,
@@ -158,7 +158,7 @@ pub struct GuestArm {
     /// Overflows of counters with INT seen by the VMM and not by the guest's driver, or the reverse, in the same way.
     /// `None` where the VMM sees none.
     pub overflows_lost: Option<u64>,
-    /// Host operations by kind.
+    /// Host operations by kind; none where nothing counted them, as below KVM's own vPMU.
     pub host_ops: BTreeMap<String, HostOp>,
     /// MSR exits by register, in hex.
     pub msr_exits: BTreeMap<String, MsrCount>,
@@ -166,6 +166,10 @@ pub struct GuestArm {
     pub events_held: EventsHeld,
     /// Last error of a host operation.
     pub last_error: Option<String>,
+    /// The first value that a guest read otherwise than the trace that it plays back has it, with its place; a counter's only if no
+    /// other register's was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_otherwise: Option<String>,
     /// Guest time of all measured phases together.
     pub workload_ns: u64,
     /// Cost of the guest's work with and without counters.

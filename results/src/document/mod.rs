@@ -25,14 +25,14 @@ mod warning;
 pub mod warnings;
 
 pub use any::Any;
-pub use arm::{Arm, ArmKind, KVM_ARMS, kvm_arm};
+pub use arm::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 pub use between::{Between, Spread};
 pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{AnyExtra, Experiment, Part};
 pub use guest::{Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, WorkloadCost};
 pub use linux::{LinuxArm, LinuxParameters};
-pub use parameters::{EventParameter, Parameters, SetUpParameters, StrategyParameter};
+pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter, is_lossy};
 pub use phases::{EventCount, PhaseResult, SET_UP};
 pub use rounds::{Column, Metrics, Round, Rounds};
 pub use scaling::ScalePoint;

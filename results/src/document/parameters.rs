@@ -18,8 +18,11 @@ pub struct EventParameter {
     pub period: u64,
 }
 
-/// The choice by which counts between an overflow and the guest's next exit are lost.
-pub(super) const LOSSY: &str = "overflow = \"stop\"";
+/// Returns whether guest counts are lost by this definition: those between an overflow and the guest's next exit.
+#[must_use]
+pub fn is_lossy(definition: &str) -> bool {
+    definition.lines().any(|line| line.trim() == "overflow = \"stop\"")
+}
 
 /// A strategy as it ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,14 +34,6 @@ pub struct StrategyParameter {
     pub definition: Option<String>,
 }
 
-impl StrategyParameter {
-    /// Returns whether guest counts are lost by its definition.
-    #[must_use]
-    pub fn is_lossy(&self) -> bool {
-        self.definition.as_deref().is_some_and(|text| text.lines().any(|line| line.trim() == LOSSY))
-    }
-}
-
 impl Parameters {
     /// Returns the guest's processor, if it is not the usual one.
     #[must_use]
@@ -46,12 +41,27 @@ impl Parameters {
         other_cpu(&self.cpu)
     }
 
+    /// Returns whether guest counts are lost by the definition of a strategy.
+    #[must_use]
+    pub fn is_lossy(&self, strategy: &str) -> bool {
+        self.strategies.iter().any(|one| one.name == strategy && one.definition.as_deref().is_some_and(is_lossy))
+    }
+
     /// Returns whether the guest's processor is an AMD.
     #[must_use]
     pub fn has_amd(&self) -> bool {
         ["milan", "genoa"].contains(&self.cpu.as_str())
     }
+
+    /// Returns whether the guest takes PMIs: an event samples, or it plays a trace back.
+    #[must_use]
+    pub fn samples_events(&self) -> bool {
+        self.workload.starts_with(REPLAY) || self.events.iter().any(|event| event.period > 0)
+    }
 }
+
+/// Begin of the workload's name where it is a trace.
+pub const REPLAY: &str = "trace:";
 
 /// The processor of guests unless another is chosen.
 const USUAL_CPU: &str = "clx";

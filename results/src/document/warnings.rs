@@ -148,6 +148,7 @@ fn of_arm(arm: &Arm, parameters: &Parameters) -> Vec<Warning> {
     let mut caveats = of_rounds(arm, parameters);
     caveats.extend(of_guest(arm, parameters));
     caveats.extend(of_linux(arm));
+    caveats.push(of_replay(arm));
     caveats.extend(of_host(arm));
     caveats
         .into_iter()
@@ -197,6 +198,20 @@ fn of_linux(arm: &Arm) -> Vec<Caveat> {
         ),
         (trace, "trace-full", format!("{trace} entries did not fit the guest's trace: take fewer --samples")),
     ]
+}
+
+/// Says how a replay differs from its trace.
+fn of_replay(arm: &Arm) -> Caveat {
+    let Counts { played, pmis_absent, counters_otherwise, values_otherwise, .. } = arm.own.counts;
+    let first = arm.own.first_otherwise.as_deref().unwrap_or("none");
+    (
+        pmis_absent + counters_otherwise + values_otherwise,
+        "read-otherwise",
+        format!(
+            "of {played} accesses {values_otherwise} read another value than the trace has, and {counters_otherwise} another count, which is this \
+             run's own; {pmis_absent} PMIs of it did not come; the first: {first}"
+        ),
+    )
 }
 
 fn of_guest(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
@@ -254,6 +269,7 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
     let Counts { blind, ungated, .. } = arm.own.counts;
     let failed = arm.own.counts.failed_opens;
     let refused = arm.own.counts.refused_periods;
+    let off = if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 };
     let error = arm.own.last_error.as_deref().unwrap_or("no error text");
     vec![
         (
@@ -288,6 +304,11 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
                 counted(ungated, "run of a vCPU", "runs of a vCPU")
             ),
         ),
+        (
+            off,
+            "dropped-overflows",
+            format!("{off} overflows came while their counter was off, and KVM was not told of them"),
+        ),
         (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
         (refused, "refused-periods", format!("the host refused {refused} periods; their events were opened anew")),
     ]
@@ -296,8 +317,7 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
 /// Samples of a round per vCPU.
 fn measured(arm: &Arm, at: usize, parameters: &Parameters) -> u64 {
     let count = |metric| arm.rounds.metric(metric, at).map_or(0, |summary| summary.count);
-    let sampling = parameters.events.iter().any(|event| event.period > 0);
-    let all = if sampling {
+    let all = if parameters.samples_events() {
         // The log may be full before the target is reached; NMIs are counted regardless.
         arm.rounds.counts.nmis.get(at).copied().unwrap_or(0).max(count(&NMI_HANDLER))
     } else {

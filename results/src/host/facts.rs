@@ -70,6 +70,9 @@ pub struct HostFacts {
     /// Cost of an access to a register of this host's PMU, ns, where its VMM models that (`vpmu linux --msr-cost`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub register_cost_ns: Option<u64>,
+    /// Hashes of a simulated host's constants: of its costs, a dash, and of all others. One name may stand for other constants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Load average over one minute, before the measurement.
     pub loadavg_1m: Option<f64>,
     /// CPU time taken away by the hypervisor, before the measurement.

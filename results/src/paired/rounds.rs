@@ -179,7 +179,7 @@ impl Statistic {
 const ALL_PAIRS: usize = 3;
 
 /// Returns the arms that have the metric, each with one that it is compared with, in the order of the plan: strategies
-/// with one another, KVM's own vPMU with each of them, and each with the floor.
+/// with one another, KVM's own vPMU with each of them, strategies of its host events with it, and each with the floor.
 ///
 /// The list depends on nothing that was measured: pairs chosen by their figures would have intervals that are too narrow.
 #[must_use]
@@ -192,7 +192,13 @@ pub fn in_plan_order<'a, E: Experiment>(arms: &'a [Arm<E>], metric: &str) -> Vec
     for (place, arm) in strategies.iter().enumerate() {
         found.extend(strategies[place.saturating_sub(reach)..place].iter().map(|base| (*arm, *base)));
     }
-    found.extend(of_kind(ArmKind::Kvm).flat_map(|kvm| strategies.iter().map(move |base| (kvm, *base))));
+    let (below, kvm): (Vec<_>, Vec<_>) = of_kind(ArmKind::Kvm).partition(|arm| arm.is_strategy());
+    found.extend(kvm.iter().flat_map(|kvm| strategies.iter().map(move |base| (*kvm, *base))));
+    // Those of KVM's own host events are compared with one another, as strategies are, and with KVM as it is.
+    let reach = if below.len() <= ALL_PAIRS { ALL_PAIRS } else { 1 };
+    for (place, arm) in below.iter().enumerate() {
+        found.extend(kvm.iter().chain(&below[place.saturating_sub(reach)..place]).map(|base| (*arm, *base)));
+    }
     if let Some(floor) = of_kind(ArmKind::Floor).next() {
         found.extend(strategies.iter().copied().chain(of_kind(ArmKind::Kvm)).map(|arm| (arm, floor)));
     }
@@ -275,5 +281,14 @@ mod tests {
         document.arms[3].kind = ArmKind::Kvm;
         let found = in_plan_order(&document.arms, "nmi_handler_ns");
         assert_eq!((found.len(), &*found[3].0.name, &*found[5].1.name, &*found[9].1.name), (10, "kvm", "c", "floor"));
+        for (place, name) in ["a", "kvm:stock", "kvm:recreate", "kvm"].into_iter().enumerate() {
+            name.clone_into(&mut document.arms[place].name);
+            document.arms[place].kind = if place == 0 { ArmKind::Strategy } else { ArmKind::Kvm };
+        }
+        let found = in_plan_order(&document.arms, "nmi_handler_ns");
+        let pairs: Vec<_> = found.iter().map(|(arm, base)| format!("{} {}", arm.name, base.name)).collect();
+        let [of_kvm, with_floor] = [&pairs[..4], &pairs[4..]];
+        assert_eq!(of_kvm, ["kvm a", "kvm:stock kvm", "kvm:recreate kvm", "kvm:recreate kvm:stock"]);
+        assert!(with_floor.len() == 4 && with_floor.iter().all(|pair| pair.ends_with(" floor")), "{pairs:?}");
     }
 }

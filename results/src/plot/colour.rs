@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of strategies with a colour of their own, in the order of the style sheet: all presets.
-pub const PRESETS: [&str; 8] =
-    ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual"];
+pub const PRESETS: [&str; 9] =
+    ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual", "gate-pool"];
 /// Further colours of the style sheet, for all other names.
 const OTHERS: usize = 3;
 /// Patterns of a further colour: solid, dashed, dotted.
@@ -90,7 +90,7 @@ impl Inks {
 
 /// Returns a strategy's name without the place where it runs.
 fn plain(name: &str) -> &str {
-    name.strip_prefix("kvm:").unwrap_or(name)
+    name.strip_prefix(crate::document::BELOW_KVM).unwrap_or(name)
 }
 
 /// Returns FNV-1a's hash, which is the same in every build.
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn presets_have_eight_colours_and_keep_them_on_every_page() {
+    fn presets_have_colours_of_their_own_and_keep_them_on_every_page() {
         let colours: BTreeSet<usize> = PRESETS.iter().map(|name| colour(name, &PRESETS)).collect();
         assert_eq!(colours.len(), PRESETS.len());
         for name in PRESETS {

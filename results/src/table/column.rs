@@ -73,9 +73,25 @@ impl<'a> Figures<'a> {
         (samples > 0).then(|| count as f64 / samples as f64)
     }
 
-    fn per_set_up(&self, count: fn(&PhaseResult) -> u64) -> Option<f64> {
+    /// Returns operations per sample: of a kind, else of all; `None` where nothing counted them, as below KVM's own vPMU.
+    fn ops(&self, kind: Option<&str>) -> Option<f64> {
+        let count = kind.map_or_else(|| self.own.all_ops(), |kind| self.own.op_count(kind));
+        self.per_sample(count).filter(|_| !self.own.host_ops.is_empty())
+    }
+
+    fn per_set_up(&self, count: impl Fn(&PhaseResult) -> u64) -> Option<f64> {
         let set_up = self.own.phases.get(SET_UP).filter(|phase| phase.begun > 0)?;
         Some(count(set_up) as f64 / set_up.begun as f64)
+    }
+
+    /// Returns operations per set-up: of a kind, else of all. Whatever KVM asked the kernel module for between set-ups is among them.
+    fn set_up_ops(&self, kind: Option<&str>) -> Option<f64> {
+        if self.own.nmis_delivered.is_some() {
+            let of = |phase: &PhaseResult, kind: &str| phase.host_ops.get(kind).copied().unwrap_or(0);
+            return self.per_set_up(|phase| kind.map_or_else(|| phase.host_ops.values().sum(), |kind| of(phase, kind)));
+        }
+        let count = kind.map_or_else(|| self.own.all_ops(), |kind| self.own.op_count(kind));
+        (self.own.cycles > 0 && !self.own.host_ops.is_empty()).then(|| count as f64 / self.own.cycles as f64)
     }
 
     fn median(&self, metric: &Metric) -> Option<f64> {
@@ -89,6 +105,11 @@ impl<'a> Figures<'a> {
     fn phase_median(&self, key: &str) -> Option<f64> {
         self.phase(key).map(|summary| summary.p50 as f64)
     }
+}
+
+/// Returns the most events held, where the VMM holds them and not KVM.
+fn most_held(figures: &Figures<'_>) -> Option<f64> {
+    figures.own.nmis_delivered.map(|_| figures.own.events_held.max as f64)
 }
 
 /// A column.
@@ -152,41 +173,39 @@ pub const ALL: &[Column] = &[
     ),
     column("delivery_ns", "delivery", Ns, &[Latency, Page], |arm| arm.median(&PMI_DELIVERY))
         .about("delivery: from there to the handler's entry"),
-    column("opens", "opens", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("open")))
+    column("opens", "opens", Mean, &[Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
-    column("host_ops", "ops", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.all_ops()))
+    column("host_ops", "ops", Mean, &[Work, Advice], |arm| arm.ops(None))
         .about("ops: operations on host events, of one or more system calls; releases … reads: by kind"),
     column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
     column("held_mean", "held mean", Mean, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
-    column("events_held", "held", Count, &[Work, Advice], |arm| Some(arm.own.events_held.max as f64))
+    column("events_held", "held", Count, &[Work, Advice], most_held)
         .about("held: most host events at once"),
     column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
     column("nmis_driver_off", "off", Count, &[Work, Page], |arm| Some(arm.own.counts.nmis_driver_off as f64))
         .about("off: NMIs that re-armed nothing, as the guest's driver was off; in no latency of the handler"),
     column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
-    column("releases", "releases", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("release"))),
-    column("pauses", "pauses", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("pause"))),
-    column("resumes", "resumes", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("resume"))),
-    column("periods", "periods", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("period"))),
-    column("reads", "reads", Mean, &[Work, Advice], |arm| arm.per_sample(arm.own.op_count("read"))),
+    column("releases", "releases", Mean, &[Work, Advice], |arm| arm.ops(Some("release"))),
+    column("pauses", "pauses", Mean, &[Work, Advice], |arm| arm.ops(Some("pause"))),
+    column("resumes", "resumes", Mean, &[Work, Advice], |arm| arm.ops(Some("resume"))),
+    column("periods", "periods", Mean, &[Work, Advice], |arm| arm.ops(Some("period"))),
+    column("reads", "reads", Mean, &[Work, Advice], |arm| arm.ops(Some("read"))),
     column("program_ns", "program", Ns, &[SetUp], |arm| arm.phase_median("program/total_ns"))
         .about("others: median of the phase's calls together"),
     column("enable_ns", "enable", Ns, &[SetUp], |arm| arm.phase_median("enable/total_ns")),
     column("read_ns", "read", Ns, &[SetUp], |arm| arm.phase_median("read/total_ns")),
     column("disable_ns", "disable", Ns, &[SetUp], |arm| arm.phase_median("disable/total_ns")),
-    column("set_up_opens", "opens", Mean, &[SetUpWork], |arm| {
-        arm.per_set_up(|phase| phase.host_ops.get("open").copied().unwrap_or(0))
-    })
+    column("set_up_opens", "opens", Mean, &[SetUpWork], |arm| arm.set_up_ops(Some("open")))
     .about(
         "opens, perf ops, exits: host events opened, operations on them and MSR exits per set-up; held max: most events at once",
     ),
-    column("set_up_host_ops", "perf ops", Mean, &[SetUpWork], |arm| arm.per_set_up(|phase| phase.host_ops.values().sum())),
+    column("set_up_host_ops", "perf ops", Mean, &[SetUpWork], |arm| arm.set_up_ops(None)),
     column("set_up_msr_exits", "exits", Mean, &[SetUpWork], |arm| {
         arm.per_set_up(|phase| phase.msr_reads + phase.msr_writes)
     }),
-    column("set_up_events_held", "held max", Count, &[SetUpWork], |arm| Some(arm.own.events_held.max as f64)),
+    column("set_up_events_held", "held max", Count, &[SetUpWork], most_held),
     column("call_ns", "call", Ns, &[SetUpWork], |arm| arm.phase_median("enable/call_ns"))
         .about("call, call p99: enabling one event"),
     column("call_p99_ns", "call p99", Ns, &[SetUpWork], |arm| Some(arm.phase("enable/call_ns")?.p99? as f64)),

@@ -108,9 +108,10 @@ fn with_figures<'a, E: Experiment<Arm = GuestArm>>(
     document: &'a Document<E>,
     metric: &'a Metric,
 ) -> impl Iterator<Item = &'a Arm<E>> {
-    document.arms.iter().filter(move |arm| {
-        arm.kind == ArmKind::Strategy && !arm.name.contains(WITHOUT) && paired::p50(arm, metric.key).is_some()
-    })
+    document
+        .arms
+        .iter()
+        .filter(move |arm| arm.is_strategy() && !arm.name.contains(WITHOUT) && paired::p50(arm, metric.key).is_some())
 }
 
 fn is_whole<E: Experiment<Arm = GuestArm>>(arm: &Arm<E>) -> bool {

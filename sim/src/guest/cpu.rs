@@ -9,6 +9,10 @@ use crate::vcpu::{Vcpu, VcpuSide};
 pub trait Cpu {
     /// Returns the ns since the start of the simulation.
     fn now(&mut self) -> u64;
+    /// Returns whether whoever traces the guest has had enough.
+    fn is_stopped(&self) -> bool {
+        false
+    }
     /// Returns the ns since the start of the simulation, right after an access: no instruction was executed since.
     fn now_at_exit(&mut self) -> u64;
     /// Executes RDTSC, with the ns since the start of the simulation.
@@ -59,6 +63,10 @@ impl<H: SimHost> Cpu for Vcpu<H> {
     #[inline]
     fn now(&mut self) -> u64 {
         self.now()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped()
     }
 
     #[inline]

@@ -86,7 +86,7 @@ impl<C: Cpu> Guest<C> {
 
     /// Returns whether the hard limit has passed, now or before: a guest that only handles NMIs would never end.
     pub(super) fn over_limit(&mut self) -> bool {
-        self.timed_out |= self.cpu.now() > self.limit;
+        self.timed_out |= self.cpu.now() > self.limit || self.cpu.is_stopped();
         self.timed_out
     }
 

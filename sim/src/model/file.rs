@@ -157,6 +157,13 @@ impl Model {
         self.forms.iter().filter(|form| form.fits.is_some()).map(|form| &form.model)
     }
 
+    /// Returns its constants as text: costs, and all others; without names, sources and forms.
+    #[must_use]
+    pub fn constants(&self) -> [String; 2] {
+        let others = (self.tsc_khz, &self.host, self.base, self.default_rate, &self.rates);
+        [format!("{:?}", self.costs), format!("{others:?}")]
+    }
+
     /// Multiplies a cost of `[cost]` by `factor`, up to the maximum of a model. `open` and `release` scale both of their costs.
     ///
     /// # Errors

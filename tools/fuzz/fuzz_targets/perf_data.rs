@@ -51,6 +51,8 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(recording.build_ids.len() as u64 <= 2 * here / 36 && recording.build_ids.len() <= MOST_BUILD_IDS);
     assert!(recording.command_line.iter().map(|word| word.len() as u64).sum::<u64>() <= 3 * here);
     stacks(bytes);
+    #[cfg(feature = "traces")]
+    import(bytes);
     let _ = Table::new(bytes.to_vec(), 0x1000).caller(0x1000, &[Some(0x1000); 17], Some);
 });
 
@@ -76,5 +78,20 @@ fn stacks(bytes: &[u8]) {
     }
     if let Ok(text) = tree.folded(&named.names, MOST) {
         assert!(text.len() as u64 <= MOST && text.lines().count() <= samples);
+    }
+}
+
+/// Whatever a recording says, its import is a trace that can be read, or an error in a line that leaves no folder.
+#[cfg(feature = "traces")]
+fn import(bytes: &[u8]) {
+    use std::path::Path;
+    let to = std::env::temp_dir().join(format!("vpmu-fuzz-import-{}", std::process::id()));
+    match trace::import::import((Path::new("input"), bytes, &[]), None, &to) {
+        Ok(_) => {
+            let trace = trace::read::Trace::open(&to).expect("a trace");
+            assert!(trace.batches().all(|batch| batch.is_ok()));
+            let _ = std::fs::remove_dir_all(&to);
+        }
+        Err(error) => assert!(!error.to_string().contains('\n') && !to.exists(), "{error}"),
     }
 }

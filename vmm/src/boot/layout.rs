@@ -5,10 +5,10 @@
 //! 0x0000_4000  page tables
 //! 0x0010_0000  the payload's image
 //! 0x0040_0000  one block per vCPU: boot page, report, user page and stack, TSS, kernel stack, NMI stack
-//!              then one log per vCPU
+//!              then one log per vCPU, and the steps of a guest that is played back
 //! ```
 
-use guest::abi::{LogEntry, Words as _};
+use guest::abi::{LogEntry, Step, Words as _};
 
 /// A page.
 pub const PAGE: u64 = 0x1000;
@@ -32,6 +32,8 @@ pub const VCPU_STRIDE: u64 = 0x1_0000;
 pub const MAX_VCPUS: usize = guest::abi::MAX_VCPUS;
 /// Log entries per vCPU at most.
 pub const MAX_LOG: u64 = 1 << 20;
+/// Steps at most.
+pub const MAX_STEPS: usize = 1 << 18;
 
 /// Addresses of one vCPU's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +94,18 @@ impl VcpuBlock {
 pub struct Layout {
     vcpus: usize,
     log_entries: u64,
+    steps: usize,
 }
 
 impl Layout {
-    /// Creates a layout, bounded by [`MAX_VCPUS`] and [`MAX_LOG`].
+    /// Creates a layout, bounded by [`MAX_VCPUS`], [`MAX_LOG`] and [`MAX_STEPS`].
     #[must_use]
-    pub fn new(vcpus: usize, log_entries: u64) -> Self {
-        Self { vcpus: vcpus.clamp(1, MAX_VCPUS), log_entries: log_entries.clamp(1, MAX_LOG) }
+    pub fn new(vcpus: usize, log_entries: u64, steps: usize) -> Self {
+        Self {
+            vcpus: vcpus.clamp(1, MAX_VCPUS),
+            log_entries: log_entries.clamp(1, MAX_LOG),
+            steps: steps.min(MAX_STEPS),
+        }
     }
 
     /// Returns the number of vCPUs.
@@ -123,10 +130,16 @@ impl Layout {
         (self.log_entries * 8 * LogEntry::COUNT as u64).next_multiple_of(PAGE)
     }
 
+    /// Returns the address of the steps, which all vCPUs share.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.log(self.vcpus)
+    }
+
     /// Returns the size of all memory, a multiple of 2 MiB.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.log(self.vcpus).next_multiple_of(0x20_0000)
+        (self.steps() + (self.steps * 8 * Step::COUNT) as u64).next_multiple_of(0x20_0000)
     }
 }
 
@@ -136,16 +149,17 @@ mod tests {
 
     #[test]
     fn blocks_and_logs_do_not_overlap() {
-        let layout = Layout::new(3, 1000);
+        let layout = Layout::new(3, 1000, 100_000);
         let block = VcpuBlock::of(2);
         assert!(block.nmi_stack_top() <= VCPUS + 3 * VCPU_STRIDE && layout.log(0) == VCPUS + 3 * VCPU_STRIDE);
         assert_eq!(layout.log(1) - layout.log(0), 48_000u64.next_multiple_of(PAGE));
-        assert!(layout.memory() >= layout.log(2) + 48_000 && layout.memory().is_multiple_of(0x20_0000));
+        assert!(layout.steps() >= layout.log(2) + 48_000 && layout.memory().is_multiple_of(0x20_0000));
+        assert!(layout.memory() >= layout.steps() + 2_400_000);
     }
 
     #[test]
     fn sizes_are_bounded() {
-        let huge = Layout::new(usize::MAX, u64::MAX);
+        let huge = Layout::new(usize::MAX, u64::MAX, usize::MAX);
         assert_eq!((huge.vcpus(), huge.log_entries()), (MAX_VCPUS, MAX_LOG));
         assert!(huge.memory() < 4 << 30);
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use guest::abi::{
     BootPage, CONFORMANCE_MAGIC, ConformanceReport, FLAG_TURNS, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD,
-    Report, VERSION, Words,
+    Report, Step, VERSION, Words,
 };
 use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
@@ -12,7 +12,7 @@ use thiserror::Error;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::layout::{
-    GDT, IDT, IMAGE, IMAGE_END, Layout, PAGE, PAGE_TABLES, PAGE_TABLES_END, VCPU_STRIDE, VCPUS, VcpuBlock,
+    GDT, IDT, IMAGE, IMAGE_END, Layout, MAX_STEPS, PAGE, PAGE_TABLES, PAGE_TABLES_END, VCPU_STRIDE, VCPUS, VcpuBlock,
 };
 use super::vcpu::{CODE, DATA, segment};
 
@@ -147,6 +147,22 @@ fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, 
     let block = VcpuBlock::of(cpu.min(layout.vcpus()));
     let is_user = page >= VCPUS && cpu < layout.vcpus() && (block.user_page()..block.user_stack_top()).contains(&page);
     if is_user { Access::USER_DATA } else { Access::KERNEL_DATA }
+}
+
+/// Writes the steps of a guest that is played back, whose times are ns, for a TSC of `khz`. Returns their place and number.
+pub(crate) fn write_steps(
+    memory: &GuestMemoryMmap,
+    layout: &Layout,
+    steps: &[Step],
+    khz: u64,
+) -> Result<(u64, u64), PayloadError> {
+    let ticks = |ns: u64| u64::try_from(u128::from(ns) * u128::from(khz) / 1_000_000).unwrap_or(u64::MAX);
+    let mut words = Vec::with_capacity(steps.len() * Step::COUNT);
+    for step in steps.iter().take(MAX_STEPS) {
+        Step { think: ticks(step.think), ..*step }.for_each_word(&mut |word| words.push(word));
+    }
+    write_words(memory, layout.steps(), &words)?;
+    Ok((layout.steps(), (words.len() / Step::COUNT) as u64))
 }
 
 /// Returns the report of vCPU `cpu`, if it ran at all, and its log.
@@ -438,7 +454,7 @@ mod tests {
 
     #[test]
     fn entries_are_read_once_and_half_written_ones_later() {
-        let layout = Layout::new(2, 3);
+        let layout = Layout::new(2, 3, 0);
         let memory = allocate(&layout).unwrap();
         let log = PayloadLog::new(&memory, layout);
         let put = |n: u64, entry: LogEntry| {

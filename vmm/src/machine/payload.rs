@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arch_pmu::caps::PmuCaps;
-use guest::abi::{BootPage, ConformanceReport};
+use guest::abi::{BootPage, ConformanceReport, Step};
 use kvm_bindings::kvm_sregs;
 use vm_memory::GuestMemoryMmap;
 
@@ -33,6 +33,8 @@ pub struct PayloadPlan {
     pub log_entries: u64,
     /// The payload's parameters; the machine fills in addresses, frequencies and counts.
     pub boot: BootPage,
+    /// The steps that it plays back with [`guest::abi::FLAG_REPLAY`], each with its time in ns.
+    pub steps: Arc<[Step]>,
 }
 
 /// Runs `image`, one of the project's payloads, until it is done, fails, `interrupted` is set, or the time limit passes.
@@ -104,6 +106,7 @@ struct PayloadGuest<'a> {
     image: &'a [u8],
     layout: Layout,
     boot: BootPage,
+    steps: &'a [Step],
     pmu: PmuCaps,
     loaded: Option<Payload>,
     turns: Option<&'a Turns<VcpuOutcome>>,
@@ -112,9 +115,9 @@ struct PayloadGuest<'a> {
 
 impl<'a> PayloadGuest<'a> {
     fn new(image: &'a [u8], plan: &'a PayloadPlan, turns: Option<&'a Turns<VcpuOutcome>>) -> Self {
-        let layout = Layout::new(plan.machine.vcpus, plan.log_entries);
+        let layout = Layout::new(plan.machine.vcpus, plan.log_entries, plan.steps.len());
         let (pmu, sampling) = (plan.machine.pmu.bounded(), plan.machine.sampling.as_deref());
-        Self { image, layout, boot: plan.boot, pmu, loaded: None, turns, sampling }
+        Self { image, layout, boot: plan.boot, steps: &plan.steps, pmu, loaded: None, turns, sampling }
     }
 }
 
@@ -150,7 +153,10 @@ impl Guest for PayloadGuest<'_> {
         memory: &GuestMemoryMmap,
     ) -> Result<Start, MachineError> {
         let (gp, fixed) = self.pmu.count();
+        let (steps, step_count) = payload::write_steps(memory, &self.layout, self.steps, tsc_khz)?;
         let boot = BootPage {
+            steps,
+            step_count,
             gp_counters: u64::from(gp),
             fixed_counters: u64::from(fixed),
             tsc_hz: tsc_khz * 1000,
@@ -492,7 +498,7 @@ mod tests {
             sampling: None,
             trace: None,
         };
-        let plan = PayloadPlan { machine: plan, log_entries: 1, boot: BootPage::default() };
+        let plan = PayloadPlan { machine: plan, log_entries: 1, boot: BootPage::default(), steps: Arc::default() };
         let guest = PayloadGuest::new(&[], &plan, None);
         let overall = |ends: &[End]| guest.overall(&ends.iter().collect::<Vec<_>>());
         assert_eq!(overall(&[End::Done, End::Done]), End::Done);

@@ -33,7 +33,10 @@ pub enum CounterSource {
         strategy: Strategy,
     },
     /// KVM's own vPMU.
-    Kvm,
+    Kvm {
+        /// The words of the kernel module that keeps its host events; `None`: without it.
+        module: Option<String>,
+    },
 }
 
 #[cfg(feature = "planted-slowdown")]
@@ -42,7 +45,7 @@ impl CounterSource {
     pub(super) fn strategy_name(&self) -> Option<&str> {
         match self {
             Self::Events { strategy, .. } => Some(&strategy.name),
-            Self::Floor | Self::PacedFloor { .. } | Self::Kvm => None,
+            Self::Floor | Self::PacedFloor { .. } | Self::Kvm { .. } => None,
         }
     }
 }
@@ -76,7 +79,7 @@ pub struct Plan {
 /// Returns the PMU that `plan`'s guest sees.
 pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineError> {
     match &plan.behind {
-        CounterSource::Kvm => {
+        CounterSource::Kvm { .. } => {
             host.kvm_pmu().map_err(KvmError::NoKvmPmu)?;
             Ok(GuestPmu::Kvm)
         }
@@ -91,7 +94,7 @@ pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineErr
 /// the vCPU's thread.
 pub(super) fn open<W: Work>(behind: &CounterSource, tsc_khz: u64, work: W) -> Result<W::Out, MachineError> {
     match behind {
-        CounterSource::Floor | CounterSource::Kvm => Ok(work.run(Floor::new(tsc_khz)?)),
+        CounterSource::Floor | CounterSource::Kvm { .. } => Ok(work.run(Floor::new(tsc_khz)?)),
         CounterSource::PacedFloor { counts_per_ms } => Ok(work.run(Floor::counting_per_ms(tsc_khz, *counts_per_ms)?)),
         CounterSource::Events { backend, strategy } => {
             open::open(backend, strategy, tsc_khz, work).map_err(|error| MachineError::Host(error.to_string()))

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use arch_pmu::Vpmu;
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
+use host_pmu::kernel::Module;
 use host_pmu::side::HostPmu;
 use host_pmu::trace::Tracer;
 use host_pmu::{kick, open};
@@ -17,7 +18,7 @@ use super::crew::{Crew, Left, Limits, Stuck, Watched};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts, Start};
 use super::plan;
-use super::plan::Plan;
+use super::plan::{CounterSource, Plan};
 use crate::kvm::nested::Nested;
 use crate::kvm::register_cost::RegisterCost;
 use crate::kvm::tsc::TickClock;
@@ -171,6 +172,11 @@ impl<G: Guest> open::Work for Work<'_, G> {
             }
             _ => None,
         };
+        // Of this thread, on which KVM creates the vCPU's events.
+        let mut module = match &shared.plan.behind {
+            CounterSource::Kvm { module: Some(words) } => Some(Module::open(words).map_err(MachineError::Host)?),
+            _ => None,
+        };
         let sampler = match &shared.plan.sampling {
             Some(sampling) => {
                 let opened = VcpuSampler::open(sampling, cpu, shared.memory, tsc_khz);
@@ -209,7 +215,10 @@ impl<G: Guest> open::Work for Work<'_, G> {
             } else {
                 vcpu.take_last_samples();
             }
-            let account = vcpu.take_account();
+            let mut account = vcpu.take_account();
+            if let Some(module) = &mut module {
+                module.account(&mut account.counts, &mut account.host).map_err(MachineError::Host)?;
+            }
             let left = shared.guest.harvest(cpu, tsc_khz, &mut end, vcpu.bus(), shared.memory)?;
             let steps = vcpu.host().stepper();
             let steps = steps.map(|c| Steps { instructions: c.steps(), unsupported: c.unsupported() });

@@ -1,5 +1,6 @@
 //! Runs of the project's payload that the tests share.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -63,6 +64,7 @@ pub(crate) fn plan(behind: CounterSource, events: &[EventSpec], samples: u64) ->
             events: slots,
             ..BootPage::default()
         },
+        steps: Arc::default(),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
-use crate::setting::strategy::{StrategyChoice, resolve, variants};
+use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms, variants};
 use crate::setting::workload::Workload;
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
@@ -211,7 +211,7 @@ fn strategies(asked: &[StrategyChoice]) -> Result<(Vec<StrategyChoice>, Vec<Stri
         found.extend(std::iter::once(strategy).chain(variants).map(StrategyChoice::Defined));
         notes.extend(alone);
     }
-    resolve(&found)?;
+    resolve_arms(&found)?;
     if found.len() < 2 {
         return Err(Error::usage("one strategy leaves no choice", "", "give two or more, or leave --strategy out"));
     }

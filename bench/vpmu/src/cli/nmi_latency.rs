@@ -72,6 +72,13 @@ pub struct NmiLatencyArgs {
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub spec: NmiLatencySpec,
+    /// Play a trace back in place of a workload, register by register, in guests with its PMU (vpmu trace record)
+    ///
+    /// The accesses of its vCPU with the most PMIs, each after the guest's own time; where no counter counts, after 1 ms at most. A
+    /// turn goes on where the arm's last one ended.
+    #[arg(long, value_name = "DIR", help_heading = "Guest",
+          conflicts_with_all = ["workload", "period", "freq", "cpu", "pmu_version", "guest"])]
+    pub trace: Option<PathBuf>,
     /// The kind of guest.
     #[command(flatten)]
     pub linux: LinuxGuestOptions,
@@ -110,7 +117,7 @@ pub struct SimArgs {
 }
 
 /// Options of `vpmu sim` that a replay obeys.
-const WITH_TRACE: [&str; 5] = ["model", "trace", "strategy", "seed", "json"];
+const WITH_TRACE: [&str; 6] = ["model", "trace", "strategy", "seed", "json", "quiet"];
 
 /// Makes `--trace` refuse what a replay does not obey: its guest is the trace's.
 pub(super) fn with_trace(command: Command) -> Command {
@@ -152,6 +159,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
             "leave it out",
         ));
     }
+    let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     let baseline = args.baseline.baseline(&args.result);
     let (backend, require_guest) = (&args.host.backend, args.host.require_guest);
     let wanted = Wanted { backend, require_guest, linux: linux.as_ref(), result: &args.result, baseline };
@@ -159,6 +167,13 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
         let mut plan = spec.plan(&args.host, chosen, usable)?;
         if let Some(job) = &linux {
             job.adapt(&mut plan, spec.workload)?;
+        }
+        if let Some(trace) = &trace {
+            if chosen.simulated {
+                let what = "only guests of this host's KVM play a trace back";
+                return Err(Error::usage(what, "this run simulates", "vpmu sim --trace replays it on a model"));
+            }
+            plan.play(trace)?;
         }
         Ok(plan)
     };

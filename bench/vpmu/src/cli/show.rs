@@ -1,11 +1,13 @@
 //! `vpmu show`.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
+use host_pmu::kernel;
 use host_pmu::strategy::{self, PRESETS, Strategy};
-use results::document::EventParameter;
+use results::document::{BELOW_KVM, EventParameter};
 use results::error::{Error, Exit};
 use results::metric;
 use serde::Serialize;
@@ -15,7 +17,7 @@ use sim::model::EMBEDDED;
 
 use crate::arms::arm::sim::model;
 use crate::setting::parse::suggestion;
-use crate::setting::strategy::{StrategyChoice, resolve};
+use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
 use crate::terminal::console::{internal, print, print_json};
 
@@ -147,7 +149,8 @@ impl Item {
 #[must_use]
 pub fn strategies() -> Vec<Item> {
     let presets = PRESETS.iter().map(|name| Item::new(name, strategy::about(name)));
-    presets.chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
+    let below = kernel::about().map(|(name, about)| Item::new(&format!("{BELOW_KVM}{name}"), about));
+    presets.chain(below).chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
 }
 
 /// Returns a strategy's definition in TOML: a file's, or a preset's as a starting point for one's own, without the name that a
@@ -163,11 +166,17 @@ pub fn strategy(name: &str) -> Result<String, Error> {
             format!("docs/simulator.md describes it; vpmu sim spr-2026 --strategy {name} simulates it"),
         ));
     }
-    if let Ok(file @ StrategyChoice::File(_)) = name.parse() {
-        return resolve(&[file]).map(|found| found.into_iter().filter_map(|one| one.definition).collect());
+    let is_file = Path::new(name).extension().is_some_and(|extension| extension == "toml");
+    let text = if is_file || name.starts_with(BELOW_KVM) {
+        let choice = name.parse().map_err(|why: String| Error::usage("no strategy", why, ""))?;
+        resolve_arms(&[choice])?.into_iter().filter_map(|one| one.definition).collect()
+    } else {
+        let strategy = Strategy::preset(name).map_err(|_| unknown("strategy", name, &PRESETS))?;
+        toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))?
+    };
+    if is_file {
+        return Ok(text);
     }
-    let strategy = Strategy::preset(name).map_err(|_| unknown("strategy", name, &PRESETS))?;
-    let text = toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))?;
     let choices = text.split_once('\n').map_or("", |(_, choices)| choices);
     Ok(format!("# As preset {name}; a strategy is named by its file, unless it has a `name`.\n{choices}"))
 }
@@ -256,7 +265,7 @@ mod tests {
         for item in all.iter().flatten() {
             assert!(!item.about.is_empty() && !item.about.contains('\n'), "{item:?}");
         }
-        assert_eq!(all[0].len(), PRESETS.len() + MEDIATED.len());
+        assert_eq!(all[0].len(), PRESETS.len() + kernel::PRESETS.len() + MEDIATED.len());
         assert_eq!(all[1].len(), EMBEDDED.len());
         assert!(all[1][1].about.ends_with("; forms: in-kernel, resume-other-250, resume-other-485"), "{:?}", all[1]);
     }
@@ -266,6 +275,10 @@ mod tests {
         for name in PRESETS {
             let text = format!("name = '{name}'\n{}", strategy(name).unwrap());
             assert_eq!(Strategy::from_toml(&text).unwrap(), Strategy::preset(name).unwrap());
+        }
+        for name in kernel::PRESETS {
+            let text = format!("name = 'mine'\n{}", strategy(&format!("{BELOW_KVM}{name}")).unwrap());
+            assert!(Strategy::below_kvm(&text).is_ok(), "{text}");
         }
         // A preset printed to a file is a strategy, named by the file, and is shown in turn.
         let dir = tempfile::tempdir().unwrap();

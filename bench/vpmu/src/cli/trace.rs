@@ -9,6 +9,7 @@ use results::table::layout::columns;
 use trace::edit;
 use trace::read::Trace;
 
+use crate::inspect::trace::import::{ImportOptions, import};
 use crate::inspect::trace::record::{RecordOptions, pmu, record};
 use crate::inspect::trace::show;
 use crate::setting::parse::{duration_in, number_in};
@@ -22,6 +23,10 @@ Examples:
   vpmu trace record -o u -- run kernel.elf
   vpmu trace record -o v -- linux vmlinuz --run 'perf top'
   vpmu trace record -o w -- payload --backend sim:icx-2021
+  # a VM of a stock KVM host: perf record -a -m 4096 -e \
+  #   kvm:kvm_msr,kvm:kvm_exit,kvm:kvm_entry,\
+  #   kvm:kvm_apic_accept_irq,sched:sched_switch sleep 10
+  vpmu trace import perf.data --pid 4711 -o x
   # its rows, and its accesses by register
   vpmu trace show t --rows 100
   vpmu trace stat t
@@ -50,6 +55,8 @@ pub enum TraceCommand {
     /// Run a guest, and write what its vCPUs do to their PMUs
     #[command(override_usage = "vpmu trace record [OPTIONS] -- <payload|run|linux> [...]")]
     Record(Box<RecordOptions>),
+    /// Make a trace of a recording of a stock KVM host by perf
+    Import(ImportOptions),
     /// List the rows of a trace
     Show(ShowOptions),
     /// Count its accesses by register
@@ -131,6 +138,7 @@ fn ns(time: Duration) -> u64 {
 pub(super) fn run(args: &TraceArgs) -> Result<Exit, Error> {
     match &args.command {
         TraceCommand::Record(options) => return record(options),
+        TraceCommand::Import(options) => return import(options),
         TraceCommand::Show(options) => {
             let trace = Trace::open(&options.trace)?;
             print(&show::rows(&trace, ns(options.from), options.rows as usize)?.text(columns()))?;

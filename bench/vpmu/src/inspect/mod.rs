@@ -1,6 +1,7 @@
 //! Views into a guest or at this host: running an image, recordings, traces, the live view, and the doctor.
 
 pub mod doctor;
+pub mod kernel_module;
 pub mod record;
 pub mod run;
 pub mod sampled;

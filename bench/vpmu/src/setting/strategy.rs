@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use host_pmu::strategy::{PRESETS, Strategy};
+use host_pmu::kernel;
+use host_pmu::strategy::{Apply, PRESETS, Strategy};
 use sim::mediated::{MEDIATED, Mediated};
 
-use results::document::{KVM_ARMS, StrategyParameter};
+use results::document::{BELOW_KVM, KVM_ARMS, StrategyParameter};
 use results::error::Error;
+use results::host::HostFs;
 use results::table::ranking::WITHOUT;
 
 use crate::setting::parse::suggestion;
@@ -25,7 +27,7 @@ const KEYS: [(&str, &str); 11] = [
     ("skip-paused", "true or false"),
     ("skip-period", "true or false"),
     ("overflow", "\"reprogram\", \"keep\" or \"stop\""),
-    ("pause", "\"host\" or \"virtual\""),
+    ("pause", "\"host\", \"virtual\" or, of kvm:FILE, \"direct\""),
     ("gate", "true or false"),
     ("hold-max", "1 to 64 events, or 0 for no bound"),
     ("mark", "{ reads = true or false, global-ctrl = true or false }"),
@@ -40,6 +42,8 @@ pub enum StrategyChoice {
     Preset(String),
     /// A TOML file.
     File(PathBuf),
+    /// One for the host events of KVM's own vPMU: a preset's name or a TOML file, after `kvm:`.
+    BelowKvm(String),
     /// A definition that was read or made already.
     Defined(StrategyParameter),
 }
@@ -60,8 +64,11 @@ impl std::str::FromStr for StrategyChoice {
         if text.is_empty() {
             return Err("an empty name; give e.g. recreate,reuse".to_owned());
         }
+        if let Some(below) = text.strip_prefix(BELOW_KVM) {
+            return Ok(Self::BelowKvm(below.to_owned()));
+        }
         let path = PathBuf::from(text);
-        Ok(if path.extension().is_some_and(|e| e == "toml") { Self::File(path) } else { Self::Preset(text.to_owned()) })
+        Ok(if is_toml(&path) { Self::File(path) } else { Self::Preset(text.to_owned()) })
     }
 }
 
@@ -76,6 +83,21 @@ fn is_name(name: &str) -> bool {
 /// # Errors
 /// Exit 2 for an unknown preset, a bad file, or two entries of the same name.
 pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error> {
+    if let Some(StrategyChoice::BelowKvm(name)) = list.iter().find(|one| matches!(one, StrategyChoice::BelowKvm(_))) {
+        return Err(Error::usage(
+            format!("{BELOW_KVM}{name} is an arm of experiments on this host"),
+            "its host events are those of KVM's own vPMU, not of the tool's",
+            "give it to nmi-latency, guest-stat, advise or ab",
+        ));
+    }
+    resolve_arms(list)
+}
+
+/// Resolves the strategies of a comparison's arms: as [`resolve`], and those of KVM's own vPMU, of this host's kernel.
+///
+/// # Errors
+/// As [`resolve`], and exit 2 for what cannot be had below KVM.
+pub fn resolve_arms(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error> {
     let own = |name: &str| name == "floor" || KVM_ARMS.contains(&name);
     // Names that differ in their case alone are one to readers.
     let mut seen = BTreeSet::from(["floor", KVM_ARMS[0], KVM_ARMS[1]].map(str::to_owned));
@@ -105,7 +127,11 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
                 let definition = definition.transpose().map_err(|error| internal("a strategy has no TOML", error))?;
                 StrategyParameter { name: name.clone(), definition }
             }
-            StrategyChoice::File(path) => definition(path)?,
+            StrategyChoice::File(path) => definition(path, None)?,
+            StrategyChoice::BelowKvm(name) => {
+                let release = HostFs::default().text("proc/sys/kernel/osrelease").unwrap_or_default();
+                below_kvm(name, kernel::applies(&release))?
+            }
             StrategyChoice::Defined(strategy) => strategy.clone(),
         };
         if !seen.insert(strategy.name.to_ascii_lowercase()) {
@@ -118,6 +144,26 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
         found.push(strategy);
     }
     Ok(found)
+}
+
+/// Resolves `kvm:NAME`, below a KVM that reprograms at that time.
+fn below_kvm(name: &str, kvms: Apply) -> Result<StrategyParameter, Error> {
+    if is_toml(Path::new(name)) {
+        return definition(Path::new(name), Some(kvms));
+    }
+    let Some(preset) = kernel::preset(name, kvms) else {
+        let (what, known) =
+            (format!("no strategy {BELOW_KVM}{name}"), kernel::PRESETS.map(|name| format!("{BELOW_KVM}{name}")));
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let why = Strategy::preset(name).ok().and_then(|preset| kernel::words(&preset, kvms).err()).unwrap_or_default();
+        return Err(Error::usage(what, why, suggestion(name, &known, ", and kvm:FILE.toml")));
+    };
+    let definition = toml::to_string(&preset).map_err(|error| internal("a strategy has no TOML", error))?;
+    Ok(StrategyParameter { name: format!("{BELOW_KVM}{name}"), definition: Some(definition) })
+}
+
+fn is_toml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "toml")
 }
 
 /// Returns variants of a strategy, each with one of its keys at the default: what the key is worth. The default of keys that a file
@@ -168,8 +214,12 @@ pub fn refuse_modelled(strategies: &[StrategyParameter]) -> Result<(), Error> {
 /// # Errors
 /// Exit 2 for an unknown preset, or one that is there twice.
 pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
-    let names: Vec<_> = list.iter().filter(|choice| matches!(choice, StrategyChoice::Preset(_))).cloned().collect();
-    resolve(&names).map(drop)
+    let is_file = |choice: &&StrategyChoice| match choice {
+        StrategyChoice::BelowKvm(name) => is_toml(Path::new(name)),
+        other => !matches!(other, StrategyChoice::Preset(_)),
+    };
+    let names: Vec<_> = list.iter().filter(|choice| !is_file(choice)).cloned().collect();
+    resolve_arms(&names).map(drop)
 }
 
 /// Returns what is wrong with the first key of a file that cannot be used, beside those of a strategy that can.
@@ -190,8 +240,9 @@ fn wrong_key(whole: &toml::Table) -> Option<String> {
     whole.iter().find_map(of)
 }
 
-/// Reads a definition: its text, named by its `name` key or else by its file.
-fn definition(path: &Path) -> Result<StrategyParameter, Error> {
+/// Reads a definition: its text, named by its `name` key or else by its file. `below`: it is for KVM's own vPMU, below a KVM that
+/// reprograms at that time.
+fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Error> {
     let cannot =
         |why: String, remedy: &str| Error::usage(format!("cannot use strategy file {}", path.display()), why, remedy);
     let refuse = |why: String| cannot(why, "`vpmu show strategies deferred` prints a file to start from");
@@ -217,7 +268,8 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if !is_name(&name) {
         return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
     }
-    if PRESETS.iter().any(|preset| preset.eq_ignore_ascii_case(&name)) {
+    let taken: &[&str] = if below.is_some() { &kernel::PRESETS } else { &[] };
+    if PRESETS.iter().chain(taken).any(|preset| preset.eq_ignore_ascii_case(&name)) {
         let why = format!("its name '{name}' is that of a preset");
         return Err(cannot(why, "rename the file, or give it a `name` of its own"));
     }
@@ -235,8 +287,15 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     // Every definition has all choices and one form, so that two of them can be compared.
     let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
         .map_err(|error| internal("a strategy has no TOML", error))?;
-    Strategy::from_toml(&definition).map_err(|error| refuse(error.to_string()))?;
-    Ok(StrategyParameter { name, definition: Some(definition) })
+    let Some(kvms) = below else {
+        Strategy::from_toml(&definition).map_err(|error| refuse(error.to_string()))?;
+        return Ok(StrategyParameter { name, definition: Some(definition) });
+    };
+    let strategy = Strategy::below_kvm(&definition).map_err(|error| refuse(error.to_string()))?;
+    kernel::words(&strategy, kvms).map_err(|why| {
+        cannot(format!("it cannot be had below KVM: {why}"), "`vpmu show strategies kvm:stock` prints one that can")
+    })?;
+    Ok(StrategyParameter { name: format!("{BELOW_KVM}{name}"), definition: Some(definition) })
 }
 
 /// Resolves the one strategy of a command that compares none, ready for use.
@@ -297,6 +356,40 @@ mod tests {
         assert!(" ".parse::<StrategyChoice>().is_err());
         assert_eq!(ready(&StrategyChoice::presets(&["pool", "gate"])).unwrap().len(), 2);
         assert_eq!(resolve_one(&StrategyChoice::Preset("pool".to_owned())).unwrap().name, "pool");
+    }
+
+    #[test]
+    fn strategies_below_kvm_are_arms_with_a_whole_definition() {
+        let arms = |list: &str| resolve_arms(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>());
+        let found = arms("kvm:stock,recreate,kvm:recreate,kvm:direct").unwrap();
+        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["kvm:stock", "recreate", "kvm:recreate", "kvm:direct"]);
+        assert!(found.iter().all(|one| Strategy::below_kvm(one.definition.as_deref().unwrap()).is_ok()));
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.into_os_string().into_string().unwrap()
+        };
+        let rest = "release = 'never'\napply = 'deferred'\npause = 'direct'\noverflow = 'keep'";
+        let mine = file("mine.toml", &format!("reuse = {{ pool = 3 }}\n{rest}"));
+        let found = below_kvm(&mine, Apply::Deferred).unwrap();
+        assert_eq!(found.name, "kvm:mine");
+        let strategy = Strategy::below_kvm(&found.definition.unwrap()).unwrap();
+        assert_eq!(kernel::words(&strategy, Apply::Deferred).unwrap(), "pool=3 pause=direct");
+        for (refused, needle) in [
+            (below_kvm(&mine, Apply::AtOnce).map(drop), "give apply = \"at-once\""),
+            (below_kvm(&file("direct.toml", rest), Apply::Deferred).map(drop), "that of a preset"),
+            (below_kvm("gate", Apply::Deferred).map(drop), "no strategy kvm:gate: gate: perf's functions"),
+            (below_kvm("recreat", Apply::Deferred).map(drop), "did you mean kvm:recreate?"),
+            (resolved(&mine).map(drop), "give kvm:FILE.toml"),
+            (resolved("kvm:recreate").map(drop), "give it to nmi-latency"),
+            (arms("kvm:pool,kvm:pool").map(drop), "two arms"),
+        ] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle), "{error}");
+        }
     }
 
     #[test]

@@ -89,7 +89,8 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
     Ok(())
 }
 
-/// All strategies agree; their calls are exactly those of the formulas, and their interrupts those but for the kernel's own.
+/// All strategies agree. Their system calls are exactly those of the formulas, as are the interrupts but for a few broadcasts of the
+/// kernel's own: four a phase, and two for each migration that it makes.
 fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
     ensure!(document["agree"] == true && document["status"] == "complete", "{}", document["disagreements"]);
     let leaders = events * u64::from(SHAPE.leaders) / 10;
@@ -108,6 +109,14 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
             sum("tlb_shootdowns")?
         );
         eprintln!("# {cpus} CPUs, {events} events, {line}");
+        let few = |phase: &Value, expected: u64, moves: u64| -> Result<()> {
+            let of = |what: &str| number(phase, what).with_context(|| format!("no {what} in {phase}"));
+            let (seen, others) = (of("function_calls")?, of("migrations")?.saturating_sub(moves));
+            // A CPU that polls needs no interrupt.
+            let expected = expected - expected / 50..=expected + (4 + 2 * others) * cpus;
+            ensure!(expected.contains(&seen), "{seen} of {expected:?}: {phase}");
+            Ok(())
+        };
         match name {
             "event-major" => {
                 ensure!(Some(syscalls) == event_major.syscalls, "{line}: {event_major:?}");
@@ -118,20 +127,17 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
                             Some("close") => events,
                             _ => leaders,
                         };
-                    let seen = number(phase, "function_calls").context("function calls")?;
-                    // The kernel's own: some per CPU.
-                    ensure!(
-                        seen + expected / 20 >= expected && seen <= expected + expected / 10 + 20 * cpus,
-                        "{seen} of {expected}: {phase}"
-                    );
+                    few(phase, expected, 0)?;
                 }
             }
             "cpu-major" => {
                 ensure!(Some(syscalls) == cpu_major.syscalls, "{line}: {cpu_major:?}");
                 let (moves, migrations) = (cpu_major.migrations.unwrap_or_default(), sum("migrations")?);
                 ensure!(migrations >= moves && migrations <= moves + 10, "{line}: {migrations} moves of {moves}");
-                ensure!(rescheduled * 10 >= moves * 9 && rescheduled <= moves * 2, "{line}: {moves} moves");
-                ensure!(received + rescheduled < event_major.interrupts().unwrap_or_default() / 2, "{line}");
+                ensure!(rescheduled * 10 >= moves * 9 && rescheduled <= migrations + 2 * cpus, "{line}: {moves} moves");
+                for phase in phases {
+                    few(phase, 0, cpus)?;
+                }
             }
             "threads" => {
                 for (at, calls) in [(1, leaders), (2, leaders), (3, leaders), (4, events)] {

@@ -227,8 +227,11 @@ impl Job {
         // A panic reboots, and QEMU ends at a reboot.
         let mut line = "console=ttyS0 quiet panic=-1 unknown_nmi_panic".to_owned();
         if self.cpus != "1" {
-            // Its CPUs wait for one another longer than any hardware's.
-            line.push_str(" tsc=reliable mitigations=off nowatchdog rcupdate.rcu_cpu_stall_suppress=1 nokaslr");
+            // Its CPUs wait for one another longer than any hardware's, and for the timer on a busy host: the kernel's check of
+            // it panics.
+            line.push_str(
+                " no_timer_check tsc=reliable mitigations=off nowatchdog rcupdate.rcu_cpu_stall_suppress=1 nokaslr",
+            );
         }
         match self.clock {
             Clock::Host => {}

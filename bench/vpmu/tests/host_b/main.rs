@@ -4,10 +4,13 @@
 //! Without QEMU, the kernel or busybox the boots are listed as ignored and a `SKIP` line says what to install; with
 //! `VPMU_REQUIRE_HOST_B=1` that is a failure.
 
+mod corpus;
 #[path = "../counted/mod.rs"]
 mod counted;
 mod cpus;
 mod frames;
+#[path = "../imported/mod.rs"]
+mod imported;
 mod kernels;
 mod linux;
 mod machine;
@@ -42,7 +45,7 @@ const CHECKS: [(&str, Check); 6] = [
     ("rig::watch", monitor::check_watch),
 ];
 
-const BOOTS: [(&str, Boot); 16] = [
+const BOOTS: [(&str, Boot); 17] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
@@ -58,17 +61,19 @@ const BOOTS: [(&str, Boot); 16] = [
     ("linux::stock_perf", linux::stock_perf),
     ("linux::host_pmu", linux::host_pmu),
     ("nest::hardware_and_kvm", nest::hardware_and_kvm),
+    ("nest::trace_import", nest::trace_import),
     ("cpus::sixteen", cpus::sixteen),
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 15] = [
+const LONG: [(&str, Boot); 16] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
     ("linux::bad_input", linux::bad_input),
     ("linux::readers", readers::a_guests_kernel),
     ("linux::triage", readers::in_a_guest),
+    ("corpus::recorded", corpus::recorded),
     ("nest::two_runs_are_equal", nest::two_runs_are_equal),
     ("nest::ten_thousand", nest::ten_thousand),
     ("nest::modes_are_told_apart", nest::modes_are_told_apart),
@@ -117,7 +122,7 @@ fn main() -> ExitCode {
     let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
     if !long && !arguments.list {
         eprintln!(
-            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, cpus:: but for sixteen, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
+            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, corpus::recorded, cpus:: but for sixteen, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
         );
     }
     let boots = LONG.iter().map(|boot| (boot, skip || !long));
@@ -135,6 +140,15 @@ fn main() -> ExitCode {
         let found = found.clone();
         trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(ignored));
     }
+    let unbuilt = found.as_ref().is_ok_and(|parts| !nest::headers(parts).exists());
+    if unbuilt && long && !arguments.list {
+        eprintln!(
+            "SKIP: no headers of host B's kernel for nest::kernel_module; remedy: their package, or VPMU_HEADERS"
+        );
+    }
+    let (built, ignored) = (found.clone(), skip || !long || unbuilt);
+    let trial = Trial::test("nest::kernel_module", move || nest::kernel_module(&built?).map_err(failed));
+    trials.push(trial.with_ignored_flag(ignored));
     for (name, boot) in nest::releases::trials() {
         let found = found.clone();
         trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(skip || !long));

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::imported;
 use super::linux::virtio_modules;
 use super::machine::{Clock, Job, Report};
 use super::parts::Parts;
@@ -188,6 +189,38 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     let [Some(creates), Some(pauses), ..] = middle.calls else { anyhow::bail!("{:?}", middle.calls) };
     ensure!(creates < nmis / 4 && pauses >= nmis, "{:?} calls for {nmis} PMIs", middle.calls);
     Ok(())
+}
+
+/// What stock KVM's own tracepoints say of two guests: an imported recording has as many accesses to each register as perf shows.
+pub(crate) fn trace_import(parts: &Parts) -> Result<()> {
+    let guest = |workload: &str| {
+        format!(
+            "vpmu nmi-latency --backend hardware --cpu milan --workload {workload} --strategy reuse --rounds 1 --warmup 0 \
+             --samples 6 --period {HOST_PERIOD} --time-limit 12s --no-save --quiet"
+        )
+    };
+    let run = format!(
+        "{UNTHROTTLED}; cd /tmp; echo '{}; {}' >guests; \
+         perf record -q -z -a -m 1024 -o perf.data -e kvm:kvm_msr,kvm:kvm_exit,kvm:kvm_entry,kvm:kvm_apic_accept_irq \
+         -e sched:sched_switch -- sh guests >/dev/null; \
+         perf script -i perf.data -F pid,event,trace | sed -n 's/ *\\([0-9]*\\) .*msr_\\([a-z]*\\) \\([0-9a-f]*\\) = .*/\\1 \\2 \\3/p' | sort | uniq -c",
+        guest("single"),
+        guest("sampling4")
+    );
+    let options = ["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp"];
+    let report = job(parts)?
+        .clock(Clock::Host)
+        .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
+        .command(middle_host_with("milan", &options, &run))
+        .command(["cat", "/tmp/perf.data"])
+        .run(parts)?;
+    report.say("power-on to power-off");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("import");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("stock-kvm.data"), &report.commands[1].stdout)?;
+    std::fs::write(folder.join("stock-kvm.counts"), printed(&report, 0)?)?;
+    imported::check(&folder, &folder)
 }
 
 /// Separates what a script prints of one scene and of the next.
@@ -423,6 +456,62 @@ pub(crate) fn series(parts: &Parts) -> Result<()> {
             ensure!(predicted || (number == "after" && figure.ends_with("on.mean")), "{row}: {here}");
         }
     }
+    Ok(())
+}
+
+/// Headers of the middle host's kernel, in this folder or where its package puts them.
+pub(crate) fn headers(parts: &Parts) -> PathBuf {
+    let installed = || PathBuf::from(format!("/lib/modules/{}/build", parts.release()));
+    std::env::var_os("VPMU_HEADERS").map_or_else(installed, PathBuf::from)
+}
+
+/// The kernel module is built, loaded, and unloaded but while it is held; KVM's calls become those of each strategy, exactly.
+pub(crate) fn kernel_module(parts: &Parts) -> Result<()> {
+    const STRATEGIES: [&str; 6] = ["stock", "recreate", "reuse", "pool", "virtual", "direct"];
+    let built = std::process::Command::new(env!("CARGO_BIN_EXE_vpmu"))
+        .args(["kernel-module", "build", "--kernel", &parts.release(), "--headers"])
+        .arg(headers(parts))
+        .output()?;
+    ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let module = std::fs::read(String::from_utf8(built.stdout)?.trim())?;
+    let arms = STRATEGIES.map(|name| format!("kvm:{name}")).join(",");
+    let load = "vpmu kernel-module status >&2; insmod /vpmu_kvm.ko;";
+    let unload = "exec 3<>/dev/vpmu_kvm; vpmu kernel-module unload; echo held $?; exec 3>&-; vpmu kernel-module unload; \
+                  vpmu nmi-latency --strategy kvm:stock --no-save; echo absent $?";
+    let report = job(parts)?
+        .clock(Clock::Host)
+        .file("/vpmu_kvm.ko", 0o644, &module)
+        .command(middle_host_with(
+            "milan",
+            &["--with", "/vpmu_kvm.ko:/vpmu_kvm.ko"],
+            &script(load, &arms, 1, 20, HOST_PERIOD, &format!("echo '{MARK}'; {unload}")),
+        ))
+        .run(parts)?;
+    report.say("power-on to power-off");
+    let printed = printed(&report, 0)?;
+    let found = middle_of(printed)?;
+    let ends = printed.rsplit(MARK).next().context("no end")?;
+    let wanted = ["held 4", "vpmu_kvm: not loaded", "absent 4"];
+    ensure!(wanted.iter().all(|line| ends.lines().any(|found| found == *line)), "{ends}");
+    for name in STRATEGIES {
+        let arm = found.arm(&format!("kvm:{name}"))?;
+        let n = arm["nmis"].as_u64().context("nmis")?;
+        let done = |kind: &str| arm.pointer(&format!("/host_ops/{kind}/count")).and_then(Value::as_u64).unwrap_or(0);
+        let done = ["open", "pause", "period", "resume"].map(done);
+        eprintln!("# {}, kvm:{name}: {n} PMIs, opens, pauses, periods, resumes {done:?}", parts.release());
+        ensure!(n >= 20 && arm["overflows"] == n && arm["failed_opens"] == 0, "{arm}");
+        let formula = match name {
+            "recreate" => [n + 1, n + 1, n, 0],
+            // What goes on has no period but that of its next start.
+            "virtual" | "direct" => [1, done[1], done[2], done[3]],
+            _ => [1, n + 1, 2 * n, n],
+        };
+        ensure!(done == formula, "kvm:{name}: {done:?} for {n} PMIs: {arm}");
+    }
+    ensure!(
+        found.arm("kvm")?["host_ops"].as_object().is_some_and(serde_json::Map::is_empty),
+        "nothing counts KVM as it is"
+    );
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use host_pmu::backend::{BackendKey, UnknownBackend};
+use host_pmu::kernel;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::CounterSource;
@@ -27,7 +28,9 @@ impl HostRunner {
     /// Creates a runner of guests of this configuration. `period` is that of the strategies' `backend`.
     #[must_use]
     pub fn new(host: Arc<Host>, guest: PayloadPlan, backend: &BackendKey, period: u64) -> Self {
-        Self { host, guest, paced: backend.pace(period) }
+        // A replay waits for its PMIs: a clock's counts are ns.
+        let of_replay = (!guest.steps.is_empty() && *backend == BackendKey::CpuClock).then_some(1_000_000);
+        Self { host, guest, paced: backend.pace(period).or(of_replay) }
     }
 }
 
@@ -66,13 +69,24 @@ pub fn behind(arm: &Arm, paced: Option<u64>) -> Result<CounterSource, Error> {
         ArmKind::Floor => {
             paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
         }
-        ArmKind::Kvm => CounterSource::Kvm,
+        ArmKind::Kvm => CounterSource::Kvm { module: below_kvm(arm).map_err(wrong)? },
         ArmKind::Strategy => CounterSource::Events {
             backend: arm.backend.parse().map_err(|error: UnknownBackend| wrong(error.to_string()))?,
             strategy: Strategy::named(&arm.strategy, arm.definition.as_deref())
                 .map_err(|error| wrong(error.to_string()))?,
         },
     })
+}
+
+/// Returns the words for the kernel module that keeps the arm's host events; `None` of KVM's own vPMU as it is.
+///
+/// # Errors
+/// One line, of a strategy that is none, or cannot be had there.
+pub fn below_kvm(arm: &Arm) -> Result<Option<String>, String> {
+    let Some(text) = &arm.definition else { return Ok(None) };
+    let strategy = Strategy::below_kvm(text).map_err(|error| error.to_string())?;
+    // Whether this host's KVM reprograms then was checked where the definition was made.
+    kernel::words(&strategy, strategy.apply).map(Some)
 }
 
 #[cfg(test)]
@@ -95,5 +109,10 @@ mod tests {
         let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
         assert!(matches!(behind(&arm("mine", ArmKind::Strategy, Some(text)), None), Ok(CounterSource::Events { .. })));
         assert!(behind(&arm("mine", ArmKind::Strategy, Some("reuse = 1")), None).is_err());
+        let kvm = |definition| behind(&arm("kvm", ArmKind::Kvm, definition), None).map_err(|error| error.to_string());
+        assert_eq!(kvm(None), Ok(CounterSource::Kvm { module: None }));
+        let direct = text.replace("'never'", "'never'\npause = 'direct'\noverflow = 'keep'");
+        assert_eq!(kvm(Some(&direct)), Ok(CounterSource::Kvm { module: Some("last pause=direct".to_owned()) }));
+        assert!(kvm(Some(&format!("{direct}\ngate = true"))).is_err());
     }
 }

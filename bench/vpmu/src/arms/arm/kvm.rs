@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
+use host_pmu::kernel::Module;
 use vmm::kvm::Host;
+use vmm::machine::Cpu;
 use vmm::machine::payload::PayloadPlan;
-use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::{End, RunOutcome};
 
+use super::host::{behind, below_kvm};
 use super::launch::{Failure, launch, start};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
-use results::document::KVM_ARMS;
+use results::document::{KVM_ARMS, kvm_arm};
 use results::error::Error;
+use results::host::HostFs;
 
 /// Checks that KVM's own vPMU can stand behind the counters of a guest with `cpu`.
 ///
@@ -40,6 +43,20 @@ fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> 
         "KVM shows a guest {shown} here, and the guest's events and driver are for --cpu {}: give {remedy}",
         cpu.name()
     ))
+}
+
+/// Checks that the kernel module, if it is to keep the arm's host events, takes its words.
+///
+/// # Errors
+/// Why not, with the remedy.
+pub fn takes(arm: &Arm) -> Result<(), String> {
+    let Some(words) = below_kvm(arm)? else { return Ok(()) };
+    if kvm_arm(&HostFs::default()) == KVM_ARMS[1] {
+        return Err("this host's KVM gives guests a mediated vPMU, behind which there are no host events: reload kvm_intel or kvm_amd with \
+                    enable_mediated_pmu=N"
+            .to_owned());
+    }
+    Module::open(&words).map(drop)
 }
 
 /// Runs guests on KVM's own vPMU.
@@ -99,15 +116,16 @@ impl LiveGuest for Absent {
 impl ArmRunner for KvmRunner {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
         shares(&arm.strategy, self.beside_hardware)?;
-        available(&self.host, self.guest.machine.cpu)
+        available(&self.host, self.guest.machine.cpu)?;
+        takes(arm)
     }
 
-    fn run(&mut self, _arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
-        of_this_arm(launch(&self.host, &self.guest, CounterSource::Kvm, turn.samples), |outcome| outcome)
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        of_this_arm(launch(&self.host, &self.guest, behind(arm, None)?, turn.samples), |outcome| outcome)
     }
 
-    fn open(&mut self, _arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
-        of_this_arm(start(&self.host, &self.guest, CounterSource::Kvm, samples), |outcome| Opened {
+    fn open(&mut self, arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
+        of_this_arm(start(&self.host, &self.guest, behind(arm, None)?, samples), |outcome| Opened {
             guest: Box::new(Absent(outcome)),
             opening: None,
         })

@@ -77,6 +77,7 @@ fn plan(guest: &PayloadPlan, behind: CounterSource, samples: u64) -> PayloadPlan
         machine: machine::Plan { behind, ..guest.machine.clone() },
         log_entries: log_entries(&guest.boot, samples),
         boot: BootPage { sample_target: samples, ..guest.boot },
+        steps: Arc::clone(&guest.steps),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
+use fleet::hash::sha256;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::ns;
@@ -21,7 +22,7 @@ use super::launch::log_entries;
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::setting::backend::Chosen;
 use crate::setting::parse::suggestion;
-use results::document::ArmKind;
+use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
 use results::host::HostFacts;
 
@@ -97,8 +98,16 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
 pub fn check_strategies<'a>(
     model: &Model,
     guests: Vendor,
-    mut names: impl Iterator<Item = &'a str>,
+    mut names: impl Iterator<Item = &'a str> + Clone,
 ) -> Result<(), Error> {
+    if let Some(name) = names.clone().find(|name| name.starts_with(BELOW_KVM)) {
+        let why = "a simulated host has no KVM of its own";
+        return Err(Error::usage(
+            format!("model {} cannot have arm {name}", model.name),
+            why,
+            "leave out one of the two",
+        ));
+    }
     let another = "take model spr-2026, or one of your own with both costs";
     let (why, remedy) = match (model.base, &model.costs.mediated) {
         (CountBase::Exits, _) => ("its events count exits, and no counter of a PMU does", another),
@@ -132,7 +141,9 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
 /// Returns the facts of a simulated host; none are this host's.
 #[must_use]
 pub fn facts(model: &Model) -> HostFacts {
-    HostFacts { class: format!("simulated (model {})", model.name), ..HostFacts::default() }
+    let [costs, others] = model.constants().map(|text| sha256(text.as_bytes()));
+    let constants = format!("{costs:.16}-{others:.16}");
+    HostFacts { class: format!("simulated (model {})", model.name), model: Some(constants), ..HostFacts::default() }
 }
 
 /// Simulates arms.
@@ -312,6 +323,21 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn models_of_the_same_costs_are_told_from_an_edited_one() {
+        let text = EMBEDDED[1].1;
+        let of = |text: &str| facts(&Model::from_toml("m", text).unwrap()).model.unwrap();
+        let costs = |constants: &str| constants.split('-').next().unwrap().to_owned();
+        let mut edited = Model::from_toml("m", text).unwrap();
+        edited.scale("open", 2.0).unwrap();
+        let edited = facts(&edited).model.unwrap();
+        assert_eq!(of(text), of(&format!("# A comment.\n{text}")));
+        assert!(edited != of(text) && costs(&edited) != costs(&of(text)));
+        let embedded = |name: &str| facts(&model(name).unwrap()).model.unwrap();
+        let [clx, icx] = ["clx-ap-watchdog-on", "icx-2021"].map(embedded);
+        assert!(clx != icx && costs(&clx) == costs(&icx), "{clx} {icx}");
+    }
 
     #[test]
     fn bad_models_are_bad_input_in_one_line() {

@@ -1,6 +1,7 @@
 //! One arm of the result, made from the outcomes of its runs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
@@ -9,7 +10,7 @@ use host_pmu::stats::{OpKind, OpStats, ns};
 use vmm::outcome::{Account, End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
-    self, ArmKind, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost, encode,
+    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost, encode,
     latency_histogram, merge,
 };
 use results::error::one_line;
@@ -19,6 +20,7 @@ use results::metric::{EXIT_PATH, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVE
 use super::delivery::deliveries;
 use super::periods::Periods;
 use super::phases::{PhaseFold, difference, ticks_to_ns};
+use crate::arms::arm::play::Played;
 use crate::arms::arm::runner::{Arm, LinuxTurn, Turn};
 
 /// Latencies of one round, or of all, by the metric's key.
@@ -82,6 +84,8 @@ pub struct ArmFold {
     /// `None` if the guest moves its periods.
     periods: Option<Periods>,
     pairs_deliveries: bool,
+    /// The trace that its guests play back.
+    played: Option<Arc<Played>>,
 }
 
 /// Position of a run in the experiment.
@@ -113,7 +117,15 @@ impl ArmFold {
             intervals: Vec::new(),
             periods: None,
             pairs_deliveries: true,
+            played: None,
         }
+    }
+
+    /// Declares that its guests play this back: no driver of theirs counts overflows and periods.
+    #[must_use]
+    pub fn of_replay(mut self, played: Arc<Played>) -> Self {
+        (self.result.own.overflows_lost, self.periods, self.played) = (None, None, Some(played));
+        self
     }
 
     /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor:
@@ -289,8 +301,17 @@ impl ArmFold {
             nmis_without_status: report.nmis_without_status,
             guest_overflows,
             log_dropped: report.dropped,
+            played: report.played,
+            pmis_absent: report.absent,
+            counters_otherwise: report.otherwise[0],
+            values_otherwise: report.otherwise[1],
             ..Counts::default()
         });
+        if let Some(played) = &self.played
+            && self.result.own.first_otherwise.is_none()
+        {
+            self.result.own.first_otherwise = played.first_otherwise(report).map(|first| format!("{who}: {first}"));
+        }
         if vcpu.end.is_complete()
             && let Some(lost) = &mut self.result.own.overflows_lost
         {
@@ -377,8 +398,11 @@ impl ArmFold {
         let mut result = self.result.clone();
         result.metrics = self.all.metrics(Summary::of);
         let own = &mut result.own;
+        // Those of KVM's own vPMU are counted where the kernel module does it.
+        let counted = result.kind != ArmKind::Kvm || result.name.starts_with(BELOW_KVM);
         own.host_ops = OpKind::ALL
             .into_iter()
+            .filter(|_| counted)
             .map(|kind| {
                 let count = self.ops.count(kind);
                 let p50_ns = if count == 0 { 0 } else { self.ops.histogram(kind).value_at_quantile(0.5) };
@@ -673,6 +697,18 @@ mod tests {
         assert_eq!((arm.own.lost, arm.own.nmis_delivered, arm.own.counts.nmis), (None, None, 10));
         assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
         assert_eq!(arm.metric(&PMI_DELIVERY), None);
+        let shown = |arm: &document::Arm, key: &str| {
+            let column = results::table::column::ALL.iter().find(|column| column.key == key).unwrap();
+            column.text(&results::table::column::Figures::new(arm, arm.metric(&NMI_HANDLER)))
+        };
+        assert_eq!([shown(&arm, "opens"), shown(&arm, "reads"), shown(&arm, "events_held")], ["–"; 3]);
+        let below = Arm { strategy: "kvm:recreate".to_owned(), ..super::tests::arm(ArmKind::Kvm) };
+        let mut fold = ArmFold::new(&below, false);
+        let mut vcpu = crate::arms::rounds::mock::vcpu(10, 1000);
+        vcpu.account.host.ops.add(host_pmu::stats::OpKind::Open, 20, 400);
+        fold.add(place(0), &outcome(vec![vcpu]));
+        let arm = fold.result();
+        assert_eq!([shown(&arm, "opens"), shown(&arm, "reads"), shown(&arm, "events_held")], ["2.10", "0", "–"]);
     }
 
     #[test]

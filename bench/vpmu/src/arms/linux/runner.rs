@@ -11,6 +11,7 @@ use super::session::{Recorded, Shell, carry_out};
 use super::task::Task;
 use super::trace::Handler;
 use crate::arms::arm::host::behind;
+use crate::arms::arm::kvm::takes;
 use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, Turn};
 
 /// Guest times are in ns: a TSC of 1 GHz.
@@ -71,7 +72,7 @@ impl<B: Boots> LinuxRunner<B> {
 impl<B: Boots> ArmRunner for LinuxRunner<B> {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
         match arm.kind {
-            ArmKind::Kvm => self.boots.kvm_pmu(),
+            ArmKind::Kvm => self.boots.kvm_pmu().and_then(|()| takes(arm)),
             ArmKind::Strategy if arm.backend == BackendKey::None.to_string() => {
                 Err("backend none has no host events that a strategy could keep".to_owned())
             }

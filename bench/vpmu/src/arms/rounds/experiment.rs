@@ -4,6 +4,7 @@
 //! several processes: their driver calls [`Experiment::turn`] for one arm at a time.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::plan::Plan;
@@ -11,7 +12,7 @@ use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutc
 use crate::arms::fold::arm::{ArmFold, Place};
 use crate::setting::process;
 use host_pmu::stats::ns;
-use results::document::{ArmKind, Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
+use results::document::{ArmKind, BELOW_KVM, Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
@@ -104,6 +105,9 @@ impl<'a> Experiment<'a> {
                 if plan.parameters.linux.is_some() {
                     fold = fold.without_deliveries();
                 }
+                if let Some(played) = &plan.played {
+                    fold = fold.of_replay(Arc::clone(played));
+                }
                 let available = match runner.available(arm) {
                     Ok(()) => true,
                     Err(why) => {
@@ -115,6 +119,12 @@ impl<'a> Experiment<'a> {
                 Slot { arm, fold, available, failures: 0, guest: None, pending: None }
             })
             .collect();
+        // Such an arm is there only where it was asked for by name.
+        let below_kvm = |slot: &&Slot<'_>| !slot.available && slot.arm.strategy.starts_with(BELOW_KVM);
+        if let Some(slot) = slots.iter().find(below_kvm) {
+            let why = slot.fold.result().not_available.unwrap_or_default();
+            return Err(Error::host(format!("arm {} cannot run on this host", slot.arm.strategy), why, ""));
+        }
         if !slots.iter().any(|slot| slot.available) {
             return Err(Error::host(
                 "no arm can run on this host",

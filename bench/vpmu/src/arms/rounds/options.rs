@@ -32,7 +32,8 @@ pub struct ArmsOptions {
     /// Strategies to compare: preset names or .toml files
     ///
     /// `vpmu show strategies` lists the presets. The floor (the same guest without host events) is always added. mediated and
-    /// mediated-filter are models: of simulated guests only.
+    /// mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events of KVM's own vPMU, beside arm kvm
+    /// (`vpmu kernel-module`).
     #[arg(
         long,
         value_name = "LIST",

@@ -1,25 +1,28 @@
 //! Makes a checked plan of arms and rounds from a specification.
 
 use arch_pmu::caps::PmuCaps;
+use std::sync::Arc;
 use std::time::Duration;
 use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{self, CounterSource, Cpu};
 
-use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
+use guest::abi::{BootPage, EventSpec, FLAG_REPLAY, MAX_EVENTS, PMI_WAIT_US};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::ns;
 
 use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
+use crate::arms::arm::play::{self, Played};
 use crate::arms::arm::real::RealRunner;
 use crate::arms::arm::runner::Arm;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::check_version;
-use crate::setting::strategy::resolve;
+use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::Workload;
 use cpu_list::CpuList;
-use results::document::{ArmKind, EventParameter, Parameters, StrategyParameter, kvm_arm};
+use results::document::{ArmKind, BELOW_KVM, EventParameter, KVM_ARMS, Parameters, REPLAY, StrategyParameter, kvm_arm};
 use results::error::Error;
 use results::host::HostFs;
+use trace::read::Trace;
 
 /// Guest time without counters before the measured phase.
 const BASELINE: Duration = Duration::from_millis(40);
@@ -66,6 +69,8 @@ pub struct Plan {
     pub seed: u64,
     /// Rounds, samples and bounds, as the result document has them.
     pub parameters: Parameters,
+    /// The trace that the guests play back, if they do.
+    pub played: Option<Arc<Played>>,
 }
 
 impl Plan {
@@ -89,7 +94,7 @@ impl Plan {
         chosen: &Chosen,
         usable: Option<&[u32]>,
     ) -> Result<Self, Error> {
-        let strategies = resolve(&arms.strategy)?;
+        let strategies = resolve_arms(&arms.strategy)?;
         let pin = host.pin.cpus(arms.vcpus, usable)?;
         check(arms, host.cpu)?;
         let backend = chosen.backend.clone();
@@ -167,9 +172,53 @@ impl Plan {
                 events,
                 ..BootPage::default()
             },
+            steps: Arc::default(),
         };
         let (arms, seed) = (arms_of(strategies, &backend), arms.seed);
-        Ok(Self { experiment, arms, backend, guest, simulated: false, until_order: false, seed, parameters })
+        Ok(Self {
+            experiment,
+            arms,
+            backend,
+            guest,
+            simulated: false,
+            until_order: false,
+            seed,
+            parameters,
+            played: None,
+        })
+    }
+
+    /// Makes its guests play a trace back, in place of a workload.
+    ///
+    /// # Errors
+    /// Exit 2: as of [`play::played`].
+    pub fn play(&mut self, trace: &Trace) -> Result<(), Error> {
+        let (cpu, pmu, played) = play::played(trace)?;
+        let (gp, fixed) = pmu.count();
+        let version = match pmu {
+            PmuCaps::Intel(caps) => caps.version.into(),
+            PmuCaps::Amd(caps) => caps.version().into(),
+        };
+        self.parameters = Parameters {
+            workload: format!("{REPLAY}{}", trace.name()),
+            cpu: cpu.name().to_owned(),
+            pmu_version: version,
+            gp_counters: gp.into(),
+            fixed_counters: fixed.into(),
+            events: Vec::new(),
+            period: 0,
+            ..self.parameters.clone()
+        };
+        let (machine, boot) = (&mut self.guest.machine, &mut self.guest.boot);
+        (machine.cpu, machine.pmu) = (cpu, pmu);
+        // A PMI that does not come is waited for.
+        let waits = self.parameters.samples.saturating_mul(PMI_WAIT_US);
+        machine.time_limit = machine.time_limit.saturating_add(Duration::from_micros(waits));
+        (boot.flags, boot.event_count) = (FLAG_REPLAY, 0);
+        boot.limit_us = self.parameters.time_limit_ns / 1000;
+        self.guest.steps = Arc::clone(&played.steps);
+        self.played = Some(Arc::new(played));
+        Ok(())
     }
 
     /// Returns whether something else than the number of rounds ends it.
@@ -230,11 +279,12 @@ fn check(arms: &ArmsOptions, cpu: Cpu) -> Result<(), Error> {
 fn arms_of(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
     let mut arms: Vec<Arm> = strategies
         .into_iter()
-        .map(|strategy| Arm {
-            strategy: strategy.name,
-            backend: backend.to_string(),
-            kind: ArmKind::Strategy,
-            definition: strategy.definition,
+        .map(|StrategyParameter { name, definition }| {
+            let (kind, backend) = match name.strip_prefix(BELOW_KVM) {
+                Some(_) => (ArmKind::Kvm, KVM_ARMS[0].to_owned()),
+                None => (ArmKind::Strategy, backend.to_string()),
+            };
+            Arm { strategy: name, backend, kind, definition }
         })
         .collect();
     let kvm = kvm_arm(&HostFs::default());

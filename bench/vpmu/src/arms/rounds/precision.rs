@@ -56,8 +56,7 @@ pub(super) fn order_is_known(document: &Document) -> bool {
     let arms: Vec<&Arm> = contenders(document, metric).collect();
     let Some(base) = arms.first() else { return false };
     let time = |arm: &&&Arm| against(arm, base).map_or(f64::INFINITY, |ratio| ratio.ratio);
-    let is_lossy = |arm: &Arm| document.parameters.strategies.iter().any(|one| one.name == arm.name && one.is_lossy());
-    let whole: Vec<&Arm> = arms.iter().copied().filter(|arm| !is_lossy(arm)).collect();
+    let whole: Vec<&Arm> = arms.iter().copied().filter(|arm| !document.parameters.is_lossy(&arm.name)).collect();
     let not_ahead = |ratio: Option<Ratio>| {
         ratio.is_some_and(|ratio| {
             let low = ratio.interval.map_or(0.0, |interval| interval.low);

@@ -489,6 +489,18 @@ mod tests {
     }
 
     #[test]
+    fn an_arm_below_kvm_that_cannot_run_is_never_left_out() {
+        let plan = plan(&["--strategy", "recreate,kvm:recreate,kvm:stock"]).unwrap();
+        let kinds: Vec<_> = plan.arms.iter().map(|arm| (arm.kind, arm.backend == "kvm")).collect();
+        let kvm = (ArmKind::Kvm, true);
+        assert_eq!(kinds, [(ArmKind::Strategy, false), kvm, kvm, (ArmKind::Floor, false), kvm]);
+        let mut runner = MockRunner::good();
+        let error = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap_err();
+        assert_eq!((error.exit, runner.runs.len()), (Exit::Host, 0));
+        assert!(error.to_string().contains("arm kvm:recreate cannot run"), "{error}");
+    }
+
+    #[test]
     fn a_failing_save_ends_the_experiment() {
         let plan = plan(&["--rounds", "9", "--samples", "40"]).unwrap();
         let mut runner = MockRunner::good();

@@ -1,5 +1,6 @@
 //! The runs: the payload once per guest and strategy.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ impl Target {
     fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
         match self {
             Self::Kvm { counts_events } => {
-                (CounterSource::Kvm, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT)
+                (CounterSource::Kvm { module: None }, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT)
             }
             Self::Vpmu { backend: BackendKey::None, .. } => (CounterSource::Floor, 0, LIMIT),
             Self::Vpmu { strategies, counts_time, backend } => {
@@ -188,7 +189,8 @@ fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Durat
     };
     let patience = (time_limit / PATIENCE).min(MOST_PATIENCE);
     let limit_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
-    PayloadPlan { machine, log_entries: 1, boot: BootPage { flags: counts | v4, limit_us, ..BootPage::default() } }
+    let boot = BootPage { flags: counts | v4, limit_us, ..BootPage::default() };
+    PayloadPlan { machine, log_entries: 1, boot, steps: Arc::default() }
 }
 
 #[cfg(test)]
@@ -226,6 +228,6 @@ mod tests {
         }
         let clocked = Target::Vpmu { strategies, counts_time: true, backend: BackendKey::Hardware };
         assert_eq!([clocked.run(0).1, Target::Kvm { counts_events: false }.run(0).1], [0, 0], "a PMU that counts time");
-        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, CounterSource::Kvm);
+        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, CounterSource::Kvm { module: None });
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn reading(figure: &str) -> Option<Reading> {
             "stat" => Reading { events: "counting1/", quantity: Quantity::Mean(&[&ROTATION]), ..mean },
             "linux" => Reading { events: "linux:", ..mean },
             "kept" => Reading { arms: ["recreate", "reuse"], ..mean },
+            "in-kernel" => Reading { arms: ["kvm:recreate", "kvm"], ..mean },
             "kvm" => Reading { arms: ["recreate", "kvm"], ..mean },
             "kvm-mediated" => Reading { arms: ["recreate", "kvm-mediated"], ..mean },
             _ => return None,

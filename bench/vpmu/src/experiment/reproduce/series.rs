@@ -6,10 +6,12 @@
 //! first open take tens of ms, and a clock.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use host_pmu::backend::BackendKey;
-use results::document::{ArmKind, Document, Status, kvm_arm, warnings};
+use host_pmu::kernel;
+use results::document::{ArmKind, BELOW_KVM, Document, Status, kvm_arm, warnings};
 use results::error::{Error, Exit};
 use results::host::settings::Watchdog;
 use results::host::{HostFacts, HostFs};
@@ -305,6 +307,10 @@ fn planned(
         ..defaults()
     };
     let chosen = choose(&options.backend, &ThisHost)?;
+    let mut spec = spec.clone();
+    if !regime.stands_in() && Path::new(kernel::DEVICE).exists() {
+        spec.arms.strategy.push(StrategyChoice::BelowKvm("recreate".to_owned()));
+    }
     let mut plan = spec.plan(&options, &chosen, usable(host).map(free_last).as_deref())?;
     let runner: Box<dyn ArmRunner> = match linux {
         Some(job) => {
@@ -485,6 +491,7 @@ fn unpublished(kvm: &str) -> Vec<(String, String, &'static [Number])> {
         }
         add("kept", "the same with events that are never released", &ALL[1..2]);
         add(kvm, "the same with this kernel's own vPMU", &ALL[1..2]);
+        add("in-kernel", "the same with this kernel's own vPMU, its events re-created and as it is", ALL);
         add("stat", "mean time to stop and restart one counting event, as perf stat -e branch-misses", ALL);
         add("linux", "mean of nmi:nmi_handler in a Linux guest, perf record of ten events", ALL);
     }
@@ -595,7 +602,12 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
     });
     let unseen = runs.iter().any(|run| run.document.warnings.iter().any(|warning| warning.code == "records-unseen"));
     facts.push(format!("Records of overflows: {}.", if unseen { "none, so every kick reads events" } else { "yes" }));
-    let kvm = runs.iter().flat_map(|run| &run.document.arms).find(|arm| arm.kind == ArmKind::Kvm);
+    let arms = || runs.iter().flat_map(|run| &run.document.arms);
+    let kvm = arms().find(|arm| arm.kind == ArmKind::Kvm && !arm.is_strategy());
+    if kvm.is_some_and(|arm| arm.not_available.is_none()) && !arms().any(|arm| arm.name.starts_with(BELOW_KVM)) {
+        let load = "the kernel module is not loaded (vpmu kernel-module load)";
+        facts.push(format!("KVM's own vPMU with its events re-created: not measured, as {load}."));
+    }
     facts.push(match kvm {
         Some(arm) if arm.not_available.is_none() => format!(
             "KVM's own vPMU: {}.",

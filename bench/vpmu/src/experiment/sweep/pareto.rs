@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use results::document::is_lossy;
 use results::stats::pareto::front;
 use serde::Serialize;
 
@@ -132,7 +133,7 @@ fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
         .into_iter()
         .filter_map(|arm| {
             let of_arm = entries.iter().filter(|(point, _)| point.arm() == arm);
-            let is_lossy = of_arm.clone().any(|(point, _)| point.is_lossy());
+            let is_lossy = of_arm.clone().any(|(point, _)| is_lossy(&point.definition));
             let results: Vec<&PointResult> = of_arm.filter_map(|(_, result)| result.as_ref()).collect();
             (!results.is_empty()).then(|| StrategySummary { is_lossy, ..row(arm, &results, by) })
         })

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::terminal::console::internal;
 use fleet::hash::sha256;
-use results::document::StrategyParameter;
 use results::error::Error;
 
 /// Schema of a line.
@@ -70,12 +69,6 @@ impl GridPoint {
     #[must_use]
     pub fn arm(&self) -> String {
         self.release_slices.map_or_else(|| self.strategy.clone(), |n| format!("{} slices={n}", self.strategy))
-    }
-
-    /// Returns whether guest counts are lost by the strategy's definition.
-    #[must_use]
-    pub fn is_lossy(&self) -> bool {
-        StrategyParameter { name: self.arm(), definition: Some(self.definition.clone()) }.is_lossy()
     }
 }
 

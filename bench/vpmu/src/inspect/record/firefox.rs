@@ -199,8 +199,7 @@ mod tests {
                 period: 2_000_000,
                 cpu: 0,
                 chain: chain.clone(),
-                cut: 0,
-                user: None,
+                ..Sample::default()
             };
             add(&Record::Sample(sample));
         }

@@ -84,8 +84,7 @@ impl Kind {
             cpu,
             period: taken.period,
             chain,
-            cut: 0,
-            user: None,
+            ..Sample::default()
         }
     }
 }

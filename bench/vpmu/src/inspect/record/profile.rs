@@ -115,8 +115,20 @@ fn unpacked(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Exit 2: it cannot be read, is none, or has no such event.
 pub fn read(path: &Path, event: Option<&str>) -> Result<Contents, Error> {
+    let (bytes, parts) = files(path)?;
+    of_bytes(&bytes, &parts, path, event)
+}
+
+/// Reads the files of a recording: the one with the header, and those of records alone.
+///
+/// # Errors
+/// Exit 2: one cannot be read.
+pub fn files(path: &Path) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
     let parts = if path.is_dir() { parts(path)? } else { Vec::new() };
-    of_bytes(machine::read(&main_file(path), "the recording")?, &parts, path, event)
+    let bytes = unpacked(machine::read(&main_file(path), "the recording")?);
+    let cannot =
+        |error: io::Error| Error::usage(format!("cannot read the recording {}", path.display()), error.to_string(), "");
+    Ok((bytes.map_err(cannot)?, parts))
 }
 
 /// Reads a recording from stdin, where [`PIPED`] stands for its name.
@@ -130,16 +142,16 @@ pub fn from_stdin(event: Option<&str>) -> Result<Contents, Error> {
     if bytes.len() as u64 > LARGEST_PIPED {
         return Err(cannot(format!("it is larger than {} MiB", LARGEST_PIPED >> 20)));
     }
-    of_bytes(bytes, &[], Path::new(PIPED), event)
+    let bytes = unpacked(bytes).map_err(|error| cannot(error.to_string()))?;
+    of_bytes(&bytes, &[], Path::new(PIPED), event)
 }
 
-fn of_bytes(bytes: Vec<u8>, parts: &[Vec<u8>], path: &Path, wanted: Option<&str>) -> Result<Contents, Error> {
+fn of_bytes(bytes: &[u8], parts: &[Vec<u8>], path: &Path, wanted: Option<&str>) -> Result<Contents, Error> {
     let cannot = |why: String| {
         let what = if path == Path::new(PIPED) { "from stdin".to_owned() } else { path.display().to_string() };
         Error::usage(format!("cannot read the recording {what}"), why, "")
     };
-    let bytes = unpacked(bytes).map_err(|error| cannot(error.to_string()))?;
-    let recording = Recording::open(&bytes).map_err(|error| cannot(error.to_string()))?;
+    let recording = Recording::open(bytes).map_err(|error| cannot(error.to_string()))?;
     let mut recording = recording.with_parts(parts.iter().map(Vec::as_slice).collect());
     let too_much = |bound: TooMuch| {
         let why = format!("its samples, their stacks and names take {bound} of memory");

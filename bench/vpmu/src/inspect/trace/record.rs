@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use arch_pmu::caps::PmuCaps;
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::{HostSide, OpKind};
@@ -16,7 +15,9 @@ use results::table::layout::plural;
 use trace::meta::Meta;
 use trace::write::Writer;
 use vmm::machine::Cpu;
+use vmm::outcome::Account;
 
+pub use crate::arms::arm::play::pmu;
 use crate::arms::arm::sim::{self, SimRunner};
 use crate::inspect::run;
 use crate::inspect::sampled::{GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, take_turn};
@@ -73,7 +74,9 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
             linux.quiet |= options.quiet;
             traced(&options.output, options.quiet, meta, |tracing| {
                 linux.trace = Some(tracing);
-                Ok((job::run(&linux, &backend)?, Vec::new(), None))
+                let (exit, outcome) = job::ran(&linux, &backend)?;
+                let Some(outcome) = outcome else { return Ok((exit, Vec::new(), None)) };
+                Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
             })
         }
     }
@@ -101,9 +104,7 @@ fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Er
     let meta = meta(&payload.counters, &backend, cpu, payload.vcpus, &format!("payload {}", payload.workload))?;
     traced(&options.output, options.quiet, meta, |tracing| {
         let ran = ready.run(None, Some(tracing), options.quiet)?;
-        let vcpus = ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account);
-        let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
-        Ok((ran.exit, operations(&vcpus.map(|account| &account.host)), Some(pmis)))
+        Ok(told(ran.exit, &ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
     })
 }
 
@@ -123,12 +124,19 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         &format!("payload {}", payload.workload),
     )?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     traced(&options.output, options.quiet, meta, |tracing| {
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
         Ok((exit, operations(&guests.iter().map(|guest| &guest.side.host)), Some(pmis)))
     })
+}
+
+/// Sums what the vCPUs of a guest on KVM did.
+fn told<'a>(exit: Exit, vcpus: &(impl Iterator<Item = &'a Account> + Clone)) -> Told {
+    let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
+    (exit, operations(&vcpus.clone().map(|account| &account.host)), Some(pmis))
 }
 
 /// Sums operations in the order of their kinds.
@@ -171,7 +179,20 @@ fn traced(
     };
     let lost = tracing.lanes.iter().map(host_pmu::trace::Lane::lost).sum();
     (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, pmis, lost);
-    let meta = writer.finish()?;
+    summarize(output, &writer.finish()?, quiet)?;
+    if lost > 0 {
+        complain(&format!(
+            "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
+        ));
+    }
+    Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })
+}
+
+/// Says what a finished trace has.
+///
+/// # Errors
+/// It is not there.
+pub fn summarize(output: &Path, meta: &Meta, quiet: bool) -> Result<(), Error> {
     if !quiet {
         let bytes = trace::read::Trace::open(output)?.bytes();
         let each = bytes as f64 / meta.accesses.max(1) as f64;
@@ -182,12 +203,7 @@ fn traced(
             output.display()
         ));
     }
-    if lost > 0 {
-        complain(&format!(
-            "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
-        ));
-    }
-    Ok(if lost > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit })
+    Ok(())
 }
 
 /// Longest time between two looks at the lanes.
@@ -225,25 +241,10 @@ fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, O
         if last && !more {
             return (writer, failed);
         }
+        tracing.stop.store(sys::interrupted().load(Ordering::Relaxed), Ordering::Relaxed);
         if !more {
             std::thread::park_timeout(POLL);
         }
-    }
-}
-
-/// Returns the PMU of a trace's guest.
-///
-/// # Errors
-/// Exit 2: this program knows no such processor.
-pub fn pmu(meta: &Meta) -> Result<PmuCaps, Error> {
-    let known = Cpu::ALL.iter().find(|(name, _)| *name == meta.cpu);
-    match (known, u8::try_from(meta.pmu_version)) {
-        (Some((_, cpu)), Ok(version @ (2 | 4))) => Ok(cpu.pmu_of_version(version)),
-        _ => Err(Error::usage(
-            "cannot replay the trace",
-            format!("its guest had processor '{}' with a PMU of version {}", meta.cpu, meta.pmu_version),
-            "give a trace of a processor that --cpu names, and version 2 or 4",
-        )),
     }
 }
 

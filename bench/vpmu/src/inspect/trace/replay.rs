@@ -46,9 +46,7 @@ pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64
         let batch = batch?;
         let vcpu = batch.first().map_or(0, |row| usize::from(row.vcpu));
         for replay in replays.iter_mut().filter_map(|vcpus| vcpus.get_mut(vcpu)) {
-            for row in &batch {
-                replay.feed(*row);
-            }
+            replay.feed(&batch);
         }
     }
     let merged = |vcpus: Vec<Replay>| {
@@ -130,9 +128,10 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
         let replayed = replayed.map_or_else(|| "none".to_owned(), |value| format!("{value:#x}"));
         let at = Duration::from_nanos(recorded.at).as_secs_f64();
         lines.push(format!(
-            "{name_of}: {} of {} values and {} of {} PMIs differ; the first at {at:.6} s, row {row} of vCPU {}: {} {} {:#x}, here {replayed}",
+            "{name_of}: {} of {} values ({} of counters) and {} of {} PMIs differ; the first at {at:.6} s, row {row} of vCPU {}: {} {} {:#x}, here {replayed}",
             found.divergences,
             found.accesses,
+            found.counter_divergences,
             found.pmis_differ,
             found.pmis,
             recorded.vcpu,
@@ -191,6 +190,7 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
             "restart_p50_ns": p50(&found.handler),
             "recorded_restart_p50_ns": p50(&found.recorded),
             "divergences": found.divergences,
+            "counter_divergences": found.counter_divergences,
             "trace_pmis": found.pmis,
             "pmis_missing": found.pmis_missing,
             "pmi_divergences": found.pmis_differ,
@@ -198,5 +198,32 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
             "missing_rows": missing(trace, found),
         })
     };
-    json!({ "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
+    json!({ "schema": "vpmu-replay/1", "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::arm::{play, sim};
+
+    /// Under its own strategy a trace gives the registers and PMIs of its run; and each can be played back on KVM.
+    #[test]
+    fn the_corpus_is_replayed_exactly() {
+        let model = sim::model("development-host").unwrap();
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
+        let entries = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path());
+        let folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+        assert!(folders.len() >= 12, "{folders:?}");
+        for folder in folders {
+            let trace = Trace::open(&folder).unwrap();
+            let own = Strategy::from_toml(&trace.meta.definition).unwrap();
+            let (_, found) = replay(&trace, &model, vec![own], 1).unwrap().remove(0);
+            let differ = [found.divergences, found.pmis_differ, found.masked_differ, found.missing];
+            assert_eq!((differ, found.accesses), ([0; 4], trace.meta.accesses), "{folder:?}: {:?}", found.first);
+            let (_, _, played) = play::played(&trace).unwrap();
+            assert_eq!((played.pmis, played.cut), (found.pmis, 0), "{folder:?}");
+            let steps = played.rows.iter().flatten().count() as u64;
+            assert_eq!(steps + played.faults, trace.meta.accesses + played.pmis, "{folder:?}");
+        }
+    }
 }

@@ -60,10 +60,12 @@ fn about(trace: &Trace) -> String {
     let unfinished =
         if meta.finished { "" } else { "; it was not finished, and what is after its last segment is missing" };
     let lost = if meta.lost > 0 { format!("; {} rows are missing in it", meta.lost) } else { String::new() };
+    let unknown =
+        if meta.unknown.is_empty() { String::new() } else { format!("; unknown: {}", meta.unknown.join(", ")) };
     // A trace that was made anonymous names neither guest nor host.
     let named = |name: &str, other: &str| if name.is_empty() { other.to_owned() } else { name.to_owned() };
     format!(
-        "{} with {} ({}, PMU version {}), {} behind {}, on {}{unfinished}{lost}",
+        "{} with {} ({}, PMU version {}), {} behind {}, on {}{unfinished}{lost}{unknown}",
         named(&meta.guest, "a guest"),
         plural(meta.vcpus, "vCPU"),
         meta.cpu,

@@ -30,6 +30,14 @@ use crate::terminal::output::{Diverted, Limits, Output};
 /// # Errors
 /// Conditions that keep it from starting, and a guest that ends before its command.
 pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
+    ran(spec, backend).map(|(exit, _)| exit)
+}
+
+/// Does so, and returns what the guest left.
+///
+/// # Errors
+/// As of [`run`].
+pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<LinuxOutcome>), Error> {
     let machine = spec.plan(backend)?;
     let (places, kernel, initrd) = contents(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
@@ -59,7 +67,7 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
     for error in &ran.errors {
         complain(&format!("error: {error}"));
     }
-    Ok(ran.exit)
+    Ok((ran.exit, ran.outcome))
 }
 
 /// Chooses the backend. Where the host has none, what is wrong with the line is said first.

@@ -1,0 +1,136 @@
+//! Tracepoints as the kernel that was recorded describes them: where each field of theirs lies in a sample.
+
+use std::collections::BTreeMap;
+
+use crate::bytes::Take;
+
+/// Most tracepoints of a recording, and most fields of one: a kernel has some two thousand.
+const MOST: usize = 1 << 14;
+const MOST_FIELDS: usize = 256;
+
+/// A tracepoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tracepoint {
+    /// Its name, as `kvm:kvm_exit`.
+    pub name: String,
+    fields: Vec<(String, Field)>,
+}
+
+/// Place of a number in the raw bytes of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    offset: usize,
+    size: usize,
+    signed: bool,
+}
+
+impl Tracepoint {
+    /// Returns the place of a field; `None`: it has none of this name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Field> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field)
+    }
+
+    /// Reads the text of a tracepoint's file `format`: its id and itself.
+    fn parse(system: &str, text: &str) -> Option<(u64, Self)> {
+        let (mut id, mut name, mut fields) = (None, None, Vec::new());
+        for line in text.lines() {
+            if let Some(own) = line.strip_prefix("name: ") {
+                name = Some(format!("{system}:{own}"));
+            } else if let Some(number) = line.strip_prefix("ID: ") {
+                id = number.trim().parse().ok();
+            } else if let Some(field) = line.trim_start().strip_prefix("field:") {
+                fields.extend(parse_field(field).filter(|_| fields.len() < MOST_FIELDS));
+            }
+        }
+        Some((id?, Self { name: name?, fields }))
+    }
+}
+
+/// Reads `unsigned int vcpu_id; offset:56; size:4; signed:0;`.
+fn parse_field(text: &str) -> Option<(String, Field)> {
+    let mut parts = text.split(';').map(str::trim);
+    let name = parts.next()?.split('[').next()?.rsplit([' ', '*']).next()?;
+    let mut number = |key: &str| parts.next()?.strip_prefix(key)?.parse::<usize>().ok();
+    let field = Field { offset: number("offset:")?, size: number("size:")?, signed: number("signed:")? != 0 };
+    Some((name.to_owned(), field))
+}
+
+impl Field {
+    /// Returns the number, signed ones extended; `None`: the sample is too short, or it is none of a word's size.
+    #[must_use]
+    pub fn of(self, raw: &[u8]) -> Option<u64> {
+        let bytes = raw.get(self.offset..self.offset.checked_add(self.size)?)?;
+        let mut word = [0; 8];
+        word.get_mut(..self.size)?.copy_from_slice(bytes);
+        let unused = 64 - 8 * self.size.clamp(1, 8) as u32;
+        let value = u64::from_le_bytes(word) << unused;
+        Some(if self.signed { (value.cast_signed() >> unused).cast_unsigned() } else { value >> unused })
+    }
+}
+
+/// Reads HEADER_TRACING_DATA: the tracepoints by their ids, which are the `config` of their events. `None`: it makes no sense.
+pub(crate) fn take(bytes: &[u8]) -> Option<BTreeMap<u64, Tracepoint>> {
+    let mut from = Take(bytes);
+    if from.bytes(10)? != b"\x17\x08\x44tracing" {
+        return None;
+    }
+    let _version = from.word()?;
+    // The order of bytes, the sizes of a long and of a page.
+    if from.bytes(1)? != [0] {
+        return None;
+    }
+    from.bytes(5)?;
+    for _header in ["header_page", "header_event"] {
+        from.word()?;
+        from.sized()?;
+    }
+    for _ in 0..from.u32()? {
+        from.sized()?;
+    }
+    let mut found = BTreeMap::new();
+    for _ in 0..from.u32()? {
+        let system = from.word()?;
+        for _ in 0..from.u32()? {
+            let format = String::from_utf8_lossy(from.sized()?);
+            found.extend(Tracepoint::parse(&system, &format).filter(|_| found.len() < MOST));
+        }
+    }
+    Some(found)
+}
+
+impl<'a> Take<'a> {
+    /// Takes text and the zero behind it.
+    fn word(&mut self) -> Option<String> {
+        let text = self.text();
+        let length = self.0.iter().position(|&byte| byte == 0)?;
+        self.bytes(length + 1).map(|_| text)
+    }
+
+    /// Takes bytes behind their number.
+    fn sized(&mut self) -> Option<&'a [u8]> {
+        let size = self.u64()?;
+        self.bytes(usize::try_from(size).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_where_the_format_says() {
+        let text = "name: kvm_x\nID: 99\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+                    \tfield:int less;\toffset:4;\tsize:4;\tsigned:1;\n\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+                    \tfield:u64 *far;\toffset:99;\tsize:8;\tsigned:0;\n\nprint fmt: \"field:%d\", REC->less\n";
+        let (id, point) = Tracepoint::parse("kvm", text).unwrap();
+        assert_eq!((id, &*point.name, point.fields.len()), (99, "kvm:kvm_x", 4));
+        let raw = [7, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 1, 2];
+        let of = |name: &str| point.field(name).unwrap().of(&raw);
+        assert_eq!(
+            [of("common_type"), of("less"), of("comm"), of("far")],
+            [Some(7), Some((-2_i64).cast_unsigned()), None, None]
+        );
+        assert_eq!(point.field("more"), None);
+    }
+}

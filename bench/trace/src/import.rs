@@ -1,0 +1,712 @@
+//! Makes a trace of what a stock KVM's own tracepoints told perf.
+//!
+//! KVM says each access that it answers, but neither counts between them nor which counter overflowed. A counter that the guest reads
+//! counted what is between that and its last known value; the overflows behind a PMI are those that the guest finds in its handler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use arch_pmu::PmuMsr;
+use arch_pmu::amd::{PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CTL0, PERF_LEGACY_CTL0};
+use arch_pmu::intel::{
+    IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0,
+    IA32_PMC0,
+};
+use arch_pmu::msr::counter_of;
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Vendor};
+use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN};
+use perf_data::reader::{Damage, Recording};
+use perf_data::record::Record;
+use perf_data::tracepoint::{Field, Tracepoint};
+use results::error::Error;
+use results::table::layout::plural;
+
+use crate::meta::Meta;
+use crate::write::Writer;
+
+/// The command that records what an import needs.
+const RECORD: &str = "perf record -a -m 4096 -e kvm:kvm_msr,kvm:kvm_exit,kvm:kvm_entry,kvm:kvm_apic_accept_irq,sched:sched_switch sleep 10";
+/// perf's mark that all records before the mark ahead of it are there (PERF_RECORD_FINISHED_ROUND).
+const ROUND: u32 = 68;
+/// RDPMC as an exit's reason, by instruction set: VMX (1), SVM (2).
+const RDPMC: [(u64, u64); 2] = [(1, 15), (2, 0x6f)];
+/// Delivery mode NMI of a LAPIC's interrupt, and an LVT entry's.
+const NMI: u64 = 0x400;
+/// The counters' width on every PMU that KVM shows.
+const WIDTH: u32 = 48;
+/// Rows of a vCPU that wait for the guest to say which counter was behind a PMI.
+const MOST_WAITING: usize = 1024;
+/// ENABLE of an event select.
+const ENABLE: u64 = 1 << 22;
+
+/// What a tracepoint tells of a thread.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// An access: its kind, register and value.
+    Access(Kind, u32, u64),
+    /// An exit: RIP, and whether it is RDPMC's.
+    Exit(u64, bool),
+    /// An entry, of the vCPU of this number.
+    Entry(Option<u64>),
+    /// An NMI for the LAPIC of this number.
+    Nmi(u64),
+    /// A switch to another thread, and whether it sleeps.
+    Out(bool),
+    In,
+    /// Records before it are missing.
+    Gap,
+}
+
+/// An event of a thread, or of all for a gap.
+type Told = (u64, u32, Event);
+
+/// A tracepoint that is used, and its fields.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Msr([Field; 4]),
+    Exit([Field; 2], Option<Field>),
+    Entry(Option<Field>),
+    Accept([Field; 2]),
+    Switch([Field; 2]),
+}
+
+impl Source {
+    /// Returns how to read this tracepoint; `None`: it tells nothing. The error is the field that it lacks.
+    fn of(point: &Tracepoint) -> Result<Option<Self>, String> {
+        let field = |name: &str| point.field(name).ok_or_else(|| format!("{} has no field {name}", point.name));
+        Ok(Some(match point.name.as_str() {
+            "kvm:kvm_msr" => Self::Msr([field("write")?, field("ecx")?, field("data")?, field("exception")?]),
+            "kvm:kvm_exit" => Self::Exit([field("exit_reason")?, field("guest_rip")?], point.field("isa")),
+            "kvm:kvm_entry" => Self::Entry(point.field("vcpu_id")),
+            "kvm:kvm_apic_accept_irq" => Self::Accept([field("apicid")?, field("dm")?]),
+            "sched:sched_switch" => Self::Switch([field("prev_state")?, field("next_pid")?]),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Reads a sample of thread `tid`: up to two events, with their threads.
+    fn read(self, tid: u32, raw: &[u8]) -> Option<[Option<(u32, Event)>; 2]> {
+        let one = |event| Some([Some((tid, event)), None]);
+        match self {
+            Self::Msr([write, ecx, data, exception]) => {
+                let (is_write, is_fault) = (write.of(raw)? != 0, exception.of(raw)? != 0);
+                let kind = match (is_write, is_fault) {
+                    (false, false) => Kind::Read,
+                    (true, false) => Kind::Write,
+                    (false, true) => Kind::ReadFault,
+                    (true, true) => Kind::WriteFault,
+                };
+                let value = if kind == Kind::ReadFault { 0 } else { data.of(raw)? };
+                one(Event::Access(kind, ecx.of(raw)? as u32, value))
+            }
+            Self::Exit([reason, rip], isa) => {
+                let (reason, isa) = (reason.of(raw)?, isa.and_then(|isa| isa.of(raw)));
+                let rdpmc = RDPMC.iter().any(|(of, number)| *number == reason && isa.is_none_or(|isa| isa == *of));
+                one(Event::Exit(rip.of(raw)?, rdpmc))
+            }
+            Self::Entry(vcpu) => one(Event::Entry(vcpu.and_then(|field| field.of(raw)))),
+            Self::Accept([apic, mode]) if mode.of(raw)? == NMI => one(Event::Nmi(apic.of(raw)?)),
+            Self::Accept(_) => None,
+            Self::Switch([state, next]) => {
+                // A thread that was preempted would go on; from 0x100 on the states are marks.
+                let sleeps = state.of(raw)? & 0xff != 0;
+                Some([Some((tid, Event::Out(sleeps))), Some((next.of(raw)? as u32, Event::In))])
+            }
+        }
+    }
+}
+
+/// A recording and how to read it.
+struct Recorded<'a> {
+    bytes: &'a [u8],
+    parts: &'a [Vec<u8>],
+    /// By number of the event.
+    sources: Vec<Option<Source>>,
+    lost: u64,
+    damage: Damage,
+}
+
+impl Recorded<'_> {
+    fn open(&self) -> Result<Recording<'_>, String> {
+        let recording = Recording::open(self.bytes).map_err(|error| error.to_string())?;
+        Ok(recording.with_parts(self.parts.iter().map(Vec::as_slice).collect()))
+    }
+
+    /// Visits the events in the order of their times. perf writes them by CPU, in rounds: what is older than the last round's end has
+    /// all come.
+    fn visit(&mut self, mut visit: impl FnMut(u32, &Told) -> Result<(), Error>) -> Result<(), Error> {
+        let mut recording = self.open().map_err(|why| Error::usage("cannot read the recording", why, ""))?;
+        let (mut waiting, mut latest, mut safe): (Vec<(u32, Told)>, u64, u64) = (Vec::new(), 0, 0);
+        let mut ended = Ok(());
+        let (mut lost, mut lost_samples) = (0_u64, 0_u64);
+        let mut hand_over = |waiting: &mut Vec<(u32, Told)>, until: u64| {
+            waiting.sort_by_key(|(_, told)| told.0);
+            let ready = waiting.partition_point(|(_, told)| told.0 <= until);
+            waiting.drain(..ready).try_for_each(|(pid, told)| visit(pid, &told))
+        };
+        self.damage = recording.timed_records(|event, time, record| {
+            match record {
+                Record::Sample(sample) => {
+                    latest = latest.max(sample.time);
+                    let source = self.sources.get(event).copied().flatten();
+                    let read = source.and_then(|source| source.read(sample.tid, &sample.raw)).unwrap_or_default();
+                    let told = |(tid, event)| (sample.pid, (sample.time, tid, event));
+                    waiting.extend(read.into_iter().flatten().map(told));
+                }
+                Record::Lost { count, .. } => {
+                    lost = lost.saturating_add(count);
+                    waiting.push((0, (time.unwrap_or(latest), 0, Event::Gap)));
+                }
+                // The events' own counts, which hold those of the records before.
+                Record::LostSamples(count) => lost_samples = lost_samples.saturating_add(count),
+                Record::Other(ROUND) => {
+                    ended = hand_over(&mut waiting, safe);
+                    safe = latest;
+                }
+                _ => {}
+            }
+            if ended.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        self.lost = lost.max(lost_samples);
+        ended.and_then(|()| hand_over(&mut waiting, u64::MAX))
+    }
+}
+
+/// What the whole recording has of a thread that enters a guest, before any row is written.
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    tid: u32,
+    pid: u32,
+    vcpu: Option<u64>,
+    registers: BTreeSet<u32>,
+    accesses: u64,
+    rdpmcs: u64,
+    /// Writes that turn a counter on.
+    enables: u64,
+    begin: u64,
+}
+
+impl Thread {
+    fn see(&mut self, event: &Event) {
+        match *event {
+            Event::Access(kind, register, value) if PmuMsr::decode(register).is_some() => {
+                self.accesses += 1;
+                self.registers.insert(register);
+                let enables = select_of(register).is_some() && value & ENABLE != 0
+                    || register == IA32_FIXED_CTR_CTRL && value != 0;
+                self.enables += u64::from(kind == Kind::Write && enables);
+            }
+            Event::Exit(_, rdpmc) => self.rdpmcs += u64::from(rdpmc),
+            Event::Entry(vcpu) => self.vcpu = self.vcpu.or(vcpu),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the counter of an event select.
+fn select_of(register: u32) -> Option<usize> {
+    let at = |first: u32, count: u32, step: u32| {
+        let n = register.checked_sub(first).filter(|n| *n < count * step && n.is_multiple_of(step))?;
+        Some((n / step) as usize)
+    };
+    at(IA32_PERFEVTSEL0, 8, 1).or(at(PERF_LEGACY_CTL0, 4, 1)).or(at(PERF_CTL0, 6, 2))
+}
+
+const fn is_status(register: u32) -> bool {
+    matches!(register, IA32_PERF_GLOBAL_STATUS | PERF_CNTR_GLOBAL_STATUS)
+}
+
+/// Returns whether a counter with this value is on its way to an overflow.
+const fn is_negative(value: u64) -> bool {
+    value >> (WIDTH - 1) != 0
+}
+
+/// A vCPU on its way into the trace.
+#[derive(Debug)]
+struct Vcpu {
+    number: u16,
+    id: Option<u64>,
+    /// Without a status register the handler looks at counters.
+    has_status: bool,
+    begin: u64,
+    /// Rows that wait: what the guest finds later may belong between them.
+    rows: Vec<Row>,
+    /// Places of PMIs whose counters are not told yet, and of the last one; and whether that one has one.
+    pmis: Vec<usize>,
+    is_told: bool,
+    /// Places of the rows that stopped the counters that are off, their own enables and those of all.
+    stops: [Option<usize>; MAX_COUNTERS],
+    own: [bool; MAX_COUNTERS],
+    global: u64,
+    /// The last known value of each counter, and the place behind the row that told it.
+    values: [Option<(u64, usize)>; MAX_COUNTERS],
+    seen: BTreeSet<u32>,
+    /// Time and RIP of the exit that goes on.
+    exit: Option<(u64, u64)>,
+    is_open: bool,
+    passed: u64,
+    sleeps: bool,
+    switched: [bool; 2],
+    brought: u64,
+}
+
+impl Vcpu {
+    fn new(number: usize, thread: &Thread) -> Self {
+        Self {
+            number: number as u16,
+            id: thread.vcpu,
+            has_status: thread.registers.iter().any(|register| is_status(*register)),
+            begin: 0,
+            rows: Vec::new(),
+            pmis: Vec::new(),
+            is_told: false,
+            stops: [None; MAX_COUNTERS],
+            own: [true; MAX_COUNTERS],
+            global: u64::MAX,
+            values: [None; MAX_COUNTERS],
+            seen: BTreeSet::new(),
+            exit: None,
+            is_open: false,
+            passed: 0,
+            sleeps: false,
+            switched: [false; 2],
+            brought: 0,
+        }
+    }
+
+    /// Adds a row of the time of the exit: what KVM did before it told is not the guest's time.
+    fn push(&mut self, now: u64, kind: Kind, register: u32, value: u64) {
+        let (at, rip) = self.exit.filter(|_| kind != Kind::Entry).unwrap_or((now, 0));
+        let rip = if kind.is_access() { rip } else { 0 };
+        self.rows.push(Row { at: at.saturating_sub(self.begin), vcpu: self.number, kind, register, value, rip });
+        self.is_open = true;
+    }
+
+    fn tell(&mut self, now: u64, event: Event) {
+        match event {
+            Event::Access(kind, register, value) if PmuMsr::decode(register).is_some() => {
+                self.access(now, kind, register, value);
+            }
+            Event::Exit(rip, rdpmc) => {
+                self.exit = Some((now, rip));
+                if rdpmc {
+                    self.push(now, Kind::Rdpmc, UNKNOWN, 0);
+                }
+            }
+            Event::Nmi(apic) if self.id.is_none_or(|id| id == apic) => self.pmi(now),
+            Event::Access(..) | Event::Nmi(_) => {}
+            Event::Entry(_) => {
+                for (happened, kind) in std::mem::take(&mut self.switched).into_iter().zip([Kind::Slice, Kind::Sleep]) {
+                    if happened {
+                        self.push(now, kind, 0, 0);
+                    }
+                }
+                if std::mem::take(&mut self.is_open) {
+                    let passed = std::mem::take(&mut self.passed);
+                    self.push(now, Kind::Entry, 0, passed);
+                    self.is_open = false;
+                } else {
+                    self.passed += 1;
+                }
+                self.exit = None;
+            }
+            Event::Out(sleeps) => self.sleeps = sleeps,
+            Event::In => self.switched = [true, self.switched[1] || self.sleeps],
+            Event::Gap => (self.values, self.pmis) = ([None; MAX_COUNTERS], Vec::new()),
+        }
+    }
+
+    fn pmi(&mut self, now: u64) {
+        if std::mem::take(&mut self.is_told) {
+            self.pmis.clear();
+        }
+        self.pmis.push(self.rows.len());
+        self.push(now, Kind::Pmi, LVTPC, NMI);
+        self.brought += 1;
+    }
+
+    fn access(&mut self, now: u64, kind: Kind, register: u32, value: u64) {
+        let is_first = self.seen.insert(register);
+        let counter = if matches!(kind, Kind::Read | Kind::Write) { counter_of(register) } else { None };
+        let before = counter.and_then(|counter| self.values[counter.index()]).map(|(value, _)| value);
+        let jumps = before.is_some_and(|before| value < before && !is_negative(before));
+        if kind == Kind::Read && (is_first && !is_status(register) || counter.is_some() && before.is_none() || jumps) {
+            self.push(now, Kind::State, register, value);
+        }
+        self.push(now, kind, register, value);
+        if let Some(counter) = counter {
+            let before = before.filter(|_| !jumps);
+            let wrote = kind == Kind::Write;
+            let wrapped = before.is_some_and(|before| is_negative(before) && value < before);
+            // Without a status register the handler writes the counters that overflowed.
+            if wrapped && !wrote
+                || wrote && !self.pmis.is_empty() && !self.has_status && before.is_some_and(is_negative)
+            {
+                self.overflow(now, counter);
+            }
+            let since = value.saturating_sub(self.values[counter.index()].map_or(value, |(before, _)| before));
+            if !wrote && since > 0 {
+                self.count(now, Kind::Count, counter, since);
+            }
+            // A legacy write has 32 bits and a sign.
+            let is_legacy = wrote && matches!(register.wrapping_sub(IA32_PMC0), 0..8);
+            let value = if is_legacy { i64::from((value as u32).cast_signed()).cast_unsigned() } else { value };
+            self.values[counter.index()] = Some((value & ((1 << WIDTH) - 1), self.rows.len()));
+        } else if kind == Kind::Read && is_status(register) {
+            for counter in (0..64).filter(|bit| value >> bit & 1 != 0) {
+                let counter = if counter < 32 { CounterId::gp(counter) } else { CounterId::fixed(counter - 32) };
+                if let Some(counter) =
+                    counter.filter(|of| self.values[of.index()].is_some_and(|(value, _)| is_negative(value)))
+                {
+                    self.overflow(now, counter);
+                }
+            }
+        }
+        if kind == Kind::Write {
+            self.switch(register, value);
+        }
+    }
+
+    /// Notes which counters a write stops and starts.
+    fn switch(&mut self, register: u32, value: u64) {
+        let place = self.rows.len() - 1;
+        let is_global = matches!(register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
+        if is_global {
+            self.global = value;
+        }
+        for counter in CounterSet::ALL {
+            let n = counter.index();
+            let bit = counter.as_fixed().map_or(n, |fixed| 32 + fixed);
+            match (counter.as_fixed(), select_of(register)) {
+                (Some(fixed), _) if register == IA32_FIXED_CTR_CTRL => self.own[n] = value >> (4 * fixed) & 3 != 0,
+                (None, Some(select)) if select == n => self.own[n] = value & ENABLE != 0,
+                _ => {}
+            }
+            let runs = self.own[n] && self.global >> bit & 1 != 0;
+            self.stops[n] = if runs { None } else { self.stops[n].or(Some(place)) };
+        }
+        let restarts = is_global && value != 0 || select_of(register).is_some() && value & ENABLE != 0;
+        if restarts && self.is_told {
+            self.pmis.clear();
+        }
+    }
+
+    /// Puts a row ahead of the one at `place`.
+    fn insert(&mut self, place: usize, row: Row) {
+        self.rows.insert(place, row);
+        let places = self.pmis.iter_mut().chain(self.stops.iter_mut().flatten());
+        let known = self.values.iter_mut().flatten().map(|(_, at)| at);
+        places.chain(known).for_each(|at| *at += usize::from(*at >= place));
+    }
+
+    /// Adds counts: of a counter that is off to what stopped it.
+    fn count(&mut self, now: u64, kind: Kind, counter: CounterId, count: u64) {
+        let number = counter.index() as u32;
+        match self.stops[counter.index()] {
+            Some(place) => {
+                self.insert(place + 1, Row { kind, register: number, value: count, rip: 0, ..self.rows[place] });
+            }
+            None => self.push(now, kind, number, count),
+        }
+    }
+
+    /// Has the counter overflow: ahead of the PMI whose handler found it, or here. Of several PMIs each has one, as far as they go.
+    fn overflow(&mut self, now: u64, counter: CounterId) {
+        let Some((before, known)) = self.values[counter.index()] else { return };
+        self.values[counter.index()] = Some((0, known));
+        let (number, count) = (counter.index(), (1 << WIDTH) - before);
+        // What the guest has set or read since the PMI is not what overflowed then.
+        let found = self.pmis.iter().position(|place| *place >= known);
+        let Some(nth) = found else { return self.count(now, Kind::Overflow, counter, count) };
+        let pmi = self.pmis[nth];
+        let at = self.rows[pmi];
+        let told = self.rows[..pmi].iter().rev().take_while(|row| row.kind == Kind::Overflow).count();
+        let signal = (pmi - told).checked_sub(1).filter(|place| self.rows[*place].kind == Kind::Signal).unwrap_or(pmi);
+        if signal == pmi {
+            self.insert(pmi, Row { kind: Kind::Signal, register: 0, value: 0, ..at });
+        }
+        self.rows[signal].value |= 1 << number;
+        self.insert(signal + 1, Row { kind: Kind::Overflow, register: number as u32, value: count, ..at });
+        if nth + 1 < self.pmis.len() {
+            self.pmis.remove(nth);
+        } else {
+            self.is_told = true;
+        }
+    }
+
+    /// Hands over the rows that no longer wait.
+    fn flush(&mut self, writer: &mut Writer, all: bool) -> Result<(), Error> {
+        let ready = match self.rows.len() {
+            rows if all => rows,
+            MOST_WAITING.. => MOST_WAITING / 2,
+            _ => 0,
+        };
+        self.pmis.retain_mut(|at| at.checked_sub(ready).map(|left| *at = left).is_some());
+        self.stops.iter_mut().for_each(|at| *at = at.and_then(|at| at.checked_sub(ready)));
+        self.values.iter_mut().flatten().for_each(|(_, at)| *at = at.saturating_sub(ready));
+        self.rows.drain(..ready).try_for_each(|row| writer.add(row))
+    }
+}
+
+/// Imports a recording: its name, its bytes and those of the other files of its folder. `pid` chooses the VM.
+///
+/// # Errors
+/// Exit 2: it is none, has no such accesses or several VMs, or its PMU is not KVM's to tell of; else as of [`Writer::add`].
+pub fn import(
+    (name, bytes, parts): (&Path, &[u8], &[Vec<u8>]),
+    pid: Option<u32>,
+    to: &Path,
+) -> Result<(Meta, Damage), Error> {
+    let what = format!("cannot import {}", name.display());
+    let refuse = |why: String| Error::usage(&what, why, format!("record it by: {RECORD}"));
+    let mut recorded = Recorded { bytes, parts, sources: Vec::new(), lost: 0, damage: Damage::default() };
+    let mut recording = recorded.open().map_err(refuse)?;
+    if recording.tracepoints.is_empty() {
+        // A pipe's are among its records.
+        recording.records(|_, _| ());
+    }
+    if recording.tracepoints.is_empty() {
+        return Err(refuse("it does not describe its tracepoints: it has none, or was cut short".to_owned()));
+    }
+    let points: Vec<Option<Tracepoint>> = recording
+        .events
+        .iter()
+        .map(|event| recording.tracepoints.get(&event.attr.config).cloned().filter(|_| event.attr.type_ == TRACEPOINT))
+        .collect();
+    let (cpu, release) = (recording.cpu.take().unwrap_or_default(), recording.os_release.take().unwrap_or_default());
+    let sources = points.iter().map(|point| point.as_ref().map_or(Ok(None), Source::of));
+    recorded.sources = sources.collect::<Result<_, _>>().map_err(refuse)?;
+    let has = |name: &str| points.iter().flatten().any(|point| point.name == name);
+    let missing: Vec<_> =
+        ["kvm:kvm_msr", "kvm:kvm_exit", "kvm:kvm_entry"].into_iter().filter(|name| !has(name)).collect();
+    if !missing.is_empty() {
+        return Err(refuse(format!("it has no {}", missing.join(", "))));
+    }
+    let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
+    recorded.visit(|pid, (at, tid, event)| {
+        if matches!(event, Event::Access(..) | Event::Exit(..) | Event::Entry(_)) {
+            let thread =
+                threads.entry(*tid).or_insert_with(|| Thread { tid: *tid, pid, begin: *at, ..Thread::default() });
+            thread.see(event);
+        }
+        Ok(())
+    })?;
+    let mut threads = chosen(threads.into_values().collect(), pid).map_err(refuse)?;
+    threads.sort_by_key(|thread| (thread.vcpu, thread.tid));
+    let begin = threads.iter().map(|thread| thread.begin).min().unwrap_or(0);
+    if is_mediated(&threads, &release) {
+        let why = "the guest turns counters on, and no access to one exits: KVM's vPMU is mediated, and nobody sees what the guest does";
+        return Err(Error::usage(&what, why, "record with enable_mediated_pmu=0 of kvm_intel or kvm_amd"));
+    }
+
+    let knows_pmis = has("kvm:kvm_apic_accept_irq");
+    let meta = Meta {
+        host: [&*cpu, "Linux", &release].join(" "),
+        unknown: unknown(&threads, knows_pmis, has("sched:sched_switch")),
+        ..meta(&threads)
+    };
+    let mut vcpus: Vec<Vcpu> =
+        threads.iter().enumerate().map(|(number, thread)| Vcpu { begin, ..Vcpu::new(number, thread) }).collect();
+    let places: BTreeMap<u32, usize> =
+        threads.iter().enumerate().map(|(number, thread)| (thread.tid, number)).collect();
+    let mut writer = Writer::begin(to, meta)?;
+    recorded.visit(|_, (at, tid, event)| {
+        if matches!(event, Event::Gap) {
+            for vcpu in &mut vcpus {
+                vcpu.tell(*at, *event);
+            }
+        } else if let Some(vcpu) = places.get(tid).map(|place| &mut vcpus[*place]) {
+            vcpu.tell(*at, *event);
+            vcpu.flush(&mut writer, false)?;
+        }
+        Ok(())
+    })?;
+    vcpus.iter_mut().try_for_each(|vcpu| vcpu.flush(&mut writer, true))?;
+    writer.meta().lost = recorded.lost;
+    writer.meta().pmis = knows_pmis.then(|| vcpus.iter().map(|vcpu| vcpu.brought).sum());
+    Ok((writer.finish()?, recorded.damage))
+}
+
+/// PERF_TYPE_TRACEPOINT.
+const TRACEPOINT: u32 = 2;
+
+/// Returns the threads of one VM: a process whose threads access a PMU.
+fn chosen(threads: Vec<Thread>, pid: Option<u32>) -> Result<Vec<Thread>, String> {
+    let threads: Vec<_> = threads.into_iter().filter(|thread| thread.accesses > 0).collect();
+    let mut vms: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
+    for thread in &threads {
+        let (vcpus, accesses) = vms.entry(thread.pid).or_default();
+        (*vcpus, *accesses) = (*vcpus + 1, *accesses + thread.accesses);
+    }
+    let list = || {
+        vms.iter()
+            .map(|(pid, (vcpus, accesses))| format!("{pid} ({}, {accesses} accesses)", plural(*vcpus, "vCPU")))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let of = match (pid, vms.len()) {
+        (_, 0) => {
+            return Err("no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)".to_owned());
+        }
+        (Some(pid), _) if vms.contains_key(&pid) => pid,
+        (Some(pid), _) => return Err(format!("process {pid} is no VM of it; --pid may be one of {}", list())),
+        (None, 1) => threads[0].pid,
+        (None, _) => return Err(format!("it has several VMs; choose one with --pid: {}", list())),
+    };
+    Ok(threads.into_iter().filter(|thread| thread.pid == of).collect())
+}
+
+/// Returns whether the guest has the PMU to itself: its event selects exit, and nothing else does.
+fn is_mediated(threads: &[Thread], release: &str) -> bool {
+    let is_new = release.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major >= 7);
+    let mut others = threads.iter().flat_map(|thread| &thread.registers);
+    let exits = others.any(|register| {
+        counter_of(*register).is_some()
+            || is_status(*register)
+            || matches!(*register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL)
+    });
+    let sum = |of: fn(&Thread) -> u64| threads.iter().map(of).sum::<u64>();
+    is_new && !exits && sum(|thread| thread.rdpmcs) == 0 && sum(|thread| thread.enables) > 0
+}
+
+/// Returns the guest, as far as its registers tell.
+fn meta(threads: &[Thread]) -> Meta {
+    let has = |register: u32| threads.iter().any(|thread| thread.registers.contains(&register));
+    let registers = threads.iter().flat_map(|thread| &thread.registers);
+    let amd = registers
+        .clone()
+        .filter(|register| PmuMsr::decode(**register).is_some_and(|msr| msr.vendor() == Vendor::Amd))
+        .count();
+    let cpu = if 2 * amd <= registers.count() {
+        "clx"
+    } else if has(PERF_CNTR_GLOBAL_CTL) {
+        "genoa"
+    } else {
+        "milan"
+    };
+    Meta {
+        vcpus: threads.len(),
+        cpu: cpu.to_owned(),
+        pmu_version: if has(IA32_PERF_GLOBAL_STATUS_SET) { 4 } else { 2 },
+        backend: "kvm".to_owned(),
+        strategy: "kvm".to_owned(),
+        guest: format!("process {}", threads[0].pid),
+        ..Meta::default()
+    }
+}
+
+/// Says what the recording does not tell.
+fn unknown(threads: &[Thread], pmis: bool, switches: bool) -> Vec<String> {
+    let rdpmcs: u64 = threads.iter().map(|thread| thread.rdpmcs).sum();
+    let told = [
+        (true, "the guest's processor, which its registers are like".to_owned()),
+        (true, "registers before the guest's first access to each".to_owned()),
+        (true, "counts that the guest did not read, and overflows that it did not look for".to_owned()),
+        (true, "KVM's operations on host events".to_owned()),
+        (rdpmcs > 0, format!("counter and value of {}", plural(rdpmcs as usize, "RDPMC"))),
+        (!pmis, "PMIs: kvm:kvm_apic_accept_irq was not recorded".to_owned()),
+        (!switches, "sched slices: sched:sched_switch was not recorded".to_owned()),
+    ];
+    told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, what)| what).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PMC0: u32 = 0x4c1;
+    const STATUS: u32 = IA32_PERF_GLOBAL_STATUS;
+    const CTRL: u32 = IA32_PERF_GLOBAL_CTRL;
+    const ENTRY: Event = Event::Entry(Some(0));
+    const PMI: Event = Event::Nmi(0);
+
+    fn thread(registers: &[u32]) -> Thread {
+        Thread { registers: registers.iter().copied().collect(), accesses: 1, enables: 1, ..Thread::default() }
+    }
+
+    /// Tells a vCPU of events a microsecond apart; an access comes after its exit.
+    fn rows(registers: &[u32], events: &[Event]) -> Vec<(Kind, u32, u64)> {
+        let mut vcpu = Vcpu::new(0, &Thread { vcpu: Some(0), ..thread(registers) });
+        for (at, event) in (1..).zip(events) {
+            if matches!(event, Event::Access(..)) {
+                vcpu.tell(at * 1000 - 900, Event::Exit(77, false));
+            }
+            vcpu.tell(at * 1000, *event);
+        }
+        // What KVM does between the exit and its word is not the guest's time.
+        let mut accesses = vcpu.rows.iter().filter(|row| row.kind.is_access() && row.register != UNKNOWN);
+        assert!(accesses.all(|row| (row.at % 1000, row.rip) == (100, 77)));
+        vcpu.rows.iter().map(|row| (row.kind, row.register, row.value)).collect()
+    }
+
+    const fn write(register: u32, value: u64) -> Event {
+        Event::Access(Kind::Write, register, value)
+    }
+
+    const fn read(register: u32, value: u64) -> Event {
+        Event::Access(Kind::Read, register, value)
+    }
+
+    #[test]
+    fn counts_and_overflows_are_where_the_guest_could_tell() {
+        let (period, legacy) = ((1 << WIDTH) - 1000, (1 << WIDTH) - 256);
+        let setup = [read(0x186, 7), write(PMC0, period), write(CTRL, 1), ENTRY, ENTRY, ENTRY, PMI, ENTRY];
+        let handler = [write(CTRL, 0), read(STATUS, 1), read(PMC0, 5), write(0xc1, 0xffff_ff00), read(PMC0, legacy)];
+        let expected = [
+            // A register is as it was read first.
+            (Kind::State, 0x186, 7),
+            (Kind::Read, 0x186, 7),
+            (Kind::Write, PMC0, period),
+            (Kind::Write, CTRL, 1),
+            (Kind::Entry, 0, 0),
+            (Kind::Signal, 0, 1),
+            (Kind::Overflow, 0, 1000),
+            (Kind::Pmi, LVTPC, NMI),
+            (Kind::Entry, 0, 2),
+            (Kind::Write, CTRL, 0),
+            (Kind::Count, 0, 5),
+            (Kind::Read, STATUS, 1),
+            (Kind::Read, PMC0, 5),
+            (Kind::Write, 0xc1, 0xffff_ff00),
+            (Kind::Read, PMC0, legacy),
+        ];
+        assert_eq!(rows(&[STATUS], &[&setup[..], &handler[..]].concat()), expected);
+        // Where records are missing nothing is concluded.
+        let gap = [write(PMC0, period), write(CTRL, 1), Event::Gap, PMI, read(STATUS, 1), read(PMC0, 5)];
+        let found = rows(&[STATUS], &gap);
+        assert!(!found.iter().any(|row| matches!(row.0, Kind::Count | Kind::Overflow)), "{found:x?}");
+        // Without a status register the handler's writes tell. RDPMC tells nothing but that it was there.
+        let (select, counter) = (PERF_CTL0, PERF_CTL0 + 1);
+        let setup = [write(counter, period), write(select, ENABLE), PMI, PMI, ENTRY, Event::Exit(77, true), ENTRY];
+        let found = rows(&[select], &[&setup[..], &[write(counter, period), write(counter, 1)]].concat());
+        let pmi = (Kind::Pmi, LVTPC, NMI);
+        assert_eq!(found[2..6], [(Kind::Signal, 0, 1), (Kind::Overflow, 0, 1000), pmi, pmi]);
+        assert_eq!(found[7], (Kind::Rdpmc, UNKNOWN, 0));
+        // An NMI that the vCPU sends to another is no PMI; a thread that slept says so with its slice.
+        let slept = [Event::Nmi(1), Event::Out(true), Event::In, Event::Out(false), Event::In, ENTRY];
+        let kinds: Vec<_> = rows(&[], &slept).iter().map(|row| row.0).collect();
+        assert_eq!(kinds, [Kind::Slice, Kind::Sleep, Kind::Entry]);
+    }
+
+    #[test]
+    fn a_mediated_guest_is_told_from_one_that_exits() {
+        let selects = [thread(&[IA32_PERFEVTSEL0, IA32_FIXED_CTR_CTRL])];
+        assert!(is_mediated(&selects, "7.0.3") && is_mediated(&selects, "") && !is_mediated(&selects, "6.12.1"));
+        assert!(!is_mediated(&[thread(&[IA32_PERFEVTSEL0, PMC0])], "7.2.0"));
+        assert!(!is_mediated(&[Thread { rdpmcs: 1, ..selects[0].clone() }], "7.2.0"));
+    }
+
+    #[test]
+    fn the_processor_is_one_with_such_registers() {
+        for (registers, cpu, version) in [
+            (&[PMC0, IA32_PERF_GLOBAL_STATUS_SET][..], "clx", 4),
+            (&[PMC0], "clx", 2),
+            (&[PERF_CTL0], "milan", 2),
+            (&[PERF_CTL0, PERF_CNTR_GLOBAL_CTL], "genoa", 2),
+        ] {
+            let Meta { cpu: found, pmu_version, .. } = meta(&[thread(registers)]);
+            assert_eq!((&*found, pmu_version), (cpu, version));
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The steps by which the payload plays a trace's vCPU back on KVM.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arch_pmu::Vpmu;
+use arch_pmu::amd::{PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CTL0, PERF_LEGACY_CTL0};
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL};
+use arch_pmu::msr::{self, counter_of};
+use arch_pmu::pmi::{Delivery, Lvtpc};
+use guest::abi::{Report, STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Step};
+use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN, counter};
+use results::error::Error;
+use trace::edit::Told;
+use trace::meta::Meta;
+use trace::read::Trace;
+use vmm::boot::layout::MAX_STEPS;
+use vmm::machine::Cpu;
+
+/// Longest time that is played while no counter counts, ns: nobody waits for a guest that boots.
+const LONGEST_REST: u64 = 1_000_000;
+/// An access so long after the one before it is no more of a PMI's handler, ns. Where a guest has a global control, the handler ends
+/// with it.
+const AFTER_HANDLER: u64 = 200_000;
+/// LVTPC in NMI mode.
+const NMI_MODE: u64 = 0b100 << 8;
+
+/// A vCPU of a trace as steps.
+#[derive(Clone, Debug, Default)]
+pub struct Played {
+    /// The vCPU: the one with the most PMIs.
+    pub vcpu: u16,
+    /// The steps, their times in ns. The first ones reset the registers that the others write.
+    pub steps: Arc<[Step]>,
+    /// The row of each step among the vCPU's; none: a reset, or the mask of LVTPC, of which no trace has rows.
+    pub rows: Vec<Option<u64>>,
+    /// PMIs among them.
+    pub pmis: u64,
+    /// Accesses of the trace that were #GP, or RDPMC of an unknown counter, which are left out.
+    pub faults: u64,
+    /// Rows that have no room.
+    pub cut: u64,
+    /// Time of the steps.
+    pub time: Duration,
+}
+
+impl Played {
+    /// Names the first value that a guest read otherwise, of a counter only if there is no other.
+    #[must_use]
+    pub fn first_otherwise(&self, report: &Report) -> Option<String> {
+        let found = [1, 0].into_iter().find_map(|kind| {
+            let at = usize::try_from(report.first_step[kind].checked_sub(1)?).ok()?;
+            Some((self.steps.get(at)?, self.rows.get(at)?.as_ref()?, report.first_value[kind]))
+        });
+        let (step, row, value) = found?;
+        let register = trace::mix::name(Kind::Read, step.what as u32);
+        Some(format!("row {row} of the trace's vCPU {} is {register} {:#x}, here {value:#x}", self.vcpu, step.value))
+    }
+}
+
+/// Returns the PMU of a trace's guest.
+///
+/// # Errors
+/// Exit 2: this program knows no such processor.
+pub fn pmu(meta: &Meta) -> Result<PmuCaps, Error> {
+    processor(meta).map(|(_, pmu)| pmu)
+}
+
+fn processor(meta: &Meta) -> Result<(Cpu, PmuCaps), Error> {
+    let known = Cpu::ALL.iter().find(|(name, _)| *name == meta.cpu);
+    match (known, u8::try_from(meta.pmu_version)) {
+        (Some((_, cpu)), Ok(version @ (2 | 4))) => Ok((*cpu, cpu.pmu_of_version(version))),
+        _ => Err(Error::usage(
+            "cannot replay the trace",
+            format!("its guest had processor '{}' with a PMU of version {}", meta.cpu, meta.pmu_version),
+            "give a trace of a processor that --cpu names, and version 2 or 4",
+        )),
+    }
+}
+
+/// Makes the steps of a trace.
+///
+/// # Errors
+/// Exit 2: the trace cannot be read, or its guest has another PMU than a payload.
+pub fn played(trace: &Trace) -> Result<(Cpu, PmuCaps, Played), Error> {
+    let (cpu, pmu) = processor(&trace.meta)?;
+    let mut pmis: BTreeMap<u16, u64> = BTreeMap::new();
+    for batch in trace.batches() {
+        for row in batch? {
+            *pmis.entry(row.vcpu).or_default() += u64::from(row.brings_pmi());
+        }
+    }
+    let (vcpu, _) = pmis.into_iter().max_by_key(|(vcpu, pmis)| (*pmis, u16::MAX - vcpu)).unwrap_or_default();
+    let mut maker = Maker::new(pmu, vcpu);
+    for batch in trace.batches() {
+        for row in batch?.into_iter().filter(|row| row.vcpu == vcpu) {
+            maker.row(row)?;
+        }
+    }
+    maker.finish().map(|played| (cpu, pmu, played))
+}
+
+/// Steps in the making.
+struct Maker {
+    pmu: Vpmu<Told>,
+    out: Played,
+    steps: Vec<Step>,
+    /// Values written by register, or-ed.
+    written: BTreeMap<u32, u64>,
+    /// Rows of the vCPU so far.
+    row: u64,
+    /// Time of the last entry, if there was none since, and the guest's own since the last step.
+    entered: Option<u64>,
+    think: u64,
+    /// A PMI's handler is not over.
+    handles: bool,
+}
+
+impl Maker {
+    fn new(pmu: PmuCaps, vcpu: u16) -> Self {
+        let (out, pmu) = (Played { vcpu, ..Played::default() }, Vpmu::new(pmu.bounded(), Told::default()));
+        let (steps, written) = (Vec::new(), BTreeMap::new());
+        Self { pmu, out, steps, written, row: 0, entered: None, think: 0, handles: false }
+    }
+
+    fn row(&mut self, row: Row) -> Result<(), Error> {
+        let number = self.row;
+        self.row += 1;
+        if let Some(entered) = self.entered.take() {
+            let own = row.at.saturating_sub(entered);
+            let rests = self.pmu.host().running.is_empty();
+            self.think = self.think.saturating_add(if rests { own.min(LONGEST_REST) } else { own });
+        }
+        if row.kind == Kind::Entry {
+            self.entered = Some(row.at);
+        }
+        if self.steps.len() > MAX_STEPS - ROOM {
+            self.out.cut += 1;
+            return Ok(());
+        }
+        match row.kind {
+            Kind::Rdpmc if row.register == UNKNOWN => self.out.faults += 1,
+            Kind::Read | Kind::Rdpmc | Kind::Write => self.access(row, number),
+            // What the guest had before, the payload has to write.
+            Kind::State if self.pmu.wrmsr(row.register, row.value).is_ok() => {
+                self.access(Row { kind: Kind::Write, ..row }, number);
+            }
+            Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault => self.out.faults += 1,
+            Kind::Pmi | Kind::LatePmi if row.brings_pmi() => {
+                if matches!(Lvtpc::from_bits(row.value as u32).delivery(), Delivery::Fixed(_)) {
+                    let why = "its guest takes PMIs as fixed interrupts, and the payload plays NMIs";
+                    return Err(Error::usage("cannot play the trace back", why, "vpmu sim --trace replays it"));
+                }
+                self.end_handler();
+                self.push(STEP_PMI, 0, Some(number));
+                (self.handles, self.out.pmis) = (true, self.out.pmis + 1);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn access(&mut self, row: Row, number: u64) {
+        if self.think > AFTER_HANDLER {
+            self.end_handler();
+        }
+        if row.kind == Kind::Write {
+            // It was no #GP in the trace; one that is here changes nothing.
+            let _ = self.pmu.wrmsr(row.register, row.value);
+            *self.written.entry(row.register).or_default() |= row.value;
+            // LVTPC is unmasked before the counters run again, so that no overflow meets the mask.
+            if is_global(row.register) && row.value != 0 {
+                self.unmask();
+            }
+            let enables = if self.enables(row.register) { STEP_ENABLE } else { 0 };
+            self.push(STEP_WRITE | enables | u64::from(row.register), row.value, Some(number));
+            if is_global(row.register) && row.value != 0 {
+                self.last_of_handler();
+            }
+            return;
+        }
+        let read = counter(Kind::Read, row.register).or_else(|| counter(row.kind, row.register));
+        let register = match read {
+            // RDPMC reaches no vPMU in userspace.
+            Some(of) if row.kind == Kind::Rdpmc => {
+                let mut all = msr::table(self.pmu.caps().vendor()).iter().flat_map(arch_pmu::msr::Row::indices);
+                all.find(|index| counter_of(*index) == Some(of)).unwrap_or(row.register)
+            }
+            _ => row.register,
+        };
+        let what = u64::from(register) | if read.is_some() { STEP_COUNTER } else { 0 };
+        self.push(what, row.value, Some(number));
+    }
+
+    /// Returns whether counters may run by this register alone.
+    fn enables(&self, register: u32) -> bool {
+        match self.pmu.caps() {
+            PmuCaps::Amd(caps) if caps.version() == 1 => {
+                matches!(register, PERF_CTL0..=0xc001_020a | PERF_LEGACY_CTL0..=0xc001_0003)
+                    && counter_of(register).is_none()
+            }
+            _ => is_global(register),
+        }
+    }
+
+    fn push(&mut self, what: u64, value: u64, row: Option<u64>) {
+        self.steps.push(Step { what, value, think: std::mem::take(&mut self.think) });
+        self.out.rows.push(row);
+    }
+
+    fn unmask(&mut self) {
+        if self.handles {
+            let think = std::mem::take(&mut self.think);
+            self.push(STEP_WRITE | u64::from(LVTPC), NMI_MODE, None);
+            self.think = think;
+        }
+    }
+
+    fn last_of_handler(&mut self) {
+        if std::mem::take(&mut self.handles)
+            && let Some(last) = self.steps.last_mut()
+        {
+            last.what |= STEP_LAST;
+        }
+    }
+
+    /// Ends a handler that no global control has ended.
+    fn end_handler(&mut self) {
+        self.unmask();
+        self.last_of_handler();
+    }
+
+    fn finish(mut self) -> Result<Played, Error> {
+        self.end_handler();
+        if self.steps.is_empty() {
+            return Err(Error::usage(
+                "cannot play the trace back",
+                "it has no accesses",
+                "record a guest that uses its PMU",
+            ));
+        }
+        // What an access takes at least is its exit, of which this host has its own.
+        let exit =
+            self.steps.iter().zip(&self.out.rows).filter(|(step, row)| row.is_some() && step.what & STEP_PMI == 0);
+        let exit = exit.map(|(step, _)| step.think).filter(|think| *think > 0).min().unwrap_or(0);
+        for step in &mut self.steps {
+            step.think = step.think.saturating_sub(exit);
+        }
+        let mut fresh = Vpmu::new(self.pmu.caps(), Told::default());
+        let mut reset = |register: u32, values: u64| match register {
+            // All that was acknowledged is acknowledged.
+            IA32_PERF_GLOBAL_OVF_CTRL | PERF_CNTR_GLOBAL_STATUS_CLR => values,
+            _ => fresh.rdmsr(register).unwrap_or(0),
+        };
+        let mut resets: Vec<(u32, u64)> = self.written.keys().filter(|at| is_global(**at)).map(|at| (*at, 0)).collect();
+        resets.extend(
+            self.written.iter().filter(|(at, _)| !is_global(**at)).map(|(at, values)| (*at, reset(*at, *values))),
+        );
+        resets.extend(self.written.keys().filter(|at| is_global(**at)).map(|at| (*at, reset(*at, 0))));
+        let resets: Vec<Step> = resets
+            .into_iter()
+            .map(|(at, value)| {
+                let enables = if self.enables(at) { STEP_ENABLE } else { 0 };
+                Step { what: STEP_WRITE | enables | u64::from(at), value, think: 0 }
+            })
+            .collect();
+        let time = self.steps.iter().map(|step| step.think).fold(0, u64::saturating_add);
+        let rows = std::iter::repeat_n(None, resets.len()).chain(self.out.rows).collect();
+        let steps = resets.into_iter().chain(self.steps).collect();
+        Ok(Played { steps, rows, time: Duration::from_nanos(time), ..self.out })
+    }
+}
+
+/// Room for the resets.
+const ROOM: usize = 256;
+
+/// Returns whether it switches all counters.
+const fn is_global(register: u32) -> bool {
+    matches!(register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL)
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::caps::PmuCaps;
+    use arch_pmu::intel::{IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0};
+
+    use super::*;
+
+    const ON: u64 = 0x43_003c | 1 << 20;
+
+    /// Rows of a guest that takes one PMI; each access takes 3 µs, and 2 ms are between two parts.
+    fn rows() -> Vec<Row> {
+        let mut rows = Vec::new();
+        let mut at = 0;
+        let mut add = |think: u64, kind, register, value| {
+            at += think;
+            rows.push(Row { at, kind, register, value, ..Row::default() });
+            rows.push(Row { at, kind: Kind::Entry, ..Row::default() });
+        };
+        add(2_000_000, Kind::WriteFault, 0x1d9, 1 << 14);
+        add(4_000_000, Kind::Write, IA32_PERFEVTSEL0, ON);
+        add(3_000, Kind::Write, IA32_PMC0, 0xffff_0000);
+        add(3_500, Kind::Write, IA32_PERF_GLOBAL_CTRL, 1);
+        add(2_000_000, Kind::Pmi, LVTPC, NMI_MODE);
+        add(3_000, Kind::Write, IA32_PERF_GLOBAL_CTRL, 0);
+        add(3_000, Kind::Read, IA32_PERF_GLOBAL_STATUS, 1);
+        add(3_000, Kind::Write, IA32_PERF_GLOBAL_OVF_CTRL, 1);
+        add(4_000, Kind::Rdpmc, 0, 7);
+        add(3_000, Kind::Write, IA32_PERF_GLOBAL_CTRL, 1);
+        add(2_000_000, Kind::Read, IA32_PERFEVTSEL0, ON);
+        rows
+    }
+
+    #[test]
+    fn a_handler_is_played_from_its_pmi_to_its_global_control_with_lvtpc_unmasked_before_it() {
+        let mut maker = Maker::new(PmuCaps::default(), 0);
+        for row in rows() {
+            maker.row(row).unwrap();
+        }
+        let played = maker.finish().unwrap();
+        let write = |msr: u32| STEP_WRITE | u64::from(msr);
+        let global = write(IA32_PERF_GLOBAL_CTRL) | STEP_ENABLE;
+        let expected = [
+            // Registers as at RESET, all that was acknowledged acknowledged.
+            (global, 0, 0),
+            (write(IA32_PMC0), 0, 0),
+            (write(IA32_PERFEVTSEL0), 0, 0),
+            (write(IA32_PERF_GLOBAL_OVF_CTRL), 1, 0),
+            (global, 0xf, 0),
+            // Without a counter nobody waits longer than 1 ms; an exit takes 3 µs.
+            (write(IA32_PERFEVTSEL0), ON, 997_000),
+            (write(IA32_PMC0), 0xffff_0000, 0),
+            (global, 1, 500),
+            (STEP_PMI, 0, 1_997_000),
+            (global, 0, 0),
+            (u64::from(IA32_PERF_GLOBAL_STATUS), 1, 0),
+            (write(IA32_PERF_GLOBAL_OVF_CTRL), 1, 0),
+            (u64::from(IA32_PMC0) | STEP_COUNTER, 7, 1_000),
+            (write(LVTPC), NMI_MODE, 0),
+            (global | STEP_LAST, 1, 0),
+            (u64::from(IA32_PERFEVTSEL0), ON, 1_997_000),
+        ];
+        let steps: Vec<_> = played.steps.iter().map(|step| (step.what, step.value, step.think)).collect();
+        assert_eq!(steps, expected);
+        assert_eq!((played.pmis, played.faults, played.cut, played.rows[8], played.rows[13]), (1, 1, 0, Some(8), None));
+        let mut report = Report::default();
+        assert_eq!(played.first_otherwise(&report), None);
+        (report.first_step, report.first_value) = ([13, 11], [9, 3]);
+        let first = played.first_otherwise(&report).unwrap();
+        assert_eq!(first, "row 12 of the trace's vCPU 0 is IA32_PERF_GLOBAL_STATUS 0x1, here 0x3");
+    }
+
+    #[test]
+    fn a_pmu_without_global_control_ends_a_handler_with_its_time() {
+        let mut maker = Maker::new(Cpu::Milan.pmu_of_version(2), 0);
+        let mut at = 0;
+        for (think, kind, register) in [
+            (3_000, Kind::Write, PERF_CTL0),
+            (9_000, Kind::Pmi, LVTPC),
+            (3_000, Kind::Write, PERF_CTL0 + 1),
+            (900_000, Kind::Write, PERF_CTL0),
+        ] {
+            at += think;
+            maker.row(Row { at, kind, register, value: NMI_MODE, ..Row::default() }).unwrap();
+            maker.row(Row { at, kind: Kind::Entry, ..Row::default() }).unwrap();
+        }
+        let steps = maker.finish().unwrap().steps;
+        let what: Vec<u64> = steps[2..].iter().map(|step| step.what).collect();
+        let write = |msr: u32| STEP_WRITE | u64::from(msr);
+        let (control, counter) = (write(PERF_CTL0) | STEP_ENABLE, write(PERF_CTL0 + 1));
+        assert_eq!(what, [control, STEP_PMI, counter, write(LVTPC) | STEP_LAST, control]);
+    }
+}

@@ -1,0 +1,52 @@
+//! `vpmu trace import`: the trace that a stock KVM's tracepoints make.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use perf_data::reader::Damage;
+use results::error::{Error, Exit};
+use trace::import;
+
+use super::record;
+use crate::inspect::record::profile;
+use crate::terminal::console::complain;
+
+/// Options of `vpmu trace import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportOptions {
+    /// The recording: kvm:kvm_msr, kvm:kvm_exit, kvm:kvm_entry; kvm:kvm_apic_accept_irq for PMIs, sched:sched_switch for slices
+    #[arg(value_name = "PERF.DATA")]
+    pub recording: PathBuf,
+    /// Process of the VM, where the recording has several
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// New folder of the trace
+    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace")]
+    pub output: PathBuf,
+    /// No summary on stderr
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Imports a recording.
+///
+/// # Errors
+/// Exit 2: it cannot be read, or has no trace in it; 3: the trace cannot be written to its end.
+pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
+    let ImportOptions { recording, pid, output, quiet } = options;
+    let (bytes, parts) = profile::files(recording)?;
+    let (meta, damage) = import::import((recording, &bytes, &parts), *pid, output)?;
+    record::summarize(output, &meta, *quiet)?;
+    if !*quiet {
+        complain(&format!("notice: unknown are {}", meta.unknown.join("; ")));
+    }
+    if meta.lost > 0 {
+        complain(&format!("warning: perf lost {} records: give it a larger buffer (-m)", meta.lost));
+    }
+    if damage.any() {
+        complain(&format!("warning: {}", profile::said(&damage)));
+    }
+    // perf ends a compressed recording within a record.
+    let is_whole = meta.lost == 0 && damage == Damage { rest: damage.rest, ..Damage::default() };
+    Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
+}

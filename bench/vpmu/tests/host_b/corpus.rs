@@ -1,0 +1,64 @@
+//! The corpus of traces: results/traces/record on host B.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::linux;
+use super::machine::Clock;
+use super::parts::Parts;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces/record");
+
+/// Records one use on one processor. `VPMU_CORPUS=DIR`: all of them, which stay there.
+pub(crate) fn recorded(parts: &Parts) -> Result<()> {
+    let keep = std::env::var_os("VPMU_CORPUS").map(PathBuf::from);
+    let dir = tempfile::tempdir()?;
+    let to = keep.as_deref().unwrap_or(dir.path());
+    let kernel = format!("/guest/vmlinuz-{}", parts.release());
+    let what = if keep.is_some() { "" } else { "branches" };
+    let cpus = if keep.is_some() { "" } else { "CPUS=clx" };
+    let script = format!(
+        "mkdir /out && {cpus} VPMU=/vpmu OPTIONS='--modules /guest/lib/modules' /record -o /out {kernel} {what} && \
+         tar c -C /out ."
+    );
+    let report = linux::job(parts)?
+        .clock(Clock::Instructions)
+        .limit(Duration::from_secs(4 * 3600))
+        .file("/record", 0o755, &std::fs::read(SCRIPT)?)
+        .file(&kernel, 0o644, &std::fs::read(&parts.kernel)?)
+        .command(["sh", "-c", &script])
+        .run(parts)?;
+    report.say("boot to power-off");
+    let [recorded] = &report.commands[..] else { anyhow::bail!("{} commands came back", report.commands.len()) };
+    ensure!(recorded.status == 0, "{}", String::from_utf8_lossy(&recorded.stderr));
+    unpacked(&recorded.stdout, to)?;
+    for entry in std::fs::read_dir(to)? {
+        let trace = entry?.path();
+        if trace.join("trace.json").is_file() {
+            replayed(&trace)?;
+        }
+    }
+    Ok(())
+}
+
+fn unpacked(archive: &[u8], to: &Path) -> Result<()> {
+    let mut tar = Command::new("tar").arg("x").arg("-C").arg(to).stdin(Stdio::piped()).spawn().context("tar")?;
+    tar.stdin.take().context("tar's input")?.write_all(archive)?;
+    ensure!(tar.wait()?.success(), "tar failed");
+    Ok(())
+}
+
+/// Replayed under its own strategy, a trace gives the registers and PMIs of its run.
+fn replayed(trace: &Path) -> Result<()> {
+    let mut vpmu = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+    let output = vpmu.args(["sim", "--strategy", "reuse-lazy", "--json", "--trace"]).arg(trace).output()?;
+    let found: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
+    let arm = &found["arms"][0];
+    ensure!(arm["accesses"].as_u64() > Some(100) && arm["divergences"] == 0, "{}: {arm}", trace.display());
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! A recording of a stock KVM, and what perf itself counted in it: an import has the same accesses.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use arch_pmu::PmuMsr;
+use serde_json::Value;
+
+/// Imports `stock-kvm.data` of `from`, VM by VM, and compares accesses by register with `stock-kvm.counts`, which
+/// `perf script | sort | uniq -c` printed.
+pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
+    let counts = std::fs::read_to_string(from.join("stock-kvm.counts"))?;
+    let mut vms: BTreeMap<&str, BTreeMap<(String, u64), u64>> = BTreeMap::new();
+    for line in counts.lines() {
+        let [count, pid, kind, register] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            anyhow::bail!("{line}")
+        };
+        let register = u32::from_str_radix(register, 16)?;
+        if PmuMsr::decode(register).is_some() {
+            vms.entry(pid).or_default().insert((kind.to_owned(), register.into()), count.parse()?);
+        }
+    }
+    ensure!(vms.len() == 2, "{counts}");
+    let vpmu = |words: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_vpmu")).current_dir(to).args(words).output()?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        Ok::<_, anyhow::Error>((done.status.code(), String::from_utf8(done.stdout)?, said))
+    };
+    let recording = from.canonicalize()?.join("stock-kvm.data");
+    let recording = recording.to_str().context("a name")?;
+    let (code, _, said) = vpmu(&["trace", "import", recording, "-o", "both"])?;
+    ensure!(code == Some(2) && vms.keys().all(|pid| said.contains(&format!("{pid} (1 vCPU"))), "{said}");
+    for (pid, expected) in vms {
+        let (code, _, said) = vpmu(&["trace", "import", "-q", recording, "--pid", pid, "-o", pid])?;
+        ensure!(code == Some(0), "{code:?}: {said}");
+        let (_, stat, _) = vpmu(&["trace", "stat", pid, "--json"])?;
+        let stat: Value = serde_json::from_str(&stat)?;
+        let rows = stat["rows"].as_array().context("rows")?;
+        let of =
+            |row: &Value| (row["kind"].as_str().unwrap_or_default().to_owned(), row["register"].as_u64().unwrap_or(0));
+        let accesses = rows.iter().filter(|row| matches!(row["kind"].as_str(), Some("read" | "write")));
+        let found: BTreeMap<_, _> = accesses.map(|row| (of(row), row["count"].as_u64().unwrap_or(0))).collect();
+        ensure!(found == expected, "process {pid}: {found:x?}, and perf counted {expected:x?}");
+        // KVM is no strategy of ours, and nearly all that its guest read and met comes again.
+        let (_, replay, _) = vpmu(&["sim", "--trace", pid, "--strategy", "reuse", "--json"])?;
+        let arm = &serde_json::from_str::<Value>(&replay)?["arms"][0];
+        let of = |key: &str| arm[key].as_u64().with_context(|| key.to_owned());
+        let (accesses, pmis) = (of("accesses")?, of("trace_pmis")?);
+        eprintln!(
+            "# process {pid}: {accesses} accesses, {} differ; {pmis} PMIs, {} differ",
+            of("divergences")?,
+            of("pmi_divergences")?
+        );
+        ensure!(stat["trace"]["pmis"] == pmis && pmis >= 6, "{arm}");
+        ensure!(of("divergences")? == of("counter_divergences")?, "{arm}");
+        ensure!(10 * of("divergences")? <= accesses && 5 * of("pmi_divergences")? <= pmis, "{arm}");
+    }
+    Ok(())
+}

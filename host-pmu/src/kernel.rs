@@ -1,0 +1,389 @@
+//! Strategies below KVM's own vPMU: the words of the kernel module `vpmu_kvm`, its device, and what it counted.
+//!
+//! The module stands between KVM and perf, so it cannot change what KVM asks for and when: KVM itself pauses, resumes and
+//! releases, reprograms at each access before Linux 6.2 and once per entry since. A strategy that wants it otherwise is refused.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use counts::Counts;
+
+use crate::stats::{HostSide, OpKind};
+use crate::strategy::{Apply, Mark, OnOverflow, Pause, Release, Reuse, Strategy, names};
+
+/// The module's device.
+pub const DEVICE: &str = "/dev/vpmu_kvm";
+/// The module's sources, by their names.
+pub const SOURCES: [(&str, &str); 7] = [
+    ("Makefile", include_str!("../kernel/Makefile")),
+    ("vpmu_kvm.h", include_str!("../kernel/vpmu_kvm.h")),
+    ("module.c", include_str!("../kernel/module.c")),
+    ("hook.c", include_str!("../kernel/hook.c")),
+    ("call.c", include_str!("../kernel/call.c")),
+    ("host.c", include_str!("../kernel/host.c")),
+    ("guest.c", include_str!("../kernel/guest.c")),
+];
+/// More than the line of one thread takes.
+const MAX_TEXT: usize = 4096;
+
+/// A strategy that the tool has by name: its difference from KVM's own.
+struct Preset {
+    name: &'static str,
+    about: &'static str,
+    of: fn(Strategy) -> Strategy,
+}
+
+const TABLE: [Preset; 6] = [
+    Preset { name: "stock", about: "all that KVM asks for, unchanged: the control", of: |base| base },
+    Preset {
+        name: "recreate",
+        about: "a paused event is released, a resumed one created; KVM before 5.5",
+        of: |base| Strategy { reuse: Reuse::None, release: Release::Eager, ..base },
+    },
+    Preset {
+        name: "reuse",
+        about: "an event that KVM releases is kept for its counter",
+        of: |base| Strategy { release: Release::Never, ..base },
+    },
+    Preset {
+        name: "pool",
+        about: "an event that KVM releases is kept for any counter of the vCPU",
+        of: |base| Strategy { reuse: Reuse::Pool(16), release: Release::Never, ..base },
+    },
+    Preset {
+        name: "virtual",
+        about: "a paused event goes on, and what it counts is left out",
+        of: |base| Strategy { pause: Pause::Virtual, overflow: OnOverflow::Keep, ..base },
+    },
+    Preset {
+        name: "direct",
+        about: "an event is stopped and started on its CPU without perf's core",
+        of: |base| Strategy { pause: Pause::Direct, overflow: OnOverflow::Keep, ..base },
+    },
+];
+
+/// Names of the presets; as arms they are `kvm:NAME`.
+pub const PRESETS: [&str; TABLE.len()] = names!(TABLE);
+
+/// Returns one line about each preset.
+pub fn about() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLE.iter().map(|row| (row.name, row.about))
+}
+
+/// Returns the first two numbers of a kernel's release.
+#[must_use]
+pub fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Returns the time at which KVM of this release reprograms counters (68fb4757e867).
+#[must_use]
+pub fn applies(release: &str) -> Apply {
+    if version(release).is_some_and(|version| version < (6, 2)) { Apply::AtOnce } else { Apply::Deferred }
+}
+
+/// Returns the preset `name` below a KVM that reprograms at that time; `None` if there is none.
+#[must_use]
+pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
+    let row = TABLE.iter().find(|row| row.name == name)?;
+    let kvms = Strategy { name: name.to_owned(), apply, ..Strategy::preset("reuse-lazy").ok()? };
+    Some((row.of)(kvms))
+}
+
+/// Returns a strategy in the module's own form, below a KVM that reprograms at that time.
+///
+/// # Errors
+/// The reason for which it cannot be had there.
+pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
+    let refuse = |why: &str| Err(why.to_owned());
+    // All of them: a choice that is added is to be put into words, or refused.
+    let Strategy { name: _, reuse, release, apply, skip_paused, skip_period, overflow, pause, gate, hold_max, mark } =
+        *strategy;
+    if gate {
+        return refuse("gate: perf's functions for the kernel's own events take no group leader");
+    }
+    if hold_max > 0 || mark != Mark::default() {
+        return refuse(
+            "hold-max, mark: KVM itself decides which counters have an event, and leaves no choice below it",
+        );
+    }
+    if apply != kvms {
+        let (when, key) = match kvms {
+            Apply::AtOnce => ("before 6.2 reprograms at each access", "at-once"),
+            Apply::Deferred => ("since 6.2 reprograms once per entry", "deferred"),
+        };
+        return Err(format!("apply: this host's KVM, as each {when}: give apply = \"{key}\""));
+    }
+    let kept = match (reuse, release) {
+        (Reuse::None, Release::Eager) => "recreate".to_owned(),
+        // What KVM does by itself.
+        (Reuse::Last, Release::Slices(1)) => String::new(),
+        (Reuse::Last, Release::Never) => "last".to_owned(),
+        (Reuse::Pool(events), Release::Never) => format!("pool={events}"),
+        (Reuse::None, _) => {
+            return refuse("reuse = \"none\" goes with release = \"eager\": nothing else would take a parked event");
+        }
+        _ => {
+            return refuse(
+                "release: KVM releases after one slice, which is reuse = \"last\" with { slices = 1 }; what the module keeps beyond \
+                 that it keeps for good: give \"never\"",
+            );
+        }
+    };
+    let goes_on = pause != Pause::Host;
+    let overflow = match overflow {
+        OnOverflow::Keep if !goes_on => {
+            return refuse("overflow = \"keep\": KVM pauses an event that overflowed, unless pause lets it go on");
+        }
+        OnOverflow::Stop => "stop",
+        OnOverflow::Keep | OnOverflow::Reprogram => "",
+    };
+    let pause = match pause {
+        Pause::Host => "",
+        Pause::Virtual => "pause=virtual",
+        Pause::Direct => "pause=direct",
+    };
+    let skips = [(skip_paused, "skip-paused"), (skip_period, "skip-period")];
+    let skips = skips.into_iter().filter_map(|(skips, word)| skips.then_some(word));
+    let words: Vec<&str> = [&*kept, overflow, pause].into_iter().chain(skips).filter(|word| !word.is_empty()).collect();
+    Ok(words.join(" "))
+}
+
+/// Sums of the module for a thread. Operations are in the order of [`OpKind::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    done: [u64; OpKind::ALL.len()],
+    done_ns: [u64; OpKind::ALL.len()],
+    taken: u64,
+    failed: u64,
+    callbacks: u64,
+    dropped: u64,
+}
+
+/// Operations by the module's names; `stop` and `start` are those without perf's core.
+const OPERATIONS: [(&str, OpKind); 8] = [
+    ("create", OpKind::Open),
+    ("release", OpKind::Release),
+    ("pause", OpKind::Pause),
+    ("enable", OpKind::Resume),
+    ("period", OpKind::Period),
+    ("read", OpKind::Read),
+    ("stop", OpKind::Pause),
+    ("start", OpKind::Resume),
+];
+
+impl Tally {
+    /// Reads the device's text: a line a thread.
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut all = Self::default();
+        for line in text.lines() {
+            let value = |key: &str| {
+                let found = line.split(' ').find_map(|field| field.strip_prefix(key)?.strip_prefix('='));
+                found.ok_or_else(|| format!("{DEVICE} does not say '{key}': the module is of another version"))
+            };
+            let number = |text: &str| {
+                text.parse::<u64>().map_err(|error| format!("{DEVICE} says '{text}' for a number: {error}"))
+            };
+            for (name, kind) in OPERATIONS {
+                // Asked, done, ns.
+                let mut three = value(name)?.splitn(3, '/').skip(1);
+                for sums in [&mut all.done, &mut all.done_ns] {
+                    let sum = &mut sums[kind as usize];
+                    *sum = sum.saturating_add(number(three.next().unwrap_or_default())?);
+                }
+            }
+            for (sum, key) in [
+                (&mut all.taken, "taken"),
+                (&mut all.failed, "failed"),
+                (&mut all.callbacks, "callbacks"),
+                (&mut all.dropped, "dropped"),
+            ] {
+                *sum = sum.saturating_add(number(value(key)?)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The module, told how to keep the events that KVM creates on this thread. Closed, it keeps further ones as KVM does.
+#[derive(Debug)]
+pub struct Module {
+    file: File,
+    /// Its sums at the end of the last account.
+    before: Tally,
+}
+
+impl Module {
+    /// Gives the module these words for the calling thread.
+    ///
+    /// # Errors
+    /// One line with the remedy: it is not loaded, or does not take them.
+    pub fn open(words: &str) -> Result<Self, String> {
+        Self::open_at(Path::new(DEVICE), words)
+    }
+
+    fn open_at(device: &Path, words: &str) -> Result<Self, String> {
+        let file = OpenOptions::new().read(true).write(true).open(device);
+        let mut file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "the kernel module vpmu_kvm is not loaded (no {}): `vpmu kernel-module load` as root",
+                device.display()
+            ),
+            io::ErrorKind::PermissionDenied => format!("{}: {error}: run it as root", device.display()),
+            _ => format!("{}: {error}", device.display()),
+        })?;
+        let text = format!("thread {words}\n");
+        match file.write(text.as_bytes()) {
+            Ok(written) if written == text.len() => Ok(Self { file, before: Tally::default() }),
+            Ok(_) => Err(format!("{} took a part of '{}'", device.display(), text.trim())),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(format!(
+                "the loaded module vpmu_kvm does not know '{}': it is of another version; `vpmu kernel-module unload`, then load",
+                text.trim()
+            )),
+            Err(error) => Err(format!("{} refused '{}': {error}", device.display(), text.trim())),
+        }
+    }
+
+    /// Adds what was done since the last account.
+    ///
+    /// # Errors
+    /// The device says something else than its counts.
+    pub fn account(&mut self, counts: &mut Counts, side: &mut HostSide) -> Result<(), String> {
+        let now = self.read()?;
+        let before = std::mem::replace(&mut self.before, now);
+        for (at, kind) in OpKind::ALL.into_iter().enumerate() {
+            let since =
+                |now: [u64; OpKind::ALL.len()], before: [u64; OpKind::ALL.len()]| now[at].saturating_sub(before[at]);
+            side.ops.add(kind, since(now.done, before.done), since(now.done_ns, before.done_ns));
+        }
+        let since = |of: fn(&Tally) -> u64| of(&now).saturating_sub(of(&before));
+        let (callbacks, dropped, failed) = (since(|t| t.callbacks), since(|t| t.dropped), since(|t| t.failed));
+        counts.merge(&Counts {
+            opens: now.done[OpKind::Open as usize].saturating_sub(before.done[OpKind::Open as usize]),
+            reused: since(|t| t.taken),
+            failed_opens: failed,
+            signals: callbacks,
+            overflows: callbacks.saturating_sub(dropped),
+            empty_kicks: dropped,
+            ..Counts::default()
+        });
+        if failed > 0 {
+            side.last_error = Some("perf refused to create it for KVM".to_owned());
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> Result<Tally, String> {
+        let mut text = [0; MAX_TEXT];
+        let mut length = 0;
+        while length < text.len() {
+            match self.file.read_at(&mut text[length..], length as u64) {
+                Ok(0) => break,
+                Ok(more) => length += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("{DEVICE}: {error}")),
+            }
+        }
+        let text = std::str::from_utf8(&text[..length]).ok().filter(|_| length < MAX_TEXT);
+        Tally::parse(text.ok_or_else(|| format!("{DEVICE} says more than the counts of a thread"))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_has_its_words() {
+        let of = |apply| PRESETS.map(|name| words(&preset(name, apply).unwrap(), apply).unwrap());
+        let wanted = ["", "recreate", "last", "pool=16", "pause=virtual", "pause=direct"];
+        assert_eq!([of(Apply::AtOnce), of(Apply::Deferred)], [wanted, wanted].map(|all| all.map(str::to_owned)));
+        for name in PRESETS {
+            let text = toml::to_string(&preset(name, Apply::Deferred).unwrap()).unwrap();
+            assert_eq!(Strategy::below_kvm(&text).unwrap(), preset(name, Apply::Deferred).unwrap());
+        }
+        assert_eq!(preset("gate", Apply::Deferred), None);
+    }
+
+    #[test]
+    fn a_strategy_is_put_into_words_or_refused_with_the_reason() {
+        let of = |text: &str| {
+            let text = format!("name = 'x'\n{text}");
+            words(&Strategy::below_kvm(&text).unwrap(), Apply::Deferred)
+        };
+        let rest = "release = 'never'\napply = 'deferred'";
+        let mine = format!("reuse = {{ pool = 3 }}\n{rest}\noverflow = 'stop'\nskip-paused = true\nskip-period = true");
+        assert_eq!(of(&mine).unwrap(), "pool=3 stop skip-paused skip-period");
+        let mine = format!("reuse = 'last'\n{rest}\npause = 'direct'\noverflow = 'keep'");
+        assert_eq!(of(&mine).unwrap(), "last pause=direct");
+        for (text, why) in [
+            (format!("reuse = 'last'\n{rest}\ngate = true"), "gate: "),
+            (format!("reuse = 'last'\n{rest}\nhold-max = 3"), "hold-max, mark: "),
+            (format!("reuse = 'last'\n{rest}\nmark = {{ reads = true }}"), "hold-max, mark: "),
+            (format!("reuse = 'last'\n{rest}\noverflow = 'keep'"), "overflow = \"keep\": "),
+            ("reuse = 'last'\nrelease = 'never'\napply = 'at-once'".to_owned(), "give apply = \"deferred\""),
+            ("reuse = 'last'\nrelease = { slices = 2 }\napply = 'deferred'".to_owned(), "release: "),
+            ("reuse = 'last'\nrelease = 'hlt'\napply = 'deferred'".to_owned(), "release: "),
+            ("reuse = { pool = 2 }\nrelease = { idle-ms = 5 }\napply = 'deferred'".to_owned(), "release: "),
+            ("reuse = 'none'\nrelease = 'never'\napply = 'deferred'".to_owned(), "goes with release = \"eager\""),
+        ] {
+            let refused = of(&text).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+        let presets = ["deferred", "gate", "pool"].map(|name| words(&Strategy::preset(name).unwrap(), Apply::Deferred));
+        assert!(matches!(&presets, [Ok(words), Err(_), Err(_)] if words == "stop skip-paused"), "{presets:?}");
+    }
+
+    #[test]
+    fn a_kernels_release_says_when_kvm_reprograms() {
+        for (release, version_of, apply) in [
+            ("6.1.0-56-amd64", Some((6, 1)), Apply::AtOnce),
+            ("6.2-rc1", Some((6, 2)), Apply::Deferred),
+            ("6.12.117+deb13-cloud-amd64", Some((6, 12)), Apply::Deferred),
+            ("5.19", Some((5, 19)), Apply::AtOnce),
+            ("", None, Apply::Deferred),
+        ] {
+            assert_eq!((version(release), applies(release)), (version_of, apply), "{release}");
+        }
+    }
+
+    const LINE: &str = "tid=104 create=1/2/30 enable=20/20/5 pause=21/21/7 period=40/39/8 read=40/41/9 release=1/1/6 \
+                        stop=0/2/3 start=0/1/4 taken=3 failed=1 parked=1 callbacks=20 dropped=2\n";
+
+    #[test]
+    fn an_account_has_what_was_done_since_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let device = dir.path().join("vpmu_kvm");
+        let absent = Module::open_at(&device, "").unwrap_err();
+        assert!(absent.contains("`vpmu kernel-module load`"), "{absent}");
+        std::fs::write(&device, "").unwrap();
+        let mut module = Module::open_at(&device, "recreate").unwrap();
+        assert_eq!(std::fs::read_to_string(&device).unwrap(), "thread recreate\n");
+        let mut account = |text: &str| {
+            std::fs::write(&device, text).unwrap();
+            let (mut counts, mut side) = (Counts::default(), HostSide::default());
+            module.account(&mut counts, &mut side).map(|()| {
+                (counts, OpKind::ALL.map(|kind| (side.ops.count(kind), side.ops.total_ns(kind))), side.last_error)
+            })
+        };
+        let (counts, ops, error) = account(LINE).unwrap();
+        assert_eq!(ops, [(2, 30), (1, 6), (23, 10), (21, 9), (39, 8), (41, 9)]);
+        assert_eq!((counts.opens, counts.reused, counts.failed_opens), (2, 3, 1));
+        assert_eq!((counts.signals, counts.overflows, counts.empty_kicks), (20, 18, 2));
+        assert!(error.is_some());
+        let (counts, ops, error) = account(&LINE.replace("create=1/2/30", "create=5/7/35")).unwrap();
+        assert_eq!((counts, ops[0], ops[1], error), (Counts { opens: 5, ..Counts::default() }, (5, 5), (0, 0), None));
+        for (text, why) in [
+            (LINE.replace("create", "made"), "'create'"),
+            (LINE.replace("1/2/30", "1/2"), "for a number"),
+            (LINE.replace("dropped=2", "dropped=-2"), "for a number"),
+            (LINE.repeat(100), "says more"),
+        ] {
+            let refused = account(&text).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+}
