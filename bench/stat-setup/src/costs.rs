@@ -272,7 +272,7 @@ pub(crate) fn measuring(cpus: usize) -> (usize, usize) {
     (workers, (workers + 1) * 2 * WORK + workers * THREAD_CALLS)
 }
 
-/// Measures `repetitions` times and keeps the minimum of each cost: disturbances only add. Workers are measured on two CPUs;
+/// Measures `repetitions` times and returns the least of each cost, since disturbances only add, and the most. Workers are measured on two CPUs;
 /// for all if `with_all`.
 #[must_use]
 pub fn calibrate(list: &EventList, cpus: &[u32], repetitions: u64, with_all: bool) -> (Calibration, Anchors) {

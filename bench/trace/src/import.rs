@@ -502,7 +502,7 @@ pub fn import(
 
     let knows_pmis = has("kvm:kvm_apic_accept_irq");
     let meta = Meta {
-        host: [&*cpu, "Linux", &release].join(" "),
+        host: format!("processor {cpu}, Linux {release}"),
         unknown: unknown(&threads, knows_pmis, has("sched:sched_switch")),
         ..meta(&threads)
     };
@@ -600,7 +600,7 @@ fn meta(threads: &[Thread]) -> Meta {
 fn unknown(threads: &[Thread], pmis: bool, switches: bool) -> Vec<String> {
     let rdpmcs: u64 = threads.iter().map(|thread| thread.rdpmcs).sum();
     let told = [
-        (true, "the guest's processor, which its registers are like".to_owned()),
+        (true, "the guest's processor (one with such registers is taken)".to_owned()),
         (true, "registers before the guest's first access to each".to_owned()),
         (true, "counts that the guest did not read, and overflows that it did not look for".to_owned()),
         (true, "KVM's operations on host events".to_owned()),

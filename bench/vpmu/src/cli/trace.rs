@@ -23,9 +23,7 @@ Examples:
   vpmu trace record -o u -- run kernel.elf
   vpmu trace record -o v -- linux vmlinuz --run 'perf top'
   vpmu trace record -o w -- payload --backend sim:icx-2021
-  # a VM of a stock KVM host: perf record -a -m 4096 -e \
-  #   kvm:kvm_msr,kvm:kvm_exit,kvm:kvm_entry,\
-  #   kvm:kvm_apic_accept_irq,sched:sched_switch sleep 10
+  # a VM of a stock KVM host (recorded as docs/simulator.md says)
   vpmu trace import perf.data --pid 4711 -o x
   # its rows, and its accesses by register
   vpmu trace show t --rows 100

@@ -1,4 +1,4 @@
-//! Views into a guest or at this host: running an image, recordings, traces, the live view, and the doctor.
+//! Views into a guest or at this host: running an image, recordings, traces, the live view, the doctor; and the kernel module.
 
 pub mod doctor;
 pub mod kernel_module;

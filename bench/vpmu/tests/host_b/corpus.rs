@@ -37,13 +37,10 @@ pub(crate) fn recorded(parts: &Parts) -> Result<()> {
     let [recorded] = &report.commands[..] else { anyhow::bail!("{} commands came back", report.commands.len()) };
     ensure!(recorded.status == 0, "{}", String::from_utf8_lossy(&recorded.stderr));
     unpacked(&recorded.stdout, to)?;
-    for entry in std::fs::read_dir(to)? {
-        let trace = entry?.path();
-        if trace.join("trace.json").is_file() {
-            replayed(&trace)?;
-        }
-    }
-    Ok(())
+    let traces: Vec<_> = std::fs::read_dir(to)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let traces: Vec<_> = traces.iter().filter(|path| path.join("_trace.json").is_file()).collect();
+    ensure!(!traces.is_empty(), "nothing was recorded");
+    traces.into_iter().try_for_each(|trace| replayed(trace))
 }
 
 fn unpacked(archive: &[u8], to: &Path) -> Result<()> {

@@ -241,6 +241,10 @@ impl Maker {
                 "record a guest that uses its PMU",
             ));
         }
+        if self.out.pmis == 0 {
+            let why = "it has no PMIs, whose handlers would be timed";
+            return Err(Error::usage("cannot play the trace back", why, "vpmu sim --trace counts its operations"));
+        }
         // What an access takes at least is its exit, of which this host has its own.
         let exit =
             self.steps.iter().zip(&self.out.rows).filter(|(step, row)| row.is_some() && step.what & STEP_PMI == 0);

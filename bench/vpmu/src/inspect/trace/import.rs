@@ -38,7 +38,7 @@ pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     let (meta, damage) = import::import((recording, &bytes, &parts), *pid, output)?;
     record::summarize(output, &meta, *quiet)?;
     if !*quiet {
-        complain(&format!("notice: unknown are {}", meta.unknown.join("; ")));
+        complain(&format!("notice: the recording does not tell {}", meta.unknown.join("; ")));
     }
     if meta.lost > 0 {
         complain(&format!("warning: perf lost {} records: give it a larger buffer (-m)", meta.lost));

@@ -85,7 +85,11 @@ pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
         "arm", "opens", "ops", "exits", "held", "host", "restart", "releases", "pauses", "resumes", "periods", "reads",
         "diverged",
     ];
-    let mut table = Table::new(header).caption(format!("Host work per PMI, replayed on {model}"));
+    let of = match found.first().map_or(0, |(_, found)| found.counts.pmis) {
+        0 => "of the whole trace, which has no PMIs".to_owned(),
+        pmis => format!("per PMI of {pmis}"),
+    };
+    let mut table = Table::new(header).caption(format!("Host work {of}, replayed on {model}"));
     for (strategy, found) in found {
         let pmis = found.counts.pmis.max(1) as f64;
         let each = |count: u64| format!("{:.2}", count as f64 / pmis);
