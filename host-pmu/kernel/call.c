@@ -42,6 +42,11 @@ struct perf_event *vpmu_event_create_kernel_counter(struct perf_event_attr *attr
 
 	if (!guest)
 		return perf_event_create_kernel_counter(attr, cpu, task, handler, context);
+	/* Until KVM has given the face back this code is needed, and the guest. */
+	if (!try_module_get(THIS_MODULE)) {
+		guest_put(guest);
+		return perf_event_create_kernel_counter(attr, cpu, task, handler, context);
+	}
 	if (vcpu)
 		face = kzalloc(sizeof(*face), GFP_KERNEL_ACCOUNT);
 	if (!face)
@@ -58,12 +63,11 @@ struct perf_event *vpmu_event_create_kernel_counter(struct perf_event_attr *attr
 	error = PTR_ERR_OR_ZERO(face->host);
 	if (error)
 		goto put;
-	/* Until KVM has given the face back its code is needed, and the guest. */
-	__module_get(THIS_MODULE);
 	return &face->event;
 put:
 	kfree(face);
 	guest_put(guest);
+	module_put(THIS_MODULE);
 	return ERR_PTR(error);
 }
 

@@ -100,14 +100,16 @@ int hook_register(void)
 	int call, error = 0;
 
 	for (call = 0; call < CALLS; call++) {
+		/* Permanent: with tracing switched off KVM would hand faces to perf. */
 		ops[call].func = entered;
 		ops[call].private = ops;
-		ops[call].flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_RECURSION;
+		ops[call].flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_RECURSION |
+				  FTRACE_OPS_FL_PERMANENT;
 		error = ftrace_set_filter_ip(&ops[call], (unsigned long)calls[call].from, 0, 0);
 		if (!error)
 			error = register_ftrace_function(&ops[call]);
 		if (error) {
-			pr_err("%ps cannot be hooked (%d): it is traced by another user, or built without tracing\n",
+			pr_err("%ps cannot be hooked (%d): it is traced by another user, built without tracing, or kernel.ftrace_enabled is 0\n",
 			       calls[call].from, error);
 			ftrace_free_filter(&ops[call]);
 			unhook(call);

@@ -47,13 +47,20 @@ static void overflow(struct perf_event *event, struct perf_sample_data *data, st
 static bool here(struct vcpu *vcpu, enum operation operation, struct perf_event *event, void (*act)(struct perf_event *event))
 {
 	u64 began = ktime_get_ns();
+	/* Intel's fixed counters, and which counters run for a guest alone, change when the PMU is enabled again. */
+	bool whole = operation != OP_READ && boot_cpu_data.x86_vendor == X86_VENDOR_INTEL;
 	unsigned long flags;
 	bool found;
 
 	local_irq_save(flags);
 	found = READ_ONCE(event->state) == PERF_EVENT_STATE_ACTIVE && READ_ONCE(event->oncpu) == smp_processor_id();
-	if (found)
+	if (found) {
+		if (whole)
+			event->pmu->pmu_disable(event->pmu);
 		act(event);
+		if (whole)
+			event->pmu->pmu_enable(event->pmu);
+	}
 	local_irq_restore(flags);
 	if (found)
 		did(vcpu, operation, began);
@@ -67,8 +74,7 @@ static void act_read(struct perf_event *event)
 
 static void act_stop(struct perf_event *event)
 {
-	if (!(event->hw.state & PERF_HES_STOPPED))
-		event->pmu->stop(event, PERF_EF_UPDATE);
+	event->pmu->stop(event, PERF_EF_UPDATE);
 }
 
 static void act_start(struct perf_event *event)
@@ -82,6 +88,8 @@ static void act_start(struct perf_event *event)
 	local64_set(&event->hw.period_left, 0);
 	face->base = local64_read(&event->count);
 	WRITE_ONCE(face->on, true);
+	/* If it was throttled, the tick is not to start it again. */
+	event->hw.interrupts = 0;
 	event->pmu->start(event, PERF_EF_RELOAD);
 }
 
@@ -284,16 +292,13 @@ void host_pause(struct face *face)
 		face->on = false;
 		return;
 	}
-	switch (strategy->pause) {
-	case PAUSE_HOST:
+	if (strategy->pause == PAUSE_HOST && !strategy->recreate) {
 		face->kept += pause(vcpu, host);
-		break;
-	case PAUSE_DIRECT:
-		here(vcpu, OP_STOP, host->event, act_stop);
-		fallthrough;
-	case PAUSE_VIRTUAL:
+	} else {
+		/* Without a period nothing would start it again. */
+		if (strategy->pause == PAUSE_DIRECT && face->event.attr.sample_period)
+			here(vcpu, OP_STOP, host->event, act_stop);
 		face->kept += host_count(face, &ignored, &ignored) - face->base;
-		break;
 	}
 	WRITE_ONCE(face->on, false);
 	if (strategy->recreate) {

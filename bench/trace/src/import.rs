@@ -313,7 +313,12 @@ impl Vcpu {
             }
             Event::Out(sleeps) => self.sleeps = sleeps,
             Event::In => self.switched = [true, self.switched[1] || self.sleeps],
-            Event::Gap => (self.values, self.pmis) = ([None; MAX_COUNTERS], Vec::new()),
+            // What was written in it is not known.
+            Event::Gap => {
+                (self.values, self.pmis) = ([None; MAX_COUNTERS], Vec::new());
+                (self.stops, self.own, self.global) = ([None; MAX_COUNTERS], [true; MAX_COUNTERS], u64::MAX);
+                self.seen.clear();
+            }
         }
     }
 
