@@ -1,8 +1,8 @@
 //! The MSRs of both vendors' PMUs, from their tables: decoding, names, the numbers for statistics, the ranges for the
 //! VMM's MSR filter, and exits counted by register.
 
-use crate::amd::{PERF_CTR0, PERF_LEGACY_CTR0};
-use crate::intel::{IA32_A_PMC0, IA32_FIXED_CTR0, IA32_PMC0};
+use crate::amd::{PERF_CNTR_GLOBAL_CTL, PERF_CTR0, PERF_LEGACY_CTR0};
+use crate::intel::{IA32_A_PMC0, IA32_FIXED_CTR0, IA32_PERF_GLOBAL_CTRL, IA32_PMC0};
 pub use crate::register::Row;
 use crate::spec::{CounterId, Vendor};
 use crate::{amd, intel};
@@ -91,6 +91,12 @@ pub const fn counter_of(index: u32) -> Option<CounterId> {
         _ => return None,
     };
     CounterId::gp(n as usize)
+}
+
+/// Returns whether the register switches all counters at once.
+#[must_use]
+pub const fn is_global_ctrl(index: u32) -> bool {
+    matches!(index, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL)
 }
 
 /// Returns the counter that RDPMC reads with this ECX, on a PMU that has it: AMD's numbers are those of Intel's type 0.

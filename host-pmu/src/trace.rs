@@ -89,6 +89,12 @@ impl Kind {
     pub const fn is_access(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Rdpmc | Self::ReadFault | Self::WriteFault | Self::RdpmcFault)
     }
+
+    /// Returns whether such a row has counts of a counter.
+    #[must_use]
+    pub const fn is_count(self) -> bool {
+        matches!(self, Self::Count | Self::Overflow)
+    }
 }
 
 /// A row of a trace.

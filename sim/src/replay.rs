@@ -8,9 +8,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
-use arch_pmu::amd::PERF_CNTR_GLOBAL_CTL;
 use arch_pmu::caps::PmuCaps;
-use arch_pmu::intel::IA32_PERF_GLOBAL_CTRL;
+use arch_pmu::msr::is_global_ctrl;
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
@@ -67,7 +66,7 @@ struct TraceEvent {
     /// It runs, or will once the gate is open.
     let_in: bool,
     running: bool,
-    /// Where a clock counts: ns of its period, and its next end by that; while it does not run, what is left.
+    /// A clock has ns of its period here, and its next end by that; while it does not run, what is left.
     period: u64,
     ends: u64,
     /// The counter that it serves in part `part`.
@@ -319,10 +318,6 @@ pub struct Divergence {
     pub replayed: Option<u64>,
 }
 
-fn is_count(row: &Row) -> bool {
-    matches!(row.kind, Kind::Count | Kind::Overflow)
-}
-
 fn is_switch(row: &Row) -> bool {
     matches!(row.kind, Kind::Slice | Kind::Sleep)
 }
@@ -354,7 +349,7 @@ pub struct Replayed {
     pub accesses: u64,
     /// Accesses with another value.
     pub divergences: u64,
-    /// Those among them that are values of counters.
+    /// So many of them are values of counters.
     pub counter_divergences: u64,
     /// PMIs of the trace that reached the guest.
     pub pmis: u64,
@@ -422,7 +417,7 @@ impl Replay {
         let (mut from, mut is_plain, mut before) = (0, self.group.is_empty(), Kind::Entry);
         for (at, row) in rows.iter().enumerate() {
             // Counts after a switch are to be before it.
-            is_plain &= !(is_count(row) && matches!(before, Kind::Slice | Kind::Sleep));
+            is_plain &= !(row.kind.is_count() && matches!(before, Kind::Slice | Kind::Sleep));
             before = row.kind;
             if row.kind != Kind::Entry && at - from < MOST_ROWS - self.group.len() {
                 continue;
@@ -447,7 +442,7 @@ impl Replay {
     #[cold]
     fn gather(&mut self, row: Row) {
         self.group.push(row);
-        if is_count(&row) {
+        if row.kind.is_count() {
             // Whether the thread was switched before its counts were handed over is the strategy's doing.
             let switches = self.group.iter().rev().skip(1).take_while(|row| is_switch(row)).count();
             let at = self.group.len() - 1 - switches;
@@ -482,8 +477,8 @@ impl Replay {
         let mut at = 0;
         while at < group.len() {
             let row = &group[at];
-            let from = at + usize::from(!is_count(row));
-            let until = from + group[from..].iter().take_while(|row| is_count(row)).count();
+            let from = at + usize::from(!row.kind.is_count());
+            let until = from + group[from..].iter().take_while(|row| row.kind.is_count()).count();
             if matches!(row.kind, Kind::Pmi | Kind::Entry) && !std::mem::replace(&mut entered, true) {
                 self.pass_entries(1);
             }
@@ -494,9 +489,7 @@ impl Replay {
             match row.kind {
                 Kind::Count | Kind::Overflow => {}
                 Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault => {
-                    restarts |= row.kind == Kind::Write
-                        && row.value != 0
-                        && matches!(row.register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
+                    restarts |= row.kind == Kind::Write && row.value != 0 && is_global_ctrl(row.register);
                     self.access(row, self.rows + at as u64);
                 }
                 // What cannot be set is what no guest could have set either.

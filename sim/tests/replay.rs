@@ -111,7 +111,7 @@ fn a_switch_between_an_access_and_its_entry_takes_no_counts_from_it() {
     let model = Model::embedded("clx-ap-watchdog-on").unwrap();
     let plan = plan("paused-flag", &boot(TEN, 400_000, 50, 100));
     let (_, rows) = trace_of(&model, &plan);
-    let is_count = |row: &Row| matches!(row.kind, Kind::Count | Kind::Overflow);
+    let is_count = |row: &Row| row.kind.is_count();
     // As a strategy has it that hands counts over at the access, and as one that does at the entry.
     for before in [false, true] {
         let mut switched = Vec::new();

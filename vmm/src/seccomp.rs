@@ -91,8 +91,6 @@ const IOCTLS: [u32; 30] = [
 /// Calls of any confined thread, allowed with any arguments; the most frequent first.
 const PLAIN: [i64; 20] = [
     libc::SYS_read,
-    // What the kernel module below KVM's vPMU counted.
-    libc::SYS_pread64,
     libc::SYS_rt_sigreturn,
     libc::SYS_close,
     libc::SYS_clock_gettime,
@@ -110,6 +108,8 @@ const PLAIN: [i64; 20] = [
     libc::SYS_getrandom,
     libc::SYS_exit,
     libc::SYS_exit_group,
+    // Counts of the kernel module below KVM's vPMU, between turns.
+    libc::SYS_pread64,
     // Used by a vCPU's thread, and harmless to any: a timer signals the thread for which it was made.
     libc::SYS_timer_settime,
     libc::SYS_timer_delete,

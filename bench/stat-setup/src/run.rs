@@ -79,7 +79,7 @@ fn nothing(job: &Job<'_>, threadless: usize, why: String) -> Finished {
 pub(crate) struct CrewTimes {
     /// From the first start to the first answer of all, and from the last request to the end of all.
     pub(crate) threads: Duration,
-    /// Of a request that takes no work.
+    /// A request that takes no work takes this long.
     pub(crate) request: Duration,
     /// Durations of the opens and the closes, ns; all threads are there at both.
     pub(crate) calls_ns: [Vec<u32>; 2],

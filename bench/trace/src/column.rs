@@ -25,7 +25,7 @@ pub(crate) struct Line {
     step: u64,
     kind: Kind,
     register: u32,
-    /// Of a counter that is accessed, less what it should hold.
+    /// A counter that is accessed has its value here less what it should hold.
     value: u64,
     count: Option<u64>,
     rip: u64,
@@ -39,7 +39,7 @@ struct Counters([u64; MAX_COUNTERS]);
 impl Counters {
     /// Takes the row's value, and returns it as files have it (`code`), or the other way round.
     fn value(&mut self, kind: Kind, register: u32, value: u64, code: bool) -> u64 {
-        let is_count = matches!(kind, Kind::Count | Kind::Overflow);
+        let is_count = kind.is_count();
         let accessed = counter(kind, register).map(CounterId::index);
         let Some(held) = self.0.get_mut(accessed.unwrap_or(if is_count { register as usize } else { MAX_COUNTERS }))
         else {
@@ -71,7 +71,7 @@ impl Line {
                 continue;
             }
             let value = counters.value(row.kind, row.register, row.value, true);
-            let is_count = matches!(row.kind, Kind::Count | Kind::Overflow);
+            let is_count = row.kind.is_count();
             let (value, count) = if is_count { (0, Some(value)) } else { (value, None) };
             let Row { vcpu, kind, register, rip, .. } = *row;
             lines.push(Self { vcpu, step, kind, register, value, count, rip, entry: None });
@@ -107,9 +107,9 @@ enum Values {
 
 /// How a column is encoded before it is compressed.
 enum Code {
-    /// By a dictionary: few values, in no order.
+    /// A dictionary has them: they are few, in no order.
     Dictionary,
-    /// As it is: what repeats does so in the same order.
+    /// They stand as they are: what repeats does so in the same order.
     Plain,
     /// Byte by byte: values whose high bytes are alike.
     Split,

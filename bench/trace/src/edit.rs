@@ -121,7 +121,7 @@ impl Cut {
         if self.began {
             return if row.at < range.end { writer.add(row) } else { Ok(()) };
         }
-        if matches!(row.kind, Kind::Count | Kind::Overflow) {
+        if row.kind.is_count() {
             if let Some(told) = self.pmu.host().counts.get_mut(row.register as usize) {
                 *told = told.saturating_add(row.value);
             }

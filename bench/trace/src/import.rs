@@ -10,10 +10,9 @@ use std::path::Path;
 use arch_pmu::PmuMsr;
 use arch_pmu::amd::{PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CTL0, PERF_LEGACY_CTL0};
 use arch_pmu::intel::{
-    IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0,
-    IA32_PMC0,
+    IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0, IA32_PMC0,
 };
-use arch_pmu::msr::counter_of;
+use arch_pmu::msr::{counter_of, is_global_ctrl};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Vendor};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN};
 use perf_data::reader::{Damage, Recording};
@@ -40,7 +39,7 @@ const MOST_WAITING: usize = 1024;
 /// ENABLE of an event select.
 const ENABLE: u64 = 1 << 22;
 
-/// What a tracepoint tells of a thread.
+/// A tracepoint tells this of a thread.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// An access: its kind, register and value.
@@ -121,7 +120,7 @@ impl Source {
 struct Recorded<'a> {
     bytes: &'a [u8],
     parts: &'a [Vec<u8>],
-    /// By number of the event.
+    /// How to read each event, by its number.
     sources: Vec<Option<Source>>,
     lost: u64,
     damage: Damage,
@@ -173,7 +172,7 @@ impl Recorded<'_> {
     }
 }
 
-/// What the whole recording has of a thread that enters a guest, before any row is written.
+/// The whole recording has this of a thread that enters a guest; it is gathered before any row is written.
 #[derive(Clone, Debug, Default)]
 struct Thread {
     tid: u32,
@@ -376,7 +375,7 @@ impl Vcpu {
     /// Notes which counters a write stops and starts.
     fn switch(&mut self, register: u32, value: u64) {
         let place = self.rows.len() - 1;
-        let is_global = matches!(register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL);
+        let is_global = is_global_ctrl(register);
         if is_global {
             self.global = value;
         }
@@ -566,11 +565,8 @@ fn chosen(threads: Vec<Thread>, pid: Option<u32>) -> Result<Vec<Thread>, String>
 fn is_mediated(threads: &[Thread], release: &str) -> bool {
     let is_new = release.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major >= 7);
     let mut others = threads.iter().flat_map(|thread| &thread.registers);
-    let exits = others.any(|register| {
-        counter_of(*register).is_some()
-            || is_status(*register)
-            || matches!(*register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL)
-    });
+    let exits =
+        others.any(|register| counter_of(*register).is_some() || is_status(*register) || is_global_ctrl(*register));
     let sum = |of: fn(&Thread) -> u64| threads.iter().map(of).sum::<u64>();
     is_new && !exits && sum(|thread| thread.rdpmcs) == 0 && sum(|thread| thread.enables) > 0
 }
@@ -622,7 +618,7 @@ mod tests {
 
     const PMC0: u32 = 0x4c1;
     const STATUS: u32 = IA32_PERF_GLOBAL_STATUS;
-    const CTRL: u32 = IA32_PERF_GLOBAL_CTRL;
+    const CTRL: u32 = arch_pmu::intel::IA32_PERF_GLOBAL_CTRL;
     const ENTRY: Event = Event::Entry(Some(0));
     const PMI: Event = Event::Nmi(0);
 
@@ -680,7 +676,7 @@ mod tests {
         // Where records are missing nothing is concluded.
         let gap = [write(PMC0, period), write(CTRL, 1), Event::Gap, PMI, read(STATUS, 1), read(PMC0, 5)];
         let found = rows(&[STATUS], &gap);
-        assert!(!found.iter().any(|row| matches!(row.0, Kind::Count | Kind::Overflow)), "{found:x?}");
+        assert!(!found.iter().any(|row| row.0.is_count()), "{found:x?}");
         // Without a status register the handler's writes tell. RDPMC tells nothing but that it was there.
         let (select, counter) = (PERF_CTL0, PERF_CTL0 + 1);
         let setup = [write(counter, period), write(select, ENABLE), PMI, PMI, ENTRY, Event::Exit(77, true), ENTRY];

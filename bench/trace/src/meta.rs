@@ -68,7 +68,7 @@ pub struct Meta {
     pub ops: Vec<u64>,
     /// PMIs that reached the guest; none where they were not counted, as of a part.
     pub pmis: Option<u64>,
-    /// What a recording that it was imported from does not tell.
+    /// The recording that it was imported from does not tell these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
     /// The traces that it was put together of, in the order of their vCPUs.

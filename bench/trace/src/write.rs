@@ -80,7 +80,7 @@ fn put_together(rows: &mut Vec<Row>) {
     let mut read = None;
     for at in 0..rows.len() {
         let Row { kind, register, .. } = rows[at];
-        if matches!(kind, Kind::Count | Kind::Overflow) {
+        if kind.is_count() {
             let Some(pending) = pending.get_mut(register as usize) else { continue };
             if let Some(before) = pending.take() {
                 rows[at].value = rows[at].value.saturating_add(rows[before].value);

@@ -18,7 +18,7 @@ fn meta(vcpus: usize) -> Meta {
 fn rows() -> Vec<Row> {
     let row = |n: u64| {
         let kind = Kind::ALL[n as usize % Kind::ALL.len()];
-        let kind = if matches!(kind, Kind::Count | Kind::Overflow) { Kind::Write } else { kind };
+        let kind = if kind.is_count() { Kind::Write } else { kind };
         let at = if n == 77 { 3 } else { n * 1000 };
         Row {
             at,

@@ -24,7 +24,7 @@ kernel cannot, or guests hold the module, 70 a bug of vpmu.";
 /// Options of `vpmu kernel-module`.
 #[derive(Clone, Debug, Args)]
 pub struct KernelModuleArgs {
-    /// What to do with it.
+    /// One of its actions.
     #[command(subcommand)]
     pub command: KernelModuleCommand,
 }

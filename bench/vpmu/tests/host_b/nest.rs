@@ -191,7 +191,7 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// What stock KVM's own tracepoints say of two guests: an imported recording has as many accesses to each register as perf shows.
+/// A recording of stock KVM's own tracepoints is imported: of two guests it has as many accesses to each register as perf shows.
 pub(crate) fn trace_import(parts: &Parts) -> Result<()> {
     let guest = |workload: &str| {
         format!(

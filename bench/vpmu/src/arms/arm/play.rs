@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arch_pmu::Vpmu;
-use arch_pmu::amd::{PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CTL0, PERF_LEGACY_CTL0};
+use arch_pmu::amd::{PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CTL0, PERF_LEGACY_CTL0};
 use arch_pmu::caps::PmuCaps;
-use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL};
-use arch_pmu::msr::{self, counter_of};
+use arch_pmu::intel::IA32_PERF_GLOBAL_OVF_CTRL;
+use arch_pmu::msr::{self, counter_of, is_global_ctrl};
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use guest::abi::{Report, STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Step};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN, counter};
@@ -171,12 +171,12 @@ impl Maker {
             let _ = self.pmu.wrmsr(row.register, row.value);
             *self.written.entry(row.register).or_default() |= row.value;
             // LVTPC is unmasked before the counters run again, so that no overflow meets the mask.
-            if is_global(row.register) && row.value != 0 {
+            if is_global_ctrl(row.register) && row.value != 0 {
                 self.unmask();
             }
             let enables = if self.enables(row.register) { STEP_ENABLE } else { 0 };
             self.push(STEP_WRITE | enables | u64::from(row.register), row.value, Some(number));
-            if is_global(row.register) && row.value != 0 {
+            if is_global_ctrl(row.register) && row.value != 0 {
                 self.last_of_handler();
             }
             return;
@@ -201,7 +201,7 @@ impl Maker {
                 matches!(register, PERF_CTL0..=0xc001_020a | PERF_LEGACY_CTL0..=0xc001_0003)
                     && counter_of(register).is_none()
             }
-            _ => is_global(register),
+            _ => is_global_ctrl(register),
         }
     }
 
@@ -258,11 +258,12 @@ impl Maker {
             IA32_PERF_GLOBAL_OVF_CTRL | PERF_CNTR_GLOBAL_STATUS_CLR => values,
             _ => fresh.rdmsr(register).unwrap_or(0),
         };
-        let mut resets: Vec<(u32, u64)> = self.written.keys().filter(|at| is_global(**at)).map(|at| (*at, 0)).collect();
+        let mut resets: Vec<(u32, u64)> =
+            self.written.keys().filter(|at| is_global_ctrl(**at)).map(|at| (*at, 0)).collect();
         resets.extend(
-            self.written.iter().filter(|(at, _)| !is_global(**at)).map(|(at, values)| (*at, reset(*at, *values))),
+            self.written.iter().filter(|(at, _)| !is_global_ctrl(**at)).map(|(at, values)| (*at, reset(*at, *values))),
         );
-        resets.extend(self.written.keys().filter(|at| is_global(**at)).map(|at| (*at, reset(*at, 0))));
+        resets.extend(self.written.keys().filter(|at| is_global_ctrl(**at)).map(|at| (*at, reset(*at, 0))));
         let resets: Vec<Step> = resets
             .into_iter()
             .map(|(at, value)| {
@@ -280,15 +281,10 @@ impl Maker {
 /// Room for the resets.
 const ROOM: usize = 256;
 
-/// Returns whether it switches all counters.
-const fn is_global(register: u32) -> bool {
-    matches!(register, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL)
-}
-
 #[cfg(test)]
 mod tests {
     use arch_pmu::caps::PmuCaps;
-    use arch_pmu::intel::{IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0};
+    use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0};
 
     use super::*;
 
