@@ -184,7 +184,7 @@ pub const ALL: &[Column] = &[
         .about("held: most host events at once"),
     column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
     column("nmis_driver_off", "off", Count, &[Work, Page], |arm| Some(arm.own.counts.nmis_driver_off as f64))
-        .about("off: NMIs in no latency of the handler: the guest's driver was off, or a trace that is played was not there yet"),
+        .about("off: NMIs in no latency of the handler: the guest's driver was off, or its replay not there yet"),
     column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
     column("releases", "releases", Mean, &[Work, Advice], |arm| arm.ops(Some("release"))),
