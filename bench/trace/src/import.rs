@@ -343,10 +343,10 @@ impl Vcpu {
             let before = before.filter(|_| !jumps);
             let wrote = kind == Kind::Write;
             let wrapped = before.is_some_and(|before| is_negative(before) && value < before);
-            // Without a status register the handler writes the counters that overflowed.
-            if wrapped && !wrote
-                || wrote && !self.pmis.is_empty() && !self.has_status && before.is_some_and(is_negative)
-            {
+            // Without a status register the handler writes the counters that overflowed; one that it has read since had not.
+            let known = self.values[counter.index()].map_or(usize::MAX, |(_, known)| known);
+            let is_open = || !self.has_status && self.pmis.iter().any(|pmi| *pmi >= known);
+            if wrapped && !wrote || wrote && before.is_some_and(is_negative) && is_open() {
                 self.overflow(now, counter);
             }
             let since = value.saturating_sub(self.values[counter.index()].map_or(value, |(before, _)| before));
@@ -684,6 +684,10 @@ mod tests {
         let pmi = (Kind::Pmi, LVTPC, NMI);
         assert_eq!(found[2..6], [(Kind::Signal, 0, 1), (Kind::Overflow, 0, 1000), pmi, pmi]);
         assert_eq!(found[7], (Kind::Rdpmc, UNKNOWN, 0));
+        // A counter that its handler read and found on its way is written as it was, and has not overflowed.
+        let read_since = [PMI, read(counter, period + 5), write(select, 0), write(counter, period + 5)];
+        let found = rows(&[select], &[&setup[..2], &read_since[..]].concat());
+        assert!(!found.iter().any(|row| row.0 == Kind::Overflow), "{found:x?}");
         // An NMI that the vCPU sends to another is no PMI; a thread that slept says so with its slice.
         let slept = [Event::Nmi(1), Event::Out(true), Event::In, Event::Out(false), Event::In, ENTRY];
         let kinds: Vec<_> = rows(&[], &slept).iter().map(|row| row.0).collect();

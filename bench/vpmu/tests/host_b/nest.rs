@@ -209,7 +209,6 @@ pub(crate) fn trace_import(parts: &Parts) -> Result<()> {
     );
     let options = ["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp"];
     let report = job(parts)?
-        .clock(Clock::Host)
         .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
         .command(middle_host_with("milan", &options, &run))
         .command(["cat", "/tmp/perf.data"])
