@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::document::warnings::UNIDENTIFIED;
-use crate::document::{Any, Arm, ArmKind, NMI_LATENCY, Record, Status};
+use crate::document::{Any, Arm, ArmKind, Counts, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric::{self, Metric};
 use crate::paired::{self, Ratio, Statistic};
 use crate::stats::interval::Interval;
@@ -57,6 +57,8 @@ pub struct Setting {
     pub regret: f64,
     /// Rounds that count.
     pub rounds: usize,
+    /// Strategies that left early, once it was clear that they are neither first nor last, with their rounds.
+    pub left_early: BTreeMap<String, usize>,
 }
 
 /// A key of a user's strategy, set back alone to its default.
@@ -132,7 +134,10 @@ fn ends(ratio: &Ratio) -> Interval {
 
 /// Returns the figures of a result; `None` if one of the strategies has no ratio to another.
 fn run<'a>(record: &'a Record, metric: &'static Metric, names: &[String], is_lossy: &[bool]) -> Option<Run<'a>> {
-    let times = |name: &String| ratio_of(record, metric, name, &names[0]).map(|ratio| ratio.ratio);
+    let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
+    // The floor has every round, and a strategy may have left early.
+    let base = floor.filter(|floor| paired::p50(floor, metric.key).is_some()).map_or(&names[0], |floor| &floor.name);
+    let times = |name: &String| ratio_of(record, metric, name, base).map(|ratio| ratio.ratio);
     let times = names.iter().map(times).collect::<Option<Vec<f64>>>()?;
     let by_time = |a: &usize, b: &usize| times[*a].total_cmp(&times[*b]);
     let first = may_be_chosen(is_lossy).min_by(by_time)?;
@@ -142,7 +147,6 @@ fn run<'a>(record: &'a Record, metric: &'static Metric, names: &[String], is_los
         if place == first { Some(one) } else { ratio_of(record, metric, name, &names[first]) }
     };
     let regrets = names.iter().enumerate().map(regret).collect::<Option<Vec<Ratio>>>()?;
-    let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     let over_floor = names.iter().map(|name| ratio_of(record, metric, name, &floor?.name)).collect();
     Some(Run { record, metric, regrets, over_floor, first, last, share: 1.0 })
 }
@@ -165,7 +169,9 @@ pub fn advise(records: &[&Record]) -> Option<Advice> {
         |record: &&Record| names.iter().all(|name| record.arm(name).is_some() && record.defines_alike(widest, name));
     let with_all: Vec<(&Record, &'static Metric)> =
         of_guests().filter(has_all).filter_map(|record| Some((record, metric::find(record.metric()?)?))).collect();
-    let mut left_out = Vec::new();
+    let cannot = |arm: &Arm<Any>| Some(format!("{} is left out: {}", arm.name, arm.not_available.as_ref()?));
+    let mut left_out: Vec<String> =
+        widest.arms.iter().filter(|arm| arm.is_strategy() && !arm.name.contains(WITHOUT)).filter_map(cannot).collect();
     names.retain(|name| {
         let lacks =
             |(record, metric): &&(&Record, &'static Metric)| !contenders(record, metric).any(|arm| arm.name == *name);
@@ -207,6 +213,7 @@ pub fn advise(records: &[&Record]) -> Option<Advice> {
         last: names[run.last].clone(),
         regret: run.regrets[choice].ratio,
         rounds: run.regrets.iter().map(|ratio| ratio.rounds).max().unwrap_or(0),
+        left_early: left_early(run.record),
     };
     let mut found = Advice {
         choice: names[choice].clone(),
@@ -220,6 +227,13 @@ pub fn advise(records: &[&Record]) -> Option<Advice> {
     mark_front(&mut found.strategies);
     found.strategies.sort_by(|a, b| a.worst_regret.total_cmp(&b.worst_regret));
     Some(found)
+}
+
+/// Returns the strategies that have fewer rounds than others though nothing went wrong, with these.
+fn left_early(record: &Record) -> BTreeMap<String, usize> {
+    let most = record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+    let of = record.arms.iter().filter(|arm| arm.is_strategy() && arm.incomplete.is_empty() && !arm.rounds.is_empty());
+    of.filter(|arm| arm.rounds.len() < most).map(|arm| (arm.name.clone(), arm.rounds.len())).collect()
 }
 
 fn standing(runs: &[Run<'_>], name: &str, place: usize, is_lossy: bool) -> Standing {
@@ -294,10 +308,11 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
     };
     let any_lossy = strategies.iter().any(|one| one.is_lossy);
     let whole = if any_lossy && !chosen.is_lossy { " that loses no counts" } else { "" };
+    let what = if runs.iter().all(|run| run.workload().starts_with(REPLAY)) { "traces" } else { "workloads" };
     let among = match runs {
         [run] => format!("on {}", place(run)),
-        _ if hosts.len() == 1 => format!("on each of {} workloads", runs.len()),
-        _ => format!("on each of {} workloads and hosts", runs.len()),
+        _ if hosts.len() == 1 => format!("on each of {} {what}", runs.len()),
+        _ => format!("on each of {} {what} and hosts", runs.len()),
     };
     let rank = if chosen.worst_regret <= 1.0 {
         format!("it is the fastest{whole} {among}")
@@ -392,6 +407,18 @@ fn scope(runs: &[Run<'_>]) -> String {
             text,
             "; the {} results are {different} in the mean, for some of the models have the same costs",
             runs.len()
+        );
+    }
+    let arms = runs.iter().filter(|run| run.record.is_replayed()).flat_map(|run| &run.record.arms);
+    let otherwise = arms.filter(|arm| arm.own.counts.played > 0).map(|arm| {
+        let Counts { played, counters_otherwise, values_otherwise, .. } = arm.own.counts;
+        ((counters_otherwise + values_otherwise) as f64 / played as f64, &arm.name)
+    });
+    if let Some((share, name)) = otherwise.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share > 0.0) {
+        let _ = write!(
+            text,
+            "; a trace's guest would have read up to {} % of the values otherwise ({name}), as vpmu sim --trace says",
+            ratio(100.0 * share)
         );
     }
     let is_stand_in = |run: &Run<'_>| !run.record.is_simulated() && run.record.arms.iter().any(|arm| arm.stand_in);
@@ -509,6 +536,9 @@ impl Advice {
         report.table(self.table());
         report.notes(LEGEND);
         report.note(column::legend(Place::Advice).collect::<Vec<_>>().join("; "));
+        if self.results.iter().any(|one| one.workload.starts_with(REPLAY)) {
+            report.note(OF_TRACES);
+        }
         if !self.keys.is_empty() {
             report.gap();
             report.table(self.key_table());
@@ -516,7 +546,14 @@ impl Advice {
         report.gap();
         for one in &self.results {
             let rounds = plural(one.rounds, "round");
-            report.note(format!("{}, {}: first {}, last {}, {rounds}", one.workload, one.host, one.first, one.last));
+            let early: Vec<String> = one.left_early.iter().map(|(name, rounds)| format!("{name} {rounds}")).collect();
+            let early = if early.is_empty() {
+                early.concat()
+            } else {
+                format!(" (fewer of those clearly between: {})", listed(&early))
+            };
+            let Setting { workload, host, first, last, .. } = one;
+            report.note(format!("{workload}, {host}: first {first}, last {last}, {rounds}{early}"));
         }
         report.notes(self.left_out.clone());
         report
@@ -528,6 +565,10 @@ pub const LEGEND: [&str; 2] = [
     "worst, mean: time over that of each result's fastest strategy that loses no counts",
     "front: ● no other is as fast in the mean, holds as few events, loses as few counts, and is better in one of these",
 ];
+
+/// Says what the figures of a trace are.
+const OF_TRACES: &str = "of a trace on a model: the host's work from PMI to PMI (without PMIs, from one start of counters to the next); \
+                         floor: its exits alone; rounds: its parts";
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! The answer of a run, as its table gives it and as its document keeps it: each arm's p50 and ratio to the floor, with intervals.
 
 use crate::document::{Answer, ArmKind, Document, Parameters};
-use crate::metric::{Metric, NMI_HANDLER, ROTATION, SET_UP};
+use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, Ratio, Statistic};
 use crate::stats::interval::Interval;
 
@@ -10,6 +10,8 @@ use crate::stats::interval::Interval;
 pub fn metric(parameters: &Parameters) -> &'static Metric {
     if parameters.set_up.is_some() {
         &SET_UP
+    } else if parameters.is_replayed() {
+        &HOST_WORK
     } else if parameters.samples_events() {
         &NMI_HANDLER
     } else {

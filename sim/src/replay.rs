@@ -330,6 +330,8 @@ pub struct Replay {
     group: Vec<Row>,
     /// Time of the trace's last entry.
     entered: Option<u64>,
+    /// The guest's own time so far, ns.
+    thought: u64,
     /// PMIs that met a mask and may be deferred, and the one that the replay had not when the trace had it.
     held_back: bool,
     owed: Option<Row>,
@@ -405,6 +407,7 @@ impl Replay {
             rows: 0,
             group: Vec::new(),
             entered: None,
+            thought: 0,
             held_back: false,
             owed: None,
             pmi_at: None,
@@ -468,7 +471,9 @@ impl Replay {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
         let think = self.entered.map_or(0, |entered| first.at.saturating_sub(entered));
         let clock = &mut self.backend().clock;
-        clock.host(think.min(MOST_NS.saturating_sub(clock.now())));
+        let think = think.min(MOST_NS.saturating_sub(clock.now()));
+        clock.host(think);
+        self.thought += think;
         self.entered = Some(last.at);
         if last.kind == Kind::Entry {
             self.pass_entries(last.value.min(MOST_PASSED));
@@ -633,12 +638,29 @@ impl Replay {
         self.out.first.get_or_insert(Divergence { row, recorded, replayed });
     }
 
-    /// Ends the replay. Rows after the last entry have no effect.
+    /// Returns the host's time so far, ns: operations, switches of the thread, and the vPMU's work at exits. The exits themselves are in
+    /// the guest's time.
     #[must_use]
-    pub fn finish(mut self) -> Replayed {
+    pub fn host_ns(&mut self) -> u64 {
+        self.backend().clock.now() - self.thought
+    }
+
+    /// Takes what was found since the last call. Rows after the last entry have no effect yet.
+    pub fn take(&mut self) -> Replayed {
         let Replayed { mut counts, .. } = self.out;
         counts.merge(&std::mem::take(self.vpmu.counts()));
         let host = self.vpmu.host().account(&mut counts);
-        Replayed { counts, host, ..self.out }
+        self.vpmu.host().restart_account();
+        // A PMI that has not come may come yet.
+        let owed = self.owed.is_some_and(|row| row.brings_pmi()).into();
+        let out = std::mem::replace(&mut self.out, Replayed { pmis_missing: owed, ..Replayed::default() });
+        Replayed { counts, host, pmis_missing: out.pmis_missing - owed, ..out }
+    }
+
+    /// Ends the replay, and takes the rest.
+    #[must_use]
+    pub fn finish(mut self) -> Replayed {
+        let rest = self.take();
+        Replayed { pmis_missing: rest.pmis_missing + self.out.pmis_missing, ..rest }
     }
 }

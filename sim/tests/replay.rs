@@ -107,6 +107,33 @@ fn under_another_strategy_a_trace_gives_the_operations_of_a_run_with_that() {
 }
 
 #[test]
+fn parts_of_a_replay_add_up_to_the_whole() {
+    let model = Model::embedded("clx-ap-watchdog-on").unwrap();
+    let (_, rows) = trace_of(&model, &plan("reuse-lazy", &boot(TEN, 400_000, 300, 500)));
+    for preset in replayed() {
+        let plan = plan(preset, &boot(TEN, 0, 0, 0));
+        let whole = replay(&model, &plan, preset, &rows);
+        let strategy = Strategy::preset(preset).unwrap();
+        let mut parts = Replay::new(&Rc::new(model.clone()), plan.pmu, &strategy, plan.seed, 0);
+        let (mut sum, mut before) = (Replayed::default(), 0);
+        for part in rows.chunks(97) {
+            parts.feed(part);
+            sum.merge(&parts.take());
+            assert!(parts.host_ns() >= before, "{preset}");
+            before = parts.host_ns();
+        }
+        let operations = OpKind::ALL.map(|kind| whole.host.ops.total_ns(kind)).iter().sum::<u64>();
+        assert!(before >= operations, "{preset}: {before} ns, of it {operations} in operations");
+        sum.merge(&parts.finish());
+        let all = |of: &Replayed| {
+            let counts = [of.counts.pmis, of.counts.opens, of.counts.held_ns, of.counts.time_ns, of.counts.signals];
+            (ops(&of.host), counts, [of.accesses, of.divergences, of.pmis, of.pmis_missing, of.handler.count()])
+        };
+        assert_eq!((all(&sum), sum.first), (all(&whole), whole.first), "{preset}");
+    }
+}
+
+#[test]
 fn a_switch_between_an_access_and_its_entry_takes_no_counts_from_it() {
     let model = Model::embedded("clx-ap-watchdog-on").unwrap();
     let plan = plan("paused-flag", &boot(TEN, 400_000, 50, 100));

@@ -75,24 +75,26 @@ impl Trace {
     }
 
     /// Reads all rows, a vCPU's of a segment at a time, in their order. Each has its time.
-    pub fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + '_ {
+    pub fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + use<> {
         let read = Rc::new(Cell::new(0));
         let counted = Rc::clone(&read);
-        let batches = self.groups().inspect(move |batch| {
+        let trace = Rc::new(self.clone());
+        let batches = Rc::clone(&trace).groups().inspect(move |batch| {
             counted.set(counted.get() + batch.as_ref().map_or(0, |rows| rows.len() as u64));
         });
-        let all = std::iter::once_with(move || self.meta.finished && read.get() != self.meta.rows);
-        let short = all.filter(|differs| *differs).map(|_| {
-            let what = format!("cannot read all of the trace {}", self.folder.display());
-            let why = format!("its rows are not the {} that {NAME} says", self.meta.rows);
+        let all = std::iter::once_with(move || (trace.meta.finished && read.get() != trace.meta.rows).then_some(trace));
+        let short = all.flatten().map(|trace| {
+            let what = format!("cannot read all of the trace {}", trace.folder.display());
+            let why = format!("its rows are not the {} that {NAME} says", trace.meta.rows);
             Err(Error::usage(what, why, "record it again; a file of it is another trace's, or damaged"))
         });
         batches.chain(short)
     }
 
-    fn groups(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + '_ {
+    fn groups(self: Rc<Self>) -> impl Iterator<Item = Result<Vec<Row>, Error>> {
         (0..self.segments).flat_map(move |number| {
-            let opened = self.open_segment(number);
+            let trace = Rc::clone(&self);
+            let opened = trace.open_segment(number);
             let (file, failed) = match opened {
                 Ok(file) => (Some(file), None),
                 Err(error) => (None, Some(Err(error))),
@@ -100,7 +102,7 @@ impl Trace {
             let groups = file.as_ref().map_or(0, FileReader::num_row_groups);
             let groups = (0..groups).map(move |group| {
                 let read = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| guarded(|| read_group(file, group)));
-                read.map_err(|error| self.damaged(number, &error)).and_then(|rows| self.checked(number, rows))
+                read.map_err(|error| trace.damaged(number, &error)).and_then(|rows| trace.checked(number, rows))
             });
             failed.into_iter().chain(groups)
         })

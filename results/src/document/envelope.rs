@@ -119,6 +119,12 @@ impl<E: Experiment> Document<E> {
         self.host.class.starts_with("simulated")
     }
 
+    /// Returns whether a trace was replayed on a model: its figures are the host's work.
+    #[must_use]
+    pub fn is_replayed(&self) -> bool {
+        self.arms.iter().any(|arm| arm.metrics.contains_key(metric::HOST_WORK.key))
+    }
+
     /// Returns the arm of that name.
     #[must_use]
     pub fn arm(&self, name: &str) -> Option<&Arm<E>> {

@@ -58,6 +58,12 @@ impl Parameters {
     pub fn samples_events(&self) -> bool {
         self.workload.starts_with(REPLAY) || self.events.iter().any(|event| event.period > 0)
     }
+
+    /// Returns whether a trace is replayed on a model: its figure is the host's work.
+    #[must_use]
+    pub fn is_replayed(&self) -> bool {
+        self.workload.starts_with(REPLAY) && self.backend.starts_with("sim:")
+    }
 }
 
 /// Begin of the workload's name where it is a trace.

@@ -169,7 +169,9 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     let rounds = arm.rounds.len();
     let count = |wanted: &dyn Fn(Round) -> bool| arm.rounds.iter().filter(|round| wanted(*round)).count() as u64;
     let broken = count(&|round| !round.complete);
-    let short = count(&|round| round.complete && measured(arm, round.at, parameters) < parameters.samples);
+    let is_short = |round: Round| round.complete && measured(arm, round.at, parameters) < parameters.samples;
+    // A part of a trace has what it has.
+    let short = if parameters.is_replayed() { 0 } else { count(&is_short) };
     let reason = arm.incomplete.first().map_or("", String::as_str);
     vec![
         (broken, "incomplete", format!("{broken} of {rounds} rounds are incomplete: {reason}")),
@@ -208,13 +210,16 @@ fn of_linux(arm: &Arm) -> Vec<Caveat> {
     ]
 }
 
+/// Code of a warning: what a trace's guest read, a replay's reads otherwise.
+pub const READ_OTHERWISE: &str = "read-otherwise";
+
 /// Says how a replay differs from its trace.
 fn of_replay(arm: &Arm) -> Caveat {
     let Counts { played, pmis_absent, counters_otherwise, values_otherwise, .. } = arm.own.counts;
-    let first = arm.own.first_otherwise.as_deref().unwrap_or("none");
+    let first = arm.own.first_otherwise.as_deref().unwrap_or("vpmu sim --trace names it");
     (
         pmis_absent + values_otherwise,
-        "read-otherwise",
+        READ_OTHERWISE,
         format!(
             "of {played} accesses {values_otherwise} read another value than the trace has, and {counters_otherwise} another count, which is this \
              run's own; {pmis_absent} PMIs of it did not come; the first: {first}"

@@ -1,10 +1,13 @@
 //! The ratio of two arms from the rounds they share.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::groups::{groups, repeat};
-use super::rounds::{Pair, Statistic, pairs};
+use super::rounds::{Pair, Statistic, counting, pairs};
 use crate::document::{Arm, Experiment, Spread};
+use crate::metric::HOST_WORK;
 use crate::stats::interval::{CONFIDENCE, Interval};
 use crate::stats::jackknife::{self, Estimate, known};
 use crate::stats::location::Centre;
@@ -109,10 +112,45 @@ impl Ratio {
 /// Returns the ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
 #[must_use]
 pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
+    if metric == HOST_WORK.key {
+        return of_parts(&parts(arm, base, metric));
+    }
     let rounds = pairs(arm, base, metric, statistic);
     // A simulated guest has no layout.
     let layout = if [arm, base].iter().any(|arm| arm.backend.starts_with("sim:")) { 0.0 } else { LAYOUT };
     with_layout(&rounds, layout)
+}
+
+/// A part of a trace that was replayed: the work of two arms.
+type Part = [f64; 2];
+
+/// Returns the work of both arms in the parts that both have, in order.
+fn parts<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str) -> Vec<Part> {
+    let work = |arm: &Arm<E>| {
+        let count = arm.rounds.metrics.get(metric).map(|column| column.count.clone()).unwrap_or_default();
+        let mean = counting(arm, metric, Statistic::Mean);
+        mean.map(|(round, mean)| (round.index, mean * count.get(round.at).copied().unwrap_or(0) as f64)).collect()
+    };
+    let [own, others]: [BTreeMap<u64, f64>; 2] = [work(arm), work(base)];
+    own.into_iter().filter_map(|(index, own)| Some([own, *others.get(&index)?])).collect()
+}
+
+/// Computes the ratio of all work, which parts of a trace add up to: a part with little of it counts for little.
+fn of_parts(parts: &[Part]) -> Option<Ratio> {
+    let all = |parts: &[Part]| {
+        let [own, other] = parts.iter().fold([0.0; 2], |sum: Part, part| [sum[0] + part[0], sum[1] + part[1]]);
+        (own > 0.0 && other > 0.0).then(|| (own / other).ln())
+    };
+    let value = all(parts)?;
+    let groups = groups(&vec![0; parts.len()]);
+    let log = (parts.len() >= MIN_ROUNDS).then(|| jackknife::over_groups(parts, &groups.group, all)).flatten();
+    Some(Ratio {
+        interval: log.map(interval),
+        log,
+        guests: 1,
+        constant: parts.iter().all(|[own, other]| ((own / other).ln() - value).abs() < SAME),
+        ..Ratio::of_means(value.exp(), parts.len())
+    })
 }
 
 /// Computes the ratio of rounds that are given in order of time.
@@ -267,6 +305,18 @@ mod tests {
         assert!(found.count() >= 28, "of 40 runs with {more} rounds more");
         assert_eq!(of_turns(&rounds(&host, 1.0, 1)).unwrap().more_rounds(0.5), Some(0));
         assert_eq!(few.more_rounds(0.0), None);
+    }
+
+    #[test]
+    fn parts_of_a_trace_add_up() {
+        let mut parts = vec![[10.0, 10.0]; 9];
+        parts.push([1000.0, 410.0]);
+        let found = of_parts(&parts).unwrap();
+        assert!((found.ratio - 1090.0 / 500.0).abs() < 1e-9 && !found.constant, "{found:?}");
+        // All of the difference is one part's: the others say that there is none.
+        assert!(found.interval.is_some_and(|interval| interval.low < 1.0), "{found:?}");
+        assert_eq!(of_parts(&parts[6..]).unwrap().interval, None);
+        assert!(of_parts(&[[20.0, 10.0]; 6]).unwrap().constant && of_parts(&[]).is_none());
     }
 
     #[test]

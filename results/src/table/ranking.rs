@@ -158,6 +158,7 @@ pub fn fastest_of(record: &Record, metric: &Metric) -> Option<String> {
 pub(crate) fn origin<E: Experiment>(document: &Document<E>) -> String {
     let stand_in = document.arms.iter().find(|arm| arm.stand_in);
     match stand_in {
+        _ if document.is_replayed() => " (replayed on a model)".to_owned(),
         _ if document.is_simulated() => " (simulated)".to_owned(),
         Some(arm) => format!(" (stand-in {})", arm.backend),
         None => String::new(),

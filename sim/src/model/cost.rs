@@ -48,6 +48,18 @@ impl Cost {
         }
     }
 
+    /// Returns the mean of many draws, ns.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        match &self.0 {
+            Kind::Fixed(ns) => *ns as f64,
+            Kind::Quantiles(ns) => {
+                let steps = ns.windows(2).map(|ends| f64::midpoint(ends[0] as f64, ends[1] as f64));
+                steps.sum::<f64>() / (ns.len() - 1) as f64
+            }
+        }
+    }
+
     /// Draws a random cost; uniform between neighbouring quantiles. One draw, of which the cost is an ascending
     /// function: arms that differ in a cost differ as its distributions do.
     #[inline]

@@ -10,15 +10,18 @@ use clap::{Args, Command};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::advice::advise;
-use results::document::{Document, Record};
+use results::document::warnings::READ_OTHERWISE;
+use results::document::{Document, Record, Warning};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table;
 use results::table::layout::plural;
 use results::write::OutputFolder;
+use trace::read::Trace;
 
 use super::measure::{Claiming, Invocation, Kept, MakePlan, can_have, carry_out, named_model, ready};
 use super::options::ResultOptions;
+use crate::arms::arm::replay::Parts;
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
@@ -36,6 +39,8 @@ Examples:
   # one workload, on two modelled hosts
   vpmu advise --workload sampling10 \\
     --on clx-ap-watchdog-on,spr-2026
+  # traces of real guests, on a modelled host
+  vpmu advise --trace results/traces/*/ --on clx-ap-watchdog-on
   # what each key of a strategy of your own is worth
   vpmu advise --strategy mine.toml --workload sampling10
   # a choice of presets, until the order is sure
@@ -50,6 +55,8 @@ const THIS_HOST: &str = "this-host";
 const LONGEST: Duration = Duration::from_secs(100);
 /// Rounds in which a guest lives on: ten guests an arm, which a look at the order takes, fit into the time.
 const GUEST_ROUNDS: u64 = 4;
+/// Most parts of a trace, unless --rounds says another number.
+const PARTS: u64 = 40;
 /// Least bound on a run, where those before it took its time.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -65,6 +72,15 @@ pub struct AdviseArgs {
         help_heading = "Guest"
     )]
     pub workload: Vec<Workload>,
+
+    /// Judge by traces in place of workloads: replayed whole on models, played back on this host
+    ///
+    /// On a model the figure is the host's work from one PMI to the next (exits, the VMM, operations), or from one start of
+    /// counters where a trace has no PMIs, and the floor is the exits alone; --rounds is the number of a trace's parts, by which
+    /// the intervals are made. On this host it is as of nmi-latency --trace.
+    #[arg(long, value_name = "DIR", num_args = 1.., help_heading = "Guest", conflicts_with_all =
+          ["workload", "cpu", "pmu_version", "vcpus", "mux_interval", "warmup", "samples", "time_limit"])]
+    pub trace: Vec<PathBuf>,
 
     /// Hosts: this-host, models of `vpmu show models`, .toml files of models
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = THIS_HOST, help_heading = "Host")]
@@ -101,14 +117,16 @@ pub(super) fn with_defaults(command: Command) -> Command {
     helps.into_iter().fold(command, |command, (name, help)| command.mut_arg(name, |arg| arg.help(help).long_help(help)))
 }
 
-/// A run: the model that is simulated, none of this host, and the workload.
-type Run<'a> = (Option<&'a Model>, Workload);
+/// What a run's guest does: a workload, or what a trace has.
+type Load<'a> = Result<Workload, &'a Parts>;
+
+/// A run: the model that is simulated, none of this host, and what its guest does.
+type Run<'a> = (Option<&'a Model>, Load<'a>);
 
 pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let (strategy, notes) = strategies(&args.arms.strategy)?;
-    let models = models(args)?;
-    let runs: Vec<Run<'_>> =
-        models.iter().flat_map(|model| args.workload.iter().map(move |work| (model.as_ref(), *work))).collect();
+    let (models, traces) = (models(args)?, traces(args)?);
+    let (runs, left_out) = runs(args, &models, &traces)?;
     // Whatever can be refused is refused before anything is measured.
     let nothing = Chosen::here(BackendKey::None, String::new());
     for &run in &runs {
@@ -132,7 +150,11 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
         };
         match one(args, run, &made, invocation) {
             Ok((document, path, error)) => {
-                warnings.extend(table::warnings(&document.warnings));
+                // The advice has them in a sentence.
+                let of_replay = |warning: &Warning| document.is_replayed() && warning.code == READ_OTHERWISE;
+                let others: Vec<Warning> =
+                    document.warnings.iter().filter(|warning| !of_replay(warning)).cloned().collect();
+                warnings.extend(table::warnings(&others));
                 let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
                 records.push(serde_json::from_str(&json).map_err(|error| internal("cannot read the result", error))?);
                 saved.extend(path);
@@ -150,7 +172,7 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
             break;
         }
     }
-    let done = show(args, &records, &saved)?;
+    let done = show(args, &records, &saved, left_out)?;
     for line in warnings {
         complain(&format!("warning: {line}"));
     }
@@ -180,7 +202,7 @@ fn one(
 fn plan(
     args: &AdviseArgs,
     strategy: &[StrategyChoice],
-    (model, workload): Run<'_>,
+    (model, load): Run<'_>,
     duration: Option<Duration>,
     chosen: &Chosen,
     usable: Option<&[u32]>,
@@ -193,9 +215,58 @@ fn plan(
     if let Some(model) = model {
         host.backend = BackendChoice::Sim(model.name.clone());
     }
+    let workload = load.unwrap_or(args.workload[0]);
     let mut plan = NmiLatencySpec { arms, length, workload, period: None, freq: None }.plan(&host, chosen, usable)?;
     plan.until_order = args.arms.rounds.is_none();
+    match (model, load) {
+        (_, Ok(_)) => {}
+        (Some(_), Err(parts)) => plan.replay(parts),
+        (None, Err(parts)) => plan.play(&parts.trace)?,
+    }
     Ok(plan)
+}
+
+/// Opens the traces, and reads all of them.
+fn traces(args: &AdviseArgs) -> Result<Vec<Parts>, Error> {
+    let mut seen = BTreeSet::new();
+    let mut parts = |folder: &PathBuf| {
+        let trace = Trace::open(folder)?;
+        if !seen.insert(trace.name()) {
+            return Err(twice(&format!("trace {}", trace.name())));
+        }
+        Parts::of(&trace, args.arms.rounds.unwrap_or(PARTS))
+    };
+    args.trace.iter().map(&mut parts).collect()
+}
+
+/// Lists the runs, and what is left out.
+fn runs<'a>(
+    args: &AdviseArgs,
+    models: &'a [Option<Model>],
+    traces: &'a [Parts],
+) -> Result<(Vec<Run<'a>>, Vec<String>), Error> {
+    let mut left_out = BTreeSet::new();
+    let mut runs = Vec::new();
+    for model in models.iter().map(Option::as_ref) {
+        if traces.is_empty() {
+            runs.extend(args.workload.iter().map(|work| (model, Ok(*work))));
+        }
+        for parts in traces {
+            match parts.tells_nothing(model.is_none()) {
+                Some(why) => drop(left_out.insert(why)),
+                None => runs.push((model, Err(parts))),
+            }
+        }
+    }
+    if runs.is_empty() {
+        let why = left_out.into_iter().collect::<Vec<_>>().join("; ");
+        return Err(Error::usage("no trace tells anything", why, "record more of these guests, or give others"));
+    }
+    Ok((runs, left_out.into_iter().collect()))
+}
+
+fn twice(what: &str) -> Error {
+    Error::usage(format!("{what} is there twice"), "each workload, or trace, and host is one run", "leave one out")
 }
 
 /// Returns the strategies that run: presets, then files with a variant for each of their keys; and what cannot be tried.
@@ -220,9 +291,6 @@ fn strategies(asked: &[StrategyChoice]) -> Result<(Vec<StrategyChoice>, Vec<Stri
 
 /// Reads the models of `--on`; `None` stands for this host.
 fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
-    let twice = |what: &str| {
-        Error::usage(format!("{what} is there twice"), "each workload and host is one run", "leave one out")
-    };
     let mut seen = BTreeSet::new();
     if let Some(workload) = args.workload.iter().find(|workload| !seen.insert(workload.to_string())) {
         return Err(twice(&format!("workload {workload}")));
@@ -241,8 +309,8 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
 }
 
 /// Prints the advice, and says how the command ends.
-fn show(args: &AdviseArgs, records: &[Record], saved: &[PathBuf]) -> Result<Exit, Error> {
-    let Some(advice) = advise(&records.iter().collect::<Vec<_>>()) else {
+fn show(args: &AdviseArgs, records: &[Record], saved: &[PathBuf], left_out: Vec<String>) -> Result<Exit, Error> {
+    let Some(mut advice) = advise(&records.iter().collect::<Vec<_>>()) else {
         let why = "fewer than two strategies have whole figures";
         return Err(Error::new(
             Exit::Inconclusive,
@@ -251,6 +319,7 @@ fn show(args: &AdviseArgs, records: &[Record], saved: &[PathBuf]) -> Result<Exit
             "give other --strategy or more --duration",
         ));
     };
+    advice.left_out.extend(left_out);
     console::show(Form::of(args.result.json, false), &advice.report(), &advice)?;
     if let (Some(first), false) = (saved.first(), args.result.json) {
         print(&format!("saved: {} ({})\n", first.display(), plural(saved.len(), "result")))?;
@@ -263,9 +332,12 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use results::advice::Advice;
+    use results::document::Status;
 
     use super::super::usage::parsed;
     use super::*;
+    use crate::arms::arm::replay::ReplayRunner;
+    use crate::arms::arm::runner::ArmRunner;
     use crate::arms::arm::sim::SimRunner;
     use crate::arms::rounds::run::{Context, run as rounds};
     use crate::terminal::progress::Silent;
@@ -275,23 +347,29 @@ mod tests {
         let args = args(line).unwrap();
         let (strategy, _) = strategies(&args.arms.strategy).unwrap();
         let mut records: Vec<Record> = Vec::new();
-        for model in models(&args).unwrap() {
-            let model = model.unwrap();
-            let run = (Some(&model), args.workload[0]);
-            let mut plan = plan(&args, &strategy, run, None, &sim::chosen(&model, ""), None).unwrap();
+        let (models, traces) = (models(&args).unwrap(), traces(&args).unwrap());
+        for run in runs(&args, &models, &traces).unwrap().0 {
+            let model = run.0.unwrap();
+            let mut plan = plan(&args, &strategy, run, None, &sim::chosen(model, ""), None).unwrap();
             plan.simulate(&model.name);
-            let mut runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed).unwrap();
+            let mut runner: Box<dyn ArmRunner> = match &plan.replayed {
+                Some(parts) => Box::new(ReplayRunner::new(parts, model.clone(), plan.seed)),
+                None => {
+                    Box::new(SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed).unwrap())
+                }
+            };
             let context = Context {
                 process_began: Instant::now(),
                 stop: &AtomicBool::new(false),
                 fs: &HostFs::at("/nonexistent"),
-                host: sim::facts(&model),
+                host: sim::facts(model),
                 command_line: Vec::new(),
                 earlier: None,
                 progress: &mut Silent,
                 save: &mut |_| Ok(()),
             };
-            let document = rounds(&plan, &mut runner, context).unwrap().document;
+            let document = rounds(&plan, runner.as_mut(), context).unwrap().document;
+            assert_eq!(document.status, Status::Complete, "{:?}", document.warnings);
             records.push(serde_json::from_str(&document.to_json().unwrap()).unwrap());
         }
         let advice = advise(&records.iter().collect::<Vec<_>>()).unwrap();
@@ -322,6 +400,93 @@ mod tests {
                 assert!(found.is_sure && rounds < 240, "seed {seed} on {host}: {rounds} rounds, {:?}", found.answer);
             }
         }
+    }
+
+    /// Returns a trace of the corpus.
+    fn trace(name: &str) -> String {
+        format!("{}/../../results/traces/{name}", env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn the_choice_on_real_guests_traces_is_never_far_behind() {
+        let traces = ["record10-clx-6.1", "switching-clx-6.1", "idle-genoa-6.12", "stat-genoa-6.12"].map(trace);
+        let strategies = "recreate,reuse-lazy,pool,gate,gate-pool,virtual";
+        let mut line = vec!["--on", "clx-ap-watchdog-on,development-host", "--strategy", strategies, "--trace"];
+        line.extend(traces.iter().map(String::as_str));
+        let (advice, rounds) = simulated(&line);
+        assert_eq!((advice.results.len(), rounds), (8, 40));
+        let chosen = advice.strategies.iter().find(|one| one.strategy == advice.choice).unwrap();
+        assert!(chosen.worst_regret <= 1.10 && !chosen.is_lossy, "{chosen:?}");
+        let worst = advice.strategies.iter().find(|one| one.strategy == "recreate").unwrap();
+        assert!(worst.worst_regret > 2.0 && worst.times_floor.is_some_and(|over| over.low > 1.0), "{worst:?}");
+        assert!(chosen.worst_interval.low > 0.5 && chosen.worst_interval.high < 1.5, "{chosen:?}");
+        let text = advice.report().text(500);
+        assert!(advice.answer[0].contains(" of 8 traces and hosts"), "{text}");
+        assert!(
+            advice.answer[0].ends_with("(replayed on a model)") && text.contains("floor: its exits alone"),
+            "{text}"
+        );
+        assert!(text.contains("virtual is left out: its events run on while"), "{text}");
+    }
+
+    #[test]
+    fn a_trace_that_tells_nothing_is_left_out_and_a_bad_one_refused() {
+        let on = ["--on", "development-host", "--strategy", "gate,reuse", "--trace"];
+        let given = |traces: &[String]| {
+            let args = args(&[&on[..], &traces.iter().map(String::as_str).collect::<Vec<_>>()].concat())?;
+            let (models, traces) = (models(&args)?, super::traces(&args)?);
+            runs(&args, &models, &traces).map(|(runs, left_out)| (runs.len(), left_out))
+        };
+        let [idle, top, stat] = ["idle-clx-6.1", "top-clx-6.1", "stat-clx-6.1"].map(trace);
+        let (runs, left_out) = given(&[top.clone(), idle.clone(), stat.clone()]).unwrap();
+        assert_eq!((runs, left_out), (2, vec!["trace idle-clx-6.1 is left out: it has 1 PMI".to_owned()]));
+        let here = Parts::of(&Trace::open(stat.as_ref()).unwrap(), PARTS).unwrap();
+        assert!(here.tells_nothing(true).is_some_and(|why| why.contains("on this host: it has no PMIs")));
+        let dir = tempfile::tempdir().unwrap();
+        let another = dir.path().join("of-another-pmu");
+        std::fs::create_dir(&another).unwrap();
+        for file in ["_trace.json", "000000.parquet"] {
+            std::fs::copy(format!("{stat}/{file}"), another.join(file)).unwrap();
+        }
+        let json = std::fs::read_to_string(another.join("_trace.json")).unwrap();
+        let other = json
+            .replace("\"pmu_version\": 4", "\"pmu_version\": 5")
+            .replace("\"pmu_version\": 2", "\"pmu_version\": 5");
+        assert_ne!(json, other);
+        std::fs::write(another.join("_trace.json"), other).unwrap();
+        for (traces, needle) in [
+            (&[idle][..], "no trace tells anything: trace idle-clx-6.1 is left out: it has 1 PMI"),
+            (&[top.clone(), format!("{top}/")], "trace top-clx-6.1 is there twice"),
+            (&[top.clone(), trace("none")], "cannot read the trace"),
+            (&[top, another.display().to_string()], "with a PMU of version 5"),
+            (&[], "--trace"),
+        ] {
+            let error = given(traces).unwrap_err();
+            assert!(error.exit == Exit::Usage && error.to_string().contains(needle), "{error} lacks {needle}");
+        }
+        assert!(
+            args(&["--trace", "x", "--workload", "single"]).is_err()
+                && args(&["--trace", "x", "--vcpus", "2"]).is_err()
+        );
+    }
+
+    #[test]
+    fn each_key_of_a_file_is_worth_something_on_a_trace_or_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mine.toml");
+        let text =
+            "reuse = { pool = 16 }\nrelease = { slices = 4 }\napply = 'deferred'\ngate = true\nskip-period = true";
+        std::fs::write(&file, text).unwrap();
+        let file = format!("reuse-lazy,{}", file.display());
+        let (advice, _) =
+            simulated(&["--on", "clx-ap-watchdog-on", "--strategy", &file, "--trace", &trace("record10-clx-6.1")]);
+        let keys: Vec<&str> = advice.keys.iter().map(|key| key.choice.split(' ').next().unwrap()).collect();
+        assert_eq!(keys.len(), 5, "{keys:?}");
+        let key = |of: &str| advice.keys.iter().find(|key| key.choice.starts_with(of)).unwrap();
+        assert!(key("gate").times > 1.2 && key("gate").verdict() == "saves time", "{:?}", advice.keys);
+        assert!(key("reuse").times > 1.0, "a pool spares opens: {:?}", advice.keys);
+        assert!(advice.keys.iter().all(|key| key.interval.is_some()), "{:?}", advice.keys);
+        assert_eq!(advice.choice, "mine");
     }
 
     #[test]

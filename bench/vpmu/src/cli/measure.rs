@@ -14,6 +14,7 @@ use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
 
 use super::options::{Baseline, ResultOptions};
+use crate::arms::arm::replay::ReplayRunner;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
 use crate::arms::fold::arm::ArmFold;
@@ -250,8 +251,13 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     can_have(Some(&model), &plan)?;
     plan.simulate(&model.name);
     let host = simulated::facts(&model);
-    let runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?;
-    let runner = Box::new(runner.on_cpus(plan.parameters.cpus));
+    let runner: Box<dyn ArmRunner> = match &plan.replayed {
+        Some(parts) => Box::new(ReplayRunner::new(parts, model, plan.seed)),
+        None => {
+            let runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?;
+            Box::new(runner.on_cpus(plan.parameters.cpus))
+        }
+    };
     Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent"), claims: Vec::new() })
 }
 

@@ -105,7 +105,7 @@ struct Absent(RunOutcome);
 
 impl LiveGuest for Absent {
     fn turn(&mut self, _samples: u64) -> Result<TurnOutcome, Error> {
-        Ok(TurnOutcome { run: self.0.clone(), probe_ns: None, linux: None })
+        Ok(self.0.clone().into())
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {

@@ -122,7 +122,7 @@ impl LiveGuest for Live {
         let probes = run.vcpus.iter().filter_map(|vcpu| vcpu.probe_ns);
         let (sum, count) = probes.fold((0.0, 0.0), |(sum, count), ns| (sum + ns as f64, count + 1.0));
         let probe_ns = (count > 0.0).then(|| sum / count);
-        Ok(TurnOutcome { run, probe_ns, linux: None })
+        Ok(TurnOutcome { probe_ns, ..run.into() })
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {

@@ -68,7 +68,7 @@ pub fn pmu(meta: &Meta) -> Result<PmuCaps, Error> {
     processor(meta).map(|(_, pmu)| pmu)
 }
 
-fn processor(meta: &Meta) -> Result<(Cpu, PmuCaps), Error> {
+pub(super) fn processor(meta: &Meta) -> Result<(Cpu, PmuCaps), Error> {
     let known = Cpu::ALL.iter().find(|(name, _)| *name == meta.cpu);
     match (known, u8::try_from(meta.pmu_version)) {
         (Some((_, cpu)), Ok(version @ (2 | 4))) => Ok((*cpu, cpu.pmu_of_version(version))),
@@ -77,6 +77,17 @@ fn processor(meta: &Meta) -> Result<(Cpu, PmuCaps), Error> {
             format!("its guest had processor '{}' with a PMU of version {}", meta.cpu, meta.pmu_version),
             "give a trace of a processor that --cpu names, and version 2 or 4",
         )),
+    }
+}
+
+/// Returns whether counters of such a PMU may run by this register alone.
+pub(super) fn enables(pmu: PmuCaps, register: u32) -> bool {
+    match pmu {
+        PmuCaps::Amd(caps) if caps.version() == 1 => {
+            matches!(register, PERF_CTL0..=0xc001_020a | PERF_LEGACY_CTL0..=0xc001_0003)
+                && counter_of(register).is_none()
+        }
+        _ => is_global_ctrl(register),
     }
 }
 
@@ -174,7 +185,7 @@ impl Maker {
             if is_global_ctrl(row.register) && row.value != 0 {
                 self.unmask();
             }
-            let enables = if self.enables(row.register) { STEP_ENABLE } else { 0 };
+            let enables = if enables(self.pmu.caps(), row.register) { STEP_ENABLE } else { 0 };
             self.push(STEP_WRITE | enables | u64::from(row.register), row.value, Some(number));
             if is_global_ctrl(row.register) && row.value != 0 {
                 self.last_of_handler();
@@ -192,17 +203,6 @@ impl Maker {
         };
         let what = u64::from(register) | if read.is_some() { STEP_COUNTER } else { 0 };
         self.push(what, row.value, Some(number));
-    }
-
-    /// Returns whether counters may run by this register alone.
-    fn enables(&self, register: u32) -> bool {
-        match self.pmu.caps() {
-            PmuCaps::Amd(caps) if caps.version() == 1 => {
-                matches!(register, PERF_CTL0..=0xc001_020a | PERF_LEGACY_CTL0..=0xc001_0003)
-                    && counter_of(register).is_none()
-            }
-            _ => is_global_ctrl(register),
-        }
     }
 
     fn push(&mut self, what: u64, value: u64, row: Option<u64>) {
@@ -267,7 +267,7 @@ impl Maker {
         let resets: Vec<Step> = resets
             .into_iter()
             .map(|(at, value)| {
-                let enables = if self.enables(at) { STEP_ENABLE } else { 0 };
+                let enables = if enables(self.pmu.caps(), at) { STEP_ENABLE } else { 0 };
                 Step { what: STEP_WRITE | enables | u64::from(at), value, think: 0 }
             })
             .collect();

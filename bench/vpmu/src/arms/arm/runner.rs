@@ -40,6 +40,14 @@ pub struct TurnOutcome {
     pub probe_ns: Option<f64>,
     /// Figures that only a Linux guest leaves.
     pub linux: Option<LinuxTurn>,
+    /// The host's work by the model where a trace is replayed, ns, of each sample.
+    pub host_work: Vec<u64>,
+}
+
+impl From<RunOutcome> for TurnOutcome {
+    fn from(run: RunOutcome) -> Self {
+        Self { run, probe_ns: None, linux: None, host_work: Vec::new() }
+    }
 }
 
 /// Figures that a Linux guest leaves beside its outcome.

@@ -271,11 +271,11 @@ struct Live {
 impl LiveGuest for Live {
     fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
         if self.failed {
-            return Ok(TurnOutcome { run: nothing(End::TimedOut), probe_ns: None, linux: None });
+            return Ok(nothing(End::TimedOut).into());
         }
         let run = outcome(self.host.turn(samples), self.tsc_khz);
         self.failed = !run.end.is_complete();
-        Ok(TurnOutcome { run, probe_ns: None, linux: None })
+        Ok(run.into())
     }
 
     fn close(mut self: Box<Self>) -> Result<RunOutcome, Error> {

@@ -15,13 +15,15 @@ use results::document::{
 };
 use results::error::one_line;
 use results::export::hlog::Interval;
-use results::metric::{EXIT_PATH, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL};
+use results::metric::{
+    EXIT_PATH, HOST_WORK, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL,
+};
 
 use super::delivery::deliveries;
 use super::periods::Periods;
 use super::phases::{PhaseFold, difference, ticks_to_ns};
 use crate::arms::arm::play::Played;
-use crate::arms::arm::runner::{Arm, LinuxTurn, Turn};
+use crate::arms::arm::runner::{Arm, LinuxTurn, Turn, TurnOutcome};
 
 /// Latencies of one round, or of all, by the metric's key.
 #[derive(Clone, Debug, Default)]
@@ -121,10 +123,11 @@ impl ArmFold {
         }
     }
 
-    /// Declares that its guests play this back: no driver of theirs counts overflows and periods.
+    /// Declares that its guests are a trace, which the payload plays back if there is one: no driver of theirs counts overflows and
+    /// periods.
     #[must_use]
-    pub fn of_replay(mut self, played: Arc<Played>) -> Self {
-        (self.result.own.overflows_lost, self.periods, self.played) = (None, None, Some(played));
+    pub fn of_replay(mut self, played: Option<Arc<Played>>) -> Self {
+        (self.result.own.overflows_lost, self.periods, self.played) = (None, None, played);
         self
     }
 
@@ -176,12 +179,19 @@ impl ArmFold {
 
     /// Adds a finished round.
     pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
-        self.add_turn(place, outcome, None);
+        self.add_all(place, outcome, None, &[]);
     }
 
-    /// Adds a finished turn, with what a Linux guest left.
-    pub fn add_turn(&mut self, place: Place, outcome: &RunOutcome, linux: Option<&LinuxTurn>) {
+    /// Adds a finished turn, with what is beside its outcome.
+    pub fn add_turn(&mut self, place: Place, turn: &TurnOutcome) {
+        self.add_all(place, &turn.run, turn.linux.as_ref(), &turn.host_work);
+    }
+
+    fn add_all(&mut self, place: Place, outcome: &RunOutcome, linux: Option<&LinuxTurn>, host_work: &[u64]) {
         let mut latencies = Latencies::default();
+        for &ns in host_work {
+            latencies.of(&HOST_WORK).saturating_record(ns.max(1));
+        }
         if let Some(LinuxTurn { left, set_up_ns }) = linux {
             self.result.own.linux.get_or_insert_default().add(left);
             for &ns in set_up_ns {
@@ -238,7 +248,7 @@ impl ArmFold {
             }
         }
         rounds.push_metrics(&metrics);
-        let shown = latencies.first(&[&NMI_HANDLER, &ROTATION, &SET_UP]);
+        let shown = latencies.first(&[&HOST_WORK, &NMI_HANDLER, &ROTATION, &SET_UP]);
         self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(&shown) });
         self.all.merge(&latencies);
     }

@@ -175,6 +175,7 @@ mod tests {
 
     use super::super::session::tests::Fake;
     use super::*;
+    use crate::arms::arm::runner::TurnOutcome;
     use crate::arms::fold::arm::{ArmFold, Place};
     use crate::arms::rounds::mock;
     use results::metric::NMI_HANDLER;
@@ -226,7 +227,7 @@ mod tests {
         let mut fold = ArmFold::new(&plan.arms[0], true).without_deliveries();
         let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
         let place = Place { turn, started: Duration::ZERO, guest: None, probe_ns: None };
-        fold.add_turn(place, &run, Some(&left));
+        fold.add_turn(place, &TurnOutcome { linux: Some(left.clone()), ..run.clone().into() });
         let arm = fold.result();
         let handler = arm.metric(&NMI_HANDLER).unwrap();
         assert_eq!((handler.count, handler.min), (2, Some(4000)), "the third handled nothing");

@@ -4,7 +4,6 @@
 //! several processes: their driver calls [`Experiment::turn`] for one arm at a time.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::plan::Plan;
@@ -45,6 +44,8 @@ struct Slot<'a> {
     arm: &'a Arm,
     fold: ArmFold,
     available: bool,
+    /// It needs no more rounds.
+    left: bool,
     failures: u32,
     guest: Option<Box<dyn LiveGuest>>,
     /// Its turn of the current round.
@@ -53,7 +54,7 @@ struct Slot<'a> {
 
 impl Slot<'_> {
     fn runs(&self) -> bool {
-        self.available && self.failures < GIVE_UP
+        self.available && !self.left && self.failures < GIVE_UP
     }
 
     fn note_giving_up(&mut self) {
@@ -105,8 +106,11 @@ impl<'a> Experiment<'a> {
                 if plan.parameters.linux.is_some() {
                     fold = fold.without_deliveries();
                 }
-                if let Some(played) = &plan.played {
-                    fold = fold.of_replay(Arc::clone(played));
+                if plan.played.is_some() || plan.replayed.is_some() {
+                    fold = fold.of_replay(plan.played.clone());
+                }
+                if plan.replayed.is_some() {
+                    fold = fold.without_deliveries();
                 }
                 let available = match runner.available(arm) {
                     Ok(()) => true,
@@ -116,7 +120,7 @@ impl<'a> Experiment<'a> {
                         false
                     }
                 };
-                Slot { arm, fold, available, failures: 0, guest: None, pending: None }
+                Slot { arm, fold, available, left: false, failures: 0, guest: None, pending: None }
             })
             .collect();
         // Such an arm is there only where it was asked for by name.
@@ -165,6 +169,11 @@ impl<'a> Experiment<'a> {
     #[must_use]
     pub fn runs(&self, arm: usize) -> bool {
         self.slots[arm].runs()
+    }
+
+    /// Lets an arm take part in no further round; what it has counts.
+    pub fn leave(&mut self, name: &str) {
+        self.slots.iter_mut().filter(|slot| slot.arm.strategy == name).for_each(|slot| slot.left = true);
     }
 
     /// Returns the number of arms that take part.
@@ -262,7 +271,7 @@ impl<'a> Experiment<'a> {
             guest.turn(samples)?
         } else {
             let run = self.runner.run(slot.arm, turn)?;
-            TurnOutcome { run, probe_ns: None, linux: self.runner.linux() }
+            TurnOutcome { linux: self.runner.linux(), ..run.into() }
         };
         place.probe_ns = outcome.probe_ns;
         self.guests += outcome.run.wall;
@@ -295,7 +304,7 @@ impl<'a> Experiment<'a> {
         let now = self.elapsed();
         for slot in &mut self.slots {
             let Some((place, outcome)) = slot.pending.take() else { continue };
-            slot.fold.add_turn(place, &outcome.run, outcome.linux.as_ref());
+            slot.fold.add_turn(place, &outcome);
             slot.note_giving_up();
             self.wall = now;
         }

@@ -170,11 +170,8 @@ impl LiveGuest for MockGuest {
         let (name, number, turns) = (&self.name, self.number, self.turns);
         self.lives.borrow_mut().push(format!("{name} {number}.{turns}"));
         self.turns += 1;
-        Ok(TurnOutcome {
-            run: outcome(vec![(self.turn)(name, number, turns, samples)]),
-            probe_ns: Some(7.5),
-            linux: None,
-        })
+        let run = outcome(vec![(self.turn)(name, number, turns, samples)]);
+        Ok(TurnOutcome { probe_ns: Some(7.5), ..run.into() })
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {

@@ -13,6 +13,7 @@ use host_pmu::stats::ns;
 use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
 use crate::arms::arm::play::{self, Played};
 use crate::arms::arm::real::RealRunner;
+use crate::arms::arm::replay::Parts;
 use crate::arms::arm::runner::Arm;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::check_version;
@@ -71,6 +72,8 @@ pub struct Plan {
     pub parameters: Parameters,
     /// The trace that the guests play back, if they do.
     pub played: Option<Arc<Played>>,
+    /// The trace that is replayed on a model, if one is.
+    pub replayed: Option<Parts>,
 }
 
 impl Plan {
@@ -185,6 +188,7 @@ impl Plan {
             seed,
             parameters,
             played: None,
+            replayed: None,
         })
     }
 
@@ -194,23 +198,8 @@ impl Plan {
     /// Exit 2: as of [`play::played`].
     pub fn play(&mut self, trace: &Trace) -> Result<(), Error> {
         let (cpu, pmu, played) = play::played(trace)?;
-        let (gp, fixed) = pmu.count();
-        let version = match pmu {
-            PmuCaps::Intel(caps) => caps.version.into(),
-            PmuCaps::Amd(caps) => caps.version().into(),
-        };
-        self.parameters = Parameters {
-            workload: format!("{REPLAY}{}", trace.name()),
-            cpu: cpu.name().to_owned(),
-            pmu_version: version,
-            gp_counters: gp.into(),
-            fixed_counters: fixed.into(),
-            events: Vec::new(),
-            period: 0,
-            ..self.parameters.clone()
-        };
+        self.of_trace(&trace.name(), cpu, pmu);
         let (machine, boot) = (&mut self.guest.machine, &mut self.guest.boot);
-        (machine.cpu, machine.pmu) = (cpu, pmu);
         // A PMI that does not come is waited for.
         let waits = self.parameters.samples.saturating_mul(PMI_WAIT_US);
         machine.time_limit = machine.time_limit.saturating_add(Duration::from_micros(waits));
@@ -219,6 +208,36 @@ impl Plan {
         self.guest.steps = Arc::clone(&played.steps);
         self.played = Some(Arc::new(played));
         Ok(())
+    }
+
+    /// Makes it the replay of a trace on a model, a round for each part: one guest, from the trace's begin to its end.
+    pub fn replay(&mut self, parts: &Parts) {
+        self.of_trace(&parts.trace.name(), parts.cpu, parts.pmu);
+        self.parameters.rounds = parts.rounds;
+        self.parameters.rounds_per_guest = Some(parts.rounds);
+        self.parameters.samples = parts.samples / parts.rounds;
+        self.parameters.warmup_rounds = 0;
+        self.until_order = false;
+        self.replayed = Some(parts.clone());
+    }
+
+    fn of_trace(&mut self, name: &str, cpu: Cpu, pmu: PmuCaps) {
+        let (gp, fixed) = pmu.count();
+        let version = match pmu {
+            PmuCaps::Intel(caps) => caps.version.into(),
+            PmuCaps::Amd(caps) => caps.version().into(),
+        };
+        self.parameters = Parameters {
+            workload: format!("{REPLAY}{name}"),
+            cpu: cpu.name().to_owned(),
+            pmu_version: version,
+            gp_counters: gp.into(),
+            fixed_counters: fixed.into(),
+            events: Vec::new(),
+            period: 0,
+            ..self.parameters.clone()
+        };
+        (self.guest.machine.cpu, self.guest.machine.pmu) = (cpu, pmu);
     }
 
     /// Returns whether something else than the number of rounds ends it.

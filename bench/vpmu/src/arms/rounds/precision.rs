@@ -1,8 +1,10 @@
-//! Decides when the figures are sure enough for a run to end.
+//! Decides when the figures are sure enough for a run to end, or for an arm to leave it.
+
+use std::collections::BTreeSet;
 
 use results::advice::AS_GOOD;
 use results::answers;
-use results::document::{Arm, Document};
+use results::document::{Arm, ArmKind, Document};
 use results::metric::Metric;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs, ratio};
 use results::table::layout::percent;
@@ -48,35 +50,96 @@ fn ratios(arms: &[Arm], metric: &'static Metric) -> impl Iterator<Item = (String
     })
 }
 
+/// The strategies of a run by their times.
+struct Order<'a> {
+    document: &'a Document,
+    arms: Vec<&'a Arm>,
+    /// The fastest, the fastest that loses no counts, and the slowest.
+    first: &'a Arm,
+    whole: Option<&'a Arm>,
+    last: &'a Arm,
+}
+
+impl<'a> Order<'a> {
+    fn of(document: &'a Document) -> Option<Self> {
+        let metric = answers::metric(&document.parameters);
+        let arms: Vec<&Arm> = contenders(document, metric).collect();
+        let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor && !arm.rounds.is_empty());
+        // The floor has every round, and a strategy may have left.
+        let base = floor.or_else(|| arms.first().copied())?;
+        let time = |arm: &&Arm| against(document, arm, base).map_or(f64::INFINITY, |ratio| ratio.ratio);
+        let fastest = |arms: &mut dyn Iterator<Item = &'a Arm>| arms.min_by(|a, b| time(a).total_cmp(&time(b)));
+        let first = fastest(&mut arms.iter().copied())?;
+        let mut of_whole = arms.iter().copied().filter(|arm| !document.parameters.is_lossy(&arm.name));
+        let whole = fastest(&mut of_whole);
+        let last = arms.iter().copied().max_by(|a, b| time(a).total_cmp(&time(b)))?;
+        Some(Self { document, arms, first, whole, last })
+    }
+
+    /// Returns the fastest of those that a strategy is to be ahead of.
+    fn first_for(&self, arm: &Arm) -> &'a Arm {
+        self.whole.filter(|_| !self.document.parameters.is_lossy(&arm.name)).unwrap_or(self.first)
+    }
+
+    /// Returns whether it is known that an arm takes more than this share longer than another, or this much less long.
+    fn is_behind(&self, arm: &Arm, other: &Arm, share: f64) -> bool {
+        let low = |ratio: Ratio| ratio.interval.map_or(0.0, |interval| interval.low);
+        against(self.document, arm, other)
+            .is_some_and(|ratio| ratio.guests >= MIN_LOOKED_AT && low(ratio) >= 1.0 + share)
+    }
+
+    /// Returns the variants of strategies, each with its ratio to that.
+    fn variants(&self) -> impl Iterator<Item = (&'a Arm, &'a Arm, Option<Ratio>)> {
+        let document = self.document;
+        let of = |arm: &'a Arm| Some((arm, document.arm(arm.name.split_once(WITHOUT)?.0)?));
+        let variants = document.arms.iter().filter_map(of);
+        variants.map(|(arm, strategy)| (arm, strategy, against(document, arm, strategy)))
+    }
+}
+
+fn against(document: &Document, arm: &Arm, base: &Arm) -> Option<Ratio> {
+    over_runs(document, arm, base, answers::metric(&document.parameters).key, Statistic::P50)
+}
+
+/// Returns whether what a variant's key is worth is known.
+fn is_known(ratio: &Ratio) -> bool {
+    ratio.guests >= MIN_LOOKED_AT && ratio.is_distinguishable() || is_sure(ratio, AS_GOOD)
+}
+
 /// Returns whether the fastest strategy, the fastest that loses no counts and the slowest are known: no other can be ahead of them,
 /// or behind, by more than what is as good. Of a variant of a strategy its ratio to that must be known.
 pub(super) fn order_is_known(document: &Document) -> bool {
-    let metric = answers::metric(&document.parameters);
-    let against = |arm: &Arm, base: &Arm| over_runs(document, arm, base, metric.key, Statistic::P50);
-    let arms: Vec<&Arm> = contenders(document, metric).collect();
-    let Some(base) = arms.first() else { return false };
-    let time = |arm: &&&Arm| against(arm, base).map_or(f64::INFINITY, |ratio| ratio.ratio);
-    let whole: Vec<&Arm> = arms.iter().copied().filter(|arm| !document.parameters.is_lossy(&arm.name)).collect();
-    let not_ahead = |ratio: Option<Ratio>| {
-        ratio.is_some_and(|ratio| {
-            let low = ratio.interval.map_or(0.0, |interval| interval.low);
-            ratio.guests >= MIN_LOOKED_AT && low * (1.0 + AS_GOOD) >= 1.0
-        })
+    let Some(order) = Order::of(document) else { return false };
+    let none = 1.0 / (1.0 + AS_GOOD) - 1.0;
+    let is_first = |one: &&Arm| {
+        let firsts = [order.first, order.first_for(one)];
+        firsts.iter().all(|first| one.name == first.name || order.is_behind(one, first, none))
     };
-    let has_first = |arms: &[&Arm]| {
-        let first = arms.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
-        first.is_none_or(|first| arms.iter().all(|one| one.name == first.name || not_ahead(against(one, first))))
-    };
-    let last = arms.iter().max_by(|a, b| time(a).total_cmp(&time(b)));
-    let has_last =
-        last.is_none_or(|last| arms.iter().all(|one| one.name == last.name || not_ahead(against(last, one))));
-    let variants = document.arms.iter().filter_map(|arm| Some((arm, document.arm(arm.name.split_once(WITHOUT)?.0)?)));
-    let mut worth = variants.filter_map(|(arm, strategy)| against(arm, strategy));
-    arms.len() > 1
-        && has_first(&arms)
-        && has_first(&whole)
-        && has_last
+    let is_last = |one: &&Arm| one.name == order.last.name || order.is_behind(order.last, one, none);
+    let mut worth = order.variants().filter_map(|(_, _, ratio)| ratio);
+    order.arms.len() > 1
+        && order.arms.iter().all(|one| is_first(one) && is_last(one))
         && worth.all(|ratio| ratio.is_distinguishable() || is_sure(&ratio, AS_GOOD))
+}
+
+/// Share behind the fastest from which a strategy needs no more rounds. Of those that are nearer the regrets must be known: over
+/// several workloads one of them may be the choice.
+const BEATEN: f64 = 0.1;
+
+/// Returns the arms that need no more rounds: strategies that are clearly neither first nor last, unless a key of theirs is still
+/// open; and variants whose key is not.
+pub(super) fn need_no_more(document: &Document) -> BTreeSet<String> {
+    let Some(order) = Order::of(document) else { return BTreeSet::new() };
+    let (known, open): (Vec<_>, Vec<_>) =
+        order.variants().partition(|(_, _, ratio)| ratio.as_ref().is_some_and(is_known));
+    let kept = |one: &Arm| {
+        let ends = [Some(order.first), order.whole, Some(order.last)];
+        ends.into_iter().flatten().chain(open.iter().map(|(_, strategy, _)| *strategy)).any(|arm| arm.name == one.name)
+    };
+    let beaten = order.arms.iter().filter(|one| {
+        !kept(one) && order.is_behind(one, order.first_for(one), BEATEN) && order.is_behind(order.last, one, AS_GOOD)
+    });
+    beaten.map(|one| one.name.clone()).chain(known.iter().map(|(arm, ..)| arm.name.clone())).collect()
 }
 
 fn is_sure(ratio: &Ratio, wanted: f64) -> bool {

@@ -1,5 +1,6 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -89,6 +90,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         kept_in_session: 0,
         saved: Instant::now(),
         looks: Looks::default(),
+        leaving: BTreeSet::new(),
     }
     .all(&mut context);
     context.progress.end();
@@ -216,6 +218,8 @@ struct Rounds<'a, 'b> {
     kept_in_session: u64,
     saved: Instant,
     looks: Looks,
+    /// Arms that needed no more rounds at the last look.
+    leaving: BTreeSet<String>,
 }
 
 impl Rounds<'_, '_> {
@@ -313,7 +317,17 @@ impl Rounds<'_, '_> {
     fn is_sure(&mut self, context: &mut Context<'_>) -> bool {
         if self.plan.until_order && self.is_between_guests() {
             let experiment = &*self.experiment;
-            return self.looks.are_enough(|| precision::order_is_known(&context.document(experiment, false)));
+            let mut looked_at = None;
+            let ends = self
+                .looks
+                .are_enough(|| precision::order_is_known(looked_at.insert(context.document(experiment, false))));
+            if let Some(document) = looked_at.filter(|_| !ends) {
+                let now = precision::need_no_more(&document);
+                // Two looks in a row, as for the end of the run.
+                now.intersection(&self.leaving).for_each(|arm| self.experiment.leave(arm));
+                self.leaving = now;
+            }
+            return ends;
         }
         let Some(wanted) = self.plan.parameters.until_ci.filter(|_| self.is_between_guests()) else { return false };
         let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();
@@ -657,6 +671,38 @@ mod tests {
         let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
         let why = document.warnings.iter().find(|warning| warning.code == "until-ci");
         assert!(why.is_some_and(|why| why.message.contains("9 guests")), "{:?}", document.warnings);
+    }
+
+    #[test]
+    fn an_arm_that_is_clearly_neither_first_nor_last_leaves_and_the_others_go_on() {
+        let arms = ["recreate", "paused-flag", "deferred", "reuse", "reuse-lazy", "gate"];
+        let line = ["--rounds", "60", "--samples", "40", "--warmup", "0", "--strategy"];
+        let mut plan = plan(&[&line[..], &[&arms.join(",")]].concat()).unwrap();
+        plan.until_order = true;
+        // Two are so close that their rounds do not tell, and so are the two slowest.
+        let time = |arm: &str, round: u64| match arm {
+            "recreate" => 4000 + 90 * (round % 7),
+            "paused-flag" => 4000 + 90 * (round % 5),
+            "deferred" => 3000,
+            "reuse" => 2000 + round % 3,
+            "reuse-lazy" => 1200 + 30 * (round % 7),
+            "gate" => 1200 + 30 * (round % 5),
+            _ => 1000,
+        };
+        let mut runner =
+            MockRunner::new(|arm, turn| Ok(outcome(vec![vcpu(turn.samples, time(&arm.strategy, turn.index))])));
+        let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        let rounds = |name: &str| document.arm(name).unwrap().rounds.len();
+        assert_eq!(arms.map(rounds), [60, 60, 13, 13, 60, 60], "looks are after 10 and 13 guests");
+        assert_eq!((rounds("floor"), document.status), (60, Status::Complete));
+        let record = serde_json::from_str(&document.to_json().unwrap()).unwrap();
+        let advice = results::advice::advise(&[&record]).unwrap();
+        assert_eq!((advice.results[0].rounds, advice.results[0].left_early["reuse"]), (60, 13));
+        let text = advice.report().text(200);
+        assert!(text.contains(" rounds (fewer of those clearly between: deferred 13 and reuse 13)"), "{text}");
+        plan.until_order = false;
+        let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        assert!(arms.iter().all(|name| document.arm(name).unwrap().rounds.len() == 60));
     }
 
     #[test]
