@@ -291,7 +291,11 @@ where
             let payload = ["payload", "--samples", "1000000", "--time-limit", "1h"].map(OsString::from);
             parse(args.into_iter().chain(payload))
         }
-        Err(error) => Err(usage::error(&error, &definition(), &args)),
+        Err(error) => {
+            let mut whole = definition();
+            whole.build();
+            Err(usage::error(&error, &whole, &args))
+        }
     }
 }
 
