@@ -217,7 +217,7 @@ mod tests {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
         let entries = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path());
         let folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
-        assert!(folders.len() >= 15, "{folders:?}");
+        assert!(folders.len() >= 17, "{folders:?}");
         for folder in folders {
             let trace = Trace::open(&folder).unwrap();
             let own = Strategy::from_toml(&trace.meta.definition).unwrap();
