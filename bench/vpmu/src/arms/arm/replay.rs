@@ -9,13 +9,13 @@ use std::time::Duration;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::msr::MsrExits;
 use guest::abi::{MAGIC, Report};
+use host_pmu::stats::HostSide;
 use host_pmu::strategy::{Pause, Strategy};
 use host_pmu::trace::{Kind, Row};
 use results::document::ArmKind;
 use results::error::Error;
 use results::paired::MIN_ROUNDS;
 use results::table::layout::plural;
-use sim::guest::Latency;
 use sim::mediated::Mediated;
 use sim::model::Model;
 use sim::replay::{Replay, Replayed};
@@ -30,6 +30,9 @@ use crate::terminal::console::internal;
 /// The enable of a selector.
 const ENABLE: u64 = 1 << 22;
 
+/// Why strategies with `pause = "virtual"` cannot be replayed.
+pub(crate) const IN_NO_TRACE: &str =
+    "its events run on while their counters are off, and what they count then is in no trace";
 /// Fewest samples that have an interval.
 const LEAST: u64 = MIN_ROUNDS as u64;
 
@@ -118,29 +121,6 @@ impl Parts {
         };
         row.kind == Kind::Write && is_on && enables(self.pmu, row.register)
     }
-
-    /// Replays the whole trace under a strategy, or as the floor.
-    ///
-    /// # Errors
-    /// As of [`of`](Self::of).
-    pub fn whole(&self, model: &Rc<Model>, strategy: Option<&Strategy>, seed: u64) -> Result<(Counts, Whole), Error> {
-        let parts = Self { rounds: 1, ..self.clone() };
-        let turn = Live::new(&parts, model, strategy, seed).part()?;
-        let mut work = Latency::default();
-        turn.host_work.iter().for_each(|ns| work.record(*ns));
-        let account = turn.run.vcpus.into_iter().next().map(|vcpu| vcpu.account);
-        let account = account.ok_or_else(|| internal("a replay", "it has no account"))?;
-        Ok((account.counts.clone(), Whole { work, account }))
-    }
-}
-
-/// A whole trace, replayed.
-#[derive(Debug)]
-pub struct Whole {
-    /// The host's work by sample.
-    pub work: Latency,
-    /// Counts and operations.
-    pub account: Account,
 }
 
 /// Replays the arms of a trace.
@@ -168,22 +148,9 @@ fn strategy(arm: &Arm) -> Result<Option<Strategy>, String> {
             Err("no access of a PMU that the guest owns is in a trace".to_owned())
         }
         ArmKind::Strategy => {
-            let named = Strategy::named(&arm.strategy, arm.definition.as_deref());
-            can_be_replayed(named.map_err(|error| error.to_string())?).map(Some)
+            let named = Strategy::named(&arm.strategy, arm.definition.as_deref()).map_err(|error| error.to_string())?;
+            if named.pause == Pause::Virtual { Err(IN_NO_TRACE.to_owned()) } else { Ok(Some(named)) }
         }
-    }
-}
-
-/// Returns the strategy, or why it cannot be replayed.
-///
-/// # Errors
-/// The reason.
-pub fn can_be_replayed(strategy: Strategy) -> Result<Strategy, String> {
-    match strategy.pause {
-        Pause::Virtual => {
-            Err("its events run on while their counters are off, and what they count then is in no trace".to_owned())
-        }
-        _ => Ok(strategy),
     }
 }
 
@@ -278,7 +245,7 @@ impl Live {
         let rows = &self.batch[self.at..until];
         self.at = until;
         let costs = &self.model.costs;
-        let mut accesses = 0;
+        let mut accesses = 0_u64;
         for row in rows {
             counts.nmis_injected += u64::from(row.brings_pmi());
             if !row.kind.is_access() {
@@ -309,11 +276,11 @@ impl Live {
     fn outcome(&self, mut counts: Counts, msr_exits: Vec<MsrExits>, found: Vec<Replayed>) -> RunOutcome {
         let mut account = Account {
             counts: Counts::default(),
-            host: Default::default(),
+            host: HostSide::default(),
             msr_exits: msr_exits.into_iter().filter(|line| line.reads + line.writes > 0).collect(),
             deliveries: Vec::new(),
             exit_path_ns: results::document::latency_histogram(),
-            phases: Default::default(),
+            phases: <_>::default(),
             held_back: None,
             turned_on: 0,
         };

@@ -693,11 +693,12 @@ mod tests {
             MockRunner::new(|arm, turn| Ok(outcome(vec![vcpu(turn.samples, time(&arm.strategy, turn.index))])));
         let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
         let rounds = |name: &str| document.arm(name).unwrap().rounds.len();
-        assert_eq!(arms.map(rounds), [60, 60, 13, 13, 60, 60], "looks are after 10 and 13 guests");
-        assert_eq!((rounds("floor"), document.status), (60, Status::Complete));
+        let all = rounds("floor");
+        assert_eq!(arms.map(rounds), [all, all, 13, 13, all, all], "looks are after 10 and 13 guests");
+        assert!(all > 13 && document.status == Status::Complete);
         let record = serde_json::from_str(&document.to_json().unwrap()).unwrap();
         let advice = results::advice::advise(&[&record]).unwrap();
-        assert_eq!((advice.results[0].rounds, advice.results[0].left_early["reuse"]), (60, 13));
+        assert_eq!((advice.results[0].rounds, advice.results[0].left_early["reuse"]), (all, 13));
         let text = advice.report().text(200);
         assert!(text.contains(" rounds (fewer of those clearly between: deferred 13 and reuse 13)"), "{text}");
         plan.until_order = false;

@@ -17,6 +17,7 @@ use trace::mix::name;
 use trace::read::Trace;
 
 use super::record;
+use crate::arms::arm::replay::IN_NO_TRACE;
 
 /// A strategy and what a replay under it found.
 pub type Found = (Strategy, Replayed);
@@ -30,7 +31,7 @@ pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64
     if let Some(strategy) = strategies.iter().find(|strategy| strategy.pause == Pause::Virtual) {
         return Err(Error::usage(
             format!("cannot replay a trace under {}", strategy.name),
-            "its events run on while their counters are off, and what they count then is in no trace",
+            IN_NO_TRACE,
             "leave it out; vpmu sim without --trace simulates it",
         ));
     }
