@@ -32,7 +32,7 @@ pub struct KernelModuleArgs {
 /// Actions on the module.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KernelModuleCommand {
-    /// Build it, and print the file
+    /// Build it below /var/cache/vpmu (not root: ~/.cache/vpmu), and print the file
     Build {
         /// Release of the kernel that it is for [default: the running one]
         #[arg(long, value_name = "RELEASE")]
@@ -47,7 +47,7 @@ pub enum KernelModuleCommand {
         #[arg(long, value_name = "DIR")]
         headers: Option<PathBuf>,
     },
-    /// Say whether it is loaded, and what guests hold
+    /// Say whether it is loaded, its version, and what guests hold
     Status,
     /// Unload it, as root, unless guests hold it
     Unload,

@@ -7,15 +7,13 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use host_pmu::kernel::{self, SOURCES};
+use host_pmu::kernel::{self, PLACE, SOURCES};
 use results::error::{Error, one_line};
 use results::host::HostFs;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::system::{delete_module, finit_module};
 
-/// Its place in sysfs.
-const PLACE: &str = "sys/module/vpmu_kvm";
 /// The file that is loaded.
 const FILE: &str = "vpmu_kvm.ko";
 /// The first release whose perf functions all have the form that the module calls, and can be traced.
@@ -47,6 +45,10 @@ pub struct Headers {
     folder: PathBuf,
     release: String,
     compiler: String,
+}
+
+fn built_in_kvm(release: &str) -> Error {
+    refused(format!("Linux {release} has KVM built in or none (CONFIG_KVM)"), "take a kernel that has it as a module")
 }
 
 /// Returns the release of the running kernel.
@@ -81,6 +83,11 @@ pub fn headers(
     let running = || running(fs);
     let release = wanted.map_or_else(running, |release| Ok(release.to_owned()))?;
     check_release(&release)?;
+    // The kernel's own list needs no headers.
+    let built_in = fs.text(&format!("lib/modules/{release}/modules.builtin"));
+    if built_in.is_some_and(|list| list.lines().any(|line| line.ends_with("/kvm.ko"))) {
+        return Err(built_in_kvm(&release));
+    }
     let default = fs.path(&format!("lib/modules/{release}/build"));
     let folder = folder.map_or(default, Path::to_owned);
     if !folder.join("Makefile").is_file() {
@@ -113,10 +120,7 @@ pub fn headers(
         }
     }
     if value("CONFIG_KVM") != "m" {
-        return Err(refused(
-            format!("Linux {release} has KVM built in or none (CONFIG_KVM)"),
-            "take a kernel that has it as a module",
-        ));
+        return Err(built_in_kvm(&release));
     }
     let version = value("CONFIG_GCC_VERSION").parse::<u32>().unwrap_or(0) / 10_000;
     if version == 0 {
@@ -255,6 +259,7 @@ fn check_signature(fs: &HostFs, module: &[u8]) -> Result<(), Error> {
 /// Exit 4 with the reason.
 pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
     if fs.exists(PLACE) {
+        kernel::check_version(&version(fs)).map_err(|why| refused(why, ""))?;
         return Ok(status(fs));
     }
     if !geteuid().is_root() {
@@ -288,11 +293,19 @@ fn not_loaded(error: Errno) -> (&'static str, &'static str) {
         }
         Errno::PERM => ("the kernel is locked down, or this is root of a container", "run it as root of the host"),
         Errno::EXIST => ("a module of that name is loaded or being loaded", "see `vpmu kernel-module status`"),
-        Errno::BUSY => ("someone else redirects one of perf's functions, as a live patch does", "unload that first"),
+        Errno::BUSY => (
+            "someone else redirects one of perf's functions, as a live patch does, or kernel.ftrace_enabled is 0",
+            "unload that first, or set it to 1",
+        ),
         Errno::NOEXEC => ("it was built for another kernel", "build it anew: vpmu kernel-module build"),
         Errno::NOENT => ("the kernel lacks a function that it calls", "see the last lines of dmesg"),
         _ => ("the kernel refused it", "see the last lines of dmesg"),
     }
+}
+
+/// Returns the version of the loaded module.
+fn version(fs: &HostFs) -> String {
+    fs.text(&format!("{PLACE}/version")).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// Describes the module.
@@ -301,12 +314,14 @@ pub fn status(fs: &HostFs) -> String {
     if !fs.exists(PLACE) {
         return "vpmu_kvm: not loaded\n".to_owned();
     }
-    let text = |name: &str| fs.text(&format!("{PLACE}/{name}")).unwrap_or_else(|| "unknown".to_owned());
-    let mut shown = format!("vpmu_kvm: loaded, version {}\n", text("version"));
+    let held = fs.text(&format!("{PLACE}/refcnt")).unwrap_or_else(|| "unknown".to_owned());
+    let (loaded, own) = (version(fs), kernel::sources_version());
+    let own = if loaded == own { String::new() } else { format!("; this vpmu's is {own}") };
+    let mut shown = format!("vpmu_kvm: loaded, version {loaded}{own}\n");
     let kvm: Vec<&str> =
         ["kvm_intel", "kvm_amd"].into_iter().filter(|name| fs.exists(&format!("sys/module/{name}"))).collect();
     let kvm = if kvm.is_empty() { "not loaded".to_owned() } else { kvm.join(", ") };
-    let _ = writeln!(shown, "front end: ftrace; KVM: {kvm}\nheld by: {} files and events of guests", text("refcnt"));
+    let _ = writeln!(shown, "front end: ftrace; KVM: {kvm}\nheld by: {held} files and events of guests");
     shown
 }
 
@@ -402,6 +417,10 @@ mod tests {
             let error = refused(&root, kernel, version).to_string();
             assert!(error.contains(needle), "{error}");
         }
+        let list = format!("lib/modules/{RELEASE}/modules.builtin");
+        let bare = Root::new(&[("proc/sys/kernel/osrelease", RELEASE), (&list, "kernel/arch/x86/kvm/kvm.ko\n")]);
+        let error = refused(&bare, None, "12").to_string();
+        assert!(error.contains("KVM built in"), "before any headers are asked for: {error}");
         for (had, has, needle) in [
             ("CONFIG_KVM=m", "CONFIG_KVM=y", "KVM built in"),
             ("CONFIG_MODULES=y", "", "no modules"),
@@ -462,14 +481,19 @@ mod tests {
         let root = Root::new(&[]);
         assert_eq!(status(&root.fs()), "vpmu_kvm: not loaded\n");
         assert_eq!(unload(&root.fs()).unwrap(), status(&root.fs()));
-        for (name, text) in [("version", "1\n"), ("refcnt", "3\n")] {
+        let ours = kernel::sources_version();
+        for (name, text) in [("version", &*format!("{ours}\n")), ("refcnt", "3\n")] {
             root.put(&format!("{PLACE}/{name}"), text);
         }
         root.put("sys/module/kvm_amd/refcnt", "0\n");
-        let wanted =
-            "vpmu_kvm: loaded, version 1\nfront end: ftrace; KVM: kvm_amd\nheld by: 3 files and events of guests\n";
+        let wanted = format!(
+            "vpmu_kvm: loaded, version {ours}\nfront end: ftrace; KVM: kvm_amd\nheld by: 3 files and events of guests\n"
+        );
         assert_eq!(status(&root.fs()), wanted);
         assert_eq!(load(&root.fs(), None).unwrap(), wanted, "a second time is none");
+        root.put(&format!("{PLACE}/version"), "1\n");
+        assert!(status(&root.fs()).starts_with(&format!("vpmu_kvm: loaded, version 1; this vpmu's is {ours}\n")));
+        assert!(load(&root.fs(), None).unwrap_err().to_string().contains("unload`, then load"), "of other sources");
         let folder = root.0.path().join("a/b");
         own(&folder).unwrap();
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();

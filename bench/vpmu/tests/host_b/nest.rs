@@ -467,7 +467,7 @@ pub(crate) fn headers(parts: &Parts) -> PathBuf {
 /// The kernel module is built, loaded, and unloaded but while it is held; KVM's calls become those of each strategy, exactly.
 pub(crate) fn kernel_module(parts: &Parts) -> Result<()> {
     const SAMPLES: u32 = 20;
-    const STRATEGIES: [&str; 6] = ["stock", "recreate", "reuse", "pool", "virtual", "direct"];
+    const STRATEGIES: [&str; 7] = ["stock", "recreate", "reuse", "pool", "virtual", "direct", "gate"];
     let built = std::process::Command::new(env!("CARGO_BIN_EXE_vpmu"))
         .args(["kernel-module", "build", "--kernel", &parts.release(), "--headers"])
         .arg(headers(parts))
@@ -506,6 +506,8 @@ pub(crate) fn kernel_module(parts: &Parts) -> Result<()> {
             "recreate" => [n + 1, 0, n - after, 0],
             // What goes on has no period but that of its next start.
             "virtual" | "direct" => [1, done[1], done[2], done[3]],
+            // A pause and a resume in one exit are one start at the entry.
+            "gate" => [1, done[1], done[2], n],
             _ => [1, n + 1, 2 * n - after, n],
         };
         ensure!(done == formula, "kvm:{name}: {done:?} for {n} PMIs: {arm}");
