@@ -23,7 +23,7 @@ pub(crate) fn recorded(parts: &Parts) -> Result<()> {
     let what = if keep.is_some() { "" } else { "branches" };
     let cpus = if keep.is_some() { "" } else { "CPUS=clx" };
     let script = format!(
-        "mkdir /out && {cpus} VPMU=/vpmu OPTIONS='--modules /guest/lib/modules' /record -o /out {kernel} {what} && \
+        "mkdir /out && PATH=$PATH:/usr/bin {cpus} VPMU=/vpmu OPTIONS='--modules /guest/lib/modules' /record -o /out {kernel} {what} && \
          tar c -C /out ."
     );
     let report = linux::job(parts)?
@@ -56,6 +56,6 @@ fn replayed(trace: &Path) -> Result<()> {
     let output = vpmu.args(["sim", "--strategy", "reuse-lazy", "--json", "--trace"]).arg(trace).output()?;
     let found: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
     let arm = &found["arms"][0];
-    ensure!(arm["accesses"].as_u64() > Some(100) && arm["divergences"] == 0, "{}: {arm}", trace.display());
+    ensure!(arm["accesses"].as_u64() > Some(20) && arm["divergences"] == 0, "{}: {arm}", trace.display());
     Ok(())
 }
