@@ -7,6 +7,16 @@
 
 #include "vpmu_kvm.h"
 
+/* A KVM that is linked to the module calls these itself. */
+#ifdef VPMU_RELINK
+EXPORT_SYMBOL_GPL(vpmu_event_create_kernel_counter);
+EXPORT_SYMBOL_GPL(vpmu_event_enable);
+EXPORT_SYMBOL_GPL(vpmu_event_pause);
+EXPORT_SYMBOL_GPL(vpmu_event_period);
+EXPORT_SYMBOL_GPL(vpmu_event_read_value);
+EXPORT_SYMBOL_GPL(vpmu_event_release_kernel);
+#endif
+
 /* The PMU of faces: no event of perf's has it. */
 static struct pmu face_pmu;
 

@@ -164,7 +164,16 @@ struct vcpu *guest_vcpu(struct guest *guest);
 int guests_register(void);
 void guests_unregister(void);
 
+#ifdef VPMU_RELINK
+static inline int hook_register(void)
+{
+	return 0;
+}
+
+static inline void hook_unregister(void) {}
+#else
 int hook_register(void);
 void hook_unregister(void);
+#endif
 
 #endif

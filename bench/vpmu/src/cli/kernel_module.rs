@@ -58,7 +58,7 @@ pub(super) fn run(args: &KernelModuleArgs) -> Result<Exit, Error> {
     let text = match &args.command {
         KernelModuleCommand::Build { kernel, headers: folder } => {
             let found = headers(&fs, kernel.as_deref(), folder.as_deref(), &major)?;
-            format!("{}\n", build(&found)?.display())
+            format!("{}\n", build(&fs, &found)?.display())
         }
         KernelModuleCommand::Load { headers } => load(&fs, headers.as_deref())?,
         KernelModuleCommand::Status => status(&fs),
