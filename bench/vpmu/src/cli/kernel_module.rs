@@ -41,7 +41,8 @@ pub enum KernelModuleCommand {
         #[arg(long, value_name = "DIR")]
         headers: Option<PathBuf>,
     },
-    /// Load it into the running kernel, built before if need be, as root
+    /// Load it into the running kernel, built before if need be, as root; where perf cannot be traced, with copies of
+    /// KVM's modules linked to it in KVM's place
     Load {
         /// Headers of the running kernel [default: /lib/modules/RELEASE/build]
         #[arg(long, value_name = "DIR")]
@@ -49,7 +50,7 @@ pub enum KernelModuleCommand {
     },
     /// Say whether it is loaded, its version, and what guests hold
     Status,
-    /// Unload it, as root, unless guests hold it
+    /// Unload it, as root, unless guests hold it, and load KVM itself where copies stood in
     Unload,
 }
 

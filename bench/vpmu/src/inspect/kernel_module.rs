@@ -574,16 +574,34 @@ mod tests {
             let error = check_running(&root.fs()).unwrap_err().to_string();
             assert!(error.contains(needle), "{error}");
         };
+        assert!(!is_relinked(&root.fs(), RELEASE) && is_relinked(&root.fs(), "5.10.0-46-amd64"));
         root.put(TRACEABLE[0], &TRACED[1..].join("\n"));
-        refused("perf_event_create_kernel_counter cannot be traced");
+        assert!(
+            is_relinked(&root.fs(), RELEASE) && !is_relinked(&root.fs(), "6.12.1"),
+            "of another kernel nothing is known"
+        );
         root.put("proc/sys/kernel/modules_disabled", "1\n");
         refused("modules_disabled");
         fs::remove_file(root.0.path().join("sys/module/kvm/initstate")).unwrap();
         refused("KVM is built into");
         fs::remove_dir(root.0.path().join("sys/module/kvm")).unwrap();
         refused("KVM is not loaded");
-        root.put("proc/sys/kernel/osrelease", "5.10.0-46-amd64");
-        refused("relinked");
+        root.put("proc/sys/kernel/osrelease", "5.4.0-9-amd64");
+        refused("5.5 or later");
+    }
+
+    #[test]
+    fn copies_of_kvm_take_its_options_and_are_made_of_its_files_alone() {
+        let shown = "insmod /lib/modules/6/kernel/kvm/kvm.ko.xz ignore_msrs=1 \ninsmod /m/kvm-amd.ko nested=0 avic=1\n";
+        let of = |name| options_of(name, shown).into_string().unwrap();
+        assert_eq!([of("kvm"), of("kvm_amd"), of("kvm_intel")], ["ignore_msrs=1", "nested=0 avic=1", ""]);
+        let root = Root::new(&[("cache/Module.symvers", "")]);
+        let refused = |root: &Root| copies(&root.fs(), &root.0.path().join("cache"), RELEASE).unwrap_err().to_string();
+        assert!(refused(&root).contains("own modules installed"), "{}", refused(&root));
+        root.put(&format!("lib/modules/{RELEASE}/kernel/kvm-amd.ko"), "no module");
+        assert!(refused(&root).contains("kvm"), "{}", refused(&root));
+        root.put(&format!("{PLACE}/holders/kvm/x"), "");
+        assert!(status(&root.fs()).contains("front end: relinked KVM"));
     }
 
     #[test]
