@@ -699,7 +699,7 @@ mod tests {
         let record = serde_json::from_str(&document.to_json().unwrap()).unwrap();
         let advice = results::advice::advise(&[&record]).unwrap();
         assert_eq!((advice.results[0].rounds, advice.results[0].left_early["reuse"]), (all, 13));
-        let text = advice.report().text(200);
+        let text = advice.report().text(500);
         assert!(text.contains(" rounds (fewer of those clearly between: deferred 13 and reuse 13)"), "{text}");
         plan.until_order = false;
         let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
