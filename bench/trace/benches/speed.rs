@@ -1,4 +1,4 @@
-//! Accesses of Linux guests' traces per second on one core: decoded, replayed, and both: `cargo bench -p trace --bench speed`.
+//! Accesses of Linux guests' traces per second: decoded, replayed, and both, each on a core: `cargo bench -p trace --bench speed`.
 //!
 //! With a number, so many accesses are replayed once from files, in place of that: `cargo bench -p trace --bench speed -- 1000000000`.
 
@@ -57,7 +57,7 @@ fn replay(strategy: &str, feed: impl FnOnce(&mut Replay)) -> Replayed {
 }
 
 fn from_files(trace: &Trace, replay: &mut Replay) {
-    trace.batches().for_each(|batch| replay.feed(&batch.expect("rows")));
+    trace.read_beside(|rows| replay.feed(rows)).expect("rows");
 }
 
 #[divan::bench(sample_count = 20, sample_size = 1)]

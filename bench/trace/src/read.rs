@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 
 use host_pmu::trace::Row;
 use parquet::errors::ParquetError;
@@ -19,6 +20,8 @@ use crate::write::segment;
 const MOST_JSON: u64 = 1 << 20;
 /// Most bytes of a row, uncompressed, over all columns: a group that says more is damaged.
 const MOST_ROW: i64 = 256;
+/// Most batches that wait for those who take them.
+const AHEAD: usize = 16;
 
 /// A trace in a folder.
 #[derive(Clone, Debug)]
@@ -76,6 +79,19 @@ impl Trace {
     /// Reads all rows, a vCPU's of a segment after another's, some thousand at a time, in their order. Each has its time. An error ends it.
     pub const fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + '_ {
         Batches { trace: self, segment: 0, file: None, group: None, rows: 0, ended: false }
+    }
+
+    /// Reads them on a thread of its own, beside what `take` does with them.
+    ///
+    /// # Errors
+    /// The error of a batch, which is the last one.
+    pub fn read_beside(&self, mut take: impl FnMut(&[Row])) -> Result<(), Error> {
+        std::thread::scope(|scope| {
+            let (send, batches) = sync_channel(AHEAD);
+            // It ends as soon as nobody takes them any more.
+            scope.spawn(move || self.batches().try_for_each(|batch| send.send(batch)));
+            batches.into_iter().try_for_each(|batch| batch.map(|rows| take(&rows)))
+        })
     }
 
     fn open_segment(&self, number: u64) -> Result<SerializedFileReader<File>, Error> {
