@@ -47,6 +47,7 @@ use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
+use crate::sys::too_small_a_stack;
 use crate::terminal::console::print;
 
 /// Measure what each way of backing a guest's PMU with host perf events costs
@@ -291,7 +292,11 @@ where
             let payload = ["payload", "--samples", "1000000", "--time-limit", "1h"].map(OsString::from);
             parse(args.into_iter().chain(payload))
         }
-        Err(error) => Err(usage::error(&error, &definition(), &args)),
+        Err(error) => {
+            let mut whole = definition();
+            whole.build();
+            Err(usage::error(&error, &whole, &args))
+        }
     }
 }
 
@@ -330,6 +335,10 @@ pub fn definition() -> clap::Command {
 /// Everything that ends it early, with the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let began = Instant::now();
+    if let Some(bytes) = too_small_a_stack() {
+        let why = format!("the stack may have {} KiB", bytes >> 10);
+        return Err(Error::host("cannot start", why, "raise it: ulimit -s 8192"));
+    }
     let args: Vec<OsString> = args.into_iter().collect();
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let invocation = Invocation { command_line, began };

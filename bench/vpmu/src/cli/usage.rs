@@ -35,6 +35,7 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
     };
     let words: Vec<String> = args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let name = words.iter().find(|word| command.get_subcommands().any(|sub| sub.get_name() == word.as_str()));
+    let command_line = name.map(|name| of_two_words(command, name, &words));
     if let Some(elsewhere) = elsewhere(name.map_or("", String::as_str), get(ContextKind::InvalidArg).as_deref()) {
         return elsewhere;
     }
@@ -53,7 +54,7 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let command = name.map_or("vpmu".to_owned(), |name| format!("vpmu {name}"));
-        return Error::usage(format!("{command}: no command given"), "", help(name));
+        return Error::usage(format!("{command}: no command given"), "", help(command_line.as_deref()));
     }
     if let Some(said) = misplaced(error, &get(ContextKind::InvalidArg).unwrap_or_default(), args) {
         return said;
@@ -81,7 +82,7 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
         _ => suggested
             .into_iter()
             .find_map(get)
-            .map_or_else(|| help(name), |suggested| format!("did you mean {suggested}?")),
+            .map_or_else(|| help(command_line.as_deref()), |suggested| format!("did you mean {suggested}?")),
     };
     Error::usage(first, "", remedy)
 }
@@ -121,8 +122,19 @@ fn elsewhere(command: &str, option: Option<&str>) -> Option<Error> {
     Some(Error::usage(format!("vpmu {command} has no option {option}"), "", *remedy))
 }
 
+/// Returns the command with its own command, as in `trace show`, whose options stand there.
+fn of_two_words(command: &Command, name: &String, words: &[String]) -> String {
+    let own = command.find_subcommand(name);
+    let mut behind = words.iter().skip_while(|word| *word != name).skip(1);
+    let is_own = |word: &&String| own.is_some_and(|own| own.find_subcommand(word).is_some());
+    match behind.find(is_own).filter(|word| !GUESTS.contains(&word.as_str())) {
+        Some(second) => format!("{name} {second}"),
+        None => name.clone(),
+    }
+}
+
 /// Names the command that prints help.
-fn help(command: Option<&String>) -> String {
+fn help(command: Option<&str>) -> String {
     match command {
         Some(name) => format!("`vpmu {name} --help` lists its options"),
         None => "`vpmu --help` lists commands and options".to_owned(),
@@ -282,6 +294,7 @@ mod tests {
             ("record -g -- Cargo.toml", "write -- run Cargo.toml"),
             ("record -- paylod", "did you mean payload?"),
             ("record -- sleep 1", "no command of this host"),
+            ("trace show --nonsense", "`vpmu trace show --help`"),
         ] {
             let error = parse(std::iter::once("vpmu").chain(line.split(' '))).unwrap_err();
             assert_eq!(error.exit.code(), 2);

@@ -23,7 +23,7 @@ pub(crate) fn recorded(parts: &Parts) -> Result<()> {
     let what = if keep.is_some() { "" } else { "branches" };
     let cpus = if keep.is_some() { "" } else { "CPUS=clx" };
     let script = format!(
-        "mkdir /out && {cpus} VPMU=/vpmu OPTIONS='--modules /guest/lib/modules' /record -o /out {kernel} {what} && \
+        "mkdir /out && PATH=$PATH:/usr/bin {cpus} VPMU=/vpmu OPTIONS='--modules /guest/lib/modules' /record -o /out {kernel} {what} && \
          tar c -C /out ."
     );
     let report = linux::job(parts)?
