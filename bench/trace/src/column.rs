@@ -298,8 +298,9 @@ struct Numbers<T: DataType> {
 }
 
 impl<T: DataType> Numbers<T> {
-    fn new(group: &dyn RowGroupReader, at: usize) -> Result<Self, ParquetError> {
-        let (name, pages) = (COLUMNS[at].name, group.get_column_page_reader(at)?);
+    fn new(group: &dyn RowGroupReader, name: &'static str) -> Result<Self, ParquetError> {
+        let at = COLUMNS.iter().position(|column| column.name == name).ok_or_else(|| mismatch(name))?;
+        let pages = group.get_column_page_reader(at)?;
         let descriptor = group.metadata().column(at).column_descr_ptr();
         let (descriptor, pages): (_, Box<dyn PageReader>) = if descriptor.physical_type() == Physical::BYTE_ARRAY {
             let number = Type::primitive_type_builder(name, Physical::INT32).build()?;
@@ -349,9 +350,9 @@ pub(crate) struct Group {
 impl Group {
     /// Begins to read it; it has `lines`.
     pub(crate) fn new(group: &dyn RowGroupReader, lines: usize) -> Result<Self, ParquetError> {
-        let small = [Numbers::new(group, 0)?, Numbers::new(group, 2)?, Numbers::new(group, 3)?];
-        let large = [Numbers::new(group, 1)?, Numbers::new(group, 4)?, Numbers::new(group, 6)?];
-        let some = [Numbers::new(group, 5)?, Numbers::new(group, 7)?];
+        let small = [Numbers::new(group, "vcpu")?, Numbers::new(group, "kind")?, Numbers::new(group, "register")?];
+        let large = [Numbers::new(group, "step_ns")?, Numbers::new(group, "value")?, Numbers::new(group, "rip")?];
+        let some = [Numbers::new(group, "count")?, Numbers::new(group, "entry_ns")?];
         Ok(Self { left: lines, vcpu: None, at: 0, counters: Counters::default(), small, large, some })
     }
 
