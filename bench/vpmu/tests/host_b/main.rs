@@ -122,7 +122,7 @@ fn main() -> ExitCode {
     let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
     if !long && !arguments.list {
         eprintln!(
-            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, corpus::recorded, cpus:: but for sixteen, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
+            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, corpus::recorded, cpus:: but for sixteen, and nest:: but for hardware_and_kvm, trace_import and kernel_module); remedy: VPMU_HOST_B_LONG=1"
         );
     }
     let boots = LONG.iter().map(|boot| (boot, skip || !long));
@@ -141,12 +141,12 @@ fn main() -> ExitCode {
         trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(ignored));
     }
     let unbuilt = found.as_ref().is_ok_and(|parts| !nest::headers(parts).exists());
-    if unbuilt && long && !arguments.list {
+    if unbuilt && !arguments.list {
         eprintln!(
             "SKIP: no headers of host B's kernel for nest::kernel_module; remedy: their package, or VPMU_HEADERS"
         );
     }
-    let (built, ignored) = (found.clone(), skip || !long || unbuilt);
+    let (built, ignored) = (found.clone(), skip || unbuilt);
     let trial = Trial::test("nest::kernel_module", move || nest::kernel_module(&built?).map_err(failed));
     trials.push(trial.with_ignored_flag(ignored));
     for (name, boot) in nest::releases::trials() {

@@ -209,20 +209,22 @@ mod tests {
     use super::*;
     use crate::arms::arm::{play, sim};
 
-    /// Under its own strategy a trace gives the registers and PMIs of its run; and each that has PMIs can be played back on KVM.
+    /// Under its own strategy a trace gives the registers, PMIs and host operations of its run; and each that has PMIs can be played back on KVM.
     #[test]
     fn the_corpus_is_replayed_exactly() {
         let model = sim::model("development-host").unwrap();
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
         let entries = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path());
         let folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
-        assert!(folders.len() >= 12, "{folders:?}");
+        assert!(folders.len() >= 17, "{folders:?}");
         for folder in folders {
             let trace = Trace::open(&folder).unwrap();
             let own = Strategy::from_toml(&trace.meta.definition).unwrap();
             let (_, found) = replay(&trace, &model, vec![own], 1).unwrap().remove(0);
             let differ = [found.divergences, found.pmis_differ, found.masked_differ, found.missing];
             assert_eq!((differ, found.accesses), ([0; 4], trace.meta.accesses), "{folder:?}: {:?}", found.first);
+            let ops = operations(&found);
+            assert!(trace.meta.ops.is_empty() || trace.meta.ops == ops, "{folder:?}: {ops:?} of {:?}", trace.meta.ops);
             if found.pmis == 0 {
                 assert!(play::played(&trace).is_err(), "{folder:?}: a handler is timed there");
                 continue;
