@@ -177,7 +177,11 @@ fn a_bad_recording_is_refused_in_a_line_and_what_perf_lost_is_said() {
         assert!(!at.join("t").exists());
     }
     std::fs::write(at.join("lossy"), with_loss()).unwrap();
-    refused(at, "trace import lossy --pid 1 -o t", "process 1 is no VM of it; give --pid one of 95 (1 vCPU");
+    refused(
+        at,
+        "trace import lossy --pid 1 -o t",
+        "process 1 is no VM of it; give --pid one of 86 (1 vCPU, 19 accesses), 95",
+    );
     let output = vpmu(at, "trace import -q lossy --pid 95 -o lossy-t");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(3) && errors.contains("perf lost 5 records"), "{errors}");
