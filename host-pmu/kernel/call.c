@@ -7,6 +7,16 @@
 
 #include "vpmu_kvm.h"
 
+/* A KVM that is linked to the module calls these itself. */
+#ifdef VPMU_RELINK
+EXPORT_SYMBOL_GPL(vpmu_event_create_kernel_counter);
+EXPORT_SYMBOL_GPL(vpmu_event_enable);
+EXPORT_SYMBOL_GPL(vpmu_event_pause);
+EXPORT_SYMBOL_GPL(vpmu_event_period);
+EXPORT_SYMBOL_GPL(vpmu_event_read_value);
+EXPORT_SYMBOL_GPL(vpmu_event_release_kernel);
+#endif
+
 /* The PMU of faces: no event of perf's has it. */
 static struct pmu face_pmu;
 
@@ -38,6 +48,7 @@ struct perf_event *vpmu_event_create_kernel_counter(struct perf_event_attr *attr
 	struct guest *guest = fits(attr, cpu, task) ? guest_get_current() : NULL;
 	struct vcpu *vcpu = guest ? guest_vcpu(guest) : NULL;
 	struct face *face = NULL;
+	unsigned long flags;
 	int error = -ENOMEM;
 
 	if (!guest)
@@ -63,6 +74,9 @@ struct perf_event *vpmu_event_create_kernel_counter(struct perf_event_attr *attr
 	error = PTR_ERR_OR_ZERO(face->host);
 	if (error)
 		goto put;
+	raw_spin_lock_irqsave(&vcpu->faces_lock, flags);
+	list_add_tail(&face->of_vcpu, &vcpu->faces);
+	raw_spin_unlock_irqrestore(&vcpu->faces_lock, flags);
 	return &face->event;
 put:
 	kfree(face);
@@ -127,12 +141,16 @@ u64 vpmu_event_read_value(struct perf_event *event, u64 *enabled, u64 *running)
 int vpmu_event_release_kernel(struct perf_event *event)
 {
 	struct face *face = face_of(event);
+	unsigned long flags;
 	struct guest *guest;
 
 	if (!face)
 		return perf_event_release_kernel(event);
 	guest = face->vcpu->guest;
 	face->vcpu->asked[OP_RELEASE]++;
+	raw_spin_lock_irqsave(&face->vcpu->faces_lock, flags);
+	list_del(&face->of_vcpu);
+	raw_spin_unlock_irqrestore(&face->vcpu->faces_lock, flags);
 	WRITE_ONCE(face->on, false);
 	if (face->host)
 		host_release(face->vcpu, face->host);

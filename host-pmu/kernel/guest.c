@@ -49,6 +49,8 @@ static void guest_free(struct kref *ref)
 	struct guest *guest = container_of(ref, struct guest, ref);
 	struct vcpu *vcpu, *next;
 
+	if (guest->strategy.pause == PAUSE_GATE)
+		gate_close(guest);
 	list_for_each_entry_safe(vcpu, next, &guest->vcpus, node)
 		kfree(vcpu);
 	put_pid(guest->pid);
@@ -75,7 +77,11 @@ struct vcpu *guest_vcpu(struct guest *guest)
 		vcpu->guest = guest;
 		vcpu->tid = current->pid;
 		INIT_LIST_HEAD(&vcpu->parked);
+		INIT_LIST_HEAD(&vcpu->faces);
+		raw_spin_lock_init(&vcpu->faces_lock);
 		list_add_tail(&vcpu->node, &guest->vcpus);
+		if (guest->strategy.pause == PAUSE_GATE)
+			gate_add(vcpu);
 	}
 found:
 	mutex_unlock(&guest->lock);
@@ -98,9 +104,9 @@ static int show(struct seq_file *file, void *unused)
 		for (i = 0; i < OPERATIONS; i++)
 			seq_printf(file, " %s=%lu/%lu/%llu", names[i], i < CALLS ? READ_ONCE(vcpu->asked[i]) : 0,
 				   READ_ONCE(vcpu->done[i]), READ_ONCE(vcpu->done_ns[i]));
-		seq_printf(file, " taken=%lu failed=%lu parked=%u callbacks=%lu dropped=%lu\n", READ_ONCE(vcpu->taken),
-			   READ_ONCE(vcpu->failed), vcpu->parked_events, READ_ONCE(vcpu->callbacks),
-			   READ_ONCE(vcpu->dropped));
+		seq_printf(file, " taken=%lu failed=%lu parked=%u passes=%lu callbacks=%lu dropped=%lu\n",
+			   READ_ONCE(vcpu->taken), READ_ONCE(vcpu->failed), vcpu->parked_events, READ_ONCE(vcpu->passes),
+			   READ_ONCE(vcpu->callbacks), READ_ONCE(vcpu->dropped));
 	}
 	mutex_unlock(&guest->lock);
 	return 0;
@@ -129,6 +135,8 @@ static int parse(char *text, struct strategy *strategy, bool *thread)
 			strategy->pause = PAUSE_VIRTUAL;
 		else if (!strcmp(word, "pause=direct"))
 			strategy->pause = PAUSE_DIRECT;
+		else if (!strcmp(word, "pause=gate"))
+			strategy->pause = PAUSE_GATE;
 		else if (strncmp(word, "pool=", 5) || kstrtouint(word + 5, 10, &strategy->pool))
 			return -EINVAL;
 	}
@@ -155,6 +163,8 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 		return -EFAULT;
 	text[size] = '\0';
 	error = parse(text, &strategy, &thread);
+	if (!error && strategy.pause == PAUSE_GATE)
+		error = gate_open();
 	if (error)
 		return error;
 	mutex_lock(&guests_lock);
@@ -167,6 +177,8 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 		list_add_tail(&guest->node, &guests);
 	}
 	mutex_unlock(&guests_lock);
+	if (error && strategy.pause == PAUSE_GATE)
+		gate_close(NULL);
 	return error ?: size;
 }
 

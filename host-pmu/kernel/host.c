@@ -29,6 +29,7 @@ static void overflow(struct perf_event *event, struct perf_sample_data *data, st
 	if (!face)
 		return;
 	face->vcpu->callbacks++;
+	WRITE_ONCE(face->ahead, false);
 	if (READ_ONCE(face->on)) {
 		face->event.overflow_handler(&face->event, data, regs);
 		return;
@@ -40,6 +41,18 @@ static void overflow(struct perf_event *event, struct perf_sample_data *data, st
 	}
 }
 
+/* Whether an event counts on this CPU, whose interrupts are off. */
+static bool is_here(struct perf_event *event)
+{
+	return READ_ONCE(event->state) == PERF_EVENT_STATE_ACTIVE && READ_ONCE(event->oncpu) == smp_processor_id();
+}
+
+/* Whether Intel's fixed counters, and which counters run for a guest alone, change only when the PMU is enabled again. */
+static bool is_whole(void)
+{
+	return boot_cpu_data.x86_vendor == X86_VENDOR_INTEL;
+}
+
 /*
  * Does an operation on an event that counts on this CPU, with its interrupts off: what perf's core does to an event on another
  * CPU it does by an interrupt there, so that nothing else touches it. Returns whether it counts here.
@@ -47,13 +60,12 @@ static void overflow(struct perf_event *event, struct perf_sample_data *data, st
 static bool here(struct vcpu *vcpu, enum operation operation, struct perf_event *event, void (*act)(struct perf_event *event))
 {
 	u64 began = ktime_get_ns();
-	/* Intel's fixed counters, and which counters run for a guest alone, change when the PMU is enabled again. */
-	bool whole = operation != OP_READ && boot_cpu_data.x86_vendor == X86_VENDOR_INTEL;
+	bool whole = operation != OP_READ && is_whole();
 	unsigned long flags;
 	bool found;
 
 	local_irq_save(flags);
-	found = READ_ONCE(event->state) == PERF_EVENT_STATE_ACTIVE && READ_ONCE(event->oncpu) == smp_processor_id();
+	found = is_here(event);
 	if (found) {
 		if (whole)
 			event->pmu->pmu_disable(event->pmu);
@@ -91,6 +103,96 @@ static void act_start(struct perf_event *event)
 	/* If it was throttled, the tick is not to start it again. */
 	event->hw.interrupts = 0;
 	event->pmu->start(event, PERF_EF_RELOAD);
+}
+
+/*
+ * A gate. KVM pauses, periods and enables one event at a time: until Linux 6.1 within the guest's access, since then before the
+ * entry, for each counter that was touched; nothing says which call is the last. But no counter has to count before the guest
+ * is entered, which tracepoint kvm_entry says with interrupts off, and the counts are the guest's alone. So an
+ * entry's second pause, which more will follow, reads all events that count in one pass, later ones take these counts, and the
+ * entry itself stops and starts what then has to be, in another, with the PMU stopped at most once. A counter that KVM leaves alone is left alone, and no counter waits for
+ * another.
+ */
+static void read_ahead(struct vcpu *vcpu)
+{
+	u64 began = ktime_get_ns();
+	struct face *face;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&vcpu->faces_lock, flags);
+	list_for_each_entry(face, &vcpu->faces, of_vcpu) {
+		struct perf_event *event = face->host ? face->host->event : NULL;
+
+		if (!face->on || !event || !is_here(event))
+			continue;
+		/* If it overflows from here on, KVM is told, and takes a later count. */
+		WRITE_ONCE(face->ahead, true);
+		act_read(event);
+		face->count = local64_read(&event->count);
+		vcpu->done[OP_READ]++;
+	}
+	raw_spin_unlock_irqrestore(&vcpu->faces_lock, flags);
+	vcpu->passes++;
+	vcpu->done_ns[OP_READ] += ktime_get_ns() - began;
+}
+
+void host_enter(struct vcpu *vcpu)
+{
+	u64 began = ktime_get_ns();
+	struct pmu *stopped = NULL;
+	struct face *face;
+	bool held = false, starts = false;
+
+	raw_spin_lock(&vcpu->faces_lock);
+	list_for_each_entry(face, &vcpu->faces, of_vcpu) {
+		struct perf_event *event = face->host ? face->host->event : NULL;
+		/* Without a period nothing would start it again. */
+		bool stop = event && !face->on && !face->due && face->event.attr.sample_period;
+
+		WRITE_ONCE(face->ahead, false);
+		if (!event || !is_here(event)) {
+			/* perf has it scheduled out: at a later entry. */
+			held |= face->due;
+			continue;
+		}
+		if (!face->due && (!stop || event->hw.state & PERF_HES_STOPPED))
+			continue;
+		if (is_whole() && !stopped) {
+			stopped = event->pmu;
+			stopped->pmu_disable(stopped);
+		}
+		if (stop) {
+			/* Its count was read before, and its start leaves out what came since. */
+			event->hw.state |= PERF_HES_UPTODATE;
+			act_stop(event);
+			vcpu->done[OP_STOP]++;
+		} else {
+			face->due = false;
+			act_start(event);
+			vcpu->done[OP_START]++;
+			starts = true;
+		}
+	}
+	if (stopped)
+		stopped->pmu_enable(stopped);
+	raw_spin_unlock(&vcpu->faces_lock);
+	vcpu->held = held;
+	vcpu->pauses = 0;
+	vcpu->passes++;
+	/* The time of a pass that does both is the starts'. */
+	vcpu->done_ns[starts ? OP_START : OP_STOP] += ktime_get_ns() - began;
+}
+
+/* Has a face's event started at the guest's entry, if that is on this thread and the event counts here. */
+static bool start_at_entry(struct face *face)
+{
+	struct vcpu *vcpu = face->vcpu;
+
+	if (vcpu->tid != current->pid || READ_ONCE(face->host->event->state) != PERF_EVENT_STATE_ACTIVE)
+		return false;
+	face->due = true;
+	vcpu->held = true;
+	return true;
 }
 
 /* Parked events serve the same counting: attributes but for the period, which KVM alone sets. */
@@ -217,8 +319,10 @@ struct host_event *host_create(struct face *face)
 		destroy(vcpu, host);
 	}
 	host = kzalloc(sizeof(*host), GFP_KERNEL_ACCOUNT);
-	if (!host)
+	if (!host) {
+		vcpu->failed++;
 		return ERR_PTR(-ENOMEM);
+	}
 	INIT_LIST_HEAD(&host->parked);
 	host->counter = face->event.overflow_handler_context;
 	host->face = face;
@@ -268,12 +372,24 @@ u64 host_count(struct face *face, u64 *enabled, u64 *running)
 
 	if (!host)
 		return face->base;
+	if (READ_ONCE(face->ahead))
+		return face->count;
 	if (vcpu->guest->strategy.pause != PAUSE_HOST && here(vcpu, OP_READ, host->event, act_read))
 		return local64_read(&host->event->count);
 	began = ktime_get_ns();
 	count = perf_event_read_value(host->event, enabled, running);
 	did(vcpu, OP_READ, began);
 	return count;
+}
+
+/* Notes a pause behind a gate on the vCPU's own thread: the next entry stops the event. */
+static void pause_at_entry(struct vcpu *vcpu)
+{
+	if (vcpu->tid != current->pid)
+		return;
+	vcpu->held = true;
+	if (++vcpu->pauses == 2)
+		read_ahead(vcpu);
 }
 
 /* Stops counting for the guest, and keeps what was counted. */
@@ -285,6 +401,7 @@ void host_pause(struct face *face)
 	bool was_on = face->on;
 	u64 ignored;
 
+	face->due = false;
 	if (!was_on && (!host || strategy->skip_paused || strategy->pause != PAUSE_HOST))
 		return;
 	if (!host) {
@@ -298,6 +415,8 @@ void host_pause(struct face *face)
 		/* Without a period nothing would start it again. */
 		if (strategy->pause == PAUSE_DIRECT && face->event.attr.sample_period)
 			here(vcpu, OP_STOP, host->event, act_stop);
+		else if (strategy->pause == PAUSE_GATE)
+			pause_at_entry(vcpu);
 		face->kept += host_count(face, &ignored, &ignored) - face->base;
 	}
 	WRITE_ONCE(face->on, false);
@@ -332,7 +451,8 @@ void host_enable(struct face *face)
 		face->host = IS_ERR(host) ? NULL : host;
 	} else if (face->on && how != PAUSE_HOST) {
 		return;
-	} else if (how != PAUSE_DIRECT || !period || !here(vcpu, OP_START, face->host->event, act_start)) {
+	} else if (!period || !(how == PAUSE_DIRECT ? here(vcpu, OP_START, face->host->event, act_start) :
+					      how == PAUSE_GATE && start_at_entry(face))) {
 		if (face->period_due)
 			set_period(vcpu, face->host, period);
 		if (how != PAUSE_HOST)

@@ -10,6 +10,7 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/perf_event.h>
+#include <linux/spinlock.h>
 #include <linux/types.h>
 
 /* What is done to events: the six calls by which KVM's vPMU reaches perf, and two past perf's core. */
@@ -34,6 +35,8 @@ enum pause {
 	PAUSE_VIRTUAL,
 	/* Its PMU is stopped on this CPU, without the context's lock. */
 	PAUSE_DIRECT,
+	/* So are all events of the vCPU that have to be, at the guest's entry, in one pass. */
+	PAUSE_GATE,
 };
 
 /* What a guest's events are kept by; the words of a write to /dev/vpmu_kvm. */
@@ -75,12 +78,21 @@ struct vcpu {
 	pid_t tid;
 	struct list_head parked;
 	unsigned int parked_events;
+	/* Its faces; the lock also orders their events' passes. */
+	struct list_head faces;
+	raw_spinlock_t faces_lock;
+	/* Of a gate: its node among those that the entry looks for; the next entry has work; pauses since the last. */
+	struct list_head gated;
+	bool held;
+	unsigned int pauses;
 	unsigned long asked[CALLS];
 	unsigned long done[OPERATIONS];
 	u64 done_ns[OPERATIONS];
 	/* Creations served by a parked event; creations that perf refused. */
 	unsigned long taken;
 	unsigned long failed;
+	/* Passes of a gate over the vCPU's events. */
+	unsigned long passes;
 	/* Overflows, and those of them that came while the guest's counter was off. */
 	unsigned long callbacks;
 	unsigned long dropped;
@@ -102,9 +114,15 @@ struct host_event {
 struct face {
 	struct perf_event event;
 	struct vcpu *vcpu;
+	struct list_head of_vcpu;
 	struct host_event *host;
 	/* The guest's counter is on; read in NMIs. */
 	bool on;
+	/* It is to be on from the guest's entry. */
+	bool due;
+	/* The host event was read ahead since the last entry, as count, and has not overflowed since; cleared in NMIs. */
+	bool ahead;
+	u64 count;
 	/* The host event does not have the period of the attributes yet. */
 	bool period_due;
 	/* Host counts that are not the guest's, or that KVM has taken. */
@@ -131,6 +149,13 @@ void host_enable(struct face *face);
 void host_pause(struct face *face);
 int host_period(struct face *face);
 u64 host_count(struct face *face, u64 *enabled, u64 *running);
+/* What a gate holds back until the guest's entry. Interrupts are off. */
+void host_enter(struct vcpu *vcpu);
+
+/* Calls host_enter for each vCPU that is added, until its guest is closed. */
+int gate_open(void);
+void gate_add(struct vcpu *vcpu);
+void gate_close(struct guest *guest);
 
 /* The guest of the current process, with a reference, or NULL. */
 struct guest *guest_get_current(void);
@@ -139,7 +164,16 @@ struct vcpu *guest_vcpu(struct guest *guest);
 int guests_register(void);
 void guests_unregister(void);
 
+#ifdef VPMU_RELINK
+static inline int hook_register(void)
+{
+	return 0;
+}
+
+static inline void hook_unregister(void) {}
+#else
 int hook_register(void);
 void hook_unregister(void);
+#endif
 
 #endif

@@ -16,17 +16,48 @@ use crate::strategy::{Apply, Mark, OnOverflow, Pause, Release, Reuse, Strategy, 
 /// The module's device.
 pub const DEVICE: &str = "/dev/vpmu_kvm";
 /// The module's sources, by their names.
-pub const SOURCES: [(&str, &str); 7] = [
+pub const SOURCES: [(&str, &str); 8] = [
     ("Makefile", include_str!("../kernel/Makefile")),
     ("vpmu_kvm.h", include_str!("../kernel/vpmu_kvm.h")),
     ("module.c", include_str!("../kernel/module.c")),
     ("hook.c", include_str!("../kernel/hook.c")),
     ("call.c", include_str!("../kernel/call.c")),
     ("host.c", include_str!("../kernel/host.c")),
+    ("gate.c", include_str!("../kernel/gate.c")),
     ("guest.c", include_str!("../kernel/guest.c")),
 ];
+/// The module in sysfs, while it is loaded.
+pub const PLACE: &str = "sys/module/vpmu_kvm";
 /// More than the line of one thread takes.
 const MAX_TEXT: usize = 4096;
+
+/// Returns the version of a module of these sources: `cksum` of them, one after another, as their Makefile has it.
+#[must_use]
+pub fn sources_version() -> String {
+    cksum(&SOURCES.map(|(_, text)| text).concat()).to_string()
+}
+
+/// Returns POSIX's checksum.
+fn cksum(text: &str) -> u32 {
+    let length = std::iter::successors(Some(text.len()), |rest| Some(rest >> 8)).take_while(|rest| *rest > 0);
+    let octets = length.map(|rest| rest.to_le_bytes()[0]);
+    let shifted = |sum: u32| (sum << 1) ^ if sum >> 31 == 1 { 0x04c1_1db7 } else { 0 };
+    !text.bytes().chain(octets).fold(0, |sum, byte| (0..8).fold(sum ^ (u32::from(byte) << 24), |sum, _| shifted(sum)))
+}
+
+/// Checks that the loaded module, whose version this is, was built of these sources.
+///
+/// # Errors
+/// Both versions, and the remedy.
+pub fn check_version(loaded: &str) -> Result<(), String> {
+    let (loaded, wanted) = (loaded.trim(), sources_version());
+    if loaded == wanted {
+        return Ok(());
+    }
+    Err(format!(
+        "the loaded module vpmu_kvm is of version {loaded}, and this vpmu's is {wanted}: `vpmu kernel-module unload`, then load"
+    ))
+}
 
 /// A strategy that the tool has by name: its difference from KVM's own.
 struct Preset {
@@ -35,7 +66,7 @@ struct Preset {
     of: fn(Strategy) -> Strategy,
 }
 
-const TABLE: [Preset; 6] = [
+const TABLE: [Preset; 7] = [
     Preset { name: "stock", about: "all that KVM asks for, unchanged: the control", of: |base| base },
     Preset {
         name: "recreate",
@@ -61,6 +92,11 @@ const TABLE: [Preset; 6] = [
         name: "direct",
         about: "an event is stopped and started on its CPU without perf's core",
         of: |base| Strategy { pause: Pause::Direct, overflow: OnOverflow::Keep, ..base },
+    },
+    Preset {
+        name: "gate",
+        about: "as direct, and all events of the vCPU are stopped and started at the entry, in one pass",
+        of: |base| Strategy { gate: true, overflow: OnOverflow::Keep, ..base },
     },
 ];
 
@@ -102,9 +138,6 @@ pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
     // All of them: a choice that is added is to be put into words, or refused.
     let Strategy { name: _, reuse, release, apply, skip_paused, skip_period, overflow, pause, gate, hold_max, mark } =
         *strategy;
-    if gate {
-        return refuse("gate: perf's functions for the kernel's own events take no group leader");
-    }
     if hold_max > 0 || mark != Mark::default() {
         return refuse(
             "hold-max, mark: KVM itself decides which counters have an event, and leaves no choice below it",
@@ -133,15 +166,20 @@ pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
             );
         }
     };
-    let goes_on = pause != Pause::Host;
+    let goes_on = pause != Pause::Host || gate;
     let overflow = match overflow {
         OnOverflow::Keep if !goes_on => {
             return refuse("overflow = \"keep\": KVM pauses an event that overflowed, unless pause lets it go on");
+        }
+        OnOverflow::Stop if gate => {
+            return refuse("overflow = \"stop\": behind a gate an event is stopped at the entry: give \"keep\"");
         }
         OnOverflow::Stop => "stop",
         OnOverflow::Keep | OnOverflow::Reprogram => "",
     };
     let pause = match pause {
+        // perf's functions for the kernel's own events take no group leader: the module goes over a vCPU's events itself.
+        Pause::Host if gate => "pause=gate",
         Pause::Host => "",
         Pause::Virtual => "pause=virtual",
         Pause::Direct => "pause=direct",
@@ -155,6 +193,8 @@ pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
 /// Sums of the module for a thread. Operations are in the order of [`OpKind::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
+    /// Creations that KVM asked for.
+    asked: u64,
     done: [u64; OpKind::ALL.len()],
     done_ns: [u64; OpKind::ALL.len()],
     taken: u64,
@@ -189,7 +229,11 @@ impl Tally {
             };
             for (name, kind) in OPERATIONS {
                 // Asked, done, ns.
-                let mut three = value(name)?.splitn(3, '/').skip(1);
+                let mut three = value(name)?.splitn(3, '/');
+                let asked = number(three.next().unwrap_or_default())?;
+                if name == "create" {
+                    all.asked = all.asked.saturating_add(asked);
+                }
                 for sums in [&mut all.done, &mut all.done_ns] {
                     let sum = &mut sums[kind as usize];
                     *sum = sum.saturating_add(number(three.next().unwrap_or_default())?);
@@ -222,7 +266,10 @@ impl Module {
     /// # Errors
     /// One line with the remedy: it is not loaded, or does not take them.
     pub fn open(words: &str) -> Result<Self, String> {
-        Self::open_at(Path::new(DEVICE), words)
+        let module = Self::open_at(Path::new(DEVICE), words)?;
+        let version = Path::new("/").join(PLACE).join("version");
+        let version = std::fs::read_to_string(&version).map_err(|error| format!("{}: {error}", version.display()))?;
+        check_version(&version).map(|()| module)
     }
 
     fn open_at(device: &Path, words: &str) -> Result<Self, String> {
@@ -243,6 +290,9 @@ impl Module {
                 "the loaded module vpmu_kvm does not know '{}': it is of another version; `vpmu kernel-module unload`, then load",
                 text.trim()
             )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(format!("'{}' needs KVM's tracepoint kvm_entry: load kvm_intel or kvm_amd first", text.trim()))
+            }
             Err(error) => Err(format!("{} refused '{}': {error}", device.display(), text.trim())),
         }
     }
@@ -276,6 +326,14 @@ impl Module {
         Ok(())
     }
 
+    /// Returns why a turn of these NMIs, accounted for, was not through the module.
+    #[must_use]
+    pub fn passed_by(&self, nmis: u64) -> Option<String> {
+        (nmis > 0 && self.before.asked == 0).then(|| {
+            format!("the guest took {nmis} NMIs, and KVM asked the module vpmu_kvm for no event: its events are not such as the module keeps")
+        })
+    }
+
     fn read(&self) -> Result<Tally, String> {
         let mut text = [0; MAX_TEXT];
         let mut length = 0;
@@ -299,13 +357,13 @@ mod tests {
     #[test]
     fn every_preset_has_its_words() {
         let of = |apply| PRESETS.map(|name| words(&preset(name, apply).unwrap(), apply).unwrap());
-        let wanted = ["", "recreate", "last", "pool=16", "pause=virtual", "pause=direct"];
+        let wanted = ["", "recreate", "last", "pool=16", "pause=virtual", "pause=direct", "pause=gate"];
         assert_eq!([of(Apply::AtOnce), of(Apply::Deferred)], [wanted, wanted].map(|all| all.map(str::to_owned)));
         for name in PRESETS {
             let text = toml::to_string(&preset(name, Apply::Deferred).unwrap()).unwrap();
             assert_eq!(Strategy::below_kvm(&text).unwrap(), preset(name, Apply::Deferred).unwrap());
         }
-        assert_eq!(preset("gate", Apply::Deferred), None);
+        assert_eq!(preset("gate-pool", Apply::Deferred), None);
     }
 
     #[test]
@@ -319,8 +377,9 @@ mod tests {
         assert_eq!(of(&mine).unwrap(), "pool=3 stop skip-paused skip-period");
         let mine = format!("reuse = 'last'\n{rest}\npause = 'direct'\noverflow = 'keep'");
         assert_eq!(of(&mine).unwrap(), "last pause=direct");
+        assert_eq!(of(&mine.replace("pause = 'direct'", "gate = true")).unwrap(), "last pause=gate");
         for (text, why) in [
-            (format!("reuse = 'last'\n{rest}\ngate = true"), "gate: "),
+            (format!("reuse = 'last'\n{rest}\ngate = true\noverflow = 'stop'"), "behind a gate"),
             (format!("reuse = 'last'\n{rest}\nhold-max = 3"), "hold-max, mark: "),
             (format!("reuse = 'last'\n{rest}\nmark = {{ reads = true }}"), "hold-max, mark: "),
             (format!("reuse = 'last'\n{rest}\noverflow = 'keep'"), "overflow = \"keep\": "),
@@ -335,6 +394,18 @@ mod tests {
         }
         let presets = ["deferred", "gate", "pool"].map(|name| words(&Strategy::preset(name).unwrap(), Apply::Deferred));
         assert!(matches!(&presets, [Ok(words), Err(_), Err(_)] if words == "stop skip-paused"), "{presets:?}");
+    }
+
+    #[test]
+    fn a_module_of_other_sources_is_told_by_its_version() {
+        // POSIX's own check value, and that of no bytes.
+        assert_eq!([cksum("123456789"), cksum("")], [930_766_865, 4_294_967_295]);
+        // The Makefile names the same files in the same order.
+        let listed = SOURCES[0].1.lines().find_map(|line| line.strip_prefix("sources := ")).unwrap();
+        assert_eq!(listed.split(' ').collect::<Vec<_>>(), SOURCES.map(|(name, _)| name));
+        assert_eq!(check_version(&format!("{}\n", sources_version())), Ok(()));
+        let other = check_version("1\n").unwrap_err();
+        assert!(other.contains("version 1,") && other.contains("unload`, then load"), "{other}");
     }
 
     #[test]
@@ -362,19 +433,20 @@ mod tests {
         std::fs::write(&device, "").unwrap();
         let mut module = Module::open_at(&device, "recreate").unwrap();
         assert_eq!(std::fs::read_to_string(&device).unwrap(), "thread recreate\n");
-        let mut account = |text: &str| {
+        let account = |module: &mut Module, text: &str| {
             std::fs::write(&device, text).unwrap();
             let (mut counts, mut side) = (Counts::default(), HostSide::default());
             module.account(&mut counts, &mut side).map(|()| {
                 (counts, OpKind::ALL.map(|kind| (side.ops.count(kind), side.ops.total_ns(kind))), side.last_error)
             })
         };
-        let (counts, ops, error) = account(LINE).unwrap();
+        let (counts, ops, error) = account(&mut module, LINE).unwrap();
         assert_eq!(ops, [(2, 30), (1, 6), (23, 10), (21, 9), (39, 8), (41, 9)]);
         assert_eq!((counts.opens, counts.reused, counts.failed_opens), (2, 3, 1));
         assert_eq!((counts.signals, counts.overflows, counts.empty_kicks), (20, 18, 2));
         assert!(error.is_some());
-        let (counts, ops, error) = account(&LINE.replace("create=1/2/30", "create=5/7/35")).unwrap();
+        assert_eq!(module.passed_by(20), None);
+        let (counts, ops, error) = account(&mut module, &LINE.replace("create=1/2/30", "create=5/7/35")).unwrap();
         assert_eq!((counts, ops[0], ops[1], error), (Counts { opens: 5, ..Counts::default() }, (5, 5), (0, 0), None));
         for (text, why) in [
             (LINE.replace("create", "made"), "'create'"),
@@ -382,8 +454,11 @@ mod tests {
             (LINE.replace("dropped=2", "dropped=-2"), "for a number"),
             (LINE.repeat(100), "says more"),
         ] {
-            let refused = account(&text).unwrap_err();
+            let refused = account(&mut module, &text).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
+        account(&mut module, &LINE.replace("create=1/", "create=0/")).unwrap();
+        assert_eq!(module.passed_by(0), None);
+        assert!(module.passed_by(20).unwrap().contains("took 20 NMIs"));
     }
 }

@@ -90,6 +90,11 @@ pub(crate) trait Guest: Sync {
     /// Returns the devices of a vCPU.
     fn bus(&self) -> Self::Bus<'_>;
 
+    /// Returns the NMIs that a guest which counts them says it took.
+    fn nmis(_left: &Self::Left) -> u64 {
+        0
+    }
+
     /// Returns the MSR exits of a vCPU beyond the PMU's registers; `None` if there are none.
     fn other_msrs(&self) -> Option<OtherMsrs> {
         None

@@ -219,6 +219,10 @@ impl Guest for PayloadGuest<'_> {
         Ok(PayloadLeft { booted: bus.booted, report, log, tsc, held_at_tail_tick })
     }
 
+    fn nmis(left: &PayloadLeft) -> u64 {
+        left.report.as_ref().map_or(0, |report| report.nmis)
+    }
+
     fn rest(&self, cpu: usize, turn: VcpuOutcome, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
         let Some(turns) = self.turns else { return Ok(false) };
         let logged = turn.left.log.len();

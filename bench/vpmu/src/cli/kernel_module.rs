@@ -32,7 +32,7 @@ pub struct KernelModuleArgs {
 /// Actions on the module.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KernelModuleCommand {
-    /// Build it, and print the file
+    /// Build it below /var/cache/vpmu (not root: ~/.cache/vpmu), and print the file
     Build {
         /// Release of the kernel that it is for [default: the running one]
         #[arg(long, value_name = "RELEASE")]
@@ -41,15 +41,16 @@ pub enum KernelModuleCommand {
         #[arg(long, value_name = "DIR")]
         headers: Option<PathBuf>,
     },
-    /// Load it into the running kernel, built before if need be, as root
+    /// Load it into the running kernel, built before if need be, as root; where perf cannot be traced, with copies of
+    /// KVM's modules linked to it in KVM's place
     Load {
         /// Headers of the running kernel [default: /lib/modules/RELEASE/build]
         #[arg(long, value_name = "DIR")]
         headers: Option<PathBuf>,
     },
-    /// Say whether it is loaded, and what guests hold
+    /// Say whether it is loaded, its version, and what guests hold
     Status,
-    /// Unload it, as root, unless guests hold it
+    /// Unload it, as root, unless guests hold it, and load KVM itself where copies stood in
     Unload,
 }
 
@@ -58,7 +59,7 @@ pub(super) fn run(args: &KernelModuleArgs) -> Result<Exit, Error> {
     let text = match &args.command {
         KernelModuleCommand::Build { kernel, headers: folder } => {
             let found = headers(&fs, kernel.as_deref(), folder.as_deref(), &major)?;
-            format!("{}\n", build(&found)?.display())
+            format!("{}\n", build(&fs, &found)?.display())
         }
         KernelModuleCommand::Load { headers } => load(&fs, headers.as_deref())?,
         KernelModuleCommand::Status => status(&fs),

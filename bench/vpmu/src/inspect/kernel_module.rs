@@ -1,5 +1,6 @@
 //! The kernel module below KVM's vPMU: built for a kernel, loaded, described, unloaded.
 
+use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -7,21 +8,26 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use host_pmu::kernel::{self, SOURCES};
+use host_pmu::kernel::{self, PLACE, SOURCES};
+use linux_guest::modules::needed;
 use results::error::{Error, one_line};
 use results::host::HostFs;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::system::{delete_module, finit_module};
 
-/// Its place in sysfs.
-const PLACE: &str = "sys/module/vpmu_kvm";
+use super::relink::{checksums, relink};
+
 /// The file that is loaded.
 const FILE: &str = "vpmu_kvm.ko";
-/// The first release whose perf functions all have the form that the module calls, and can be traced.
-const FIRST: (u32, u32) = (5, 11);
+/// The first release whose KVM makes all these calls, and the first whose perf can be traced.
+const FIRST: (u32, u32) = (5, 5);
+const FIRST_TRACED: (u32, u32) = (5, 11);
+/// KVM's modules that reach perf: one for each vendor, and what both need.
+const VENDORS: [&str; 2] = ["kvm_intel", "kvm_amd"];
+const KVM: &str = "kvm";
 /// The calls by which KVM's vPMU reaches perf.
-const TRACED: [&str; 6] = [
+pub(super) const TRACED: [&str; 6] = [
     "perf_event_create_kernel_counter",
     "perf_event_enable",
     "perf_event_pause",
@@ -33,7 +39,7 @@ const TRACED: [&str; 6] = [
 const TRACEABLE: [&str; 2] =
     ["sys/kernel/tracing/available_filter_functions", "sys/kernel/debug/tracing/available_filter_functions"];
 /// End of a signed module.
-const SIGNED: &[u8] = b"~Module signature appended~\n";
+pub(super) const SIGNED: &[u8] = b"~Module signature appended~\n";
 /// Lines of the compiler's that an error shows.
 const SHOWN: usize = 3;
 
@@ -47,6 +53,12 @@ pub struct Headers {
     folder: PathBuf,
     release: String,
     compiler: String,
+    /// KVM is to be linked to the module, as perf cannot be traced.
+    relinked: bool,
+}
+
+fn built_in_kvm(release: &str) -> Error {
+    refused(format!("Linux {release} has KVM built in or none (CONFIG_KVM)"), "take a kernel that has it as a module")
 }
 
 /// Returns the release of the running kernel.
@@ -59,10 +71,9 @@ fn check_release(release: &str) -> Result<(), Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.+~".contains(c);
     match kernel::version(release) {
         Some(version) if version >= FIRST && release.chars().all(is_name) => Ok(()),
-        Some(version) if version < FIRST => Err(refused(
-            format!("perf of Linux {release} cannot be traced, and a relinked KVM is not offered yet"),
-            "run Linux 5.11 or later",
-        )),
+        Some(version) if version < FIRST => {
+            Err(refused(format!("KVM of Linux {release} does not keep its events"), "run Linux 5.5 or later"))
+        }
         _ => Err(Error::usage(format!("'{release}' is no kernel's release"), "", "give one as `uname -r` says it")),
     }
 }
@@ -81,6 +92,11 @@ pub fn headers(
     let running = || running(fs);
     let release = wanted.map_or_else(running, |release| Ok(release.to_owned()))?;
     check_release(&release)?;
+    // The kernel's own list needs no headers.
+    let built_in = fs.text(&format!("lib/modules/{release}/modules.builtin"));
+    if built_in.is_some_and(|list| list.lines().any(|line| line.ends_with("/kvm.ko"))) {
+        return Err(built_in_kvm(&release));
+    }
     let default = fs.path(&format!("lib/modules/{release}/build"));
     let folder = folder.map_or(default, Path::to_owned);
     if !folder.join("Makefile").is_file() {
@@ -105,18 +121,17 @@ pub fn headers(
     let config = if config.is_empty() { read("include/config/auto.conf") } else { config };
     let value =
         |key: &str| config.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap_or_default();
-    for (key, missing) in
-        [("CONFIG_MODULES", "modules"), ("CONFIG_DYNAMIC_FTRACE_WITH_REGS", "ftrace that can redirect a call")]
-    {
-        if value(key) != "y" {
+    let relinked = is_relinked(fs, &release);
+    for (key, missing, wanted) in [
+        ("CONFIG_MODULES", "modules", true),
+        ("CONFIG_DYNAMIC_FTRACE_WITH_REGS", "ftrace that can redirect a call", !relinked),
+    ] {
+        if wanted && value(key) != "y" {
             return Err(refused(format!("Linux {release} has no {missing} ({key})"), "take a distribution's kernel"));
         }
     }
     if value("CONFIG_KVM") != "m" {
-        return Err(refused(
-            format!("Linux {release} has KVM built in or none (CONFIG_KVM)"),
-            "take a kernel that has it as a module",
-        ));
+        return Err(built_in_kvm(&release));
     }
     let version = value("CONFIG_GCC_VERSION").parse::<u32>().unwrap_or(0) / 10_000;
     if version == 0 {
@@ -129,7 +144,7 @@ pub fn headers(
         let why = format!("Linux {release} was built by gcc {version}, and {there}");
         return Err(refused(why, format!("install gcc-{version}")));
     };
-    Ok(Headers { folder, release, compiler })
+    Ok(Headers { folder, release, compiler, relinked })
 }
 
 /// Returns the major version of an installed compiler.
@@ -167,12 +182,44 @@ fn own(folder: &Path) -> Result<(), Error> {
     Err(cannot("others than this user can write there".to_owned()))
 }
 
-/// Builds the module in its cache. Returns the file.
+/// Builds the module in its cache, with copies of KVM's modules where these are to be linked to it. Returns the file.
 ///
 /// # Errors
-/// Exit 4: no make, or what the compiler said.
-pub fn build(headers: &Headers) -> Result<PathBuf, Error> {
-    build_in(&cache(&headers.release)?, headers)
+/// Exit 4: no make, what the compiler said, or no such modules.
+pub fn build(fs: &HostFs, headers: &Headers) -> Result<PathBuf, Error> {
+    let folder = cache(&headers.release)?;
+    let module = build_in(&folder, headers)?;
+    if headers.relinked {
+        copies(fs, &folder, &headers.release)?;
+    }
+    Ok(module)
+}
+
+/// Makes copies of KVM's modules that are linked to the module, beside it.
+fn copies(fs: &HostFs, folder: &Path, release: &str) -> Result<(), Error> {
+    let cannot = |why: String| {
+        Error::host(
+            format!("cannot link KVM of Linux {release} to vpmu_kvm"),
+            why,
+            "are the kernel's own modules installed?",
+        )
+    };
+    let sums = fs::read_to_string(folder.join("Module.symvers"))
+        .map_err(|error| cannot(format!("Module.symvers: {error}")))?;
+    let modules = fs.path(&format!("lib/modules/{release}"));
+    let found = VENDORS.map(|vendor| needed(&modules, release, &[vendor]));
+    if let [Err(why), Err(_)] = &found {
+        return Err(cannot(why.to_string()));
+    }
+    for module in found.into_iter().flatten().flatten() {
+        if module.name == KVM || VENDORS.contains(&&*module.name) {
+            let copy =
+                relink(&module.bytes, &checksums(&sums)).map_err(|why| cannot(format!("{}: {why}", module.name)))?;
+            let to = folder.join(format!("{}.ko", module.name));
+            fs::write(&to, copy).map_err(|error| cannot(format!("{}: {error}", to.display())))?;
+        }
+    }
+    Ok(())
 }
 
 fn build_in(folder: &Path, headers: &Headers) -> Result<PathBuf, Error> {
@@ -193,6 +240,7 @@ fn build_in(folder: &Path, headers: &Headers) -> Result<PathBuf, Error> {
         .arg("-C")
         .arg(folder)
         .args([variable("KDIR", &headers.folder), format!("CC={}", headers.compiler)])
+        .args(headers.relinked.then_some("RELINK=y"))
         .env_remove("MAKEFLAGS")
         .output()
         .map_err(|error| cannot(format!("make: {error}"), "install make, gcc and binutils"))?;
@@ -224,15 +272,20 @@ fn check_running(fs: &HostFs) -> Result<(), Error> {
             "boot anew without that setting",
         ));
     }
+    Ok(())
+}
+
+/// Returns whether perf of this kernel cannot be traced, as far as is known, so that KVM is to be linked to the module.
+fn is_relinked(fs: &HostFs, release: &str) -> bool {
+    if kernel::version(release).is_some_and(|version| version < FIRST_TRACED) {
+        return true;
+    }
     // Where tracefs is not mounted the kernel says it when the module is loaded.
-    let Some(list) = TRACEABLE.into_iter().find_map(|path| fs::read_to_string(fs.path(path)).ok()) else {
-        return Ok(());
-    };
-    let lacks = TRACED.into_iter().find(|name| !list.lines().any(|line| line.split(' ').next() == Some(*name)));
-    lacks.map_or(Ok(()), |name| {
-        let why = format!("{name} cannot be traced in this kernel, and a relinked KVM is not offered yet");
-        Err(refused(why, "take another kernel"))
-    })
+    let list = TRACEABLE.into_iter().find_map(|path| fs::read_to_string(fs.path(path)).ok());
+    let list = list.filter(|_| running(fs).is_ok_and(|running| running == release));
+    let lacks =
+        |list: String| TRACED.iter().any(|name| !list.lines().any(|line| line.split(' ').next() == Some(*name)));
+    list.is_some_and(lacks)
 }
 
 /// Checks that the kernel takes the file without a signature, or that it has one.
@@ -255,6 +308,7 @@ fn check_signature(fs: &HostFs, module: &[u8]) -> Result<(), Error> {
 /// Exit 4 with the reason.
 pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
     if fs.exists(PLACE) {
+        kernel::check_version(&version(fs)).map_err(|why| refused(why, ""))?;
         return Ok(status(fs));
     }
     if !geteuid().is_root() {
@@ -272,12 +326,82 @@ pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
     let what = || format!("cannot load {}", module.display());
     let bytes = fs::read(&module).map_err(|error| Error::host(what(), error.to_string(), ""))?;
     check_signature(fs, &bytes)?;
-    let file = File::open(&module).map_err(|error| Error::host(what(), error.to_string(), ""))?;
-    finit_module(file, c"", 0).map_err(|error| {
+    if is_relinked(fs, &release) {
+        copies(fs, &cached, &release)?;
+        replace_kvm(fs, &cached)?;
+    } else {
+        insert(&module, c"")?;
+    }
+    Ok(status(fs))
+}
+
+fn insert(module: &Path, options: &CStr) -> Result<(), Error> {
+    let what = || format!("cannot load {}", module.display());
+    let file = File::open(module).map_err(|error| Error::host(what(), error.to_string(), ""))?;
+    finit_module(file, options, 0).map_err(|error| {
         let (why, remedy) = not_loaded(error);
         Error::host(what(), format!("{error}: {why}"), remedy)
-    })?;
-    Ok(status(fs))
+    })
+}
+
+/// Unloads a module of KVM's, or ours.
+fn remove(fs: &HostFs, name: &str) -> Result<(), Error> {
+    let what = format!("cannot unload {name}");
+    let c_name = CString::new(name).unwrap_or_default();
+    delete_module(&c_name, rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).map_err(|error| match error {
+        Errno::AGAIN | Errno::BUSY => {
+            let held = fs.text(&format!("sys/module/{name}/refcnt")).unwrap_or_else(|| "some".to_owned());
+            Error::host(what, format!("guests hold {held} files and events of it"), "end them first")
+        }
+        Errno::PERM => Error::host(what, "only root unloads modules", "run it as root"),
+        other => Error::host(what, other.to_string(), "see the last lines of dmesg"),
+    })
+}
+
+/// Returns the vendor's module of KVM's that is loaded.
+fn vendor(fs: &HostFs) -> Result<&'static str, Error> {
+    let loaded = VENDORS.into_iter().find(|name| fs.exists(&format!("sys/module/{name}")));
+    loaded.ok_or_else(|| refused("KVM is not loaded", "modprobe kvm_intel, or kvm_amd"))
+}
+
+/// Runs modprobe, which knows the host's options of modules. Returns what it printed.
+fn modprobe(arguments: &[&str]) -> Result<String, Error> {
+    let cannot =
+        |why: String| Error::host(format!("modprobe {}", arguments.join(" ")), why, "see the last lines of dmesg");
+    let done = Command::new("modprobe").args(arguments).output().map_err(|error| cannot(error.to_string()))?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    }
+    Err(cannot(one_line(&String::from_utf8_lossy(&done.stderr))))
+}
+
+/// Returns the options of a module in what `modprobe --show-depends` printed.
+fn options_of(name: &str, shown: &str) -> CString {
+    let options = shown.lines().find_map(|line| {
+        let (path, options) = line.strip_prefix("insmod ")?.split_once(' ')?;
+        let file = Path::new(path).file_name()?.to_str()?.split('.').next()?;
+        (file.replace('-', "_") == name).then(|| options.trim())
+    });
+    CString::new(options.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Loads the module and KVM's copies in place of KVM, or leaves KVM as it is.
+fn replace_kvm(fs: &HostFs, folder: &Path) -> Result<(), Error> {
+    let vendor = vendor(fs)?;
+    let shown = modprobe(&["--show-depends", vendor])?;
+    remove(fs, vendor)?;
+    let done = remove(fs, KVM).and_then(|()| {
+        ["vpmu_kvm", KVM, vendor]
+            .into_iter()
+            .try_for_each(|name| insert(&folder.join(format!("{name}.ko")), &options_of(name, &shown)))
+    });
+    if done.is_err() {
+        for name in [vendor, KVM, "vpmu_kvm"] {
+            let _ = remove(fs, name);
+        }
+        modprobe(&[vendor])?;
+    }
+    done
 }
 
 /// Explains why the kernel did not load it.
@@ -288,11 +412,19 @@ fn not_loaded(error: Errno) -> (&'static str, &'static str) {
         }
         Errno::PERM => ("the kernel is locked down, or this is root of a container", "run it as root of the host"),
         Errno::EXIST => ("a module of that name is loaded or being loaded", "see `vpmu kernel-module status`"),
-        Errno::BUSY => ("someone else redirects one of perf's functions, as a live patch does", "unload that first"),
+        Errno::BUSY => (
+            "someone else redirects one of perf's functions, as a live patch does, or kernel.ftrace_enabled is 0",
+            "unload that first, or set it to 1",
+        ),
         Errno::NOEXEC => ("it was built for another kernel", "build it anew: vpmu kernel-module build"),
         Errno::NOENT => ("the kernel lacks a function that it calls", "see the last lines of dmesg"),
         _ => ("the kernel refused it", "see the last lines of dmesg"),
     }
+}
+
+/// Returns the version of the loaded module.
+fn version(fs: &HostFs) -> String {
+    fs.text(&format!("{PLACE}/version")).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// Describes the module.
@@ -301,16 +433,23 @@ pub fn status(fs: &HostFs) -> String {
     if !fs.exists(PLACE) {
         return "vpmu_kvm: not loaded\n".to_owned();
     }
-    let text = |name: &str| fs.text(&format!("{PLACE}/{name}")).unwrap_or_else(|| "unknown".to_owned());
-    let mut shown = format!("vpmu_kvm: loaded, version {}\n", text("version"));
-    let kvm: Vec<&str> =
-        ["kvm_intel", "kvm_amd"].into_iter().filter(|name| fs.exists(&format!("sys/module/{name}"))).collect();
+    let held = fs.text(&format!("{PLACE}/refcnt")).unwrap_or_else(|| "unknown".to_owned());
+    let (loaded, own) = (version(fs), kernel::sources_version());
+    let own = if loaded == own { String::new() } else { format!("; this vpmu's is {own}") };
+    let mut shown = format!("vpmu_kvm: loaded, version {loaded}{own}\n");
+    let kvm: Vec<&str> = VENDORS.into_iter().filter(|name| fs.exists(&format!("sys/module/{name}"))).collect();
+    let front_end = if has_copies(fs) { "relinked KVM" } else { "ftrace" };
     let kvm = if kvm.is_empty() { "not loaded".to_owned() } else { kvm.join(", ") };
-    let _ = writeln!(shown, "front end: ftrace; KVM: {kvm}\nheld by: {} files and events of guests", text("refcnt"));
+    let _ = writeln!(shown, "front end: {front_end}; KVM: {kvm}\nheld by: {held} files and events of guests");
     shown
 }
 
-/// Unloads the module. Returns a line about it.
+/// Returns whether the KVM that is loaded is linked to the module.
+fn has_copies(fs: &HostFs) -> bool {
+    fs.exists(&format!("{PLACE}/holders/{KVM}"))
+}
+
+/// Unloads the module, and loads KVM itself again where it was linked to it. Returns a line about it.
 ///
 /// # Errors
 /// Exit 4 while guests hold it.
@@ -318,15 +457,14 @@ pub fn unload(fs: &HostFs) -> Result<String, Error> {
     if !fs.exists(PLACE) {
         return Ok(status(fs));
     }
-    let what = "cannot unload vpmu_kvm";
-    delete_module(c"vpmu_kvm", rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).map_err(|error| match error {
-        Errno::AGAIN | Errno::BUSY => {
-            let held = fs.text(&format!("{PLACE}/refcnt")).unwrap_or_else(|| "some".to_owned());
-            Error::host(what, format!("guests hold {held} files and events of it"), "end them first")
-        }
-        Errno::PERM => Error::host(what, "only root unloads modules", "run it as root"),
-        other => Error::host(what, other.to_string(), "see the last lines of dmesg"),
-    })?;
+    if has_copies(fs) {
+        let vendor = vendor(fs)?;
+        let done = [vendor, KVM, "vpmu_kvm"].into_iter().try_for_each(|name| remove(fs, name));
+        modprobe(&[vendor])?;
+        done?;
+    } else {
+        remove(fs, "vpmu_kvm")?;
+    }
     Ok(status(fs))
 }
 
@@ -380,7 +518,12 @@ mod tests {
         let root = with_headers();
         let found = headers(&root.fs(), None, None, &gcc("12")).unwrap();
         let folder = root.0.path().join(format!("lib/modules/{RELEASE}/build"));
-        let wanted = Headers { folder: folder.clone(), release: RELEASE.to_owned(), compiler: "gcc".to_owned() };
+        let wanted = Headers {
+            folder: folder.clone(),
+            release: RELEASE.to_owned(),
+            compiler: "gcc".to_owned(),
+            relinked: false,
+        };
         assert_eq!(found, wanted);
         let versioned = |name: &str| (name == "gcc-12").then(|| "12".to_owned());
         assert_eq!(headers(&root.fs(), Some(RELEASE), Some(&folder), &versioned).unwrap().compiler, "gcc-12");
@@ -395,13 +538,17 @@ mod tests {
         for (kernel, version, needle) in [
             (None, "14", "built by gcc 12, and gcc is 14; install gcc-12"),
             (Some("6.12.1"), "12", "apt-get install linux-headers-6.12.1"),
-            (Some("5.10.0-46-amd64"), "12", "a relinked KVM is not offered yet"),
+            (Some("5.4.0-9-amd64"), "12", "run Linux 5.5 or later"),
             (Some("6.1/../../x"), "12", "is no kernel's release"),
             (Some("new"), "12", "is no kernel's release"),
         ] {
             let error = refused(&root, kernel, version).to_string();
             assert!(error.contains(needle), "{error}");
         }
+        let list = format!("lib/modules/{RELEASE}/modules.builtin");
+        let bare = Root::new(&[("proc/sys/kernel/osrelease", RELEASE), (&list, "kernel/arch/x86/kvm/kvm.ko\n")]);
+        let error = refused(&bare, None, "12").to_string();
+        assert!(error.contains("KVM built in"), "before any headers are asked for: {error}");
         for (had, has, needle) in [
             ("CONFIG_KVM=m", "CONFIG_KVM=y", "KVM built in"),
             ("CONFIG_MODULES=y", "", "no modules"),
@@ -427,16 +574,34 @@ mod tests {
             let error = check_running(&root.fs()).unwrap_err().to_string();
             assert!(error.contains(needle), "{error}");
         };
+        assert!(!is_relinked(&root.fs(), RELEASE) && is_relinked(&root.fs(), "5.10.0-46-amd64"));
         root.put(TRACEABLE[0], &TRACED[1..].join("\n"));
-        refused("perf_event_create_kernel_counter cannot be traced");
+        assert!(
+            is_relinked(&root.fs(), RELEASE) && !is_relinked(&root.fs(), "6.12.1"),
+            "of another kernel nothing is known"
+        );
         root.put("proc/sys/kernel/modules_disabled", "1\n");
         refused("modules_disabled");
         fs::remove_file(root.0.path().join("sys/module/kvm/initstate")).unwrap();
         refused("KVM is built into");
         fs::remove_dir(root.0.path().join("sys/module/kvm")).unwrap();
         refused("KVM is not loaded");
-        root.put("proc/sys/kernel/osrelease", "5.10.0-46-amd64");
-        refused("relinked");
+        root.put("proc/sys/kernel/osrelease", "5.4.0-9-amd64");
+        refused("5.5 or later");
+    }
+
+    #[test]
+    fn copies_of_kvm_take_its_options_and_are_made_of_its_files_alone() {
+        let shown = "insmod /lib/modules/6/kernel/kvm/kvm.ko.xz ignore_msrs=1 \ninsmod /m/kvm-amd.ko nested=0 avic=1\n";
+        let of = |name| options_of(name, shown).into_string().unwrap();
+        assert_eq!([of("kvm"), of("kvm_amd"), of("kvm_intel")], ["ignore_msrs=1", "nested=0 avic=1", ""]);
+        let root = Root::new(&[("cache/Module.symvers", "")]);
+        let refused = |root: &Root| copies(&root.fs(), &root.0.path().join("cache"), RELEASE).unwrap_err().to_string();
+        assert!(refused(&root).contains("own modules installed"), "{}", refused(&root));
+        root.put(&format!("lib/modules/{RELEASE}/kernel/kvm-amd.ko"), "no module");
+        assert!(refused(&root).contains("kvm"), "{}", refused(&root));
+        root.put(&format!("{PLACE}/holders/kvm/x"), "");
+        assert!(status(&root.fs()).contains("front end: relinked KVM"));
     }
 
     #[test]
@@ -462,14 +627,19 @@ mod tests {
         let root = Root::new(&[]);
         assert_eq!(status(&root.fs()), "vpmu_kvm: not loaded\n");
         assert_eq!(unload(&root.fs()).unwrap(), status(&root.fs()));
-        for (name, text) in [("version", "1\n"), ("refcnt", "3\n")] {
+        let ours = kernel::sources_version();
+        for (name, text) in [("version", &*format!("{ours}\n")), ("refcnt", "3\n")] {
             root.put(&format!("{PLACE}/{name}"), text);
         }
         root.put("sys/module/kvm_amd/refcnt", "0\n");
-        let wanted =
-            "vpmu_kvm: loaded, version 1\nfront end: ftrace; KVM: kvm_amd\nheld by: 3 files and events of guests\n";
+        let wanted = format!(
+            "vpmu_kvm: loaded, version {ours}\nfront end: ftrace; KVM: kvm_amd\nheld by: 3 files and events of guests\n"
+        );
         assert_eq!(status(&root.fs()), wanted);
         assert_eq!(load(&root.fs(), None).unwrap(), wanted, "a second time is none");
+        root.put(&format!("{PLACE}/version"), "1\n");
+        assert!(status(&root.fs()).starts_with(&format!("vpmu_kvm: loaded, version 1; this vpmu's is {ours}\n")));
+        assert!(load(&root.fs(), None).unwrap_err().to_string().contains("unload`, then load"), "of other sources");
         let folder = root.0.path().join("a/b");
         own(&folder).unwrap();
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -480,7 +650,8 @@ mod tests {
     fn a_build_that_fails_leaves_no_module_and_says_what_the_compiler_said() {
         let root = Root::new(&[("cache/vpmu_kvm.ko", "of an earlier build"), ("headers/Makefile", "")]);
         let at = |name: &str| root.0.path().join(name);
-        let mut found = Headers { folder: at("headers"), release: RELEASE.to_owned(), compiler: "gcc".to_owned() };
+        let mut found =
+            Headers { folder: at("headers"), release: RELEASE.to_owned(), compiler: "gcc".to_owned(), relinked: false };
         let error = build_in(&at("cache"), &found).unwrap_err();
         assert!(error.exit.code() == 4 && !at("cache/vpmu_kvm.ko").exists(), "{error}");
         if error.to_string().contains("install make") {

@@ -380,7 +380,7 @@ mod tests {
         for (refused, needle) in [
             (below_kvm(&mine, Apply::AtOnce).map(drop), "give apply = \"at-once\""),
             (below_kvm(&file("direct.toml", rest), Apply::Deferred).map(drop), "that of a preset"),
-            (below_kvm("gate", Apply::Deferred).map(drop), "no strategy kvm:gate: gate: perf's functions"),
+            (below_kvm("gate-pool", Apply::Deferred).map(drop), "no strategy kvm:gate-pool: release"),
             (below_kvm("recreat", Apply::Deferred).map(drop), "did you mean kvm:recreate?"),
             (resolved(&mine).map(drop), "give kvm:FILE.toml"),
             (resolved("kvm:recreate").map(drop), "give it to nmi-latency"),
