@@ -161,9 +161,9 @@ void host_enter(struct vcpu *vcpu)
 			stopped = event->pmu;
 			stopped->pmu_disable(stopped);
 		}
+		/* The guest's count was taken at the pause; what came since is left out, unread. */
+		event->hw.state |= PERF_HES_UPTODATE;
 		if (stop) {
-			/* Its count was read before, and its start leaves out what came since. */
-			event->hw.state |= PERF_HES_UPTODATE;
 			act_stop(event);
 			vcpu->done[OP_STOP]++;
 		} else {

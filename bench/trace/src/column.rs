@@ -1,16 +1,20 @@
 //! The columns of a row: one table for writing and reading.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use arch_pmu::spec::{CounterId, MAX_COUNTERS};
 use host_pmu::trace::{Kind, Row, counter};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
-use parquet::column::reader::ColumnReader;
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::column::reader::ColumnReaderImpl;
 use parquet::column::writer::ColumnWriter;
-use parquet::data_type::ByteArray;
+use parquet::data_type::{ByteArray, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
-use parquet::schema::types::{ColumnPath, Type};
+use parquet::file::reader::RowGroupReader;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type};
 
 use crate::meta::SEGMENT;
 
@@ -78,31 +82,15 @@ impl Line {
         }
         lines
     }
-
-    /// Returns the rows of lines.
-    pub(crate) fn rows(lines: &[Self]) -> Vec<Row> {
-        let (mut rows, mut counters, mut at) = (Vec::with_capacity(2 * lines.len()), Counters::default(), 0u64);
-        for line in lines {
-            let Self { vcpu, kind, register, rip, .. } = *line;
-            at = at.saturating_add(line.step);
-            let value = counters.value(kind, register, line.count.unwrap_or(line.value), false);
-            rows.push(Row { at, vcpu, kind, register, value, rip });
-            if let Some(step) = line.entry {
-                at = at.saturating_add(step);
-                rows.push(Row { at, vcpu, kind: Kind::Entry, ..Row::default() });
-            }
-        }
-        rows
-    }
 }
 
 /// Type of a column's values, and how a line has them.
 enum Values {
-    Text(fn(&Line) -> &'static str, fn(&mut Line, &[u8]) -> bool),
-    Small(u8, fn(&Line) -> u32, fn(&mut Line, u32) -> bool),
-    Large(fn(&Line) -> u64, fn(&mut Line, u64)),
+    Text(fn(&Line) -> &'static str),
+    Small(u8, fn(&Line) -> u32),
+    Large(fn(&Line) -> u64),
     /// Not every line has one.
-    Some(fn(&Line) -> Option<u64>, fn(&mut Line, Option<u64>)),
+    Some(fn(&Line) -> Option<u64>),
 }
 
 /// How a column is encoded before it is compressed.
@@ -129,70 +117,49 @@ pub(crate) const COLUMNS: [Column; 8] = [
     Column {
         name: "vcpu",
         code: Code::Dictionary,
-        values: Values::Small(
-            16,
-            |line| line.vcpu.into(),
-            |line, value| {
-                line.vcpu = value as u16;
-                u16::try_from(value).is_ok()
-            },
-        ),
+        values: Values::Small(16, |line| line.vcpu.into()),
         about: "the vCPU; a row group has one vCPU's rows",
     },
     Column {
         name: "step_ns",
         code: Code::Split,
-        values: Values::Large(|line| line.step, |line, step| line.step = step),
+        values: Values::Large(|line| line.step),
         about: "ns from the entry of the vCPU's row before, or from that row if it has none: the guest's time; from 0 at the begin of a file",
     },
     Column {
         name: "kind",
         code: Code::Dictionary,
-        values: Values::Text(
-            |line| line.kind.key(),
-            |line, key| {
-                let kind = Kind::from_key(key);
-                line.kind = kind.unwrap_or_default();
-                kind.is_some()
-            },
-        ),
+        values: Values::Text(|line| line.kind.key()),
         about: "read, write, rdpmc and *-fault are the guest's accesses; count and overflow what the host side handed over",
     },
     Column {
         name: "register",
         code: Code::Plain,
-        values: Values::Small(
-            32,
-            |line| line.register,
-            |line, value| {
-                line.register = value;
-                true
-            },
-        ),
+        values: Values::Small(32, |line| line.register),
         about: "the MSR, ECX of RDPMC, or the counter of a count or overflow: 0 to 7 general-purpose, 8 and on fixed",
     },
     Column {
         name: "value",
         code: Code::Plain,
-        values: Values::Large(|line| line.value, |line, value| line.value = value),
+        values: Values::Large(|line| line.value),
         about: "the value read or written; of a counter less its value before: that of its last access in the file (0 without one) and its counts since, modulo 2^48",
     },
     Column {
         name: "count",
         code: Code::Split,
-        values: Values::Some(|line| line.count, |line, count| line.count = count),
+        values: Values::Some(|line| line.count),
         about: "counts of a count or overflow",
     },
     Column {
         name: "rip",
         code: Code::Plain,
-        values: Values::Large(|line| line.rip, |line, rip| line.rip = rip),
+        values: Values::Large(|line| line.rip),
         about: "RIP of an access; 0: unknown",
     },
     Column {
         name: "entry_ns",
         code: Code::Dictionary,
-        values: Values::Some(|line| line.entry, |line, entry| line.entry = entry),
+        values: Values::Some(|line| line.entry),
         about: "ns from this row to the entry that follows it: the host's time; null: none follows before the next row",
     },
 ];
@@ -238,19 +205,19 @@ impl Column {
     /// Writes the column of these lines.
     pub(crate) fn write(&self, lines: &[Line], writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
         match (&self.values, writer) {
-            (Values::Text(of, _), ColumnWriter::ByteArrayColumnWriter(writer)) => {
+            (Values::Text(of), ColumnWriter::ByteArrayColumnWriter(writer)) => {
                 let values: Vec<ByteArray> = lines.iter().map(|line| ByteArray::from(of(line))).collect();
                 writer.write_batch(&values, None, None)
             }
-            (Values::Small(_, of, _), ColumnWriter::Int32ColumnWriter(writer)) => {
+            (Values::Small(_, of), ColumnWriter::Int32ColumnWriter(writer)) => {
                 let values: Vec<i32> = lines.iter().map(|line| of(line).cast_signed()).collect();
                 writer.write_batch(&values, None, None)
             }
-            (Values::Large(of, _), ColumnWriter::Int64ColumnWriter(writer)) => {
+            (Values::Large(of), ColumnWriter::Int64ColumnWriter(writer)) => {
                 let values: Vec<i64> = lines.iter().map(|line| of(line).cast_signed()).collect();
                 writer.write_batch(&values, None, None)
             }
-            (Values::Some(of, _), ColumnWriter::Int64ColumnWriter(writer)) => {
+            (Values::Some(of), ColumnWriter::Int64ColumnWriter(writer)) => {
                 let there: Vec<i16> = lines.iter().map(|line| i16::from(of(line).is_some())).collect();
                 let values: Vec<i64> = lines.iter().filter_map(|line| of(line).map(u64::cast_signed)).collect();
                 writer.write_batch(&values, Some(&there), None)
@@ -259,60 +226,175 @@ impl Column {
         }
         .map(drop)
     }
+}
 
-    /// Reads the column into these lines.
-    pub(crate) fn read(&self, lines: &mut [Line], reader: ColumnReader) -> Result<(), ParquetError> {
-        let wrong = || ParquetError::General(format!("a value of column {} is none", self.name));
-        let short = || ParquetError::General(format!("column {} is short", self.name));
-        match (&self.values, reader) {
-            (Values::Text(_, set), ColumnReader::ByteArrayColumnReader(mut reader)) => {
-                let mut values: Vec<ByteArray> = Vec::with_capacity(lines.len());
-                let (_, read, _) = reader.read_records(lines.len(), None, None, &mut values)?;
-                let values = values.iter().take(read);
-                let set = lines.iter_mut().zip(values).map(|(line, value)| set(line, value.data())).filter(|set| *set);
-                if set.count() == lines.len() { Ok(()) } else { Err(wrong()) }
-            }
-            (Values::Small(_, _, set), ColumnReader::Int32ColumnReader(mut reader)) => {
-                let mut values: Vec<i32> = Vec::with_capacity(lines.len());
-                reader.read_records(lines.len(), None, None, &mut values)?;
-                let set = lines
-                    .iter_mut()
-                    .zip(&values)
-                    .map(|(line, value)| set(line, value.cast_unsigned()))
-                    .filter(|set| *set);
-                if set.count() == lines.len() { Ok(()) } else { Err(wrong()) }
-            }
-            (Values::Large(_, set), ColumnReader::Int64ColumnReader(mut reader)) => {
-                let mut values: Vec<i64> = Vec::with_capacity(lines.len());
-                reader.read_records(lines.len(), None, None, &mut values)?;
-                if values.len() != lines.len() {
-                    return Err(short());
-                }
-                lines.iter_mut().zip(&values).for_each(|(line, value)| set(line, value.cast_unsigned()));
-                Ok(())
-            }
-            (Values::Some(_, set), ColumnReader::Int64ColumnReader(mut reader)) => {
-                let (mut values, mut there): (Vec<i64>, Vec<i16>) = Default::default();
-                reader.read_records(lines.len(), Some(&mut there), None, &mut values)?;
-                if there.len() != lines.len() || there.iter().filter(|there| **there > 0).count() != values.len() {
-                    return Err(short());
-                }
-                let mut values = values.into_iter().map(i64::cast_unsigned);
-                let found = there.into_iter().map(|there| if there > 0 { values.next() } else { None });
-                lines.iter_mut().zip(found).for_each(|(line, value)| set(line, value));
-                Ok(())
-            }
-            _ => Err(mismatch(self.name)),
-        }
+/// Writes rows of a vCPU, whose times grow, as a row group.
+pub(crate) fn write<W: Write + Send>(rows: &[Row], file: &mut SerializedFileWriter<W>) -> Result<(), ParquetError> {
+    let lines = Line::of(rows);
+    let mut group = file.next_row_group()?;
+    for column in &COLUMNS {
+        let Some(mut writer) = group.next_column()? else { break };
+        column.write(&lines, writer.untyped())?;
+        writer.close()?;
     }
+    group.close().map(drop)
 }
 
 fn mismatch(name: &str) -> ParquetError {
     ParquetError::General(format!("column {name} has another type"))
 }
 
+fn wrong(name: &str) -> ParquetError {
+    ParquetError::General(format!("a value of column {name} is none"))
+}
+
+/// The pages of kinds, with numbers in their dictionary in place of names: a row's kind is no text that has to be compared.
+struct Kinds(Box<dyn PageReader>);
+
+impl Iterator for Kinds {
+    type Item = Result<Page, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Kinds {
+    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        let page = self.0.get_next_page()?;
+        let Some(Page::DictionaryPage { buf, num_values, encoding, is_sorted }) = page else {
+            return match page.as_ref().map(Page::encoding) {
+                None | Some(Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY) => Ok(page),
+                Some(_) => Err(mismatch("kind")),
+            };
+        };
+        let (mut names, mut numbers) = (&buf[..], Vec::new());
+        while let Some((length, rest)) = names.split_first_chunk() {
+            let name = rest.split_at_checked(u32::from_le_bytes(*length) as usize);
+            let (name, rest) = name.ok_or_else(|| wrong("kind"))?;
+            let kind = Kind::from_key(name).ok_or_else(|| wrong("kind"))?;
+            numbers.extend(u32::from(kind as u8).to_le_bytes());
+            names = rest;
+        }
+        Ok(Some(Page::DictionaryPage { buf: numbers.into(), num_values, encoding, is_sorted }))
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
+        self.0.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        self.0.skip_next_page()
+    }
+}
+
+/// A column that is being read, and its values of some lines.
+struct Numbers<T: DataType> {
+    name: &'static str,
+    reader: ColumnReaderImpl<T>,
+    values: Vec<T::T>,
+    /// 1 for each line that has a value, where not every line has one.
+    there: Vec<i16>,
+}
+
+impl<T: DataType> Numbers<T> {
+    fn new(group: &dyn RowGroupReader, name: &'static str) -> Result<Self, ParquetError> {
+        let at = COLUMNS.iter().position(|column| column.name == name).ok_or_else(|| mismatch(name))?;
+        let pages = group.get_column_page_reader(at)?;
+        let descriptor = group.metadata().column(at).column_descr_ptr();
+        let (descriptor, pages): (_, Box<dyn PageReader>) = if descriptor.physical_type() == Physical::BYTE_ARRAY {
+            let number = Type::primitive_type_builder(name, Physical::INT32).build()?;
+            let path = descriptor.path().clone();
+            (Arc::new(ColumnDescriptor::new(Arc::new(number), 0, 0, path)), Box::new(Kinds(pages)))
+        } else {
+            (descriptor, pages)
+        };
+        let reader = ColumnReaderImpl::new(descriptor, pages);
+        Ok(Self { name, reader, values: Vec::new(), there: Vec::new() })
+    }
+
+    fn read(&mut self, lines: usize) -> Result<&[T::T], ParquetError> {
+        self.values.clear();
+        self.there.clear();
+        let (read, _, _) = self.reader.read_records(lines, Some(&mut self.there), None, &mut self.values)?;
+        if read != lines {
+            return Err(ParquetError::General(format!("column {} is short", self.name)));
+        }
+        Ok(&self.values)
+    }
+}
+
+impl Numbers<Int64Type> {
+    /// Reads those that not every line has.
+    fn read_some(&mut self, lines: usize) -> Result<impl FnMut(usize) -> Option<u64>, ParquetError> {
+        self.read(lines)?;
+        let (mut values, there) = (self.values.iter(), &self.there);
+        Ok(move |line| if there[line] > 0 { values.next().map(|value| value.cast_unsigned()) } else { None })
+    }
+}
+
+/// Lines that are read at a time: caches hold their columns and rows.
+const BLOCK: usize = 1 << 11;
+
+/// A row group that is being read.
+pub(crate) struct Group {
+    left: usize,
+    vcpu: Option<i32>,
+    at: u64,
+    counters: Counters,
+    small: [Numbers<Int32Type>; 3],
+    large: [Numbers<Int64Type>; 3],
+    some: [Numbers<Int64Type>; 2],
+}
+
+impl Group {
+    /// Begins to read it; it has `lines`.
+    pub(crate) fn new(group: &dyn RowGroupReader, lines: usize) -> Result<Self, ParquetError> {
+        let small = [Numbers::new(group, "vcpu")?, Numbers::new(group, "kind")?, Numbers::new(group, "register")?];
+        let large = [Numbers::new(group, "step_ns")?, Numbers::new(group, "value")?, Numbers::new(group, "rip")?];
+        let some = [Numbers::new(group, "count")?, Numbers::new(group, "entry_ns")?];
+        Ok(Self { left: lines, vcpu: None, at: 0, counters: Counters::default(), small, large, some })
+    }
+
+    /// Reads the next rows, which are of one of so many vCPUs; none: there are no more.
+    pub(crate) fn rows(&mut self, most: usize) -> Result<Vec<Row>, ParquetError> {
+        let lines = self.left.min(BLOCK);
+        self.left -= lines;
+        let [vcpus, kinds, registers] = &mut self.small;
+        let (vcpus, kinds, registers) = (vcpus.read(lines)?, kinds.read(lines)?, registers.read(lines)?);
+        let [steps, values, rips] = &mut self.large;
+        let (steps, values, rips) = (steps.read(lines)?, values.read(lines)?, rips.read(lines)?);
+        let [counts, entries] = &mut self.some;
+        let (mut counts, mut entries) = (counts.read_some(lines)?, entries.read_some(lines)?);
+        let Some(&vcpu) = vcpus.first() else { return Ok(Vec::new()) };
+        let vcpu = self.vcpu.get_or_insert(vcpu);
+        if usize::try_from(*vcpu).is_ok_and(|vcpu| vcpu >= most) || vcpus.iter().any(|other| other != vcpu) {
+            return Err(ParquetError::General(format!("rows of vCPU {vcpu} are not where they belong")));
+        }
+        let vcpu = u16::try_from(*vcpu).map_err(|_| wrong("vcpu"))?;
+        let mut rows = Vec::with_capacity(2 * lines);
+        let columns = steps.iter().zip(kinds).zip(registers).zip(values).zip(rips);
+        for (line, ((((step, kind), register), value), rip)) in columns.enumerate() {
+            let kind = usize::try_from(*kind).ok().and_then(|kind| Kind::ALL.get(kind));
+            let (kind, register) = (*kind.ok_or_else(|| wrong("kind"))?, register.cast_unsigned());
+            self.at = self.at.saturating_add(step.cast_unsigned());
+            let value = counts(line).unwrap_or(value.cast_unsigned());
+            let value = self.counters.value(kind, register, value, false);
+            rows.push(Row { at: self.at, vcpu, kind, register, value, rip: rip.cast_unsigned() });
+            if let Some(step) = entries(line) {
+                self.at = self.at.saturating_add(step);
+                rows.push(Row { at: self.at, vcpu, kind: Kind::Entry, ..Row::default() });
+            }
+        }
+        Ok(rows)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use parquet::file::reader::FileReader as _;
+    use parquet::file::serialized_reader::SerializedFileReader;
+
     use super::*;
 
     #[test]
@@ -347,6 +429,16 @@ mod tests {
             Row { rip: value, ..row(1000 + n, kind, register, value) }
         }));
         rows.extend([row(8000, Kind::Entry, 0, 0), row(8001, Kind::Entry, 0, 0)]);
-        assert_eq!(Line::rows(&Line::of(&rows)), rows);
+        let mut file = tempfile::tempfile().unwrap();
+        let properties = Arc::new(encoded(false).build());
+        let mut writer = SerializedFileWriter::new(&mut file, Arc::new(schema().unwrap()), properties).unwrap();
+        write(&rows, &mut writer).unwrap();
+        writer.close().unwrap();
+        let reader = SerializedFileReader::new(file).unwrap();
+        let group = reader.get_row_group(0).unwrap();
+        let mut group = Group::new(&*group, Line::of(&rows).len()).unwrap();
+        let blocks: Vec<_> =
+            std::iter::repeat_with(|| group.rows(1).unwrap()).take_while(|rows| !rows.is_empty()).collect();
+        assert!(blocks.len() > 2 && blocks.concat() == rows);
     }
 }

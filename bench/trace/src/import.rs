@@ -496,7 +496,7 @@ pub fn import(
         }
         Ok(())
     })?;
-    let mut threads = chosen(threads.into_values().collect(), pid).map_err(refuse)?;
+    let mut threads = chosen(threads.into_values().collect(), pid, &what)?;
     threads.sort_by_key(|thread| (thread.vcpu, thread.tid));
     let begin = threads.iter().map(|thread| thread.begin).min().unwrap_or(0);
     if is_mediated(&threads, &release) {
@@ -536,7 +536,7 @@ pub fn import(
 const TRACEPOINT: u32 = 2;
 
 /// Returns the threads of one VM: a process whose threads access a PMU.
-fn chosen(threads: Vec<Thread>, pid: Option<u32>) -> Result<Vec<Thread>, String> {
+fn chosen(threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<Thread>, Error> {
     let threads: Vec<_> = threads.into_iter().filter(|thread| thread.accesses > 0).collect();
     let mut vms: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
     for thread in &threads {
@@ -551,12 +551,18 @@ fn chosen(threads: Vec<Thread>, pid: Option<u32>) -> Result<Vec<Thread>, String>
     };
     let of = match (pid, vms.len()) {
         (_, 0) => {
-            return Err("no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)".to_owned());
+            let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
+            return Err(Error::usage(what, why, format!("record it by: {RECORD}")));
         }
         (Some(pid), _) if vms.contains_key(&pid) => pid,
-        (Some(pid), _) => return Err(format!("process {pid} is no VM of it; --pid may be one of {}", list())),
+        (Some(pid), _) => {
+            let one = format!("give --pid one of {}", list());
+            return Err(Error::usage(what, format!("process {pid} is no VM of it"), one));
+        }
         (None, 1) => threads[0].pid,
-        (None, _) => return Err(format!("it has several VMs; choose one with --pid: {}", list())),
+        (None, _) => {
+            return Err(Error::usage(what, "it has several VMs", format!("choose one with --pid: {}", list())));
+        }
     };
     Ok(threads.into_iter().filter(|thread| thread.pid == of).collect())
 }

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::mpsc::sync_channel;
 
 use host_pmu::trace::Row;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use results::error::Error;
 
-use crate::column::{COLUMNS, Line, schema};
+use crate::column::{Group, schema};
 use crate::meta::{Meta, NAME, SEGMENT};
 use crate::write::segment;
 
@@ -20,6 +20,8 @@ use crate::write::segment;
 const MOST_JSON: u64 = 1 << 20;
 /// Most bytes of a row, uncompressed, over all columns: a group that says more is damaged.
 const MOST_ROW: i64 = 256;
+/// Most batches that wait for those who take them.
+const AHEAD: usize = 16;
 
 /// A trace in a folder.
 #[derive(Clone, Debug)]
@@ -74,37 +76,21 @@ impl Trace {
         (0..self.segments).map(size).sum()
     }
 
-    /// Reads all rows, a vCPU's of a segment at a time, in their order. Each has its time.
+    /// Reads all rows, a vCPU's of a segment after another's, some thousand at a time, in their order. Each has its time. An error ends it.
     pub fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + use<> {
-        let read = Rc::new(Cell::new(0));
-        let counted = Rc::clone(&read);
-        let trace = Rc::new(self.clone());
-        let batches = Rc::clone(&trace).groups().inspect(move |batch| {
-            counted.set(counted.get() + batch.as_ref().map_or(0, |rows| rows.len() as u64));
-        });
-        let all = std::iter::once_with(move || (trace.meta.finished && read.get() != trace.meta.rows).then_some(trace));
-        let short = all.flatten().map(|trace| {
-            let what = format!("cannot read all of the trace {}", trace.folder.display());
-            let why = format!("its rows are not the {} that {NAME} says", trace.meta.rows);
-            Err(Error::usage(what, why, "record it again; a file of it is another trace's, or damaged"))
-        });
-        batches.chain(short)
+        Batches { trace: self.clone(), segment: 0, file: None, group: None, rows: 0, ended: false }
     }
 
-    fn groups(self: Rc<Self>) -> impl Iterator<Item = Result<Vec<Row>, Error>> {
-        (0..self.segments).flat_map(move |number| {
-            let trace = Rc::clone(&self);
-            let opened = trace.open_segment(number);
-            let (file, failed) = match opened {
-                Ok(file) => (Some(file), None),
-                Err(error) => (None, Some(Err(error))),
-            };
-            let groups = file.as_ref().map_or(0, FileReader::num_row_groups);
-            let groups = (0..groups).map(move |group| {
-                let read = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| guarded(|| read_group(file, group)));
-                read.map_err(|error| trace.damaged(number, &error)).and_then(|rows| trace.checked(number, rows))
-            });
-            failed.into_iter().chain(groups)
+    /// Reads them on a thread of its own, beside what `take` does with them.
+    ///
+    /// # Errors
+    /// The error of a batch, which is the last one.
+    pub fn read_beside(&self, mut take: impl FnMut(&[Row])) -> Result<(), Error> {
+        std::thread::scope(|scope| {
+            let (send, batches) = sync_channel(AHEAD);
+            // It ends as soon as nobody takes them any more.
+            scope.spawn(move || self.batches().try_for_each(|batch| send.send(batch)));
+            batches.into_iter().try_for_each(|batch| batch.map(|rows| take(&rows)))
         })
     }
 
@@ -124,19 +110,62 @@ impl Trace {
         guarded(open).map_err(|error| self.damaged(number, &error))
     }
 
-    /// Checks that the rows are of one vCPU that the trace has.
-    fn checked(&self, number: u64, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
-        let vcpu = rows.first().map_or(0, |row| row.vcpu);
-        if usize::from(vcpu) >= self.meta.vcpus || rows.iter().any(|row| row.vcpu != vcpu) {
-            let why = ParquetError::General(format!("rows of vCPU {vcpu} are not where they belong"));
-            return Err(self.damaged(number, &why));
-        }
-        Ok(rows)
-    }
-
     fn damaged(&self, number: u64, error: &ParquetError) -> Error {
         let what = format!("cannot read {}", self.folder.join(segment(number)).display());
         Error::usage(what, error.to_string(), "record it again; vpmu trace cut --to keeps what is before")
+    }
+}
+
+/// The rows of a trace on their way out of its files.
+struct Batches {
+    trace: Trace,
+    /// Segments that were opened, the last one's file with the groups that were opened, and the last one's rows.
+    segment: u64,
+    file: Option<(SerializedFileReader<File>, usize)>,
+    group: Option<Group>,
+    rows: u64,
+    ended: bool,
+}
+
+impl Batches {
+    fn read(&mut self) -> Result<Option<Vec<Row>>, Error> {
+        let Self { trace, segment, file, group, .. } = self;
+        let damaged = |segment: u64, error: ParquetError| trace.damaged(segment - 1, &error);
+        loop {
+            if let Some(group) = group {
+                let rows = guarded(|| group.rows(trace.meta.vcpus)).map_err(|error| damaged(*segment, error))?;
+                if !rows.is_empty() {
+                    self.rows += rows.len() as u64;
+                    return Ok(Some(rows));
+                }
+            }
+            *group = None;
+            if let Some((file, next)) = file
+                && *next < file.num_row_groups()
+            {
+                *group = Some(guarded(|| open_group(file, *next)).map_err(|error| damaged(*segment, error))?);
+                *next += 1;
+            } else if *segment < trace.segments {
+                *file = Some((trace.open_segment(*segment)?, 0));
+                *segment += 1;
+            } else if trace.meta.finished && self.rows != trace.meta.rows {
+                let what = format!("cannot read all of the trace {}", trace.folder.display());
+                let why = format!("its rows are not the {} that {NAME} says", trace.meta.rows);
+                return Err(Error::usage(what, why, "record it again; a file of it is another trace's, or damaged"));
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Vec<Row>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = if self.ended { None } else { self.read().transpose() };
+        self.ended |= !matches!(read, Some(Ok(_)));
+        read
     }
 }
 
@@ -158,16 +187,12 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Parqu
     read.unwrap_or_else(|_| Err(ParquetError::General("its structure is damaged".to_owned())))
 }
 
-fn read_group(file: &SerializedFileReader<File>, number: usize) -> Result<Vec<Row>, ParquetError> {
+fn open_group(file: &SerializedFileReader<File>, number: usize) -> Result<Group, ParquetError> {
     let group = file.get_row_group(number)?;
     let meta = group.metadata();
     let count = usize::try_from(meta.num_rows()).unwrap_or(usize::MAX);
     if count > SEGMENT || meta.total_byte_size() > (1 << 16) + meta.num_rows() * MOST_ROW {
         return Err(ParquetError::General(format!("a group of {count} rows is larger than any trace's")));
     }
-    let mut lines = vec![Line::default(); count];
-    for (at, column) in COLUMNS.iter().enumerate() {
-        column.read(&mut lines, group.get_column_reader(at)?)?;
-    }
-    Ok(Line::rows(&lines))
+    Group::new(&*group, count)
 }

@@ -12,7 +12,7 @@ use parquet::file::writer::SerializedFileWriter;
 use results::error::{Error, Exit};
 use results::write::{Target, replace};
 
-use crate::column::{COLUMNS, Line, encoded, schema};
+use crate::column::{self, COLUMNS, encoded, schema};
 use crate::meta::{DUCKDB, FORM, MOST_VCPUS, Meta, NAME, SEGMENT};
 
 /// A trace that is being written.
@@ -216,14 +216,7 @@ impl Writer {
         let properties = encoded(small).set_key_value_metadata(Some(about.to_vec())).build();
         let mut file = SerializedFileWriter::new(&mut pending, Arc::new(schema()?), Arc::new(properties))?;
         for rows in self.rows.iter().filter(|rows| !rows.is_empty()) {
-            let lines = Line::of(rows);
-            let mut group = file.next_row_group()?;
-            for column in &COLUMNS {
-                let Some(mut writer) = group.next_column()? else { break };
-                column.write(&lines, writer.untyped())?;
-                writer.close()?;
-            }
-            group.close()?;
+            column::write(rows, &mut file)?;
         }
         file.close()?;
         pending.flush()?;

@@ -47,10 +47,15 @@ fn a_trace_of_a_simulated_guest_is_replayed_cut_and_merged() {
     assert!(text.contains("the same registers, 300 PMIs"), "{text}");
     let stat = done(at, "trace stat t");
     assert!(stat.contains("IA32_PERF_GLOBAL_STATUS") && stat.contains("300 PMIs"), "{stat}");
-    assert!(done(at, "trace show t --rows 3").contains("write  IA32_PERF_GLOBAL_CTRL"));
+    let shown = done(at, "trace show t --rows 3");
+    assert!(shown.contains("write  IA32_PERF_GLOBAL_CTRL") && shown.contains("more rows follow:"), "{shown}");
+    assert!(done(at, "trace show t --rows 1000000").contains("no more rows follow"));
+    assert!(done(at, "trace show t --from 1h").contains("no row is from 3600000000000 ns on: the trace ends at"));
     // A part begins with the registers as they were; two are vCPUs of one.
-    done(at, "trace cut t --from 40ms --to 80ms -o part");
-    let part = replayed(at, "sim --trace part --strategy reuse-lazy --json");
+    let cut = vpmu(at, "trace cut t --from 40ms --to 80ms -o part");
+    let said = String::from_utf8_lossy(&cut.stderr);
+    assert!(cut.status.success() && said.lines().count() == 1 && said.contains("1 vCPU in part"), "{said}");
+    let part = replayed(at, "sim --trace part --strategy reuse-lazy --no-save --json");
     assert_eq!(part["divergences"], 0);
     let pmis = part["pmis"].as_u64().unwrap();
     assert!(pmis > 50 && pmis < 250, "{pmis}");
@@ -172,6 +177,11 @@ fn a_bad_recording_is_refused_in_a_line_and_what_perf_lost_is_said() {
         assert!(!at.join("t").exists());
     }
     std::fs::write(at.join("lossy"), with_loss()).unwrap();
+    refused(
+        at,
+        "trace import lossy --pid 1 -o t",
+        "process 1 is no VM of it; give --pid one of 86 (1 vCPU, 19 accesses), 95",
+    );
     let output = vpmu(at, "trace import -q lossy --pid 95 -o lossy-t");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(3) && errors.contains("perf lost 5 records"), "{errors}");

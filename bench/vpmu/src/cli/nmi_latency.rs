@@ -116,8 +116,8 @@ pub struct SimArgs {
     pub baseline: BaselineOptions,
 }
 
-/// Options of `vpmu sim` that a replay obeys.
-const WITH_TRACE: [&str; 6] = ["model", "trace", "strategy", "seed", "json", "quiet"];
+/// Options of `vpmu sim` that a replay obeys: it saves nothing.
+const WITH_TRACE: [&str; 7] = ["model", "trace", "strategy", "seed", "json", "no_save", "quiet"];
 
 /// Makes `--trace` refuse what a replay does not obey: its guest is the trace's.
 pub(super) fn with_trace(command: Command) -> Command {
@@ -132,7 +132,11 @@ pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     if args.linux.guest == GuestKind::Linux {
         return None;
     }
-    estimated(&args.host.backend, |chosen| args.spec.plan(&args.host, chosen, None))
+    estimated(&args.host.backend, |chosen| {
+        let mut plan = args.spec.plan(&args.host, chosen, None)?;
+        args.trace.as_deref().map_or(Ok(()), |folder| plan.play(&Trace::open(folder)?))?;
+        Ok(plan)
+    })
 }
 
 /// Estimates the time that a plan takes on this host; `None`: unknown, as for a simulation.
@@ -226,6 +230,7 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
 mod tests {
     use super::super::usage::parsed;
     use super::*;
+    use crate::arms::arm::play;
 
     fn nmi(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
         parsed(line)
@@ -260,6 +265,18 @@ mod tests {
         assert_eq!((machine.seccomp, machine.vcpus, machine.pin.as_slice()), (false, 2, &[4, 5][..]));
         assert_eq!((boot.tick_count, boot.freq_hz, boot.event_count, plan.seed), (5_000_000, 99, 4, 9));
         assert_eq!(plan.arms[0].strategy, "pool");
+    }
+
+    #[test]
+    fn the_estimate_of_a_trace_is_by_its_own_time() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces/top-clx-6.1");
+        let played = play::played(&Trace::open(Path::new(corpus)).unwrap()).unwrap().2;
+        let pmis = played.pmis.to_string();
+        let line = ["--strategy", "reuse", "--rounds", "1", "--warmup", "0", "--samples", &pmis, "--time-limit", "1h"];
+        // Of two arms, the floor among them.
+        let of = |options: &[&str]| estimate(&nmi(&[&line, options].concat()).unwrap()).unwrap().as_secs_f64() / 2.0;
+        let (turn, least, other) = (of(&["--trace", corpus]), played.time.as_secs_f64(), of(&[]));
+        assert!(turn > least && turn < 2.0 * least && turn > 2.0 * other, "{turn} {least} {other}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use trace::edit;
 use trace::read::Trace;
 
 use crate::inspect::trace::import::{ImportOptions, import};
-use crate::inspect::trace::record::{RecordOptions, pmu, record};
+use crate::inspect::trace::record::{RecordOptions, pmu, record, summarize};
 use crate::inspect::trace::show;
 use crate::setting::parse::{duration_in, number_in};
 use crate::terminal::console::{print, print_json};
@@ -144,14 +144,15 @@ pub(super) fn run(args: &TraceArgs) -> Result<Exit, Error> {
         TraceCommand::Cut(CutOptions { copy, from, to }) => {
             let trace = Trace::open(&copy.trace)?;
             let to = to.map_or(u64::MAX, ns);
-            edit::cut(&trace, pmu(&trace.meta)?, &(ns(*from)..to), &copy.output)?;
+            let meta = edit::cut(&trace, pmu(&trace.meta)?, &(ns(*from)..to), &copy.output)?;
+            summarize(&copy.output, &meta, false)?;
         }
         TraceCommand::Merge(MergeOptions { traces, output }) => {
             let traces: Vec<Trace> = traces.iter().map(|folder| Trace::open(folder)).collect::<Result<_, _>>()?;
-            edit::merge(&traces, output)?;
+            summarize(output, &edit::merge(&traces, output)?, false)?;
         }
         TraceCommand::Anonymize(CopyOptions { trace, output }) => {
-            edit::anonymize(&Trace::open(trace)?, output)?;
+            summarize(output, &edit::anonymize(&Trace::open(trace)?, output)?, false)?;
         }
         TraceCommand::Stat(options) => {
             let trace = Trace::open(&options.trace)?;

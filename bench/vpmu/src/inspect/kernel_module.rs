@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use host_pmu::kernel::{self, PLACE, SOURCES};
-use linux_guest::modules::needed;
+use linux_guest::modules::{ModuleError, needed};
 use results::error::{Error, one_line};
 use results::host::HostFs;
 use rustix::io::Errno;
@@ -207,17 +207,23 @@ fn copies(fs: &HostFs, folder: &Path, release: &str) -> Result<(), Error> {
     let sums = fs::read_to_string(folder.join("Module.symvers"))
         .map_err(|error| cannot(format!("Module.symvers: {error}")))?;
     let modules = fs.path(&format!("lib/modules/{release}"));
-    let found = VENDORS.map(|vendor| needed(&modules, release, &[vendor]));
-    if let [Err(why), Err(_)] = &found {
-        return Err(cannot(why.to_string()));
-    }
-    for module in found.into_iter().flatten().flatten() {
-        if module.name == KVM || VENDORS.contains(&&*module.name) {
+    let mut linked = false;
+    for vendor in VENDORS {
+        let found = match needed(&modules, release, &[vendor]) {
+            // Of the other vendor there may be none.
+            Err(ModuleError::Absent { .. }) => continue,
+            found => found.map_err(|error| cannot(error.to_string()))?,
+        };
+        for module in found.into_iter().filter(|module| [KVM, vendor].contains(&&*module.name)) {
             let copy =
                 relink(&module.bytes, &checksums(&sums)).map_err(|why| cannot(format!("{}: {why}", module.name)))?;
             let to = folder.join(format!("{}.ko", module.name));
             fs::write(&to, copy).map_err(|error| cannot(format!("{}: {error}", to.display())))?;
+            linked |= module.name == KVM;
         }
+    }
+    if !linked {
+        return Err(cannot("kvm is not among its modules".to_owned()));
     }
     Ok(())
 }
@@ -433,7 +439,9 @@ pub fn status(fs: &HostFs) -> String {
     if !fs.exists(PLACE) {
         return "vpmu_kvm: not loaded\n".to_owned();
     }
-    let held = fs.text(&format!("{PLACE}/refcnt")).unwrap_or_else(|| "unknown".to_owned());
+    // KVM that is linked to it holds it, too.
+    let linked = i64::try_from(fs.names(&format!("{PLACE}/holders")).len()).unwrap_or(0);
+    let held = fs.number(&format!("{PLACE}/refcnt")).map_or("unknown".to_owned(), |held| (held - linked).to_string());
     let (loaded, own) = (version(fs), kernel::sources_version());
     let own = if loaded == own { String::new() } else { format!("; this vpmu's is {own}") };
     let mut shown = format!("vpmu_kvm: loaded, version {loaded}{own}\n");
@@ -598,10 +606,14 @@ mod tests {
         let root = Root::new(&[("cache/Module.symvers", "")]);
         let refused = |root: &Root| copies(&root.fs(), &root.0.path().join("cache"), RELEASE).unwrap_err().to_string();
         assert!(refused(&root).contains("own modules installed"), "{}", refused(&root));
+        root.put(&format!("lib/modules/{RELEASE}/kernel/other.ko"), "");
+        assert!(refused(&root).contains("kvm is not among"), "{}", refused(&root));
         root.put(&format!("lib/modules/{RELEASE}/kernel/kvm-amd.ko"), "no module");
-        assert!(refused(&root).contains("kvm"), "{}", refused(&root));
+        assert!(refused(&root).contains("kvm-amd.ko"), "{}", refused(&root));
         root.put(&format!("{PLACE}/holders/kvm/x"), "");
-        assert!(status(&root.fs()).contains("front end: relinked KVM"));
+        root.put(&format!("{PLACE}/refcnt"), "3\n");
+        let shown = status(&root.fs());
+        assert!(shown.contains("front end: relinked KVM") && shown.contains("held by: 2 files"), "{shown}");
     }
 
     #[test]

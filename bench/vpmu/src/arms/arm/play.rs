@@ -42,7 +42,7 @@ pub struct Played {
     pub faults: u64,
     /// Rows that have no room.
     pub cut: u64,
-    /// Time of the steps.
+    /// Time of the steps, with an exit of the trace's host each.
     pub time: Duration,
 }
 
@@ -245,6 +245,7 @@ impl Maker {
             let why = "it has no PMIs, whose handlers would be timed";
             return Err(Error::usage("cannot play the trace back", why, "vpmu sim --trace counts its operations"));
         }
+        let time = self.steps.iter().map(|step| step.think).fold(0, u64::saturating_add);
         // What an access takes at least is its exit, of which this host has its own.
         let exit =
             self.steps.iter().zip(&self.out.rows).filter(|(step, row)| row.is_some() && step.what & STEP_PMI == 0);
@@ -271,7 +272,6 @@ impl Maker {
                 Step { what: STEP_WRITE | enables | u64::from(at), value, think: 0 }
             })
             .collect();
-        let time = self.steps.iter().map(|step| step.think).fold(0, u64::saturating_add);
         let rows = std::iter::repeat_n(None, resets.len()).chain(self.out.rows).collect();
         let steps = resets.into_iter().chain(self.steps).collect();
         Ok(Played { steps, rows, time: Duration::from_nanos(time), ..self.out })

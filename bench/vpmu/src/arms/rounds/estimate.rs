@@ -59,6 +59,11 @@ impl Plan {
 
     fn turn(&self, samples: u64) -> Duration {
         let limit = Duration::from_nanos(self.parameters.time_limit_ns);
+        if let Some(played) = &self.played {
+            let whole = samples as f64 / played.pmis.max(1) as f64;
+            let turn = Duration::try_from_secs_f64(played.time.as_secs_f64() * whole * OVERHEAD);
+            return turn.unwrap_or(limit).min(limit);
+        }
         let rate = if let BackendKey::CpuClockAt { mhz } = self.backend { f64::from(mhz) * 1e6 } else { RATE };
         let overflows = |event: &guest::abi::EventSpec| match (event.period, self.guest.boot.freq_hz) {
             (0, _) => 0.0,

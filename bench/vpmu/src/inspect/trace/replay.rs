@@ -43,13 +43,12 @@ pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64
             (0..trace.meta.vcpus).map(|vcpu| Replay::new(&model, pmu, strategy, seed, vcpu as u16)).collect()
         })
         .collect();
-    for batch in trace.batches() {
-        let batch = batch?;
-        let vcpu = batch.first().map_or(0, |row| usize::from(row.vcpu));
+    trace.read_beside(|rows| {
+        let vcpu = rows.first().map_or(0, |row| usize::from(row.vcpu));
         for replay in replays.iter_mut().filter_map(|vcpus| vcpus.get_mut(vcpu)) {
-            replay.feed(&batch);
+            replay.feed(rows);
         }
-    }
+    })?;
     let merged = |vcpus: Vec<Replay>| {
         let mut all = Replayed::default();
         for replay in vcpus {

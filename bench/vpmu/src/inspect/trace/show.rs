@@ -14,13 +14,16 @@ use trace::read::Trace;
 /// A segment cannot be read.
 pub fn rows(trace: &Trace, from: u64, rows: usize) -> Result<Report, Error> {
     let mut table = Table::new(["time, ns", "vCPU", "kind", "register", "value", "RIP"]).keys(2).left(2).left(3);
-    let mut left = rows;
+    let (mut shown, mut follow, mut last) = (0, false, 0);
     'all: for batch in trace.batches() {
-        for row in batch?.iter().filter(|row| row.at >= from) {
-            if left == 0 {
+        let batch = batch?;
+        last = batch.iter().map(|row| row.at).fold(last, u64::max);
+        for row in batch.iter().filter(|row| row.at >= from) {
+            follow = shown == rows;
+            if follow {
                 break 'all;
             }
-            left -= 1;
+            shown += 1;
             let rip = if row.rip == 0 { String::new() } else { format!("{:#x}", row.rip) };
             table.add_row([
                 row.at.to_string(),
@@ -32,8 +35,14 @@ pub fn rows(trace: &Trace, from: u64, rows: usize) -> Result<Report, Error> {
             ]);
         }
     }
+    let end = match (shown, follow) {
+        (0, _) => format!("no row is from {from} ns on: the trace ends at {last} ns"),
+        (_, true) => "more rows follow: a larger --rows or a later --from shows them".to_owned(),
+        (_, false) => "no more rows follow".to_owned(),
+    };
     let mut report = Report::new("trace");
     report.table(table);
+    report.note(end);
     report.note(about(trace));
     Ok(report)
 }
