@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::system::{delete_module, finit_module};
 
-use super::relink::{checksums, relink};
+use super::relink::{SIGNED, TRACED, checksums, relink};
 
 /// The file that is loaded.
 const FILE: &str = "vpmu_kvm.ko";
@@ -26,20 +26,9 @@ const FIRST_TRACED: (u32, u32) = (5, 11);
 /// KVM's modules that reach perf: one for each vendor, and what both need.
 const VENDORS: [&str; 2] = ["kvm_intel", "kvm_amd"];
 const KVM: &str = "kvm";
-/// The calls by which KVM's vPMU reaches perf.
-pub(super) const TRACED: [&str; 6] = [
-    "perf_event_create_kernel_counter",
-    "perf_event_enable",
-    "perf_event_pause",
-    "perf_event_period",
-    "perf_event_read_value",
-    "perf_event_release_kernel",
-];
 /// Places of the list of functions that can be traced.
 const TRACEABLE: [&str; 2] =
     ["sys/kernel/tracing/available_filter_functions", "sys/kernel/debug/tracing/available_filter_functions"];
-/// End of a signed module.
-pub(super) const SIGNED: &[u8] = b"~Module signature appended~\n";
 /// Lines of the compiler's that an error shows.
 const SHOWN: usize = 3;
 

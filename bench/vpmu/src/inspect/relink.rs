@@ -7,8 +7,17 @@ use object::LittleEndian;
 use object::elf::{FileHeader64, SHT_SYMTAB};
 use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
 
-use super::kernel_module::{SIGNED, TRACED};
-
+/// The calls by which KVM's vPMU reaches perf.
+pub(super) const TRACED: [&str; 6] = [
+    "perf_event_create_kernel_counter",
+    "perf_event_enable",
+    "perf_event_pause",
+    "perf_event_period",
+    "perf_event_read_value",
+    "perf_event_release_kernel",
+];
+/// End of a signed module.
+pub(super) const SIGNED: &[u8] = b"~Module signature appended~\n";
 /// Begin of the names of perf's functions, and what takes its place in those of the module.
 const BEGINS: [&str; 2] = ["perf", "vpmu"];
 /// Size of an entry of `__versions`: the checksum of a function's types, and its name.
