@@ -479,8 +479,9 @@ pub(crate) fn kernel_module(parts: &Parts) -> Result<()> {
     // Its control beside KVM as it is; a VMM that is killed; a module that is held; an arm without the module.
     let control = script(&probed(), "kvm:stock", 1, SAMPLES, HOST_PERIOD, "");
     let unload = "for arm in kvm:recreate kvm:pool; do \
-                  vpmu nmi-latency --backend hardware --cpu milan --strategy $arm --rounds 1 --samples 1000 --time-limit 60s --no-save --quiet & \
-                  sleep 1; kill -9 $!; wait $!; echo killed $?; done; \
+                  vpmu nmi-latency --backend hardware --cpu milan --strategy $arm --rounds 1000 --samples 6 --period 20000000 --time-limit 9s --no-save --quiet & \
+                  while kill -0 $! && [ $(cat /sys/module/vpmu_kvm/refcnt) -lt 2 ]; do sleep 0.1; done; \
+                  kill -9 $!; wait $!; echo killed $?; done; \
                   exec 3<>/dev/vpmu_kvm; vpmu kernel-module unload; echo held $?; exec 3>&-; vpmu kernel-module unload; \
                   vpmu nmi-latency --strategy kvm:stock --no-save; echo absent $?; \
                   dmesg | grep -E 'Oops|WARNING: CPU|BUG: (unable|s[cl])'; echo complained $?";
