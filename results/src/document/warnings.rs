@@ -47,7 +47,7 @@ pub fn collect(document: &Document) -> Vec<Warning> {
                 .to_owned(),
         );
     }
-    if document.arms.iter().any(|arm| arm.own.counts.played > 0) {
+    if !parameters.is_replayed() && document.arms.iter().any(|arm| arm.own.counts.played > 0) {
         add(
             "played",
             "the payload's own instructions are in a played handler: where KVM emulates them it takes several times the guest's; compare \

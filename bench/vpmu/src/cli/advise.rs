@@ -370,6 +370,7 @@ mod tests {
             };
             let document = rounds(&plan, runner.as_mut(), context).unwrap().document;
             assert_eq!(document.status, Status::Complete, "{:?}", document.warnings);
+            assert!(document.warnings.iter().all(|warning| warning.code != "played"), "{:?}", document.warnings);
             records.push(serde_json::from_str(&document.to_json().unwrap()).unwrap());
         }
         let advice = advise(&records.iter().collect::<Vec<_>>()).unwrap();
