@@ -107,7 +107,7 @@ fn a_trace_of_a_guest_on_kvm_gives_its_registers_and_pmis() {
 
 /// The payload makes the accesses of the trace on KVM, under any strategy, and says where it read something else.
 fn played_back(at: &Path, accesses_per_pmi: u64) {
-    let line = "nmi-latency --trace t --strategy recreate,gate --backend cpu-clock --rounds 2 --warmup 0 --samples 60 --time-limit 9s --json -q";
+    let line = "nmi-latency --trace t --strategy recreate,gate --backend cpu-clock --rounds 2 --warmup 0 --samples 60 --time-limit 60s --json -q";
     let output = vpmu(at, line);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(document["parameters"]["workload"], "trace:t");
