@@ -458,7 +458,8 @@ void host_enable(struct face *face)
 		if (how != PAUSE_HOST)
 			face->base = host_count(face, &ignored, &ignored);
 		WRITE_ONCE(face->on, true);
-		if (how == PAUSE_HOST)
+		/* perf leaves a pinned event that lost its counter off until it is enabled. */
+		if (how == PAUSE_HOST || READ_ONCE(face->host->event->state) < PERF_EVENT_STATE_INACTIVE)
 			enable(vcpu, face->host);
 	}
 	face->period_due = false;

@@ -157,10 +157,15 @@ fn may_be_chosen(is_lossy: &[bool]) -> impl Iterator<Item = usize> + '_ {
     (0..is_lossy.len()).filter(move |place| all || !is_lossy[*place])
 }
 
+/// Returns whether an arm is a strategy, and not one without a key.
+fn is_whole_strategy(arm: &Arm<Any>) -> bool {
+    arm.is_strategy() && !arm.name.contains(WITHOUT)
+}
+
 /// Advises by results of guests: those that have the strategies of the one with the most. `None` where no result has two.
 #[must_use]
 pub fn advise(records: &[&Record]) -> Option<Advice> {
-    let is_strategy = |arm: &&Arm<Any>| arm.is_strategy() && !arm.name.contains(WITHOUT) && arm.not_available.is_none();
+    let is_strategy = |arm: &&Arm<Any>| is_whole_strategy(arm) && arm.not_available.is_none();
     let of_guests = || records.iter().copied().filter(|record| record.experiment == NMI_LATENCY);
     let count = |record: &&Record| record.arms.iter().filter(is_strategy).count();
     let widest = of_guests().max_by_key(count)?;
@@ -171,7 +176,7 @@ pub fn advise(records: &[&Record]) -> Option<Advice> {
         of_guests().filter(has_all).filter_map(|record| Some((record, metric::find(record.metric()?)?))).collect();
     let cannot = |arm: &Arm<Any>| Some(format!("{} is left out: {}", arm.name, arm.not_available.as_ref()?));
     let mut left_out: Vec<String> =
-        widest.arms.iter().filter(|arm| arm.is_strategy() && !arm.name.contains(WITHOUT)).filter_map(cannot).collect();
+        widest.arms.iter().filter(|arm| is_whole_strategy(arm)).filter_map(cannot).collect();
     names.retain(|name| {
         let lacks =
             |(record, metric): &&(&Record, &'static Metric)| !contenders(record, metric).any(|arm| arm.name == *name);
@@ -232,7 +237,8 @@ pub fn advise(records: &[&Record]) -> Option<Advice> {
 /// Returns the strategies that have fewer rounds than others though nothing went wrong, with these.
 fn left_early(record: &Record) -> BTreeMap<String, usize> {
     let most = record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-    let of = record.arms.iter().filter(|arm| arm.is_strategy() && arm.incomplete.is_empty() && !arm.rounds.is_empty());
+    let of =
+        record.arms.iter().filter(|arm| is_whole_strategy(arm) && arm.incomplete.is_empty() && !arm.rounds.is_empty());
     of.filter(|arm| arm.rounds.len() < most).map(|arm| (arm.name.clone(), arm.rounds.len())).collect()
 }
 
@@ -366,7 +372,7 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         format!("not sure: {} may be as good; {why}", listed(&names))
     };
     let mut add = |text: String| sure.push_str(&text);
-    add(scope(runs));
+    add(scope(runs, &chosen.strategy));
     for run in runs {
         let found = &run.regrets[choice];
         if ends(found).low > 1.0 + AS_GOOD {
@@ -399,7 +405,7 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
 }
 
 /// Says what the figures are not of.
-fn scope(runs: &[Run<'_>]) -> String {
+fn scope(runs: &[Run<'_>], choice: &str) -> String {
     let mut text = String::new();
     let different = runs.iter().map(Run::evidence).collect::<BTreeSet<_>>().len();
     if different < runs.len() {
@@ -414,12 +420,19 @@ fn scope(runs: &[Run<'_>]) -> String {
         let Counts { played, counters_otherwise, values_otherwise, .. } = arm.own.counts;
         ((counters_otherwise + values_otherwise) as f64 / played as f64, &arm.name)
     });
-    if let Some((share, name)) = otherwise.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share > 0.0) {
+    let otherwise: Vec<_> = otherwise.collect();
+    let most = otherwise.iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share > 0.0);
+    if let Some((share, name)) = most {
+        let own = otherwise.iter().filter(|(_, name)| *name == choice).map(|(share, _)| *share).fold(0.0, f64::max);
         let _ = write!(
             text,
-            "; a trace's guest would have read up to {} % of the values otherwise ({name}), as vpmu sim --trace says",
-            ratio(100.0 * share)
+            "; under it a trace's guest would have read up to {} % of the values otherwise",
+            ratio(100.0 * own)
         );
+        if *name != choice {
+            let _ = write!(text, ", under {name} {} %", ratio(100.0 * share));
+        }
+        text.push_str(" (vpmu sim --trace)");
     }
     let is_stand_in = |run: &Run<'_>| !run.record.is_simulated() && run.record.arms.iter().any(|arm| arm.stand_in);
     if runs.iter().any(is_stand_in) {
@@ -568,7 +581,7 @@ pub const LEGEND: [&str; 2] = [
 
 /// Says what the figures of a trace are.
 const OF_TRACES: &str = "of a trace on a model: the host's work from PMI to PMI (without PMIs, from one start of counters to the next); \
-                         floor: its exits alone; rounds: its parts";
+                         floor: its exits and the VMM alone; rounds: its parts";
 
 #[cfg(test)]
 mod tests {

@@ -87,7 +87,7 @@ pub const HOST_WORK: Metric = Metric {
     experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: true,
-    judged: true,
+    judged: false,
 };
 
 /// Latency of the guest's NMI handler where it re-armed nothing.

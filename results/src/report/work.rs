@@ -38,7 +38,7 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     }
     let metric = record.metric();
     let per = match metric {
-        Some("nmi_handler_ns") => "PMI",
+        Some("nmi_handler_ns" | "host_work_ns") => "PMI",
         Some("set_up_ns") => "set-up",
         _ => "rotation",
     };

@@ -62,7 +62,7 @@ pub fn sentence(
     let is_tied = |other: &Contender| {
         against(other, first).is_none_or(|ratio| match ratio.interval {
             Some(_) => !ratio.is_distinguishable(),
-            None => other.cost <= first.cost,
+            None => other.cost <= first.cost || ratio.ratio <= 1.0,
         })
     };
     let (tied, behind): (Vec<&Contender>, Vec<&Contender>) = others.iter().partition(|other| is_tied(other));

@@ -1,6 +1,6 @@
 //! `vpmu advise`: which strategy for these workloads, on this host or on modelled ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ pub struct AdviseArgs {
     /// Judge by traces in place of workloads: replayed whole on models, played back on this host
     ///
     /// On a model the figure is the host's work from one PMI to the next (exits, the VMM, operations), or from one start of
-    /// counters where a trace has no PMIs, and the floor is the exits alone; --rounds is the number of a trace's parts, by which
+    /// counters where a trace has no PMIs, and the floor is the exits and the VMM alone; --rounds is the number of a trace's parts, by which
     /// the intervals are made. On this host it is as of nmi-latency --trace.
     #[arg(long, value_name = "DIR", num_args = 1.., help_heading = "Guest", conflicts_with_all =
           ["workload", "cpu", "pmu_version", "vcpus", "mux_interval", "warmup", "samples", "time_limit"])]
@@ -228,11 +228,21 @@ fn plan(
 
 /// Opens the traces, and reads all of them.
 fn traces(args: &AdviseArgs) -> Result<Vec<Parts>, Error> {
-    let mut seen = BTreeSet::new();
+    let mut seen: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut parts = |folder: &PathBuf| {
         let trace = Trace::open(folder)?;
-        if !seen.insert(trace.name()) {
-            return Err(twice(&format!("trace {}", trace.name())));
+        let place = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        match seen.insert(trace.name(), place.clone()) {
+            Some(other) if other == place => return Err(twice(&format!("trace {}", trace.name()))),
+            Some(other) => {
+                let why = format!("{} and {} have one name in tables and results", other.display(), place.display());
+                return Err(Error::usage(
+                    format!("two traces are called {}", trace.name()),
+                    why,
+                    "rename one of the folders",
+                ));
+            }
+            None => {}
         }
         Parts::of(&trace, args.arms.rounds.unwrap_or(PARTS))
     };
@@ -260,7 +270,11 @@ fn runs<'a>(
     }
     if runs.is_empty() {
         let why = left_out.into_iter().collect::<Vec<_>>().join("; ");
-        return Err(Error::usage("no trace tells anything", why, "record more of these guests, or give others"));
+        return Err(Error::usage(
+            "no trace tells anything",
+            why,
+            "give others, or --on MODEL where only this host lacks PMIs",
+        ));
     }
     Ok((runs, left_out.into_iter().collect()))
 }
@@ -412,7 +426,9 @@ mod tests {
     fn the_choice_on_real_guests_traces_is_never_far_behind() {
         let traces = ["record10-clx-6.1", "switching-clx-6.1", "idle-genoa-6.12"].map(trace);
         let strategies = "recreate,reuse-lazy,pool,gate,gate-pool,virtual";
-        let mut line = vec!["--on", "clx-ap-watchdog-on,development-host", "--strategy", strategies, "--trace"];
+        let mut line = vec!["--on", "clx-ap-watchdog-on,development-host", "--strategy", strategies];
+        // No bound makes a part of a trace the whole.
+        line.extend(["--duration", "1s", "--trace"]);
         line.extend(traces.iter().map(String::as_str));
         let (advice, rounds) = simulated(&line);
         assert_eq!((advice.results.len(), rounds), (6, 40));
@@ -424,7 +440,7 @@ mod tests {
         let text = advice.report().text(500);
         assert!(advice.answer[0].contains(" of 6 traces and hosts"), "{text}");
         assert!(
-            advice.answer[0].ends_with("(replayed on a model)") && text.contains("floor: its exits alone"),
+            advice.answer[0].ends_with("(replayed on a model)") && text.contains("floor: its exits and the VMM alone"),
             "{text}"
         );
         assert!(text.contains("virtual is left out: its events run on while"), "{text}");

@@ -19,6 +19,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("guest-stat", "--cpus", "it is --vcpus and --pin"),
     ("sim", "--backend", "the model is the backend: vpmu sim MODEL, or vpmu nmi-latency --backend KEY"),
     ("sim", "--pin", "each simulated vCPU has a CPU of its own"),
+    ("sweep", "--trace", "vpmu advise --trace DIR... --on MODEL,... judges by traces"),
     ("sim", "--no-seccomp", "a simulation confines no threads"),
 ];
 
@@ -95,7 +96,7 @@ fn misplaced(error: &clap::Error, word: &str, args: &[OsString]) -> Option<Error
     };
     match error.kind() {
         ErrorKind::UnknownArgument if word.starts_with('-') && word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
-            let option = before(args.iter().rposition(|arg| arg == word)?);
+            let option = before(args.iter().rposition(|arg| arg.to_str().is_some_and(|arg| arg.starts_with(word)))?);
             let what = format!("bad value '{word}'{option}");
             (!option.is_empty()).then(|| Error::usage(what, "no value here is below 0", "--help has its range"))
         }

@@ -87,14 +87,15 @@ pub fn headers(
         return Err(built_in_kvm(&release));
     }
     let default = fs.path(&format!("lib/modules/{release}/build"));
+    let packages =
+        "apt-get install linux-headers-RELEASE (Debian, Ubuntu), or dnf install kernel-devel-RELEASE (Fedora)";
+    let remedy = match folder {
+        Some(_) => "--headers takes the folder that /lib/modules/RELEASE/build would name".to_owned(),
+        None => packages.replace("RELEASE", &release),
+    };
     let folder = folder.map_or(default, Path::to_owned);
     if !folder.join("Makefile").is_file() {
-        return Err(refused(
-            format!("no headers of Linux {release}: {} has no Makefile", folder.display()),
-            format!(
-                "apt-get install linux-headers-{release} (Debian, Ubuntu), or dnf install kernel-devel-{release} (Fedora)"
-            ),
-        ));
+        return Err(refused(format!("no headers of Linux {release}: {} has no Makefile", folder.display()), remedy));
     }
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
     let of = read("include/generated/utsrelease.h");
@@ -144,8 +145,9 @@ pub fn major(compiler: &str) -> Option<String> {
     Some(text.trim().split('.').next()?.to_owned())
 }
 
-/// Returns the folder that the module of a kernel is built in: this user's alone, as root loads what is there.
-fn cache(release: &str) -> Result<PathBuf, Error> {
+/// Returns the folder that the module of a kernel is built in, another where KVM is linked to it: this user's alone, as root loads what is
+/// there.
+fn cache(release: &str, relinked: bool) -> Result<PathBuf, Error> {
     let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = if geteuid().is_root() {
         Some(PathBuf::from("/var/cache"))
@@ -153,7 +155,7 @@ fn cache(release: &str) -> Result<PathBuf, Error> {
         of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")))
     };
     let base = base.ok_or_else(|| refused("neither XDG_CACHE_HOME nor HOME names a folder", "set HOME"))?;
-    let folder = base.join("vpmu/kernel-module").join(release);
+    let folder = base.join("vpmu/kernel-module").join(format!("{release}{}", if relinked { "-linked" } else { "" }));
     own(&folder)?;
     Ok(folder)
 }
@@ -176,7 +178,7 @@ fn own(folder: &Path) -> Result<(), Error> {
 /// # Errors
 /// Exit 4: no make, what the compiler said, or no such modules.
 pub fn build(fs: &HostFs, headers: &Headers) -> Result<PathBuf, Error> {
-    let folder = cache(&headers.release)?;
+    let folder = cache(&headers.release, headers.relinked)?;
     let module = build_in(&folder, headers)?;
     if headers.relinked {
         copies(fs, &folder, &headers.release)?;
@@ -198,9 +200,11 @@ fn copies(fs: &HostFs, folder: &Path, release: &str) -> Result<(), Error> {
     let modules = fs.path(&format!("lib/modules/{release}"));
     let mut linked = false;
     for vendor in VENDORS {
+        // A copy of an earlier build must not be taken for one of this.
+        let _ = fs::remove_file(folder.join(format!("{vendor}.ko")));
         let found = match needed(&modules, release, &[vendor]) {
             // Of the other vendor there may be none.
-            Err(ModuleError::Absent { .. }) => continue,
+            Err(ModuleError::Absent { needed_by: None, .. }) => continue,
             found => found.map_err(|error| cannot(error.to_string()))?,
         };
         for module in found.into_iter().filter(|module| [KVM, vendor].contains(&&*module.name)) {
@@ -304,6 +308,12 @@ fn check_signature(fs: &HostFs, module: &[u8]) -> Result<(), Error> {
 pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
     if fs.exists(PLACE) {
         kernel::check_version(&version(fs)).map_err(|why| refused(why, ""))?;
+        if running(fs).is_ok_and(|release| is_relinked(fs, &release)) && !has_copies(fs) {
+            return Err(refused(
+                "the module is loaded, and the KVM that is loaded is not linked to it",
+                "vpmu kernel-module unload, then load",
+            ));
+        }
         return Ok(status(fs));
     }
     if !geteuid().is_root() {
@@ -311,7 +321,8 @@ pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
     }
     check_running(fs)?;
     let release = running(fs)?;
-    let cached = cache(&release)?;
+    let relinked = is_relinked(fs, &release);
+    let cached = cache(&release, relinked)?;
     let same = |(name, text): &(&str, &str)| fs::read_to_string(cached.join(name)).is_ok_and(|found| found == *text);
     let module = if folder.is_none() && cached.join(FILE).is_file() && SOURCES.iter().all(same) {
         cached.join(FILE)
@@ -321,7 +332,9 @@ pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
     let what = || format!("cannot load {}", module.display());
     let bytes = fs::read(&module).map_err(|error| Error::host(what(), error.to_string(), ""))?;
     check_signature(fs, &bytes)?;
-    if is_relinked(fs, &release) {
+    if relinked {
+        // A copy has no signature of the vendor's any more.
+        check_signature(fs, &[])?;
         copies(fs, &cached, &release)?;
         replace_kvm(fs, &cached)?;
     } else {
@@ -383,6 +396,10 @@ fn options_of(name: &str, shown: &str) -> CString {
 /// Loads the module and KVM's copies in place of KVM, or leaves KVM as it is.
 fn replace_kvm(fs: &HostFs, folder: &Path) -> Result<(), Error> {
     let vendor = vendor(fs)?;
+    let copy = folder.join(format!("{vendor}.ko"));
+    if !copy.is_file() {
+        return Err(refused(format!("there is no {}", copy.display()), "build it anew: vpmu kernel-module build"));
+    }
     let shown = modprobe(&["--show-depends", vendor])?;
     remove(fs, vendor)?;
     let done = remove(fs, KVM).and_then(|()| {
@@ -428,17 +445,27 @@ pub fn status(fs: &HostFs) -> String {
     if !fs.exists(PLACE) {
         return "vpmu_kvm: not loaded\n".to_owned();
     }
-    // KVM that is linked to it holds it, too.
-    let linked = i64::try_from(fs.names(&format!("{PLACE}/holders")).len()).unwrap_or(0);
-    let held = fs.number(&format!("{PLACE}/refcnt")).map_or("unknown".to_owned(), |held| (held - linked).to_string());
+    let held = held(fs).map_or("unknown".to_owned(), |held| held.to_string());
     let (loaded, own) = (version(fs), kernel::sources_version());
     let own = if loaded == own { String::new() } else { format!("; this vpmu's is {own}") };
     let mut shown = format!("vpmu_kvm: loaded, version {loaded}{own}\n");
     let kvm: Vec<&str> = VENDORS.into_iter().filter(|name| fs.exists(&format!("sys/module/{name}"))).collect();
-    let front_end = if has_copies(fs) { "relinked KVM" } else { "ftrace" };
+    let front_end = if has_copies(fs) {
+        "relinked KVM"
+    } else if running(fs).is_ok_and(|release| is_relinked(fs, &release)) {
+        "none, as KVM is not linked to it"
+    } else {
+        "ftrace"
+    };
     let kvm = if kvm.is_empty() { "not loaded".to_owned() } else { kvm.join(", ") };
     let _ = writeln!(shown, "front end: {front_end}; KVM: {kvm}\nheld by: {held} files and events of guests");
     shown
+}
+
+/// Returns how many files and events of guests hold the module; KVM that is linked to it holds it, too.
+fn held(fs: &HostFs) -> Option<i64> {
+    let linked = i64::try_from(fs.names(&format!("{PLACE}/holders")).len()).unwrap_or(0);
+    fs.number(&format!("{PLACE}/refcnt")).map(|held| held - linked)
 }
 
 /// Returns whether the KVM that is loaded is linked to the module.
@@ -455,6 +482,10 @@ pub fn unload(fs: &HostFs) -> Result<String, Error> {
         return Ok(status(fs));
     }
     if has_copies(fs) {
+        if let Some(held @ 1..) = held(fs) {
+            let why = format!("{held} files and events of guests hold it");
+            return Err(Error::host("cannot unload vpmu_kvm", why, "end these guests, and close /dev/vpmu_kvm"));
+        }
         let vendor = vendor(fs)?;
         let done = [vendor, KVM, "vpmu_kvm"].into_iter().try_for_each(|name| remove(fs, name));
         modprobe(&[vendor])?;

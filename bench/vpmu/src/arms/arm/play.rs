@@ -13,11 +13,15 @@ use arch_pmu::pmi::{Delivery, Lvtpc};
 use guest::abi::{Report, STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Step};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN, counter};
 use results::error::Error;
+use results::table::layout::plural;
 use trace::edit::Told;
 use trace::meta::Meta;
 use trace::read::Trace;
 use vmm::boot::layout::MAX_STEPS;
 use vmm::machine::Cpu;
+
+/// Fewest PMIs of a trace whose handlers are a figure.
+pub(crate) const LEAST_PLAYED: u64 = 5;
 
 /// Longest time that is played while no counter counts, ns: nobody waits for a guest that boots.
 const LONGEST_REST: u64 = 1_000_000;
@@ -110,7 +114,12 @@ pub fn played(trace: &Trace) -> Result<(Cpu, PmuCaps, Played), Error> {
             maker.row(row)?;
         }
     }
-    maker.finish().map(|played| (cpu, pmu, played))
+    let played = maker.finish()?;
+    if played.pmis < LEAST_PLAYED {
+        let why = format!("it has {}, whose handlers would be timed", plural(played.pmis as usize, "PMI"));
+        return Err(Error::usage("cannot play the trace back", why, "vpmu sim --trace counts its operations"));
+    }
+    Ok((cpu, pmu, played))
 }
 
 /// Steps in the making.
@@ -240,10 +249,6 @@ impl Maker {
                 "it has no accesses",
                 "record a guest that uses its PMU",
             ));
-        }
-        if self.out.pmis == 0 {
-            let why = "it has no PMIs, whose handlers would be timed";
-            return Err(Error::usage("cannot play the trace back", why, "vpmu sim --trace counts its operations"));
         }
         let time = self.steps.iter().map(|step| step.think).fold(0, u64::saturating_add);
         // What an access takes at least is its exit, of which this host has its own.

@@ -217,7 +217,8 @@ impl Plan {
         self.parameters.rounds_per_guest = Some(parts.rounds);
         self.parameters.samples = parts.samples / parts.rounds;
         self.parameters.warmup_rounds = 0;
-        self.until_order = false;
+        // A part is not the whole.
+        (self.until_order, self.parameters.duration_ns) = (false, None);
         self.replayed = Some(parts.clone());
     }
 

@@ -195,9 +195,12 @@ fn traced(
 pub fn summarize(output: &Path, meta: &Meta, quiet: bool) -> Result<(), Error> {
     if !quiet {
         let bytes = trace::read::Trace::open(output)?.bytes();
-        let each = bytes as f64 / meta.accesses.max(1) as f64;
+        let each = match meta.accesses {
+            0 => "none of the guest's".to_owned(),
+            accesses => format!("{:.2} bytes each", bytes as f64 / accesses as f64),
+        };
         complain(&format!(
-            "{} accesses of {} in {}, {each:.2} bytes each",
+            "{} accesses of {} in {}, {each}",
             meta.accesses,
             plural(meta.vcpus, "vCPU"),
             output.display()

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::arms::arm::{play, sim};
 
-    /// Under its own strategy a trace gives the registers, PMIs and host operations of its run; and each that has PMIs can be played back on KVM.
+    /// Under its own strategy a trace gives the registers, PMIs and host operations of its run; and each with some PMIs can be played back on KVM.
     #[test]
     fn the_corpus_is_replayed_exactly() {
         let model = sim::model("development-host").unwrap();
@@ -226,7 +226,7 @@ mod tests {
             assert_eq!((differ, found.accesses), ([0; 4], trace.meta.accesses), "{folder:?}: {:?}", found.first);
             let ops = operations(&found);
             assert!(trace.meta.ops.is_empty() || trace.meta.ops == ops, "{folder:?}: {ops:?} of {:?}", trace.meta.ops);
-            if found.pmis == 0 {
+            if found.pmis < play::LEAST_PLAYED {
                 assert!(play::played(&trace).is_err(), "{folder:?}: a handler is timed there");
                 continue;
             }
