@@ -61,9 +61,9 @@ pub struct SweepArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Latency statistic to compare by
-    #[arg(long, value_name = "NUMBER", value_enum, default_value_t)]
-    pub by: By,
+    /// Latency statistic to compare by [default: p50; of traces mean]
+    #[arg(long, value_name = "NUMBER", value_enum)]
+    pub by: Option<By>,
 
     /// Threads [default: one for each CPU]; results do not depend on it
     #[arg(long, value_name = "N", value_parser = number_in(1..=1024))]
@@ -109,10 +109,11 @@ fn part(text: &str) -> Result<Part, String> {
 }
 
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
-    let (points, models) = match &args.grid {
-        Some(file) => Grid::from_file(file)?.overridden_by(&args.axes)?.points()?,
-        None => args.axes.points()?,
+    let grid = match &args.grid {
+        Some(file) => Grid::from_file(file)?.overridden_by(&args.axes)?,
+        None => args.axes.clone(),
     };
+    let (points, hosts) = grid.points()?;
     let points = match args.part {
         Some(part) => part.take(points),
         None => points,
@@ -131,11 +132,13 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!args.quiet);
-    let (simulator, total) = (Simulator::new(models), points.len());
+    let (simulator, total) = (Simulator::new(hosts), points.len());
     let outcome =
         pool.install(|| sweep::run(points, &simulator, (store, found), sys::interrupted(), progress.as_mut()))?;
 
-    let pareto = pareto::compare(&outcome.points, args.by);
+    // All work of a trace adds up; that of its median PMI does not.
+    let by = args.by.unwrap_or(if grid.trace.is_some() { By::Mean } else { By::P50 });
+    let pareto = pareto::compare(&outcome.points, by);
     let fronts = show::save(&args.output, &pareto)?;
     let form = Form::of(args.json, args.markdown);
     console::show(form, &show::report(&pareto), &pareto)?;

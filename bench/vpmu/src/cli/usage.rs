@@ -19,7 +19,6 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("guest-stat", "--cpus", "it is --vcpus and --pin"),
     ("sim", "--backend", "the model is the backend: vpmu sim MODEL, or vpmu nmi-latency --backend KEY"),
     ("sim", "--pin", "each simulated vCPU has a CPU of its own"),
-    ("sweep", "--trace", "vpmu advise --trace DIR... --on MODEL,... judges by traces"),
     ("sim", "--no-seccomp", "a simulation confines no threads"),
 ];
 

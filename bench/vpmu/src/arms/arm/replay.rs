@@ -170,6 +170,14 @@ impl ArmRunner for ReplayRunner {
     }
 }
 
+/// Replays a whole trace under a strategy, or on the floor: its outcome has the host's work of each sample.
+///
+/// # Errors
+/// The trace cannot be read.
+pub fn whole(parts: &Parts, model: &Model, strategy: Option<&Strategy>, seed: u64) -> Result<TurnOutcome, Error> {
+    Live::new(&Parts { rounds: 1, ..parts.clone() }, &Rc::new(model.clone()), strategy, seed).part()
+}
+
 /// A trace on its way through a strategy.
 struct Live {
     parts: Parts,

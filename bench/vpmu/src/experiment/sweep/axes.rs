@@ -1,25 +1,28 @@
 //! Expansion of a grid to its points.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use arch_pmu::spec::Vendor;
 use host_pmu::stats::ns;
-use host_pmu::strategy::{PRESETS, Release, Strategy};
-use results::document::StrategyParameter;
+use host_pmu::strategy::{PRESETS, Pause, Release, Strategy};
+use results::document::{REPLAY, StrategyParameter};
 use results::error::Error;
 use sim::mediated::Mediated;
 use sim::model::{Costs, Model};
 
 use super::grid::{Factors, Grid, Seeds, by_name};
 use super::point::{GridPoint, hash};
+use super::simulate::Hosts;
+use crate::arms::arm::replay::{IN_NO_TRACE, Parts};
 use crate::arms::arm::sim as simulated;
 use crate::setting::backend::default_period;
 use crate::setting::parse;
 use crate::setting::strategy::{StrategyChoice, resolve};
 use crate::setting::workload::Workload;
+use trace::read::Trace;
 
 /// Maximum number of points of a grid.
 pub(super) const MAX_POINTS: u64 = 100_000;
@@ -29,14 +32,14 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 const MAX_VCPUS: u64 = 16_384;
 
 impl Grid {
-    /// Returns the points in the order of the axes, and their models by hash.
+    /// Returns the points in the order of the axes, and their models and traces by hash.
     ///
     /// Values without effect on a point are ignored (slice without shared CPUs, release-slices for a strategy that does not
     /// release by slices), and equal points are merged.
     ///
     /// # Errors
     /// Exit 2 for invalid or duplicate values, an axis without values or without effect, and too many points.
-    pub fn points(&self) -> Result<(Vec<GridPoint>, BTreeMap<String, Model>), Error> {
+    pub fn points(&self) -> Result<(Vec<GridPoint>, Hosts), Error> {
         let axes = Axes::of(self)?;
         let mut shared = self.shared()?;
         axes.check()?;
@@ -55,7 +58,55 @@ impl Grid {
             }
         }
         axes.check_differences(&points)?;
-        Ok((points, axes.models.into_iter().map(|(_, hash, model)| (hash, model)).collect()))
+        let models = axes.models.into_iter().map(|(_, hash, model)| (hash, model)).collect();
+        let traces = axes.loads.into_iter().filter_map(|load| match load {
+            Load::Trace(hash, parts) => Some((hash, *parts)),
+            Load::Work(_) => None,
+        });
+        Ok((points, Hosts { models, traces: traces.collect() }))
+    }
+
+    /// Returns the traces. What a trace has of its own is no axis and no parameter of its points.
+    fn traces(&self) -> Result<Vec<Load>, Error> {
+        let others = [
+            ("workload", self.workload.is_some()),
+            ("vcpus", self.vcpus.is_some()),
+            ("cpus", self.cpus.is_some()),
+            ("slice", self.slice.is_some()),
+            ("period", self.period.is_some()),
+            ("freq", self.freq.is_some()),
+            ("mux-interval", self.mux_interval.is_some()),
+            ("timer", self.timer.is_some()),
+            ("samples", self.samples.is_some()),
+            ("time-limit", self.time_limit.is_some()),
+            ("tail", self.tail.is_some()),
+            ("hosts", self.hosts.is_some()),
+        ];
+        if let Some((name, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(Error::usage(
+                format!("trace and {name} exclude each other"),
+                "a trace has its own",
+                "leave one out",
+            ));
+        }
+        let mut names = BTreeSet::new();
+        axis("trace", self.trace.as_ref(), &[], |folder: &String| {
+            let trace = Trace::open(folder.as_ref())?;
+            if !names.insert(trace.name()) {
+                let what = format!("trace: two are called {}", trace.name());
+                return Err(Error::usage(
+                    what,
+                    "its name stands for it in tables and results",
+                    "rename one of the folders",
+                ));
+            }
+            let parts = Parts::of(&trace, 1)?;
+            if let Some(why) = parts.tells_nothing(false) {
+                return Err(Error::usage(format!("trace: {folder} tells nothing"), why, "leave it out"));
+            }
+            let meta = serde_json::to_vec(&trace.meta).unwrap_or_default();
+            Ok(Load::Trace(hash([&meta, &trace.bytes().to_le_bytes()]), Box::new(parts)))
+        })
     }
 
     /// Returns a point with the parameters of all points, and no place on any axis. Its period is 0 where the model's
@@ -102,11 +153,20 @@ impl Grid {
     }
 }
 
+/// What a point's guests do.
+#[derive(Debug)]
+enum Load {
+    /// The payload's drivers and work.
+    Work(Workload),
+    /// What the guest of a trace did, by the trace's hash.
+    Trace(String, Box<Parts>),
+}
+
 /// Axes with checked values.
 struct Axes {
     strategies: Vec<Kept>,
     models: Vec<(String, String, Model)>,
-    workloads: Vec<Workload>,
+    loads: Vec<Load>,
     costs: Vec<(String, Vec<f64>)>,
     slices: Vec<Option<u64>>,
     release_slices: Vec<Option<u32>>,
@@ -122,9 +182,13 @@ impl Axes {
             let (text, model) = simulated::model_text(name)?;
             Ok((name.clone(), hash([text.as_bytes()]), model))
         })?;
-        let workloads = axis("workload", grid.workload.as_ref(), &default(&["sampling10"]), |text: &String| {
-            text.parse::<Workload>().map_err(|why| Error::usage(format!("workload: '{text}'"), why, ""))
-        })?;
+        let loads = match &grid.trace {
+            None => axis("workload", grid.workload.as_ref(), &default(&["sampling10"]), |text: &String| {
+                let work = text.parse::<Workload>();
+                work.map(Load::Work).map_err(|why| Error::usage(format!("workload: '{text}'"), why, ""))
+            })?,
+            Some(_) => grid.traces()?,
+        };
         let slices = optional_axis("slice", grid.slice.as_ref(), |text| {
             time("slice", Some(text), "", Duration::from_micros(1)..=Duration::from_secs(1000))
         })?;
@@ -136,7 +200,7 @@ impl Axes {
         Ok(Self {
             strategies: strategy_axis(grid.strategy.as_ref())?,
             models,
-            workloads,
+            loads,
             costs: cost_axes(&grid.cost)?,
             slices,
             release_slices,
@@ -155,10 +219,21 @@ impl Axes {
             });
             simulated::check_strategies(model, Vendor::Intel, mediated)?;
         }
+        let not_in_traces = self.strategies.iter().find_map(|kept| match kept {
+            Kept::Mediated(kind) => Some((kind.name, "no access of a PMU that the guest owns is in a trace")),
+            Kept::Events(strategy) => (strategy.pause == Pause::Virtual).then_some((&*strategy.name, IN_NO_TRACE)),
+        });
+        if let (Some((name, why)), Some(Load::Trace(..))) = (not_in_traces, self.loads.first()) {
+            return Err(Error::usage(
+                format!("strategy {name} cannot be replayed"),
+                why,
+                "name the others by strategy",
+            ));
+        }
         let lengths = [
             self.strategies.len(),
             self.models.len(),
-            self.workloads.len(),
+            self.loads.len(),
             self.slices.len(),
             self.release_slices.len(),
             self.vcpus.len(),
@@ -186,7 +261,7 @@ impl Axes {
 
     /// Returns all combinations. Seeds vary fastest, then strategies, so that compared points are simulated together.
     fn product<'a>(&'a self, shared: &'a GridPoint) -> impl Iterator<Item = GridPoint> + 'a {
-        let mut sizes = vec![self.models.len(), self.workloads.len()];
+        let mut sizes = vec![self.models.len(), self.loads.len()];
         sizes.extend(self.costs.iter().map(|(_, factors)| factors.len()));
         sizes.extend([self.vcpus.len(), self.cpus.len(), self.slices.len()]);
         sizes.extend([self.strategies.len(), self.release_slices.len(), self.seeds.len()]);
@@ -222,18 +297,37 @@ impl Axes {
             }
         };
         let backend = simulated::chosen(model, "").backend;
-        GridPoint {
+        let shared = &GridPoint {
             definition,
             strategy,
             release_slices,
             model: name.clone(),
             model_hash: model_hash.clone(),
             costs: costs.collect(),
-            workload: self.workloads[at[1]].to_string(),
+            seed: self.seeds[seed],
+            ..shared.clone()
+        };
+        let work = match &self.loads[at[1]] {
+            Load::Work(work) => work,
+            // Its guests' pace, vCPUs and periods are the trace's.
+            Load::Trace(hash, parts) => {
+                let vcpus = parts.trace.meta.vcpus as u64;
+                let (workload, trace_hash) = (format!("{REPLAY}{}", parts.trace.name()), Some(hash.clone()));
+                return GridPoint {
+                    workload,
+                    trace_hash,
+                    vcpus,
+                    cpus: vcpus,
+                    samples: parts.samples,
+                    ..shared.clone()
+                };
+            }
+        };
+        GridPoint {
+            workload: work.to_string(),
             vcpus,
             cpus,
             slice_ns: self.slices[slice].filter(|_| cpus < vcpus).unwrap_or(model.host.slice),
-            seed: self.seeds[seed],
             period: if shared.period > 0 { shared.period } else { default_period(&backend) },
             ..shared.clone()
         }
@@ -431,6 +525,8 @@ mod tests {
     use host_pmu::strategy::PRESETS;
 
     use super::super::grid::Seeds;
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn grid(toml: &str) -> Grid {

@@ -62,6 +62,11 @@ pub struct Grid {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub workload: Option<Vec<String>>,
 
+    /// Traces that are replayed whole in place of workloads, each a folder of vpmu trace; the figure is the host's work per PMI
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all =
+          ["workload", "vcpus", "cpus", "slice", "period", "freq", "mux_interval", "timer", "samples", "time_limit", "tail", "hosts"])]
+    pub trace: Option<Vec<String>>,
+
     /// Multiply a cost of the model by each of these, e.g. open=0.1,1,10; an axis for each --cost
     ///
     /// exit, tick-exit, io, vmm, apic, signal, inject, interrupt, instruction, work-unit, open (open-first and open-more), release
@@ -184,6 +189,9 @@ impl Grid {
             if Path::new(entry).extension().is_some_and(|extension| extension == "toml") {
                 *entry = folder.join(&*entry).to_string_lossy().into_owned();
             }
+        }
+        for entry in grid.trace.iter_mut().flatten() {
+            *entry = folder.join(&*entry).to_string_lossy().into_owned();
         }
         Ok(grid)
     }

@@ -228,6 +228,7 @@ mod tests {
     fn result(p50: u64, held: u64, creates: f64) -> PointResult {
         let latency = Latency { count: 10, min: p50, p50, p90: p50, p99: p50, max: p50, mean: p50 as f64 };
         PointResult {
+            host_work_ns: None,
             guests: 1,
             timed_out: 0,
             nmis: 10,

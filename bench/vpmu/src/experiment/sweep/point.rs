@@ -28,8 +28,11 @@ pub struct GridPoint {
     pub model_hash: String,
     /// Factors by cost of the model.
     pub costs: BTreeMap<String, f64>,
-    /// Event set and guest work.
+    /// Event set and guest work, or `trace:` and the name of a trace.
     pub workload: String,
+    /// Hash of what the trace's JSON says; `None` without a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_hash: Option<String>,
     /// vCPUs of the host.
     pub vcpus: u64,
     /// Host CPUs they share.
@@ -142,9 +145,12 @@ pub struct PointResult {
     pub pmi_delivery_ns: Option<Latency>,
     /// Rotations and task switches.
     pub rotation_ns: Option<Latency>,
+    /// The host's work between two PMIs of a trace, or between two starts of counters where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_work_ns: Option<Latency>,
     /// Median of the same guest without host events: of the handler or, without NMIs, of the rotation.
     pub floor_p50_ns: Option<u64>,
-    /// Median divided by the floor's median.
+    /// Median divided by the floor's median; of a trace all work divided by the floor's.
     pub x_floor: Option<f64>,
     /// Work per sample.
     pub per_sample: PerSample,
@@ -171,7 +177,10 @@ impl PointResult {
     /// was to take NMIs and timed no handler has none: it livelocks, and its rotations have no ratio to the floor.
     #[must_use]
     pub fn latency(&self) -> Option<&Latency> {
-        self.nmi_handler_ns.as_ref().or(self.rotation_ns.as_ref().filter(|_| self.x_floor.is_some()))
+        self.nmi_handler_ns
+            .as_ref()
+            .or(self.host_work_ns.as_ref())
+            .or(self.rotation_ns.as_ref().filter(|_| self.x_floor.is_some()))
     }
 }
 
@@ -221,6 +230,7 @@ pub(super) mod tests {
 
     pub(in super::super) fn point() -> GridPoint {
         GridPoint {
+            trace_hash: None,
             strategy: "reuse".to_owned(),
             definition: "name = 'reuse'".to_owned(),
             release_slices: None,

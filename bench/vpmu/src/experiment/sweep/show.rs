@@ -15,7 +15,7 @@ use results::table::{Report, Table};
 use results::write::replace;
 
 const LEGEND: [&str; 2] = [
-    "latency: NMI handler (rotation, where the guest only counts); held: host events of a vCPU, over time; creates: per NMI (rotation)",
+    "latency: NMI handler (rotation, where the guest only counts; of a trace the host's work per PMI); held: host events of a vCPU, over time; creates: per NMI (rotation)",
     "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates",
 ];
 const NO_LATENCY: &str =

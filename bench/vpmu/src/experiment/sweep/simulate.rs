@@ -18,6 +18,8 @@ use sim::model::{CountBase, Model};
 use sim::run::{self, Totals};
 
 use super::point::{GridPoint, Latency, PerSample, PointResult, hash};
+use crate::arms::arm::replay::{self, Parts};
+use crate::arms::arm::runner::TurnOutcome;
 use crate::setting::workload::Workload;
 use crate::terminal::console::internal;
 use results::error::Error;
@@ -26,19 +28,28 @@ use results::error::Error;
 const HARD_LIMITS: u64 = 4;
 const MINUTE_NS: u64 = 60_000_000_000;
 
+/// What points are simulated by, by hash.
+#[derive(Debug, Default)]
+pub struct Hosts {
+    /// Models of hosts.
+    pub models: BTreeMap<String, Model>,
+    /// Traces of guests.
+    pub traces: BTreeMap<String, Parts>,
+}
+
 /// Simulates points of a set of models; shared by all threads.
 #[derive(Debug)]
 pub struct Simulator {
-    models: BTreeMap<String, Model>,
+    hosts: Hosts,
     /// Medians of the floor by the parameters other than the strategy.
     floors: Mutex<BTreeMap<String, Option<u64>>>,
 }
 
 impl Simulator {
-    /// Creates a simulator of points whose `model_hash` is a key of `models`.
+    /// Creates a simulator of points whose models and traces are these.
     #[must_use]
-    pub fn new(models: BTreeMap<String, Model>) -> Self {
-        Self { models, floors: Mutex::new(BTreeMap::new()) }
+    pub fn new(hosts: Hosts) -> Self {
+        Self { hosts, floors: Mutex::new(BTreeMap::new()) }
     }
 
     /// Simulates `point`; the result depends on the point and its model only.
@@ -48,9 +59,15 @@ impl Simulator {
     pub fn result(&self, point: &GridPoint) -> Result<PointResult, Error> {
         let wrong = |why: String| internal("cannot simulate a point", why);
         let mut model =
-            self.models.get(&point.model_hash).ok_or_else(|| wrong("its model is missing".to_owned()))?.clone();
+            self.hosts.models.get(&point.model_hash).ok_or_else(|| wrong("its model is missing".to_owned()))?.clone();
         for (cost, &factor) in &point.costs {
             model.scale(cost, factor).map_err(|error| wrong(error.to_string()))?;
+        }
+        if let Some(hash) = &point.trace_hash {
+            let parts = self.hosts.traces.get(hash).ok_or_else(|| wrong("its trace is missing".to_owned()))?;
+            let strategy = Strategy::from_toml(&point.definition).map_err(|error| wrong(error.to_string()))?;
+            let [own, floor] = [Some(&strategy), None].map(|of| replay::whole(parts, &model, of, point.seed));
+            return Ok(replayed(&own?, &floor?, point));
         }
         model.host.slice = point.slice_ns;
         let behind = match Mediated::named(&point.strategy) {
@@ -138,8 +155,51 @@ fn summary(latency: &sim::guest::Latency) -> Option<Latency> {
     })
 }
 
+/// Summarizes the host's work of each sample of a trace.
+fn of_work(work: &[u64]) -> Option<Latency> {
+    let mut sorted = work.to_vec();
+    sorted.sort_unstable();
+    let at = |percent: usize| sorted[(sorted.len() - 1) * percent / 100];
+    let (min, max) = (*sorted.first()?, *sorted.last()?);
+    let mean = work.iter().sum::<u64>() as f64 / work.len() as f64;
+    Some(Latency { count: work.len() as u64, min, p50: at(50), p90: at(90), p99: at(99), max, mean })
+}
+
+fn replayed(own: &TurnOutcome, floor: &TurnOutcome, point: &GridPoint) -> PointResult {
+    let (work, floor) = (of_work(&own.host_work), of_work(&floor.host_work));
+    let mut totals = Totals::default();
+    for vcpu in &own.run.vcpus {
+        totals.counts.merge(&vcpu.account.counts);
+        totals.ops.merge(&vcpu.account.host.ops);
+        totals.accesses += vcpu.account.msr_exits.iter().map(|msr| msr.reads + msr.writes).sum::<u64>();
+    }
+    totals.counts.nmis = totals.counts.nmis_injected;
+    let held_mean = totals.counts.held_ns as f64 / totals.counts.time_ns.max(1) as f64;
+    let result = of_totals(&totals, work, point);
+    PointResult {
+        host_work_ns: work,
+        floor_p50_ns: floor.map(|floor| floor.p50),
+        x_floor: work.zip(floor).filter(|(_, floor)| floor.mean > 0.0).map(|(work, floor)| work.mean / floor.mean),
+        held_mean,
+        virtual_ns: totals.counts.time_ns,
+        ..result
+    }
+}
+
 fn result(totals: &Totals, floor: Option<u64>, point: &GridPoint, workload: Workload) -> PointResult {
     let latency = latency_of(totals, workload);
+    PointResult {
+        nmi_handler_ns: summary(&totals.handler),
+        pmi_delivery_ns: summary(&totals.delivery),
+        rotation_ns: summary(&totals.rotation),
+        floor_p50_ns: floor,
+        x_floor: latency.zip(floor).filter(|&(_, floor)| floor > 0).map(|(l, floor)| l.p50 as f64 / floor as f64),
+        ..of_totals(totals, latency, point)
+    }
+}
+
+/// Returns what is counted alike with and without a trace.
+fn of_totals(totals: &Totals, latency: Option<Latency>, point: &GridPoint) -> PointResult {
     let samples = latency.map_or(0, |latency| latency.count).max(totals.counts.nmis);
     let per = |n: u64| if samples == 0 { 0.0 } else { n as f64 / samples as f64 };
     let op = |kind| per(totals.ops.count(kind));
@@ -150,11 +210,12 @@ fn result(totals: &Totals, floor: Option<u64>, point: &GridPoint, workload: Work
         nmis_driver_off: totals.counts.nmis_driver_off,
         lost: totals.lost,
         overflows_lost: totals.overflows_lost,
-        nmi_handler_ns: summary(&totals.handler),
-        pmi_delivery_ns: summary(&totals.delivery),
-        rotation_ns: summary(&totals.rotation),
-        floor_p50_ns: floor,
-        x_floor: latency.zip(floor).filter(|&(_, floor)| floor > 0).map(|(l, floor)| l.p50 as f64 / floor as f64),
+        nmi_handler_ns: None,
+        pmi_delivery_ns: None,
+        rotation_ns: None,
+        host_work_ns: None,
+        floor_p50_ns: None,
+        x_floor: None,
         per_sample: PerSample {
             open: op(OpKind::Open),
             release: op(OpKind::Release),
@@ -200,6 +261,44 @@ mod tests {
         };
         assert!(p50("recreate", 10.0) > p50("recreate", 1.0) + 50_000);
         assert_eq!(p50("reuse", 10.0), p50("reuse", 1.0));
+    }
+
+    #[test]
+    fn a_trace_takes_the_place_of_a_workload() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
+        let grid = |more: &str| {
+            let names = "strategy = ['recreate', 'reuse-lazy', 'gate']\nmodel = ['clx-ap-watchdog-on']";
+            format!("{names}\ntrace = ['{corpus}/record10-clx-6.1', '{corpus}/stat-clx-6.1']\n{more}")
+        };
+        let found = results(&grid("cost.open = [1, 10]"));
+        assert_eq!(found.len(), 12);
+        let of = |strategy: &str, workload: &str, open: f64| {
+            let is = |point: &GridPoint| {
+                point.strategy == strategy
+                    && point.workload == workload
+                    && point.costs["open"].to_bits() == open.to_bits()
+            };
+            &found.iter().find(|(point, _)| is(point)).unwrap().1
+        };
+        for workload in ["trace:record10-clx-6.1", "trace:stat-clx-6.1"] {
+            let [recreate, lazy, gate] = ["recreate", "reuse-lazy", "gate"].map(|name| of(name, workload, 1.0));
+            let work = |result: &PointResult| result.latency().unwrap().mean;
+            assert!(work(recreate) > work(lazy) && work(lazy) > work(gate), "{recreate:?} {lazy:?} {gate:?}");
+            assert!(gate.x_floor > Some(1.0) && recreate.per_sample.open > lazy.per_sample.open);
+            assert!(work(of("recreate", workload, 10.0)) > work(recreate));
+            assert!(lazy.held_mean > 0.0 && lazy.held_mean <= lazy.held_max as f64, "{lazy:?}");
+        }
+        assert_eq!(of("gate", "trace:record10-clx-6.1", 1.0).nmis, 138);
+        for (more, needle) in [
+            ("workload = ['single']", "trace and workload exclude each other"),
+            ("samples = 5", "trace and samples exclude each other"),
+            ("strategy = ['virtual']", "strategy virtual cannot be replayed"),
+            ("trace = []", "the axis has no values"),
+        ] {
+            let grid: Grid = toml::from_str(&grid("")).unwrap();
+            let error = grid.overridden_by(&toml::from_str(more).unwrap()).unwrap().points().unwrap_err().to_string();
+            assert!(error.contains(needle), "{more}: {error}");
+        }
     }
 
     #[test]
