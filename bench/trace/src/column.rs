@@ -1,4 +1,4 @@
-//! The columns of a row: one table for writing and reading.
+//! The columns of a row: the table by which they are written, and the reader of their numbers.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -117,8 +117,14 @@ pub(super) fn with_defaults(command: Command) -> Command {
     helps.into_iter().fold(command, |command, (name, help)| command.mut_arg(name, |arg| arg.help(help).long_help(help)))
 }
 
-/// What a run's guest does: a workload, or what a trace has.
-type Load<'a> = Result<Workload, &'a Parts>;
+/// A run is of one of these.
+#[derive(Clone, Copy, Debug)]
+enum Load<'a> {
+    /// The payload's drivers and work.
+    Work(Workload),
+    /// The accesses of a trace.
+    Trace(&'a Parts),
+}
 
 /// A run: the model that is simulated, none of this host, and what its guest does.
 type Run<'a> = (Option<&'a Model>, Load<'a>);
@@ -215,13 +221,17 @@ fn plan(
     if let Some(model) = model {
         host.backend = BackendChoice::Sim(model.name.clone());
     }
-    let workload = load.unwrap_or(args.workload[0]);
+    let workload = match load {
+        Load::Work(workload) => workload,
+        // The trace replaces it below.
+        Load::Trace(_) => args.workload[0],
+    };
     let mut plan = NmiLatencySpec { arms, length, workload, period: None, freq: None }.plan(&host, chosen, usable)?;
     plan.until_order = args.arms.rounds.is_none();
     match (model, load) {
-        (_, Ok(_)) => {}
-        (Some(_), Err(parts)) => plan.replay(parts),
-        (None, Err(parts)) => plan.play(&parts.trace)?,
+        (_, Load::Work(_)) => {}
+        (Some(_), Load::Trace(parts)) => plan.replay(parts),
+        (None, Load::Trace(parts)) => plan.play(&parts.trace)?,
     }
     Ok(plan)
 }
@@ -259,12 +269,12 @@ fn runs<'a>(
     let mut runs = Vec::new();
     for model in models.iter().map(Option::as_ref) {
         if traces.is_empty() {
-            runs.extend(args.workload.iter().map(|work| (model, Ok(*work))));
+            runs.extend(args.workload.iter().map(|work| (model, Load::Work(*work))));
         }
         for parts in traces {
             match parts.tells_nothing(model.is_none()) {
                 Some(why) => drop(left_out.insert(why)),
-                None => runs.push((model, Err(parts))),
+                None => runs.push((model, Load::Trace(parts))),
             }
         }
     }

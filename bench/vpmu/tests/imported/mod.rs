@@ -57,7 +57,7 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
         ensure!(of("divergences")? == of("counter_divergences")?, "{arm}");
         // KVM brings PMIs of which no counter that the guest reads tells, as pitfall 8; on a slow host PMIs overlap.
         let differ = of("pmi_divergences")?.saturating_sub(of("pmis_missing")?);
-        ensure!(10 * of("divergences")? <= accesses && 2 * differ <= pmis, "{arm}");
+        ensure!(10 * of("divergences")? <= accesses && 3 * differ <= pmis, "{arm}");
     }
     Ok(())
 }

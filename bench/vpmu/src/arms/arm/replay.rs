@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use arch_pmu::amd::PerfCtl;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::msr::MsrExits;
 use guest::abi::{MAGIC, Report};
@@ -26,9 +27,6 @@ use vmm::outcome::{Account, Counts, End, PayloadLeft, RunOutcome, TscMap, VcpuOu
 use super::play::{enables, processor};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::terminal::console::internal;
-
-/// The enable of a selector.
-const ENABLE: u64 = 1 << 22;
 
 /// Why strategies with `pause = "virtual"` cannot be replayed.
 pub(crate) const IN_NO_TRACE: &str =
@@ -116,7 +114,7 @@ impl Parts {
     /// Returns whether counters may begin to count here.
     fn starts(&self, row: &Row) -> bool {
         let is_on = match self.pmu {
-            PmuCaps::Amd(caps) if caps.version() == 1 => row.value & ENABLE != 0,
+            PmuCaps::Amd(caps) if caps.version() == 1 => PerfCtl::from_bits(row.value).en(),
             _ => row.value != 0,
         };
         row.kind == Kind::Write && is_on && enables(self.pmu, row.register)

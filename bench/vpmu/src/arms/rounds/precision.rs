@@ -119,7 +119,7 @@ pub(super) fn order_is_known(document: &Document) -> bool {
     let mut worth = order.variants().filter_map(|(_, _, ratio)| ratio);
     order.arms.len() > 1
         && order.arms.iter().all(|one| is_first(one) && is_last(one))
-        && worth.all(|ratio| ratio.is_distinguishable() || is_sure(&ratio, AS_GOOD))
+        && worth.all(|ratio| is_known(&ratio))
 }
 
 /// Share behind the fastest from which a strategy needs no more rounds. Of those that are nearer the regrets must be known: over

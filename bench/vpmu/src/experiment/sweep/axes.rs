@@ -153,12 +153,12 @@ impl Grid {
     }
 }
 
-/// What a point's guests do.
+/// The guests of a point do one of these.
 #[derive(Debug)]
 enum Load {
     /// The payload's drivers and work.
     Work(Workload),
-    /// What the guest of a trace did, by the trace's hash.
+    /// The accesses of a trace, which its hash names.
     Trace(String, Box<Parts>),
 }
 

@@ -28,7 +28,7 @@ use results::error::Error;
 const HARD_LIMITS: u64 = 4;
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// What points are simulated by, by hash.
+/// Points name these by their hashes.
 #[derive(Debug, Default)]
 pub struct Hosts {
     /// Models of hosts.
