@@ -1,5 +1,6 @@
 //! The kernel module in the running kernel: loaded, described, unloaded.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -82,15 +83,16 @@ pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
     let what = || format!("cannot load {}", module.display());
     let bytes = fs::read(&module).map_err(|error| Error::host(what(), error.to_string(), ""))?;
     check_signature(fs, &bytes)?;
+    let mut lost = String::new();
     if relinked {
         // A copy has no signature of the vendor's any more.
         check_signature(fs, &[])?;
         copies(fs, &cached, &release)?;
-        replace_kvm(fs, &cached)?;
+        lost = replace_kvm(fs, &cached)?;
     } else {
         insert(&module, c"")?;
     }
-    Ok(status(fs))
+    Ok(status(fs) + &lost)
 }
 
 fn insert(module: &Path, options: &CStr) -> Result<(), Error> {
@@ -134,34 +136,100 @@ fn modprobe(arguments: &[&str]) -> Result<String, Error> {
 }
 
 /// Returns the options of a module in what `modprobe --show-depends` printed.
-fn options_of(name: &str, shown: &str) -> CString {
+fn options_of(name: &str, shown: &str) -> String {
     let options = shown.lines().find_map(|line| {
         let (path, options) = line.strip_prefix("insmod ")?.split_once(' ')?;
         let file = Path::new(path).file_name()?.to_str()?.split('.').next()?;
         (file.replace('-', "_") == name).then(|| options.trim())
     });
-    CString::new(options.unwrap_or_default()).unwrap_or_default()
+    options.unwrap_or_default().to_owned()
 }
 
-/// Loads the module and KVM's copies in place of KVM, or leaves KVM as it is.
-fn replace_kvm(fs: &HostFs, folder: &Path) -> Result<(), Error> {
+/// Values of KVM's parameters, by module and name.
+type Values = BTreeMap<(&'static str, String), String>;
+
+/// Reads the values that the parameters of KVM's modules have.
+fn values(fs: &HostFs, vendor: &'static str) -> Values {
+    let of = |module: &'static str| {
+        let folder = format!("sys/module/{module}/parameters");
+        let value = move |name: String| Some(((module, name.clone()), fs.text(&format!("{folder}/{name}"))?));
+        fs.names(&format!("sys/module/{module}/parameters")).into_iter().filter_map(value)
+    };
+    [KVM, vendor].into_iter().flat_map(of).collect()
+}
+
+/// Returns values as options of a module, as its loader takes them.
+fn as_options(values: &Values, module: &str) -> Vec<String> {
+    values.iter().filter(|((of, _), _)| *of == module).map(|((_, name), value)| format!("{name}={value}")).collect()
+}
+
+/// Starts KVM by `start` with the parameters' values of `before`, which somebody may have given by hand: those that the host's own
+/// options do not make are given in a second try. Returns a line about each that KVM does not take back.
+fn start_as_before(
+    (before, now): (&Values, &dyn Fn() -> Values),
+    start: &dyn Fn(&Values) -> Result<(), Error>,
+    stop: &dyn Fn(),
+) -> Result<String, Error> {
+    let lost = || {
+        let now = now();
+        let differs = |(key, value): &(&_, &_)| now.get(*key) != Some(*value);
+        before.iter().filter(differs).map(|(key, value)| (key.clone(), value.clone())).collect::<Values>()
+    };
+    start(&Values::new())?;
+    let first = lost();
+    if !first.is_empty() {
+        stop();
+        if start(&first).is_err() {
+            stop();
+            start(&Values::new())?;
+        }
+    }
+    let line = |((module, name), value): (&(&str, String), &String)| {
+        format!(
+            "{module}.{name} was {value}, which cannot be given back: put 'options {module} {name}=VALUE' into /etc/modprobe.d\n"
+        )
+    };
+    Ok(lost().iter().map(line).collect())
+}
+
+/// Starts KVM itself, with further options.
+fn start_kvm(vendor: &'static str, further: &Values) -> Result<(), Error> {
+    [KVM, vendor].into_iter().try_for_each(|module| {
+        let options = as_options(further, module);
+        modprobe(&[module].into_iter().chain(options.iter().map(String::as_str)).collect::<Vec<_>>()).map(drop)
+    })
+}
+
+fn stop(fs: &HostFs, modules: &[&str]) {
+    for name in modules {
+        let _ = remove(fs, name);
+    }
+}
+
+/// Loads the module and KVM's copies in place of KVM, or leaves KVM as it is. Returns lines about parameters that KVM lost.
+fn replace_kvm(fs: &HostFs, folder: &Path) -> Result<String, Error> {
     let vendor = vendor(fs)?;
     let copy = folder.join(format!("{vendor}.ko"));
     if !copy.is_file() {
         return Err(refused(format!("there is no {}", copy.display()), "build it anew: vpmu kernel-module build"));
     }
     let shown = modprobe(&["--show-depends", vendor])?;
+    let before = values(fs, vendor);
+    let file = |name: &str| folder.join(format!("{name}.ko"));
+    let start = |further: &Values| {
+        [KVM, vendor].into_iter().try_for_each(|name| {
+            let options = [vec![options_of(name, &shown)], as_options(further, name)].concat().join(" ");
+            insert(&file(name), &CString::new(options).unwrap_or_default())
+        })
+    };
+    let now = || values(fs, vendor);
     remove(fs, vendor)?;
-    let done = remove(fs, KVM).and_then(|()| {
-        ["vpmu_kvm", KVM, vendor]
-            .into_iter()
-            .try_for_each(|name| insert(&folder.join(format!("{name}.ko")), &options_of(name, &shown)))
-    });
+    let done = remove(fs, KVM)
+        .and_then(|()| insert(&file("vpmu_kvm"), c""))
+        .and_then(|()| start_as_before((&before, &now), &start, &|| stop(fs, &[vendor, KVM])));
     if done.is_err() {
-        for name in [vendor, KVM, "vpmu_kvm"] {
-            let _ = remove(fs, name);
-        }
-        modprobe(&[vendor])?;
+        stop(fs, &[vendor, KVM, "vpmu_kvm"]);
+        start_as_before((&before, &now), &|further| start_kvm(vendor, further), &|| stop(fs, &[vendor, KVM]))?;
     }
     done
 }
@@ -237,17 +305,22 @@ pub fn unload(fs: &HostFs) -> Result<String, Error> {
             return Err(Error::host("cannot unload vpmu_kvm", why, "end these guests, and close /dev/vpmu_kvm"));
         }
         let vendor = vendor(fs)?;
+        let before = values(fs, vendor);
         let done = [vendor, KVM, "vpmu_kvm"].into_iter().try_for_each(|name| remove(fs, name));
-        modprobe(&[vendor])?;
+        let lost = start_as_before((&before, &|| values(fs, vendor)), &|further| start_kvm(vendor, further), &|| {
+            stop(fs, &[vendor, KVM]);
+        })?;
         done?;
-    } else {
-        remove(fs, "vpmu_kvm")?;
+        return Ok(status(fs) + &lost);
     }
+    remove(fs, "vpmu_kvm")?;
     Ok(status(fs))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::super::build::tests::{RELEASE, Root};
     use super::*;
 
@@ -276,13 +349,59 @@ mod tests {
     #[test]
     fn copies_of_kvm_take_its_options_and_are_described() {
         let shown = "insmod /lib/modules/6/kernel/kvm/kvm.ko.xz ignore_msrs=1 \ninsmod /m/kvm-amd.ko nested=0 avic=1\n";
-        let of = |name| options_of(name, shown).into_string().unwrap();
+        let of = |name| options_of(name, shown);
         assert_eq!([of("kvm"), of("kvm_amd"), of("kvm_intel")], ["ignore_msrs=1", "nested=0 avic=1", ""]);
         let root = Root::new(&[]);
         root.put(&format!("{PLACE}/holders/kvm/x"), "");
         root.put(&format!("{PLACE}/refcnt"), "3\n");
         let shown = status(&root.fs());
         assert!(shown.contains("front end: relinked KVM") && shown.contains("held by: 2 files"), "{shown}");
+    }
+
+    #[test]
+    fn kvm_takes_back_values_that_were_given_by_hand_or_says_which_it_does_not() {
+        let root = Root::new(&[]);
+        let put = |module: &str, name: &str, value: &str| {
+            root.put(&format!("sys/module/{module}/parameters/{name}"), &format!("{value}\n"));
+        };
+        let now = || values(&root.fs(), "kvm_amd");
+        // KVM of the host's own options, with further ones; `refuses` is of no value that an option can have.
+        let given = RefCell::new(Vec::new());
+        let start = |further: &Values| {
+            given
+                .borrow_mut()
+                .push(as_options(further, "kvm").into_iter().chain(as_options(further, "kvm_amd")).collect::<Vec<_>>());
+            for (module, name, value) in
+                [("kvm", "halt_poll_ns", "200000"), ("kvm_amd", "nested", "1"), ("kvm_amd", "avic", "N")]
+            {
+                let value = further.get(&(module, name.to_owned())).map_or(value, String::as_str);
+                if value == "not required" {
+                    return Err(refused("the kernel refused it", ""));
+                }
+                put(module, name, value);
+            }
+            Ok(())
+        };
+        let again = |before: &Values| start_as_before((before, &now), &start, &|| ()).unwrap();
+        start(&Values::new()).unwrap();
+        assert_eq!(
+            (again(&now()), given.take().len()),
+            (String::new(), 2),
+            "one start where nothing was given by hand"
+        );
+        put("kvm", "halt_poll_ns", "0");
+        put("kvm_amd", "nested", "0");
+        let before = now();
+        assert_eq!((again(&before), now()), (String::new(), before));
+        assert_eq!(given.take(), [vec![], vec!["halt_poll_ns=0".to_owned(), "nested=0".to_owned()]]);
+        put("kvm_amd", "avic", "not required");
+        let said = again(&now());
+        assert!(
+            said.contains("kvm_amd.avic was not required, which cannot be given back")
+                && said.contains("kvm_amd.nested was 0"),
+            "{said}"
+        );
+        assert_eq!((given.take().len(), now()[&("kvm_amd", "nested".to_owned())].as_str()), (3, "1"));
     }
 
     #[test]
