@@ -46,6 +46,11 @@ fn built_in_kvm(release: &str) -> Error {
     refused(format!("Linux {release} has KVM built in or none (CONFIG_KVM)"), "take a kernel that has it as a module")
 }
 
+/// Returns whether the running kernel has KVM, and not as a module.
+pub(super) fn kvm_is_built_in(fs: &HostFs) -> bool {
+    fs.exists("sys/module/kvm") && !fs.exists("sys/module/kvm/initstate")
+}
+
 /// Returns the release of the running kernel.
 pub(super) fn running(fs: &HostFs) -> Result<String, Error> {
     fs.text("proc/sys/kernel/osrelease").ok_or_else(|| refused("the release of the running kernel is unknown", ""))
@@ -79,7 +84,8 @@ pub fn headers(
     check_release(&release)?;
     // The kernel's own list needs no headers.
     let built_in = fs.text(&format!("lib/modules/{release}/modules.builtin"));
-    if built_in.is_some_and(|list| list.lines().any(|line| line.ends_with("/kvm.ko"))) {
+    let has_it_built_in = || running().is_ok_and(|running| running == release) && kvm_is_built_in(fs);
+    if built_in.is_some_and(|list| list.lines().any(|line| line.ends_with("/kvm.ko"))) || has_it_built_in() {
         return Err(built_in_kvm(&release));
     }
     let default = fs.path(&format!("lib/modules/{release}/build"));
@@ -99,7 +105,10 @@ pub fn headers(
     if of != release {
         return Err(Error::usage(
             format!("{} is of another kernel", folder.display()),
-            format!("its release is '{of}', and the module would be for {release}"),
+            match of {
+                "" => "it names no release (include/generated/utsrelease.h)".to_owned(),
+                of => format!("its release is '{of}', and the module would be for {release}"),
+            },
             "give both --kernel and --headers of one kernel",
         ));
     }
@@ -325,6 +334,9 @@ pub(super) mod tests {
         assert_eq!(headers(&root.fs(), Some(RELEASE), Some(&folder), &versioned).unwrap().compiler, "gcc-12");
         let other = headers(&root.fs(), Some("6.1.0-50-amd64"), Some(&folder), &versioned).unwrap_err();
         assert!(other.exit.code() == 2 && other.to_string().contains(RELEASE), "{other}");
+        root.put(&format!("lib/modules/{RELEASE}/build/include/generated/utsrelease.h"), "");
+        let other = headers(&root.fs(), None, None, &versioned).unwrap_err().to_string();
+        assert!(other.contains("it names no release"), "{other}");
     }
 
     #[test]
@@ -345,6 +357,10 @@ pub(super) mod tests {
         let bare = Root::new(&[("proc/sys/kernel/osrelease", RELEASE), (&list, "kernel/arch/x86/kvm/kvm.ko\n")]);
         let error = refused(&bare, None, "12").to_string();
         assert!(error.contains("KVM built in"), "before any headers are asked for: {error}");
+        let bare =
+            Root::new(&[("proc/sys/kernel/osrelease", RELEASE), ("sys/module/kvm/parameters/halt_poll_ns", "0")]);
+        assert!(refused(&bare, None, "12").to_string().contains("KVM built in"), "without its list, too");
+        assert!(refused(&bare, Some("6.12.1"), "12").to_string().contains("linux-headers-6.12.1"));
         for (had, has, needle) in [
             ("CONFIG_KVM=m", "CONFIG_KVM=y", "KVM built in"),
             ("CONFIG_MODULES=y", "", "no modules"),

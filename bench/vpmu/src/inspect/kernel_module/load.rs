@@ -15,19 +15,19 @@ use rustix::process::geteuid;
 use rustix::system::{delete_module, finit_module};
 
 use super::build::{
-    FILE, KVM, VENDORS, build_in, cache, check_release, copies, headers, is_relinked, major, refused, running,
+    FILE, KVM, VENDORS, build_in, cache, check_release, copies, headers, is_relinked, kvm_is_built_in, major, refused,
+    running,
 };
 use super::relink::SIGNED;
 
 /// Checks whether the running kernel lets the module in at all.
 fn check_running(fs: &HostFs) -> Result<(), Error> {
     check_release(&running(fs)?)?;
-    if !fs.exists("sys/module/kvm/initstate") {
-        return Err(if fs.exists("sys/module/kvm") {
-            refused("KVM is built into this kernel", "take a kernel that has it as a module")
-        } else {
-            refused("KVM is not loaded", "modprobe kvm_intel, or kvm_amd")
-        });
+    if kvm_is_built_in(fs) {
+        return Err(refused("KVM is built into this kernel", "take a kernel that has it as a module"));
+    }
+    if !fs.exists("sys/module/kvm") {
+        return Err(refused("KVM is not loaded", "modprobe kvm_intel, or kvm_amd"));
     }
     if fs.number("proc/sys/kernel/modules_disabled") == Some(1) {
         return Err(refused(
