@@ -147,9 +147,7 @@ impl Column {
     /// Formats the value for people.
     #[must_use]
     pub fn text(&self, figures: &Figures<'_>) -> String {
-        // A host that does not say how many NMIs were taken has not lost none.
-        let absent = || if self.key == "lost" { "unknown".to_owned() } else { dash() };
-        (self.value)(figures).map_or_else(absent, |value| self.unit.text(value))
+        (self.value)(figures).map_or_else(dash, |value| self.unit.text(value))
     }
 }
 
@@ -224,7 +222,12 @@ pub fn columns(place: Place) -> impl Iterator<Item = &'static Column> + Clone {
 pub(super) fn table(report: &mut Report, place: Place, arms: &[(String, Figures<'_>)]) {
     let mut table = Table::new(std::iter::once("arm").chain(columns(place).map(|column| column.heading)));
     for (name, figures) in arms {
-        table.add_row(std::iter::once(name.clone()).chain(columns(place).map(|column| column.text(figures))));
+        // A host that does not say how many NMIs were taken has not lost none.
+        let cell = |column: &Column| match column.key {
+            "lost" => (column.value)(figures).map_or_else(|| "unknown".to_owned(), |lost| column.unit.text(lost)),
+            _ => column.text(figures),
+        };
+        table.add_row(std::iter::once(name.clone()).chain(columns(place).map(cell)));
     }
     report.table(table);
 }

@@ -140,15 +140,13 @@ fn main() -> ExitCode {
         let found = found.clone();
         trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(ignored));
     }
-    let unbuilt = found.as_ref().is_ok_and(|parts| !nest::headers(parts).exists());
-    if unbuilt && !arguments.list {
-        eprintln!(
-            "SKIP: no headers of host B's kernel for nest::kernel_module; remedy: their package, or VPMU_HEADERS"
-        );
+    for (name, minutes, absent, boot) in nest::kernel_module::trials(found.as_ref().ok()) {
+        if let Some(why) = absent.as_ref().filter(|_| !arguments.list && (long || !minutes)) {
+            eprintln!("SKIP: {why}");
+        }
+        let (found, ignored) = (found.clone(), skip || absent.is_some() || (minutes && !long));
+        trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(ignored));
     }
-    let (built, ignored) = (found.clone(), skip || unbuilt);
-    let trial = Trial::test("nest::kernel_module", move || nest::kernel_module(&built?).map_err(failed));
-    trials.push(trial.with_ignored_flag(ignored));
     for (name, boot) in nest::releases::trials() {
         let found = found.clone();
         trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(skip || !long));

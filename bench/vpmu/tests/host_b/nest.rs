@@ -3,6 +3,7 @@
 //!
 //! The boot of every run has the host's time: with the instruction clock one boot in two hung here (docs/kvm-releases.md).
 
+pub(crate) mod kernel_module;
 pub(crate) mod releases;
 
 use std::path::{Path, PathBuf};
@@ -458,95 +459,6 @@ pub(crate) fn series(parts: &Parts) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Headers of the middle host's kernel, in this folder or where its package puts them.
-pub(crate) fn headers(parts: &Parts) -> PathBuf {
-    let installed = || PathBuf::from(format!("/lib/modules/{}/build", parts.release()));
-    std::env::var_os("VPMU_HEADERS").map_or_else(installed, PathBuf::from)
-}
-
-/// The kernel module is built, loaded, and unloaded but while it is held; KVM's calls become those of each strategy, exactly.
-pub(crate) fn kernel_module(parts: &Parts) -> Result<()> {
-    const SAMPLES: u32 = 20;
-    const STRATEGIES: [&str; 7] = ["stock", "recreate", "reuse", "pool", "virtual", "direct", "gate"];
-    let built = std::process::Command::new(env!("CARGO_BIN_EXE_vpmu"))
-        .args(["kernel-module", "build", "--kernel", &parts.release(), "--headers"])
-        .arg(headers(parts))
-        .output()?;
-    ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let module = std::fs::read(String::from_utf8(built.stdout)?.trim())?;
-    let arms = STRATEGIES.map(|name| format!("kvm:{name}")).join(",");
-    let load = "vpmu kernel-module status >&2; insmod /vpmu_kvm.ko;";
-    // Its control beside KVM as it is; a VMM that is killed; a module that is held; an arm without the module.
-    let control = script(&probed(), "kvm:stock", 1, SAMPLES, HOST_PERIOD, "");
-    let unload = "for arm in kvm:recreate kvm:pool; do \
-                  vpmu nmi-latency --backend hardware --cpu milan --strategy $arm --rounds 1000 --samples 6 --period 20000000 --time-limit 9s --no-save --quiet & \
-                  while kill -0 $! && [ $(cat /sys/module/vpmu_kvm/refcnt) -lt 2 ]; do sleep 0.1; done; \
-                  kill -9 $!; wait $!; echo killed $?; done; \
-                  exec 3<>/dev/vpmu_kvm; vpmu kernel-module unload; echo held $?; exec 3>&-; vpmu kernel-module unload; \
-                  vpmu nmi-latency --strategy kvm:stock --no-save; echo absent $?; \
-                  dmesg | grep -E 'Oops|WARNING: CPU|BUG: (unable|s[cl])'; echo complained $?";
-    let report = job(parts)?
-        .clock(Clock::Host)
-        .file("/vpmu_kvm.ko", 0o644, &module)
-        .command(middle_host_with(
-            "milan",
-            &["--with", "/vpmu_kvm.ko:/vpmu_kvm.ko"],
-            &script(
-                load,
-                &arms,
-                1,
-                SAMPLES,
-                HOST_PERIOD,
-                &format!("echo '{MARK}end'; {control} echo '{MARK}end'; {unload}"),
-            ),
-        ))
-        .run(parts)?;
-    report.say("power-on to power-off");
-    let [strategies, control, ends] = printed(&report, 0)?.split(&format!("{MARK}end\n")).collect::<Vec<_>>()[..]
-    else {
-        anyhow::bail!("{}", printed(&report, 0)?)
-    };
-    let (found, control) = (middle_of(strategies)?, middle_of(control)?);
-    let wanted = ["killed 137", "held 4", "vpmu_kvm: not loaded", "absent 4", "complained 1"];
-    ensure!(wanted.iter().all(|line| ends.lines().any(|found| found == *line)), "{ends}");
-    for name in STRATEGIES {
-        let arm = found.arm(&format!("kvm:{name}"))?;
-        let n = arm["nmis"].as_u64().context("nmis")?;
-        // One that comes after the last sample is not aimed anew by the guest: seen, a period fewer.
-        let after = n.saturating_sub(SAMPLES.into());
-        let done = done(arm);
-        eprintln!("# {}, kvm:{name}: {n} PMIs, opens, pauses, periods, resumes {done:?}", parts.release());
-        ensure!(n >= SAMPLES.into() && arm["overflows"] == n && arm["failed_opens"] == 0, "{arm}");
-        let formula = match name {
-            "recreate" => [n + 1, 0, n - after, 0],
-            "virtual" => [1, 0, 2 * n - after, 0],
-            // Its start sets the period.
-            "direct" => [1, n + 1, n - after, n],
-            // Nor does it pause in one exit what that resumes: one start at the entry does both.
-            "gate" => [1, done[1], n - after, n],
-            _ => [1, n + 1, 2 * n - after, n],
-        };
-        ensure!(done == formula, "kvm:{name}: {done:?} for {n} PMIs: {arm}");
-    }
-    let kvm = found.arm("kvm")?;
-    ensure!(kvm["host_ops"].as_object().is_some_and(serde_json::Map::is_empty), "nothing counts KVM as it is");
-    // Calls for the control meet the probes twice, as KVM makes them and as the module does; creations for all guests do, as the
-    // module looks at each.
-    let (stock, kvms) = (control.arm("kvm:stock")?, control.arm("kvm")?["nmis"].as_u64().context("nmis")?);
-    let calls: Vec<u64> =
-        control.calls.iter().zip(done(stock)).filter_map(|(all, done)| all.as_ref()?.checked_sub(2 * done)).collect();
-    let after = kvms.saturating_sub(SAMPLES.into());
-    eprintln!("# {}, kvm: {kvms} PMIs, creates, pauses, periods, enables {calls:?}", parts.release());
-    ensure!(calls == [2, kvms + 1, 2 * kvms - after, kvms], "{calls:?} for {kvms} PMIs; {:?}: {stock}", control.calls);
-    Ok(())
-}
-
-/// Returns what the module did for an arm, in the order of [`CALLS`].
-fn done(arm: &Value) -> [u64; CALLS.len()] {
-    ["open", "pause", "period", "resume"]
-        .map(|kind| arm.pointer(&format!("/host_ops/{kind}/count")).and_then(Value::as_u64).unwrap_or(0))
 }
 
 /// A register access that costs what a processor's does: the handler takes less than with the exits' own cost.

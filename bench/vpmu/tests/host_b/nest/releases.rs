@@ -67,16 +67,23 @@ const KNOWN: [Known; 4] = [
     Known { series: "7", fails: &["amd-selector-bits", "amd-guest-host-only"], one_pmi: false, in_the_access: false },
 ];
 
-/// A trial for each kernel: every strategy on `hardware` and the vPMU of its KVM. And one of the mediated vPMU where there is one.
-pub(crate) fn trials() -> Vec<(String, Boot)> {
+/// The series of .ci/host-b-kernels that are here, and their roots.
+pub(super) fn roots() -> Vec<(String, PathBuf)> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let folder = std::env::var_os("VPMU_HOST_B_KERNELS").map_or_else(|| target.join("host-b-kernels"), PathBuf::from);
     let roots = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut roots: Vec<_> = roots.map(|entry| entry.path()).filter(|root| root.join("boot").is_dir()).collect();
+    let mut roots: Vec<_> = roots
+        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+        .filter(|(_, root)| root.join("boot").is_dir())
+        .collect();
     roots.sort();
+    roots
+}
+
+/// A trial for each kernel: every strategy on `hardware` and the vPMU of its KVM. And one of the mediated vPMU where there is one.
+pub(crate) fn trials() -> Vec<(String, Boot)> {
     let mut trials: Vec<(String, Boot)> = Vec::new();
-    for root in roots {
-        let series = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for (series, root) in roots() {
         if series == "7" {
             let root = root.clone();
             let boot: Boot = Box::new(move |parts| mediated(&parts.with_kernel_of(&root)?, parts));

@@ -1,0 +1,197 @@
+//! The kernel module of host-pmu/kernel between the KVM and the perf of a middle host: what it does for each strategy, by formulas.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::super::machine::{Clock, Job};
+use super::super::parts::Parts;
+use super::releases::{self, roots};
+use super::{CALLS, HOST_PERIOD, MARK, Middle, PERIOD, job, middle_host_with, middle_of, printed, probed, script};
+
+/// PMIs of a guest.
+const SAMPLES: u32 = 20;
+const STRATEGIES: [&str; 7] = ["stock", "recreate", "reuse", "pool", "virtual", "direct", "gate"];
+/// Strategies of this VMM with the same names. Events of its `virtual` and `gate` go on after an overflow, and are aimed anew if they
+/// overflow once more before their guest writes: that depends on time.
+const OWN: [&str; 3] = ["recreate", "reuse", "pool"];
+
+/// A trial: its name, whether it takes minutes, why it cannot run here.
+pub(crate) type Trial = (String, bool, Option<String>, releases::Boot);
+
+/// Counts on host B's own kernel, with the module built here; and, where a kernel of .ci/host-b-kernels has a module beside
+/// its `boot`, on that.
+pub(crate) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
+    let unbuilt = parts.filter(|parts| !headers(parts).exists()).map(|_| {
+        "no headers of host B's kernel for nest::kernel_module; remedy: their package, or VPMU_HEADERS".to_owned()
+    });
+    let own: releases::Boot = Box::new(|parts| Below::built(parts)?.counts(parts, Clock::Host));
+    let mut trials = vec![("nest::kernel_module".to_owned(), false, unbuilt, own)];
+    for (series, root) in roots() {
+        let file = root.join(FILES[0]);
+        let absent = (!file.is_file()).then(|| {
+            format!(
+                "no {} for nest::kernel_module_{series}; remedy: `vpmu kernel-module build` beside that kernel's gcc and headers",
+                file.display()
+            )
+        });
+        let name = format!("nest::kernel_module_{series}");
+        let boot: releases::Boot =
+            Box::new(move |parts| Below::found(parts, &root)?.counts(parts, Clock::Instructions));
+        trials.push((name, true, absent, boot));
+    }
+    trials
+}
+
+/// Headers of the middle host's kernel, in this folder or where its package puts them.
+fn headers(parts: &Parts) -> PathBuf {
+    let installed = || PathBuf::from(format!("/lib/modules/{}/build", parts.release()));
+    std::env::var_os("VPMU_HEADERS").map_or_else(installed, PathBuf::from)
+}
+
+/// What `vpmu kernel-module build` makes: the module, and where perf cannot be traced, KVM's modules linked to it.
+const FILES: [&str; 3] = ["vpmu_kvm.ko", "kvm.ko", "kvm_amd.ko"];
+
+/// A middle host's kernel, and the module for it.
+struct Below {
+    middle: Parts,
+    /// In the order of loading.
+    files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Below {
+    fn built(parts: &Parts) -> Result<Self> {
+        let built = Command::new(env!("CARGO_BIN_EXE_vpmu"))
+            .args(["kernel-module", "build", "--kernel", &parts.release(), "--headers"])
+            .arg(headers(parts))
+            .output()?;
+        ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let module = std::fs::read(String::from_utf8(built.stdout)?.trim())?;
+        Ok(Self { middle: parts.clone(), files: vec![(FILES[0], module)] })
+    }
+
+    fn found(parts: &Parts, root: &Path) -> Result<Self> {
+        let files = FILES.iter().map(|&file| (file, root.join(file))).filter(|(_, path)| path.is_file());
+        let files = files.map(|(file, path)| Ok((file, std::fs::read(path)?))).collect::<Result<_>>()?;
+        Ok(Self { middle: parts.with_kernel_of(root)?, files })
+    }
+
+    /// Whether KVM is linked to the module, as perf cannot be traced: in 5.10.
+    fn is_linked(&self) -> bool {
+        self.files.len() > 1
+    }
+
+    fn job(&self) -> Result<Job> {
+        let job = job(&self.middle)?;
+        Ok(self.files.iter().fold(job, |job, (name, bytes)| job.file(&format!("/{name}"), 0o644, bytes)))
+    }
+
+    /// A middle host that loads the module before the script.
+    fn host(&self, script: &str) -> Vec<String> {
+        let with: Vec<_> = self.files.iter().map(|(name, _)| format!("/{name}:/{name}")).collect();
+        let mut options: Vec<&str> = with.iter().flat_map(|file| ["--with", file]).collect();
+        if self.is_linked() {
+            options.extend(["--load", "irqbypass"]);
+        }
+        let load: Vec<_> = self.files.iter().map(|(name, _)| format!("insmod /{name}")).collect();
+        let script = format!("vpmu kernel-module status >&2; {}; {script}", load.join("; "));
+        middle_host_with("milan", &options, &script)
+    }
+
+    /// KVM's calls become those of each strategy, exactly; beside it KVM stays as it is; the module is unloaded but while it is held,
+    /// and a VMM that is killed leaves nothing.
+    fn counts(&self, parts: &Parts, clock: Clock) -> Result<()> {
+        let period = if clock == Clock::Host { HOST_PERIOD } else { PERIOD };
+        // A gate's passes come from a tracepoint that KVM of 5.10 does not export.
+        let below = STRATEGIES.iter().filter(|name| !self.is_linked() || **name != "gate");
+        let below: Vec<_> = below.map(|name| format!("kvm:{name}")).collect();
+        let arms: Vec<_> = below.iter().map(String::as_str).chain(OWN).collect();
+        let probes = if self.is_linked() { String::new() } else { probed() };
+        let control = script(&probes, "kvm:stock", 1, SAMPLES, period, "");
+        let unload = format!(
+            "alone=$(cat /sys/module/vpmu_kvm/refcnt); for arm in kvm:recreate kvm:pool; do \
+             vpmu nmi-latency --backend hardware --cpu milan --strategy $arm --rounds 1000 --samples 6 --period {period} --time-limit 9s --no-save --quiet & \
+             while kill -0 $! && [ $(cat /sys/module/vpmu_kvm/refcnt) -lt $((alone + 2)) ]; do sleep 0.1; done; \
+             kill -9 $!; wait $!; echo killed $?; done; \
+             exec 3<>/dev/vpmu_kvm; vpmu kernel-module unload; echo held $?; exec 3>&-; vpmu kernel-module unload; vpmu kernel-module status; \
+             vpmu nmi-latency --cpu milan --strategy kvm:stock --no-save; echo absent $?; \
+             dmesg | grep -E 'Oops|WARNING: CPU|BUG: (unable|s[cl])'; echo complained $?"
+        );
+        let more = format!("echo '{MARK}end'; {control} echo '{MARK}end'; {unload}");
+        let run = script("", &arms.join(","), 1, SAMPLES, period, &more);
+        let report = self.job()?.clock(clock).command(self.host(&run)).run(parts)?;
+        report.say("power-on to power-off");
+        let [strategies, control, ends] = printed(&report, 0)?.split(&format!("{MARK}end\n")).collect::<Vec<_>>()[..]
+        else {
+            anyhow::bail!("{}", printed(&report, 0)?)
+        };
+        let (found, control) = (middle_of(strategies)?, middle_of(control)?);
+        let wanted = ["killed 137", "held 4", "vpmu_kvm: not loaded", "absent 4", "complained 1"];
+        ensure!(wanted.iter().all(|line| ends.lines().any(|found| found == *line)), "{ends}");
+        for name in arms {
+            // KVM of 5.10 makes no period of a write to a running counter: the first PMI is the last.
+            let aimed = if self.is_linked() && name.starts_with("kvm:") { 0 } else { SAMPLES };
+            self.arm(&found, name, aimed)?;
+        }
+        let kvm = found.arm("kvm")?;
+        ensure!(kvm["host_ops"].as_object().is_some_and(serde_json::Map::is_empty), "nothing counts KVM as it is");
+        if self.is_linked() {
+            return Ok(());
+        }
+        // Calls for the control meet the probes twice, as KVM makes them and as the module does; creations for all guests do, as the
+        // module looks at each.
+        let (stock, kvms) = (control.arm("kvm:stock")?, control.arm("kvm")?["nmis"].as_u64().context("nmis")?);
+        let calls: Vec<u64> = control
+            .calls
+            .iter()
+            .zip(done(stock))
+            .filter_map(|(all, done)| all.as_ref()?.checked_sub(2 * done))
+            .collect();
+        let after = kvms.saturating_sub(SAMPLES.into());
+        eprintln!("# {}, kvm: {kvms} PMIs, creates, pauses, periods, enables {calls:?}", self.middle.release());
+        ensure!(
+            calls == [2, kvms + 1, 2 * kvms - after, kvms],
+            "{calls:?} for {kvms} PMIs; {:?}: {stock}",
+            control.calls
+        );
+        Ok(())
+    }
+
+    /// An arm's one guest takes its PMIs, after so many of which it aims its counter anew; none is lost, and what is done for them
+    /// is its strategy's formula.
+    fn arm(&self, found: &Middle, name: &str, aimed: u32) -> Result<()> {
+        let arm = found.arm(name)?;
+        let n = arm["nmis"].as_u64().context("nmis")?;
+        // One that comes after the last sample is not aimed anew by the guest: a period fewer.
+        let after = n.saturating_sub(aimed.into());
+        let done = done(arm);
+        eprintln!("# {}, {name}: {n} PMIs, opens, pauses, periods, resumes {done:?}", self.middle.release());
+        // Of KVM's own deliveries nothing is known but that each overflow is one.
+        let lost = if name.starts_with("kvm:") { Value::Null } else { 0.into() };
+        ensure!(
+            n >= aimed.max(1).into() && arm["overflows"] == n && arm["failed_opens"] == 0 && arm["lost"] == lost,
+            "{arm}"
+        );
+        let formula = match name {
+            "kvm:recreate" | "recreate" => [n + 1, 0, n - after, 0],
+            "kvm:virtual" => [1, 0, 2 * n - after, 0],
+            // Its start sets the period.
+            "kvm:direct" => [1, n + 1, n - after, n],
+            // Nor does it pause in one exit what that resumes: one start at the entry does both.
+            "kvm:gate" => [1, done[1], n - after, n],
+            // An event that overflowed has stopped itself, where KVM pauses it.
+            "pool" => [1, 1, 2 * n - after, n],
+            _ => [1, n + 1, 2 * n - after, n],
+        };
+        ensure!(done == formula, "{name}: {done:?} for {n} PMIs, {formula:?} wanted: {arm}");
+        Ok(())
+    }
+}
+
+/// Returns what the module, or this VMM, did for an arm, in the order of [`CALLS`].
+fn done(arm: &Value) -> [u64; CALLS.len()] {
+    ["open", "pause", "period", "resume"]
+        .map(|kind| arm.pointer(&format!("/host_ops/{kind}/count")).and_then(Value::as_u64).unwrap_or(0))
+}
