@@ -162,7 +162,8 @@ mod tests {
             (Some(Vendor::Amd), false, Cpu::Milan, ""),
             (Some(Vendor::Amd), false, Cpu::Genoa, "--cpu milan"),
             (Some(Vendor::Amd), true, Cpu::Milan, "--cpu genoa"),
-            (Some(Vendor::Amd), true, Cpu::CascadeLake, "--cpu milan"),
+            (Some(Vendor::Amd), true, Cpu::CascadeLake, "give --cpu genoa"),
+            (Some(Vendor::Amd), false, Cpu::CascadeLake, "give --cpu milan"),
             (Some(Vendor::Intel), false, Cpu::Milan, "--cpu clx"),
             (None, false, Cpu::Milan, "neither"),
         ] {
