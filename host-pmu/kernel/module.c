@@ -7,21 +7,20 @@
 
 static int __init vpmu_kvm_init(void)
 {
-	int error = hook_register();
+	int error = guests_register();
 
 	if (error)
 		return error;
-	/* Last: from here on there may be faces, which all calls must know, and a file, whose code must stay. */
-	error = guests_register();
+	error = hook_register();
 	if (error)
-		hook_unregister();
+		guests_unregister();
 	return error;
 }
 
 static void __exit vpmu_kvm_exit(void)
 {
-	guests_unregister();
 	hook_unregister();
+	guests_unregister();
 }
 
 module_init(vpmu_kvm_init);

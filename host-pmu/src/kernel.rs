@@ -193,7 +193,7 @@ pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
 /// Sums of the module for a thread. Operations are in the order of [`OpKind::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
-    /// Creations that KVM asked for.
+    /// Calls of KVM's.
     asked: u64,
     done: [u64; OpKind::ALL.len()],
     done_ns: [u64; OpKind::ALL.len()],
@@ -230,10 +230,7 @@ impl Tally {
             for (name, kind) in OPERATIONS {
                 // Asked, done, ns.
                 let mut three = value(name)?.splitn(3, '/');
-                let asked = number(three.next().unwrap_or_default())?;
-                if name == "create" {
-                    all.asked = all.asked.saturating_add(asked);
-                }
+                all.asked = all.asked.saturating_add(number(three.next().unwrap_or_default())?);
                 for sums in [&mut all.done, &mut all.done_ns] {
                     let sum = &mut sums[kind as usize];
                     *sum = sum.saturating_add(number(three.next().unwrap_or_default())?);
@@ -258,7 +255,12 @@ pub struct Module {
     file: File,
     /// Its sums at the end of the last account.
     before: Tally,
+    /// Calls of KVM's in the last account.
+    asked: u64,
 }
+
+/// Why figures of an arm are not those of its strategy, of a guest whose counters counted while KVM asked the module for nothing.
+pub const PASSED_BY: &str = "the guest's counters counted, and KVM asked the module vpmu_kvm for nothing: its events are not such as the module keeps";
 
 impl Module {
     /// Gives the module these words for the calling thread.
@@ -284,7 +286,7 @@ impl Module {
         })?;
         let text = format!("thread {words}\n");
         match file.write(text.as_bytes()) {
-            Ok(written) if written == text.len() => Ok(Self { file, before: Tally::default() }),
+            Ok(written) if written == text.len() => Ok(Self { file, before: Tally::default(), asked: 0 }),
             Ok(_) => Err(format!("{} took a part of '{}'", device.display(), text.trim())),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(format!(
                 "the loaded module vpmu_kvm does not know '{}': it is of another version; `vpmu kernel-module unload`, then load",
@@ -310,6 +312,7 @@ impl Module {
             side.ops.add(kind, since(now.done, before.done), since(now.done_ns, before.done_ns));
         }
         let since = |of: fn(&Tally) -> u64| of(&now).saturating_sub(of(&before));
+        self.asked = since(|t| t.asked);
         let (callbacks, dropped, failed) = (since(|t| t.callbacks), since(|t| t.dropped), since(|t| t.failed));
         counts.merge(&Counts {
             opens: now.done[OpKind::Open as usize].saturating_sub(before.done[OpKind::Open as usize]),
@@ -326,12 +329,10 @@ impl Module {
         Ok(())
     }
 
-    /// Returns why a turn of these NMIs, accounted for, was not through the module.
+    /// Returns why the turn that was accounted for last was not through the module, whether the guest's counters counted in it.
     #[must_use]
-    pub fn passed_by(&self, nmis: u64) -> Option<String> {
-        (nmis > 0 && self.before.asked == 0).then(|| {
-            format!("the guest took {nmis} NMIs, and KVM asked the module vpmu_kvm for no event: its events are not such as the module keeps")
-        })
+    pub fn passed_by(&self, counted: bool) -> Option<&'static str> {
+        (counted && self.asked == 0).then_some(PASSED_BY)
     }
 
     fn read(&self) -> Result<Tally, String> {
@@ -445,7 +446,7 @@ mod tests {
         assert_eq!((counts.opens, counts.reused, counts.failed_opens), (2, 3, 1));
         assert_eq!((counts.signals, counts.overflows, counts.empty_kicks), (20, 18, 2));
         assert!(error.is_some());
-        assert_eq!(module.passed_by(20), None);
+        assert_eq!(module.passed_by(true), None);
         let (counts, ops, error) = account(&mut module, &LINE.replace("create=1/2/30", "create=5/7/35")).unwrap();
         assert_eq!((counts, ops[0], ops[1], error), (Counts { opens: 5, ..Counts::default() }, (5, 5), (0, 0), None));
         for (text, why) in [
@@ -457,8 +458,10 @@ mod tests {
             let refused = account(&mut module, &text).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
-        account(&mut module, &LINE.replace("create=1/", "create=0/")).unwrap();
-        assert_eq!(module.passed_by(0), None);
-        assert!(module.passed_by(20).unwrap().contains("took 20 NMIs"));
+        account(&mut module, LINE).unwrap();
+        assert_eq!(module.passed_by(false), None);
+        assert_eq!(module.passed_by(true), Some(PASSED_BY), "events of an earlier turn do not serve this one");
+        account(&mut module, &LINE.replace("enable=20/", "enable=21/")).unwrap();
+        assert_eq!(module.passed_by(true), None, "an event that KVM keeps over turns");
     }
 }

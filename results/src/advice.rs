@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::document::warnings::UNIDENTIFIED;
-use crate::document::{Any, Arm, ArmKind, Counts, NMI_LATENCY, REPLAY, Record, Status};
+use crate::document::{Any, Arm, ArmKind, BELOW_KVM, Counts, KVM_ARMS, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric::{self, Metric};
 use crate::paired::{self, Ratio, Statistic};
 use crate::stats::interval::Interval;
@@ -335,6 +335,8 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
     let kvm = kvm.map(|one| {
         format!("; {kvm} ({since}) takes up to {} × the fastest", ratio(one.worst_regret), kvm = one.strategy)
     });
+    let as_it_is = if chosen.strategy.starts_with(BELOW_KVM) { kvm_as_it_is(runs, &chosen.strategy) } else { None };
+    let kvm = kvm.or(as_it_is);
     let origins: BTreeSet<String> = runs.iter().map(|run| origin(run.record)).collect();
     let why = format!(
         "take {}: {rank}{floor}{}{}",
@@ -342,26 +344,7 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         kvm.unwrap_or_default(),
         origins.into_iter().collect::<String>()
     );
-    let figure =
-        |key: &str| chosen.work.get(key).map_or_else(|| "an unknown number of".to_owned(), |value| ratio(*value));
-    let most = chosen.work.get("events_held").copied().unwrap_or(0.0);
-    let definition = runs[0].record.definition(&chosen.strategy).unwrap_or_default();
-    let group = if definition.iter().any(|choice| choice == "gate = true") {
-        "its events are one group, which gets all its counters or falls apart; "
-    } else {
-        ""
-    };
-    let counts = if chosen.is_lossy {
-        "it loses the counts between a PMI and the guest's next exit"
-    } else {
-        "it loses no counts"
-    };
-    let costs = format!(
-        "it costs: {} host events held, {most} at most; {} opens and {} operations per PMI or rotation; {group}{counts}",
-        figure("held_mean"),
-        figure("opens"),
-        figure("host_ops")
-    );
+    let costs = costs(chosen, &runs[0].record.definition(&chosen.strategy).unwrap_or_default());
     let mut sure = if open.is_empty() {
         format!("sure: no other{whole} can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0)
     } else {
@@ -402,6 +385,51 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         }
     }
     vec![why, costs, sure]
+}
+
+/// Says what a strategy of this definition costs beside its time.
+fn costs(chosen: &Standing, definition: &[String]) -> String {
+    let figure =
+        |key: &str| chosen.work.get(key).map_or_else(|| "an unknown number of".to_owned(), |value| ratio(*value));
+    let below = chosen.strategy.strip_prefix(BELOW_KVM);
+    let held = match (below, chosen.work.get("events_held")) {
+        (Some("stock"), _) => "nothing: it is KVM as it is, through the kernel module".to_owned(),
+        (Some(_), _) => "the kernel module (`vpmu kernel-module load`), or patches to KVM that do the same".to_owned(),
+        (None, most) => format!(
+            "{} host events held, {} at most",
+            figure("held_mean"),
+            most.map_or_else(|| "an unknown number".to_owned(), ToString::to_string)
+        ),
+    };
+    let group = if below.is_none() && definition.iter().any(|choice| choice == "gate = true") {
+        "its events are one group, which gets all its counters or falls apart; "
+    } else {
+        ""
+    };
+    let counts = if chosen.is_lossy {
+        "it loses the counts between a PMI and the guest's next exit"
+    } else {
+        "it loses no counts"
+    };
+    format!(
+        "it costs: {held}; {} opens and {} operations per PMI or rotation; {group}{counts}",
+        figure("opens"),
+        figure("host_ops")
+    )
+}
+
+/// Says what KVM's own vPMU as it is takes beside a strategy of its host events.
+fn kvm_as_it_is(runs: &[Run<'_>], choice: &str) -> Option<String> {
+    let of = |run: &Run<'_>| ratio_of(run.record, run.metric, KVM_ARMS[0], choice);
+    let found = runs.iter().map(of).collect::<Option<Vec<Ratio>>>()?;
+    Some(match &found[..] {
+        [one] => format!("; KVM as it is takes {}", times(one, "that")),
+        all => {
+            let values = || all.iter().map(|one| one.ratio);
+            let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+            format!("; KVM as it is takes {} to {} × that", ratio(low), ratio(high))
+        }
+    })
 }
 
 /// Says what the figures are not of.
@@ -615,6 +643,31 @@ mod tests {
         assert_eq!((found.results[0].first.as_str(), found.results[0].last.as_str()), ("gate", "recreate"));
         let shown = found.report().text(200);
         assert!(shown.contains("pool (loses counts)") && shown.contains("beaten by gate"), "{shown}");
+    }
+
+    #[test]
+    fn a_strategy_below_kvm_takes_the_module_or_patches_and_is_beside_kvm_as_it_is() {
+        let of = |direct: u64, name: &str| {
+            let mut record = timed(40, &[("kvm:stock", 2000), (name, direct), ("as-it-is", 2000)]);
+            record.arms.retain(|arm| arm.name != KVM_ARMS[0]);
+            for arm in record.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
+                arm.kind = ArmKind::Kvm;
+                if arm.name == "as-it-is" {
+                    KVM_ARMS[0].clone_into(&mut arm.name);
+                }
+            }
+            record
+        };
+        let (found, text) = answer(&[&of(1000, "kvm:gate")]);
+        assert_eq!((found.choice.as_str(), found.strategies.len()), ("kvm:gate", 2), "{text}");
+        assert!(text.contains("; KVM as it is takes 1.998 × that [1.98"), "{text}");
+        assert!(text.contains("it costs: the kernel module") && !text.contains("one group"), "{text}");
+        let text = answer(&[&of(4000, "kvm:gate")]).1;
+        assert!(text.contains("it costs: nothing: it is KVM as it is") && !text.contains("at most;"), "{text}");
+        let mut other = of(1000, "kvm:gate");
+        other.parameters.insert("workload".to_owned(), "counting1/ftest".into());
+        let text = answer(&[&of(500, "kvm:gate"), &other]).1;
+        assert!(text.contains("; KVM as it is takes 2.00 to 3.99 × that"), "{text}");
     }
 
     #[test]

@@ -147,7 +147,9 @@ impl Column {
     /// Formats the value for people.
     #[must_use]
     pub fn text(&self, figures: &Figures<'_>) -> String {
-        (self.value)(figures).map_or_else(dash, |value| self.unit.text(value))
+        // A host that does not say how many NMIs were taken has not lost none.
+        let absent = || if self.key == "lost" { "unknown".to_owned() } else { dash() };
+        (self.value)(figures).map_or_else(absent, |value| self.unit.text(value))
     }
 }
 
@@ -222,12 +224,7 @@ pub fn columns(place: Place) -> impl Iterator<Item = &'static Column> + Clone {
 pub(super) fn table(report: &mut Report, place: Place, arms: &[(String, Figures<'_>)]) {
     let mut table = Table::new(std::iter::once("arm").chain(columns(place).map(|column| column.heading)));
     for (name, figures) in arms {
-        // A host that does not say how many NMIs were taken has not lost none.
-        let cell = |column: &Column| match column.key {
-            "lost" => (column.value)(figures).map_or_else(|| "unknown".to_owned(), |lost| column.unit.text(lost)),
-            _ => column.text(figures),
-        };
-        table.add_row(std::iter::once(name.clone()).chain(columns(place).map(cell)));
+        table.add_row(std::iter::once(name.clone()).chain(columns(place).map(|column| column.text(figures))));
     }
     report.table(table);
 }

@@ -90,9 +90,9 @@ pub(crate) trait Guest: Sync {
     /// Returns the devices of a vCPU.
     fn bus(&self) -> Self::Bus<'_>;
 
-    /// Returns the NMIs that a guest which counts them says it took.
-    fn nmis(_left: &Self::Left) -> u64 {
-        0
+    /// Returns whether the guest says that its counters counted; one that says nothing is judged by those who talk to it.
+    fn counted(_left: &Self::Left) -> bool {
+        false
     }
 
     /// Returns the MSR exits of a vCPU beyond the PMU's registers; `None` if there are none.

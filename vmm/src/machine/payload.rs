@@ -219,8 +219,8 @@ impl Guest for PayloadGuest<'_> {
         Ok(PayloadLeft { booted: bus.booted, report, log, tsc, held_at_tail_tick })
     }
 
-    fn nmis(left: &PayloadLeft) -> u64 {
-        left.report.as_ref().map_or(0, |report| report.nmis)
+    fn counted(left: &PayloadLeft) -> bool {
+        left.report.as_ref().is_some_and(|report| report.nmis > 0 || report.counts.iter().any(|count| *count > 0))
     }
 
     fn rest(&self, cpu: usize, turn: VcpuOutcome, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {

@@ -220,8 +220,8 @@ impl<G: Guest> open::Work for Work<'_, G> {
                 module.account(&mut account.counts, &mut account.host).map_err(MachineError::Host)?;
             }
             let left = shared.guest.harvest(cpu, tsc_khz, &mut end, vcpu.bus(), shared.memory)?;
-            if let Some(why) = module.as_ref().and_then(|module| module.passed_by(G::nmis(&left))) {
-                end = End::Host(why);
+            if let Some(why) = module.as_ref().and_then(|module| module.passed_by(G::counted(&left))) {
+                end = End::Host(why.to_owned());
             }
             let steps = vcpu.host().stepper();
             let steps = steps.map(|c| Steps { instructions: c.steps(), unsupported: c.unsupported() });

@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use results::error::{Error, Exit};
 use results::host::HostFs;
 
-use crate::inspect::kernel_module::{build, headers, load, major, status, unload};
+use crate::inspect::kernel_module::build::{build, headers, major};
+use crate::inspect::kernel_module::load::{load, status, unload};
 use crate::terminal::console::print;
 
 pub(super) const EXAMPLES: &str = "\

@@ -3,7 +3,6 @@
 pub mod doctor;
 pub mod kernel_module;
 pub mod record;
-mod relink;
 pub mod run;
 pub mod sampled;
 pub mod top;

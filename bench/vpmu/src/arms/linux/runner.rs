@@ -2,7 +2,8 @@
 
 use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::backend::BackendKey;
-use results::document::{ArmKind, LinuxArm, Parameters};
+use host_pmu::kernel;
+use results::document::{ArmKind, Counts, LinuxArm, Parameters};
 use results::error::Error;
 use vmm::machine::CounterSource;
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
@@ -98,6 +99,9 @@ impl<B: Boots> ArmRunner for LinuxRunner<B> {
         let recorded = recorded.unwrap_or_default();
         if run.end.is_complete() {
             report(&mut run, &recorded);
+            if arm.kind == ArmKind::Kvm && arm.definition.is_some() && passed_by(&run, &recorded) {
+                run.end = End::Host(kernel::PASSED_BY.to_owned());
+            }
         }
         let Recorded { trace, records, event_samples, set_up_ns, .. } = recorded;
         let left =
@@ -113,6 +117,14 @@ impl<B: Boots> ArmRunner for LinuxRunner<B> {
     fn open(&mut self, _arm: &Arm, _number: u64, _samples: u64) -> Result<Opened, Error> {
         Err(Error::usage("a Linux guest does not live over several rounds", "", "leave --guest-rounds out"))
     }
+}
+
+/// Returns whether the guest's counters served perf though KVM created no event by the kernel module in the guest's life: neither a new
+/// one nor a parked one, and none that perf refused.
+fn passed_by(run: &RunOutcome, recorded: &Recorded) -> bool {
+    let counted = recorded.trace.handlers.iter().any(|handler| handler.handled > 0) || !recorded.set_up_ns.is_empty();
+    let created = |Counts { opens, reused, failed_opens, .. }: Counts| opens + reused + failed_opens;
+    counted && run.vcpus.iter().all(|vcpu| created(vcpu.account.counts) == 0)
 }
 
 /// Puts what the guest recorded where a payload's report and log are.
@@ -173,6 +185,8 @@ pub fn vcpu<L>(run: VcpuOutcome<L>, end: End) -> VcpuOutcome {
 mod tests {
     use std::time::Duration;
 
+    use host_pmu::strategy::Apply;
+
     use super::super::session::tests::Fake;
     use super::*;
     use crate::arms::arm::runner::TurnOutcome;
@@ -185,6 +199,7 @@ mod tests {
         fails: &'static str,
         end: End,
         booted: Vec<CounterSource>,
+        opens: u64,
     }
 
     impl Boots for FakeBoots {
@@ -198,6 +213,8 @@ mod tests {
             let mut run = mock::outcome(vec![mock::vcpu(3, 100)]);
             run.end = self.end.clone();
             run.vcpus[0].left.report = None;
+            let counts = &mut run.vcpus[0].account.counts;
+            (counts.opens, counts.reused, counts.failed_opens) = (self.opens, 0, 0);
             Ok((Left { run, rdpmcs: 5, complaints: 1, complained: vec!["Uhhuh: 1".to_owned()] }, worked))
         }
 
@@ -207,12 +224,21 @@ mod tests {
     }
 
     fn ran(fails: &'static str, end: End) -> (RunOutcome, LinuxTurn, Vec<CounterSource>) {
+        ran_as(fails, end, Arm::clone, 1)
+    }
+
+    fn ran_as(
+        fails: &'static str,
+        end: End,
+        of: fn(&Arm) -> Arm,
+        opens: u64,
+    ) -> (RunOutcome, LinuxTurn, Vec<CounterSource>) {
         let plan = mock::plan(&[]).unwrap();
-        let boots = FakeBoots { fails, end, booted: Vec::new() };
+        let boots = FakeBoots { fails, end, booted: Vec::new(), opens };
         let task = Task::Record { events: Vec::new(), freq_hz: None, limit: Duration::from_secs(1) };
         let mut runner = LinuxRunner::new(boots, &plan.parameters, task, &plan.backend);
         let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
-        let run = runner.run(&plan.arms[0], turn).unwrap();
+        let run = runner.run(&of(&plan.arms[0]), turn).unwrap();
         let left = runner.linux().unwrap();
         assert_eq!(runner.linux(), None, "of the last run alone");
         (run, left, runner.boots.booted)
@@ -252,9 +278,22 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_whose_events_pass_the_module_by_is_told() {
+        let below = |arm: &Arm| {
+            let stock = kernel::preset("stock", Apply::Deferred).unwrap();
+            let definition = Some(toml::to_string(&stock).unwrap());
+            Arm { strategy: "kvm:stock".to_owned(), kind: ArmKind::Kvm, definition, ..arm.clone() }
+        };
+        let end = |of: fn(&Arm) -> Arm, opens| ran_as("", End::Done, of, opens).0.end;
+        assert_eq!((end(below, 2), end(below, 0)), (End::Done, End::Host(kernel::PASSED_BY.to_owned())));
+        let kvm = |arm: &Arm| Arm { kind: ArmKind::Kvm, definition: None, ..arm.clone() };
+        assert_eq!(end(kvm, 0), End::Done, "of KVM as it is nothing is counted");
+    }
+
+    #[test]
     fn arms_that_cannot_run_say_why() {
         let plan = mock::plan(&[]).unwrap();
-        let boots = FakeBoots { fails: "", end: End::Done, booted: Vec::new() };
+        let boots = FakeBoots { fails: "", end: End::Done, booted: Vec::new(), opens: 1 };
         let task = Task::SetUp { events: Vec::new(), limit: Duration::ZERO };
         let mut runner = LinuxRunner::new(boots, &plan.parameters, task, &plan.backend);
         let kvm = plan.arms.iter().find(|arm| arm.kind == ArmKind::Kvm).unwrap();

@@ -1,38 +1,34 @@
-//! The kernel module below KVM's vPMU: built for a kernel, loaded, described, unloaded.
+//! Building the kernel module for a kernel: its headers, its compiler, the cache, copies of KVM that are linked to it.
 
-use std::ffi::{CStr, CString};
-use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use host_pmu::kernel::{self, PLACE, SOURCES};
+use host_pmu::kernel::{self, SOURCES};
 use linux_guest::modules::{ModuleError, needed};
 use results::error::{Error, one_line};
 use results::host::HostFs;
-use rustix::io::Errno;
 use rustix::process::geteuid;
-use rustix::system::{delete_module, finit_module};
 
-use super::relink::{SIGNED, TRACED, checksums, relink};
+use super::relink::{TRACED, checksums, relink};
 
 /// The file that is loaded.
-const FILE: &str = "vpmu_kvm.ko";
+pub(super) const FILE: &str = "vpmu_kvm.ko";
 /// The first release whose KVM makes all these calls, and the first whose perf can be traced.
 const FIRST: (u32, u32) = (5, 5);
 const FIRST_TRACED: (u32, u32) = (5, 11);
 /// KVM's modules that reach perf: one for each vendor, and what both need.
-const VENDORS: [&str; 2] = ["kvm_intel", "kvm_amd"];
-const KVM: &str = "kvm";
+pub(super) const VENDORS: [&str; 2] = ["kvm_intel", "kvm_amd"];
+pub(super) const KVM: &str = "kvm";
 /// Places of the list of functions that can be traced.
 const TRACEABLE: [&str; 2] =
     ["sys/kernel/tracing/available_filter_functions", "sys/kernel/debug/tracing/available_filter_functions"];
 /// Lines of the compiler's that an error shows.
 const SHOWN: usize = 3;
 
-fn refused(why: impl Into<String>, remedy: impl Into<String>) -> Error {
+pub(super) fn refused(why: impl Into<String>, remedy: impl Into<String>) -> Error {
     Error::host("the kernel module vpmu_kvm cannot be had here", why, remedy)
 }
 
@@ -50,13 +46,18 @@ fn built_in_kvm(release: &str) -> Error {
     refused(format!("Linux {release} has KVM built in or none (CONFIG_KVM)"), "take a kernel that has it as a module")
 }
 
+/// Returns whether the running kernel has KVM, and not as a module.
+pub(super) fn kvm_is_built_in(fs: &HostFs) -> bool {
+    fs.exists("sys/module/kvm") && !fs.exists("sys/module/kvm/initstate")
+}
+
 /// Returns the release of the running kernel.
-fn running(fs: &HostFs) -> Result<String, Error> {
+pub(super) fn running(fs: &HostFs) -> Result<String, Error> {
     fs.text("proc/sys/kernel/osrelease").ok_or_else(|| refused("the release of the running kernel is unknown", ""))
 }
 
 /// Checks that a release's KVM can be stood below.
-fn check_release(release: &str) -> Result<(), Error> {
+pub(super) fn check_release(release: &str) -> Result<(), Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.+~".contains(c);
     match kernel::version(release) {
         Some(version) if version >= FIRST && release.chars().all(is_name) => Ok(()),
@@ -83,7 +84,8 @@ pub fn headers(
     check_release(&release)?;
     // The kernel's own list needs no headers.
     let built_in = fs.text(&format!("lib/modules/{release}/modules.builtin"));
-    if built_in.is_some_and(|list| list.lines().any(|line| line.ends_with("/kvm.ko"))) {
+    let has_it_built_in = || running().is_ok_and(|running| running == release) && kvm_is_built_in(fs);
+    if built_in.is_some_and(|list| list.lines().any(|line| line.ends_with("/kvm.ko"))) || has_it_built_in() {
         return Err(built_in_kvm(&release));
     }
     let default = fs.path(&format!("lib/modules/{release}/build"));
@@ -103,7 +105,10 @@ pub fn headers(
     if of != release {
         return Err(Error::usage(
             format!("{} is of another kernel", folder.display()),
-            format!("its release is '{of}', and the module would be for {release}"),
+            match of {
+                "" => "it names no release (include/generated/utsrelease.h)".to_owned(),
+                of => format!("its release is '{of}', and the module would be for {release}"),
+            },
             "give both --kernel and --headers of one kernel",
         ));
     }
@@ -147,7 +152,7 @@ pub fn major(compiler: &str) -> Option<String> {
 
 /// Returns the folder that the module of a kernel is built in, another where KVM is linked to it: this user's alone, as root loads what is
 /// there.
-fn cache(release: &str, relinked: bool) -> Result<PathBuf, Error> {
+pub(super) fn cache(release: &str, relinked: bool) -> Result<PathBuf, Error> {
     let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = if geteuid().is_root() {
         Some(PathBuf::from("/var/cache"))
@@ -187,7 +192,7 @@ pub fn build(fs: &HostFs, headers: &Headers) -> Result<PathBuf, Error> {
 }
 
 /// Makes copies of KVM's modules that are linked to the module, beside it.
-fn copies(fs: &HostFs, folder: &Path, release: &str) -> Result<(), Error> {
+pub(super) fn copies(fs: &HostFs, folder: &Path, release: &str) -> Result<(), Error> {
     let cannot = |why: String| {
         Error::host(
             format!("cannot link KVM of Linux {release} to vpmu_kvm"),
@@ -221,7 +226,7 @@ fn copies(fs: &HostFs, folder: &Path, release: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn build_in(folder: &Path, headers: &Headers) -> Result<PathBuf, Error> {
+pub(super) fn build_in(folder: &Path, headers: &Headers) -> Result<PathBuf, Error> {
     let cannot =
         |why: String, remedy: &str| Error::host(format!("cannot build {}", folder.join(FILE).display()), why, remedy);
     // A file of an earlier build must not be taken for one of a build that failed.
@@ -255,27 +260,8 @@ fn build_in(folder: &Path, headers: &Headers) -> Result<PathBuf, Error> {
     ))
 }
 
-/// Checks whether the running kernel lets the module in at all.
-fn check_running(fs: &HostFs) -> Result<(), Error> {
-    check_release(&running(fs)?)?;
-    if !fs.exists("sys/module/kvm/initstate") {
-        return Err(if fs.exists("sys/module/kvm") {
-            refused("KVM is built into this kernel", "take a kernel that has it as a module")
-        } else {
-            refused("KVM is not loaded", "modprobe kvm_intel, or kvm_amd")
-        });
-    }
-    if fs.number("proc/sys/kernel/modules_disabled") == Some(1) {
-        return Err(refused(
-            "this kernel loads no more modules (kernel.modules_disabled)",
-            "boot anew without that setting",
-        ));
-    }
-    Ok(())
-}
-
 /// Returns whether perf of this kernel cannot be traced, as far as is known, so that KVM is to be linked to the module.
-fn is_relinked(fs: &HostFs, release: &str) -> bool {
+pub(super) fn is_relinked(fs: &HostFs, release: &str) -> bool {
     if kernel::version(release).is_some_and(|version| version < FIRST_TRACED) {
         return true;
     }
@@ -287,226 +273,17 @@ fn is_relinked(fs: &HostFs, release: &str) -> bool {
     list.is_some_and(lacks)
 }
 
-/// Checks that the kernel takes the file without a signature, or that it has one.
-fn check_signature(fs: &HostFs, module: &[u8]) -> Result<(), Error> {
-    let locked = fs.text("sys/kernel/security/lockdown").is_some_and(|text| !text.contains("[none]"));
-    let enforced = fs.text("sys/module/module/parameters/sig_enforce").is_some_and(|text| text == "Y");
-    if module.ends_with(SIGNED) || !(locked || enforced) {
-        return Ok(());
-    }
-    let by = if locked { "locked down, as with Secure Boot" } else { "booted with module.sig_enforce" };
-    Err(refused(
-        format!("this kernel is {by}: it loads signed modules only"),
-        "sign the file that `vpmu kernel-module build` names with a key of yours that the kernel knows (sign-file, mokutil)",
-    ))
-}
-
-/// Loads the module, built before if it is not there yet. Returns a line about it.
-///
-/// # Errors
-/// Exit 4 with the reason.
-pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
-    if fs.exists(PLACE) {
-        kernel::check_version(&version(fs)).map_err(|why| refused(why, ""))?;
-        if running(fs).is_ok_and(|release| is_relinked(fs, &release)) && !has_copies(fs) {
-            return Err(refused(
-                "the module is loaded, and the KVM that is loaded is not linked to it",
-                "vpmu kernel-module unload, then load",
-            ));
-        }
-        return Ok(status(fs));
-    }
-    if !geteuid().is_root() {
-        return Err(refused("only root loads modules", "run it as root"));
-    }
-    check_running(fs)?;
-    let release = running(fs)?;
-    let relinked = is_relinked(fs, &release);
-    let cached = cache(&release, relinked)?;
-    let same = |(name, text): &(&str, &str)| fs::read_to_string(cached.join(name)).is_ok_and(|found| found == *text);
-    let module = if folder.is_none() && cached.join(FILE).is_file() && SOURCES.iter().all(same) {
-        cached.join(FILE)
-    } else {
-        build_in(&cached, &headers(fs, None, folder, &major)?)?
-    };
-    let what = || format!("cannot load {}", module.display());
-    let bytes = fs::read(&module).map_err(|error| Error::host(what(), error.to_string(), ""))?;
-    check_signature(fs, &bytes)?;
-    if relinked {
-        // A copy has no signature of the vendor's any more.
-        check_signature(fs, &[])?;
-        copies(fs, &cached, &release)?;
-        replace_kvm(fs, &cached)?;
-    } else {
-        insert(&module, c"")?;
-    }
-    Ok(status(fs))
-}
-
-fn insert(module: &Path, options: &CStr) -> Result<(), Error> {
-    let what = || format!("cannot load {}", module.display());
-    let file = File::open(module).map_err(|error| Error::host(what(), error.to_string(), ""))?;
-    finit_module(file, options, 0).map_err(|error| {
-        let (why, remedy) = not_loaded(error);
-        Error::host(what(), format!("{error}: {why}"), remedy)
-    })
-}
-
-/// Unloads a module of KVM's, or ours.
-fn remove(fs: &HostFs, name: &str) -> Result<(), Error> {
-    let what = format!("cannot unload {name}");
-    let c_name = CString::new(name).unwrap_or_default();
-    delete_module(&c_name, rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).map_err(|error| match error {
-        Errno::AGAIN | Errno::BUSY => {
-            let held = fs.text(&format!("sys/module/{name}/refcnt")).unwrap_or_else(|| "some".to_owned());
-            Error::host(what, format!("guests hold {held} files and events of it"), "end them first")
-        }
-        Errno::PERM => Error::host(what, "only root unloads modules", "run it as root"),
-        other => Error::host(what, other.to_string(), "see the last lines of dmesg"),
-    })
-}
-
-/// Returns the vendor's module of KVM's that is loaded.
-fn vendor(fs: &HostFs) -> Result<&'static str, Error> {
-    let loaded = VENDORS.into_iter().find(|name| fs.exists(&format!("sys/module/{name}")));
-    loaded.ok_or_else(|| refused("KVM is not loaded", "modprobe kvm_intel, or kvm_amd"))
-}
-
-/// Runs modprobe, which knows the host's options of modules. Returns what it printed.
-fn modprobe(arguments: &[&str]) -> Result<String, Error> {
-    let cannot =
-        |why: String| Error::host(format!("modprobe {}", arguments.join(" ")), why, "see the last lines of dmesg");
-    let done = Command::new("modprobe").args(arguments).output().map_err(|error| cannot(error.to_string()))?;
-    if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
-    }
-    Err(cannot(one_line(&String::from_utf8_lossy(&done.stderr))))
-}
-
-/// Returns the options of a module in what `modprobe --show-depends` printed.
-fn options_of(name: &str, shown: &str) -> CString {
-    let options = shown.lines().find_map(|line| {
-        let (path, options) = line.strip_prefix("insmod ")?.split_once(' ')?;
-        let file = Path::new(path).file_name()?.to_str()?.split('.').next()?;
-        (file.replace('-', "_") == name).then(|| options.trim())
-    });
-    CString::new(options.unwrap_or_default()).unwrap_or_default()
-}
-
-/// Loads the module and KVM's copies in place of KVM, or leaves KVM as it is.
-fn replace_kvm(fs: &HostFs, folder: &Path) -> Result<(), Error> {
-    let vendor = vendor(fs)?;
-    let copy = folder.join(format!("{vendor}.ko"));
-    if !copy.is_file() {
-        return Err(refused(format!("there is no {}", copy.display()), "build it anew: vpmu kernel-module build"));
-    }
-    let shown = modprobe(&["--show-depends", vendor])?;
-    remove(fs, vendor)?;
-    let done = remove(fs, KVM).and_then(|()| {
-        ["vpmu_kvm", KVM, vendor]
-            .into_iter()
-            .try_for_each(|name| insert(&folder.join(format!("{name}.ko")), &options_of(name, &shown)))
-    });
-    if done.is_err() {
-        for name in [vendor, KVM, "vpmu_kvm"] {
-            let _ = remove(fs, name);
-        }
-        modprobe(&[vendor])?;
-    }
-    done
-}
-
-/// Explains why the kernel did not load it.
-fn not_loaded(error: Errno) -> (&'static str, &'static str) {
-    match error {
-        Errno::KEYREJECTED | Errno::NOKEY => {
-            ("it has no signature of a key that the kernel knows", "sign it (sign-file, mokutil)")
-        }
-        Errno::PERM => ("the kernel is locked down, or this is root of a container", "run it as root of the host"),
-        Errno::EXIST => ("a module of that name is loaded or being loaded", "see `vpmu kernel-module status`"),
-        Errno::BUSY => (
-            "someone else redirects one of perf's functions, as a live patch does, or kernel.ftrace_enabled is 0",
-            "unload that first, or set it to 1",
-        ),
-        Errno::NOEXEC => ("it was built for another kernel", "build it anew: vpmu kernel-module build"),
-        Errno::NOENT => ("the kernel lacks a function that it calls", "see the last lines of dmesg"),
-        _ => ("the kernel refused it", "see the last lines of dmesg"),
-    }
-}
-
-/// Returns the version of the loaded module.
-fn version(fs: &HostFs) -> String {
-    fs.text(&format!("{PLACE}/version")).unwrap_or_else(|| "unknown".to_owned())
-}
-
-/// Describes the module.
-#[must_use]
-pub fn status(fs: &HostFs) -> String {
-    if !fs.exists(PLACE) {
-        return "vpmu_kvm: not loaded\n".to_owned();
-    }
-    let held = held(fs).map_or("unknown".to_owned(), |held| held.to_string());
-    let (loaded, own) = (version(fs), kernel::sources_version());
-    let own = if loaded == own { String::new() } else { format!("; this vpmu's is {own}") };
-    let mut shown = format!("vpmu_kvm: loaded, version {loaded}{own}\n");
-    let kvm: Vec<&str> = VENDORS.into_iter().filter(|name| fs.exists(&format!("sys/module/{name}"))).collect();
-    let front_end = if has_copies(fs) {
-        "relinked KVM"
-    } else if running(fs).is_ok_and(|release| is_relinked(fs, &release)) {
-        "none, as KVM is not linked to it"
-    } else {
-        "ftrace"
-    };
-    let kvm = if kvm.is_empty() { "not loaded".to_owned() } else { kvm.join(", ") };
-    let _ = writeln!(shown, "front end: {front_end}; KVM: {kvm}\nheld by: {held} files and events of guests");
-    shown
-}
-
-/// Returns how many files and events of guests hold the module; KVM that is linked to it holds it, too.
-fn held(fs: &HostFs) -> Option<i64> {
-    let linked = i64::try_from(fs.names(&format!("{PLACE}/holders")).len()).unwrap_or(0);
-    fs.number(&format!("{PLACE}/refcnt")).map(|held| held - linked)
-}
-
-/// Returns whether the KVM that is loaded is linked to the module.
-fn has_copies(fs: &HostFs) -> bool {
-    fs.exists(&format!("{PLACE}/holders/{KVM}"))
-}
-
-/// Unloads the module, and loads KVM itself again where it was linked to it. Returns a line about it.
-///
-/// # Errors
-/// Exit 4 while guests hold it.
-pub fn unload(fs: &HostFs) -> Result<String, Error> {
-    if !fs.exists(PLACE) {
-        return Ok(status(fs));
-    }
-    if has_copies(fs) {
-        if let Some(held @ 1..) = held(fs) {
-            let why = format!("{held} files and events of guests hold it");
-            return Err(Error::host("cannot unload vpmu_kvm", why, "end these guests, and close /dev/vpmu_kvm"));
-        }
-        let vendor = vendor(fs)?;
-        let done = [vendor, KVM, "vpmu_kvm"].into_iter().try_for_each(|name| remove(fs, name));
-        modprobe(&[vendor])?;
-        done?;
-    } else {
-        remove(fs, "vpmu_kvm")?;
-    }
-    Ok(status(fs))
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const RELEASE: &str = "6.1.0-56-amd64";
+    pub(in super::super) const RELEASE: &str = "6.1.0-56-amd64";
 
     /// A host's files below a root.
-    struct Root(tempfile::TempDir);
+    pub(in super::super) struct Root(pub(in super::super) tempfile::TempDir);
 
     impl Root {
-        fn new(files: &[(&str, &str)]) -> Self {
+        pub(in super::super) fn new(files: &[(&str, &str)]) -> Self {
             let root = Self(tempfile::tempdir().unwrap());
             for (path, text) in files {
                 root.put(path, text);
@@ -514,13 +291,13 @@ mod tests {
             root
         }
 
-        fn put(&self, path: &str, text: &str) {
+        pub(in super::super) fn put(&self, path: &str, text: &str) {
             let path = self.0.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
 
-        fn fs(&self) -> HostFs {
+        pub(in super::super) fn fs(&self) -> HostFs {
             HostFs::at(self.0.path())
         }
     }
@@ -557,6 +334,9 @@ mod tests {
         assert_eq!(headers(&root.fs(), Some(RELEASE), Some(&folder), &versioned).unwrap().compiler, "gcc-12");
         let other = headers(&root.fs(), Some("6.1.0-50-amd64"), Some(&folder), &versioned).unwrap_err();
         assert!(other.exit.code() == 2 && other.to_string().contains(RELEASE), "{other}");
+        root.put(&format!("lib/modules/{RELEASE}/build/include/generated/utsrelease.h"), "");
+        let other = headers(&root.fs(), None, None, &versioned).unwrap_err().to_string();
+        assert!(other.contains("it names no release"), "{other}");
     }
 
     #[test]
@@ -577,6 +357,10 @@ mod tests {
         let bare = Root::new(&[("proc/sys/kernel/osrelease", RELEASE), (&list, "kernel/arch/x86/kvm/kvm.ko\n")]);
         let error = refused(&bare, None, "12").to_string();
         assert!(error.contains("KVM built in"), "before any headers are asked for: {error}");
+        let bare =
+            Root::new(&[("proc/sys/kernel/osrelease", RELEASE), ("sys/module/kvm/parameters/halt_poll_ns", "0")]);
+        assert!(refused(&bare, None, "12").to_string().contains("KVM built in"), "without its list, too");
+        assert!(refused(&bare, Some("6.12.1"), "12").to_string().contains("linux-headers-6.12.1"));
         for (had, has, needle) in [
             ("CONFIG_KVM=m", "CONFIG_KVM=y", "KVM built in"),
             ("CONFIG_MODULES=y", "", "no modules"),
@@ -590,39 +374,19 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_lets_no_module_in_says_why() {
-        let root = Root::new(&[
-            ("proc/sys/kernel/osrelease", RELEASE),
-            ("proc/sys/kernel/modules_disabled", "0\n"),
-            ("sys/module/kvm/initstate", "live\n"),
-            (TRACEABLE[1], &(TRACED.join("\n") + " [x]\n")),
-        ]);
-        check_running(&root.fs()).unwrap();
-        let refused = |needle: &str| {
-            let error = check_running(&root.fs()).unwrap_err().to_string();
-            assert!(error.contains(needle), "{error}");
-        };
+    fn kvm_is_linked_to_the_module_where_perf_cannot_be_traced() {
+        let root =
+            Root::new(&[("proc/sys/kernel/osrelease", RELEASE), (TRACEABLE[1], &(TRACED.join("\n") + " [x]\n"))]);
         assert!(!is_relinked(&root.fs(), RELEASE) && is_relinked(&root.fs(), "5.10.0-46-amd64"));
         root.put(TRACEABLE[0], &TRACED[1..].join("\n"));
         assert!(
             is_relinked(&root.fs(), RELEASE) && !is_relinked(&root.fs(), "6.12.1"),
             "of another kernel nothing is known"
         );
-        root.put("proc/sys/kernel/modules_disabled", "1\n");
-        refused("modules_disabled");
-        fs::remove_file(root.0.path().join("sys/module/kvm/initstate")).unwrap();
-        refused("KVM is built into");
-        fs::remove_dir(root.0.path().join("sys/module/kvm")).unwrap();
-        refused("KVM is not loaded");
-        root.put("proc/sys/kernel/osrelease", "5.4.0-9-amd64");
-        refused("5.5 or later");
     }
 
     #[test]
-    fn copies_of_kvm_take_its_options_and_are_made_of_its_files_alone() {
-        let shown = "insmod /lib/modules/6/kernel/kvm/kvm.ko.xz ignore_msrs=1 \ninsmod /m/kvm-amd.ko nested=0 avic=1\n";
-        let of = |name| options_of(name, shown).into_string().unwrap();
-        assert_eq!([of("kvm"), of("kvm_amd"), of("kvm_intel")], ["ignore_msrs=1", "nested=0 avic=1", ""]);
+    fn copies_of_kvm_are_made_of_its_files_alone() {
         let root = Root::new(&[("cache/Module.symvers", "")]);
         let refused = |root: &Root| copies(&root.fs(), &root.0.path().join("cache"), RELEASE).unwrap_err().to_string();
         assert!(refused(&root).contains("own modules installed"), "{}", refused(&root));
@@ -630,48 +394,11 @@ mod tests {
         assert!(refused(&root).contains("kvm is not among"), "{}", refused(&root));
         root.put(&format!("lib/modules/{RELEASE}/kernel/kvm-amd.ko"), "no module");
         assert!(refused(&root).contains("kvm-amd.ko"), "{}", refused(&root));
-        root.put(&format!("{PLACE}/holders/kvm/x"), "");
-        root.put(&format!("{PLACE}/refcnt"), "3\n");
-        let shown = status(&root.fs());
-        assert!(shown.contains("front end: relinked KVM") && shown.contains("held by: 2 files"), "{shown}");
     }
 
     #[test]
-    fn a_locked_kernel_wants_a_signature() {
-        let root = Root::new(&[("sys/kernel/security/lockdown", "[none] integrity confidentiality\n")]);
-        let signed = [b"module", SIGNED].concat();
-        assert!(check_signature(&root.fs(), b"module").is_ok());
-        for (path, text, needle) in [
-            ("sys/kernel/security/lockdown", "none [integrity] confidentiality\n", "Secure Boot"),
-            ("sys/module/module/parameters/sig_enforce", "Y\n", "sig_enforce"),
-        ] {
-            let root = Root::new(&[(path, text)]);
-            let error = check_signature(&root.fs(), b"module").unwrap_err().to_string();
-            assert!(error.contains(needle) && error.contains("sign-file"), "{error}");
-            assert!(check_signature(&root.fs(), &signed).is_ok());
-        }
-        let whys = [Errno::KEYREJECTED, Errno::EXIST, Errno::BUSY, Errno::NOEXEC].map(|error| not_loaded(error).0);
-        assert!(whys.iter().all(|why| *why != not_loaded(Errno::IO).0), "{whys:?}");
-    }
-
-    #[test]
-    fn the_module_is_described_and_kept_from_others() {
+    fn others_cannot_write_where_it_is_built() {
         let root = Root::new(&[]);
-        assert_eq!(status(&root.fs()), "vpmu_kvm: not loaded\n");
-        assert_eq!(unload(&root.fs()).unwrap(), status(&root.fs()));
-        let ours = kernel::sources_version();
-        for (name, text) in [("version", &*format!("{ours}\n")), ("refcnt", "3\n")] {
-            root.put(&format!("{PLACE}/{name}"), text);
-        }
-        root.put("sys/module/kvm_amd/refcnt", "0\n");
-        let wanted = format!(
-            "vpmu_kvm: loaded, version {ours}\nfront end: ftrace; KVM: kvm_amd\nheld by: 3 files and events of guests\n"
-        );
-        assert_eq!(status(&root.fs()), wanted);
-        assert_eq!(load(&root.fs(), None).unwrap(), wanted, "a second time is none");
-        root.put(&format!("{PLACE}/version"), "1\n");
-        assert!(status(&root.fs()).starts_with(&format!("vpmu_kvm: loaded, version 1; this vpmu's is {ours}\n")));
-        assert!(load(&root.fs(), None).unwrap_err().to_string().contains("unload`, then load"), "of other sources");
         let folder = root.0.path().join("a/b");
         own(&folder).unwrap();
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
