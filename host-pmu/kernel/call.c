@@ -58,10 +58,14 @@ struct perf_event *vpmu_event_create_kernel_counter(struct perf_event_attr *attr
 		guest_put(guest);
 		return perf_event_create_kernel_counter(attr, cpu, task, handler, context);
 	}
-	if (vcpu)
-		face = kzalloc(sizeof(*face), GFP_KERNEL_ACCOUNT);
-	if (!face)
+	if (!vcpu)
 		goto put;
+	vcpu->asked[OP_CREATE]++;
+	face = kzalloc(sizeof(*face), GFP_KERNEL_ACCOUNT);
+	if (!face) {
+		vcpu->failed++;
+		goto put;
+	}
 	face->event.pmu = &face_pmu;
 	face->event.attr = *attr;
 	face->event.hw.idx = -1;
@@ -69,7 +73,6 @@ struct perf_event *vpmu_event_create_kernel_counter(struct perf_event_attr *attr
 	face->event.overflow_handler_context = context;
 	face->vcpu = vcpu;
 	face->on = !attr->disabled;
-	vcpu->asked[OP_CREATE]++;
 	face->host = host_create(face);
 	error = PTR_ERR_OR_ZERO(face->host);
 	if (error)

@@ -162,6 +162,8 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 	if (copy_from_user(text, from, size))
 		return -EFAULT;
 	text[size] = '\0';
+	if (strlen(text) != size)
+		return -EINVAL;
 	error = parse(text, &strategy, &thread);
 	if (!error && strategy.pause == PAUSE_GATE)
 		error = gate_open();

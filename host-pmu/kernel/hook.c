@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The front end by ftrace: KVM's calls of perf's functions become calls of this module's, while KVM stays as it is. */
 
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/delay.h>
 #include <linux/ftrace.h>
 #include <linux/module.h>
@@ -87,12 +89,25 @@ static void notrace entered(unsigned long ip, unsigned long caller, struct ftrac
 
 static struct ftrace_ops ops[CALLS];
 
+/* Unhooks the first calls, and waits for those that were redirected: they may sleep in this code. */
 static void unhook(int calls_hooked)
 {
+	long sum;
+	int cpu;
+
 	while (calls_hooked--) {
 		unregister_ftrace_function(&ops[calls_hooked]);
 		ftrace_free_filter(&ops[calls_hooked]);
 	}
+	do {
+		sum = 0;
+		for_each_possible_cpu(cpu)
+			sum += per_cpu(inside, cpu);
+		if (sum)
+			msleep(20);
+	} while (sum);
+	/* The last instructions of a call come after its end. */
+	synchronize_rcu_tasks();
 }
 
 int hook_register(void)
@@ -121,17 +136,5 @@ int hook_register(void)
 
 void hook_unregister(void)
 {
-	long sum;
-	int cpu;
-
 	unhook(CALLS);
-	do {
-		sum = 0;
-		for_each_possible_cpu(cpu)
-			sum += per_cpu(inside, cpu);
-		if (sum)
-			msleep(20);
-	} while (sum);
-	/* The last instructions of a call come after its end. */
-	synchronize_rcu_tasks();
 }

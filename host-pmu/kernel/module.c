@@ -7,20 +7,21 @@
 
 static int __init vpmu_kvm_init(void)
 {
-	int error = guests_register();
+	int error = hook_register();
 
 	if (error)
 		return error;
-	error = hook_register();
+	/* Last: from here on there may be faces, which all calls must know, and a file, whose code must stay. */
+	error = guests_register();
 	if (error)
-		guests_unregister();
+		hook_unregister();
 	return error;
 }
 
 static void __exit vpmu_kvm_exit(void)
 {
-	hook_unregister();
 	guests_unregister();
+	hook_unregister();
 }
 
 module_init(vpmu_kvm_init);
