@@ -259,8 +259,9 @@ pub struct Module {
     asked: u64,
 }
 
-/// Why figures of an arm are not those of its strategy, of a guest whose counters counted while KVM asked the module for nothing.
-pub const PASSED_BY: &str = "the guest's counters counted, and KVM asked the module vpmu_kvm for nothing: its events are not such as the module keeps";
+/// Why the figures of an arm are not those of its strategy: the guest counted by events that the module does not keep.
+pub const PASSED_BY: &str = "the guest's counters counted, and none of KVM's events for it went through the module vpmu_kvm, which keeps pinned \
+     hardware or raw events without precise_ip and without branch records; take arm `kvm`";
 
 impl Module {
     /// Gives the module these words for the calling thread.
@@ -292,9 +293,10 @@ impl Module {
                 "the loaded module vpmu_kvm does not know '{}': it is of another version; `vpmu kernel-module unload`, then load",
                 text.trim()
             )),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(format!("'{}' needs KVM's tracepoint kvm_entry: load kvm_intel or kvm_amd first", text.trim()))
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
+                "'{}' needs KVM's tracepoint kvm_entry: load kvm_intel or kvm_amd first; KVM before Linux 5.11 exports none",
+                text.trim()
+            )),
             Err(error) => Err(format!("{} refused '{}': {error}", device.display(), text.trim())),
         }
     }
@@ -329,7 +331,7 @@ impl Module {
         Ok(())
     }
 
-    /// Returns why the turn that was accounted for last was not through the module, whether the guest's counters counted in it.
+    /// Returns why the turn that was accounted for last bypassed the module, given whether the guest's counters counted in it.
     #[must_use]
     pub fn passed_by(&self, counted: bool) -> Option<&'static str> {
         (counted && self.asked == 0).then_some(PASSED_BY)

@@ -117,7 +117,7 @@ mod tests {
             rows(",recreate,strategy,0,nmi_handler_ns,40,") + rows(",recreate,strategy,1,nmi_handler_ns,40,"),
             2
         );
-        assert!(text.contains(",kvm,kvm,,,,,,,,,,,the mock has no vPMU of its own\r\n"), "{text}");
+        assert!(text.contains(",kvm,kvm,,,,,,,,,,,,the mock has no vPMU of its own\r\n"), "{text}");
     }
 
     #[test]

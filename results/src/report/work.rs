@@ -80,7 +80,7 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     key.retain(|part| other.contains(part));
     Some(Figure {
         note: format!(
-            "System calls on host events, whichever CPU they ran on: how many, and how long they took.{}",
+            "Operations on host events by calls to perf, whichever CPU they ran on: how many, and how long they took.{}",
             too_many(drawn)
         ),
         plots: vec![left, right],

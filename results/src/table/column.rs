@@ -147,7 +147,7 @@ impl Column {
     /// Formats the value for people.
     #[must_use]
     pub fn text(&self, figures: &Figures<'_>) -> String {
-        // A host that does not say how many NMIs were taken has not lost none.
+        // Without the guest's count of its NMIs, lost is unknown, not 0.
         let absent = || if self.key == "lost" { "unknown".to_owned() } else { dash() };
         (self.value)(figures).map_or_else(absent, |value| self.unit.text(value))
     }
@@ -178,7 +178,7 @@ pub const ALL: &[Column] = &[
     column("opens", "opens", Mean, &[Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
     column("host_ops", "ops", Mean, &[Work, Advice], |arm| arm.ops(None))
-        .about("ops: operations on host events, of one or more system calls; releases … reads: by kind"),
+        .about("ops: operations on host events, of one or more calls to perf; releases … reads: by kind"),
     column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
     column("held_mean", "held mean", Mean, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
@@ -189,6 +189,8 @@ pub const ALL: &[Column] = &[
         .about("off: NMIs in no latency of the handler: the guest's driver was off, or its replay not there yet"),
     column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
+    column("work_slowdown", "work", Mean, &[Page, Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
+        .about("work: time that the guest's own work takes while its counters run, in units of its time without them"),
     column("releases", "releases", Mean, &[Work, Advice], |arm| arm.ops(Some("release"))),
     column("pauses", "pauses", Mean, &[Work, Advice], |arm| arm.ops(Some("pause"))),
     column("resumes", "resumes", Mean, &[Work, Advice], |arm| arm.ops(Some("resume"))),

@@ -136,7 +136,8 @@ impl Host {
         let pmu = Path::new("/sys/bus/event_source/devices/cpu").exists();
         if !capability && (disabled || !pmu) {
             return Err(
-                "this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU)"
+                "this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU); \
+                 `vpmu doctor` says which"
                     .to_owned(),
             );
         }

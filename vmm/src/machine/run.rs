@@ -220,7 +220,9 @@ impl<G: Guest> open::Work for Work<'_, G> {
                 module.account(&mut account.counts, &mut account.host).map_err(MachineError::Host)?;
             }
             let left = shared.guest.harvest(cpu, tsc_khz, &mut end, vcpu.bus(), shared.memory)?;
-            if let Some(why) = module.as_ref().and_then(|module| module.passed_by(G::counted(&left))) {
+            let bypassed =
+                module.as_ref().filter(|_| end.is_complete()).and_then(|module| module.passed_by(G::counted(&left)));
+            if let Some(why) = bypassed {
                 end = End::Host(why.to_owned());
             }
             let steps = vcpu.host().stepper();

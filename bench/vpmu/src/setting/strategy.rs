@@ -245,7 +245,11 @@ fn wrong_key(whole: &toml::Table) -> Option<String> {
 fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Error> {
     let cannot =
         |why: String, remedy: &str| Error::usage(format!("cannot use strategy file {}", path.display()), why, remedy);
-    let refuse = |why: String| cannot(why, "`vpmu show strategies deferred` prints a file to start from");
+    let start = match below {
+        Some(_) => "`vpmu show strategies kvm:stock` prints a file to start from",
+        None => "`vpmu show strategies deferred` prints a file to start from",
+    };
+    let refuse = |why: String| cannot(why, start);
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(MAX_DEFINITION + 1).read_to_string(&mut text))

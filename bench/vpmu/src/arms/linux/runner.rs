@@ -99,7 +99,7 @@ impl<B: Boots> ArmRunner for LinuxRunner<B> {
         let recorded = recorded.unwrap_or_default();
         if run.end.is_complete() {
             report(&mut run, &recorded);
-            if arm.kind == ArmKind::Kvm && arm.definition.is_some() && passed_by(&run, &recorded) {
+            if arm.kind == ArmKind::Kvm && arm.definition.is_some() && created_no_event(&run, &recorded) {
                 run.end = End::Host(kernel::PASSED_BY.to_owned());
             }
         }
@@ -121,7 +121,7 @@ impl<B: Boots> ArmRunner for LinuxRunner<B> {
 
 /// Returns whether the guest's counters served perf though KVM created no event by the kernel module in the guest's life: neither a new
 /// one nor a parked one, and none that perf refused.
-fn passed_by(run: &RunOutcome, recorded: &Recorded) -> bool {
+fn created_no_event(run: &RunOutcome, recorded: &Recorded) -> bool {
     let counted = recorded.trace.handlers.iter().any(|handler| handler.handled > 0) || !recorded.set_up_ns.is_empty();
     let created = |Counts { opens, reused, failed_opens, .. }: Counts| opens + reused + failed_opens;
     counted && run.vcpus.iter().all(|vcpu| created(vcpu.account.counts) == 0)

@@ -227,11 +227,15 @@ fn replace_kvm(fs: &HostFs, folder: &Path) -> Result<String, Error> {
     let done = remove(fs, KVM)
         .and_then(|()| insert(&file("vpmu_kvm"), c""))
         .and_then(|()| start_as_before((&before, &now), &start, &|| stop(fs, &[vendor, KVM])));
-    if done.is_err() {
+    done.map_err(|error| {
         stop(fs, &[vendor, KVM, "vpmu_kvm"]);
-        start_as_before((&before, &now), &|further| start_kvm(vendor, further), &|| stop(fs, &[vendor, KVM]))?;
-    }
-    done
+        let back =
+            start_as_before((&before, &now), &|further| start_kvm(vendor, further), &|| stop(fs, &[vendor, KVM]));
+        // What is not as before is said beside the reason.
+        let said = back.unwrap_or_else(|second| format!("nor could KVM be loaded again: {second}"));
+        let why = [error.why, said].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+        Error { why, ..error }
+    })
 }
 
 /// Explains why the kernel did not load it.
@@ -309,9 +313,9 @@ pub fn unload(fs: &HostFs) -> Result<String, Error> {
         let done = [vendor, KVM, "vpmu_kvm"].into_iter().try_for_each(|name| remove(fs, name));
         let lost = start_as_before((&before, &|| values(fs, vendor)), &|further| start_kvm(vendor, further), &|| {
             stop(fs, &[vendor, KVM]);
-        })?;
+        });
         done?;
-        return Ok(status(fs) + &lost);
+        return Ok(status(fs) + &lost?);
     }
     remove(fs, "vpmu_kvm")?;
     Ok(status(fs))
