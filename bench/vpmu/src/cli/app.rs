@@ -199,8 +199,8 @@ pub enum Command {
     Workload(Described<WorkloadArgs>),
     /// Build, load or unload the kernel module for arms kvm:STRATEGY
     ///
-    /// It stands between KVM's own vPMU and perf, and keeps the host events of guests that ask for it by a strategy. KVM stays as it
-    /// is, and all other guests are left alone.
+    /// It stands between KVM's own vPMU and perf, and keeps the host events of guests that ask for it by a strategy. KVM stays as
+    /// it is, but where perf cannot be traced, as in 5.10; all other guests are left alone. On an AMD the arms take --cpu milan or genoa.
     #[command(after_help = kernel_module::EXAMPLES)]
     KernelModule(Described<KernelModuleArgs>),
     /// Report what this host can do, its noise sources, and the backend that is used

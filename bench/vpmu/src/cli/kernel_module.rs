@@ -43,7 +43,7 @@ pub enum KernelModuleCommand {
         headers: Option<PathBuf>,
     },
     /// Load it into the running kernel, built before if need be, as root; where perf cannot be traced, with copies of
-    /// KVM's modules linked to it in KVM's place
+    /// linked copies of KVM's modules in their place
     Load {
         /// Headers of the running kernel [default: /lib/modules/RELEASE/build]
         #[arg(long, value_name = "DIR")]

@@ -115,7 +115,8 @@ const SEED: u64 = 1;
 /// A figure that is measured here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measurable {
-    /// The series that reuses host events: predicted, measured, compared, with the NMI watchdog on and off
+    /// The series that reuses host events: predicted, measured, compared, with the NMI watchdog on and off; with
+    /// `vpmu kernel-module load` before it, in KVM itself, too
     VpmuReuse,
     /// The set-up of 700 events by perf's orders before and since its series, likewise
     PerfStatSetup,

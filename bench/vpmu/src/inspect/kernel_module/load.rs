@@ -273,7 +273,7 @@ pub fn status(fs: &HostFs) -> String {
     let mut shown = format!("vpmu_kvm: loaded, version {loaded}{own}\n");
     let kvm: Vec<&str> = VENDORS.into_iter().filter(|name| fs.exists(&format!("sys/module/{name}"))).collect();
     let front_end = if has_copies(fs) {
-        "relinked KVM"
+        "linked copies of KVM"
     } else if running(fs).is_ok_and(|release| is_relinked(fs, &release)) {
         "none, as KVM is not linked to it"
     } else {
@@ -359,7 +359,7 @@ mod tests {
         root.put(&format!("{PLACE}/holders/kvm/x"), "");
         root.put(&format!("{PLACE}/refcnt"), "3\n");
         let shown = status(&root.fs());
-        assert!(shown.contains("front end: relinked KVM") && shown.contains("held by: 2 files"), "{shown}");
+        assert!(shown.contains("front end: linked copies of KVM") && shown.contains("held by: 2 files"), "{shown}");
     }
 
     #[test]
