@@ -42,7 +42,7 @@ pub enum KernelModuleCommand {
         #[arg(long, value_name = "DIR")]
         headers: Option<PathBuf>,
     },
-    /// Load it into the running kernel, built before if need be, as root; where perf cannot be traced, with copies of
+    /// Load it into the running kernel, built before if need be, as root; where perf cannot be traced, with
     /// linked copies of KVM's modules in their place
     Load {
         /// Headers of the running kernel [default: /lib/modules/RELEASE/build]
