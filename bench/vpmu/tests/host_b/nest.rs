@@ -1,7 +1,8 @@
 //! The nest: host B, in it a guest of this VMM that is a KVM host with an AMD's PMU, in that this tool: backend
 //! `hardware`, and KVM's own vPMU, with the kernel's own code. Hardware events there count a clock.
 //!
-//! The boot of every run has the host's time: with the instruction clock one boot in two hung here (docs/kvm-releases.md).
+//! Trials that are to pass in every run have the host's time: with the instruction clock a boot that hangs hangs again at each try
+//! (docs/kvm-releases.md).
 
 pub(crate) mod kernel_module;
 pub(crate) mod releases;
