@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::super::machine::{Clock, Job};
 use super::super::parts::Parts;
-use super::releases::{self, roots};
-use super::{CALLS, HOST_PERIOD, MARK, Middle, PERIOD, job, middle_host_with, middle_of, printed, probed, script};
+use super::releases::{self, CONFORMANCE, roots};
+use super::{
+    CALLS, HOST_PERIOD, MARK, Middle, PERIOD, UNTHROTTLED, job, limited, middle, middle_host_with, middle_of, printed,
+    probed, script,
+};
 
 /// PMIs of a guest.
 const SAMPLES: u32 = 20;
@@ -17,12 +21,16 @@ const STRATEGIES: [&str; 7] = ["stock", "recreate", "reuse", "pool", "virtual", 
 /// Strategies of this VMM with the same names. Events of its `virtual` and `gate` go on after an overflow, and are aimed anew if they
 /// overflow once more before their guest writes: that depends on time.
 const OWN: [&str; 3] = ["recreate", "reuse", "pool"];
+/// Counts between two PMIs where there are many: each takes as long to handle.
+const SHORT_PERIOD: u32 = 300_000;
+
+type Part = fn(&Below, &Parts) -> Result<()>;
 
 /// A trial: its name, whether it takes minutes, why it cannot run here.
 pub(crate) type Trial = (String, bool, Option<String>, releases::Boot);
 
 /// Counts on host B's own kernel, with the module built here; and, where a kernel of .ci/host-b-kernels has a module beside
-/// its `boot`, on that.
+/// its `boot`, on that, with ten thousand PMIs of each strategy.
 pub(crate) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
     let unbuilt = parts.filter(|parts| !headers(parts).exists()).map(|_| {
         "no headers of host B's kernel for nest::kernel_module; remedy: their package, or VPMU_HEADERS".to_owned()
@@ -37,10 +45,20 @@ pub(crate) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
                 file.display()
             )
         });
-        let name = format!("nest::kernel_module_{series}");
-        let boot: releases::Boot =
-            Box::new(move |parts| Below::found(parts, &root)?.counts(parts, Clock::Instructions));
-        trials.push((name, true, absent, boot));
+        let parts: [(&str, Part); 3] = [
+            ("", |below, parts| below.counts(parts, Clock::Instructions)),
+            ("_conformance", Below::conformance),
+            ("_ten_thousand", Below::ten_thousand),
+        ];
+        for (what, run) in parts {
+            // A guest of 5.10 takes one PMI.
+            if series == "5.10" && what == "_ten_thousand" {
+                continue;
+            }
+            let root = root.clone();
+            let boot: releases::Boot = Box::new(move |parts| run(&Below::found(parts, &root)?, parts));
+            trials.push((format!("nest::kernel_module_{series}{what}"), true, absent.clone(), boot));
+        }
     }
     trials
 }
@@ -192,6 +210,43 @@ impl Below {
         };
         ensure!(done == formula, "{name}: {done:?} for {n} PMIs, {formula:?} wanted: {arm}");
         Ok(())
+    }
+
+    /// KVM's vPMU passes the same cases through the module as it does without.
+    fn conformance(&self, parts: &Parts) -> Result<()> {
+        // By the words of a process, whose counts are left to be read.
+        let run = format!(
+            "{CONFORMANCE}; echo '{MARK}'; exec 3<>/dev/vpmu_kvm; (echo >&3; exec {CONFORMANCE}); echo '{MARK}'; cat <&3"
+        );
+        let report = self.job()?.command(self.host(&run)).run(parts)?;
+        report.say("power-on to power-off");
+        let [plain, stock, counts] = printed(&report, 0)?.split(MARK).collect::<Vec<_>>()[..] else {
+            anyhow::bail!("{}", printed(&report, 0)?)
+        };
+        let cases = |text: &str| -> Result<Vec<String>> {
+            let document: Value = serde_json::from_str(text).with_context(|| text.to_owned())?;
+            let cases = document["runs"][0]["cases"].as_array().context("cases")?;
+            Ok(cases.iter().map(|case| format!("{}: {}", case["case"], case["outcome"])).collect())
+        };
+        let (plain, stock) = (cases(plain)?, cases(stock)?);
+        let failed: Vec<_> = plain.iter().filter(|case| case.ends_with("\"fail\"")).collect();
+        eprintln!("# {}: {} cases, {failed:?}; through the module: {counts}", self.middle.release(), plain.len());
+        ensure!(counts.contains("create=") && !counts.contains("create=0/"), "not through the module: {counts}");
+        ensure!(plain.len() > 30 && plain == stock, "KVM {plain:?}, through the module {stock:?}");
+        Ok(())
+    }
+
+    /// Ten thousand PMIs of one guest with each strategy: none is lost, and the counts are the formula's.
+    fn ten_thousand(&self, parts: &Parts) -> Result<()> {
+        const SAMPLES: u32 = 10_000;
+        let arms = STRATEGIES.map(|name| format!("kvm:{name}"));
+        let options = format!("--strategy {} --samples {SAMPLES} --period {SHORT_PERIOD}", arms.join(","));
+        let run = format!("{UNTHROTTLED}; {}; echo '{MARK}status' $?; echo '{MARK}calls'", limited("600s", &options));
+        let (limit, silence) = (Duration::from_secs(3 * 3600), Duration::from_secs(900));
+        let report = self.job()?.limit(limit).silence(silence).command(self.host(&run)).run(parts)?;
+        report.say("power-on to power-off");
+        let found = middle(&report, 0)?;
+        arms.iter().try_for_each(|name| self.arm(&found, name, SAMPLES))
     }
 }
 
