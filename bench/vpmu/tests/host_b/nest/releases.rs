@@ -52,12 +52,7 @@ const KNOWN: [Known; 4] = [
         one_pmi: true,
         in_the_access: true,
     },
-    Known {
-        series: "6.1",
-        fails: &["amd-selector-bits", "amd-guest-host-only", "amd-together", "amd-wakes-hlt"],
-        one_pmi: false,
-        in_the_access: true,
-    },
+    Known { series: "6.1", fails: &["amd-selector-bits", "amd-guest-host-only"], one_pmi: false, in_the_access: true },
     Known {
         series: "6.12",
         fails: &["amd-selector-bits", "amd-guest-host-only"],
@@ -66,6 +61,12 @@ const KNOWN: [Known; 4] = [
     },
     Known { series: "7", fails: &["amd-selector-bits", "amd-guest-host-only"], one_pmi: false, in_the_access: false },
 ];
+
+/// Whether a release of 6.1 passes this case or fails it by chance, from one run to the next: pitfall 8, which 6.6 mended. Of 20 runs in
+/// one boot of 6.1.0-50 `amd-wakes-hlt` failed in 7, and `amd-together` in none, as it did before the nest told Guest-Only apart.
+pub(super) fn is_chance(release: &str, case: &str) -> bool {
+    release.starts_with("6.1.") && ["amd-together", "amd-wakes-hlt"].contains(&case)
+}
 
 /// The series of .ci/host-b-kernels that are here, and their roots.
 pub(super) fn roots() -> Vec<(String, PathBuf)> {
@@ -176,7 +177,7 @@ fn calls(release: &str, found: &Middle, known: &Known) -> Result<()> {
     Ok(())
 }
 
-/// Exactly the cases that are known fail, and all are reached. The document is what `printed` ends with.
+/// Exactly the cases that are known fail, but for chance, and all are reached. The document is what `printed` ends with.
 fn failures(release: &str, printed: &str, known: &[&str]) -> Result<()> {
     let document: Value = serde_json::from_str(printed.split(MARK).last().unwrap_or_default())?;
     let cases = document["runs"][0]["cases"].as_array().context("cases")?;
@@ -192,6 +193,7 @@ fn failures(release: &str, printed: &str, known: &[&str]) -> Result<()> {
         failed.join(", ")
     );
     ensure!(not_run.is_empty(), "{release}: not reached: {not_run:?}");
+    let failed: Vec<_> = failed.into_iter().filter(|case| !is_chance(release, case)).collect();
     ensure!(failed == known, "{release} fails {failed:?}, and {known:?} was known: {cases:#?}");
     Ok(())
 }
