@@ -41,7 +41,7 @@ pub(crate) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
         let file = root.join(FILES[0]);
         let absent = (!file.is_file()).then(|| {
             format!(
-                "no {} for nest::kernel_module_{series}; remedy: `vpmu kernel-module build` beside that kernel's gcc and headers",
+                "no {} for nest::kernel_module_{series}; remedy: copy there what `vpmu kernel-module build` makes where that kernel's gcc and headers are",
                 file.display()
             )
         });
