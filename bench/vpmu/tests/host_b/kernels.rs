@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::frames::Finished;
 use super::machine::{Job, Report};
-use super::parts::Parts;
+use super::parts::{Parts, further_kernels};
 
 /// A boot of one kernel.
 type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
@@ -25,21 +25,16 @@ const DOCTOR: &str = "/vpmu doctor --json";
 /// A trial for each kernel of .ci/host-b-kernels and for the usual one: its name, whether it is ignored, and its boot.
 /// They are for the binary that `VPMU_STATIC` names: an older one left in target/ would pass for this tree's.
 pub(crate) fn trials() -> Vec<(String, bool, Boot)> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let folder = std::env::var_os("VPMU_HOST_B_KERNELS").map_or_else(|| target.join("host-b-kernels"), PathBuf::from);
     let binary = std::env::var_os("VPMU_STATIC").map(PathBuf::from);
     let ignored = binary.is_none();
     let binary = binary.unwrap_or_default();
-    let roots = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut roots: Vec<_> = roots.map(|entry| entry.path()).filter(|root| root.join("boot").is_dir()).collect();
-    roots.sort();
     let usual: Boot = {
         let binary = binary.clone();
         Box::new(move |parts| root_and_users(parts, &binary))
     };
     let mut trials = vec![("static::usual_kernel".to_owned(), ignored, usual)];
-    trials.extend(roots.into_iter().map(|root| {
-        let name = format!("static::kernel_{}", root.file_name().unwrap_or_default().to_string_lossy());
+    trials.extend(further_kernels().into_iter().map(|(series, root)| {
+        let name = format!("static::kernel_{series}");
         let binary = binary.clone();
         let boot: Boot = Box::new(move |parts| root_and_users(&parts.with_kernel_of(&root)?, &binary));
         (name, ignored, boot)

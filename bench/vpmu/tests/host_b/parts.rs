@@ -61,6 +61,19 @@ impl Parts {
     }
 }
 
+/// Returns the series of .ci/host-b-kernels that are here, with their roots.
+pub(crate) fn further_kernels() -> Vec<(String, PathBuf)> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let folder = std::env::var_os("VPMU_HOST_B_KERNELS").map_or_else(|| target.join("host-b-kernels"), PathBuf::from);
+    let roots = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut roots: Vec<_> = roots
+        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+        .filter(|(_, root)| root.join("boot").is_dir())
+        .collect();
+    roots.sort();
+    roots
+}
+
 /// A program by environment variable, else by PATH and the sbin folders.
 fn program(variable: &str, name: &str) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {

@@ -33,9 +33,8 @@ fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> 
     let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
     let (shown, remedy) = match host {
         Some(vendor) if vendor == cpu.vendor() && perfmon_v2 == wants_v2 => return Ok(()),
-        Some(Vendor::Amd) if cpu.vendor() == Vendor::Amd && perfmon_v2 => ("an AMD's PerfMonV2", "--cpu genoa"),
-        Some(Vendor::Amd) if cpu.vendor() == Vendor::Amd => ("an AMD's PMU without PerfMonV2", "--cpu milan"),
-        Some(Vendor::Amd) => ("an AMD's PMU", if perfmon_v2 { "--cpu genoa" } else { "--cpu milan" }),
+        Some(Vendor::Amd) if perfmon_v2 => ("an AMD's PerfMonV2", "--cpu genoa"),
+        Some(Vendor::Amd) => ("an AMD's PMU without PerfMonV2", "--cpu milan"),
         Some(Vendor::Intel) => ("an Intel's PMU", "--cpu clx"),
         None => return Err("this host's processor is neither an Intel's nor an AMD's".to_owned()),
     };

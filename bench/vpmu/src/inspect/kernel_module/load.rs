@@ -67,10 +67,11 @@ pub fn load(fs: &HostFs, folder: Option<&Path>) -> Result<String, Error> {
         }
         return Ok(status(fs));
     }
+    // What root is refused, too, comes first.
+    check_running(fs)?;
     if !geteuid().is_root() {
         return Err(refused("only root loads modules", "run it as root"));
     }
-    check_running(fs)?;
     let release = running(fs)?;
     let relinked = is_relinked(fs, &release);
     let cached = cache(&release, relinked)?;
@@ -152,8 +153,11 @@ type Values = BTreeMap<(&'static str, String), String>;
 fn values(fs: &HostFs, vendor: &'static str) -> Values {
     let of = |module: &'static str| {
         let folder = format!("sys/module/{module}/parameters");
-        let value = move |name: String| Some(((module, name.clone()), fs.text(&format!("{folder}/{name}"))?));
-        fs.names(&format!("sys/module/{module}/parameters")).into_iter().filter_map(value)
+        let names = fs.names(&folder);
+        names.into_iter().filter_map(move |name| {
+            let value = fs.text(&format!("{folder}/{name}"))?;
+            Some(((module, name), value))
+        })
     };
     [KVM, vendor].into_iter().flat_map(of).collect()
 }

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::super::machine::{Clock, Job};
-use super::super::parts::Parts;
-use super::releases::{self, CONFORMANCE, is_chance, roots};
+use super::super::parts::{Parts, further_kernels};
+use super::releases::{self, CONFORMANCE, is_chance};
 use super::{
     CALLS, HOST_PERIOD, MARK, Middle, PERIOD, UNTHROTTLED, job, limited, middle, middle_host_with, middle_of, printed,
     probed, script,
@@ -37,7 +37,7 @@ pub(crate) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
     });
     let own: releases::Boot = Box::new(|parts| Below::built(parts)?.counts(parts, Clock::Host));
     let mut trials = vec![("nest::kernel_module".to_owned(), false, unbuilt, own)];
-    for (series, root) in roots() {
+    for (series, root) in further_kernels() {
         let file = root.join(FILES[0]);
         let absent = (!file.is_file()).then(|| {
             format!(
@@ -69,7 +69,7 @@ fn headers(parts: &Parts) -> PathBuf {
     std::env::var_os("VPMU_HEADERS").map_or_else(installed, PathBuf::from)
 }
 
-/// What `vpmu kernel-module build` makes: the module, and where perf cannot be traced, KVM's modules linked to it.
+/// `vpmu kernel-module build` makes the module, and where perf cannot be traced, KVM's modules linked to it.
 const FILES: [&str; 3] = ["vpmu_kvm.ko", "kvm.ko", "kvm_amd.ko"];
 
 /// A middle host's kernel, and the module for it.
@@ -96,7 +96,7 @@ impl Below {
         Ok(Self { middle: parts.with_kernel_of(root)?, files })
     }
 
-    /// Whether KVM is linked to the module, as perf cannot be traced: in 5.10.
+    /// Returns whether KVM is linked to the module, as perf cannot be traced: in 5.10.
     fn is_linked(&self) -> bool {
         self.files.len() > 1
     }

@@ -1,13 +1,13 @@
 //! KVM's vPMU by release: a boot for each kernel of .ci/host-b-kernels as the middle host. What docs/kvm-releases.md
 //! concludes is asserted.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::super::machine::Clock;
-use super::super::parts::Parts;
+use super::super::parts::{Parts, further_kernels};
 use super::{
     MARK, Middle, PERIOD, UNTHROTTLED, contention, job, middle, middle_host, middle_host_with, probed, script,
 };
@@ -62,29 +62,16 @@ const KNOWN: [Known; 4] = [
     Known { series: "7", fails: &["amd-selector-bits", "amd-guest-host-only"], one_pmi: false, in_the_access: false },
 ];
 
-/// Whether a release of 6.1 passes this case or fails it by chance, from one run to the next: pitfall 8, which 6.6 mended. Of 20 runs in
-/// one boot of 6.1.0-50 `amd-wakes-hlt` failed in 7, and `amd-together` in none, as it did before the nest told Guest-Only apart.
+/// Returns whether KVM of this release passes this case in one run and fails it in the next: pitfall 8, which 6.6 mended, fails it in 7
+/// of 20 runs on 6.1.0-50.
 pub(super) fn is_chance(release: &str, case: &str) -> bool {
-    release.starts_with("6.1.") && ["amd-together", "amd-wakes-hlt"].contains(&case)
-}
-
-/// The series of .ci/host-b-kernels that are here, and their roots.
-pub(super) fn roots() -> Vec<(String, PathBuf)> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let folder = std::env::var_os("VPMU_HOST_B_KERNELS").map_or_else(|| target.join("host-b-kernels"), PathBuf::from);
-    let roots = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut roots: Vec<_> = roots
-        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
-        .filter(|(_, root)| root.join("boot").is_dir())
-        .collect();
-    roots.sort();
-    roots
+    release.starts_with("6.1.") && case == "amd-wakes-hlt"
 }
 
 /// A trial for each kernel: every strategy on `hardware` and the vPMU of its KVM. And one of the mediated vPMU where there is one.
 pub(crate) fn trials() -> Vec<(String, Boot)> {
     let mut trials: Vec<(String, Boot)> = Vec::new();
-    for (series, root) in roots() {
+    for (series, root) in further_kernels() {
         if series == "7" {
             let root = root.clone();
             let boot: Boot = Box::new(move |parts| mediated(&parts.with_kernel_of(&root)?, parts));
