@@ -33,7 +33,6 @@ impl From<AmdCaps> for PmuCaps {
 
 impl PmuCaps {
     /// Returns the vendor of the PMU.
-    #[must_use]
     pub const fn vendor(&self) -> Vendor {
         match self {
             Self::Intel(_) => Vendor::Intel,
@@ -42,7 +41,6 @@ impl PmuCaps {
     }
 
     /// Returns the PMU with its numbers reduced to what this vPMU can keep.
-    #[must_use]
     pub fn bounded(self) -> Self {
         match self {
             Self::Intel(caps) => Self::Intel(caps.bounded()),
@@ -51,7 +49,6 @@ impl PmuCaps {
     }
 
     /// Returns the numbers of general-purpose and fixed counters.
-    #[must_use]
     pub const fn count(&self) -> (u8, u8) {
         match self {
             Self::Intel(caps) => (caps.gp, caps.fixed),
@@ -60,7 +57,6 @@ impl PmuCaps {
     }
 
     /// Returns the guest's counters.
-    #[must_use]
     pub fn counters(&self) -> CounterSet {
         match self {
             Self::Intel(caps) => caps.counters(),
@@ -69,7 +65,6 @@ impl PmuCaps {
     }
 
     /// Returns a mask of every bit a counter can hold.
-    #[must_use]
     pub const fn counter_mask(&self) -> u64 {
         match self {
             Self::Intel(caps) => caps.counter_mask(),
@@ -79,7 +74,6 @@ impl PmuCaps {
 
     /// Returns whether the delivery of a PMI masks LVTPC: it does on Intel's processors (SDM vol. 3, 12.5.1), not on
     /// AMD's (APM vol. 2, 16.4.1; 49ff3b4aec51).
-    #[must_use]
     pub const fn delivery_masks_lvtpc(&self) -> bool {
         matches!(self, Self::Intel(_))
     }

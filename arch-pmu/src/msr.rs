@@ -24,7 +24,6 @@ impl PmuMsr {
 
     /// Returns the register behind `index`, whether or not a certain guest has it.
     #[inline]
-    #[must_use]
     pub const fn decode(index: u32) -> Option<Self> {
         let (vendor, (row, n)) = match intel::decode(index) {
             Some(at) => (Vendor::Intel, at),
@@ -37,14 +36,12 @@ impl PmuMsr {
     }
 
     /// Returns whose register it is.
-    #[must_use]
     pub const fn vendor(self) -> Vendor {
         self.vendor
     }
 
     /// Returns a dense number, for tables.
     #[inline]
-    #[must_use]
     pub const fn slot(self) -> usize {
         let first = match self.vendor {
             Vendor::Intel => INTEL_SLOTS.0[self.row as usize],
@@ -56,7 +53,6 @@ impl PmuMsr {
     /// Returns the slot of the register behind `index`, as by [`decode`](Self::decode), without its decisions for the
     /// indices that guests use most.
     #[inline]
-    #[must_use]
     fn slot_of(index: u32) -> Option<usize> {
         match NEAR_SLOTS.get(index as usize) {
             Some(&slot) if slot == NO_SLOT => None,
@@ -66,13 +62,11 @@ impl PmuMsr {
     }
 
     /// Returns its row of the table.
-    #[must_use]
     pub fn row(self) -> &'static Row {
         &table(self.vendor)[usize::from(self.row)]
     }
 
     /// Returns its name in the manual.
-    #[must_use]
     pub fn name(self) -> String {
         let row = self.row();
         if row.count > 1 { format!("{}{}", row.name, self.n) } else { row.name.to_owned() }
@@ -80,7 +74,6 @@ impl PmuMsr {
 }
 
 /// Returns the counter whose value the register at `index` is.
-#[must_use]
 pub const fn counter_of(index: u32) -> Option<CounterId> {
     let n = match index {
         IA32_FIXED_CTR0..=0x30c => return CounterId::fixed((index - IA32_FIXED_CTR0) as usize),
@@ -94,19 +87,16 @@ pub const fn counter_of(index: u32) -> Option<CounterId> {
 }
 
 /// Returns whether the register switches all counters at once.
-#[must_use]
 pub const fn is_global_ctrl(index: u32) -> bool {
     matches!(index, IA32_PERF_GLOBAL_CTRL | PERF_CNTR_GLOBAL_CTL)
 }
 
 /// Returns the counter that RDPMC reads with this ECX, on a PMU that has it: AMD's numbers are those of Intel's type 0.
-#[must_use]
 pub const fn counter_of_rdpmc(ecx: u32) -> Option<CounterId> {
     intel::rdpmc::counter(ecx)
 }
 
 /// Returns the registers of a vendor's PMU.
-#[must_use]
 pub fn table(vendor: Vendor) -> &'static [Row] {
     match vendor {
         Vendor::Intel => &intel::TABLE,
@@ -147,7 +137,6 @@ static NEAR_SLOTS: [u8; NEAR] = {
 };
 
 /// Returns first index and count of each gapless range of a vendor's registers, ascending: the ranges that an MSR filter lets exit.
-#[must_use]
 pub fn ranges(vendor: Vendor) -> Vec<(u32, u32)> {
     let mut indices: Vec<_> = table(vendor).iter().flat_map(Row::indices).collect();
     indices.sort_unstable();
@@ -201,7 +190,6 @@ impl MsrStats {
     }
 
     /// Returns the registers with accesses, by index.
-    #[must_use]
     pub fn exits(&self) -> Vec<MsrExits> {
         let mut exits: Vec<_> = self.lines.iter().copied().filter(|line| line.reads + line.writes > 0).collect();
         exits.sort_unstable_by_key(|line| line.msr);

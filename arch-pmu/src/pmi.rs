@@ -34,7 +34,6 @@ pub enum Delivery {
 
 impl Lvtpc {
     /// Returns the destination of a PMI now.
-    #[must_use]
     pub const fn delivery(self) -> Delivery {
         match (self.masked(), self.mode()) {
             (true, _) => Delivery::Masked,
@@ -74,7 +73,6 @@ pub enum Met {
 
 impl Mask {
     /// Creates the state of a LAPIC after its reset.
-    #[must_use]
     pub const fn new() -> Self {
         Self { delivered_at: None, deferred: false }
     }
@@ -95,7 +93,6 @@ impl Mask {
     }
 
     /// Returns whether a PMI is deferred.
-    #[must_use]
     pub const fn has_deferred(&self) -> bool {
         self.deferred
     }

@@ -17,32 +17,27 @@ pub struct CounterId(u8);
 
 impl CounterId {
     /// Returns general-purpose counter `n`; `None` if there is no such counter on any guest.
-    #[must_use]
     pub const fn gp(n: usize) -> Option<Self> {
         if n < MAX_GP { Some(Self(n as u8)) } else { None }
     }
 
     /// Returns fixed counter `n`; `None` if there is no such counter on any guest.
-    #[must_use]
     pub const fn fixed(n: usize) -> Option<Self> {
         if n < MAX_FIXED { Some(Self((MAX_GP + n) as u8)) } else { None }
     }
 
     /// Returns its place in an array of [`MAX_COUNTERS`].
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
     /// Returns the counter at a place of such an array; `None` where there is none.
-    #[must_use]
     #[inline]
     pub const fn from_index(index: usize) -> Option<Self> {
         if index < MAX_GP { Self::gp(index) } else { Self::fixed(index - MAX_GP) }
     }
 
     /// Returns the fixed counter's number, if it is one.
-    #[must_use]
     pub const fn as_fixed(self) -> Option<usize> {
         (self.0 as usize).checked_sub(MAX_GP)
     }
@@ -69,31 +64,26 @@ impl CounterSet {
     pub const ALL: Self = Self((1 << MAX_COUNTERS) - 1);
 
     /// Returns the counters in both sets.
-    #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
     /// Returns the counters in exactly one of both sets.
-    #[must_use]
     pub const fn xor(self, other: Self) -> Self {
         Self(self.0 ^ other.0)
     }
 
     /// Returns the counters not in this set.
-    #[must_use]
     pub const fn complement(self) -> Self {
         Self(!self.0 & Self::ALL.0)
     }
 
     /// Returns a bit for each counter, by [`CounterId::index`].
-    #[must_use]
     pub const fn bits(self) -> u16 {
         self.0 as u16
     }
 
     /// Returns the counters of `bits`; bits of no counter are ignored.
-    #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits as u32 & Self::ALL.0)
     }
@@ -123,13 +113,11 @@ impl CounterSet {
     }
 
     /// Returns whether `counter` is in the set.
-    #[must_use]
     pub const fn contains(self, counter: CounterId) -> bool {
         self.0 & 1 << counter.0 != 0
     }
 
     /// Returns whether the set is empty.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -250,7 +238,6 @@ pub struct Spec(pub Source);
 
 impl Spec {
     /// Returns whether it counts in ring 3.
-    #[must_use]
     pub const fn user(self) -> bool {
         match self.0 {
             Source::Selector(selection) => selection.user(),
@@ -259,7 +246,6 @@ impl Spec {
     }
 
     /// Returns whether it counts in ring 0.
-    #[must_use]
     pub const fn kernel(self) -> bool {
         match self.0 {
             Source::Selector(selection) => selection.kernel(),
@@ -269,7 +255,6 @@ impl Spec {
 
     /// Returns whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host
     /// PMI would see a count below the period (KVM creates it with period 0).
-    #[must_use]
     pub const fn samples(self) -> bool {
         match self.0 {
             Source::Selector(selection) => !selection.in_txcp(),
@@ -278,7 +263,6 @@ impl Spec {
     }
 
     /// Returns whether it counts by transactions: IN_TX or IN_TXCP.
-    #[must_use]
     pub const fn is_transactional(self) -> bool {
         match self.0 {
             Source::Selector(selection) => selection.in_tx() || selection.in_txcp(),
@@ -287,7 +271,6 @@ impl Spec {
     }
 
     /// Returns the vendor whose encoding the event has. Fixed counters are Intel's.
-    #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self.0 {
             Source::Selector(selection) => selection.vendor(),
@@ -296,7 +279,6 @@ impl Spec {
     }
 
     /// Returns the config for `PERF_TYPE_RAW` on a host of the event's vendor; `None` for a fixed counter.
-    #[must_use]
     pub const fn raw_config(self) -> Option<u64> {
         match self.0 {
             Source::Selector(selection) => Some(selection.raw_config()),
@@ -309,7 +291,6 @@ impl Selection {
     /// Returns the fields that select the event itself: event, umask, edge, invert, counter mask, IN_TX, IN_TXCP. KVM's
     /// `raw_event_mask` has the same bits where the host has TSX (`intel_pmu_refresh`), and for AMD
     /// (AMD64_RAW_EVENT_MASK).
-    #[must_use]
     pub const fn raw_config(self) -> u64 {
         let flags = (self.edge() as u64) << 18 | (self.invert() as u64) << 23;
         let transactions = (self.in_tx() as u64) << 32 | (self.in_txcp() as u64) << 33;
@@ -321,7 +302,6 @@ impl Selection {
     }
 
     /// Returns umask << 8 | event select, as lists of events have it; of a select with more than 8 bits the lower ones.
-    #[must_use]
     pub const fn code(self) -> u16 {
         (self.umask() as u16) << 8 | self.select() & 0xff
     }

@@ -100,7 +100,6 @@ pub struct Arming {
 
 impl Arming {
     /// Creates one for a clock of `per_us` units a microsecond.
-    #[must_use]
     pub fn new(per_us: u64) -> Self {
         Self {
             counters: [Counter::default(); MAX_COUNTERS],
@@ -123,7 +122,6 @@ impl Arming {
 
     /// Raises the shortest interval, for a host on which signals that follow each other sooner would leave the thread
     /// no time between them.
-    #[must_use]
     pub fn with_least_interval(mut self, least: u64) -> Self {
         self.least = least.clamp(SHORTEST_US * self.per_us, PATIENT_US * self.per_us);
         self.shortest = self.least;
@@ -190,7 +188,6 @@ impl Arming {
     /// Returns whether an [entry](Self::entry) with no counter running has nothing to do because the handler runs, as
     /// at the entry before.
     #[inline]
-    #[must_use]
     pub fn is_in_handler(&self) -> bool {
         self.stage == Stage::Handled && self.signalled.is_none()
     }

@@ -75,7 +75,6 @@ impl Floor {
     }
 
     /// Returns the number of guest entries so far.
-    #[must_use]
     pub const fn entries(&self) -> u64 {
         self.entries
     }

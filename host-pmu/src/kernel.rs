@@ -32,7 +32,6 @@ pub const PLACE: &str = "sys/module/vpmu_kvm";
 const MAX_TEXT: usize = 4096;
 
 /// Returns the version of a module of these sources: `cksum` of them, one after another, as their Makefile has it.
-#[must_use]
 pub fn sources_version() -> String {
     cksum(&SOURCES.map(|(_, text)| text).concat()).to_string()
 }
@@ -109,20 +108,17 @@ pub fn about() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Returns the first two numbers of a kernel's release.
-#[must_use]
 pub fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// Returns the time at which KVM of this release reprograms counters (68fb4757e867).
-#[must_use]
 pub fn applies(release: &str) -> Apply {
     if version(release).is_some_and(|version| version < (6, 2)) { Apply::AtOnce } else { Apply::Deferred }
 }
 
 /// Returns the preset `name` below a KVM that reprograms at that time; `None` if there is none.
-#[must_use]
 pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
     let row = TABLE.iter().find(|row| row.name == name)?;
     let kvms = Strategy { name: name.to_owned(), apply, ..Strategy::preset("reuse-lazy").ok()? };
@@ -332,7 +328,6 @@ impl Module {
     }
 
     /// Returns why the turn that was accounted for last bypassed the module, given whether the guest's counters counted in it.
-    #[must_use]
     pub fn passed_by(&self, counted: bool) -> Option<&'static str> {
         (counted && self.asked == 0).then_some(PASSED_BY)
     }

@@ -13,7 +13,6 @@ use crate::sys;
 
 /// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second
 /// one would say nothing more; queued ones would use up the limit of all processes of the user.
-#[must_use]
 pub const fn signal() -> i32 {
     sys::SIGIO
 }
@@ -87,7 +86,6 @@ impl Owner {
     }
 
     /// Returns the address of its `struct f_owner_ex`.
-    #[must_use]
     pub fn address(&self) -> usize {
         self.0.address()
     }

@@ -74,19 +74,16 @@ impl SampledEvent {
     }
 
     /// Returns whether it counts time.
-    #[must_use]
     pub const fn is_clock(&self) -> bool {
         self.type_ == PERF_TYPE_SOFTWARE
     }
 
     /// Returns whether it is a tracepoint of the host.
-    #[must_use]
     pub const fn is_tracepoint(&self) -> bool {
         self.tracepoint.is_some()
     }
 
     /// Returns whether the host's PMU counts it, in guest mode only.
-    #[must_use]
     pub const fn is_hardware(&self) -> bool {
         matches!(self.type_, PERF_TYPE_HARDWARE | PERF_TYPE_RAW)
     }
@@ -135,7 +132,6 @@ pub enum Rate {
 
 impl Rate {
     /// Returns `sample_period` or `sample_freq` of an attribute, and whether it is the latter. A clock has a fixed period always.
-    #[must_use]
     pub fn of(self, event: &SampledEvent) -> (u64, bool) {
         match self {
             Self::Period(period) => (period.max(1), false),

@@ -13,7 +13,6 @@ const CELLS: usize = 128;
 const ROWS: usize = 31;
 
 /// Converts a duration to ns; saturates.
-#[must_use]
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -22,7 +21,6 @@ pub fn ns(time: Duration) -> u64 {
 ///
 /// # Panics
 /// Never: the bounds are constants that `hdrhistogram` accepts.
-#[must_use]
 pub fn ns_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MOST_NS, 2).expect("constant bounds")
 }
@@ -49,7 +47,6 @@ impl Recorder {
     const PLACES: usize = 16;
 
     /// Creates a recorder that allocates nothing later.
-    #[must_use]
     pub fn reserved() -> Self {
         let mut recorder = Self::default();
         recorder.reserve();
@@ -105,7 +102,6 @@ impl Recorder {
     }
 
     /// Returns all recorded values.
-    #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
         let mut histogram = ns_histogram();
         for (at, row) in self.rows.iter().enumerate() {
@@ -125,7 +121,6 @@ impl Recorder {
     }
 
     /// Returns all recorded values.
-    #[must_use]
     pub fn into_histogram(self) -> Histogram<u64> {
         self.histogram()
     }
@@ -169,7 +164,6 @@ impl OpKind {
     pub const ALL: [Self; 6] = [Self::Open, Self::Release, Self::Pause, Self::Resume, Self::Period, Self::Read];
 
     /// Returns the key used in result documents.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -219,19 +213,16 @@ impl OpStats {
     }
 
     /// Returns how often `kind` was carried out.
-    #[must_use]
     pub const fn count(&self, kind: OpKind) -> u64 {
         self.per_kind[kind as usize].count
     }
 
     /// Returns the exact sum of the costs of `kind`, ns.
-    #[must_use]
     pub const fn total_ns(&self, kind: OpKind) -> u64 {
         self.per_kind[kind as usize].total_ns
     }
 
     /// Returns the cost of each operation of `kind`.
-    #[must_use]
     pub fn histogram(&self, kind: OpKind) -> Histogram<u64> {
         self.per_kind[kind as usize].ns.histogram()
     }
@@ -305,7 +296,6 @@ impl<const N: usize> Phases<N> {
     }
 
     /// Returns the RDMSR and WRMSR exits of all phases.
-    #[must_use]
     pub fn exits(&self) -> (u64, u64) {
         self.lines.iter().fold((0, 0), |(reads, writes), line| (reads + line.msr_reads, writes + line.msr_writes))
     }
@@ -329,7 +319,6 @@ impl<const N: usize> Phases<N> {
     }
 
     /// Ends the current phase and returns all.
-    #[must_use]
     pub fn finish(mut self, ops: Option<&OpStats>) -> [PhaseTally; N] {
         self.begin(0, ops);
         self.lines[0].begun -= 1;
@@ -365,7 +354,6 @@ impl SignalTimes {
 
     /// Returns whether there are overflows that the VMM has not seen.
     #[inline]
-    #[must_use]
     pub const fn any(&self) -> bool {
         self.count > 0
     }
@@ -383,7 +371,6 @@ impl SignalTimes {
     }
 
     /// Returns all latencies, ns.
-    #[must_use]
     pub const fn latencies(&self) -> &Recorder {
         &self.ns
     }
@@ -405,14 +392,12 @@ pub struct HeldTime {
 
 impl HeldTime {
     /// Starts with no events at `now`.
-    #[must_use]
     pub const fn from(now: u64) -> Self {
         Self { events: 0, since: now, event_ns: 0 }
     }
 
     /// Returns held events × ns up to `now`.
     #[inline]
-    #[must_use]
     pub const fn until(&self, now: u64) -> u64 {
         self.event_ns.saturating_add(self.events.saturating_mul(now.saturating_sub(self.since)))
     }

@@ -234,7 +234,6 @@ const TABLE: [Preset; 9] = [
 pub const PRESETS: [&str; TABLE.len()] = names!(TABLE);
 
 /// Returns one line about the preset `name`; empty if there is none.
-#[must_use]
 pub fn about(name: &str) -> &'static str {
     TABLE.iter().find(|row| row.name == name).map_or("", |row| row.about)
 }

@@ -27,7 +27,6 @@ macro_rules! kinds {
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
             /// Returns its name in a trace.
-            #[must_use]
             pub const fn key(self) -> &'static str {
                 match self {
                     $(Self::$kind => $key,)+
@@ -35,7 +34,6 @@ macro_rules! kinds {
             }
 
             /// Returns the kind of this name.
-            #[must_use]
             pub const fn from_key(key: &[u8]) -> Option<Self> {
                 $(if key.eq_ignore_ascii_case($key.as_bytes()) {
                     return Some(Self::$kind);
@@ -85,13 +83,11 @@ kinds! {
 
 impl Kind {
     /// Returns whether such a row is an access of the guest.
-    #[must_use]
     pub const fn is_access(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Rdpmc | Self::ReadFault | Self::WriteFault | Self::RdpmcFault)
     }
 
     /// Returns whether such a row has counts of a counter.
-    #[must_use]
     pub const fn is_count(self) -> bool {
         matches!(self, Self::Count | Self::Overflow)
     }
@@ -116,7 +112,6 @@ pub struct Row {
 
 impl Row {
     /// Returns whether it is a PMI that reached the guest, and merged with no other.
-    #[must_use]
     pub const fn brings_pmi(&self) -> bool {
         matches!(self.kind, Kind::Pmi | Kind::LatePmi)
             && self.value & PENDING == 0
@@ -190,13 +185,11 @@ impl Lane {
     }
 
     /// Returns the rows that found no room.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
     /// Returns the frequency of its clock, kHz; 0 before the vCPU has begun.
-    #[must_use]
     pub fn khz(&self) -> u64 {
         self.khz.load(Ordering::Relaxed)
     }
@@ -213,7 +206,6 @@ pub struct Tracing {
 
 impl Tracing {
     /// Creates the lanes of so many vCPUs.
-    #[must_use]
     pub fn new(vcpus: usize) -> Arc<Self> {
         Arc::new(Self { lanes: (0..vcpus).map(|_| Lane::default()).collect(), stop: AtomicBool::new(false) })
     }
@@ -236,14 +228,12 @@ pub struct Tracer {
 
 impl Tracer {
     /// Traces vCPU `vcpu`, whose clock runs at `khz`; `waits`: in a time that is not the reader's. `None`: the trace has no such vCPU.
-    #[must_use]
     pub fn new(tracing: &Arc<Tracing>, vcpu: usize, khz: u64, waits: bool) -> Option<Self> {
         tracing.lanes.get(vcpu)?.khz.store(khz, Ordering::Relaxed);
         Some(Self { tracing: Arc::clone(tracing), vcpu, missing: 0, open: false, passed: 0, waits })
     }
 
     /// Returns whether the guest shall end.
-    #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.tracing.stop.load(Ordering::Relaxed)
     }
@@ -339,7 +329,6 @@ impl Tracer {
 }
 
 /// Returns the counter that an access reads or writes.
-#[must_use]
 pub const fn counter(kind: Kind, register: u32) -> Option<CounterId> {
     match (kind, register) {
         (Kind::Rdpmc, _) => counter_of_rdpmc(register),

@@ -163,7 +163,6 @@ fn is_whole_strategy(arm: &Arm<Any>) -> bool {
 }
 
 /// Advises by results of guests: those that have the strategies of the one with the most. `None` where no result has two.
-#[must_use]
 pub fn advise(records: &[&Record]) -> Option<Advice> {
     let is_strategy = |arm: &&Arm<Any>| is_whole_strategy(arm) && arm.not_available.is_none();
     let of_guests = || records.iter().copied().filter(|record| record.experiment == NMI_LATENCY);
@@ -515,7 +514,6 @@ fn keys(runs: &[Run<'_>], names: &[String]) -> Vec<Key> {
 
 impl Key {
     /// Says what the choice does to the time, as far as it is known.
-    #[must_use]
     pub fn verdict(&self) -> &'static str {
         match self.interval {
             Some(interval) if interval.excludes(1.0) && self.times > 1.0 => "saves time",
@@ -527,7 +525,6 @@ impl Key {
 
 impl Advice {
     /// Returns the strategies as a table.
-    #[must_use]
     pub fn table(&self) -> Table {
         let columns = column::columns(Place::Advice);
         let head = ["strategy", "worst", "mean", "× floor", "front"].into_iter();
@@ -549,7 +546,6 @@ impl Advice {
     }
 
     /// Returns the keys of the user's strategies as a table.
-    #[must_use]
     pub fn key_table(&self) -> Table {
         let caption =
             "Keys of the user's strategies, each set back alone to its default: time without it over time with it";
@@ -569,7 +565,6 @@ impl Advice {
     }
 
     /// Returns the advice as it is shown.
-    #[must_use]
     pub fn report(&self) -> Report {
         let mut report = Report::new("vpmu advise");
         report.notes(self.answer.clone());

@@ -6,7 +6,6 @@ use crate::paired::{self, Ratio, Statistic};
 use crate::stats::interval::Interval;
 
 /// The metric that a run of guests is about.
-#[must_use]
 pub fn metric(parameters: &Parameters) -> &'static Metric {
     if parameters.set_up.is_some() {
         &SET_UP
@@ -20,7 +19,6 @@ pub fn metric(parameters: &Parameters) -> &'static Metric {
 }
 
 /// The ratio of an arm to the floor; `None` of the floor itself, and where one of them was not measured.
-#[must_use]
 pub fn over_floor(document: &Document, arm: usize, metric: &Metric) -> Option<Ratio> {
     let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
     let arm = document.arms.get(arm).filter(|arm| arm.kind != ArmKind::Floor)?;
@@ -28,7 +26,6 @@ pub fn over_floor(document: &Document, arm: usize, metric: &Metric) -> Option<Ra
 }
 
 /// The answers of a document, in the order of its arms; an arm without rounds that count has none.
-#[must_use]
 pub fn of(document: &Document) -> Vec<Answer> {
     let metric = metric(&document.parameters);
     let bounds = |Interval { low, high }| [low, high];

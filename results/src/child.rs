@@ -212,7 +212,6 @@ impl Gathered {
 
     /// Returns the text that was kept, and whether there was or may be more. Waits for the end of the stream, but no longer than `within`:
     /// a process that left the group may keep it open.
-    #[must_use]
     pub fn text(&self, within: Duration) -> (String, bool) {
         let until = Instant::now() + within;
         while !self.thread.is_finished() && Instant::now() < until {

@@ -12,7 +12,6 @@ const MOST: usize = 24;
 
 /// Learns how runs differ from the newest in a folder that measured the same as `run`, on its host with its build; `None` if there
 /// are fewer than two. Files that are no results are passed over.
-#[must_use]
 pub fn learn(folder: &Path, run: &Record, metric: &Metric) -> Option<Between> {
     let begin = format!("{}-", run.experiment);
     let is_one = |name: &str| name.starts_with(&begin) && Path::new(name).extension().is_some_and(|end| end == "json");

@@ -26,7 +26,6 @@ pub enum Exit {
 
 impl Exit {
     /// Returns the process exit code.
-    #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -40,7 +39,6 @@ impl Exit {
     }
 
     /// Returns the end that a process of this program reports by its exit code; inconclusive for a code that is none of these.
-    #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code {
             0 => Self::Done,
@@ -113,7 +111,6 @@ impl fmt::Display for Error {
 
 /// Folds white space and drops what steers (`shown::steers`): user input and kernel text must not break the line
 /// or steer the terminal.
-#[must_use]
 pub fn one_line(text: &str) -> String {
     let words: Vec<String> =
         text.split_whitespace().map(|word| word.chars().filter(|&c| !steers(c)).collect()).collect();

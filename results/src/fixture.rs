@@ -23,13 +23,11 @@ pub const SAMPLES: u64 = 40;
 const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
 
 /// Builds a document of so many rounds of `recreate`, `reuse`, `reuse-lazy` and the floor, without arm `kvm`.
-#[must_use]
 pub fn document(rounds: u64) -> Document {
     of_strategies(rounds, &STRATEGIES)
 }
 
 /// Builds a document of other strategies. The handler of `recreate` takes 2 µs, every other 1 µs.
-#[must_use]
 pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
     let (_dir, fs) = fixture::tree(fixture::PVM);
     let mut host = HostFacts::read(&fs);
@@ -64,7 +62,6 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
 }
 
 /// Describes a tool built without optimization.
-#[must_use]
 pub fn tool() -> Tool {
     Tool {
         name: "vpmu".to_owned(),
@@ -75,7 +72,6 @@ pub fn tool() -> Tool {
 }
 
 /// Builds three published figures: one measured with a stand-in, one predicted, one fitted.
-#[must_use]
 pub fn reproduction() -> Reproduction {
     let row = |figure: &str, origin, measured| Row {
         figure: figure.to_owned(),
@@ -245,7 +241,6 @@ fn measured(rounds: u64) -> GuestArm {
 ///
 /// # Panics
 /// Never: the document is this module's own.
-#[must_use]
 pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> Value {
     let mut value = spread(&document(rounds));
     value["started_unix"] = started_unix.into();
@@ -275,7 +270,6 @@ pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> V
 ///
 /// # Panics
 /// Never: the document is this module's own.
-#[must_use]
 pub fn spread(document: &Document) -> Value {
     fn column(value: &mut Value, rounds: usize) {
         match value {
@@ -317,7 +311,6 @@ pub fn without_round(columns: &mut Value, at: usize) {
 }
 
 /// Builds a record.
-#[must_use]
 pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> Record {
     changed(value(rounds, started_unix, ns))
 }
@@ -327,7 +320,6 @@ pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> 
 ///
 /// # Panics
 /// Never.
-#[must_use]
 #[expect(clippy::cast_sign_loss, reason = "an exponential is positive")]
 pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Record {
     let mut record = template.clone();
@@ -358,7 +350,6 @@ pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Rec
 ///
 /// # Panics
 /// If it is refused.
-#[must_use]
 pub fn timed(rounds: u64, times: &[(&str, u64)]) -> Record {
     let names: Vec<&str> = times.iter().map(|(name, _)| *name).collect();
     let mut document = spread(&of_strategies(rounds, &names));
@@ -383,7 +374,6 @@ pub fn timed(rounds: u64, times: &[(&str, u64)]) -> Record {
 ///
 /// # Panics
 /// If it is refused.
-#[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "tests hand over the value that they changed")]
 pub fn changed(value: Value) -> Record {
     read::of_text(Path::new("x.json"), &value.to_string()).unwrap()
@@ -393,7 +383,6 @@ pub fn changed(value: Value) -> Record {
 ///
 /// # Panics
 /// If it cannot be written, or is refused.
-#[must_use]
 pub fn written(document: &Document) -> (tempfile::TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.json");

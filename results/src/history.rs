@@ -87,7 +87,6 @@ pub struct History {
 
 impl History {
     /// Returns the exit: done, or inconclusive if every series is too short.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         if self.series.iter().all(|series| series.too_short) { Exit::Inconclusive } else { Exit::Done }
     }
@@ -244,7 +243,6 @@ fn others(series: &Series) -> impl Iterator<Item = String> {
 }
 
 /// Returns the history as it is shown.
-#[must_use]
 pub fn report(history: &History) -> Report {
     let mut report = Report::new("vpmu history");
     let mut labels: Vec<&str> = history.series.iter().map(|series| series.label.as_str()).collect();

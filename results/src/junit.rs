@@ -29,14 +29,12 @@ impl Case {
 }
 
 /// Builds a suite of one skipped case: what keeps the whole from a verdict.
-#[must_use]
 pub fn open(suite: &str, why: &str) -> (String, Vec<Case>) {
     let (name, class) = ("verdict".to_owned(), "vpmu".to_owned());
     (suite.to_owned(), vec![Case { name, class, verdict: Verdict::Inconclusive, message: why.to_owned() }])
 }
 
 /// Suites of cases, each with its heading, as XML.
-#[must_use]
 pub fn junit(name: &str, suites: &[(String, Vec<Case>)]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     write(&mut xml, name, suites).expect("a String takes all that is written");

@@ -20,13 +20,11 @@ pub const ALL: [&Metric; 10] = [
 ];
 
 /// Returns the metric of that key.
-#[must_use]
 pub fn find(key: &str) -> Option<&'static Metric> {
     ALL.into_iter().find(|metric| metric.key == key)
 }
 
 /// Returns the name of a metric in tables and plots: that of [`ALL`], else made from its key.
-#[must_use]
 pub fn name(key: &str) -> String {
     find(key).map_or_else(
         || key.strip_suffix("_ns").unwrap_or(key).replace(['_', '/'], " ") + " time",

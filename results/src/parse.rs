@@ -16,7 +16,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// Suggests a remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what
 /// else may be given.
-#[must_use]
 pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
     let all = format!("{}{or}", known.join(", "));
     match most_like(name, known.iter().copied()) {

@@ -29,7 +29,6 @@ impl Number {
     pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::Ratio, Self::Change];
 
     /// Its key in `results/published.toml`.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Before => "before",
@@ -41,7 +40,6 @@ impl Number {
 
     /// Returns what is compared of such a number: of a change in percent the share that is left, since −99 % and −99.9 % are ten
     /// times apart.
-    #[must_use]
     pub const fn judged(self, value: f64) -> f64 {
         match self {
             Self::Change => 1.0 + value / 100.0,
@@ -109,7 +107,6 @@ pub struct Row {
 
 impl Row {
     /// Returns the published number alone, to stand beside a model of another host.
-    #[must_use]
     pub fn published_alone(self) -> Self {
         let Self { figure, what, number, unit, published, .. } = self;
         Self { figure, what, number, unit, published, ..Self::default() }

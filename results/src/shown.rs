@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 
 /// Returns whether a character does something else than show itself: control characters of both sets, those that turn
 /// the direction of the text around them, and those without a width or a place of their own.
-#[must_use]
 pub fn steers(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -18,7 +17,6 @@ pub fn steers(character: char) -> bool {
 /// Escapes text for printing, of any number of lines: line ends and tabs as they are, any other character that
 /// [`steers`] as `\u001b`. The notation is that of JSON, in which such characters are in strings only: the value stays
 /// the same.
-#[must_use]
 pub fn text(text: &str) -> Cow<'_, str> {
     let pairs = || text.chars().zip(text.chars().skip(1).map(Some).chain([None]));
     let stays = |(character, next)| match character {
@@ -37,7 +35,6 @@ pub fn text(text: &str) -> Cow<'_, str> {
 }
 
 /// Filters a name in a line: a character that would end the line or move in it is a blank, the rest as in [`text`].
-#[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     if !text.chars().any(steers) {
         return Cow::Borrowed(text);
@@ -54,7 +51,6 @@ pub fn line(text: &str) -> Cow<'_, str> {
 }
 
 /// Filters a line of Markdown, or a cell of its tables: nothing in it ends the cell, is HTML, code, or a link.
-#[must_use]
 pub fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';

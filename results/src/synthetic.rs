@@ -71,7 +71,6 @@ pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
     /// Starts from a seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
@@ -146,14 +145,12 @@ impl Throughput {
 impl Host {
     /// Draws a run: the turns of each arm by round, arms with the logarithms `truth` of their latencies taking turns in
     /// a random order.
-    #[must_use]
     pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
         let level = random.normal();
         self.run_at(level, truth, random)
     }
 
     /// Draws a run of a host that is so many times its drift off its usual level.
-    #[must_use]
     pub fn run_at(&self, level: f64, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
         let drift = self.drift * level;
         let process: Vec<f64> = truth.iter().map(|_| self.processes * random.normal()).collect();

@@ -27,7 +27,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns the exit of a command whose answer this is.
-    #[must_use]
     pub const fn exit(self) -> Exit {
         match self {
             Self::Slower => Exit::Regression,
@@ -37,7 +36,6 @@ impl Verdict {
     }
 
     /// The verdict in words.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::NotJudged => "(not judged)",
@@ -73,7 +71,6 @@ impl Default for Limits {
 
 impl Limits {
     /// Returns the limits with a threshold and a bound that are at least [`least_change_ns`](Self::least_change_ns) of `ns`.
-    #[must_use]
     pub fn at_level(self, ns: f64) -> Self {
         let least = if ns > 0.0 { self.least_change_ns / ns } else { 0.0 };
         Self { threshold: self.threshold.max(least), bound: self.bound.max(least), ..self }
@@ -81,7 +78,6 @@ impl Limits {
 
     /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`; BASE takes `ns`, 0 if it has
     /// no time.
-    #[must_use]
     pub fn verdict(&self, log: &Estimate, p: f64, ns: f64) -> Verdict {
         let (change, at) = (log.value.exp_m1(), self.at_level(ns));
         if p < self.alpha && change.abs() >= at.threshold {
@@ -95,7 +91,6 @@ impl Limits {
 
     /// Returns how many times as many values decide in nine of ten cases if the truth is as they say: that the change is one, over so
     /// many rows, or that a slow-down of the bound is none. `fixed` is the part of the error that they do not make smaller.
-    #[must_use]
     pub fn would_do(&self, log: &Estimate, fixed: &Estimate, rows: usize) -> Option<f64> {
         let (change, bound) = (log.value.exp_m1(), self.bound.ln_1p());
         let one = (change.abs() >= self.threshold)
@@ -125,14 +120,12 @@ impl Judged {
     pub const WITHIN: f64 = 0.1;
 
     /// Returns that the two are of different things.
-    #[must_use]
     pub fn not_comparable(why: &str) -> Self {
         Self { verdict: Verdict::NotJudged, by: None, why: Some(why.to_owned()) }
     }
 
     /// Compares a measured number with `others`: one number, or the ends of a range, of which the nearest counts.
     /// `interval` is that of the measured one, at 95 %; of the least of all it has no width.
-    #[must_use]
     pub fn of(measured: f64, interval: Option<Interval>, others: &[f64]) -> Self {
         let (low, high) = others.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), n| (a.min(*n), b.max(*n)));
         let other = if low <= high { measured.clamp(low, high) } else { f64::NAN };
@@ -150,7 +143,6 @@ impl Judged {
     }
 
     /// Says it, with this text of the difference.
-    #[must_use]
     pub fn words(&self, by: &str) -> String {
         match self.verdict {
             Verdict::NoChange => "agrees".to_owned(),
@@ -198,7 +190,6 @@ impl Tally {
 
     /// The exit of the whole, and it in a sentence. `doubt` is what keeps "no regression" from being said although no
     /// row is open; it does not hide a regression.
-    #[must_use]
     pub fn conclude(self, doubt: Option<&str>) -> (Exit, String) {
         if self.slower > 0 {
             return (Exit::Regression, format!("regression: {self}"));

@@ -70,7 +70,6 @@ pub struct SimBackend {
 
 impl SimBackend {
     /// Creates the events of a thread under `strategy`; `on_host` counts the events of the whole host.
-    #[must_use]
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
         let follows_time = model.base != CountBase::Exits;
         let others = model.needs_counters().then(|| {
@@ -113,7 +112,6 @@ impl SimBackend {
     }
 
     /// Returns the thread's clock.
-    #[must_use]
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -529,7 +527,6 @@ const TOLD: u64 = 2;
 
 impl SimBackend {
     /// Returns the ns of ring 3 until the next signal.
-    #[must_use]
     pub fn user_ns_to_signal(&mut self) -> u64 {
         if !self.exact {
             self.find_next();
@@ -548,7 +545,6 @@ impl SimBackend {
 
     /// Returns whether a signal may be due.
     #[inline]
-    #[must_use]
     pub fn may_signal(&self) -> bool {
         self.base.of(self.clock.times()) >= self.look_at
     }

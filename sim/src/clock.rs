@@ -38,7 +38,6 @@ pub struct Clock {
 
 impl Clock {
     /// Creates a clock that starts at the first slice of `schedule`.
-    #[must_use]
     pub fn new(schedule: Schedule, streams: Streams) -> Self {
         let first = schedule.first();
         let (user, kernel, exits) = (0, 0, 0);
@@ -58,7 +57,6 @@ impl Clock {
 
     /// Returns all times.
     #[inline]
-    #[must_use]
     pub const fn times(&self) -> Times {
         debug_assert!(self.rest_ps < 1000, "settled before it is read");
         let Self { now, away, user, kernel, exits, .. } = *self;
@@ -67,7 +65,6 @@ impl Clock {
 
     /// Returns the ns since the start of the simulation.
     #[inline]
-    #[must_use]
     pub const fn now(&self) -> u64 {
         debug_assert!(self.rest_ps < 1000, "settled before it is read");
         self.now
@@ -135,21 +132,18 @@ impl Clock {
     }
 
     /// Returns the end of the current slice.
-    #[must_use]
     pub const fn slice_ends(&self) -> u64 {
         self.schedule.ends()
     }
 
     /// Returns whether the slice is over.
     #[inline]
-    #[must_use]
     pub const fn slice_is_over(&self) -> bool {
         self.now >= self.schedule.ends()
     }
 
     /// Returns whether the thread was switched in, and whether it slept, since that was last taken.
     #[inline]
-    #[must_use]
     pub const fn was_away(&self) -> (bool, bool) {
         (self.switched_in, self.slept)
     }
@@ -243,7 +237,6 @@ impl OtherTasks {
 
 impl Schedule {
     /// Slices of vCPU `place` of the `sharing` vCPUs on one CPU, and other tasks there with their random numbers.
-    #[must_use]
     pub fn new(slice: u64, sharing: u64, place: u64, others: Option<(Others, Stream)>) -> Self {
         let mut schedule = Self { slice: slice.max(1), sharing: sharing.max(1), place, others: None, ends: 0 };
         let first = schedule.first();
@@ -253,14 +246,12 @@ impl Schedule {
     }
 
     /// Returns the start of the first slice.
-    #[must_use]
     pub const fn first(&self) -> u64 {
         self.place * self.slice
     }
 
     /// Returns the end of the current slice.
     #[inline]
-    #[must_use]
     pub const fn ends(&self) -> u64 {
         self.ends
     }

@@ -33,7 +33,6 @@ pub struct SimFloor {
 
 impl SimFloor {
     /// Creates the counters of one vCPU thread; `counts_per_ms` at the TSC rate is its frequency in kHz.
-    #[must_use]
     pub fn new(clock: Clock, counts_per_ms: u64) -> Self {
         Self {
             clock,
@@ -48,7 +47,6 @@ impl SimFloor {
     }
 
     /// Returns the thread's clock.
-    #[must_use]
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -60,7 +58,6 @@ impl SimFloor {
 
     /// Returns whether an entry has nothing to do here but to be counted.
     #[inline]
-    #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.running.is_empty() && self.arming.is_in_handler()
     }
@@ -72,7 +69,6 @@ impl SimFloor {
     }
 
     /// Returns the ns until the timer signals.
-    #[must_use]
     pub const fn ns_to_signal(&self) -> u64 {
         if self.next == u64::MAX { u64::MAX } else { self.next.saturating_sub(self.clock.now()) }
     }

@@ -68,7 +68,6 @@ impl Plan {
     /// Returns whether the work of one vCPU may change the costs of another: the first event of a host and the last
     /// have costs of their own, where no other user has one. Otherwise vCPUs have nothing in common, and the order in
     /// which they are simulated has no effect.
-    #[must_use]
     pub fn is_coupled(&self, model: &Model) -> bool {
         self.vcpus > 1 && matches!(self.behind, CounterSource::Events(_)) && others(model) == 0
     }
@@ -80,7 +79,6 @@ pub(crate) fn others(model: &Model) -> u64 {
 }
 
 /// Simulates host number `number` of an experiment.
-#[must_use]
 pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
     if plan.is_coupled(model) {
         open(model, plan, number, 0..plan.vcpus).outcomes()
@@ -90,14 +88,12 @@ pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
 }
 
 /// Simulates one vCPU of host number `number`, whose vCPUs are not [coupled](Plan::is_coupled).
-#[must_use]
 pub fn run_one(model: &Model, plan: &Plan, number: u64, vcpu: u64) -> Vec<GuestOutcome> {
     open(model, plan, number, vcpu..vcpu + 1).outcomes()
 }
 
 /// Starts the guests of host number `number` of an experiment, which take turns (`plan.boot` has FLAG_TURNS). They are
 /// at their first rest; the outcomes have their baselines.
-#[must_use]
 pub fn start(model: &Model, plan: &Plan, number: u64) -> (Box<dyn Live>, Vec<GuestOutcome>) {
     let mut host = open(model, plan, number, 0..plan.vcpus);
     let opening = host.outcomes();

@@ -50,7 +50,6 @@ pub const MEDIATED: [Mediated; 2] = [
 
 impl Mediated {
     /// Returns the kind of this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         MEDIATED.into_iter().find(|kind| kind.name == name)
     }
@@ -103,7 +102,6 @@ pub struct SimMediated {
 
 impl SimMediated {
     /// Creates the counters of one vCPU thread.
-    #[must_use]
     pub const fn new(model: Rc<Model>, clock: Clock, kind: Mediated) -> Self {
         let stats = Switches { accesses: 0, exits: 0, entries: 0, switches: 0 };
         let (counters, running) = ([None; MAX_COUNTERS], CounterSet::EMPTY);
@@ -116,13 +114,11 @@ impl SimMediated {
     }
 
     /// Returns the account.
-    #[must_use]
     pub const fn stats(&self) -> Switches {
         self.stats
     }
 
     /// Returns whether an access to this register exits.
-    #[must_use]
     pub fn exits_at(&self, msr: u32) -> bool {
         let selects = (IA32_PERFEVTSEL0..IA32_PERFEVTSEL0 + SELECTORS).contains(&msr) || msr == IA32_FIXED_CTR_CTRL;
         self.filtered && selects
@@ -161,7 +157,6 @@ impl SimMediated {
     }
 
     /// Returns the ns of ring 3 until a counter overflows.
-    #[must_use]
     pub fn user_ns_to_overflow(&self) -> u64 {
         let times = self.clock.times();
         let left = self.counting().filter(|(_, counter)| counter.base.in_user_mode());
@@ -169,7 +164,6 @@ impl SimMediated {
     }
 
     /// Returns whether a counter overflowed of which the host knows nothing yet.
-    #[must_use]
     pub fn due_now(&self) -> bool {
         let times = self.clock.times();
         self.counting().any(|(_, one)| one.base.of(times) - one.since >= one.due)

@@ -399,7 +399,6 @@ const MOST_PASSED: u64 = 4096;
 
 impl Replay {
     /// Begins a replay of a vCPU with such a PMU under `strategy`, on a host of `model`.
-    #[must_use]
     pub fn new(model: &Rc<Model>, pmu: PmuCaps, strategy: &Strategy, seed: u64, vcpu: u16) -> Self {
         let backend = TraceBackend::new(Rc::clone(model), strategy, seed, vcpu.into());
         Self {
@@ -640,7 +639,6 @@ impl Replay {
 
     /// Returns the host's time so far, ns: operations, switches of the thread, and the vPMU's work at exits. The exits themselves are in
     /// the guest's time.
-    #[must_use]
     pub fn host_ns(&mut self) -> u64 {
         self.backend().clock.now() - self.thought
     }
@@ -658,7 +656,6 @@ impl Replay {
     }
 
     /// Ends the replay, and takes the rest.
-    #[must_use]
     pub fn finish(mut self) -> Replayed {
         let rest = self.take();
         Replayed { pmis_missing: rest.pmis_missing + self.out.pmis_missing, ..rest }

@@ -116,14 +116,12 @@ impl Totals {
     }
 
     /// Returns the share by which the guests' work took longer while it was measured, 0.1 for a tenth; `None` where none was done.
-    #[must_use]
     pub fn slow_down(&self) -> Option<f64> {
         let (without, with) = self.baseline.per_unit().zip(self.measured.per_unit())?;
         Some(with / without - 1.0)
     }
 
     /// Returns the events held by a vCPU, mean over time.
-    #[must_use]
     pub fn held_mean(&self) -> f64 {
         if self.ns == 0 { 0.0 } else { self.counts.held_ns as f64 / self.ns as f64 }
     }
@@ -132,7 +130,6 @@ impl Totals {
 /// Simulates `hosts` hosts of the same plan on rayon's threads: the hosts side by side, and the vCPUs of a host where
 /// none has to do with another. These leave nothing behind but their part of the totals, so memory does not grow with
 /// their number.
-#[must_use]
 pub fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
     let coupled = plan.is_coupled(model);
     let vcpus = if coupled { 1 } else { plan.vcpus };

@@ -67,7 +67,6 @@ pub struct Streams([Stream; Purpose::COUNT]);
 
 impl Streams {
     /// Creates the streams of `vcpu` on host number `host`.
-    #[must_use]
     pub fn new(seed: u64, host: u64, vcpu: u64) -> Self {
         let vcpu = mix(mix(mix(seed) ^ host) ^ vcpu);
         Self(std::array::from_fn(|purpose| Stream::seed_from_u64(mix(vcpu ^ purpose as u64))))

@@ -85,7 +85,6 @@ pub struct VcpuSide {
 
 impl<H: SimHost> Vcpu<H> {
     /// Creates a vCPU at RESET.
-    #[must_use]
     pub fn new(model: Rc<Model>, pmu: Vpmu<H>) -> Self {
         Self {
             instruction_ps: model.costs.instruction_ps,
@@ -109,7 +108,6 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     /// Traces the vCPU from here on.
-    #[must_use]
     pub fn traced(mut self, tracer: Option<Tracer>) -> Self {
         if let Some(tracer) = tracer {
             self.pmu.keep_journal();
@@ -318,7 +316,6 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     /// Returns whether the guest is in its tick.
-    #[must_use]
     pub fn in_tick(&self) -> bool {
         self.in_tick
     }
@@ -463,7 +460,6 @@ impl<H: SimHost> Vcpu<H> {
 
     /// Returns whether an NMI is pending.
     #[inline]
-    #[must_use]
     pub const fn has_nmi(&self) -> bool {
         self.nmi.is_some()
     }

@@ -72,7 +72,6 @@ pub enum End {
 
 impl End {
     /// Returns whether the measurement is whole.
-    #[must_use]
     pub const fn is_complete(&self) -> bool {
         matches!(self, Self::Done)
     }

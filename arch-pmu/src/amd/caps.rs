@@ -30,14 +30,12 @@ impl AmdCaps {
     pub const GENOA: Self = Self { perfmon_v2: true, counters: Self::CORE, svm: false };
 
     /// Returns the version as Linux and KVM count: 2 with PerfMonV2.
-    #[must_use]
     pub const fn version(&self) -> u8 {
         if self.perfmon_v2 { 2 } else { 1 }
     }
 
     /// Returns the PMU with its numbers reduced to what this vPMU can keep: PERFCTR_CORE is six counters, and there are
     /// MSRs for that many.
-    #[must_use]
     pub fn bounded(self) -> Self {
         let most = Self::CORE.min(MAX_GP as u8);
         Self { counters: if self.perfmon_v2 { self.counters.clamp(1, most) } else { most }, ..self }
@@ -45,13 +43,11 @@ impl AmdCaps {
 
     /// Returns CPUID 8000_0022 as (EAX, EBX, ECX, EDX): PerfMonV2 and its number of counters. No LBR stack, no
     /// freezing, no counters outside of the core.
-    #[must_use]
     pub fn cpuid_8000_0022(&self) -> [u32; 4] {
         if self.perfmon_v2 { [1, u32::from(self.counters) & 0xf, 0, 0] } else { [0; 4] }
     }
 
     /// Returns the guest's counters.
-    #[must_use]
     pub fn set(&self) -> CounterSet {
         (0..usize::from(self.counters)).filter_map(CounterId::gp).collect()
     }

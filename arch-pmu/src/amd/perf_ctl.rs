@@ -54,13 +54,11 @@ impl PerfCtl {
     const KEPT: u64 = 0x0000_030f_ffd7_ffff;
 
     /// Returns the 12 bits of the event.
-    #[must_use]
     pub const fn event(self) -> u16 {
         (self.event_high() as u16) << 8 | self.event_low() as u16
     }
 
     /// Returns the selector in no vendor's layout.
-    #[must_use]
     pub const fn selection(self) -> Selection {
         Selection::new()
             .with_vendor(Vendor::Amd)
@@ -78,7 +76,6 @@ impl PerfCtl {
     }
 
     /// Returns the event that a counter with this selector is asked to count.
-    #[must_use]
     pub const fn spec(self) -> Spec {
         Spec(Source::Selector(self.selection()))
     }
@@ -86,7 +83,6 @@ impl PerfCtl {
     /// Returns whether the counter's own enable is on, and the vCPU in a mode in which it counts. With Guest-Only or
     /// Host-Only it counts while EFER.SVME is 1 alone, with both in either mode (PPR, PERF_CTL HostGuestOnly). Linux
     /// masks Host-Only for that reason.
-    #[must_use]
     pub const fn enabled(self, svm: Svm) -> bool {
         self.en()
             && match (self.guest_only(), self.host_only()) {

@@ -40,7 +40,6 @@ impl IntelCaps {
     const ARCH_EVENTS: u32 = 7;
 
     /// Returns the PMU with its numbers reduced to what this vPMU can keep.
-    #[must_use]
     pub fn bounded(self) -> Self {
         Self {
             version: self.version.clamp(1, 5),
@@ -52,7 +51,6 @@ impl IntelCaps {
     }
 
     /// Returns CPUID.0AH as (EAX, EBX, ECX, EDX).
-    #[must_use]
     pub fn cpuid_0a(&self) -> [u32; 4] {
         let (gp, fixed, width) = (u32::from(self.gp), u32::from(self.fixed), u32::from(self.width));
         let eax = u32::from(self.version) | gp << 8 | width << 16 | Self::ARCH_EVENTS << 24;
@@ -62,13 +60,11 @@ impl IntelCaps {
     }
 
     /// Returns every bit a counter can hold.
-    #[must_use]
     pub const fn counter_mask(&self) -> u64 {
         (1 << self.width) - 1
     }
 
     /// Returns the guest's counters.
-    #[must_use]
     pub fn counters(&self) -> CounterSet {
         let gp = (0..usize::from(self.gp)).filter_map(CounterId::gp);
         gp.chain((0..usize::from(self.fixed)).filter_map(CounterId::fixed)).collect()

@@ -27,13 +27,11 @@ pub struct FixedControl {
 
 impl FixedControl {
     /// Returns the nibble of fixed counter `n`.
-    #[must_use]
     pub const fn of(fixed_ctr_ctrl: u64, n: usize) -> Self {
         Self::from_bits((fixed_ctr_ctrl >> (4 * n)) as u8 & 0xf)
     }
 
     /// Returns whether the counter's own enable is on: some ring is counted.
-    #[must_use]
     pub const fn enabled(self) -> bool {
         self.os() || self.usr()
     }

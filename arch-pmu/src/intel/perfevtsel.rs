@@ -54,7 +54,6 @@ impl PerfEvtSel {
     }
 
     /// Returns the selector in no vendor's layout. ANY is never set.
-    #[must_use]
     pub const fn selection(self) -> Selection {
         Selection::new()
             .with_vendor(Vendor::Intel)
@@ -73,7 +72,6 @@ impl PerfEvtSel {
     }
 
     /// Returns the event that a counter with this selector is asked to count.
-    #[must_use]
     pub const fn spec(self) -> Spec {
         Spec(Source::Selector(self.selection()))
     }

@@ -60,7 +60,6 @@ pub struct GuestEvent {
 pub const EXACT: [&str; 2] = ["hardware", "step"];
 
 /// Lists events with such names, for this host.
-#[must_use]
 pub fn events(named: impl Fn(&str) -> bool) -> Vec<GuestEvent> {
     TABLE.iter().filter(|row| named(row.name)).map(event).collect()
 }

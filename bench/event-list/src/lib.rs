@@ -29,7 +29,6 @@ pub struct Price {
 
 impl Price {
     /// Summarizes the costs of these events; `None` for none.
-    #[must_use]
     pub fn of(costs: &[Cost]) -> Option<Self> {
         let (first, rest) = costs.split_first()?;
         let rest = if rest.is_empty() { costs } else { rest };
@@ -70,7 +69,6 @@ const BACKEND_TRIES: usize = 33;
 const EXPENSIVE_TRIES: usize = 4;
 
 /// Lists the backends of a host with such names, tried on the calling thread.
-#[must_use]
 pub fn backends(named: impl Fn(&str) -> bool) -> Vec<Backend> {
     BackendKey::all()
         .filter(|(key, _)| named(&key.to_string()))
@@ -114,7 +112,6 @@ const TRACEPOINT_TRIES: usize = 3;
 const RAW: &str = "rHEX";
 
 /// Lists events with such names, except tracepoints, tried on the calling thread.
-#[must_use]
 pub fn recording_events(named: impl Fn(&str) -> bool) -> Vec<RecordingEvent> {
     let host = SampledEvent::named().filter(|name| named(name)).map(|name| of_host(name, describe(name), EVENT_TRIES));
     let raw = named(RAW).then(|| RecordingEvent {
@@ -138,7 +135,6 @@ pub fn recording_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Describes a tracepoint, with its cost.
-#[must_use]
 pub fn recording_tracepoint(name: &str) -> RecordingEvent {
     of_host(name, "occurrences on the vCPU's thread", TRACEPOINT_TRIES)
 }

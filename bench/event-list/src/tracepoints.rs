@@ -22,7 +22,6 @@ pub struct Tracepoints {
 
 impl Tracepoints {
     /// Lists the tracepoints of this host.
-    #[must_use]
     pub fn of_this_host() -> Self {
         Self::below(&ROOTS.map(PathBuf::from))
     }
@@ -64,7 +63,6 @@ impl Tracepoints {
 }
 
 /// Returns whether `name` has `word` in it; a word with `*` or `?` must fit the whole name. The case of letters does not matter.
-#[must_use]
 pub fn fits(name: &str, word: &str) -> bool {
     let (name, word) = (name.to_ascii_lowercase(), word.to_ascii_lowercase());
     if word.contains(['*', '?']) { fits_glob(name.as_bytes(), word.as_bytes()) } else { name.contains(&word) }

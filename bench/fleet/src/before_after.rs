@@ -77,7 +77,6 @@ pub struct FleetComparison {
 
 impl FleetComparison {
     /// Returns the exit code, as of `compare`: 1 slower, 3 open, 0 neither.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         Exit::from_code(self.exit)
     }
@@ -87,7 +86,6 @@ impl FleetComparison {
 const MIN_HOSTS: usize = 5;
 
 /// Says that so many hosts give no verdict, and what does; `None` if they do.
-#[must_use]
 pub fn too_few(hosts: usize) -> Option<String> {
     let text = format!("no verdict from {} (it takes {MIN_HOSTS}); for one host: vpmu ab", plural(hosts, "host"));
     (hosts < MIN_HOSTS).then_some(text)
@@ -371,14 +369,12 @@ fn unlike(grid: &Grid<'_>, base: usize) -> Vec<String> {
 }
 
 /// Runs of one variant and of another.
-#[must_use]
 pub fn by_variant(runs: &[Run], base: &str, new: &str) -> (Vec<Run>, Vec<Run>) {
     let of = |name: &str| runs.iter().filter(|run| run.labels.variant.as_deref() == Some(name)).cloned().collect();
     (of(base), of(new))
 }
 
 /// Runs with one value of a fact and with another, such as two kernels.
-#[must_use]
 pub fn by_fact(runs: &[Run], fact: &str, base: &str, new: &str) -> (Vec<Run>, Vec<Run>) {
     let of =
         |value: &str| runs.iter().filter(|run| run.facts.get(fact).is_some_and(|own| own == value)).cloned().collect();
@@ -453,7 +449,6 @@ impl FleetComparison {
     }
 
     /// Returns the comparison as a report: slower rows fail, open ones are skipped with their reason.
-    #[must_use]
     pub fn report(&self) -> Report {
         let mut report = Report::new("vpmu fleet compare");
         report.verdict = Some((self.exit(), self.verdict.clone()));

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 /// Hashes these bytes.
-#[must_use]
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");

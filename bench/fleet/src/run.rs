@@ -135,7 +135,6 @@ pub struct Run {
 
 impl Run {
     /// Reduces a document.
-    #[must_use]
     pub fn of(record: &Record, file: &str, labels: Labels) -> Self {
         let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor && !arm.rounds.is_empty());
         let figures = record.arms.iter().flat_map(|arm| of_arm(record, arm, floor)).collect();
@@ -162,13 +161,11 @@ impl Run {
     }
 
     /// Returns the class of its host.
-    #[must_use]
     pub fn class(&self) -> &str {
         self.facts.get("host class").map_or("", String::as_str)
     }
 
     /// Returns one of its figures.
-    #[must_use]
     pub fn figure(&self, arm: &str, metric: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| &*figure.arm == arm && &*figure.metric == metric)
     }

@@ -136,14 +136,12 @@ pub struct Cell {
 }
 
 /// Names a host.
-#[must_use]
 pub fn name(host: usize) -> String {
     format!("node{host:04}")
 }
 
 impl Fleet {
     /// Lists the slow hosts, by number.
-    #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
     pub fn slow(&self) -> BTreeSet<usize> {
         let mut random = Random::new(self.seed ^ 0x51_0b);
@@ -156,7 +154,6 @@ impl Fleet {
     }
 
     /// Draws the runs of one host, in order.
-    #[must_use]
     pub fn of_host(&self, host: usize, slow: bool) -> Vec<Cell> {
         let mut random = Random::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(host as u64));
         let begin = self
@@ -255,7 +252,6 @@ fn template(rounds: u64) -> Document {
 }
 
 /// Builds the document of a cell.
-#[must_use]
 pub fn document(template: &Document, cell: &Cell, seed: u64) -> Document {
     let mut document = template.clone();
     let mut random = Random::new(seed ^ ((cell.host as u64) << 20) ^ cell.day);
@@ -315,7 +311,6 @@ fn fill(arm: &mut Arm<GuestRun>, place: usize, logs: &[f64; METRICS.len()], rand
 }
 
 /// Bytes of one document of so many rounds.
-#[must_use]
 pub fn size_of(fleet: &Fleet, rounds: u64) -> u64 {
     let cell = fleet.of_host(0, false).into_iter().next();
     cell.map_or(0, |cell| document(&template(rounds), &cell, 1).to_json().unwrap().len() as u64)
@@ -341,7 +336,6 @@ pub fn write(fleet: &Fleet, rounds: u64, folder: &Path) -> io::Result<usize> {
 }
 
 /// Draws all runs of a fleet, by host and day, as they would be read from its documents.
-#[must_use]
 pub fn runs(fleet: &Fleet) -> Vec<Run> {
     let slow = fleet.slow();
     let template = Template::new(fleet);

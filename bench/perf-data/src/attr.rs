@@ -106,7 +106,6 @@ impl Attr {
     }
 
     /// Returns perf's name of the event, for files that have none.
-    #[must_use]
     pub fn usual_name(&self) -> String {
         // The upper half is the PMU of a hybrid processor.
         let of = |names: &str| names.split(' ').nth(self.config as u32 as usize).map(str::to_owned);

@@ -45,7 +45,6 @@ impl Calls {
     }
 
     /// Returns the caller of a function, and the function.
-    #[must_use]
     pub fn get(&self, number: u32) -> (Option<u32>, Place) {
         let (caller, place) = self.nodes[number as usize];
         (Some(caller).filter(|&caller| caller != NOBODY), place)
@@ -62,13 +61,11 @@ impl Calls {
     }
 
     /// Bytes of memory for it.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.nodes.len() as u64 * OF_NODE
     }
 
     /// Returns the tree by names alone, with how many of `samples` are in each function.
-    #[must_use]
     pub fn tree(&self, names: &[String], samples: impl Iterator<Item = u32>) -> Tree {
         // A function in two modes is one node.
         let mut merged = Self::default();
@@ -128,7 +125,6 @@ pub struct Node {
 
 impl Node {
     /// Returns the number of its caller in the tree.
-    #[must_use]
     pub fn caller(&self) -> Option<u32> {
         Some(self.caller).filter(|&caller| caller != NOBODY)
     }
@@ -197,7 +193,6 @@ pub enum Frame {
 
 /// Returns the frames of a sample, its root first: by `misc` and instruction pointer of its record, and its call chain,
 /// which may be the inner part of a longer one.
-#[must_use]
 pub fn frames_of(misc: u16, ip: u64, chain: &[u64], cut: bool) -> Vec<Frame> {
     let mut mode = Mode::of(misc);
     let mut frames = Vec::new();

@@ -170,7 +170,6 @@ impl Gathered {
     }
 
     /// Returns the number of samples of each event.
-    #[must_use]
     pub fn counts(&self) -> BTreeMap<usize, usize> {
         let mut counts = BTreeMap::new();
         self.samples.iter().for_each(|sample| *counts.entry(usize::from(sample.event)).or_default() += 1);
@@ -180,7 +179,6 @@ impl Gathered {
     /// Returns the samples that were lost when an event was recorded, whether they are those of all events of its ring,
     /// and how often it was throttled. A ring counts the losses of all its events under one of them: what the event
     /// counts itself is used where it has it.
-    #[must_use]
     pub fn lost(&self, event: usize) -> (u64, bool, u64) {
         let [ring, own, throttled] = self.lost.get(&event).copied().unwrap_or_default();
         if own > 0 { (own, false, throttled) } else { (ring, ring > 0, throttled) }
@@ -328,19 +326,16 @@ fn unnamed(tid: u32) -> String {
 
 impl Named {
     /// Returns a name by its number.
-    #[must_use]
     pub fn name(&self, number: u32) -> &str {
         self.names.get(number as usize).map_or("", String::as_str)
     }
 
     /// Returns the last name of a thread.
-    #[must_use]
     pub fn thread(&self, tid: u32) -> String {
         self.threads.get(&tid).map_or_else(|| unnamed(tid), |&number| self.name(number).to_owned())
     }
 
     /// Returns the stacks as a tree, with how many samples are in each function.
-    #[must_use]
     pub fn tree(&self) -> Tree {
         self.calls.tree(&self.names, self.samples.iter().map(|sample| sample.innermost))
     }

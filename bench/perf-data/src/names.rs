@@ -64,7 +64,6 @@ impl Default for Names {
 
 impl Names {
     /// Starts with a kernel's list of symbols.
-    #[must_use]
     pub fn of(kallsyms: Option<&Path>) -> Self {
         let bytes = kallsyms.and_then(|path| plain::read(path, LARGEST_LIST).ok());
         let kernel = bytes.map(|bytes| Symbols::of_kallsyms(&String::from_utf8_lossy(&bytes)));
@@ -72,13 +71,11 @@ impl Names {
     }
 
     /// Limits the bytes of files of code that are read.
-    #[must_use]
     pub fn reading(self, room: u64) -> Self {
         Self { room, ..self }
     }
 
     /// Says whether callers will be asked for.
-    #[must_use]
     pub fn unwinding(self, unwinding: bool) -> Self {
         Self { unwinding, ..self }
     }
@@ -104,13 +101,11 @@ impl Names {
     }
 
     /// Bytes of memory for the names.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Returns all names by their numbers, and how many files of code were left out as all together are too large.
-    #[must_use]
     pub fn finish(self) -> (Vec<String>, usize) {
         (self.all, self.left_out)
     }

@@ -61,7 +61,6 @@ pub struct Code {
 
 impl Code {
     /// Opens it; `None` if it is no file of code.
-    #[must_use]
     pub fn open(path: &Path) -> Option<Self> {
         let own = |path: &Path| !KERNELS.iter().any(|folder| path.starts_with(folder));
         // A name in brackets is no file, and the kernel writes the others from the root on.
@@ -73,13 +72,11 @@ impl Code {
     }
 
     /// Its bytes.
-    #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
     /// Reads it; `None` if it does not begin as ELF.
-    #[must_use]
     pub fn read(mut self) -> Option<Vec<u8>> {
         let mut begin = [0; 4];
         self.file.read_exact(&mut begin).ok().filter(|()| begin == *ELF)?;

@@ -121,7 +121,6 @@ impl<'a> Recording<'a> {
     }
 
     /// Adds files of records alone, which perf has beside the first for each thread of its own.
-    #[must_use]
     pub fn with_parts(self, parts: Vec<&'a [u8]>) -> Self {
         Self { parts, ..self }
     }
@@ -157,7 +156,6 @@ impl<'a> Recording<'a> {
     }
 
     /// Returns whether this tool wrote it. For a pipe the answer is known once its records are read.
-    #[must_use]
     pub fn is_ours(&self) -> bool {
         self.version.as_ref().is_some_and(|version| version.starts_with(OURS))
     }
@@ -620,7 +618,6 @@ const FREE: u64 = 64 << 20;
 const RATIO: u64 = 2048;
 
 /// Returns the most bytes that so many compressed ones are decompressed to.
-#[must_use]
 pub fn allowed(compressed: u64) -> u64 {
     FREE.saturating_add(compressed.saturating_mul(RATIO)).min(MOST_INFLATED)
 }
@@ -661,7 +658,6 @@ pub struct Damage {
 
 impl Damage {
     /// Returns whether there was any.
-    #[must_use]
     pub fn any(&self) -> bool {
         *self != Self::default()
     }

@@ -65,7 +65,6 @@ pub enum Mode {
 
 impl Mode {
     /// Returns the mode in a record's `misc`.
-    #[must_use]
     pub const fn of(misc: u16) -> Self {
         match misc & 7 {
             1 => Self::Kernel,
@@ -78,7 +77,6 @@ impl Mode {
     }
 
     /// Returns the entry of a call chain ahead of entries of this mode (PERF_CONTEXT_*).
-    #[must_use]
     pub const fn context(self) -> u64 {
         let distance: u64 = match self {
             Self::Unknown | Self::Hypervisor => 32,

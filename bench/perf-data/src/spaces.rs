@@ -82,7 +82,6 @@ impl Spaces {
     }
 
     /// Returns the file at an address, and the place in it.
-    #[must_use]
     pub fn find(&self, pid: u32, address: u64) -> Option<(usize, u64)> {
         [pid, ALL].iter().find_map(|pid| {
             let (_, piece) = self.by_pid.get(pid)?.range(..=address).next_back()?;
@@ -91,13 +90,11 @@ impl Spaces {
     }
 
     /// Bytes of memory for copies.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.copied as u64 * OF_COPY
     }
 
     /// Returns the name of a file.
-    #[must_use]
     pub fn file(&self, number: usize) -> &str {
         self.files.get(number).map_or("", String::as_str)
     }

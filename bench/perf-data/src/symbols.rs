@@ -41,13 +41,11 @@ pub struct Image {
 
 impl Image {
     /// Reads an ELF file; `None` if it is none.
-    #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         Some(Self { symbols: Symbols::of_elf(bytes)?, loads: loads(bytes), callers: Table::default() })
     }
 
     /// Adds the rules to find callers of the same file.
-    #[must_use]
     pub fn with_callers(self, bytes: &[u8]) -> Self {
         let file = File::parse(bytes).ok();
         let section = file.as_ref().and_then(|file| file.section_by_name(".eh_frame"));
@@ -69,7 +67,6 @@ impl Image {
     }
 
     /// Returns the rules of all functions, at the file's own addresses.
-    #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         self.callers.rows()
     }
@@ -80,27 +77,23 @@ impl Image {
     }
 
     /// Returns the function at a place in the file.
-    #[must_use]
     pub fn find(&self, place: u64) -> Option<&str> {
         self.symbols.find(self.address(place)?)
     }
 }
 
 /// Returns the address of `_text` of a kernel's ELF image, if its segments say it: the lowest one of code in the kernel's half.
-#[must_use]
 pub fn text_of_kernel(image: &[u8]) -> Option<u64> {
     lowest_code(image).filter(|&address| address >> 63 != 0)
 }
 
 /// Returns the build-id of an ELF file, of a length that recordings have; `None` if it has none.
-#[must_use]
 pub fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
     elf_build_id(bytes).filter(|id| !id.is_empty() && id.len() <= MOST_OF_BUILD_ID)
 }
 
 impl Symbols {
     /// Reads the functions of an ELF file at its own addresses. `None`: it is no ELF file.
-    #[must_use]
     pub fn of_elf(bytes: &[u8]) -> Option<Self> {
         // Any number of symbols may have one name of a file. Those of a sound file are no longer than the file.
         elf_functions(bytes).map(|found| Self::new(found, bytes.len()))
@@ -108,7 +101,6 @@ impl Symbols {
 
     /// Reads the functions of a kernel, as `/proc/kallsyms` lists them. A kernel that hides addresses lists zeros: none
     /// are known then.
-    #[must_use]
     pub fn of_kallsyms(text: &str) -> Self {
         Self::new(kallsyms_functions(text), text.len())
     }
@@ -142,7 +134,6 @@ impl Symbols {
     }
 
     /// Returns the symbol at an address.
-    #[must_use]
     pub fn find(&self, address: u64) -> Option<&str> {
         let at = self.entries.partition_point(|entry| entry.start <= address).checked_sub(1)?;
         let entry = &self.entries[at];
@@ -150,19 +141,16 @@ impl Symbols {
     }
 
     /// Returns the address of a symbol.
-    #[must_use]
     pub fn address(&self, name: &str) -> Option<u64> {
         self.entries.iter().find(|entry| self.name(entry) == name).map(|entry| entry.start)
     }
 
     /// Returns the number of symbols.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Returns whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -243,7 +231,6 @@ const LONGEST: usize = 4096;
 
 /// Returns a symbol as a reader knows it: Rust's without hash, C++'s without parameters and result as perf shows them,
 /// others as they are. A module of the kernel's, which follows the symbol in brackets, stays.
-#[must_use]
 pub fn demangled(symbol: &str) -> String {
     let (symbol, module) = symbol.split_at(symbol.find(' ').unwrap_or(symbol.len()));
     let name = rust(symbol).or_else(|| cpp(symbol)).filter(|name| !name.is_empty());

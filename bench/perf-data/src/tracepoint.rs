@@ -26,7 +26,6 @@ pub struct Field {
 
 impl Tracepoint {
     /// Returns the place of a field; `None`: it has none of this name.
-    #[must_use]
     pub fn field(&self, name: &str) -> Option<Field> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field)
     }
@@ -58,7 +57,6 @@ fn parse_field(text: &str) -> Option<(String, Field)> {
 
 impl Field {
     /// Returns the number, signed ones extended; `None`: the sample is too short, or it is none of a word's size.
-    #[must_use]
     pub fn of(self, raw: &[u8]) -> Option<u64> {
         let bytes = raw.get(self.offset..self.offset.checked_add(self.size)?)?;
         let mut word = [0; 8];

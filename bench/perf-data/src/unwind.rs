@@ -70,7 +70,6 @@ type Section<'a> = EhFrame<EndianSlice<'a, LittleEndian>>;
 
 impl Table {
     /// Reads the bytes of `.eh_frame`, which are loaded at `address` of the file's own addresses. Damaged entries are left out.
-    #[must_use]
     pub fn new(bytes: Vec<u8>, address: u64) -> Self {
         let bases = BaseAddresses::default().set_eh_frame(address);
         let mut functions = Vec::new();
@@ -87,19 +86,16 @@ impl Table {
     }
 
     /// Returns the number of functions that have rules.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.functions.len()
     }
 
     /// Returns whether none has.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }
 
     /// Returns the rules of all functions, ascending, but those that take an expression.
-    #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         let (section, mut all) = (Section::new(&self.bytes, LittleEndian), Vec::new());
         for &(_, entry) in &self.functions {

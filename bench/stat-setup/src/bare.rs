@@ -104,7 +104,6 @@ impl std::fmt::Display for Place {
 }
 
 /// Returns the quickest place, of three runs from each; `None` as [`run`].
-#[must_use]
 pub fn quickest(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<Place> {
     let least = |place: Place| (0..3).filter_map(|_| run(list, cpus, pack, place)).min().map(|wall| (wall, place));
     let all = [Place::Threads, Place::Moving, Place::Staying].into_iter().filter_map(least);
@@ -113,7 +112,6 @@ pub fn quickest(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<P
 
 /// Measures the time of all calls for groups of `pack` events; `None` where one of them fails, or an event cannot be opened
 /// here at all.
-#[must_use]
 pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>, place: Place) -> Option<Duration> {
     let ready: Option<Vec<Ready>> = cpus.iter().map(|&cpu| Ready::new(cpu, list, pack)).collect();
     let mut ready = ready?;

@@ -122,7 +122,6 @@ fn queue(list: &EventList, cpus: usize, costs: &Costs) -> f64 {
 /// Returns what event-major and cpu-major (a move to each CPU in each of five phases) do to `events` events in `leaders`
 /// groups, since Linux 5.5: system calls on events and about affinity, moves, and interrupts received, all as function calls
 /// for event-major. Of a list whose events program no PMU and do not begin or end the use of their kind.
-#[must_use]
 pub fn orders(events: u64, leaders: u64, cpus: u64) -> [Traffic; 2] {
     let calls = (2 * events + 3 * leaders) * cpus;
     let away = cpus.saturating_sub(1);
@@ -149,7 +148,6 @@ pub fn orders(events: u64, leaders: u64, cpus: u64) -> [Traffic; 2] {
 }
 
 /// Returns the predicted durations of these, ns.
-#[must_use]
 pub fn predicted_orders(list: &EventList, cpus: usize, costs: &Costs) -> [f64; 2] {
     let sizes = sizes(list, None);
     let local: f64 = work(&sizes, costs).iter().map(|work| cpus as f64 * work.ns).sum();
@@ -170,7 +168,6 @@ fn margin(order: Order, cpus: usize) -> f64 {
 
 /// Chooses the best method for the phases of `purpose`, of a list on `cpus` CPUs: threads, with a table each, where
 /// not all descriptors fit into `one_table`; else threads only on as many CPUs as their costs were measured on.
-#[must_use]
 pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_table: bool) -> Choice {
     let queue = queue(list, cpus, costs);
     let mut candidates = Vec::new();
@@ -202,7 +199,6 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use, one_ta
 
 impl Choice {
     /// Adds the prediction by `most`, the most of each cost.
-    #[must_use]
     pub fn with_most(self, list: &EventList, cpus: usize, most: &Costs, purpose: Use) -> Self {
         let (threads, sizes) = (self.method.order == Order::Threads, sizes(list, self.method.pack));
         let ns = predict(&sizes, cpus, threads, queue(list, cpus, most), most, purpose).0;
@@ -212,7 +208,6 @@ impl Choice {
 
 /// Returns whether threads on `cpus` CPUs may save more than it takes to measure some of them there, in time, with no more than an
 /// eighth of the calls of the opens. What they may save is too much by what more than two do to one another.
-#[must_use]
 pub fn threads_may_pay(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> bool {
     let m = cpus as f64;
     let (workers, calls) = measuring(cpus);
@@ -228,7 +223,6 @@ pub fn threads_may_pay(list: &EventList, cpus: usize, costs: &Costs, purpose: Us
 }
 
 /// Chooses for strategy `packed` the best pack size with one thread for all CPUs, and the phases in which to move.
-#[must_use]
 pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Method {
     let prediction = |pack| predict(&sizes(list, Some(pack)), cpus, false, 0.0, costs, purpose);
     let best = PACKS.into_iter().map(|pack| (pack, prediction(pack)));

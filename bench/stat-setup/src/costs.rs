@@ -135,7 +135,6 @@ impl Anchors {
     }
 
     /// Returns the number of descriptors that it holds.
-    #[must_use]
     pub fn descriptors(&self) -> u64 {
         self.fds.len() as u64
     }
@@ -274,7 +273,6 @@ pub(crate) fn measuring(cpus: usize) -> (usize, usize) {
 
 /// Measures `repetitions` times and returns the least of each cost, since disturbances only add, and the most. Workers are measured on two CPUs;
 /// for all if `with_all`.
-#[must_use]
 pub fn calibrate(list: &EventList, cpus: &[u32], repetitions: u64, with_all: bool) -> (Calibration, Anchors) {
     let began = Instant::now();
     let first = cpus.first().copied().unwrap_or(0);
@@ -323,7 +321,6 @@ impl Costs {
 
     /// Measures workers on some of `cpus`, on these at once, and returns the costs with those of workers on all: what each takes,
     /// and by how much each further one lengthens the others' time.
-    #[must_use]
     pub fn with_workers(self, anchors: &Anchors, cpus: &[u32]) -> Self {
         let some = spread(cpus, sampled(cpus.len()));
         let (workers, all) = (some.len().max(1) as f64, cpus.len().max(1) as f64);

@@ -33,7 +33,6 @@ pub enum Phase {
 
 impl Phase {
     /// Returns its name in tables and documents.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -59,7 +58,6 @@ pub enum Use {
 
 impl Use {
     /// Returns its phases, in order.
-    #[must_use]
     pub const fn phases(self) -> &'static [Phase] {
         match self {
             Self::Stat => &[Phase::Open, Phase::Enable, Phase::Read, Phase::Disable, Phase::Close, Phase::LastClose],
@@ -164,13 +162,11 @@ impl Phases {
     pub const ALL: Self = Self(u16::MAX);
 
     /// Returns this set with `phase` added.
-    #[must_use]
     pub const fn with(self, phase: Phase) -> Self {
         Self(self.0 | 1 << phase as u16)
     }
 
     /// Returns whether the set contains `phase`.
-    #[must_use]
     pub const fn has(self, phase: Phase) -> bool {
         self.0 >> phase as u16 & 1 == 1
     }
@@ -214,7 +210,6 @@ impl Method {
     }
 
     /// Creates groups of `size`, CPU by CPU, with moves in the phases of `affinity`.
-    #[must_use]
     pub const fn packed(size: usize, affinity: Phases) -> Self {
         Self { order: Order::CpuMajor(affinity), pack: Some(size), close_ranges: true, keep_last: true }
     }
@@ -306,7 +301,6 @@ pub struct Descriptors {
 
 impl Descriptors {
     /// Counts those of `list` on `cpus`.
-    #[must_use]
     pub fn of(list: &EventList, cpus: &[u32]) -> Self {
         let opens = |event: &&crate::list::Event| event.class().is_some_and(|class| class != Class::Tool);
         let on = |&cpu: &u32| list.events.iter().filter(opens).filter(|event| event.counts_on(cpu)).count() as u64;
@@ -314,7 +308,6 @@ impl Descriptors {
     }
 
     /// Returns those of the fullest table: threads have a table each.
-    #[must_use]
     pub const fn fullest(self, order: Order) -> u64 {
         if matches!(order, Order::Threads) { self.each } else { self.together }
     }

@@ -65,7 +65,6 @@ impl Shape {
     pub const PUBLISHED: Self = Self { leaders: 4, grouped: 7 };
 
     /// Returns perf's calls on `events` events of one CPU: opens, ioctls, reads, closes.
-    #[must_use]
     pub fn calls(self, events: u32) -> [u64; 4] {
         let of_ten = |n: u32| u64::from(events) * u64::from(n) / 10;
         let leaders = of_ten(self.leaders);
@@ -215,7 +214,6 @@ pub struct Simulated {
 }
 
 /// Fits the constants to the published figures and simulates both machines.
-#[must_use]
 pub fn simulate(cpus94: &Pair, sockets4: &Pair) -> Simulated {
     let mut fitted = Vec::new();
     let mut fit = |constant: &str, value: f64, unit, to| {

@@ -55,13 +55,11 @@ impl Traffic {
     }
 
     /// Returns the sum of both.
-    #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, u64::checked_add)
     }
 
     /// Returns the interrupts that CPUs received from others: reschedules and function calls.
-    #[must_use]
     pub fn interrupts(self) -> Option<u64> {
         Some(self.reschedules? + self.function_calls?)
     }
@@ -91,7 +89,6 @@ pub struct Monitor {
 
 impl Monitor {
     /// Opens the trace events for the calling thread and the threads it starts later.
-    #[must_use]
     pub fn open(sysfs: &mut Sysfs) -> Self {
         let mut missing = Vec::new();
         let task = |(group, name): (&str, &str), missing: &mut Vec<String>, sysfs: &mut Sysfs| {
@@ -147,7 +144,6 @@ impl Monitor {
 
     /// Begins a phase. A look at the migrations interrupts every CPU, and one at the calls those that threads run on: the
     /// interrupts are looked at last here, and first at the end.
-    #[must_use]
     pub fn begin(&self) -> Traffic {
         let migrations = Self::sum(&self.migrations);
         let syscalls = Self::sum(&self.syscalls);
@@ -157,7 +153,6 @@ impl Monitor {
     }
 
     /// Ends a phase: returns its counts, without those of the monitor.
-    #[must_use]
     pub fn end(&self, began: Traffic) -> Traffic {
         let table = self.table();
         let remote_calls = Self::sum(&self.remote_calls);

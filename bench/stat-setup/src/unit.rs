@@ -433,7 +433,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns whether the event is open, and counted where it was read, on every CPU.
-    #[must_use]
     pub const fn is_whole(&self) -> bool {
         matches!(self, Self::Counted { .. } | Self::Opened)
     }

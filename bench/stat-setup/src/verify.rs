@@ -56,7 +56,6 @@ fn is_software(event: &Event, config: u32) -> bool {
 }
 
 /// Checks the counts of one strategy. `longest_ns`: of the calls that start and read the events.
-#[must_use]
 pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize, longest_ns: u64) -> Check {
     let mut found = Check { opened: opened as u64, ..Check::default() };
     let planted = FAULTS * cpus as u64;
@@ -94,7 +93,6 @@ pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize,
 }
 
 /// Returns the events with different outcomes under two strategies, a line for all that differ alike, at most 20.
-#[must_use]
 pub fn differences(list: &EventList, a: &[Outcome], b: &[Outcome]) -> Vec<String> {
     let both = list.events.iter().zip(a.iter().zip(b));
     let differ = both.filter(|(_, (a, b))| std::mem::discriminant(*a) != std::mem::discriminant(*b));
@@ -104,7 +102,6 @@ pub fn differences(list: &EventList, a: &[Outcome], b: &[Outcome]) -> Vec<String
 }
 
 /// Returns a line for all events of which the same is to be said.
-#[must_use]
 pub fn alike<'a>(said: impl Iterator<Item = (&'a str, String)>) -> Vec<String> {
     let mut lines: Vec<(&str, u64, String)> = Vec::new();
     for (name, what) in said {

@@ -33,20 +33,17 @@ impl Mix {
     }
 
     /// Returns the rows of a kind.
-    #[must_use]
     pub fn of(&self, kind: Kind) -> u64 {
         self.rows.iter().filter(|((found, _), _)| *found == kind).map(|(_, count)| count).sum()
     }
 
     /// Returns the accesses.
-    #[must_use]
     pub fn accesses(&self) -> u64 {
         self.rows.iter().filter(|((kind, _), _)| kind.is_access()).map(|(_, count)| count).sum()
     }
 }
 
 /// Returns the name of what a row is about.
-#[must_use]
 pub fn name(kind: Kind, register: u32) -> String {
     match (kind, PmuMsr::decode(register)) {
         (Kind::Rdpmc, _) if register == UNKNOWN => "RDPMC ?".to_owned(),

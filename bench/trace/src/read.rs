@@ -63,14 +63,12 @@ impl Trace {
     }
 
     /// Returns the name of its folder.
-    #[must_use]
     pub fn name(&self) -> String {
         let folder = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
         folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Returns the bytes of its segments.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         let size = |number| std::fs::metadata(self.folder.join(segment(number))).map_or(0, |file| file.len());
         (0..self.segments).map(size).sum()
@@ -174,7 +172,6 @@ thread_local! {
 }
 
 /// Returns whether this thread reads a segment, so that a panic is the file's fault and an error like others.
-#[must_use]
 pub fn is_reading() -> bool {
     READING.get()
 }

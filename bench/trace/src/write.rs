@@ -158,7 +158,6 @@ impl Writer {
     }
 
     /// Returns whether no row was ever added.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.gathered == 0 && self.meta.segments == 0
     }

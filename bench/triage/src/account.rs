@@ -203,7 +203,6 @@ pub struct Speedup {
 
 impl Speedup {
     /// Returns whether the interval leaves 1 out.
-    #[must_use]
     pub fn is_distinguishable(&self) -> bool {
         self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
     }
@@ -224,7 +223,6 @@ pub struct Published {
 
 impl Account {
     /// Returns the exit code: inconclusive without samples or without a difference that is sure.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         let sampled = self.sampling.as_ref().is_some_and(|sampling| sampling.samples > 0);
         let sure = self.ratio.as_ref().is_some_and(Speedup::is_distinguishable);
@@ -238,7 +236,6 @@ impl Account {
 const NUMBERS: [&str; 5] = ["before", "after", "ratio", "change", "rows"];
 
 /// Lists the figures of these ids that are there.
-#[must_use]
 pub fn figures(ids: &[&str]) -> Vec<Published> {
     of(PUBLISHED, ids)
 }

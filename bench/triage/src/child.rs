@@ -48,7 +48,6 @@ pub struct Done {
 
 impl Done {
     /// Operations a second.
-    #[must_use]
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
     }
@@ -116,7 +115,6 @@ impl Child {
     }
 
     /// Its process id.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.process.process.id().cast_signed()
     }

@@ -25,7 +25,6 @@ fn row<'a>(events: &'a [EventRow], name: &str) -> Option<&'a EventRow> {
 
 /// Returns whether the rates of a workload are above those of the baseline: every one above every other, and their
 /// middle by half and more.
-#[must_use]
 pub fn rose(idle: &[f64], busy: &[f64]) -> bool {
     let highest = idle.iter().copied().fold(0.0, f64::max);
     let lowest = busy.iter().copied().fold(f64::INFINITY, f64::min);
@@ -35,7 +34,6 @@ pub fn rose(idle: &[f64], busy: &[f64]) -> bool {
 
 /// Returns the share of missed branches if a stand-in counts in the place of hardware events, as backend `cpu-clock` does: no
 /// program misses more than half of its branches.
-#[must_use]
 pub fn stand_in(events: &[EventRow]) -> Option<f64> {
     let rate = |name: &str| row(events, name)?.workload.map(|rate| rate.per_second).filter(|rate| *rate > 0.0);
     let missed = rate("branch-misses")? / rate("branches")?;
@@ -57,7 +55,6 @@ fn misses(events: &[EventRow]) -> Option<(&EventRow, f64, f64)> {
 }
 
 /// Chooses the event to sample by; `None` if none can be.
-#[must_use]
 pub fn choose(events: &[EventRow]) -> Option<Choice> {
     let row = |name| row(events, name);
     let busy = |row: &EventRow| row.workload.map_or(0.0, |rate| rate.per_second);

@@ -21,7 +21,6 @@ pub struct Offer {
 }
 
 /// Tries every event on this process.
-#[must_use]
 pub fn offers() -> Vec<Offer> {
     ALL.iter().map(|&event| Offer { event, user_only: probe(&event) }).collect()
 }
@@ -230,13 +229,11 @@ pub const ALL: [Event; 22] = [
 
 impl Event {
     /// Finds the one of this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|event| event.name == name)
     }
 
     /// Returns whether its counts are nanoseconds.
-    #[must_use]
     pub fn is_time(&self) -> bool {
         self.class == Class::Clock
     }

@@ -143,7 +143,6 @@ pub fn run(spec: &Spec, place: &Place, interrupted: &AtomicBool, step: &mut dyn 
 }
 
 /// Returns the number of steps of a run.
-#[must_use]
 pub fn steps(spec: &Spec) -> u64 {
     (spec.rounds * TURNS.len() + 1) as u64
 }

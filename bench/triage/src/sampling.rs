@@ -197,7 +197,6 @@ impl Sampler {
     }
 
     /// Reads the last ones, and returns all.
-    #[must_use]
     pub fn finish(mut self) -> Sampled {
         self.drain();
         Sampled { records: self.records, maps: self.maps }

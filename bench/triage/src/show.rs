@@ -11,7 +11,6 @@ use crate::counting::Event;
 const STACKS: (usize, f64) = (3, 0.05);
 
 /// Formats the account.
-#[must_use]
 pub fn text(account: &Account) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.

@@ -32,7 +32,6 @@ const COMMON: [&str; 17] = [
 ];
 
 /// Counts the places of the chains. `program` is the name of the workload's own file.
-#[must_use]
 pub fn fold(event: &str, period: u64, chains: &[Chain], losses: Losses, program: &str) -> Sampling {
     let stacks = counted(chains.iter().map(|chain| &chain.frames));
     let broken = counted(chains.iter().filter_map(|chain| end(&chain.ended)));

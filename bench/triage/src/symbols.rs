@@ -21,7 +21,6 @@ pub struct Frame {
 
 impl Frame {
     /// Returns whether it is the kernel's.
-    #[must_use]
     pub fn in_kernel(&self) -> bool {
         self.module == KERNEL
     }
@@ -36,7 +35,6 @@ pub struct Names {
 
 impl Names {
     /// Starts with the kernel's symbols of this host, if it shows them.
-    #[must_use]
     pub fn of_this_host() -> Self {
         let kernel = std::fs::read_to_string("/proc/kallsyms").ok();
         let kernel = kernel.map(|text| Symbols::of_kallsyms(&text)).filter(|symbols| !symbols.is_empty());
@@ -44,7 +42,6 @@ impl Names {
     }
 
     /// Finds the kernel's function at an address.
-    #[must_use]
     pub fn in_kernel(&self, address: u64) -> Frame {
         let name = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
         // An address of its own would split one function into many frames.
@@ -87,13 +84,11 @@ pub struct Map {
 
 impl Map {
     /// Returns the last part of the path.
-    #[must_use]
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
     }
 
     /// Returns the place in the file.
-    #[must_use]
     pub fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_sub(self.start).wrapping_add(self.offset)
     }
@@ -105,7 +100,6 @@ pub struct Maps(Vec<Map>);
 
 impl Maps {
     /// Reads those of a process; none if it has ended.
-    #[must_use]
     pub fn of(pid: i32) -> Self {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
     }
@@ -115,7 +109,6 @@ impl Maps {
     }
 
     /// Finds the mapping that an address is in.
-    #[must_use]
     pub fn find(&self, address: u64) -> Option<&Map> {
         self.0.iter().find(|map| (map.start..map.end).contains(&address))
     }

@@ -14,7 +14,6 @@ use crate::symbols::Frame;
 const MOSTLY: f64 = 0.9;
 
 /// Formats the three sentences.
-#[must_use]
 pub fn sentences(account: &Account) -> Vec<String> {
     vec![event(account), function(account), difference(account)]
 }
@@ -105,7 +104,6 @@ fn difference(account: &Account) -> String {
 const BUSY: f64 = 0.5;
 
 /// Returns remarks on a run on so many CPUs. The load is that from before the run.
-#[must_use]
 pub fn notes(host: &HostFacts, cpus: usize, threads: usize, events: &[EventRow]) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(load) = host.loadavg_1m.filter(|load| *load >= BUSY * cpus as f64) {

@@ -14,7 +14,6 @@ extern "C" fn on_interrupt(_signal: libc::c_int) {
 }
 
 /// Returns the flag that is set once the user pressed Ctrl-C or the process was asked to terminate.
-#[must_use]
 pub fn interrupted() -> &'static AtomicBool {
     &INTERRUPTED
 }
@@ -51,7 +50,6 @@ const STACK: [u64; 2] = [8 << 20, 512 << 10];
 
 /// Lets the main thread's stack grow to its usual size where `ulimit -s` made it small: the kernel looks at the limit when it grows.
 /// Returns how small it stays, bytes, where that is too small.
-#[must_use]
 pub fn too_small_a_stack() -> Option<u64> {
     let [usual, least] = STACK;
     let limit = getrlimit(Resource::Stack);
@@ -82,14 +80,12 @@ pub fn take_stdout() -> std::io::Result<OwnedFd> {
 }
 
 /// Reads CLOCK_MONOTONIC, ns.
-#[must_use]
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
 /// Reads the processor time of the processes that this one started and waited for, and of those that they waited for, s.
-#[must_use]
 pub fn children_s() -> f64 {
     // SAFETY: all-zero bytes are a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -41,7 +41,6 @@ pub struct Program<'a> {
 }
 
 /// Runs a build script, and reports why it failed.
-#[must_use]
 pub fn report(built: Result<(), String>) -> ExitCode {
     match built {
         Ok(()) => ExitCode::SUCCESS,

@@ -38,7 +38,6 @@ impl EventKind {
 }
 
 /// Returns the attribute of an event of `kind` for `spec`; `period` is in host counts.
-#[must_use]
 pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     let (type_, config) = match kind {
         EventKind::Hardware => hardware_config(spec),
@@ -65,7 +64,6 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
 }
 
 /// Returns the attribute of an event that counts nothing and writes a record whenever the thread is switched out or in.
-#[must_use]
 pub fn switches_attr() -> perf_event_attr {
     let mut attr = monitor_attr();
     attr.set_context_switch(1);
@@ -73,7 +71,6 @@ pub fn switches_attr() -> perf_event_attr {
 }
 
 /// Returns the attribute of an event that counts nothing; its ring takes the records of others.
-#[must_use]
 pub fn monitor_attr() -> perf_event_attr {
     let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_DUMMY));
     attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
@@ -86,7 +83,6 @@ pub fn monitor_attr() -> perf_event_attr {
 
 /// Returns the attribute of an event that samples a thread, disabled at first. Fields of its records and its period are
 /// the caller's.
-#[must_use]
 pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
     let mut attr = base(type_, config);
     use_monotonic(&mut attr);
@@ -96,7 +92,6 @@ pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
 }
 
 /// Returns the attribute of a gate: it counts nothing and leads a group of events of `kind`, which stop and start with it.
-#[must_use]
 pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     let mut attr = monitor_attr();
     attr.sample_type = 0;
@@ -110,7 +105,6 @@ pub fn gate_attr(kind: EventKind) -> perf_event_attr {
 /// Returns the attribute of a clock of `kind` that leads a group which is never stopped as a whole: one read has all
 /// counts. Under a leader of another PMU, as a gate's is, an event that is enabled starts at the thread's next slice
 /// only (seen on Linux 6.18).
-#[must_use]
 pub fn leader_attr(kind: EventKind) -> perf_event_attr {
     let config = if kind == EventKind::TaskClock { PERF_COUNT_SW_TASK_CLOCK } else { PERF_COUNT_SW_CPU_CLOCK };
     let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(config));

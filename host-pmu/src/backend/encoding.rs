@@ -30,7 +30,6 @@ pub enum CountedAs {
 }
 
 /// Returns what `key` would count for `spec` on this host, if its events open at all.
-#[must_use]
 pub fn counted_as(key: &BackendKey, spec: Spec) -> CountedAs {
     match key {
         BackendKey::Hardware => hardware(spec, Offers::of_this_host(), host_vendor()),

@@ -113,7 +113,6 @@ impl BackendKey {
     }
 
     /// Returns whether its counters are host events, which can be opened and have a cost.
-    #[must_use]
     pub fn has_host_events(&self) -> bool {
         TABLE.iter().find(|row| row.key == *self).is_none_or(|row| row.host_events)
     }
@@ -121,14 +120,12 @@ impl BackendKey {
     /// Returns whether the first such event of the host, and the close of the last one, may take much longer than
     /// others, whoever owns them: the first hardware event reserves the PMU (`x86_reserve_hardware`), the first event
     /// of a tracepoint registers a probe (`perf_trace_event_reg`).
-    #[must_use]
     pub const fn first_open_is_expensive(&self) -> bool {
         matches!(self, Self::Hardware | Self::Tracepoint { .. })
     }
 
     /// Returns the rate, in counts per ms, at which a guest without host events has its counters overflow about as
     /// often as with this backend; `None` for the TSC's rate. `period` is the guest's.
-    #[must_use]
     pub fn pace(&self, period: u64) -> Option<u64> {
         match self {
             // A period is a few occurrences: at one count per TSC tick the guest would do nothing but overflow.
@@ -139,7 +136,6 @@ impl BackendKey {
     }
 
     /// Returns whether its counts stand in for those the guest asked for.
-    #[must_use]
     pub fn is_stand_in(&self) -> bool {
         TABLE.iter().find(|row| row.key == *self).is_none_or(|row| row.stand_in)
     }

@@ -75,7 +75,6 @@ impl Records {
 impl Monitor {
     /// Creates a monitor of the calling thread. If the kernel refuses the ring (locked-memory limit), slices come from the thread's
     /// context-switch counts and throttling is not seen.
-    #[must_use]
     pub fn new() -> Self {
         let open = |attr, pages| Self::open_ring(attr, pages).ok();
         Self {
@@ -86,7 +85,6 @@ impl Monitor {
     }
 
     /// Creates a monitor that uses no perf event at all.
-    #[must_use]
     pub fn without_ring() -> Self {
         Self {
             ring: None,
@@ -105,7 +103,6 @@ impl Monitor {
     }
 
     /// Returns whether throttling is seen.
-    #[must_use]
     pub const fn sees_records(&self) -> bool {
         self.ring.is_some()
     }
@@ -113,7 +110,6 @@ impl Monitor {
     /// Returns whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory
     /// where there is a ring.
     #[inline]
-    #[must_use]
     pub fn may_have_switched(&self) -> bool {
         self.unreported[0] || self.switches.as_ref().is_none_or(|(_, ring)| ring.has_more())
     }
@@ -186,7 +182,6 @@ impl Monitor {
 
     /// Returns the records that were read so far. Only the reader of overflows may read them, because records that
     /// another reader took would be lost.
-    #[must_use]
     pub const fn records(&self) -> Records {
         self.records
     }

@@ -36,7 +36,6 @@ const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 /// With the kernel's own limit of 10 µs, a counter restarted just before its overflow takes a timer interrupt and a signal every
 /// 10 µs until the vCPU thread reads it. Where these cost as much (nested hosts; emulated ones far more), the thread makes no
 /// progress. The count of an overflow stays exact; its signal is late by up to this time.
-#[must_use]
 pub fn shortest_clock_period() -> u64 {
     let (least, most) = MIN_CLOCK_PERIOD.into_inner();
     sys::cheapest_call_ns().saturating_mul(MIN_CLOCK_PERIOD_CALLS).clamp(least, most)
@@ -153,7 +152,6 @@ impl PerfBackend {
     }
 
     /// Lets hardware events count this thread itself, outside guest mode, too: for tests on a PMU without a guest.
-    #[must_use]
     pub fn counting_this_thread(self) -> Self {
         Self { counts_host: true, ..self }
     }

@@ -78,19 +78,16 @@ pub struct StepCounts {
 
 impl StepCounts {
     /// Returns whether a counter runs; otherwise no steps are needed.
-    #[must_use]
     pub const fn wanted(&self) -> bool {
         self.running > 0
     }
 
     /// Returns the number of events opened so far that steps do not show; they count nothing.
-    #[must_use]
     pub const fn unsupported(&self) -> u64 {
         self.unsupported
     }
 
     /// Instructions retired so far.
-    #[must_use]
     pub const fn steps(&self) -> u64 {
         self.steps
     }

@@ -101,7 +101,6 @@ impl Processor {
     ];
 
     /// Returns its name in models.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::CascadeLake => "cascade-lake",
@@ -116,14 +115,12 @@ impl Processor {
     }
 
     /// Returns the processor of this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|processor| processor.name() == name)
     }
 
     /// Returns the processor of this vendor, family and model, if KVM there shows a guest so many `counters`: three fixed ones at
     /// most. A hypervisor may offer fewer.
-    #[must_use]
     pub fn of_signature(vendor: Vendor, family: u32, model: u32, counters: u32) -> Option<Self> {
         let is_it = |processor: &Self| match processor {
             Self::CascadeLake | Self::CascadeLakeNoSmt => (family, model) == (6, 0x55),
@@ -142,7 +139,6 @@ impl Processor {
     }
 
     /// Returns its vendor.
-    #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self {
             Self::Zen3 | Self::Zen4 | Self::Zen5 => Vendor::Amd,
@@ -151,7 +147,6 @@ impl Processor {
     }
 
     /// Returns the numbers of general-purpose and fixed counters of a thread.
-    #[must_use]
     pub const fn counters(self) -> (u8, u8) {
         match self {
             Self::CascadeLake => (4, 3),
@@ -162,7 +157,6 @@ impl Processor {
     }
 
     /// Returns the counters that may count `spec`.
-    #[must_use]
     pub fn allows(self, spec: Spec) -> CounterMask {
         let (gp, fixed) = self.counters();
         let general = (1 << gp) - 1;
@@ -198,7 +192,6 @@ impl Processor {
     }
 
     /// Returns the counters of the NMI watchdog's event, pinned cycles of each CPU.
-    #[must_use]
     pub const fn of_watchdog(self) -> CounterMask {
         let (gp, fixed) = self.counters();
         ((1 << gp) - 1) | if fixed > 1 { 1 << (FIXED + 1) } else { 0 }
@@ -211,20 +204,17 @@ pub struct Release(pub u16, pub u16);
 
 impl Release {
     /// Returns whether an event that goes to error state signals its owner (f4b07fd62d4d).
-    #[must_use]
     pub fn signals_errors(self) -> bool {
         self >= Self(6, 15)
     }
 
     /// Returns whether records of hardware events reach a ring that they share with others (bd2756811766; without
     /// stable's backport).
-    #[must_use]
     pub fn shares_rings(self) -> bool {
         self >= Self(6, 2)
     }
 
     /// Returns whether a period of 1 makes a BTS event of branch instructions, in guest mode too (until 91dcfae0ff2b).
-    #[must_use]
     pub fn traces_branches(self) -> bool {
         self < Self(6, 19)
     }
@@ -268,25 +258,21 @@ impl Assignment {
     }
 
     /// Returns how many events were added.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.added as usize
     }
 
     /// Returns whether no event was added.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.added == 0
     }
 
     /// Returns the counters in use.
-    #[must_use]
     pub const fn busy(&self) -> CounterMask {
         self.busy
     }
 
     /// Returns the counter of an event, by its number among those that were added.
-    #[must_use]
     pub fn counter_of(&self, event: usize) -> CounterMask {
         (0..u64::BITS)
             .filter(|&counter| self.busy >> counter & 1 != 0 && usize::from(self.on[counter as usize]) == event)

@@ -26,7 +26,6 @@ pub struct StepBackend {
 
 impl StepBackend {
     /// Creates the backend for the calling thread.
-    #[must_use]
     pub fn new() -> Self {
         Self { counts: StepCounts::default(), monitor: Monitor::without_ring(), epoch: Instant::now() }
     }

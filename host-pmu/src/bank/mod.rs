@@ -142,7 +142,6 @@ pub struct Bank<B: Backend> {
 
 impl<B: Backend> Bank<B> {
     /// Creates an empty bank.
-    #[must_use]
     pub fn new(backend: B, strategy: Strategy) -> Self {
         let since_ns = backend.now_ns();
         let pool_cap = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
@@ -179,7 +178,6 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Makes room for every figure of its account: nothing is allocated for them later.
-    #[must_use]
     pub fn reserved(mut self) -> Self {
         self.stats.ops.reserve();
         self.stats.signals.reserve();
@@ -187,7 +185,6 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Returns the counts of its operations so far.
-    #[must_use]
     pub fn stats(&self) -> &BankStats {
         &self.stats
     }
@@ -200,7 +197,6 @@ impl<B: Backend> Bank<B> {
     /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or
     /// `slept` since that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
     #[inline]
-    #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
         let unchanged = self.unchanged_since_entry && self.stats.counts.entries < self.pauses_until;
@@ -231,7 +227,6 @@ impl<B: Backend> Bank<B> {
 
     /// Returns the backend, to look at.
     #[inline]
-    #[must_use]
     pub const fn backend_ref(&self) -> &B {
         &self.backend
     }

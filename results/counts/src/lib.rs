@@ -39,7 +39,6 @@ macro_rules! counts {
             }
 
             /// Returns the counts that have a key of their own in documents, the others being 0.
-            #[must_use]
             pub const fn written(mut self) -> Self {
                 $( $( let _ = $within; self.$name = 0; )? )*
                 self
@@ -75,7 +74,6 @@ macro_rules! counts {
 }
 
 /// Returns whether a document leaves the count out.
-#[must_use]
 pub const fn none(count: &u64) -> bool {
     *count == 0
 }
@@ -221,7 +219,6 @@ counts! {
 impl Counts {
     /// Returns the number of overflows by which a driver that handled `handled` differs from the vPMU. Overflows of
     /// counters without INT ask for no PMI, so that the driver may or may not see them.
-    #[must_use]
     pub const fn overflows_lost(&self, handled: u64) -> u64 {
         let least = self.pmi_requests.saturating_sub(self.status_shared);
         let (missed, surplus) = (least.saturating_sub(handled), handled.saturating_sub(self.overflows));

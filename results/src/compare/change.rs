@@ -66,7 +66,6 @@ pub enum Order {
 
 impl Order {
     /// Finds the order of runs with these starts; `None` of one run a side.
-    #[must_use]
     pub fn of(base: &[u64], new: &[u64]) -> Option<Self> {
         let ends = |side: &[u64]| Some((*side.iter().min()?, *side.iter().max()?));
         let ((first, last), (new_first, new_last)) = ends(base).zip(ends(new))?;
@@ -83,7 +82,6 @@ impl Order {
     }
 
     /// Describes it behind a number of runs.
-    #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
             Self::InTurns => "in turns",

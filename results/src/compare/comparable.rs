@@ -16,7 +16,6 @@ pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<St
 }
 
 /// Says why one arm of a document is not whole.
-#[must_use]
 pub fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
     match record.status {
         Status::Running => return Some("the run was killed".to_owned()),

@@ -81,7 +81,6 @@ pub struct Comparison {
 
 impl Comparison {
     /// The exit code.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         Exit::from_code(self.exit)
     }

@@ -44,7 +44,6 @@ pub struct Ratios {
 
 impl Ratios {
     /// Done, a regression, or inconclusive where one side lacks something.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         if self.rows.iter().any(|row| !row.within) {
             Exit::Regression
@@ -99,7 +98,6 @@ pub fn ratios(
 }
 
 /// Returns the ratios as they are shown.
-#[must_use]
 pub fn ratios_report(found: &Ratios) -> Report {
     let mut table = Table::new(["arm", "metric", "BASE × floor", "NEW × floor", "verdict"]).keys(2).left(4);
     for row in &found.rows {

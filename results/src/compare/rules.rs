@@ -117,7 +117,6 @@ impl Rules {
     }
 
     /// Returns the rules of a metric. `asked`: the comparison is of this metric by name, so that it is judged unless the rules say otherwise.
-    #[must_use]
     pub fn limits(&self, metric: &str, asked: bool) -> Limits {
         let shown = !asked && metric::find(metric).is_some_and(|metric| !metric.judged);
         self.own
@@ -149,7 +148,6 @@ pub struct CompareSpec {
 
 impl CompareSpec {
     /// The limits of a metric.
-    #[must_use]
     pub fn limits(&self, metric: &str) -> Limits {
         self.rules.limits(metric, self.metrics.iter().any(|asked| asked == metric))
     }

@@ -122,7 +122,6 @@ pub(super) struct Sample {
 }
 
 /// Returns the parameters that must be equal for two documents to be comparable.
-#[must_use]
 pub fn group_key(record: &Record) -> BTreeMap<String, Value> {
     let parameters = record.parameters.iter().filter(|(name, _)| !HOW_MUCH.contains(&name.as_str()));
     let mut key: BTreeMap<String, Value> = parameters.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -131,7 +130,6 @@ pub fn group_key(record: &Record) -> BTreeMap<String, Value> {
 }
 
 /// The experiment and its main parameters, for people.
-#[must_use]
 pub fn group_label(record: &Record) -> String {
     let mut parts = vec![record.experiment.clone()];
     if record.parameter("workload").is_none() {

@@ -53,7 +53,6 @@ fn heading(group: &Group, comparison: &Comparison) -> String {
 }
 
 /// Returns the comparison as it is shown.
-#[must_use]
 pub fn report(comparison: &Comparison) -> Report {
     let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {

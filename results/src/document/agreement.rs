@@ -35,7 +35,6 @@ fn largest(shares: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 
 impl Agreement {
     /// Computes the agreement of a document's arms; empty where there are no set-ups.
-    #[must_use]
     pub fn of(document: &Document) -> Self {
         let arms: Vec<&Arm> = document.arms.iter().filter(|arm| !arm.own.event_counts.is_empty()).collect();
         let never = |arm: &&Arm| arm.own.event_counts.iter().filter(|event| event.running_ns == 0).count();

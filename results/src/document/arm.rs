@@ -17,7 +17,6 @@ pub const KVM_ARMS: [&str; 2] = ["kvm", "kvm-mediated"];
 pub const BELOW_KVM: &str = "kvm:";
 
 /// Returns the one of [`KVM_ARMS`] that this host has.
-#[must_use]
 pub fn kvm_arm(fs: &HostFs) -> &'static str {
     KVM_ARMS[usize::from(mediated(fs) == Some(true))]
 }
@@ -37,7 +36,6 @@ pub enum ArmKind {
 
 impl ArmKind {
     /// Its name in documents.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Strategy => "strategy",
@@ -80,19 +78,16 @@ pub struct Arm<E: Experiment = GuestRun> {
 
 impl<E: Experiment> Arm<E> {
     /// Returns whether it was asked for by name: a strategy of a userspace vPMU's or of KVM's host events.
-    #[must_use]
     pub fn is_strategy(&self) -> bool {
         self.kind == ArmKind::Strategy || self.name.starts_with(BELOW_KVM)
     }
 
     /// Returns one of its metrics.
-    #[must_use]
     pub fn metric(&self, metric: &Metric) -> Option<&Summary> {
         self.metrics.get(metric.key)
     }
 
     /// Returns the metric that stands for the arm, by key: the first headline metric it has, else the first of all.
-    #[must_use]
     pub fn headline(&self) -> Option<(&str, &Summary)> {
         let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
         let found = headlines.find_map(|metric| self.metrics.get_key_value(metric.key));

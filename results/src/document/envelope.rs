@@ -114,19 +114,16 @@ impl<E: Experiment> Document<E> {
     }
 
     /// Returns whether nothing in it was measured.
-    #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.host.class.starts_with("simulated")
     }
 
     /// Returns whether a trace was replayed on a model: its figures are the host's work.
-    #[must_use]
     pub fn is_replayed(&self) -> bool {
         self.arms.iter().any(|arm| arm.metrics.contains_key(metric::HOST_WORK.key))
     }
 
     /// Returns the arm of that name.
-    #[must_use]
     pub fn arm(&self, name: &str) -> Option<&Arm<E>> {
         self.arms.iter().find(|arm| arm.name == name)
     }
@@ -134,19 +131,16 @@ impl<E: Experiment> Document<E> {
 
 impl Record {
     /// Returns a parameter as text; `None` if the experiment has none of that name.
-    #[must_use]
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.parameters.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
     /// Returns the guest's processor, if it is not the usual one.
-    #[must_use]
     pub fn other_cpu(&self) -> Option<String> {
         self.parameter("cpu").filter(|cpu| super::parameters::other_cpu(cpu).is_some())
     }
 
     /// Returns the key of its metric: the first headline metric that an arm has, else the first of all.
-    #[must_use]
     pub fn metric(&self) -> Option<&str> {
         let key = |wanted: &str| self.arms.iter().find_map(|arm| arm.metrics.get_key_value(wanted));
         let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
@@ -157,13 +151,11 @@ impl Record {
     }
 
     /// Returns whether guest counts are lost by the definition of a strategy.
-    #[must_use]
     pub fn is_lossy(&self, strategy: &str) -> bool {
         self.definition(strategy).is_some_and(|choices| choices.iter().any(|choice| super::is_lossy(choice)))
     }
 
     /// Returns the definition of a strategy, a text `KEY = VALUE` for each of its choices; `None` if the document has none.
-    #[must_use]
     pub fn definition(&self, strategy: &str) -> Option<Vec<String>> {
         let all = self.parameters.get("strategies")?.as_array()?;
         let text = all.iter().find(|one| one["name"] == strategy)?["definition"].as_str()?;
@@ -179,14 +171,12 @@ impl Record {
     }
 
     /// Returns whether a strategy is the same in both, as far as the documents say how it is defined.
-    #[must_use]
     pub fn defines_alike(&self, other: &Self, strategy: &str) -> bool {
         let both = self.definition(strategy).zip(other.definition(strategy));
         both.is_none_or(|(own, theirs)| own == theirs)
     }
 
     /// Returns a parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
-    #[must_use]
     pub fn size(&self, name: &str) -> Option<u64> {
         match self.parameters.get(name)? {
             Value::Array(list) => Some(list.len() as u64),

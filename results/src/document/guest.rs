@@ -190,19 +190,16 @@ pub struct GuestArm {
 
 impl GuestArm {
     /// Returns the number of times that a host operation ran.
-    #[must_use]
     pub fn op_count(&self, key: &str) -> u64 {
         self.host_ops.get(key).map_or(0, |op| op.count)
     }
 
     /// Counts the host operations of every kind.
-    #[must_use]
     pub fn all_ops(&self) -> u64 {
         self.host_ops.values().fold(0, |sum, op| sum.saturating_add(op.count))
     }
 
     /// Counts the MSR exits of every register, over the whole run.
-    #[must_use]
     pub fn all_exits(&self) -> u64 {
         self.msr_exits.values().fold(0, |sum, n| sum.saturating_add(n.reads).saturating_add(n.writes))
     }

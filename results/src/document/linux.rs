@@ -43,7 +43,6 @@ pub struct LinuxArm {
 
 impl LinuxArm {
     /// Records of a kind in the perf.data files.
-    #[must_use]
     pub fn records(&self, kind: &str) -> u64 {
         self.perf_records.get(kind).copied().unwrap_or(0)
     }

@@ -19,7 +19,6 @@ pub struct EventParameter {
 }
 
 /// Returns whether guest counts are lost by this definition: those between an overflow and the guest's next exit.
-#[must_use]
 pub fn is_lossy(definition: &str) -> bool {
     definition.lines().any(|line| line.trim() == "overflow = \"stop\"")
 }
@@ -36,31 +35,26 @@ pub struct StrategyParameter {
 
 impl Parameters {
     /// Returns the guest's processor, if it is not the usual one.
-    #[must_use]
     pub fn other_cpu(&self) -> Option<&str> {
         other_cpu(&self.cpu)
     }
 
     /// Returns whether guest counts are lost by the definition of a strategy.
-    #[must_use]
     pub fn is_lossy(&self, strategy: &str) -> bool {
         self.strategies.iter().any(|one| one.name == strategy && one.definition.as_deref().is_some_and(is_lossy))
     }
 
     /// Returns whether the guest's processor is an AMD.
-    #[must_use]
     pub fn has_amd(&self) -> bool {
         ["milan", "genoa"].contains(&self.cpu.as_str())
     }
 
     /// Returns whether the guest takes PMIs: an event samples, or it plays a trace back.
-    #[must_use]
     pub fn samples_events(&self) -> bool {
         self.workload.starts_with(REPLAY) || self.events.iter().any(|event| event.period > 0)
     }
 
     /// Returns whether a trace is replayed on a model: its figure is the host's work.
-    #[must_use]
     pub fn is_replayed(&self) -> bool {
         self.workload.starts_with(REPLAY) && self.backend.starts_with("sim:")
     }

@@ -40,7 +40,6 @@ pub struct EventCount {
 
 impl EventCount {
     /// Computes the scaled counts per ns enabled.
-    #[must_use]
     pub fn rate(&self) -> Option<f64> {
         (self.running_ns > 0).then(|| self.count as f64 / self.running_ns as f64)
     }

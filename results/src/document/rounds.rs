@@ -175,7 +175,6 @@ impl Column {
     }
 
     /// Returns the summary of the round at a place; `None` where the round lacks the metric.
-    #[must_use]
     pub fn get(&self, at: usize) -> Option<Summary> {
         Some(Summary {
             count: *self.count.get(at).filter(|count| **count > 0)?,
@@ -224,13 +223,11 @@ impl Column {
 
 impl Rounds {
     /// Returns the number of rounds.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.index.len()
     }
 
     /// Returns whether there are no rounds.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -247,13 +244,11 @@ impl Rounds {
     }
 
     /// Returns one of its metrics at a place.
-    #[must_use]
     pub fn metric(&self, metric: &Metric, at: usize) -> Option<Summary> {
         self.metrics.get(metric.key)?.get(at)
     }
 
     /// Returns the metrics of the round at a place.
-    #[must_use]
     pub fn metrics_at(&self, at: usize) -> Metrics {
         self.metrics.iter().filter_map(|(key, column)| Some((key.clone(), column.get(at)?))).collect()
     }

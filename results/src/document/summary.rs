@@ -46,7 +46,6 @@ pub struct Summary {
 ///
 /// # Panics
 /// Never: the bounds are constants that `hdrhistogram` accepts.
-#[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds")
 }
@@ -61,7 +60,6 @@ pub fn merge(into: &mut Histogram<u64>, other: &Histogram<u64>) {
 }
 
 /// Encodes the histogram as V2, uncompressed.
-#[must_use]
 pub fn encode(histogram: &Histogram<u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     // Writing to a Vec cannot fail, and V2 covers every count a u64 histogram holds below 2^63.
@@ -90,7 +88,6 @@ pub fn decode_text(text: &str) -> Result<Histogram<u64>, String> {
 
 impl Summary {
     /// Summarizes a histogram, with the histogram; `None` if nothing was recorded.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let brief = Self::brief(histogram)?;
         Some(Self {
@@ -102,7 +99,6 @@ impl Summary {
     }
 
     /// Summarizes the quantiles of a histogram alone; `None` if nothing was recorded.
-    #[must_use]
     pub fn brief(histogram: &Histogram<u64>) -> Option<Self> {
         let at = |q: f64| histogram.value_at_quantile(q);
         (!histogram.is_empty()).then(|| Self {
@@ -120,7 +116,6 @@ impl Summary {
     }
 
     /// Summarizes a few values, ns, by nearest rank; all 0 without values.
-    #[must_use]
     pub fn of_values(values: &[u64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_unstable();
@@ -176,7 +171,6 @@ impl Summary {
     }
 
     /// Returns the median, for arithmetic.
-    #[must_use]
     pub fn median(&self) -> f64 {
         self.p50 as f64
     }

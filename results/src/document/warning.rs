@@ -24,7 +24,6 @@ pub struct Warning {
 
 impl Warning {
     /// Makes a warning about the whole experiment.
-    #[must_use]
     pub fn of_all(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), arm: None, message: message.into(), remedy: None }
     }

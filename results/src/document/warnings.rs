@@ -22,7 +22,6 @@ pub const UNIDENTIFIED: &str = "unidentified";
 const STEAL: f64 = 0.01;
 
 /// Collects all caveats of a document.
-#[must_use]
 pub fn collect(document: &Document) -> Vec<Warning> {
     let mut found = of_run(&document.tool, &document.host);
     let mut add = |code: &str, message: String| found.push(Warning::of_all(code, message));
@@ -87,13 +86,11 @@ pub fn collect(document: &Document) -> Vec<Warning> {
 }
 
 /// Returns whether the first event of this backend costs a host more than another one.
-#[must_use]
 pub fn first_open_is_expensive(backend: &str) -> bool {
     backend == "hardware" || backend.starts_with("tracepoint:")
 }
 
 /// Returns whether events of one arm spared another arm the cost of a host's first event.
-#[must_use]
 pub fn shares_first_event(document: &Document) -> bool {
     let arms = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy && arm.not_available.is_none());
     document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1)
@@ -102,7 +99,6 @@ pub fn shares_first_event(document: &Document) -> bool {
 
 /// Warns of what affects the figures of any experiment: the tool's build, what the kernel complained of, and time that a
 /// suspension, the hypervisor or a quota took from the run.
-#[must_use]
 pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     let mut found = Vec::new();
     if tool.profile != "release" {
@@ -181,7 +177,6 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
 
 /// Returns whether nine periods of ten passed without an overflow of their own: the arm then measured something else
 /// than was asked for.
-#[must_use]
 pub fn mostly_missed(arm: &Arm) -> bool {
     let missed = arm.own.counts.periods_missed;
     missed > 0 && missed / 9 >= arm.own.counts.guest_overflows

@@ -21,7 +21,6 @@ fn part(value: &str) -> String {
 }
 
 /// Formats the document as Go benchmark text.
-#[must_use]
 pub fn text(document: &Document) -> String {
     let mut out = String::new();
     let parameters = &document.parameters;

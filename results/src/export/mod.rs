@@ -73,19 +73,16 @@ pub const ALL: [Format; 7] = [
 
 impl Format {
     /// Returns its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 
     /// Describes the format.
-    #[must_use]
     pub const fn about(self) -> &'static str {
         self.about
     }
 
     /// Returns whether an arm without figures has a place in it.
-    #[must_use]
     pub const fn shows_empty_arms(self) -> bool {
         self.shows_empty_arms
     }
@@ -103,7 +100,6 @@ pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
 }
 
 /// Returns one line for each arm that a format without figures cannot name.
-#[must_use]
 pub fn left_out(records: &[Record]) -> Vec<String> {
     let arms = records.iter().flat_map(|record| record.arms.iter().map(move |arm| (record, arm)));
     arms.filter(|(_, arm)| arm.metrics.is_empty())

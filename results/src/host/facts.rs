@@ -114,7 +114,6 @@ pub struct CpuTime {
 
 impl CpuTime {
     /// Returns the share stolen since `earlier`, 0 to 1; `None` if no time passed.
-    #[must_use]
     pub fn steal_share_since(self, earlier: Self) -> Option<f64> {
         let total = self.total.checked_sub(earlier.total).filter(|&n| n > 0)?;
         Some(self.steal.saturating_sub(earlier.steal) as f64 / total as f64)
@@ -126,7 +125,6 @@ impl CpuTime {
 ///
 /// "Development host" is a host whose figures say nothing about the hosts the published ones come from:
 /// its KVM runs guest ring 0 in an emulator (`kvm_pvm`).
-#[must_use]
 pub fn host_class(facts: &HostFacts) -> String {
     let place = match facts {
         HostFacts { kvm: Some(kvm), .. } if kvm == "kvm_pvm" => "development host",

@@ -7,7 +7,6 @@ use super::fs::HostFs;
 ///
 /// # Panics
 /// If it cannot be written.
-#[must_use]
 pub fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostFs) {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {

@@ -28,25 +28,21 @@ impl HostFs {
     }
 
     /// Returns the real place of `path`, which is given without its leading slash.
-    #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
     /// Reads the text of a file without trailing white space; `None` if it is absent, unreadable or empty.
-    #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
         read(&self.path(path)).filter(|text| !text.is_empty())
     }
 
     /// Reads a file holding one number.
-    #[must_use]
     pub fn number(&self, path: &str) -> Option<i64> {
         self.text(path)?.parse().ok()
     }
 
     /// Returns the names in a directory, sorted; empty if it is absent.
-    #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(path)) else {
             return Vec::new();
@@ -57,7 +53,6 @@ impl HostFs {
     }
 
     /// Returns whether a path exists.
-    #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }

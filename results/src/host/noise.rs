@@ -15,7 +15,6 @@ const SAMPLES_WANTED: i64 = 10_000;
 /// Returns every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
 ///
 /// Facts that the host does not tell are "unknown" and give no warning.
-#[must_use]
 pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let mut findings = power(host);
     findings.extend(sharing(host, pinned));
@@ -288,7 +287,6 @@ pub enum Status {
 
 impl Status {
     /// Creates a warning unless `ok`.
-    #[must_use]
     pub const fn warn_unless(ok: bool) -> Self {
         if ok { Self::Ok } else { Self::Warn }
     }

@@ -44,7 +44,6 @@ impl Quota {
     }
 
     /// Returns the throttling during the measurement.
-    #[must_use]
     pub fn meanwhile(&self) -> Option<Throttling> {
         let after = self.after?;
         Some(Throttling {

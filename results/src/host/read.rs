@@ -18,7 +18,6 @@ fn is_core_pmu(name: &str) -> bool {
 
 impl HostFacts {
     /// Reads every fact.
-    #[must_use]
     pub fn read(fs: &HostFs) -> Self {
         let (loadavg_1m, steal_before) = (loadavg(fs), cpu_time(fs));
         let (quota, tuning, watch) = (Quota::read(fs), Tuning::read(fs), Watch::begin(fs));
@@ -86,7 +85,6 @@ impl HostFacts {
 
     /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`]
     /// reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
-    #[must_use]
     pub fn begin(fs: &HostFs) -> Self {
         Self {
             cpus_online: fs.text("sys/devices/system/cpu/online"),
@@ -119,13 +117,11 @@ impl HostFacts {
     }
 
     /// Returns the share of CPU time stolen during the measurement.
-    #[must_use]
     pub fn steal_share(&self) -> Option<f64> {
         self.steal_after?.steal_share_since(self.steal_before?)
     }
 
     /// Returns the online CPUs as numbers; `None` if the host does not tell.
-    #[must_use]
     pub fn online(&self) -> Option<Vec<u32>> {
         let list: cpu_list::CpuList = self.cpus_online.as_deref()?.parse().ok()?;
         Some(list.0)
@@ -133,7 +129,6 @@ impl HostFacts {
 }
 
 /// Returns whether KVM's vPMU is mediated; `None` where the vendor module has no such parameter.
-#[must_use]
 pub fn mediated(fs: &HostFs) -> Option<bool> {
     let parameter = |module| fs.text(&format!("sys/module/{module}/parameters/enable_mediated_pmu"));
     ["kvm_intel", "kvm_amd"].into_iter().find_map(parameter).map(|text| matches!(&*text, "Y" | "1"))

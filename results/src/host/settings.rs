@@ -321,7 +321,6 @@ impl Store {
 }
 
 /// Lists what these checks want set, with the reason where no write can set it here.
-#[must_use]
 pub fn wanted(fs: &HostFs, checks: &[&str]) -> Vec<Change> {
     let mut changes = Vec::new();
     for setting in TABLE.iter().filter(|setting| checks.contains(&setting.check)) {
@@ -424,7 +423,6 @@ impl Watchdog {
     }
 
     /// Returns whether it was on when it was taken.
-    #[must_use]
     pub fn was_on(&self) -> bool {
         self.found != "0"
     }

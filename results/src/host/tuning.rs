@@ -94,13 +94,11 @@ impl Tuning {
     }
 
     /// Returns whether the host reports nothing.
-    #[must_use]
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
 
     /// Returns the CPUs that share a core with `cpu`, without itself.
-    #[must_use]
     pub fn siblings(&self, cpu: u32) -> Vec<u32> {
         self.smt_siblings
             .iter()

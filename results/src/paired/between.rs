@@ -8,7 +8,6 @@ use crate::stats::jackknife::Estimate;
 
 /// Returns the ratio of two arms of a run, with an interval that other runs of this host are to meet: every table, page and picture
 /// shows this one.
-#[must_use]
 pub fn over_runs<E: Experiment>(
     document: &Document<E>,
     arm: &Arm<E>,
@@ -24,7 +23,6 @@ pub fn over_runs<E: Experiment>(
 }
 
 /// Returns how runs of a document's host differ; `None` of a simulation, which no host disturbs.
-#[must_use]
 pub fn between<E: Experiment>(document: &Document<E>) -> Option<Between> {
     (!document.is_simulated()).then(|| document.between.unwrap_or_default())
 }
@@ -32,14 +30,12 @@ pub fn between<E: Experiment>(document: &Document<E>) -> Option<Between> {
 impl Spread {
     /// Returns the error that it gives to the mean of so many runs, or to the difference of two such means: `share` is the sum of 1 /
     /// runs.
-    #[must_use]
     pub fn error(self, share: f64) -> Estimate {
         Estimate { value: 0.0, error: self.deviation * share.sqrt(), freedom: self.freedom }
     }
 
     /// Returns it pooled with what runs show, by `seen` variances, each with its degrees of freedom. Where they show more than that
     /// they are believed: other hosts are wilder.
-    #[must_use]
     pub fn pooled(self, seen: &[(f64, f64)]) -> Self {
         let new = seen.iter().map(|(_, freedom)| freedom).sum::<f64>();
         let squares = seen.iter().map(|(variance, freedom)| variance * freedom).sum::<f64>();
@@ -51,7 +47,6 @@ impl Spread {
 
     /// Computes the variance between runs beyond their own errors, and its degrees of freedom: a run whose own error hides it
     /// brings few. `None` of too few such runs.
-    #[must_use]
     pub fn seen(self, runs: &[Estimate]) -> Option<(f64, f64)> {
         let variance = self.deviation.powi(2);
         // A difference beyond this spread shows in spite of larger errors.
@@ -75,7 +70,6 @@ fn moments(runs: &[Estimate], supposed: f64) -> Option<(f64, f64)> {
 }
 
 /// Learns how runs differ from some of the same host, build and setting; the default if they show nothing.
-#[must_use]
 pub fn learn<E: Experiment>(runs: &[&Document<E>], metric: &str) -> Between {
     let start = Between::default();
     let Some(first) = runs.first() else { return start };

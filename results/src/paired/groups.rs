@@ -20,7 +20,6 @@ pub struct Groups {
 ///
 /// With at least [`MIN_GUESTS`] guests a group is one guest or several neighbours. With fewer it is a stretch of rounds:
 /// the groups then show how rounds differ, and nothing of how guests do.
-#[must_use]
 pub fn groups(guests: &[u64]) -> Groups {
     let mut number = Vec::with_capacity(guests.len());
     let mut count = 0_usize;

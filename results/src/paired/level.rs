@@ -30,7 +30,6 @@ pub struct Level {
 /// (jackknife with Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share
 /// (Woodruff). A median moves in steps: the jackknife of the median itself, and a bootstrap, are too narrow. With few
 /// guests [`LAYOUT`] is allowed for.
-#[must_use]
 pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Level> {
     let (guests, values) = counting_rounds(arm, metric, statistic);
     let ns = median(&values)?;
@@ -43,7 +42,6 @@ pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) ->
 }
 
 /// Returns the p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
-#[must_use]
 pub fn p50<E: Experiment>(arm: &Arm<E>, metric: &str) -> Option<f64> {
     median(&counting_rounds(arm, metric, Statistic::P50).1)
 }
@@ -54,7 +52,6 @@ fn counting_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statist
 }
 
 /// Returns the interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
-#[must_use]
 pub fn median_interval(values: &[f64], guests: &[u64]) -> Option<Interval> {
     (values.len() >= MIN_ROUNDS).then(|| interval(values, guests, LAYOUT))
 }

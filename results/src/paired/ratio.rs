@@ -51,7 +51,6 @@ pub struct Ratio {
 
 impl Ratio {
     /// Creates a ratio without an interval, of means over so many rounds.
-    #[must_use]
     pub fn of_means(ratio: f64, rounds: usize) -> Self {
         Self {
             ratio,
@@ -66,13 +65,11 @@ impl Ratio {
     }
 
     /// Returns whether the interval excludes 1.
-    #[must_use]
     pub fn is_distinguishable(&self) -> bool {
         self.interval.is_some_and(|interval| interval.excludes(1.0))
     }
 
     /// Returns the ratio with the error of a part between runs.
-    #[must_use]
     pub(super) fn widened(self, by: Spread) -> Self {
         let by = by.error(1.0);
         let log = self.log.map(|log| log.less(&by));
@@ -80,14 +77,12 @@ impl Ratio {
     }
 
     /// Returns half of the interval's width, as a share: 0.02 is ± 2 %.
-    #[must_use]
     pub fn half_width(&self) -> Option<f64> {
         self.interval.map(|Interval { low, high }| ((high / low).sqrt() - 1.0).max(0.0))
     }
 
     /// Returns the number of further rounds, in further guests, that show a relative difference in nine runs of ten. 0:
     /// these do. `None` where the spread of the rounds is unknown, or that between runs is too wide.
-    #[must_use]
     pub fn more_rounds(&self, difference: f64) -> Option<u64> {
         let log = self.log?;
         let wanted = difference.abs().ln_1p();
@@ -98,7 +93,6 @@ impl Ratio {
     }
 
     /// Returns the further rounds by which there are so many times as many.
-    #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
     pub fn further(&self, times: f64) -> u64 {
         let more = self.rounds as f64 * (times - 1.0);
@@ -110,7 +104,6 @@ impl Ratio {
 }
 
 /// Returns the ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
-#[must_use]
 pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
     if metric == HOST_WORK.key {
         return of_parts(&parts(arm, base, metric));
@@ -154,7 +147,6 @@ fn of_parts(parts: &[Part]) -> Option<Ratio> {
 }
 
 /// Computes the ratio of rounds that are given in order of time.
-#[must_use]
 pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
     with_layout(rounds, LAYOUT)
 }
@@ -198,21 +190,18 @@ pub struct Method {
 
 impl Method {
     /// Chooses the method for these rounds.
-    #[must_use]
     pub fn of(rounds: &[Pair]) -> Self {
         let probed = is_sharper(rounds);
         Self { probed, centre: Centre::of(&if probed { without_throughput(rounds) } else { logs(rounds) }) }
     }
 
     /// Returns the centre of the logarithms of rounds; `None` without any.
-    #[must_use]
     pub fn centre(self, rounds: &[Pair]) -> Option<f64> {
         self.centre.at(&if self.probed { without_throughput(rounds) } else { logs(rounds) })
     }
 
     /// Returns the centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`.
     /// `None` if nothing is left without one of them.
-    #[must_use]
     pub fn leave_one_out(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
         if !self.probed && self.centre == Centre::Biweight {
             return leave_one_out::centres(&logs(rounds), group, count);

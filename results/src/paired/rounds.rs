@@ -20,7 +20,6 @@ pub struct Pair {
 #[cfg(any(test, feature = "testing"))]
 impl Pair {
     /// Creates a round of two synthetic turns.
-    #[must_use]
     pub fn of_turns(round: u64, arm: &crate::synthetic::Turn, base: &crate::synthetic::Turn) -> Self {
         let probe = arm.probe.zip(base.probe).map(|(a, b)| a - b);
         Self { round, guest: arm.guest, log: arm.log - base.log, probe }
@@ -28,7 +27,6 @@ impl Pair {
 }
 
 /// Returns the rounds that count in both arms and have the metric, in order.
-#[must_use]
 pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Vec<Pair> {
     of_counting(counting(arm, metric, statistic), counting(base, metric, statistic))
 }
@@ -57,7 +55,6 @@ pub(crate) fn of_counting(
 /// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the
 /// arm's own rounds and not the number asked for: an arm that is too slow for `--samples` within `--time-limit` has
 /// such rounds only.
-#[must_use]
 pub fn fewest(mut counts: Vec<u64>) -> u64 {
     counts.sort_unstable();
     counts.get(counts.len() / 2).map_or(0, |middle| middle.div_ceil(2))
@@ -79,7 +76,6 @@ pub fn counting<'a, E: Experiment>(
 }
 
 /// Returns the number of rounds of an arm that do not count because they have few samples.
-#[must_use]
 pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
     let least = fewest(counts(arm, metric).collect());
     counts(arm, metric).filter(|count| *count < least).count()
@@ -118,7 +114,6 @@ impl Statistic {
     pub const ALL: [Self; 7] = [Self::Min, Self::P10, Self::P50, Self::P90, Self::P99, Self::Max, Self::Mean];
 
     /// Returns the number; `None` if the round has it not.
-    #[must_use]
     pub fn of(self, metric: &Summary) -> Option<f64> {
         match self {
             Self::Min => metric.min.map(|ns| ns as f64),
@@ -132,7 +127,6 @@ impl Statistic {
     }
 
     /// Returns the value of a round at a place of a column that has the metric there.
-    #[must_use]
     pub fn of_round(self, column: &Column, at: usize) -> Option<f64> {
         let ns = |column: &[Option<u64>]| column.get(at).copied().flatten().map(|ns| ns as f64);
         match self {
@@ -147,7 +141,6 @@ impl Statistic {
     }
 
     /// Describes it.
-    #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
             Self::Min => "Smallest",
@@ -161,7 +154,6 @@ impl Statistic {
     }
 
     /// Returns its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Min => "min",
@@ -182,7 +174,6 @@ const ALL_PAIRS: usize = 3;
 /// with one another, KVM's own vPMU with each of them, strategies of its host events with it, and each with the floor.
 ///
 /// The list depends on nothing that was measured: pairs chosen by their figures would have intervals that are too narrow.
-#[must_use]
 pub fn in_plan_order<'a, E: Experiment>(arms: &'a [Arm<E>], metric: &str) -> Vec<(&'a Arm<E>, &'a Arm<E>)> {
     let measured = || arms.iter().filter(|arm| !arm.rounds.is_empty() && arm.metrics.contains_key(metric));
     let of_kind = |kind: ArmKind| measured().filter(move |arm| arm.kind == kind);

@@ -183,7 +183,6 @@ fn heat_colour(log: f64) -> usize {
 }
 
 /// Draws rows of cells by column: a path for each colour, so that thousands of them stay small. Rows without `names` are thin.
-#[must_use]
 pub fn heat(label: &str, rows: &[(&str, &[Option<f64>])], columns: &[&str], names: bool) -> String {
     let row_height = if names { HEAT_ROW } else { THIN_ROW };
     let longest = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).min(NAME) as f64;

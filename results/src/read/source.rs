@@ -34,7 +34,6 @@ pub fn check_name(name: &str) -> Result<String, String> {
 }
 
 /// Returns the folder of a baseline's documents.
-#[must_use]
 pub fn baseline_folder(results: &Path, name: &str) -> PathBuf {
     results.join(BASELINES).join(name)
 }
@@ -112,7 +111,6 @@ pub struct LeftOut {
 
 impl LeftOut {
     /// Leaves out a document that could not be read.
-    #[must_use]
     pub fn new(path: &Path, why: Error) -> Self {
         Self { path: path.to_owned(), why, damaged: !is_other(path) }
     }
@@ -162,7 +160,6 @@ pub fn folder_beside(dir: &Path) -> Result<(Vec<Record>, Vec<LeftOut>), Error> {
 }
 
 /// The refusal of a document that is there twice.
-#[must_use]
 pub fn copied(path: &Path, first: &Path) -> Error {
     refuse(path, format!("it is a copy of {}", first.display()), "remove one: rounds must not count twice")
 }

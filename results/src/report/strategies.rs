@@ -119,7 +119,6 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 /// Draws the plot as a file of its own, readable on light and dark paper; `None` if the record has no floor, or nothing beside it.
-#[must_use]
 pub fn against_floor(record: &Record) -> Option<String> {
     let against = against(record).filter(|against| against.base.kind == ArmKind::Floor)?;
     let inks = Inks::new(record.arms.iter().map(|arm| arm.name.as_str()));

@@ -70,7 +70,6 @@ pub struct ChangePoint {
 
 impl ChangePoint {
     /// Returns the relative change, such as 0.1 for 10 % more; `None` from 0.
-    #[must_use]
     pub fn change(&self) -> Option<f64> {
         relative(self.before, self.after)
     }
@@ -81,7 +80,6 @@ fn relative(before: f64, after: f64) -> Option<f64> {
 }
 
 /// Finds every change point of one of `family` series, in order.
-#[must_use]
 pub fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
     if series.len() < MIN_VALUES {
         return Vec::new();
@@ -207,7 +205,6 @@ fn undisturbed(series: &[f64]) -> Vec<f64> {
 }
 
 /// Returns what the last value would be if it were like those before it, where it is like none of them.
-#[must_use]
 pub fn last_alone(series: &[f64], rules: &Rules) -> Option<f64> {
     let (last, usual) = (*series.last()?, *undisturbed(series).last()?);
     (series.len() >= MIN_VALUES && last.to_bits() != usual.to_bits() && rules.is_strong(usual, last)).then_some(usual)
@@ -228,7 +225,6 @@ pub struct Trend {
 
 /// Finds a trend of one of `family` series that describes it better than `steps`, which [`find`] found; returns it with the steps
 /// beside its line, else with those.
-#[must_use]
 pub fn trend(
     series: &[f64],
     rules: &Rules,
@@ -414,7 +410,6 @@ const STRETCHES: usize = 4;
 
 /// Returns the standard error of the difference of the means of two sides, each in order of time, and its degrees of
 /// freedom. `stretches`: the largest error that neighbouring stretches of 1, 2, 4 … values show.
-#[must_use]
 pub fn of_related(sides: [&[f64]; 2], stretches: bool) -> (f64, f64) {
     let error = |length: usize| {
         let means = |side: &[f64]| -> Vec<f64> {

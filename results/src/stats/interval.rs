@@ -14,7 +14,6 @@ pub struct Interval {
 
 impl Interval {
     /// Returns whether `value` lies outside.
-    #[must_use]
     pub fn excludes(&self, value: f64) -> bool {
         self.low > value || self.high < value
     }

@@ -24,7 +24,6 @@ pub struct Estimate {
 
 impl Estimate {
     /// Returns the 95 % interval.
-    #[must_use]
     pub fn interval(&self) -> Interval {
         let width = self.error * t_quantile(f64::midpoint(1.0, CONFIDENCE), self.freedom);
         Interval { low: self.value - width, high: self.value + width }
@@ -32,7 +31,6 @@ impl Estimate {
 
     /// Returns how many times as many values show a difference of `room` in nine of ten cases at a level of confidence, where they do
     /// not make `fixed`, a part of the error, smaller. `None`: not even a thousand times as many.
-    #[must_use]
     pub fn times_as_many(&self, fixed: &Self, confidence: f64, room: f64) -> Option<f64> {
         let (all, kept) = (self.error.powi(2), fixed.error.powi(2));
         let own = (all - kept).max(0.0);
@@ -47,7 +45,6 @@ impl Estimate {
     }
 
     /// Returns the two-sided p value of "the figure is 0".
-    #[must_use]
     pub fn p(&self) -> f64 {
         if self.error <= 0.0 {
             return if self.value == 0.0 { 1.0 } else { 0.0 };
@@ -57,7 +54,6 @@ impl Estimate {
 
     /// Returns the estimate with independent errors of a known standard deviation added, such as an allowance for
     /// differences that the values cannot show.
-    #[must_use]
     pub fn widened(&self, by: f64) -> Self {
         let (own, added) = (self.error.powi(2), by.powi(2));
         // The degrees of freedom are Welch and Satterthwaite's; a known error has infinitely many.
@@ -66,7 +62,6 @@ impl Estimate {
     }
 
     /// Returns the difference from another, independent one.
-    #[must_use]
     pub fn less(&self, other: &Self) -> Self {
         let (a, b) = (self.error.powi(2), other.error.powi(2));
         let terms = a * a / self.freedom + b * b / other.freedom;
@@ -97,7 +92,6 @@ fn t_p(t: f64, freedom: f64) -> f64 {
 }
 
 /// Returns an error of 0 whose standard deviation is known.
-#[must_use]
 pub fn known(error: f64) -> Estimate {
     Estimate { value: 0.0, error, freedom: f64::INFINITY }
 }
@@ -128,7 +122,6 @@ pub fn leave_one_out<T: Copy>(
 }
 
 /// Estimates a figure of all groups from its values without each of them.
-#[must_use]
 pub fn of_leave_one_out(value: f64, without: &[f64]) -> Option<Estimate> {
     if without.len() < 2 {
         return None;

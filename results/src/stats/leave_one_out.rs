@@ -28,7 +28,6 @@ struct Sorted {
 
 /// Returns the centres of `values` without each of `count` groups. `group[i]` is the group of `values[i]`. `None` if
 /// nothing is left without one.
-#[must_use]
 pub fn centres(values: &[f64], group: &[usize], count: usize) -> Option<Vec<f64>> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_unstable_by(|&a, &b| values[a].total_cmp(&values[b]));

@@ -22,7 +22,6 @@ pub(super) const MAD: f64 = 0.6745;
 pub(super) const STEPS: usize = 50;
 
 /// Returns the standard deviation that the middle half of the values has; 0 if more than half are equal. `None` without values.
-#[must_use]
 pub fn scale(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let mut distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
@@ -40,14 +39,12 @@ pub enum Centre {
 
 impl Centre {
     /// Chooses the centre for these logarithms.
-    #[must_use]
     pub fn of(values: &[f64]) -> Self {
         let wide = scale(values).is_some_and(|scale| scale > MIXED);
         if wide && PAIRED.contains(&values.len()) { Self::HodgesLehmann } else { Self::Biweight }
     }
 
     /// Returns the centre of values; `None` without any.
-    #[must_use]
     pub fn at(self, values: &[f64]) -> Option<f64> {
         match self {
             Self::Biweight => centre(values),
@@ -57,14 +54,12 @@ impl Centre {
 }
 
 /// Returns the median of the means of all pairs (Hodges and Lehmann). `None` without values.
-#[must_use]
 pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
     let pairs = values.iter().enumerate().flat_map(|(i, a)| values[i..].iter().map(|b| f64::midpoint(*a, *b)));
     median_of(&mut pairs.collect::<Vec<_>>())
 }
 
 /// Returns the biweight's centre. The median where more than half of the values are equal. `None` without values.
-#[must_use]
 pub fn centre(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let reach = CUT * scale(values)?;
@@ -76,7 +71,6 @@ pub fn centre(values: &[f64]) -> Option<f64> {
 
 /// Returns the mean of values with Tukey's weights, which are 0 from a distance of `reach` on; at most `steps` steps
 /// from `middle`, their median.
-#[must_use]
 pub fn biweight(values: &[f64], middle: f64, reach: f64, steps: usize) -> f64 {
     let mut at = middle;
     for _ in 0..steps {

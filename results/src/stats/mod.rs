@@ -13,7 +13,6 @@ pub mod location;
 pub mod pareto;
 
 /// Applies Holm's adjustment: p values of a family of tests such that "below α" is wrong anywhere with a chance of at most α.
-#[must_use]
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
@@ -31,7 +30,6 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 ///
 /// A pair gives a slope; the slopes' median, weighted by the pairs' distances in `x`, is the one that minimizes the sum of
 /// absolute deviations. Pairs of neighbours would see only what changes fast.
-#[must_use]
 pub fn slope(x: &[f64], y: &[f64]) -> f64 {
     let n = x.len().min(y.len());
     let mut slopes: Vec<(f64, f64)> = Vec::with_capacity(3 * n);
@@ -56,7 +54,6 @@ pub fn slope(x: &[f64], y: &[f64]) -> f64 {
 }
 
 /// Returns the q-quantile of sorted values by nearest rank, `q` from 0 to 1; `None` without values.
-#[must_use]
 #[expect(clippy::cast_sign_loss, reason = "neither a share nor a length is negative")]
 pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
@@ -64,7 +61,6 @@ pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
 }
 
 /// Returns the median; the mean of the two middle values of an even number. `None` without values.
-#[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     median_of(&mut sorted)

@@ -1,7 +1,6 @@
 //! Pareto fronts: which candidates no other beats.
 
 /// Returns whether `one` is as good as `other` in each objective and better in one. Smaller is better.
-#[must_use]
 pub fn dominates(one: &[f64], other: &[f64]) -> bool {
     let mut pairs = one.iter().zip(other);
     pairs.clone().all(|(a, b)| a <= b) && pairs.any(|(a, b)| a < b)

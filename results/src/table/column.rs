@@ -41,7 +41,6 @@ pub enum Unit {
 
 impl Unit {
     /// Formats a value for people.
-    #[must_use]
     pub fn text(self, value: f64) -> String {
         match self {
             Self::Ns => time(value),
@@ -62,7 +61,6 @@ pub struct Figures<'a> {
 
 impl<'a> Figures<'a> {
     /// Takes the figures of an arm, with the metric that the row is of.
-    #[must_use]
     pub fn new<E: Experiment<Arm = GuestArm>>(arm: &'a Arm<E>, summary: Option<&'a Summary>) -> Self {
         Self { own: &arm.own, metrics: &arm.metrics, summary }
     }
@@ -145,7 +143,6 @@ impl Column {
     }
 
     /// Formats the value for people.
-    #[must_use]
     pub fn text(&self, figures: &Figures<'_>) -> String {
         // Without the guest's count of its NMIs, lost is unknown, not 0.
         let absent = || if self.key == "lost" { "unknown".to_owned() } else { dash() };

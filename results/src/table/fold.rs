@@ -70,7 +70,6 @@ impl From<Table> for PageTable {
 
 impl Table {
     /// Creates a table without rows: the first column has the rows' names, the others have figures.
-    #[must_use]
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self {
             caption: String::new(),
@@ -83,25 +82,21 @@ impl Table {
     }
 
     /// Sets the caption.
-    #[must_use]
     pub fn caption(self, caption: impl Into<String>) -> Self {
         Self { caption: caption.into(), ..self }
     }
 
     /// Leaves out rows beyond the limit of each form; the document has all.
-    #[must_use]
     pub fn cut(self) -> Self {
         Self { cut: true, ..self }
     }
 
     /// Sets the number of columns that name the row.
-    #[must_use]
     pub fn keys(self, keys: usize) -> Self {
         Self { keys, ..self }
     }
 
     /// Makes this column hold text.
-    #[must_use]
     pub fn left(mut self, column: usize) -> Self {
         self.left.push(column);
         self
@@ -113,7 +108,6 @@ impl Table {
     }
 
     /// Returns whether there is no row.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -133,7 +127,6 @@ impl Table {
 
     /// Formats the table below its caption, in blocks of at most `width` columns: columns that do not fit beside the
     /// first ones follow below, under them again. A block is wider only where a single column is.
-    #[must_use]
     pub fn text(&self, width: usize) -> String {
         let caption = (!self.caption.is_empty()).then(|| wrapped(&self.caption, width, "  ") + "\n");
         let blocks = self.blocks(width).iter().map(|block| self.block(block)).collect::<Vec<_>>().join("\n\n");
@@ -142,7 +135,6 @@ impl Table {
     }
 
     /// Formats the table as Markdown, below its caption as a paragraph. A regression is bold.
-    #[must_use]
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let cell = |text: &String| {
@@ -211,7 +203,6 @@ impl Table {
 }
 
 /// Wraps a line into lines of at most `width` columns, the further ones indented by `indent`. Words are kept whole.
-#[must_use]
 pub fn wrapped(line: &str, width: usize, indent: &str) -> String {
     let options = Options::new(width).subsequent_indent(indent).break_words(false);
     textwrap::fill(&shown::line(line), options.word_splitter(WordSplitter::NoHyphenation))

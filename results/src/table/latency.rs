@@ -27,7 +27,6 @@ pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
 }
 
 /// Returns the result as it is shown: tables, circumstances, and what is incomplete.
-#[must_use]
 pub fn report(document: &Document) -> Report {
     let mut report = Report::new(format!("vpmu {}", document.experiment));
     if document.parameters.set_up.is_some() {

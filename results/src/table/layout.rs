@@ -12,7 +12,6 @@ const PLAIN: usize = 80;
 const LEAST: usize = 40;
 
 /// Returns the columns of text printed to stdout: COLUMNS, else those of the terminal, else 80.
-#[must_use]
 pub fn columns() -> usize {
     let out = std::io::stdout();
     let terminal = if out.is_terminal() { rustix::termios::tcgetwinsize(out).ok() } else { None };
@@ -32,7 +31,6 @@ pub(super) fn name<E: Experiment>(arm: &Arm<E>) -> String {
 }
 
 /// Formats nanoseconds for people: three significant digits in ns, µs, ms or s.
-#[must_use]
 pub fn time(ns: f64) -> String {
     let (value, unit) = unit(ns);
     let decimals = decimals(value, unit);
@@ -64,7 +62,6 @@ fn decimals(value: f64, unit: &str) -> usize {
 pub const NO_SPREAD: &str = "[no spread]";
 
 /// Formats a time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
-#[must_use]
 pub fn level(level: &Level) -> String {
     let (value, name) = unit(level.ns);
     let decimals = decimals(value, name);
@@ -80,7 +77,6 @@ pub fn level(level: &Level) -> String {
 }
 
 /// Formats a ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
-#[must_use]
 pub fn ratio_with(found: &Ratio) -> String {
     let Some(interval) = found.interval else { return ratio(found.ratio) };
     if found.constant {
@@ -93,7 +89,6 @@ pub fn ratio_with(found: &Ratio) -> String {
 }
 
 /// Formats a ratio with its interval, if it has one; ratios below 0.1 keep their digits.
-#[must_use]
 pub fn ratio_in(value: f64, interval: Option<Interval>) -> String {
     let Some(Interval { low, high }) = interval else { return ratio(value) };
     let sharp = (high / low).sqrt() - 1.0 < 0.01;
@@ -108,26 +103,22 @@ pub fn ratio_in(value: f64, interval: Option<Interval>) -> String {
 }
 
 /// Formats the [`time`] of whole nanoseconds; a dash where there are none.
-#[must_use]
 pub fn ns(value: Option<u64>) -> String {
     value.map_or_else(dash, |ns| time(ns as f64))
 }
 
 /// Formats a signed figure; what rounds to zero has no sign.
-#[must_use]
 pub fn signed(value: f64, decimals: usize) -> String {
     let text = format!("{value:+.decimals$}");
     if text[1..].bytes().all(|byte| matches!(byte, b'0' | b'.')) { text[1..].to_owned() } else { text }
 }
 
 /// Formats a share as a number of per cent, without the unit and without zeros at its end.
-#[must_use]
 pub fn percent(share: f64) -> String {
     format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Formats a relative change in per cent with its interval: `+3.1 % [+2.9, +3.3]`.
-#[must_use]
 pub fn change(share: f64, interval: Option<Interval>) -> String {
     let interval = interval.map_or_else(String::new, |Interval { low, high }| {
         format!(" [{}, {}]", signed(low * 100.0, 1), signed(high * 100.0, 1))
@@ -136,19 +127,16 @@ pub fn change(share: f64, interval: Option<Interval>) -> String {
 }
 
 /// Formats a p value.
-#[must_use]
 pub fn p(p: f64) -> String {
     if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
 /// Returns a dash for an unknown figure.
-#[must_use]
 pub fn dash() -> String {
     "–".to_owned()
 }
 
 /// Formats a ratio or a mean count: about three significant digits, none of them lost in zeros.
-#[must_use]
 pub fn ratio(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
@@ -164,7 +152,6 @@ pub fn ratio(value: f64) -> String {
 }
 
 /// Formats a count with its noun: `1 run`, `2 runs`.
-#[must_use]
 pub fn plural(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

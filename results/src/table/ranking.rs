@@ -32,7 +32,6 @@ impl Contender {
 }
 
 /// Formats a ratio as `1.27 × the floor [1.26, 1.28]`.
-#[must_use]
 pub fn times(ratio: &Ratio, what: &str) -> String {
     let text = layout::ratio_with(ratio);
     let (value, interval) = text.split_once(' ').unwrap_or((&text, ""));
@@ -40,7 +39,6 @@ pub fn times(ratio: &Ratio, what: &str) -> String {
 }
 
 /// Joins names as `a, b and c`.
-#[must_use]
 pub fn listed(names: &[String]) -> String {
     match names {
         [many @ .., last] if !many.is_empty() => format!("{} and {last}", many.join(", ")),
@@ -50,7 +48,6 @@ pub fn listed(names: &[String]) -> String {
 
 /// Describes the order of strategies; `None` of fewer than two. `against` returns the ratio of one to another, `origin` says what the
 /// figures are if they are not measured on hardware events, `repeated` what is repeated for an interval.
-#[must_use]
 pub fn sentence(
     contenders: &[Contender],
     against: &dyn Fn(&Contender, &Contender) -> Option<Ratio>,
@@ -119,7 +116,6 @@ fn is_whole<E: Experiment<Arm = GuestArm>>(arm: &Arm<E>) -> bool {
 }
 
 /// Describes the order of the strategies of a run; `None` of fewer than two.
-#[must_use]
 pub fn fastest<E: Experiment<Arm = GuestArm>>(
     document: &Document<E>,
     metric: &Metric,
@@ -148,7 +144,6 @@ pub fn fastest<E: Experiment<Arm = GuestArm>>(
 }
 
 /// Describes the order of the strategies of a result that was read; `None` of an experiment that compares none in guests.
-#[must_use]
 pub fn fastest_of(record: &Record, metric: &Metric) -> Option<String> {
     let of_guests = [NMI_LATENCY, GUEST_STAT].contains(&record.experiment.as_str());
     of_guests.then(|| fastest(record, metric, &|name| record.is_lossy(name))).flatten()

@@ -40,7 +40,6 @@ pub struct Report {
 
 impl Report {
     /// Creates an empty report.
-    #[must_use]
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
     }
@@ -81,7 +80,6 @@ impl Report {
     }
 
     /// Formats the report for a terminal of so many columns; the verdict comes last.
-    #[must_use]
     pub fn text(&self, width: usize) -> String {
         let mut out = String::new();
         let mut line = |text: &str| {
@@ -105,7 +103,6 @@ impl Report {
     }
 
     /// Formats the report as Markdown; the verdict comes first.
-    #[must_use]
     pub fn markdown(&self) -> String {
         let mut out = String::new();
         if let Some((exit, verdict)) = &self.verdict {
@@ -136,7 +133,6 @@ impl Report {
     }
 
     /// Formats the cases as a JUnit report. A suite of its own has what keeps the whole from a verdict.
-    #[must_use]
     pub fn junit(&self) -> String {
         let mut suites = self.suites.clone();
         if let Some((Exit::Inconclusive, why)) = &self.verdict {

@@ -30,7 +30,6 @@ pub struct Against {
 
 impl Against {
     /// Formats the comparison as a sentence without a full stop.
-    #[must_use]
     pub fn sentence(&self) -> String {
         let Self { arm, base, ratio } = self;
         let figure = layout::ratio_with(ratio);
@@ -62,7 +61,6 @@ impl Against {
 
 /// Returns the pairs of a document that are worth comparing by a metric: strategies with one another, and with the
 /// floor those that it does not lie clearly below.
-#[must_use]
 pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
     let compared = |(arm, base): (&Arm<E>, &Arm<E>)| {
         let ratio = paired::over_runs(document, arm, base, metric.key, Statistic::P50)?;

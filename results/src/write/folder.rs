@@ -49,7 +49,6 @@ impl Folder {
     }
 
     /// Returns the path it was opened by, for messages.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

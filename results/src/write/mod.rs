@@ -72,13 +72,11 @@ pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<I
 }
 
 /// Now, in seconds since 1970; 0 before that.
-#[must_use]
 pub fn now_unix() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// A time in UTC: `2026-01-31T23:59:59Z`.
-#[must_use]
 pub fn utc(unix: u64) -> String {
     // The last second of the year 9999; a clock that is further off gets it.
     const LAST: u64 = 253_402_300_799;
@@ -86,7 +84,6 @@ pub fn utc(unix: u64) -> String {
 }
 
 /// A file name for the time, UTC: `20260131T235959Z`.
-#[must_use]
 pub fn time_stamp(unix: u64) -> String {
     utc(unix).replace(['-', ':'], "")
 }

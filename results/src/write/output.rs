@@ -60,7 +60,6 @@ impl OutputFolder {
     }
 
     /// Returns the path of the file with that extension, once one was written.
-    #[must_use]
     pub fn path(&self, extension: &str) -> Option<PathBuf> {
         let stem = self.stem.as_ref()?;
         Some(self.folder.path().join(format!("{stem}.{extension}")))

@@ -53,31 +53,26 @@ impl Target {
     }
 
     /// Makes the target a file for its owner only, as perf's recordings are.
-    #[must_use]
     pub fn private(self) -> Self {
         Self { mode: Mode::from_raw_mode(0o600), ..self }
     }
 
     /// Makes the target a program.
-    #[must_use]
     pub fn executable(self) -> Self {
         Self { mode: Mode::from_raw_mode(0o755), ..self }
     }
 
     /// Makes the target a file, whatever has the name: a pipe is replaced, too.
-    #[must_use]
     pub fn always_file(self) -> Self {
         Self { through: false, ..self }
     }
 
     /// Returns the path as it was given.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Its folder and its name there; `None` for a descriptor.
-    #[must_use]
     pub fn named(&self) -> Option<(&Folder, &OsStr)> {
         match &self.at {
             At::Descriptor(_) => None,

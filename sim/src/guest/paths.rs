@@ -21,7 +21,6 @@ macro_rules! paths {
 
             /// Instructions, without the accesses.
             #[inline]
-            #[must_use]
             pub const fn instructions(self) -> u64 {
                 const COUNTS: &[u64] = &[$($count,)+];
                 COUNTS[self as usize]

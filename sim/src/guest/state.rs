@@ -144,7 +144,6 @@ pub struct GuestOutcome {
 impl<C: Cpu> Guest<C> {
     /// Creates a guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer;
     /// addresses are ignored.
-    #[must_use]
     pub fn new(
         mut cpu: C,
         (driver, boot): (Driver, &BootPage),
@@ -375,19 +374,16 @@ impl Latency {
     }
 
     /// Returns the number of events.
-    #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
     /// Returns a histogram with two significant digits.
-    #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
         self.ns.histogram()
     }
 
     /// Returns the mean; `None` without events.
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count() > 0).then(|| self.sum as f64 / self.count() as f64)
     }
@@ -402,7 +398,6 @@ impl<C: Cpu> Guest<C> {
     }
 
     /// Returns whether it waits for its next turn.
-    #[must_use]
     pub fn rests(&self) -> bool {
         matches!(self.phase, Phase::Opened | Phase::Rest)
     }

@@ -23,7 +23,6 @@ enum Kind {
 
 impl Cost {
     /// Returns a cost that is the same at each operation.
-    #[must_use]
     pub const fn fixed(ns: u64) -> Self {
         Self(Kind::Fixed(ns))
     }
@@ -38,7 +37,6 @@ impl Cost {
     }
 
     /// Returns the cost with every quantile times `factor`, at most `most` ns.
-    #[must_use]
     pub(super) fn scaled(&self, factor: f64, most: f64) -> Self {
         #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
         let scale = |ns: u64| (ns as f64 * factor).min(most).round() as u64;
@@ -49,7 +47,6 @@ impl Cost {
     }
 
     /// Returns the mean of many draws, ns.
-    #[must_use]
     pub fn mean(&self) -> f64 {
         match &self.0 {
             Kind::Fixed(ns) => *ns as f64,
@@ -84,7 +81,6 @@ impl Cost {
     }
 
     /// Returns the minimum.
-    #[must_use]
     pub fn smallest(&self) -> u64 {
         match &self.0 {
             Kind::Fixed(ns) => *ns,

@@ -158,7 +158,6 @@ impl Model {
     }
 
     /// Returns its constants as text: costs, and all others; without names, sources and forms.
-    #[must_use]
     pub fn constants(&self) -> [String; 2] {
         let others = (self.tsc_khz, &self.host, self.base, self.default_rate, &self.rates);
         [format!("{:?}", self.costs), format!("{others:?}")]
@@ -180,13 +179,11 @@ impl Model {
     }
 
     /// Returns whether its events need hardware counters: stand-ins do not.
-    #[must_use]
     pub fn needs_counters(&self) -> bool {
         self.base == CountBase::GuestTime || matches!(self.host.pmu, HostPmu::Of { .. })
     }
 
     /// Returns the rate of an event by umask << 8 | event code.
-    #[must_use]
     pub fn rate(&self, code: u16) -> Rate {
         self.rates.get(&code).copied().unwrap_or(self.default_rate)
     }
@@ -279,7 +276,6 @@ pub enum HostPmu {
 
 impl HostPmu {
     /// Returns the counters that may count an event.
-    #[must_use]
     pub fn allows(&self, spec: Spec) -> CounterMask {
         match self {
             Self::Of { processor, .. } => processor.allows(spec),
@@ -288,7 +284,6 @@ impl HostPmu {
     }
 
     /// Returns the counters that may count each event of others.
-    #[must_use]
     pub fn others(&self) -> Vec<CounterMask> {
         match self {
             Self::Of { processor, pinned } => {
@@ -320,7 +315,6 @@ pub struct HostModel {
 
 impl Others {
     /// Preemptions for `length` ns, `every` ns after the start of a slice.
-    #[must_use]
     pub const fn new(every: Cost, length: Cost) -> Self {
         Self { every, length }
     }
@@ -396,14 +390,12 @@ impl Rate {
 
     /// Returns the counts in `ns` (or in as many exits).
     #[inline]
-    #[must_use]
     pub const fn counts(self, ns: u64) -> u64 {
         ((ns as u128 * self.rate as u128) >> RATE_SHIFT) as u64
     }
 
     /// Returns the least ns for `counts`; `u64::MAX` at rate 0.
     #[inline]
-    #[must_use]
     pub fn ns_for(self, counts: u64) -> u64 {
         if self.rate > 1 && counts <= u64::MAX >> RATE_SHIFT {
             let shifted = counts << RATE_SHIFT;

@@ -169,7 +169,6 @@ pub struct Shown {
 
 /// Returns the commands in the code blocks of a document, without pipes, redirections and comments. A synopsis, with
 /// `[…]` or `A|B`, is none.
-#[must_use]
 pub fn shown(text: &str) -> Vec<Shown> {
     let mut found = Vec::new();
     // A command that goes on in the next line, and its first line.

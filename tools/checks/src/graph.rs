@@ -48,7 +48,6 @@ impl Graph {
     }
 
     /// Returns the strongly connected components of more than one member.
-    #[must_use]
     pub fn circles(&self) -> Vec<Circle> {
         let reach: BTreeMap<&str, BTreeSet<&str>> =
             self.arrows.keys().map(|from| (from.as_str(), self.reachable(from))).collect();
@@ -83,7 +82,6 @@ fn few(names: &BTreeSet<String>) -> String {
 // arrow leads down.
 
 /// Circles among the files and folders of some folder: at least one arrow of each runs back up.
-#[must_use]
 pub fn circles_in_folders(files: &Graph) -> Vec<(String, Circle)> {
     let owners: BTreeSet<String> = files
         .arrows()

@@ -50,7 +50,6 @@ impl Workspace {
     }
 
     /// Returns the crates of the workspace.
-    #[must_use]
     pub fn members(&self) -> Vec<Member> {
         self.packages()
             .filter(|package| package["source"].is_null())
@@ -71,7 +70,6 @@ impl Workspace {
     }
 
     /// Dependencies whose licence is not among those allowed.
-    #[must_use]
     pub fn licences(&self) -> Vec<String> {
         let outside = self.packages().filter(|package| !package["source"].is_null());
         let found = outside.filter_map(|package| {
@@ -102,7 +100,6 @@ fn floor(root: &Path, member: &Member) -> Option<usize> {
 }
 
 /// Dependencies that lead from a folder to one that is not below it.
-#[must_use]
 pub fn arrows(root: &Path, members: &[Member]) -> Vec<String> {
     let mut findings = Vec::new();
     for member in members {

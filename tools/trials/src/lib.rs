@@ -44,7 +44,6 @@ impl Case {
     }
 
     /// Marks a test's prerequisite; unless `expected`, this host may lack it even in CI.
-    #[must_use]
     pub fn expected(self, expected: bool) -> Self {
         Self { expected, ..self }
     }
@@ -66,7 +65,6 @@ impl Case {
 }
 
 /// Runs the tests as a libtest binary does. With `CI=true` and `expected`, a missing prerequisite is a failure.
-#[must_use]
 pub fn run(cases: impl IntoIterator<Item = Case>, expected: bool) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -85,13 +83,11 @@ const CAP_PERFMON: u32 = 38;
 
 /// Returns whether perf events of a process's own threads should open: the kernel has them, and `perf_event_paranoid` or a
 /// capability admits kernel mode.
-#[must_use]
 pub fn expects_perf_events() -> bool {
     perf(1)
 }
 
 /// Returns whether perf events of a whole CPU should open.
-#[must_use]
 pub fn expects_cpu_events() -> bool {
     perf(0)
 }
@@ -103,14 +99,12 @@ fn perf(most: i32) -> bool {
 }
 
 /// Returns whether a thread should be able to install a seccomp filter.
-#[must_use]
 pub fn expects_seccomp() -> bool {
     Path::new("/proc/sys/kernel/seccomp/actions_avail").exists()
 }
 
 /// Returns whether an ordinary process should get a user namespace of its own: the kernel and its security modules
 /// admit it, and no seccomp filter, as containers have, is in the way.
-#[must_use]
 pub fn expects_user_namespaces() -> bool {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

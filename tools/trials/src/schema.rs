@@ -6,7 +6,6 @@ use serde_json::Value;
 ///
 /// # Panics
 /// The schema has a keyword that is not known here, or one with an argument of another form: it would hold everything valid.
-#[must_use]
 pub fn errors(schema: &Value, value: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     check(schema, schema, value, "", &mut errors);

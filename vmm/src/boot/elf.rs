@@ -51,7 +51,6 @@ pub struct Elf {
 
 impl Elf {
     /// Returns whether the file claims to be ELF at all.
-    #[must_use]
     pub fn is_elf(bytes: &[u8]) -> bool {
         bytes.starts_with(&elf::ELFMAG)
     }

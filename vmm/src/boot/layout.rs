@@ -41,49 +41,41 @@ pub struct VcpuBlock(u64);
 
 impl VcpuBlock {
     /// Returns the block of vCPU `cpu`.
-    #[must_use]
     pub const fn of(cpu: usize) -> Self {
         Self(VCPUS + cpu as u64 * VCPU_STRIDE)
     }
 
     /// Returns the address of the boot page.
-    #[must_use]
     pub const fn boot_page(self) -> u64 {
         self.0
     }
 
     /// Returns the address of the report.
-    #[must_use]
     pub const fn report(self) -> u64 {
         self.0 + PAGE
     }
 
     /// Returns the address of the page ring 3 may write; its stack follows.
-    #[must_use]
     pub const fn user_page(self) -> u64 {
         self.0 + 2 * PAGE
     }
 
     /// Returns the top of the ring-3 stack.
-    #[must_use]
     pub const fn user_stack_top(self) -> u64 {
         self.0 + 5 * PAGE
     }
 
     /// Returns the address of the task state segment.
-    #[must_use]
     pub const fn tss(self) -> u64 {
         self.0 + 5 * PAGE
     }
 
     /// Returns the top of the ring-0 stack.
-    #[must_use]
     pub const fn stack_top(self) -> u64 {
         self.0 + 11 * PAGE
     }
 
     /// Returns the top of the NMI stack (IST1).
-    #[must_use]
     pub const fn nmi_stack_top(self) -> u64 {
         self.0 + 15 * PAGE
     }
@@ -99,7 +91,6 @@ pub struct Layout {
 
 impl Layout {
     /// Creates a layout, bounded by [`MAX_VCPUS`], [`MAX_LOG`] and [`MAX_STEPS`].
-    #[must_use]
     pub fn new(vcpus: usize, log_entries: u64, steps: usize) -> Self {
         Self {
             vcpus: vcpus.clamp(1, MAX_VCPUS),
@@ -109,19 +100,16 @@ impl Layout {
     }
 
     /// Returns the number of vCPUs.
-    #[must_use]
     pub const fn vcpus(&self) -> usize {
         self.vcpus
     }
 
     /// Returns the number of log entries per vCPU.
-    #[must_use]
     pub const fn log_entries(&self) -> u64 {
         self.log_entries
     }
 
     /// Returns the address of the log of vCPU `cpu`.
-    #[must_use]
     pub fn log(&self, cpu: usize) -> u64 {
         VCPUS + self.vcpus as u64 * VCPU_STRIDE + cpu as u64 * self.log_bytes()
     }
@@ -131,13 +119,11 @@ impl Layout {
     }
 
     /// Returns the address of the steps, which all vCPUs share.
-    #[must_use]
     pub fn steps(&self) -> u64 {
         self.log(self.vcpus)
     }
 
     /// Returns the size of all memory, a multiple of 2 MiB.
-    #[must_use]
     pub fn memory(&self) -> u64 {
         (self.steps() + (self.steps * 8 * Step::COUNT) as u64).next_multiple_of(0x20_0000)
     }

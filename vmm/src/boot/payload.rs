@@ -325,7 +325,6 @@ fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u64, 
 }
 
 /// Returns an interrupt gate to `handler` in ring 0; vector 2 runs on the NMI stack (IST1).
-#[must_use]
 pub(crate) fn gate(vector: usize, handler: u64) -> [u64; 2] {
     let ist = u64::from(vector == 2);
     let low = handler & 0xffff | u64::from(KERNEL_CS) << 16 | ist << 32 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48;
@@ -339,7 +338,6 @@ const IO_BITMAP: usize = 104;
 
 /// Returns a 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost
 /// on hosts where ring 3 runs with the host's own flags.)
-#[must_use]
 fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
     let mut tss = [0; TSS_BYTES];
     tss[4..12].copy_from_slice(&block.stack_top().to_le_bytes());

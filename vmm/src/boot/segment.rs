@@ -81,7 +81,6 @@ pub struct Segment {
 
 impl Segment {
     /// Returns the first guest-physical address after it.
-    #[must_use]
     pub const fn end(&self) -> u64 {
         // Cannot overflow: a plan's segments lie in memory.
         self.address + self.memory_size

@@ -90,13 +90,11 @@ impl Tables {
     }
 
     /// Returns the size of the tables.
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.0.len() as u64 * PAGE
     }
 
     /// Returns the tables' bytes when they are placed at the page-aligned address `base`, the first one for CR3.
-    #[must_use]
     pub fn place(&self, base: u64) -> Vec<u8> {
         let word = |entry: &Entry| match *entry {
             Entry::Absent => 0,
@@ -118,7 +116,6 @@ pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, cr3: u64) {
 }
 
 /// Returns the registers at the first instruction; there is no stack.
-#[must_use]
 pub fn long_mode_registers(rip: u64) -> kvm_regs {
     kvm_regs { rip, rflags: 2, ..kvm_regs::default() }
 }
@@ -140,7 +137,6 @@ pub fn enter_protected_mode(sregs: &mut kvm_sregs) {
 }
 
 /// Returns the registers at the first instruction.
-#[must_use]
 pub fn protected_mode_registers(eip: u32, eax: u32, ebx: u32) -> kvm_regs {
     kvm_regs { rip: eip.into(), rax: eax.into(), rbx: ebx.into(), rflags: RFLAGS, ..kvm_regs::default() }
 }

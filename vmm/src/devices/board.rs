@@ -62,7 +62,6 @@ impl<'a, W: Write> Board<'a, W> {
     }
 
     /// Accesses to ports and memory that are not there.
-    #[must_use]
     pub const fn absent(&self) -> u64 {
         self.absent
     }
@@ -126,7 +125,6 @@ pub struct DebugExit;
 
 impl DebugExit {
     /// Returns whether a port is the device's.
-    #[must_use]
     pub const fn claims(port: u16) -> bool {
         PORT <= port && port < PORT + 4
     }
@@ -137,7 +135,6 @@ impl DebugExit {
     }
 
     /// Returns the exit status that a write asks for; `None` for another port.
-    #[must_use]
     pub fn write(self, port: u16, data: &[u8]) -> Option<u32> {
         if !Self::claims(port) {
             return None;
@@ -177,13 +174,11 @@ pub struct FwCfg {
 
 impl FwCfg {
     /// Builds a device that reports `cpus` CPUs and `ram` bytes of memory.
-    #[must_use]
     pub const fn new(cpus: u16, ram: u64) -> Self {
         Self { cpus, ram, selected: SIGNATURE, offset: 0 }
     }
 
     /// Returns whether a port is the device's.
-    #[must_use]
     pub const fn claims(port: u16) -> bool {
         matches!(port, SELECTOR | DATA)
     }

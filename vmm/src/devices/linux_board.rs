@@ -39,7 +39,6 @@ impl fmt::Debug for Shared<'_> {
 
 impl<'a> Shared<'a> {
     /// Devices with serial output to `console`.
-    #[must_use]
     pub fn new(console: &'a Console) -> Self {
         let port = Port { serial: Serial::new(COM1, console), raised: false };
         Self { port: Mutex::new(port), line: OnceLock::new() }
@@ -92,7 +91,6 @@ pub struct LinuxBoard<'b, 'a> {
 
 impl<'b, 'a> LinuxBoard<'b, 'a> {
     /// Builds a vCPU's view.
-    #[must_use]
     pub const fn new(shared: &'b Shared<'a>, channel: Option<&'b virtio::Console>) -> Self {
         Self { shared, channel, absent: 0, cmos: 0 }
     }
@@ -106,7 +104,6 @@ impl<'b, 'a> LinuxBoard<'b, 'a> {
     }
 
     /// Accesses to ports and memory that are not there.
-    #[must_use]
     pub const fn absent(&self) -> u64 {
         self.absent
     }

@@ -42,13 +42,11 @@ pub struct Complaints {
 
 impl Complaints {
     /// Returns whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Formats one line for each kind that there is.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let counts = [
             (self.unknown_nmis, "\"NMI received for unknown reason\""),
@@ -72,7 +70,6 @@ impl Complaints {
     }
 
     /// Decides between the console's complaints and those of the log, which the guest gave when its kernel was alive.
-    #[must_use]
     pub fn decided_by(self, log: Option<Log>) -> Self {
         let Some(log) = log else { return self };
         // A log that lost its begin may have lost complaints with it.
@@ -90,7 +87,6 @@ impl Complaints {
     }
 
     /// Counts those that no sound guest has.
-    #[must_use]
     pub const fn grave(&self) -> u64 {
         self.unknown_nmis + self.dazed + self.lockups + self.pmu + self.rdpmc_faults
     }
@@ -160,7 +156,6 @@ impl Watch {
     }
 
     /// Returns the complaints.
-    #[must_use]
     pub fn finish(mut self) -> Complaints {
         self.console.line(&self.lines.0);
         self.console.complaints

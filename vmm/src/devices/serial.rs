@@ -84,7 +84,6 @@ impl<W: Write> Serial<W> {
     }
 
     /// Returns whether a port is the device's.
-    #[must_use]
     pub const fn claims(&self, port: u16) -> bool {
         self.base <= port && port - self.base < 8
     }
@@ -164,13 +163,11 @@ impl<W: Write> Serial<W> {
     }
 
     /// Returns whether received bytes wait for the guest.
-    #[must_use]
     pub fn has_input(&self) -> bool {
         !self.received.is_empty()
     }
 
     /// Returns the level of the interrupt line.
-    #[must_use]
     pub fn interrupts(&self) -> bool {
         self.registers.modem_control & MCR_OUT2 != 0 && self.cause() != IIR_NONE
     }
@@ -188,7 +185,6 @@ impl<W: Write> Serial<W> {
     }
 
     /// Returns the first error of the output; nothing was sent after it.
-    #[must_use]
     pub const fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }

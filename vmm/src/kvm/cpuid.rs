@@ -205,13 +205,11 @@ impl Cpu {
         [("clx", Self::CascadeLake), ("generic", Self::Generic), ("milan", Self::Milan), ("genoa", Self::Genoa)];
 
     /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, cpu)| *cpu == self).map_or("", |(name, _)| name)
     }
 
     /// Returns its vendor.
-    #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self {
             Self::CascadeLake | Self::Generic => Vendor::Intel,
@@ -220,13 +218,11 @@ impl Cpu {
     }
 
     /// Returns its PMU, as KVM shows it.
-    #[must_use]
     pub fn pmu(self) -> PmuCaps {
         self.pmu_of_version(IntelCaps::default().version)
     }
 
     /// Returns its PMU; an Intel's has a `version`.
-    #[must_use]
     pub fn pmu_of_version(self, version: u8) -> PmuCaps {
         match self {
             Self::CascadeLake | Self::Generic => PmuCaps::Intel(IntelCaps { version, ..IntelCaps::default() }),

@@ -115,7 +115,6 @@ impl Host {
     }
 
     /// Returns the most vCPUs of one VM.
-    #[must_use]
     pub fn max_vcpus(&self) -> usize {
         self.0.get_max_vcpus()
     }
@@ -160,21 +159,18 @@ impl Host {
     }
 
     /// Returns the vendor of the PMU that KVM shows a guest: the host's.
-    #[must_use]
     pub fn vendor(&self) -> Option<Vendor> {
         cpuid::vendor(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
     /// Returns the numbers of general-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID
     /// leaf 0AH); `None` without one.
-    #[must_use]
     pub fn shown_counters(&self) -> Option<(u32, u32)> {
         cpuid::kvm_counters(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
     /// Returns the number of counters of the PMU that KVM shows a guest, which are the host's: all of an Intel's, or an AMD's six
     /// (PERFCTR_CORE).
-    #[must_use]
     pub fn counters(&self) -> Option<u32> {
         let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?;
         match cpuid::vendor(&supported)? {
@@ -184,7 +180,6 @@ impl Host {
     }
 
     /// Returns whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
-    #[must_use]
     pub fn shows_perfmon_v2(&self) -> bool {
         self.0.get_supported_cpuid(sys::MAX_CPUID).is_ok_and(|supported| cpuid::kvm_has_perfmon_v2(&supported))
     }
@@ -353,7 +348,6 @@ impl Facts {
     }
 
     /// Calls KVM_CHECK_EXTENSION; 0 = absent.
-    #[must_use]
     pub fn capability(&self, number: u32) -> i32 {
         self.kvm.check_extension_raw(number.into())
     }

@@ -32,7 +32,6 @@ const ISR: usize = 0x100;
 const IRR: usize = 0x200;
 
 /// Returns the entry of a LAPIC page.
-#[must_use]
 pub(super) fn lvtpc(lapic: &kvm_lapic_state) -> Lvtpc {
     let byte = |i: usize| lapic.regs[LVTPC + i].cast_unsigned();
     Lvtpc::from_bits(u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]))

@@ -10,7 +10,6 @@ use super::other_msrs::{ADDRESS_RANGES, EFER, RDPMC_RANGES};
 const EXIT_ALL: [u8; 8] = [0; 8];
 
 /// Returns whether an access to MSR `index` exits, for a guest with a PMU of `vendor`.
-#[must_use]
 pub fn exits(vendor: Vendor, index: u32) -> bool {
     msr::ranges(vendor).iter().any(|&(base, count)| index.wrapping_sub(base) < count)
 }

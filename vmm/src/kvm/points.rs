@@ -32,7 +32,6 @@ impl Point {
         [Self::Decoded, Self::Accessed, Self::Handled, Self::Answered, Self::Kicked, Self::Prepared, Self::Ready];
 
     /// Describes the work that is done by then.
-    #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
             Self::Decoded => "exit decoded",
@@ -101,14 +100,12 @@ impl Points {
 }
 
 /// Returns this CPU's time-stamp counter, as a point reads it.
-#[must_use]
 pub fn now() -> u64 {
     sys::rdtsc()
 }
 
 /// Takes the ticks of a share of the steps to each point, in hundredths, over all that was handed over since the last call. `None`:
 /// nothing.
-#[must_use]
 pub fn take(shares: &[u64]) -> Option<Vec<(Point, u64, Vec<u64>)>> {
     let steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let quantiles = |(point, steps): (Point, &Vec<u64>)| {

@@ -81,7 +81,6 @@ impl From<Lost> for MachineError {
 
 impl MachineError {
     /// Returns whether the host is the reason, not the guest or the plan.
-    #[must_use]
     pub const fn is_the_hosts(&self) -> bool {
         matches!(self, Self::Kvm(_) | Self::Seccomp(_) | Self::Timer(_) | Self::Starved { .. } | Self::Host(_))
     }

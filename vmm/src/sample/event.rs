@@ -61,7 +61,6 @@ const PMI: (&str, &str) = ("pmi", "PMIs that the guest's own counters raise, whe
 
 impl ExitKinds {
     /// Returns whether exits of this kind are among them.
-    #[must_use]
     pub fn has(self, kind: ExitKind) -> bool {
         self.0.is_none_or(|only| only == kind)
     }
@@ -78,7 +77,6 @@ impl Event {
     }
 
     /// Returns the host event, if it is one.
-    #[must_use]
     pub const fn host(&self) -> Option<&SampledEvent> {
         match self {
             Self::Host(event) => Some(event),
@@ -88,7 +86,6 @@ impl Event {
 
     /// Returns `sample_period` or `sample_freq`, and whether it is the latter. Events that the VMM itself sees are
     /// counted one by one: without a period each is a sample.
-    #[must_use]
     pub fn rate(&self, rate: Rate) -> (u64, bool) {
         match (self, rate) {
             (Self::Host(event), rate) => rate.of(event),

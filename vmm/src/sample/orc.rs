@@ -153,7 +153,6 @@ impl Orc {
     }
 
     /// Builds tables of code that is no Linux kernel's, of all rings, from (address, caller) in ascending order.
-    #[must_use]
     pub fn of_callers(callers: &[(u64, CallerRule)]) -> Option<Self> {
         let entry = |rule: &CallerRule| {
             let base = |by_bp: bool| if by_bp { 4 } else { 5_u16 };

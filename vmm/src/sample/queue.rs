@@ -152,7 +152,6 @@ impl Queue {
 
     /// Returns the samples that were lost so far, by this queue and by the kernel's rings, and how often the kernel
     /// throttled an event.
-    #[must_use]
     pub fn lost(&self) -> (u64, u64, u64) {
         let all = (0..MOST_EVENTS).map(|event| self.lost_of(event));
         let [lost, by_kernel] = all.fold([0, 0], |sum, lost| [sum[0] + lost[0], sum[1] + lost[1]]);
@@ -160,7 +159,6 @@ impl Queue {
     }
 
     /// Returns the losses of one event, by its number: in this queue, and in the kernel's ring.
-    #[must_use]
     pub fn lost_of(&self, event: usize) -> [u64; 2] {
         self.lost.get(event).map_or([0; 2], |lost| lost.each_ref().map(|by| by.load(Ordering::Relaxed)))
     }

@@ -55,7 +55,6 @@ pub struct Channel {
 
 impl Sampling {
     /// Creates the sampling of so many vCPUs.
-    #[must_use]
     pub fn new(events: Vec<Event>, rate: Rate, chains: bool, vcpus: usize) -> Self {
         let channels = (0..vcpus).map(|_| Channel::default()).collect();
         Self {
@@ -133,7 +132,6 @@ impl ReturnKind {
     pub const ALL: [Self; 5] = [Self::MsrRead, Self::MsrWrite, Self::Port, Self::Memory, Self::Signal];
 
     /// Returns its name in tables.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::MsrRead => "rdmsr",
@@ -170,14 +168,12 @@ impl LiveCounts {
     }
 
     /// Returns the sum of this and another vCPU's.
-    #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.fields_mut().zip(other.fields()).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
         self
     }
 
     /// Returns the counts since `before`.
-    #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         self.fields_mut().zip(before.fields()).for_each(|(mine, theirs)| *mine = mine.saturating_sub(theirs));
         self
@@ -197,7 +193,6 @@ impl Live {
     }
 
     /// Reads the counts; those of one publication and of the next may be mixed.
-    #[must_use]
     pub fn read(&self) -> LiveCounts {
         let mut read = LiveCounts::default();
         read.fields_mut().zip(&self.counts).for_each(|(field, count)| *field = count.load(Ordering::Relaxed));

@@ -294,7 +294,6 @@ pub struct Moment {
 
 impl Moment {
     /// Reads both clocks now.
-    #[must_use]
     pub fn now() -> Self {
         let before = sys::rdtsc();
         let ns = monotonic_ns();
@@ -302,7 +301,6 @@ impl Moment {
     }
 
     /// Returns the samples' time at a time-stamp, on the line through this moment and a `later` one; `None` if they are not apart.
-    #[must_use]
     pub fn ns_at(self, later: Self, tsc: u64) -> Option<u64> {
         let (ticks, ns) = (later.tsc.checked_sub(self.tsc).filter(|&ticks| ticks > 0)?, later.ns.checked_sub(self.ns)?);
         let since = i128::from(tsc) - i128::from(self.tsc);

@@ -39,7 +39,6 @@ pub struct Element {
 
 impl Element {
     /// Returns whether both are the same run, however long this version of the tool expects it to take.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let timeless = |element: &Self| Self { estimate_s: None, limit_s: 0, ..element.clone() };
         timeless(self) == timeless(other)
@@ -56,7 +55,6 @@ pub type Estimate<'a> = &'a dyn Fn(&[String]) -> Option<Duration>;
 
 /// Lists the elements of a plan: experiment by experiment, repetition by repetition, host by host, with the variants of
 /// a host beside each other and in turns first.
-#[must_use]
 pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
     let mut elements = Vec::new();
     for experiment in &plan.experiments {

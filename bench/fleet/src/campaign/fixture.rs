@@ -14,13 +14,11 @@ use super::submission::{Terms, submit};
 ///
 /// # Panics
 /// If it is refused.
-#[must_use]
 pub fn plan(text: &str) -> Plan {
     Plan::parse(text, "/".into()).unwrap()
 }
 
 /// Returns the tool that submits.
-#[must_use]
 pub fn tool() -> Tool {
     results::fixture::document(1).tool
 }
@@ -29,7 +27,6 @@ pub fn tool() -> Tool {
 ///
 /// # Panics
 /// If it is refused.
-#[must_use]
 pub fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
     let plan = plan(text);
     let elements = elements(&plan, &|_| None);
@@ -37,7 +34,6 @@ pub fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
 }
 
 /// Builds an outcome.
-#[must_use]
 pub fn done(number: u64, attempt: u32, exit: u8) -> Done {
     Done {
         attempt: Attempt {

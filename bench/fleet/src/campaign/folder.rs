@@ -50,7 +50,6 @@ pub struct Binary {
 
 impl Binary {
     /// Hashes these bytes.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let sha256 = sha256(bytes);
         Self { file: format!("vpmu-{}", &sha256[..12]), sha256 }
@@ -142,13 +141,11 @@ pub struct Done {
 
 impl Done {
     /// Returns whether the element is done; `false`: it failed or is open.
-    #[must_use]
     pub fn is_ok(&self) -> bool {
         self.exit == Some(0)
     }
 
     /// Describes its end.
-    #[must_use]
     pub fn how(&self) -> String {
         match (self.exit, self.signal) {
             (Some(code), _) => format!("exit {code}"),
@@ -169,7 +166,6 @@ pub struct Folder {
 
 impl Folder {
     /// Returns true if `path` is the folder of a campaign.
-    #[must_use]
     pub fn is_one(path: &Path) -> bool {
         path.join(CAMPAIGN).is_file()
     }
@@ -221,7 +217,6 @@ impl Folder {
     }
 
     /// Returns the path of a binary.
-    #[must_use]
     pub fn binary(&self, binary: &Binary) -> PathBuf {
         self.path.join(BIN).join(&binary.file)
     }
@@ -242,7 +237,6 @@ impl Folder {
     }
 
     /// Returns the folder of an element.
-    #[must_use]
     pub fn element(&self, number: u64) -> PathBuf {
         self.path.join("elements").join(format!("{number:06}"))
     }
@@ -308,7 +302,6 @@ impl Folder {
     }
 
     /// Attempts at an element.
-    #[must_use]
     pub fn attempts(&self, number: u64) -> Vec<Attempt> {
         let folder = self.element(number);
         (1..=MAX_ATTEMPTS)
@@ -319,7 +312,6 @@ impl Folder {
     }
 
     /// Reads why the last attempt at an element was stopped, if it noted that.
-    #[must_use]
     pub fn stopped(&self, number: u64, attempt: u32) -> Option<String> {
         let path = self.element(number).join(format!("attempt-{attempt}")).join(STOPPED);
         let text = self.text(&path).ok().filter(|text| text.len() <= MAX_REASON)?;

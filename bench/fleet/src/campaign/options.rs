@@ -40,7 +40,6 @@ impl Options {
     }
 
     /// Formats the options as words, in the order of their names, `args` first.
-    #[must_use]
     pub fn words(&self) -> Vec<String> {
         let mut words = self.0.get(ARGS).and_then(|args| words_of(ARGS, args)).unwrap_or_default();
         let others = self.0.iter().filter(|(name, _)| *name != ARGS);
@@ -49,7 +48,6 @@ impl Options {
     }
 
     /// Merges the values of `other` into these, in place of those of the same name.
-    #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let mut all = self.0.clone();
         all.extend(other.0.clone());

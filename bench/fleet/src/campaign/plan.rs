@@ -233,7 +233,6 @@ impl Plan {
     }
 
     /// Elements of an experiment.
-    #[must_use]
     pub fn runs(&self, experiment: &PlannedExperiment) -> u64 {
         let variants = self.variants.len() as u64;
         match experiment.parts {
@@ -245,7 +244,6 @@ impl Plan {
 }
 
 /// Builds the error of a plan.
-#[must_use]
 pub fn refused(plan: &str, why: String) -> Error {
     Error::usage(format!("cannot use plan {plan}"), why, "docs/fleet.md has the keys")
 }

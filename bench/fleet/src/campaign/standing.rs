@@ -48,7 +48,6 @@ impl State {
     ];
 
     /// Returns a word for tables.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -63,13 +62,11 @@ impl State {
     }
 
     /// Returns whether the element has an outcome.
-    #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Ok | Self::Inconclusive | Self::Failed)
     }
 
     /// Returns whether a submission runs the element: it has no outcome, and no job has it.
-    #[must_use]
     pub const fn is_due(self) -> bool {
         matches!(self, Self::Stopped | Self::Lost | Self::Waiting)
     }
@@ -135,13 +132,11 @@ impl Standing {
     }
 
     /// Elements in a state.
-    #[must_use]
     pub fn count(&self, state: State) -> usize {
         self.counts.get(&state).copied().unwrap_or(0)
     }
 
     /// Returns 1 if an element failed, 3 if one is inconclusive or has no outcome, else 0.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         if self.count(State::Failed) > 0 {
             Exit::Regression

@@ -115,7 +115,6 @@ fn builder(trust: Trust) -> DirBuilder {
 }
 
 /// Returns whether this user, or root, owns the folder.
-#[must_use]
 pub fn is_own(dir: &Path) -> bool {
     std::fs::metadata(dir).is_ok_and(|meta| meta.uid() == geteuid().as_raw() || meta.uid() == 0)
 }

@@ -54,7 +54,6 @@ pub struct Refreshed {
 
 impl Index {
     /// Loads the index of a folder. One that is absent or damaged is empty.
-    #[must_use]
     pub fn open(dir: &Path) -> Self {
         let mut names = Names::default();
         let path = dir.join(INDEX);
@@ -75,7 +74,6 @@ impl Index {
     }
 
     /// Makes an index that is never written, nor read: for the folder of another user.
-    #[must_use]
     pub fn in_memory(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -133,7 +131,6 @@ impl Index {
     }
 
     /// Returns the runs, in the order of their start; of runs that are there twice, one.
-    #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let whole = self.entries.values().filter(|entry| self.copies.binary_search(&entry.run.file).is_err());
         let mut runs: Vec<Run> = whole.map(|entry| entry.run.clone()).collect();

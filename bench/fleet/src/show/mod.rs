@@ -17,7 +17,6 @@ use results::{plot, template};
 use tables::{ElementEnd, ElementLine};
 
 /// Returns the analysis as a report; elements that failed come first.
-#[must_use]
 pub fn report(analysis: &Analysis, elements: &[ElementLine]) -> Report {
     let has = |end: ElementEnd| elements.iter().any(|element| element.end == end);
     let exit = match analysis.exit() {

@@ -67,7 +67,6 @@ pub enum Failure {
 
 impl Failure {
     /// Builds the error of `what`. `remedy` is for a refusal.
-    #[must_use]
     pub fn error(self, what: &str, remedy: &str) -> Error {
         match self {
             Self::Command(why) => {
@@ -83,7 +82,6 @@ impl Failure {
     }
 
     /// Returns the reason in words.
-    #[must_use]
     pub fn why(&self) -> &str {
         let (Self::Command(why) | Self::Controller(why) | Self::Refused(why)) = self;
         why
@@ -92,13 +90,11 @@ impl Failure {
 
 impl Slurm {
     /// Commands of `folder` in place of those in PATH.
-    #[must_use]
     pub fn in_folder(self, folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()), ..self }
     }
 
     /// Limits each command to `limit`.
-    #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
@@ -195,7 +191,6 @@ fn refusal(program: &str, output: &Output) -> Failure {
 }
 
 /// Returns a command's message on standard error, in one line without its own name.
-#[must_use]
 pub fn complaint(stderr: &str) -> String {
     let lines = stderr.lines().filter(|line| !line.starts_with("Try \"")).map(|line| {
         let line = line.split_once(": ").map_or(line, |(first, rest)| if first.contains(' ') { line } else { rest });

@@ -30,7 +30,6 @@ impl Slurm {
     ///
     /// This always has an answer: elements whose state is not known have [`State::Unknown`]
     /// with the reason.
-    #[must_use]
     pub fn states(&self, jobs: &[Submitted], accounting: bool) -> States {
         let mut found: BTreeMap<(u64, Option<u32>), Task> = BTreeMap::new();
         let mut reasons: BTreeMap<u64, String> = BTreeMap::new();
@@ -134,7 +133,6 @@ pub enum State {
 
 impl State {
     /// Returns the state of this name in `scontrol` (JobState) or `sacct` (State).
-    #[must_use]
     fn of_name(name: &str, reason: &str) -> Self {
         // sacct: "CANCELLED by 1000", and "CANCELLED+" where a column is too narrow.
         let base = name.split([' ', ',']).next().unwrap_or(name).trim_end_matches('+');
@@ -158,13 +156,11 @@ impl State {
     }
 
     /// Returns whether the task runs or will run.
-    #[must_use]
     pub const fn is_active(&self) -> bool {
         matches!(self, Self::Pending(_) | Self::Running)
     }
 
     /// Returns a word for a table.
-    #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Pending(_) => "pending",
@@ -181,7 +177,6 @@ impl State {
     }
 
     /// Returns the reason, where there is one.
-    #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Pending(reason) | Self::Failed(reason) | Self::Unknown(reason) => Some(reason),
@@ -217,7 +212,6 @@ pub struct Task {
 
 impl Task {
     /// Builds a task without a known state.
-    #[must_use]
     pub fn unknown(job: u64, index: Option<u32>, why: impl Into<String>) -> Self {
         Self {
             job,
@@ -233,7 +227,6 @@ impl Task {
     }
 
     /// Returns the id that Slurm's commands take: `18_7`.
-    #[must_use]
     pub fn id(&self) -> String {
         self.index.map_or_else(|| self.job.to_string(), |index| format!("{}_{index}", self.job))
     }
@@ -243,7 +236,6 @@ impl Task {
 const MOST_INDEXES: u64 = 4_000_001;
 
 /// Reads the tasks of `scontrol show job -o`: a line for each task that has begun, and one for all that have not.
-#[must_use]
 fn show_job(text: &str) -> Vec<Task> {
     text.lines().flat_map(job_line).collect()
 }
@@ -295,7 +287,6 @@ fn exit_code(text: &str) -> (Option<i32>, i32) {
 }
 
 /// Reads the indexes of `14,16-20,30-40:2%7`. A part that cannot be read is left out: its tasks are then unknown.
-#[must_use]
 fn indexes(text: &str) -> Vec<u32> {
     let text = text.split('%').next().unwrap_or(text);
     let mut indexes = Vec::new();
@@ -316,7 +307,6 @@ fn indexes(text: &str) -> Vec<u32> {
 pub const SACCT_FIELDS: &str = "JobID,State,ExitCode,NodeList,Start,End";
 
 /// Reads the tasks of `sacct -X -n -P -o` [`SACCT_FIELDS`].
-#[must_use]
 pub fn accounting(text: &str) -> Vec<Task> {
     text.lines().flat_map(accounting_line).collect()
 }

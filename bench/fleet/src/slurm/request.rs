@@ -57,7 +57,6 @@ pub struct Request {
 
 impl Request {
     /// Builds a request for `elements` in `folder`, with Slurm's defaults.
-    #[must_use]
     pub fn new(name: &str, folder: &Path, runner: &Path, elements: Vec<u64>) -> Self {
         Self {
             name: name.to_owned(),

@@ -91,14 +91,12 @@ pub struct Analysis {
 
 impl Analysis {
     /// Returns the exit code: 1 if something is slower, 3 if nothing could be judged.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         Exit::from_code(self.exit)
     }
 }
 
 /// Statistics of runs by host.
-#[must_use]
 pub fn analyse(runs: &[Run], spec: &FleetSpec) -> Analysis {
     let grid = Grid::new(runs);
     let mut changed = changes::changes(&grid, spec);

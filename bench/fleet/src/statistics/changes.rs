@@ -60,13 +60,11 @@ pub struct Change {
 
 impl Change {
     /// Returns whether a figure changed.
-    #[must_use]
     pub fn is_found(&self) -> bool {
         self.rows.iter().any(|row| row.found)
     }
 
     /// Returns whether a figure got slower by at least this share.
-    #[must_use]
     pub fn is_slower(&self, by: f64) -> bool {
         self.rows.iter().any(|row| row.found && row.change >= by)
     }

@@ -43,7 +43,6 @@ pub struct Options {
 
 impl Options {
     /// Sets one thread and serial writes.
-    #[must_use]
     pub const fn level(level: u32) -> Self {
         Self { level, threads: 1, least: None, aio: None }
     }

@@ -28,7 +28,6 @@ pub enum Class {
 
 impl Class {
     /// Returns whether any number of such events can count at the same time: grouping then does not change counts.
-    #[must_use]
     pub const fn never_competes(self) -> bool {
         matches!(self, Self::Software | Self::Tracepoint)
     }
@@ -62,13 +61,11 @@ pub struct Event {
 
 impl Event {
     /// Returns whether the event counts on `cpu`.
-    #[must_use]
     pub fn counts_on(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
     /// Class, if the event can be opened.
-    #[must_use]
     pub fn class(&self) -> Option<Class> {
         self.open.as_ref().ok().map(|open| open.class)
     }
@@ -96,13 +93,11 @@ pub struct EventList {
 
 impl EventList {
     /// Returns whether a group has two events or more.
-    #[must_use]
     pub fn has_groups(&self) -> bool {
         self.groups.iter().any(|group| group.members.len() > 1)
     }
 
     /// Returns the most frequent class; `None` if no event can be opened.
-    #[must_use]
     pub fn main_class(&self) -> Option<Class> {
         let count = |class| self.events.iter().filter(|event| event.class() == Some(class)).count();
         [Class::Software, Class::Tracepoint, Class::Hardware, Class::OtherPmu]
@@ -113,7 +108,6 @@ impl EventList {
     }
 
     /// Returns the list in perf's syntax, in groups of at most `size`; 1 = ungrouped, `None` = groups as they are.
-    #[must_use]
     pub fn to_perf(&self, size: Option<usize>) -> String {
         let name = |&event: &usize| self.events[event].written.clone();
         let all: Vec<usize> = (0..self.events.len()).collect();
@@ -168,7 +162,6 @@ const QUIET: [&str; 14] = [
 ];
 
 /// Creates a list of `n` software events that cycles through [`MIX`].
-#[must_use]
 pub fn software_list(n: usize) -> String {
     (0..n).map(|i| MIX[i % MIX.len()]).collect::<Vec<_>>().join(",")
 }

@@ -99,7 +99,6 @@ fn cache(name: &str) -> Option<u64> {
 
 /// Returns the code of a software, hardware, cache (`LLC-load-misses`), tool (`duration_time`) or raw (`r1a8`,
 /// hexadecimal) event; `None` if unknown.
-#[must_use]
 pub fn symbol(name: &str) -> Option<Code> {
     for (kind, table) in
         [(sys::PERF_TYPE_SOFTWARE, &SOFTWARE[..]), (sys::PERF_TYPE_HARDWARE, &HARDWARE), (TOOL_TYPE, &TOOL)]
@@ -165,13 +164,11 @@ impl Modifiers {
     }
 
     /// Returns whether all of `letters` are modifiers.
-    #[must_use]
     pub fn are(letters: &str) -> bool {
         Self::parse(letters).is_ok()
     }
 
     /// Returns the union of both sets.
-    #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
             user: self.user | other.user,

@@ -275,7 +275,6 @@ fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
 }
 
 /// Joins the lines of a file to one list; `#` begins a comment.
-#[must_use]
 pub fn join_lines(text: &str) -> String {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim().trim_end_matches(','));
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(",")

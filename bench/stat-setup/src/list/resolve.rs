@@ -13,7 +13,6 @@ use super::sysfs::{Pmu, Sysfs};
 use super::{Class, Event, EventList, Group, Openable};
 
 /// Creates an attribute with type, config and size only.
-#[must_use]
 pub fn attr(code: Code) -> perf_event_attr {
     perf_event_attr {
         type_: code.kind,
@@ -24,7 +23,6 @@ pub fn attr(code: Code) -> perf_event_attr {
 }
 
 /// Looks a list up on this host. An unknown event stays in the list, with the reason.
-#[must_use]
 pub fn resolve(written: &[WrittenGroup], sysfs: &mut Sysfs) -> EventList {
     let mut list = EventList::default();
     for group in written {

@@ -46,7 +46,6 @@ pub struct Format {
 
 impl Format {
     /// Parses e.g. `config:0-7,32-35` or `config1:3`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.trim().split_once(':')?;
         let word = ["config", "config1", "config2", "config3"].iter().position(|known| *known == word)?;
@@ -62,7 +61,6 @@ impl Format {
     }
 
     /// Returns `value` placed in the ranges; `None` if it does not fit.
-    #[must_use]
     pub fn place(&self, value: u64) -> Option<u64> {
         let (mut left, mut placed) = (value, 0);
         for &(first, last) in &self.ranges {
@@ -77,7 +75,6 @@ impl Format {
 
 impl Sysfs {
     /// Returns the tree of this host.
-    #[must_use]
     pub fn host() -> Self {
         Self::at("/")
     }
@@ -93,7 +90,6 @@ impl Sysfs {
     }
 
     /// Returns the numbers of files opened and of files requested; the difference is the cache's.
-    #[must_use]
     pub const fn look_ups(&self) -> (u64, u64) {
         (self.opened, self.asked)
     }
@@ -119,7 +115,6 @@ impl Sysfs {
     }
 
     /// Returns the PMUs of this name with a number after it, `uncore_` before it or both, as perf finds them.
-    #[must_use]
     pub fn instances(&self, name: &str) -> Vec<String> {
         let is = |found: &String| {
             let short =
@@ -131,7 +126,6 @@ impl Sysfs {
     }
 
     /// Returns the PMUs that have an event of this name.
-    #[must_use]
     pub fn with_event(&self, event: &str) -> Vec<String> {
         let mut pmus = self.names(DEVICES);
         pmus.retain(|pmu| {
@@ -215,7 +209,6 @@ impl Sysfs {
     }
 
     /// Returns the trace events whose group and name match, sorted, by group.
-    #[must_use]
     pub fn tracepoints(&self, group: &str, name: &str) -> BTreeMap<String, Vec<String>> {
         let Some(dir) = self.tracing() else { return BTreeMap::new() };
         let groups = self.names(&format!("{dir}/events")).into_iter().filter(|found| glob(group, found));

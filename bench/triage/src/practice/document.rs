@@ -27,7 +27,6 @@ const SPIN_LOCK: [&str; 2] = ["spin_lock", "queued_spin"];
 
 impl Figure {
     /// Its id in the published figures.
-    #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
             Self::Rand => "event-practice.rand",
@@ -37,7 +36,6 @@ impl Figure {
     }
 
     /// Threads of the published run: adapters, for devices; of the copies it says only that there were several.
-    #[must_use]
     pub const fn threads(self) -> usize {
         match self {
             Self::Rand => 8,
@@ -83,7 +81,6 @@ pub struct Practice {
 impl Practice {
     /// Builds the document from the accounts of a figure, in the order in which a practice runs them. `None`: the
     /// published figures lack it.
-    #[must_use]
     pub fn of(figure: Figure, accounts: Vec<Account>) -> Option<Self> {
         let row = published(figure.id())?;
         let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -98,7 +95,6 @@ impl Practice {
     }
 
     /// Returns whether every published number has one of this host beside it.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.accounts.iter().all(|account| account.status == Status::Complete)
             && self.lines.iter().all(|line| line.measured.is_some())

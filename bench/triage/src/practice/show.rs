@@ -46,7 +46,6 @@ fn lines(found: &Practice) -> Vec<String> {
 }
 
 /// Returns the figures as they are shown.
-#[must_use]
 pub fn report(found: &Practice) -> Report {
     let mut table = Table::new(COLUMNS);
     found.lines.iter().for_each(|line| table.add_row(cells(line)));

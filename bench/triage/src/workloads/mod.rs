@@ -122,13 +122,11 @@ pub const ALL: [Workload; WITH_BOTTLENECK.len() + 1] = {
 
 impl Workload {
     /// Finds the one of this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|workload| workload.name == name)
     }
 
     /// Threads where none are asked for: as many as CPUs, at least two, whole pairs.
-    #[must_use]
     pub fn default_threads(&self, cpus: usize) -> usize {
         let threads = cpus.clamp(2, MOST_THREADS);
         if self.pairs { threads.next_multiple_of(2) } else { threads }

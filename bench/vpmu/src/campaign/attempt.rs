@@ -50,7 +50,6 @@ pub enum Ended {
 
 impl Ended {
     /// Returns the exit code of the attempt.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
             Self::Done(done) => done.exit.map_or(Exit::Inconclusive, Exit::from_code),
@@ -69,7 +68,6 @@ pub enum Place<'a> {
 }
 
 /// Returns the Slurm job of this process, and the node's name.
-#[must_use]
 pub fn slurm_job(variable: impl Fn(&str) -> Option<String>) -> (Option<Job>, Option<String>) {
     let Some(id) = variable("SLURM_JOB_ID") else { return (None, None) };
     let task = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));

@@ -312,7 +312,6 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Returns the definition of the command line. Options that several commands share have the defaults of their command.
-#[must_use]
 pub fn definition() -> clap::Command {
     nmi_latency::with_defaults(Cli::command())
         .mut_subcommand("nmi-latency", |command| {

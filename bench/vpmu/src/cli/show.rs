@@ -146,7 +146,6 @@ impl Item {
 }
 
 /// Returns the preset strategies, and what a simulated guest can have in place of one.
-#[must_use]
 pub fn strategies() -> Vec<Item> {
     let presets = PRESETS.iter().map(|name| Item::new(name, strategy::about(name)));
     let below = kernel::about().map(|(name, about)| Item::new(&format!("{BELOW_KVM}{name}"), about));
@@ -206,7 +205,6 @@ pub fn model_text(name: &str) -> Result<String, Error> {
 }
 
 /// Returns the event sets and the kinds of work; a workload is one of each, EVENTS/WORK.
-#[must_use]
 pub fn workloads() -> Vec<Item> {
     let sets = EventSet::ALL.map(|set| Item::new(set.key(), set.about()));
     let works = GuestWork::ALL.map(|work| Item::new(&format!(".../{}", work.key()), work.about()));
@@ -230,7 +228,6 @@ pub fn workload(name: &str) -> Result<Vec<EventParameter>, Error> {
 }
 
 /// Returns the metrics of results.
-#[must_use]
 pub fn metrics() -> Vec<Item> {
     metric::ALL.iter().map(|metric| Item::new(metric.key, metric.about)).collect()
 }

@@ -41,7 +41,6 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// [`Exit::Done`], or [`Exit::Host`] if this host cannot measure.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         if cannot_measure(&self.findings) { Exit::Host } else { Exit::Done }
     }
@@ -68,7 +67,6 @@ pub struct Limits {
 
 impl Limits {
     /// Reads the limits of this process.
-    #[must_use]
     pub fn of_this_process() -> Self {
         Self {
             open_files: process::soft_limit(process::Limit::OpenFiles),
@@ -352,14 +350,12 @@ impl Set {
     }
 
     /// [`Exit::Done`], or [`Exit::Host`] if a setting is not as it was to be, or this host cannot measure.
-    #[must_use]
     pub fn exit(&self) -> Exit {
         let failed = self.changes.iter().any(|change| change.problem.is_some());
         if failed || cannot_measure(&self.by_hand) { Exit::Host } else { Exit::Done }
     }
 
     /// A line for each setting, of many CPUs together; then what is left to do.
-    #[must_use]
     pub fn text(&self) -> String {
         let width = layout::columns().max(INDENT + 20);
         let mut out = String::new();
@@ -464,7 +460,6 @@ fn show(out: &mut String, finding: &Finding, width: usize) {
 }
 
 /// The findings for a terminal or a pipe; a check without a finding takes one line.
-#[must_use]
 pub fn text(diagnosis: &Diagnosis) -> String {
     let width = layout::columns().max(INDENT + 20);
     let mut out = format!("host class: {}\n\n", diagnosis.host_class);

@@ -137,13 +137,11 @@ pub struct SamplingOptions {
 
 impl SamplingOptions {
     /// Returns the rate of samples.
-    #[must_use]
     pub fn rate(&self) -> Rate {
         self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
     }
 
     /// Returns samples of `events` on so many vCPUs, still none.
-    #[must_use]
     pub fn sampling(&self, events: &[sample::Event], vcpus: u64) -> Sampling {
         Sampling::new(events.to_vec(), self.rate(), self.chains, vcpus as usize)
     }
@@ -264,7 +262,6 @@ pub fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
 }
 
 /// The unwind tables of a kernel, with a warning if it has none.
-#[must_use]
 pub fn unwind_tables(kernel: &Kernel) -> Option<Orc> {
     match Orc::of_kernel(kernel.image(), kernel.release()) {
         Ok(orc) => Some(orc),
@@ -278,7 +275,6 @@ pub fn unwind_tables(kernel: &Kernel) -> Option<Orc> {
 // The payload as a guest that is sampled.
 
 /// Returns the unwind tables of the payload, for its kernel and its ring 3.
-#[must_use]
 pub fn tables_of_payload() -> Option<Orc> {
     // An interrupt's frame ends with RIP, CS, RFLAGS, RSP and SS.
     const FRAME: i64 = 40;
@@ -340,7 +336,6 @@ impl ReadyPayload {
     }
 
     /// Returns what counts behind its counters.
-    #[must_use]
     pub fn backend(&self) -> &BackendKey {
         match &self.behind {
             CounterSource::Events { backend, .. } => backend,
@@ -349,7 +344,6 @@ impl ReadyPayload {
     }
 
     /// Returns its processor.
-    #[must_use]
     pub fn cpu(&self) -> Cpu {
         self.plan.guest.machine.cpu
     }

@@ -95,7 +95,6 @@ pub fn read(path: &Path, what: &str) -> Result<Vec<u8>, Error> {
 }
 
 /// The error of a guest that could not begin.
-#[must_use]
 pub fn not_begun(what: impl Into<String>, error: &MachineError) -> Error {
     if let MachineError::Kvm(KvmError::NoTscOffset(_)) = error {
         // It says what helps, and doctor knows nothing of it.

@@ -23,7 +23,6 @@ pub enum BackendChoice {
 
 /// The default sampling period: about 1 ms of cycles or of a clock scaled to cycles at 2 GHz, 1 ms of a clock at a rate
 /// of its own, 100 occurrences of a tracepoint.
-#[must_use]
 pub const fn default_period(backend: &BackendKey) -> u64 {
     match backend {
         BackendKey::Tracepoint { .. } | BackendKey::Step => 100,
@@ -69,7 +68,6 @@ pub struct Chosen {
 
 impl Chosen {
     /// A backend of this host.
-    #[must_use]
     pub const fn here(backend: BackendKey, why: String) -> Self {
         let shares_first = backend.first_open_is_expensive();
         Self { backend, why, shares_first, simulated: false }
@@ -78,7 +76,6 @@ impl Chosen {
 
 /// Returns the processor of guests whose events the backend counts as they are: an Intel's have no counterpart on an AMD's PMU.
 /// Any of KVM's vPMUs there has a Milan's six counters.
-#[must_use]
 pub fn guest_cpu(backend: &BackendKey, host: &HostFacts) -> Cpu {
     let amd = matches!(backend, BackendKey::Hardware) && host.cpu_vendor.as_deref() == Some("AuthenticAMD");
     if amd { Cpu::Milan } else { Cpu::default() }
@@ -136,7 +133,6 @@ pub struct KvmReport {
 
 impl KvmReport {
     /// The answer for one capability, 0 if it was not queried.
-    #[must_use]
     pub fn value(&self, cap: Capability) -> i32 {
         self.capabilities.iter().find(|(c, _)| *c == cap).map_or(0, |(_, value)| *value)
     }

@@ -181,7 +181,6 @@ pub fn options<A: Args>(line: &[&str]) -> Result<A, clap::Error> {
 ///
 /// # Panics
 /// If one of them must be given.
-#[must_use]
 pub fn defaults<A: Args>() -> A {
     options(&[]).expect("options that need not be given")
 }

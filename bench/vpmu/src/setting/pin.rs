@@ -77,14 +77,12 @@ impl PinChoice {
 }
 
 /// Returns the CPUs of this host that this process may use, if they are known.
-#[must_use]
 pub fn usable(host: &HostFacts) -> Option<Vec<u32>> {
     usable_cpus(host, HostFs::default().text("proc/self/status").as_deref())
 }
 
 /// Parses Cpus_allowed from the text of `/proc/self/status` and keeps the online CPUs. The last of each core come last,
 /// so that the end of the list has as many cores as it can.
-#[must_use]
 pub fn usable_cpus(host: &HostFacts, status: Option<&str>) -> Option<Vec<u32>> {
     let allowed = status.and_then(|status| status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")));
     let allowed = allowed.and_then(|list| list.parse::<CpuList>().ok());

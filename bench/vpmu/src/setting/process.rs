@@ -30,7 +30,6 @@ impl Limit {
 }
 
 /// Soft limit of `limit`; `None` if unlimited.
-#[must_use]
 pub fn soft_limit(limit: Limit) -> Option<u64> {
     getrlimit(limit.resource()).current
 }
@@ -63,14 +62,12 @@ pub fn try_lock(file: &File) -> std::io::Result<bool> {
 }
 
 /// Returns whether CAP_PERFMON or CAP_SYS_ADMIN is effective: perf events open at any kernel.perf_event_paranoid.
-#[must_use]
 pub fn has_perfmon() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| allows_perf(&status))
 }
 
 /// Signals that are queued for this user, of all its processes; they and this process's share RLIMIT_SIGPENDING. A
 /// timer has one for as long as it lives.
-#[must_use]
 pub fn queued_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| queued(&status))
 }
@@ -99,7 +96,6 @@ pub struct Claim {
 
 impl Claim {
     /// Claims a CPU; `None` if another process did.
-    #[must_use]
     pub fn of(cpu: u32) -> Option<Self> {
         Self::named(&format!("vpmu/cpu/{cpu}"))
     }
@@ -114,7 +110,6 @@ impl Claim {
 }
 
 /// Claims CPUs; a warning if another run has some of them.
-#[must_use]
 pub fn claim(cpus: &[u32]) -> (Vec<Claim>, Option<String>) {
     let (mut claims, mut taken) = (Vec::new(), Vec::new());
     for &cpu in cpus {
@@ -130,7 +125,6 @@ pub fn claim(cpus: &[u32]) -> (Vec<Claim>, Option<String>) {
 }
 
 /// Moves the CPUs that another process has claimed to the front: the choice is made from the end.
-#[must_use]
 pub fn free_last(cpus: Vec<u32>) -> Vec<u32> {
     let (free, taken): (Vec<u32>, Vec<u32>) = cpus.into_iter().partition(|&cpu| Claim::of(cpu).is_some());
     [taken, free].concat()
@@ -141,7 +135,6 @@ pub const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("VPMU_GIT_REVISION"), ", ", env!("VPMU_PROFILE"), ")");
 
 /// Name, version, revision and profile.
-#[must_use]
 pub fn tool() -> Tool {
     Tool {
         name: "vpmu".to_owned(),

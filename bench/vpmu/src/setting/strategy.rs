@@ -50,7 +50,6 @@ pub enum StrategyChoice {
 
 impl StrategyChoice {
     /// Lists preset names.
-    #[must_use]
     pub fn presets(names: &[&str]) -> Vec<Self> {
         names.iter().map(|&name| Self::Preset(name.to_owned())).collect()
     }

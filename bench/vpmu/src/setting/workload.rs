@@ -88,7 +88,6 @@ impl Event {
 
 /// Finds a hardware event of Intel's list on a processor of `vendor`: its name there, umask << 8 | event code, and its
 /// fixed counter.
-#[must_use]
 pub fn hardware_event(name: &str, vendor: Vendor) -> Option<(&'static str, u64, Option<u64>)> {
     SAMPLING10.iter().find(|event| event.name == name).map(|event| event.on(vendor))
 }
@@ -125,7 +124,6 @@ impl EventSet {
     pub const ALL: [Self; 4] = [Self::Sampling10, Self::Sampling4, Self::Counting1, Self::Single];
 
     /// Returns the key on the command line.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Sampling10 => "sampling10",
@@ -136,7 +134,6 @@ impl EventSet {
     }
 
     /// Returns one line about it.
-    #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
             Self::Sampling10 => "ten sampling events multiplexed on 4 general-purpose and 3 fixed counters",
@@ -156,13 +153,11 @@ impl EventSet {
     }
 
     /// Returns whether its events raise PMIs.
-    #[must_use]
     pub const fn samples(self) -> bool {
         !matches!(self, Self::Counting1)
     }
 
     /// Returns the `FLAG_*` bits of the guest's boot page.
-    #[must_use]
     pub const fn flags(self) -> u64 {
         match self {
             Self::Sampling4 | Self::Counting1 => FLAG_TASK_SWITCH,
@@ -175,7 +170,6 @@ impl EventSet {
     /// A stand-in backend counts every event at the same rate, which real events do not: with equal
     /// periods all counters would overflow in lock-step. So event i of a set gets
     /// `period × (16 + 3 i) / 16`, on every backend, to keep arms comparable. `period` is at least 1.
-    #[must_use]
     pub fn events(self, vendor: Vendor, period: u64) -> Vec<NamedEvent> {
         (0_u64..)
             .zip(self.table())
@@ -226,7 +220,6 @@ impl GuestWork {
     pub const ALL: [Self; 3] = [Self::Ftest, Self::Io, Self::Idle];
 
     /// Returns the key on the command line.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Ftest => "ftest",
@@ -236,7 +229,6 @@ impl GuestWork {
     }
 
     /// Returns one line about it.
-    #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
             Self::Ftest => "a branchy CPU-bound loop in ring 3; the default",
@@ -246,7 +238,6 @@ impl GuestWork {
     }
 
     /// Returns the value of `BootPage::workload`.
-    #[must_use]
     pub const fn abi(self) -> u64 {
         match self {
             Self::Ftest => WORKLOAD_FTEST,

@@ -65,19 +65,16 @@ struct Elsewhere {
 
 impl Diverted {
     /// To a file.
-    #[must_use]
     pub fn to(file: File) -> Self {
         Self(Arc::new(Elsewhere { file: Some(file), ..Elsewhere::default() }))
     }
 
     /// Bytes that went nowhere; `None`: there is a file.
-    #[must_use]
     pub fn dropped(&self) -> Option<u64> {
         self.0.file.is_none().then(|| self.0.bytes.load(Ordering::Relaxed))
     }
 
     /// The first error of the file, once.
-    #[must_use]
     pub fn error(&self) -> Option<io::Error> {
         self.0.error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

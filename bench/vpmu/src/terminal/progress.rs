@@ -38,7 +38,6 @@ impl Progress for Silent {
 }
 
 /// Returns a bar on a terminal, lines elsewhere, or nothing.
-#[must_use]
 pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
     match (shown, std::io::stderr().is_terminal()) {
         (false, _) => Box::new(Silent),
@@ -61,7 +60,6 @@ pub struct Lines<W> {
 
 impl<W: Write> Lines<W> {
     /// Lines to `out`, with at least the time `between` them.
-    #[must_use]
     pub fn new(out: W, between: Duration) -> Self {
         let now = Instant::now();
         Self { out, between, began: now, last: now, what: String::new(), done: 0, total: 0 }
@@ -119,7 +117,6 @@ pub struct Bar<W> {
 
 impl<W: Write> Bar<W> {
     /// Returns a bar on `out`, drawn with at least the time `between` two pictures.
-    #[must_use]
     pub fn new(out: W, between: Duration) -> Self {
         Self { out, between, began: Instant::now(), drawn: None, what: String::new(), done: 0, total: 0 }
     }

@@ -50,14 +50,12 @@ impl<'a> Agent<'a> {
     }
 
     /// Requests end early once `stop` is true.
-    #[must_use]
     pub const fn stopped_by(mut self, stop: &'a AtomicBool) -> Self {
         self.stop = Some(stop);
         self
     }
 
     /// Gives the guest up after `patience` without a byte; 60 s otherwise. A running program may be silent for ever.
-    #[must_use]
     pub const fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -65,7 +63,6 @@ impl<'a> Agent<'a> {
 
     /// Takes at most so many bytes of files from the guest in all, 1 GiB otherwise. A file also costs its name and what
     /// it takes on the host.
-    #[must_use]
     pub const fn with_budget(mut self, bytes: u64) -> Self {
         self.budget = [bytes; 2];
         self
@@ -77,7 +74,6 @@ impl<'a> Agent<'a> {
     }
 
     /// Returns whether a request was given up before its reply: nothing more can be asked.
-    #[must_use]
     pub const fn gave_up(&self) -> bool {
         self.pending
     }

@@ -89,7 +89,6 @@ pub enum AgentError {
 
 impl AgentError {
     /// Returns whether the guest refused this one request, and the connection is as good as before.
-    #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Guest { .. } | Self::TooLarge { .. } | Self::ZeroByte(_))
     }

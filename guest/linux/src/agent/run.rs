@@ -28,27 +28,23 @@ pub struct Command<'a> {
 impl<'a> Command<'a> {
     /// Describes a program and its arguments; a name without a slash is searched for in the guest's PATH. It runs in
     /// `/root`, with the init's environment (PATH, HOME, TERM), and its input is /dev/null.
-    #[must_use]
     pub const fn new(argv: &'a [String]) -> Self {
         Self { argv, env: Vec::new(), stdin: None, limit: None }
     }
 
     /// Adds a variable, in place of the init's of that name.
-    #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Gives it the bytes of a descriptor as input.
-    #[must_use]
     pub const fn stdin(mut self, stdin: BorrowedFd<'a>) -> Self {
         self.stdin = Some(stdin);
         self
     }
 
     /// Kills it after `limit`.
-    #[must_use]
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
@@ -97,7 +93,6 @@ impl Exit {
     }
 
     /// Returns the status as a shell gives it.
-    #[must_use]
     pub const fn shell_status(self) -> i32 {
         match self {
             Self::Code(code) => code,

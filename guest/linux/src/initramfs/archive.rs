@@ -35,7 +35,6 @@ pub struct Archive {
 
 impl Archive {
     /// Starts an archive with nothing in it.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -71,7 +70,6 @@ impl Archive {
     }
 
     /// Returns whether there is an entry at a path.
-    #[must_use]
     pub fn has(&self, path: &str) -> bool {
         relative(path).is_ok_and(|name| self.entries.contains_key(name))
     }
@@ -106,7 +104,6 @@ impl Archive {
     }
 
     /// Returns the whole archive.
-    #[must_use]
     pub fn finish(self) -> Vec<u8> {
         let size = |name: &str, entry: &Entry| HEADER + name.len() + entry.contents.len() + 8;
         let mut bytes = Vec::with_capacity(self.entries.iter().map(|(name, entry)| size(name, entry)).sum());

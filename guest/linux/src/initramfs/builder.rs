@@ -52,7 +52,6 @@ fn merged(path: &str) -> String {
 
 impl Initramfs {
     /// Starts an initramfs with the init and nothing to run.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -94,7 +93,6 @@ impl Initramfs {
     }
 
     /// Returns whether there is something at a path.
-    #[must_use]
     pub fn has(&self, path: &str) -> bool {
         self.archive.has(&merged(path))
     }

@@ -38,7 +38,6 @@ const FLAGS: u32 = 1 << 20 | 1 << 10 | 1 << 5 | 1 << 4 | 1;
 const BOOT_FLAGS: u16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
 
 /// Tables for `cpus` CPUs and `virtio` devices, to be placed at [`ACPI`].
-#[must_use]
 pub fn tables(cpus: usize, virtio: u32) -> Vec<u8> {
     let mut out = vec![0; 64];
     let mut place = |table: Vec<u8>| {

@@ -89,37 +89,31 @@ impl Kernel {
     }
 
     /// Returns its release, such as `6.1.0-50-amd64`.
-    #[must_use]
     pub fn release(&self) -> &str {
         &self.release
     }
 
     /// Returns its ELF image.
-    #[must_use]
     pub fn image(&self) -> &[u8] {
         &self.image
     }
 
     /// Returns its setup header, which lies at 0x1f1 of the zero page.
-    #[must_use]
     pub fn header(&self) -> &[u8] {
         &self.header
     }
 
     /// Returns the longest command line, without its terminating zero.
-    #[must_use]
     pub const fn command_line_max(&self) -> usize {
         self.command_line as usize
     }
 
     /// Returns the highest address that the initrd's last byte may have.
-    #[must_use]
     pub const fn initrd_max(&self) -> u32 {
         self.initrd_max
     }
 
     /// Returns the first address that the kernel does not use before it manages memory.
-    #[must_use]
     pub const fn end(&self) -> u64 {
         self.end
     }

@@ -34,7 +34,6 @@ pub const MIN_MEMORY: u64 = 64 << 20;
 pub const MAX_MEMORY: u64 = 128 << 30;
 
 /// Returns the bytes of memory below the hole, and above it.
-#[must_use]
 pub const fn split(memory: u64) -> (u64, u64) {
     let low = if memory < HOLE_START { memory } else { HOLE_START };
     (low, memory - low)

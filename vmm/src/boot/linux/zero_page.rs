@@ -10,7 +10,6 @@ const LOADER_UNDEFINED: u8 = 0xff;
 const LOADED_HIGH: u8 = 1;
 
 /// Builds the boot parameters of a kernel with this setup header, in a guest with `memory` bytes and an initrd at `initrd`.
-#[must_use]
 pub fn build(setup_header: &[u8], memory: u64, initrd: Option<(u32, u32)>) -> Vec<u8> {
     let mut page = vec![0; 0x1000];
     let header_end = (START + setup_header.len()).min(0x290);

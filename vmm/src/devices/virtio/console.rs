@@ -47,7 +47,6 @@ pub struct Console {
 
 impl Console {
     /// Builds a device for the port's bytes on `stream`. It works once it is attached.
-    #[must_use]
     pub fn new(stream: UnixStream) -> Self {
         Self {
             shared: Arc::new(Shared { device: Mutex::new(Device::new(stream)), interrupt: AtomicU32::new(0) }),

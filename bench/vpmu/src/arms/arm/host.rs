@@ -26,7 +26,6 @@ pub struct HostRunner {
 
 impl HostRunner {
     /// Creates a runner of guests of this configuration. `period` is that of the strategies' `backend`.
-    #[must_use]
     pub fn new(host: Arc<Host>, guest: PayloadPlan, backend: &BackendKey, period: u64) -> Self {
         // A replay waits for its PMIs: a clock's counts are ns.
         let of_replay = (!guest.steps.is_empty() && *backend == BackendKey::CpuClock).then_some(1_000_000);

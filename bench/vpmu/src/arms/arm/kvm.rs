@@ -69,7 +69,6 @@ pub struct KvmRunner {
 
 impl KvmRunner {
     /// Creates a runner of guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
-    #[must_use]
     pub const fn new(host: Arc<Host>, guest: PayloadPlan, beside_hardware: bool) -> Self {
         Self { host, guest, beside_hardware }
     }

@@ -82,7 +82,6 @@ fn plan(guest: &PayloadPlan, behind: CounterSource, samples: u64) -> PayloadPlan
 }
 
 /// Returns the capacity of a guest's log for a run of this many samples.
-#[must_use]
 pub(crate) const fn log_entries(boot: &BootPage, samples: u64) -> u64 {
     // A set-up logs each call of its four phases, and the rotations after it.
     let set_up = 4 * boot.event_count + boot.window_ticks;

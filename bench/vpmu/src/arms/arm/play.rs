@@ -52,7 +52,6 @@ pub struct Played {
 
 impl Played {
     /// Names the first value that a guest read otherwise, of a counter only if there is no other.
-    #[must_use]
     pub fn first_otherwise(&self, report: &Report) -> Option<String> {
         let found = [1, 0].into_iter().find_map(|kind| {
             let at = usize::try_from(report.first_step[kind].checked_sub(1)?).ok()?;

@@ -69,13 +69,11 @@ const SIGNALS: u64 = 2;
 const SPARE: u64 = 64;
 
 /// Returns the number of files that `vcpus` may have open.
-#[must_use]
 pub const fn files(vcpus: u64) -> u64 {
     SPARE + vcpus * FILES
 }
 
 /// Returns the number of signals that `vcpus` may have queued.
-#[must_use]
 pub const fn signals(vcpus: u64) -> u64 {
     SPARE + vcpus * SIGNALS
 }

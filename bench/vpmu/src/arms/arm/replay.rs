@@ -82,7 +82,6 @@ impl Parts {
     }
 
     /// Returns why no strategy can be judged by it, on this host or a model.
-    #[must_use]
     pub fn tells_nothing(&self, here: bool) -> Option<String> {
         let name = self.trace.name();
         match (self.samples, self.of_pmis) {
@@ -131,7 +130,6 @@ pub struct ReplayRunner {
 
 impl ReplayRunner {
     /// Creates a runner of this trace, on hosts of the model.
-    #[must_use]
     pub fn new(parts: &Parts, model: Model, seed: u64) -> Self {
         Self { parts: parts.clone(), model: Rc::new(model), seed }
     }

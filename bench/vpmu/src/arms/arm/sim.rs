@@ -127,7 +127,6 @@ pub fn check_strategies<'a>(
 }
 
 /// Returns the backend that a plan for a simulated host is made with: the events of its model.
-#[must_use]
 pub fn chosen(model: &Model, why: &str) -> Chosen {
     let backend = match model.base {
         CountBase::GuestTime => BackendKey::Hardware,
@@ -139,7 +138,6 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
 }
 
 /// Returns the facts of a simulated host; none are this host's.
-#[must_use]
 pub fn facts(model: &Model) -> HostFacts {
     let [costs, others] = model.constants().map(|text| sha256(text.as_bytes()));
     let constants = format!("{costs:.16}-{others:.16}");
@@ -180,7 +178,6 @@ impl SimRunner {
 
 impl SimRunner {
     /// Returns the runner with hosts of so many CPUs; `None`: one for each vCPU.
-    #[must_use]
     pub fn on_cpus(self, cpus: Option<u64>) -> Self {
         Self { cpus, ..self }
     }

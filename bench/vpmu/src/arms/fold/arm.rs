@@ -105,7 +105,6 @@ pub struct Place {
 
 impl ArmFold {
     /// Creates an arm without rounds. `stand_in`: whether its backend is a stand-in.
-    #[must_use]
     pub fn new(arm: &Arm, stand_in: bool) -> Self {
         Self {
             result: empty(arm, stand_in),
@@ -125,7 +124,6 @@ impl ArmFold {
 
     /// Declares that its guests are a trace, which the payload plays back if there is one: no driver of theirs counts overflows and
     /// periods.
-    #[must_use]
     pub fn of_replay(mut self, played: Option<Arc<Played>>) -> Self {
         (self.result.own.overflows_lost, self.periods, self.played) = (None, None, played);
         self
@@ -133,7 +131,6 @@ impl ArmFold {
 
     /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor:
     /// its counters are the TSC, which advances while the vCPU thread has no CPU.
-    #[must_use]
     pub fn with_fixed_periods(mut self, fixed: bool) -> Self {
         self.periods = (fixed && self.result.kind != ArmKind::Floor).then(Periods::default);
         self
@@ -150,7 +147,6 @@ impl ArmFold {
     }
 
     /// Latencies of finished rounds, in order of time.
-    #[must_use]
     pub fn intervals(&self) -> &[Interval] {
         &self.intervals
     }
@@ -165,13 +161,11 @@ impl ArmFold {
     }
 
     /// Returns whether every round so far is complete.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.result.incomplete.is_empty()
     }
 
     /// Declares that its guests' log has no times of the host's clock: no delivery is paired with its handler.
-    #[must_use]
     pub const fn without_deliveries(mut self) -> Self {
         self.pairs_deliveries = false;
         self
@@ -397,13 +391,11 @@ impl ArmFold {
     }
 
     /// Returns the rounds so far.
-    #[must_use]
     pub const fn rounds(&self) -> &Rounds {
         &self.result.rounds
     }
 
     /// Returns the arm so far.
-    #[must_use]
     pub fn result(&self) -> document::Arm {
         let mut result = self.result.clone();
         result.metrics = self.all.metrics(Summary::of);

@@ -168,7 +168,6 @@ fn entry(handler: &Handler) -> LogEntry {
 }
 
 /// Returns a vCPU's part without what its guest recorded.
-#[must_use]
 pub fn vcpu<L>(run: VcpuOutcome<L>, end: End) -> VcpuOutcome {
     let left = PayloadLeft {
         booted: None,

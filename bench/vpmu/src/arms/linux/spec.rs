@@ -47,7 +47,6 @@ pub struct LinuxGuestOptions {
 }
 
 /// Gives options other defaults where the guest is Linux. The help says both.
-#[must_use]
 pub fn other_defaults(command: Command, values: &[(&'static str, &'static str)]) -> Command {
     values.iter().fold(command, |command, &(name, value)| {
         command.mut_arg(name, |arg| {

@@ -35,7 +35,6 @@ pub enum Task {
 
 impl Task {
     /// The command that is measured, for a turn of so many samples on so many vCPUs.
-    #[must_use]
     pub fn command(&self, samples: u64, vcpus: u64) -> Vec<String> {
         let list = |events: &[EventParameter], freq_hz| {
             events.iter().map(|parameter| event(parameter, freq_hz)).collect::<Vec<_>>().join(",")

@@ -16,7 +16,6 @@ const START: Duration = Duration::from_millis(25);
 impl Plan {
     /// Estimates how long `arms` arms take on a host like those it was tried on, without the boots of Linux guests. The rate of a
     /// tracepoint is unknown: its time limit counts.
-    #[must_use]
     pub fn estimate(&self, arms: usize) -> Duration {
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let arms = u32::try_from(arms).unwrap_or(u32::MAX);
@@ -31,7 +30,6 @@ impl Plan {
     }
 
     /// Estimates the rounds that `arms` arms have time for, warm-ups included.
-    #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "neither time nor rounds are negative")]
     pub fn expected_rounds(&self, arms: usize) -> u64 {
         let all = self.parameters.rounds.saturating_add(self.warmups());

@@ -154,19 +154,16 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns the number of arms, in the order of the plan; some may not run.
-    #[must_use]
     pub fn arms(&self) -> usize {
         self.slots.len()
     }
 
     /// Returns the name of an arm.
-    #[must_use]
     pub fn name(&self, arm: usize) -> &str {
         &self.slots[arm].arm.strategy
     }
 
     /// Returns whether an arm takes part in the next round: it can run here and was not given up.
-    #[must_use]
     pub fn runs(&self, arm: usize) -> bool {
         self.slots[arm].runs()
     }
@@ -177,13 +174,11 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns the number of arms that take part.
-    #[must_use]
     pub fn running(&self) -> usize {
         self.slots.iter().filter(|slot| slot.runs()).count()
     }
 
     /// Returns whether a session is under way: guests are alive.
-    #[must_use]
     pub fn in_session(&self) -> bool {
         self.slots.iter().any(|slot| slot.guest.is_some())
     }
@@ -318,7 +313,6 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns the time since the start: the simulated guests' own, or this host's.
-    #[must_use]
     pub fn elapsed(&self) -> Duration {
         if self.plan.simulated { self.guests } else { self.began.elapsed() }
     }
@@ -329,7 +323,6 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns whether no round was kept.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.folds().all(|fold| fold.intervals().is_empty())
     }
@@ -349,7 +342,6 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns the document so far; `last`: nothing follows. The host's facts are brought up to date.
-    #[must_use]
     pub fn document(&self, command_line: &[String], host: &mut HostFacts, fs: &HostFs, last: bool) -> Document {
         host.finish(fs);
         let whole = self.folds().all(ArmFold::is_complete);
@@ -383,7 +375,6 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns the arms' figures.
-    #[must_use]
     pub fn into_folds(self) -> Vec<ArmFold> {
         self.slots.into_iter().map(|slot| slot.fold).collect()
     }

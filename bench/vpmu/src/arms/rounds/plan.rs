@@ -242,25 +242,21 @@ impl Plan {
     }
 
     /// Returns whether something else than the number of rounds ends it.
-    #[must_use]
     pub const fn is_open_ended(&self) -> bool {
         self.parameters.rounds >= OPEN_ENDED
     }
 
     /// Returns the bound on the whole experiment.
-    #[must_use]
     pub fn duration(&self) -> Option<Duration> {
         self.parameters.duration_ns.map(Duration::from_nanos)
     }
 
     /// Returns the rounds that count in which an arm's guest lives on; 1: each turn has a guest of its own.
-    #[must_use]
     pub fn rounds_per_guest(&self) -> u64 {
         self.parameters.rounds_per_guest.unwrap_or(1)
     }
 
     /// Returns whether guests live over several turns.
-    #[must_use]
     pub const fn keeps_guests(&self) -> bool {
         self.parameters.rounds_per_guest.is_some()
     }

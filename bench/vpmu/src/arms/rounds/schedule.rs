@@ -12,7 +12,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// Orders drawn from `seed`.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }

@@ -74,7 +74,6 @@ pub struct AbSide {
 
 impl AbSide {
     /// Describes a side by its greeting.
-    #[must_use]
     pub fn new(side: &Side, hello: &Hello) -> Self {
         Self {
             binary: side.binary.display().to_string(),

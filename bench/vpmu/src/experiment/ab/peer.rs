@@ -119,7 +119,6 @@ impl Peer {
     }
 
     /// Returns the error of an answer that fits no ask.
-    #[must_use]
     pub fn unexpected(&mut self, answer: &Answer) -> Error {
         self.error(&Broken::Garbled(format!("{}, which answers another question", word(answer))))
     }
@@ -265,7 +264,6 @@ fn check(hello: Hello) -> Result<Hello, String> {
 }
 
 /// Returns whether two sides are the same build with the same options.
-#[must_use]
 pub fn same(base: &Side, new: &Side) -> bool {
     base.args == new.args && same_content(&path(base), &path(new)).unwrap_or(false)
 }

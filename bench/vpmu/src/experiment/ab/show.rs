@@ -12,7 +12,6 @@ use super::document::{AbDocument, AbSide};
 use super::verdict::{ALL, Row};
 
 /// Returns the verdicts, the rules, and what was run, as they are shown.
-#[must_use]
 pub fn report(document: &AbDocument) -> Report {
     let mut report = Report::new("vpmu ab");
     let judged: Vec<&Row> = document.rows.iter().filter(|row| row.judged).collect();

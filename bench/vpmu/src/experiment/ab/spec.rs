@@ -52,13 +52,11 @@ const SESSIONS: u32 = 12;
 
 impl AbSpec {
     /// Returns for each side whether it was asked to simulate: a gate must not pass on a simulation that nobody wanted.
-    #[must_use]
     pub fn wants_simulation(&self) -> [bool; 2] {
         [&self.base, &self.new].map(|side| names_a_model(self.common.iter().chain(&side.args)))
     }
 
     /// Returns the time of a session's rounds; a session ends with the round in which this passes.
-    #[must_use]
     pub fn session(&self) -> Duration {
         (self.duration / SESSIONS).clamp(Duration::from_millis(500), Duration::from_secs(30))
     }

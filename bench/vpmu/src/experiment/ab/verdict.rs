@@ -64,7 +64,6 @@ pub struct Row {
 }
 
 /// Returns a row for each arm and metric, and one for all arms together. `statistic` of each round.
-#[must_use]
 pub fn rows(arms: &[AbArm], statistic: Statistic, rules: &Limits) -> Vec<Row> {
     let headline = headline(arms);
     let mut rows = Vec::new();
@@ -151,13 +150,11 @@ fn judge(rows: &mut [Row], rules: &Limits) {
 }
 
 /// Returns the verdict of the whole: the worst one. Nothing judged is inconclusive.
-#[must_use]
 pub fn overall(rows: &[Row]) -> Verdict {
     rows.iter().filter_map(|row| row.verdict).max().unwrap_or(Verdict::Inconclusive)
 }
 
 /// Returns whether every judged ratio is known to `share`.
-#[must_use]
 pub fn known_to(rows: &[Row], share: f64) -> bool {
     let mut judged = rows.iter().filter(|row| row.judged).peekable();
     judged.peek().is_some() && judged.all(|row| row.ratio.half_width().is_some_and(|width| width <= share))

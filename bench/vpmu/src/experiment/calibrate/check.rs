@@ -74,7 +74,6 @@ pub struct OpPair {
 
 impl Comparison {
     /// Returns the relative error of the simulated latency.
-    #[must_use]
     pub fn off(&self) -> f64 {
         self.simulated_ns as f64 / self.measured_ns.max(1) as f64 - 1.0
     }
@@ -120,7 +119,6 @@ fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -
 }
 
 /// Returns the comparisons as they are shown.
-#[must_use]
 pub fn report(comparisons: &[Comparison]) -> Report {
     let header = ["workload", "strategy", "measured p50 [95 %]", "simulated", "off", "opens", "pauses", "resumes"];
     let mut table = Table::new(header).keys(2);

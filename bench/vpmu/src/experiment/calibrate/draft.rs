@@ -55,7 +55,6 @@ const MIN_ROUNDS: u64 = paired::MIN_ROUNDS as u64;
 
 impl Draft {
     /// Creates a draft without costs.
-    #[must_use]
     pub fn new(name: &str, about: &str, tsc_khz: u64) -> Self {
         let (name, about) = (name.to_owned(), about.to_owned());
         Self { name, about, tsc_khz, host: Vec::new(), counts: Vec::new(), costs: BTreeMap::new(), few: false }
@@ -101,7 +100,6 @@ impl Draft {
     }
 
     /// Sets a cost to a measured distribution with the interval of its median; returns its median, `None` if it is empty.
-    #[must_use]
     pub fn distribution(
         &mut self,
         key: &'static str,
@@ -142,7 +140,6 @@ impl Draft {
     }
 
     /// Returns the costs with an interval as a table of so many columns.
-    #[must_use]
     pub fn fitted(&self, width: usize) -> String {
         let mut table = Table::new(["constant", "value", "95 % interval", "from"]).left(3);
         for (key, Entry { constant, interval, source }) in &self.costs {
@@ -168,7 +165,6 @@ impl Draft {
     }
 
     /// Returns the TOML of the model.
-    #[must_use]
     pub fn toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut out = String::new();
@@ -211,7 +207,6 @@ impl Draft {
 }
 
 /// Returns the line of a model's host that has the watchdog's events, so many: by rules of a known processor or as counters.
-#[must_use]
 pub fn watchdog(processor_known: bool, events: u32) -> String {
     let source = "source = \"the NMI watchdog's\"";
     if processor_known {

@@ -77,7 +77,6 @@ pub struct Measured {
 
 impl Measured {
     /// Returns the arm of `strategy`, if it ran.
-    #[must_use]
     pub fn arm(&self, strategy: &str) -> Option<&ArmGuests> {
         self.arms.iter().find(|arm| arm.result.name == strategy && !arm.result.rounds.is_empty())
     }
@@ -85,21 +84,18 @@ impl Measured {
 
 impl ArmGuests {
     /// Returns a metric's median in each guest, ns; `None` for a guest without values.
-    #[must_use]
     pub fn medians(&self, metric: &Metric) -> Vec<Option<f64>> {
         let rounds = &self.result.rounds;
         (0..rounds.len()).map(|at| rounds.metric(metric, at).map(|summary| summary.p50 as f64)).collect()
     }
 
     /// Returns a metric's mean in each guest, ns; `None` for a guest without values.
-    #[must_use]
     pub fn means(&self, metric: &Metric) -> Vec<Option<f64>> {
         let rounds = &self.result.rounds;
         (0..rounds.len()).map(|at| rounds.metric(metric, at).and_then(|summary| summary.mean)).collect()
     }
 
     /// Returns the median cost of a host operation in each guest, ns: of an even number the mean of both in the middle.
-    #[must_use]
     pub fn op_medians(&self, kind: OpKind) -> Vec<Option<f64>> {
         let median = |ops: &OpStats| {
             let (n, costs) = (ops.count(kind), ops.histogram(kind));
@@ -110,26 +106,22 @@ impl ArmGuests {
     }
 
     /// Returns the mean cost of a host operation in each guest, ns.
-    #[must_use]
     pub fn op_means(&self, kind: OpKind) -> Vec<Option<f64>> {
         let mean = |ops: &OpStats| (ops.count(kind) > 0).then(|| ops.histogram(kind).mean());
         self.beside.iter().map(|guest| mean(&guest.ops)).collect()
     }
 
     /// Returns the time of an instruction of the timed loop in each guest, ps.
-    #[must_use]
     pub fn instructions_ps(&self) -> Vec<Option<f64>> {
         self.beside.iter().map(|guest| guest.instruction_ps).collect()
     }
 
     /// Returns the time of a unit of work without counters in each guest, ns.
-    #[must_use]
     pub fn units_ns(&self) -> Vec<Option<f64>> {
         self.beside.iter().map(|guest| guest.unit_ns).collect()
     }
 
     /// Returns the counts a microsecond on a counter of each event, in each guest.
-    #[must_use]
     pub fn rates(&self) -> BTreeMap<u16, Vec<Option<f64>>> {
         let mut rates: BTreeMap<u16, Vec<Option<f64>>> = BTreeMap::new();
         for &(code, counts, us) in self.beside.iter().flat_map(|guest| &guest.counts) {
@@ -139,7 +131,6 @@ impl ArmGuests {
     }
 
     /// Returns the host operations of all guests.
-    #[must_use]
     pub const fn ops(&self) -> &OpStats {
         &self.ops
     }
@@ -285,7 +276,6 @@ impl Estimate {
     /// Estimates the median of `values`, one per guest, with the interval of the sign test: from the order statistics
     /// that the median lies between with 95 %, whatever the distribution. `None` without values; below six values the
     /// interval is all of them.
-    #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "made positive first")]
     pub fn of(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().flatten().filter(|value| value.is_finite()).collect();
@@ -298,7 +288,6 @@ impl Estimate {
 
     /// Returns it with the uncertainties `by` of other figures that it was made with, half widths in its own unit: all of them
     /// are taken for independent.
-    #[must_use]
     pub fn widened(self, by: &[f64]) -> Self {
         let by: f64 = by.iter().map(|half| half * half).sum();
         let [low, high] = self.interval.map(|bound| ((bound - self.value).powi(2) + by).sqrt());
@@ -306,20 +295,17 @@ impl Estimate {
     }
 
     /// Returns it with an interval that covers `other`'s, too.
-    #[must_use]
     pub fn covering(self, other: Self) -> Self {
         let ([low, high], [other_low, other_high]) = (self.interval, other.interval);
         Self { value: self.value, interval: [low.min(other_low), high.max(other_high)] }
     }
 
     /// Returns half the width of the interval.
-    #[must_use]
     pub fn half(&self) -> f64 {
         (self.interval[1] - self.interval[0]) / 2.0
     }
 
     /// Returns the figure in another unit: `of` must be increasing.
-    #[must_use]
     pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
         Self { value: of(self.value), interval: self.interval.map(of) }
     }

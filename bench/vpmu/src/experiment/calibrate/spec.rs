@@ -56,7 +56,6 @@ pub struct Pmu {
 }
 
 /// Workloads and their strategies: one event, and more events than counters. Four events serve only the check.
-#[must_use]
 pub fn workloads(calibration: &CalibrateSpec) -> Vec<(&'static str, Vec<String>)> {
     let needed = ["recreate", "reuse"].map(str::to_owned);
     let all: Vec<String> = needed.iter().chain(&calibration.others).cloned().collect();

@@ -148,7 +148,6 @@ pub const CASES: [Case; guest::abi::AMD_CASES_FROM] = [
 ];
 
 /// Returns the reason why the payload skipped a case.
-#[must_use]
 pub fn skip_reason(code: u64) -> &'static str {
     match code {
         guest::abi::SKIP_STAND_IN => "needs backend step or hardware: a stand-in counts something else",

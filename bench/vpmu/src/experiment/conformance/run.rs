@@ -50,7 +50,6 @@ pub enum Target {
 
 impl Target {
     /// Returns the name of each run.
-    #[must_use]
     pub fn names(&self) -> Vec<&str> {
         match self {
             Self::Vpmu { strategies, .. } => strategies.iter().map(|strategy| strategy.name.as_str()).collect(),
@@ -59,7 +58,6 @@ impl Target {
     }
 
     /// Returns the backend, or KVM.
-    #[must_use]
     pub fn backend(&self) -> String {
         match self {
             Self::Vpmu { backend, .. } => backend.to_string(),

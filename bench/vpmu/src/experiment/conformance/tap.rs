@@ -46,7 +46,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns whether it counts as ok.
-    #[must_use]
     pub const fn is_ok(&self) -> bool {
         matches!(self, Self::Pass | Self::Skip { .. })
     }
@@ -63,7 +62,6 @@ pub struct Checked {
 
 impl Checked {
     /// Returns its cases, and the payload's number of the first.
-    #[must_use]
     pub fn cases(self) -> (&'static [Case], usize) {
         match self.cpu.vendor() {
             Vendor::Intel => (&CASES, 0),
@@ -101,7 +99,6 @@ pub struct Run {
 }
 
 /// Returns the last line: how many cases of all runs passed, failed, and were skipped.
-#[must_use]
 pub fn summary(runs: &[Run]) -> String {
     let all = || runs.iter().flat_map(|run| &run.verdicts);
     let skipped = all().filter(|verdict| matches!(verdict, Verdict::Skip { .. })).count();
@@ -112,7 +109,6 @@ pub fn summary(runs: &[Run]) -> String {
 
 impl Run {
     /// Judges the report of a run, which comes from the guest and may hold anything.
-    #[must_use]
     pub fn new(guest: Checked, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
         let ended = one_line(&end.to_string());
         let whole = end.is_complete() && report.is_some_and(|report| report.complete == 1);
@@ -135,7 +131,6 @@ impl Run {
     }
 
     /// Returns whether every case is ok.
-    #[must_use]
     pub fn is_ok(&self) -> bool {
         self.verdicts.iter().all(Verdict::is_ok)
     }
@@ -145,7 +140,6 @@ impl Run {
     }
 
     /// Formats the run as a subtest of a TAP 14 stream, number `number` in it.
-    #[must_use]
     pub fn tap(&self, number: usize) -> String {
         let mut tap = format!("# Subtest: {}\n    1..{}\n", self.name(), self.verdicts.len());
         let (cases, first) = self.guest.cases();
@@ -186,7 +180,6 @@ impl Run {
 }
 
 /// Returns the first lines of a stream of `runs` runs.
-#[must_use]
 pub fn head(runs: usize) -> String {
     format!("TAP version 14\n1..{runs}\n")
 }

@@ -83,7 +83,6 @@ pub struct GuestStatSpec {
 }
 
 /// Gives the shared options the defaults of this experiment.
-#[must_use]
 pub fn other_defaults(command: Command) -> Command {
     let command = command
         .mut_arg("strategy", |arg| arg.default_value("recreate,reuse,reuse-lazy,deferred,pool"))
@@ -162,13 +161,11 @@ impl GuestStatSpec {
 }
 
 /// Returns the workload's name in documents.
-#[must_use]
 pub fn workload(events: u64) -> String {
     format!("{events} counting event{}/ftest", if events == 1 { "" } else { "s" })
 }
 
 /// Returns the first so many events as documents have them; their codes come again after some 260.
-#[must_use]
 pub fn event_parameters(count: u64, vendor: Vendor) -> Vec<EventParameter> {
     events(count, vendor).into_iter().map(|(_, parameter)| parameter).collect()
 }

@@ -69,7 +69,6 @@ const FIGURES: [&str; 5] = [
 ];
 
 /// Returns whether some published figure has a counterpart in this document.
-#[must_use]
 pub fn answers(document: &Document) -> bool {
     let numbers = [Number::Before, Number::After];
     let of =

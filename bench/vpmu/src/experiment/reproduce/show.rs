@@ -225,7 +225,6 @@ fn folded<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
 
 /// Returns all rows, after what they say and followed by a description of the figures. With `fold` those that something was fitted
 /// to, and of which nothing was measured, are a line a figure.
-#[must_use]
 pub fn report(reproduction: &Reproduction, fold: bool) -> Report {
     let here = reproduction.here.as_ref();
     let is_shown = |row: &&Row| !fold || row.origin == Origin::Predicted || row.measured.is_some();

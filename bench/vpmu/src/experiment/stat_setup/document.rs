@@ -65,7 +65,6 @@ pub struct HostSetUpArm {
 
 impl HostSetUpArm {
     /// Returns one of its phases.
-    #[must_use]
     pub fn phase(&self, name: &str) -> Option<&PhaseResult> {
         self.phases.iter().find(|phase| phase.phase == name)
     }

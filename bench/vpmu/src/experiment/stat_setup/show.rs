@@ -255,7 +255,6 @@ fn rounds(n: u64) -> String {
 }
 
 /// Returns the whole result as it is shown.
-#[must_use]
 pub(crate) fn report(document: &Document) -> Report {
     let mut report = Report::new("vpmu stat-setup");
     let parameters = &document.parameters;

@@ -25,7 +25,6 @@ pub enum By {
 
 impl By {
     /// Returns the name on the command line.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::P50 => "p50",
@@ -105,7 +104,6 @@ pub struct Pareto {
 }
 
 /// Compares the strategies of each scenario.
-#[must_use]
 pub fn compare(points: &[Entry], by: By) -> Pareto {
     let vary = Varying::of(points);
     let mut places = BTreeMap::new();

@@ -61,7 +61,6 @@ pub struct GridPoint {
 
 impl GridPoint {
     /// Identifies the point, the content of its model and the tool's revision: 32 hexadecimal digits.
-    #[must_use]
     pub fn key(&self) -> String {
         // Serialization of numbers, texts and a map with text keys cannot fail.
         let json = serde_json::to_vec(self).unwrap_or_default();
@@ -69,7 +68,6 @@ impl GridPoint {
     }
 
     /// Returns the name of the strategy, with the grid's `release_slices`.
-    #[must_use]
     pub fn arm(&self) -> String {
         self.release_slices.map_or_else(|| self.strategy.clone(), |n| format!("{} slices={n}", self.strategy))
     }
@@ -175,7 +173,6 @@ pub struct PointResult {
 impl PointResult {
     /// Returns the latency that a user of the guest notices: the handler or, of a guest that only counts, the rotation. One that
     /// was to take NMIs and timed no handler has none: it livelocks, and its rotations have no ratio to the floor.
-    #[must_use]
     pub fn latency(&self) -> Option<&Latency> {
         self.nmi_handler_ns
             .as_ref()
@@ -204,13 +201,11 @@ pub struct StoredResult {
 
 impl StoredResult {
     /// Creates a line of this tool.
-    #[must_use]
     pub fn new(point: GridPoint, result: PointResult) -> Self {
         Self { schema: SCHEMA.to_owned(), key: point.key(), tool: TOOL.to_owned(), point, result }
     }
 
     /// Parses a line; `None` for text of another schema.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|line: &Self| line.schema == SCHEMA)
     }

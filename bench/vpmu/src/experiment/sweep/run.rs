@@ -25,14 +25,12 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns the number of points with a result.
-    #[must_use]
     pub fn done(&self) -> usize {
         self.points.iter().filter(|(_, result)| result.is_some()).count()
     }
 }
 
 /// Returns the stored results of `points`, by index.
-#[must_use]
 pub fn finished(points: &[GridPoint], found: &Found) -> BTreeMap<usize, StoredResult> {
     let here: BTreeMap<String, usize> = points.iter().enumerate().map(|(at, point)| (point.key(), at)).collect();
     let mut finished = BTreeMap::new();

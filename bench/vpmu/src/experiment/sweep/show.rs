@@ -64,7 +64,6 @@ fn fastest(rows: &[StrategySummary], by: By) -> Option<String> {
 }
 
 /// Returns the comparison as it is shown.
-#[must_use]
 pub fn report(pareto: &Pareto) -> Report {
     let mut report = Report::new("vpmu sweep");
     for scenario in &pareto.scenarios {
@@ -111,7 +110,6 @@ pub fn save(dir: &Path, pareto: &Pareto) -> Result<bool, Error> {
 }
 
 /// Returns one line per point; `+` marks points already in the store.
-#[must_use]
 pub fn dry_run(points: &[GridPoint], done: impl Fn(usize) -> bool) -> String {
     let mut text = String::new();
     for (at, point) in points.iter().enumerate() {

@@ -47,7 +47,6 @@ pub struct Simulator {
 
 impl Simulator {
     /// Creates a simulator of points whose models and traces are these.
-    #[must_use]
     pub fn new(hosts: Hosts) -> Self {
         Self { hosts, floors: Mutex::new(BTreeMap::new()) }
     }

@@ -72,7 +72,6 @@ impl Found {
     }
 
     /// Returns the lines of points not in `points`: of another grid, model or revision.
-    #[must_use]
     pub fn others(&self, points: &[GridPoint]) -> Vec<String> {
         let here: BTreeSet<String> = points.iter().map(GridPoint::key).collect();
         self.lines

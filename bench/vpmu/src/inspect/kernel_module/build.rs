@@ -143,7 +143,6 @@ pub fn headers(
 }
 
 /// Returns the major version of an installed compiler.
-#[must_use]
 pub fn major(compiler: &str) -> Option<String> {
     let output = Command::new(compiler).arg("-dumpversion").output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;

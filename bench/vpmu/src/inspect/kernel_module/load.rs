@@ -266,7 +266,6 @@ fn version(fs: &HostFs) -> String {
 }
 
 /// Describes the module.
-#[must_use]
 pub fn status(fs: &HostFs) -> String {
     if !fs.exists(PLACE) {
         return "vpmu_kvm: not loaded\n".to_owned();

@@ -33,7 +33,6 @@ impl Companion {
     const MOVED: [Self; 3] = [Self::Kallsyms, Self::Modules, Self::Nmis];
 
     /// Returns the file beside this recording.
-    #[must_use]
     pub fn of(self, recording: &Path) -> PathBuf {
         self.beside(recording.as_os_str()).into()
     }
@@ -69,7 +68,6 @@ pub enum Beside {
 }
 
 /// Reads the file beside a recording; `None`: there is none, or the recording is another tool's.
-#[must_use]
 pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<Beside> {
     if !recording.is_ours() {
         return None;
@@ -81,7 +79,6 @@ pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Op
 }
 
 /// Returns the name of an earlier recording.
-#[must_use]
 pub fn old(recording: &OsStr) -> OsString {
     with(recording, "old")
 }
@@ -243,7 +240,6 @@ pub struct Nmis {
 
 impl Nmis {
     /// Lists those of a run between two moments.
-    #[must_use]
     pub fn of(outcome: &RunOutcome, first: Moment, last: Moment) -> Self {
         let mut nmis = Vec::new();
         for (vcpu, of) in outcome.vcpus.iter().enumerate() {
@@ -285,7 +281,6 @@ impl Nmis {
     }
 
     /// Reads it; `None` if there is none, or it is not one.
-    #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice::<Self>(&plain::read(path, LARGEST).ok()?).ok()
     }

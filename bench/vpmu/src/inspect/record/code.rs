@@ -47,7 +47,6 @@ pub struct KernelCode {
 
 impl KernelCode {
     /// Starts for a guest that is `kind` in the recording. `build_id` is that of the kernel's image.
-    #[must_use]
     pub fn new(reports: Arc<CodeReports>, kind: Kind, pid: u32, build_id: Option<Vec<u8>>) -> Self {
         let mut code = Self {
             reports,
@@ -65,7 +64,6 @@ impl KernelCode {
     }
 
     /// Begin and end of the guest's command, where they have been.
-    #[must_use]
     pub fn command(&self) -> [Option<u64>; 2] {
         self.reports.command()
     }
@@ -101,7 +99,6 @@ impl KernelCode {
     }
 
     /// The build-ids; what became of unwind tables; lines of the guest's list that were left out.
-    #[must_use]
     pub fn finish(self) -> (Vec<BuildId>, Unwinding, usize) {
         let unread = self.waiting.map(|(places, _)| Unwinding::Unread(places.len()));
         (self.build_ids, unread.unwrap_or(self.unwinding), self.left_out)

@@ -35,7 +35,6 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the kind of a Linux guest.
-    #[must_use]
     pub const fn of_linux(choice: As, chains: bool) -> Self {
         match (choice, chains) {
             (As::Guest, _) | (As::Auto, false) => Self::Guest,
@@ -44,7 +43,6 @@ impl Kind {
     }
 
     /// Modes of levels 0 and 3.
-    #[must_use]
     pub const fn modes(self) -> [Mode; 2] {
         match self {
             Self::Task => [Mode::User; 2],
@@ -54,7 +52,6 @@ impl Kind {
     }
 
     /// Builds the record of a sample; `chains` as the recording has them.
-    #[must_use]
     pub fn sample(self, taken: &Taken, cpu: u32, pid: u32, tid: u32, chains: bool) -> Sample {
         let modes = self.modes();
         let mut chain = Vec::new();
@@ -90,7 +87,6 @@ impl Kind {
 }
 
 /// Lists the mappings of an ELF file as a task; none for another image, of which no function has a name.
-#[must_use]
 pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
     let Ok(elf) = Elf::parse(bytes) else { return Vec::new() };
     let executable = elf.loads.into_iter().filter(|load| load.executable);
@@ -116,7 +112,6 @@ pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
 const MODULES: u64 = 0xffff_ffff_a000_0000;
 
 /// Names the kernel as build-ids do.
-#[must_use]
 pub const fn kernel_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Guest => "[guest.kernel.kallsyms]",
@@ -135,7 +130,6 @@ const fn owner(kind: Kind, pid: u32) -> (u32, u32) {
 
 /// Maps a module of a guest's kernel, up to the `next` one at the most. perf names its functions by the kernel's list, where they
 /// have the module's name in brackets.
-#[must_use]
 pub fn of_module(kind: Kind, module: &Module, next: Option<u64>, pid: u32) -> Mapping {
     let (pid, tid) = owner(kind, pid);
     let room = next.map_or(u64::MAX, |next| next.saturating_sub(module.address));
@@ -152,7 +146,6 @@ pub fn of_module(kind: Kind, module: &Module, next: Option<u64>, pid: u32) -> Ma
 }
 
 /// Maps a guest's kernel with its text at `text`.
-#[must_use]
 pub fn of_kernel(kind: Kind, text: u64, pid: u32, build_id: Option<Vec<u8>>) -> Mapping {
     let (pid, tid) = owner(kind, pid);
     let end = if text < MODULES { MODULES } else { u64::MAX };

@@ -59,7 +59,6 @@ pub struct Contents {
 }
 
 /// Returns whether a file begins as a recording of any kind, or packed; or a folder has perf's main file.
-#[must_use]
 pub fn is_recording(path: &Path) -> bool {
     let (mut start, path) = ([0; 8], main_file(path));
     // The kernel's own files have no size, and reading one may wait.
@@ -182,7 +181,6 @@ fn of_bytes(bytes: &[u8], parts: &[Vec<u8>], path: &Path, wanted: Option<&str>) 
 }
 
 /// Returns an event's name without perf's precise modifiers: that of the same event, however exact its addresses are.
-#[must_use]
 pub fn imprecise(name: &str) -> &str {
     name.trim_end_matches(['p', 'P']).strip_suffix(':').unwrap_or(name)
 }
@@ -201,7 +199,6 @@ fn named(events: &[Event], wanted: &str) -> Result<usize, Error> {
 }
 
 /// Describes the damage of a recording, for a warning.
-#[must_use]
 pub fn said(damage: &Damage) -> String {
     let mut parts = Vec::new();
     if damage.unfinished {

@@ -364,7 +364,6 @@ impl Work {
 }
 
 /// Returns whether the reader of a pipe went away, which is no error.
-#[must_use]
 pub fn reader_left(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
 }

@@ -82,13 +82,11 @@ pub struct RecordSpec {
 
 impl RecordSpec {
     /// Returns the events that sample.
-    #[must_use]
     pub fn events(&self) -> &[Event] {
         if self.at_pmi { AT_PMI } else { &self.sampling.event }
     }
 
     /// Returns how it is compressed and written.
-    #[must_use]
     pub fn writing(&self) -> Options {
         Options {
             level: self.compression_level.unwrap_or(0) as u32,
@@ -99,7 +97,6 @@ impl RecordSpec {
     }
 
     /// Returns whether it goes to stdout.
-    #[must_use]
     pub fn is_pipe(&self) -> bool {
         self.output == Path::new("-")
     }
@@ -118,7 +115,6 @@ impl RecordSpec {
     }
 
     /// Returns the file beside the recording for what comes with it. A pipe has no name, and `perf.data` may be another recording.
-    #[must_use]
     pub fn beside(&self, what: Companion) -> PathBuf {
         what.of(if self.is_pipe() { Path::new(PIPED) } else { &self.output })
     }

@@ -13,7 +13,6 @@ use super::recorder::{Recorded, reader_left};
 use super::spec::RecordSpec;
 
 /// Formats the lines of the summary, and its warnings.
-#[must_use]
 pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, Vec<String>) {
     let counts = &recorded.counts;
     let to = if spec.is_pipe() { "stdout".to_owned() } else { spec.output.display().to_string() };
@@ -145,7 +144,6 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
 }
 
 /// Returns the exit code where nothing failed: the guest's own.
-#[must_use]
 pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
     match guest {
         // The recording's end is not the guest's failure.
@@ -157,7 +155,6 @@ pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
 }
 
 /// Builds the error of a recording that ended early, unless its reader just left.
-#[must_use]
 pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
     let error = recorded.failed.as_ref().filter(|error| !reader_left(error))?;
     let what = format!("the recording {} ended early", output.display());
@@ -170,7 +167,6 @@ pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
 }
 
 /// Returns the commands that show a recording.
-#[must_use]
 pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
     let (file, kallsyms) = (spec.output.display(), spec.beside(Companion::Kallsyms));
     let modules = spec.beside(Companion::Modules);

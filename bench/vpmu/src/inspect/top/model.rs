@@ -47,13 +47,11 @@ pub struct Names {
 
 impl Names {
     /// Starts with these symbols.
-    #[must_use]
     pub fn new(symbols: Symbols, of: Of) -> Self {
         Self { symbols, of, known: HashMap::new() }
     }
 
     /// Returns whether there are no symbols.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.symbols.is_empty()
     }
@@ -81,7 +79,6 @@ impl Names {
 }
 
 /// Filters text of a guest's as printable characters, cut.
-#[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::new();
     for (at, character) in text.chars().enumerate() {
@@ -217,7 +214,6 @@ pub struct Model {
 
 impl Model {
     /// Starts a model for events of these names and a window of `span` ticks.
-    #[must_use]
     pub fn new(events: Vec<String>, span: usize, is_payload: bool) -> Self {
         Self {
             current: Bin { events: vec![(0, 0); events.len()], ..Bin::default() },
@@ -290,13 +286,11 @@ impl Model {
     }
 
     /// Ticks so far.
-    #[must_use]
     pub const fn ticks(&self) -> u64 {
         self.ticks
     }
 
     /// Samples of all events.
-    #[must_use]
     pub const fn every_sample(&self) -> u64 {
         self.every_sample
     }

@@ -55,7 +55,6 @@ pub struct TopSpec {
 
 impl TopSpec {
     /// Returns the ticks of the window.
-    #[must_use]
     pub fn span(&self) -> usize {
         let ticks = self.window.as_nanos().div_ceil(self.interval.as_nanos().max(1));
         usize::try_from(ticks).unwrap_or(usize::MAX).clamp(1, 100_000)

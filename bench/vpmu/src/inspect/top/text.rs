@@ -14,19 +14,16 @@ const ROWS: usize = 20;
 const SUMMARY_ROWS: usize = 10;
 
 /// Computes a share in percent.
-#[must_use]
 pub fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
 /// Names the ring that a function ran in.
-#[must_use]
 pub const fn ring(line: &Line) -> &'static str {
     if line.user { "3" } else { "0" }
 }
 
 /// Exits, host operations and NMIs as `name figure`, each divided by `seconds`.
-#[must_use]
 pub fn rates(counts: &LiveCounts, seconds: f64) -> [(&'static str, String); 3] {
     let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
     let list = |figures: &[(&'static str, u64)]| {
@@ -41,19 +38,16 @@ pub fn rates(counts: &LiveCounts, seconds: f64) -> [(&'static str, String); 3] {
 }
 
 /// Formats a line of figures.
-#[must_use]
 pub fn line(name: &str, figures: impl std::fmt::Display) -> String {
     format!("{name:<8} {figures}")
 }
 
 /// Formats the line of an event.
-#[must_use]
 pub fn event((name, samples, counts): &(String, f64, f64)) -> String {
     line("event", format_args!("{name}  samples/s {samples:.1}  counts/s {counts:.1}"))
 }
 
 /// Formats the handler's times.
-#[must_use]
 pub fn handler(handler: Option<Handler>) -> Option<String> {
     let Handler { count, p50, p99, worst } = handler?;
     let [p50, p99, worst] = [p50, p99, worst].map(|ns| time(ns as f64));
@@ -61,7 +55,6 @@ pub fn handler(handler: Option<Handler>) -> Option<String> {
 }
 
 /// Formats the table of a tick.
-#[must_use]
 pub fn table(shown: &Snapshot) -> String {
     let [last, window, all] = shown.samples;
     let missing: u64 = shown.lost.iter().sum();
@@ -94,7 +87,6 @@ pub fn table(shown: &Snapshot) -> String {
 }
 
 /// Formats the summary. `every` is the number of samples of all events, `dropped` that of bytes of guest output that went nowhere.
-#[must_use]
 pub fn summary(shown: &Snapshot, every: u64, throttled: u64, dropped: Option<u64>) -> String {
     let all = shown.samples[2];
     let [ours, kernels] = shown.lost;

@@ -77,19 +77,16 @@ pub struct View {
 
 impl View {
     /// Starts the view of a guest of this name.
-    #[must_use]
     pub fn new(guest: &'static str, chains: bool) -> Self {
         Self { chains, guest, ..Self::default() }
     }
 
     /// Returns whether the picture stands.
-    #[must_use]
     pub const fn paused(&self) -> bool {
         self.paused
     }
 
     /// Returns the function whose callers are wanted.
-    #[must_use]
     pub const fn zoom(&self) -> Option<&(bool, String)> {
         self.zoom.as_ref()
     }

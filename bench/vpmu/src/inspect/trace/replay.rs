@@ -78,7 +78,6 @@ fn total_ns(found: &Replayed) -> u64 {
 }
 
 /// Shows what the replays found.
-#[must_use]
 pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
     let mut report = Report::new("replay");
     let header = [
@@ -175,7 +174,6 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
 }
 
 /// Returns the same as JSON.
-#[must_use]
 pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
     let arm = |(strategy, found): &Found| {
         let ops: serde_json::Map<String, Value> =

@@ -117,7 +117,6 @@ impl LinuxGuest {
     }
 
     /// Returns the flag that is set once the guest has ended.
-    #[must_use]
     pub fn over(&self) -> &Arc<AtomicBool> {
         &self.over
     }
@@ -154,7 +153,6 @@ impl LinuxGuest {
 
     /// Builds the error of a guest whose agent failed with `why`: the guest's own end where that says more, and the
     /// last lines of its console; and what the guest left.
-    #[must_use]
     pub fn failed(self, what: &str, why: &str) -> (Error, Option<LinuxOutcome>) {
         let tail = self.tail.clone();
         // The agent's port closes a moment before the guest ends.
@@ -178,7 +176,6 @@ impl LinuxGuest {
     }
 
     /// Returns the last lines of its console.
-    #[must_use]
     pub fn console(&self) -> Vec<String> {
         self.tail.lines(LINES)
     }
@@ -242,7 +239,6 @@ pub(super) struct Tail(Arc<Mutex<VecDeque<u8>>>);
 
 impl Tail {
     /// The last `lines` lines, without characters that steer a terminal.
-    #[must_use]
     pub(super) fn lines(&self, lines: usize) -> Vec<String> {
         let bytes: Vec<u8> = self.lock().iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);

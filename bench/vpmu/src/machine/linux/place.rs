@@ -93,7 +93,6 @@ impl Placed {
 }
 
 /// Finds a program in the folders of PATH.
-#[must_use]
 pub fn in_path(name: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     let executable = |file: &PathBuf| {
         std::fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
@@ -112,7 +111,6 @@ pub struct Load {
 
 impl Load {
     /// Returns whether this is the module of a file with this name; a dash stands for an underscore.
-    #[must_use]
     pub fn is(&self, name: &str) -> bool {
         self.name.replace('-', "_") == name
     }

@@ -150,7 +150,6 @@ pub struct LinuxSpec {
 
 impl LinuxSpec {
     /// Returns the time after which the guest is ended.
-    #[must_use]
     pub fn time_limit(&self) -> Duration {
         self.time_limit.unwrap_or(if self.run.is_some() { TIME_LIMIT } else { Duration::MAX })
     }

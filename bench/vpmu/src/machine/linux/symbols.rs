@@ -40,7 +40,6 @@ impl CodeReports {
     }
 
     /// Its begin and its end, where they have been.
-    #[must_use]
     pub fn command(&self) -> [Option<u64>; 2] {
         [0, 1].map(|at| Some(self.command[at].load(Ordering::Relaxed)).filter(|&ns| ns > 0))
     }

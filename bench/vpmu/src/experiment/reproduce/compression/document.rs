@@ -232,7 +232,6 @@ fn lines(found: &Compression) -> Vec<String> {
 }
 
 /// Returns the findings as they are shown.
-#[must_use]
 pub fn report(found: &Compression) -> Report {
     let mut table = Table::new(COLUMNS).keys(2);
     found.rows.iter().for_each(|row| table.add_row(cells(row)));

@@ -207,7 +207,6 @@ fn lines(found: &Overhead) -> Vec<String> {
 }
 
 /// Returns the findings as they are shown.
-#[must_use]
 pub fn report(found: &Overhead) -> Report {
     let mut table = Table::new(COLUMNS);
     found.rows.iter().for_each(|row| table.add_row(cells(row)));
