@@ -1,11 +1,13 @@
 //! Tests with prerequisites.
 //!
-//! A test without its prerequisite is listed as ignored, with a `SKIP:` line that gives the reason. With `CI=true` on a host
+//! A test without its prerequisite is listed as ignored, with a `SKIP:` line for each reason. With `CI=true` on a host
 //! that should have the prerequisite (`expects_…`), the test fails instead. Tests run one at a time, because guests share
 //! this host's CPUs.
 
 pub mod schema;
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -30,17 +32,18 @@ impl Case {
     pub fn new(name: impl Into<String>, missing: Option<String>, run: impl FnOnce() + Send + 'static) -> Self {
         Self::fallible(name, missing, || {
             run();
-            Ok(())
+            Ok::<_, String>(())
         })
     }
 
     /// Returns a test that fails by a panic or by an error's text.
-    pub fn fallible(
+    pub fn fallible<E: Display>(
         name: impl Into<String>,
         missing: Option<String>,
-        run: impl FnOnce() -> Result<(), String> + Send + 'static,
+        run: impl FnOnce() -> Result<(), E> + Send + 'static,
     ) -> Self {
-        Self { name: name.into(), missing, expected: true, run: Box::new(|| run().map_err(Failed::from)) }
+        let run = Box::new(|| run().map_err(|error| Failed::from(format!("{error:#}"))));
+        Self { name: name.into(), missing, expected: true, run }
     }
 
     /// Marks a test's prerequisite; unless `expected`, this host may lack it even in CI.
@@ -48,18 +51,18 @@ impl Case {
         Self { expected, ..self }
     }
 
-    fn trial(self, must_run: bool, listing: bool) -> Trial {
+    /// Prefixes the name with that of the module which has the test.
+    pub fn of(self, module: &str) -> Self {
+        Self { name: format!("{module}::{}", self.name), ..self }
+    }
+
+    fn trial(self, must_run: bool) -> Trial {
         match self.missing {
             None => Trial::test(self.name, self.run),
             Some(why) if must_run && self.expected => {
                 Trial::test(self.name, move || Err(format!("skipped in CI: {why}").into()))
             }
-            Some(why) => {
-                if !listing {
-                    eprintln!("SKIP: {}: {why}", self.name);
-                }
-                Trial::test(self.name, self.run).with_ignored_flag(true)
-            }
+            Some(_) => Trial::test(self.name, self.run).with_ignored_flag(true),
         }
     }
 }
@@ -69,8 +72,27 @@ pub fn run(cases: impl IntoIterator<Item = Case>, expected: bool) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let must_run = expected && std::env::var_os("CI").is_some_and(|ci| ci == "true");
-    let trials = cases.into_iter().map(|case| case.trial(must_run, arguments.list)).collect();
+    let cases: Vec<Case> = cases.into_iter().collect();
+    if !arguments.list {
+        let wanted = |case: &&Case| arguments.filter.as_ref().is_none_or(|filter| case.name.contains(filter));
+        skipped(cases.iter().filter(wanted));
+    }
+    let trials = cases.into_iter().map(|case| case.trial(must_run)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Prints a line for each reason why tests are skipped.
+fn skipped<'a>(cases: impl Iterator<Item = &'a Case>) {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for case in cases {
+        if let Some(why) = &case.missing {
+            reasons.entry(why).or_default().push(&case.name);
+        }
+    }
+    for (why, names) in reasons {
+        let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
+        eprintln!("SKIP: {}{more}: {why}", names[0]);
+    }
 }
 
 // Prerequisites that this host should have: judged by the kernel and the process's rights, without trying them.
@@ -132,10 +154,10 @@ mod tests {
 
     #[test]
     fn a_missing_prerequisite_is_ignored_or_in_ci_a_failure() {
-        assert!(!case(None).trial(false, true).has_ignored_flag());
-        assert!(case(Some("no KVM")).trial(false, true).has_ignored_flag());
-        assert!(!case(Some("no KVM")).trial(true, true).has_ignored_flag());
-        assert!(case(Some("no KVM")).expected(false).trial(true, true).has_ignored_flag());
+        assert!(!case(None).trial(false).has_ignored_flag());
+        assert!(case(Some("no KVM")).trial(false).has_ignored_flag());
+        assert!(!case(Some("no KVM")).trial(true).has_ignored_flag());
+        assert!(case(Some("no KVM")).expected(false).trial(true).has_ignored_flag());
     }
 
     #[test]

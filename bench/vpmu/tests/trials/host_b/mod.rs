@@ -5,13 +5,9 @@
 //! `VPMU_REQUIRE_HOST_B=1` that is a failure.
 
 mod corpus;
-#[path = "../counted/mod.rs"]
-mod counted;
 mod cpus;
 mod frames;
-#[path = "../imported/mod.rs"]
-mod imported;
-mod kernels;
+pub(crate) mod kernels;
 mod linux;
 mod machine;
 mod measure;
@@ -21,12 +17,13 @@ mod parts;
 mod readers;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use libtest_mimic::{Arguments, Failed, Trial};
+use anyhow::{Context, Error, Result, ensure};
+use trials::Case;
 
+use crate::counted;
+use crate::prerequisites::{is_required, kvm};
 use machine::{Clock, Job};
 use parts::Parts;
 use vmm::boot::elf::Elf;
@@ -34,7 +31,7 @@ use vmm::boot::linux::Kernel;
 use vmm::boot::rdpmc;
 
 type Check = fn() -> Result<()>;
-type Boot = fn(&Parts) -> Result<()>;
+type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
 
 const CHECKS: [(&str, Check); 6] = [
     ("rig::frames", frames::check),
@@ -45,7 +42,7 @@ const CHECKS: [(&str, Check); 6] = [
     ("rig::watch", monitor::check_watch),
 ];
 
-const BOOTS: [(&str, Boot); 17] = [
+const BOOTS: [(&str, fn(&Parts) -> Result<()>); 17] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
@@ -66,7 +63,7 @@ const BOOTS: [(&str, Boot); 17] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 16] = [
+const LONG: [(&str, fn(&Parts) -> Result<()>); 16] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
@@ -86,77 +83,34 @@ const LONG: [(&str, Boot); 16] = [
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.
-const BOTH: [(&str, Boot); 3] = [
+const BOTH: [(&str, fn(&Parts) -> Result<()>); 3] = [
     ("conformance::cpu_clock_version_2_is_the_same_here", measure::version_2_here),
     ("conformance::cpu_clock_version_4_is_the_same_here", measure::version_4_here),
     ("conformance::step_is_the_same_here", measure::step_here),
 ];
 
-fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some(kernels::PROBE_ARGUMENT) {
-        return match kernels::probe(&words.next().unwrap_or_default(), words.next().as_deref()) {
-            Ok(code) => ExitCode::from(code),
-            Err(error) => {
-                eprintln!("{error:#}");
-                ExitCode::FAILURE
-            }
-        };
-    }
-
-    let mut arguments = Arguments::from_args();
-    // A boot keeps one core busy; two at once only make both slow.
-    arguments.test_threads = Some(1);
-    let found = Parts::find().map_err(|why| format!("{why:#}; remedy: {}", parts::REMEDY));
-    let required = std::env::var_os("VPMU_REQUIRE_HOST_B").is_some_and(|value| value == "1");
-    if let (Err(why), false, false) = (&found, required, arguments.list) {
-        eprintln!("SKIP: host B cannot be booted here: {why}");
-    }
-    let skip = found.is_err() && !required;
-    let mut trials: Vec<_> =
-        CHECKS.iter().map(|&(name, check)| Trial::test(name, move || check().map_err(failed))).collect();
-    let kvm = std::path::Path::new("/dev/kvm").exists();
-    if !kvm && !arguments.list {
-        eprintln!("SKIP: no /dev/kvm here to compare stock KVM with");
-    }
-    let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
-    if !long && !arguments.list {
-        eprintln!(
-            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, corpus::recorded, cpus:: but for sixteen, and nest:: but for hardware_and_kvm, trace_import and kernel_module); remedy: VPMU_HOST_B_LONG=1"
-        );
-    }
-    let boots = LONG.iter().map(|boot| (boot, skip || !long));
-    let boots = boots.chain(BOOTS.iter().map(|boot| (boot, skip))).chain(BOTH.iter().map(|boot| (boot, skip || !kvm)));
-    for (&(name, boot), ignored) in boots {
+pub(crate) fn cases() -> Vec<Case> {
+    let found =
+        Parts::find().map_err(|why| format!("host B cannot be booted here: {why:#}; remedy: {}", parts::REMEDY));
+    // Where host B is required, a boot without it fails.
+    let lacks = found.as_ref().err().filter(|_| !is_required("VPMU_REQUIRE_HOST_B")).cloned();
+    let no_kvm = kvm().err().map(|why| format!("to compare stock KVM with: {why}"));
+    let short = (!is_required("VPMU_HOST_B_LONG")).then(|| "takes minutes; remedy: VPMU_HOST_B_LONG=1".to_owned());
+    let case = |name: &str, missing: Option<String>, boot: Boot| {
         let found = found.clone();
-        let trial = Trial::test(name, move || boot(&found?).map_err(failed));
-        trials.push(trial.with_ignored_flag(ignored));
-    }
-    let further = kernels::trials();
-    if further.iter().any(|(_, ignored, _)| *ignored) && !arguments.list {
-        eprintln!("SKIP: no static binary (VPMU_STATIC) for further kernels; remedy: tools/packaging/static");
-    }
-    for (name, ignored, boot) in further {
-        let found = found.clone();
-        trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(ignored));
-    }
+        Case::fallible(name, lacks.clone().or(missing), move || boot(&found.map_err(Error::msg)?)).expected(false)
+    };
+    let of = |boots: &[(&'static str, fn(&Parts) -> Result<()>)], missing: &Option<String>| {
+        boots.iter().map(|&(name, boot)| case(name, missing.clone(), Box::new(boot))).collect::<Vec<_>>()
+    };
+    let mut cases: Vec<Case> = CHECKS.iter().map(|&(name, check)| Case::fallible(name, None, check)).collect();
+    cases.extend([of(&LONG, &short), of(&BOOTS, &None), of(&BOTH, &no_kvm)].into_iter().flatten());
+    cases.extend(kernels::trials().into_iter().map(|(name, missing, boot)| case(&name, missing, boot)));
     for (name, minutes, absent, boot) in nest::kernel_module::trials(found.as_ref().ok()) {
-        if let Some(why) = absent.as_ref().filter(|_| !arguments.list && (long || !minutes)) {
-            eprintln!("SKIP: {why}");
-        }
-        let (found, ignored) = (found.clone(), skip || absent.is_some() || (minutes && !long));
-        trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(ignored));
+        cases.push(case(&name, short.clone().filter(|_| minutes).or(absent), boot));
     }
-    for (name, boot) in nest::releases::trials() {
-        let found = found.clone();
-        trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(skip || !long));
-    }
-    libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
-fn failed(error: anyhow::Error) -> Failed {
-    format!("{error:#}").into()
+    cases.extend(nest::releases::trials().into_iter().map(|(name, boot)| case(&name, short.clone(), boot)));
+    cases
 }
 
 /// A job that carries this test binary as `/probe`.

@@ -6,14 +6,14 @@ mod rig;
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
 use serde_json::Value;
 use trials::Case;
-use vpmu::setting::backend::{EventProbe as _, ThisHost};
+
+use crate::prerequisites::{guests, kvm, program};
 
 use edges::{at_the_exit, beside, full_disk, last_overflow, programs_of_perf, small_disk};
 use rig::{RATE, leaves, perf_script, planted, record, said_samples, vpmu, wait_for_samples};
@@ -21,21 +21,18 @@ use rig::{RATE, leaves, perf_script, planted, record, said_samples, vpmu, wait_f
 /// The planted functions, and how many exits each makes in a round.
 const EXITS: [(&str, usize); 3] = [("half", 5), ("three_tenths", 3), ("fifth", 2)];
 
-fn main() -> ExitCode {
-    let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
-    let events = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why);
-    let here = kvm.clone().and(events).err();
+pub(crate) fn cases() -> Vec<Case> {
+    let expected = kvm().is_ok();
+    let here = guests().err();
     let small = small_disk().err();
     let with_disk = here.clone().or(small);
     let tracepoint = "kvm:kvm_userspace_exit".parse().and_then(|event: SampledEvent| event.costs(1)).err();
     let with_tracepoint = here.clone().or(tracepoint);
-    let perf = Command::new("perf").arg("version").output().is_ok_and(|done| done.status.success());
-    let with_perf =
-        here.clone().or_else(|| (!perf).then(|| "perf is not installed (Debian package: linux-perf)".to_owned()));
+    let with_perf = here.clone().or_else(|| program("perf", "linux-perf").err());
     let case = |name: &str, missing: &Option<String>, run: fn() -> Result<()>| {
-        Case::fallible(name, missing.clone(), move || run().map_err(|error| format!("{error:#}")))
+        Case::fallible(name, missing.clone(), run).expected(expected)
     };
-    let cases = [
+    vec![
         case("exits_of_a_planted_guest_are_all_there_with_their_chains", &with_perf, exact_shares_and_chains),
         case("samples_of_a_clock_are_all_there", &with_perf, samples_of_a_clock),
         case("each_pmi_is_a_sample", &with_perf, at_each_pmi),
@@ -55,8 +52,7 @@ fn main() -> ExitCode {
         case("long_names_of_a_stranger_are_no_gigabytes", &None, edges::long_names),
         case("a_compressed_recording_of_a_stranger_is_read_in_part", &None, edges::compressed),
         case("files_that_a_stranger_names_are_not_waited_for", &None, edges::names_of_the_kernels_files),
-    ];
-    trials::run(cases, kvm.is_ok())
+    ]
 }
 
 /// Samples of exits are as many as the guest made, in each reader and with their chains.

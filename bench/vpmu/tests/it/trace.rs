@@ -1,7 +1,5 @@
 //! Traces by the command line: recorded, replayed, cut, merged, and what is refused.
 
-mod imported;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -131,10 +129,10 @@ fn played_back(at: &Path, accesses_per_pmi: u64) {
 #[test]
 fn an_imported_recording_has_the_accesses_that_perf_counts() {
     let dir = TempDir::new().unwrap();
-    imported::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/imported"), dir.path()).unwrap();
+    crate::imported::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/imported"), dir.path()).unwrap();
 }
 
-const RECORDING: &[u8] = include_bytes!("imported/stock-kvm.data");
+const RECORDING: &[u8] = include_bytes!("../imported/stock-kvm.data");
 
 /// Replaces bytes of the recording by as many others.
 fn replaced(from: &str, to: &str) -> Vec<u8> {

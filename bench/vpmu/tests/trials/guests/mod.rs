@@ -1,20 +1,18 @@
 //! Guests on this host's KVM: hostile ones, with which `vpmu run` ends in time and in bounds and reports; and ones of known
 //! length, whose instructions backend `step` counts exactly or not at all.
 
-#[path = "../counted/mod.rs"]
-mod counted;
 mod hostile;
 
 use std::io::Read as _;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use counted::Counted;
-use host_pmu::backend::BackendKey;
-use hostile::{Ending, Hostile};
 use trials::Case;
-use vpmu::setting::backend::{EventProbe as _, ThisHost};
+
+use crate::counted::{self, Counted};
+use crate::prerequisites::{events, kvm};
+use hostile::{Ending, Hostile};
 
 /// The limit given to the VMM for a guest that runs into it, and for one that ends by itself, on a busy host, too.
 const TIME_LIMIT: &str = "1500ms";
@@ -27,28 +25,24 @@ const HANG: Duration = Duration::from_secs(60);
 /// Most memory of the VMM, guest memory included: these guests touch a few pages of it.
 const MOST_KIB: u64 = 96 << 10;
 
-fn main() -> ExitCode {
-    let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
-    let perf = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why);
+pub(crate) fn cases() -> Vec<Case> {
+    let (kvm, perf) = (kvm(), events());
     let mut cases = Vec::new();
     for guest in hostile::all() {
         for (backend, also) in [("none", Ok(())), ("cpu-clock", perf.clone()), ("step", Ok(()))] {
             let missing = kvm.clone().and(also).err();
             let name = format!("{}::{backend}", guest.name);
             let guest = guest.clone();
-            let run = move || survives(&guest, backend).map_err(|error| format!("{error:#}"));
-            cases.push(Case::fallible(name, missing, run));
+            cases.push(Case::fallible(name, missing, move || survives(&guest, backend)));
         }
     }
     for image in STEPPED {
-        let run = move || image.check().map_err(|error| format!("{error:#}"));
-        cases.push(Case::fallible(image.name.to_owned(), kvm.clone().err(), run));
+        cases.push(Case::fallible(image.name, kvm.clone().err(), move || image.check()));
     }
     for image in counted::ALL {
-        let run = move || is_counted(image).map_err(|error| format!("{error:#}"));
-        cases.push(Case::fallible(image.name.to_owned(), kvm.clone().err(), run));
+        cases.push(Case::fallible(image.name, kvm.clone().err(), move || is_counted(image)));
     }
-    trials::run(cases, kvm.is_ok())
+    cases.into_iter().map(|case| case.expected(kvm.is_ok())).collect()
 }
 
 /// A process that does not outlive its owner.

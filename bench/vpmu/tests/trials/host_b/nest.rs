@@ -13,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::imported;
 use super::linux::virtio_modules;
 use super::machine::{Clock, Job, Report};
 use super::parts::Parts;
@@ -223,7 +222,7 @@ pub(crate) fn trace_import(parts: &Parts) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("stock-kvm.data"), &report.commands[1].stdout)?;
     std::fs::write(folder.join("stock-kvm.counts"), printed(&report, 0)?)?;
-    imported::check(&folder, &folder)
+    crate::imported::check(&folder, &folder)
 }
 
 /// Separates what a script prints of one scene and of the next.

@@ -7,11 +7,10 @@ mod campaigns;
 mod rig;
 mod stops;
 
-use std::process::ExitCode;
+use anyhow::{Result, bail};
+use trials::Case;
 
-use anyhow::Result;
-use libtest_mimic::{Arguments, Trial};
-
+use crate::prerequisites::is_required;
 use rig::Rig;
 
 type Check = fn(&mut Rig) -> Result<()>;
@@ -30,23 +29,17 @@ const CHECKS: [(&str, Check); 11] = [
     ("stops::a_full_disk_loses_no_outcome", stops::a_full_disk_loses_no_outcome),
 ];
 
-fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // Each has a cluster of its own.
-    arguments.test_threads = Some(1);
-    let missing = rig::missing();
-    let required = std::env::var_os("VPMU_REQUIRE_SLURM").is_some_and(|value| value == "1");
-    if let (Some(why), false, false) = (&missing, required, arguments.list) {
-        eprintln!("SKIP: no Slurm can be run here: {why}; remedy: {}", rig::REMEDY);
-    }
-    let skip = missing.is_some() && !required;
-    let trial = |&(name, check): &(&'static str, Check)| {
-        let missing = missing.clone();
-        let run = move || match missing {
-            Some(why) => Err(format!("{why}; remedy: {}", rig::REMEDY).into()),
-            None => Rig::start().and_then(|mut rig| check(&mut rig)).map_err(|error| format!("{error:#}").into()),
+pub(crate) fn cases() -> Vec<Case> {
+    let missing = rig::missing().map(|why| format!("{why}; remedy: {}", rig::REMEDY));
+    let required = is_required("VPMU_REQUIRE_SLURM");
+    let case = |&(name, check): &(&str, Check)| {
+        let lacks = missing.clone();
+        let run = move || match lacks {
+            Some(why) => bail!("{why}"),
+            // Each has a cluster of its own.
+            None => check(&mut Rig::start()?),
         };
-        Trial::test(name, run).with_ignored_flag(skip)
+        Case::fallible(name, missing.clone().filter(|_| !required), run).expected(false)
     };
-    libtest_mimic::run(&arguments, CHECKS.iter().map(trial).collect()).exit_code()
+    CHECKS.iter().map(case).collect()
 }

@@ -7,8 +7,8 @@ use std::process::Output;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::campaigns::{Campaign, QUICK, has, over, paced, read, text};
-use crate::rig::{Rig, wait};
+use super::campaigns::{Campaign, QUICK, has, over, paced, read, text};
+use super::rig::{Rig, wait};
 
 /// The controller goes after the submission: what ended is collected, and nothing is submitted twice.
 pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Result<()> {

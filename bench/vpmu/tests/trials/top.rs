@@ -1,26 +1,24 @@
 //! `vpmu top` on real guests, without a terminal: the form of its tables, totals that are exact, its ends.
 
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use host_pmu::backend::BackendKey;
 use trials::Case;
-use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
-fn main() -> ExitCode {
-    let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
-    let events = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why);
-    let here = kvm.clone().and(events).err();
+use crate::prerequisites::{guests, kvm};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let expected = kvm().is_ok();
+    let here = guests().err();
     let case = |name: &str, missing: &Option<String>, run: fn() -> Result<()>| {
-        Case::fallible(name, missing.clone(), move || run().map_err(|error| format!("{error:#}")))
+        Case::fallible(name, missing.clone(), run).expected(expected)
     };
-    let cases = [
+    vec![
         case("tables_add_up_to_the_summary", &here, totals),
         case("a_guest_is_ended_after_the_tables_that_were_asked_for", &here, iterations),
         case("a_reader_that_leaves_ends_the_guest", &here, reader_leaves),
         case("what_cannot_be_shown_is_refused", &None, refusals),
-    ];
-    trials::run(cases, kvm.is_ok())
+    ]
 }
 
 fn top(args: &[&str]) -> Command {

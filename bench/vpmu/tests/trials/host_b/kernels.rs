@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -22,22 +23,21 @@ const LATENCY: &str = "/vpmu nmi-latency --backend cpu-clock --strategy recreate
      --rounds 1 --warmup 0 --samples 15 --time-limit 10s --no-save --quiet --json";
 const DOCTOR: &str = "/vpmu doctor --json";
 
-/// A trial for each kernel of .ci/host-b-kernels and for the usual one: its name, whether it is ignored, and its boot.
-/// They are for the binary that `VPMU_STATIC` names: an older one left in target/ would pass for this tree's.
-pub(crate) fn trials() -> Vec<(String, bool, Boot)> {
+/// A trial for each kernel of .ci/host-b-kernels and for the usual one: its name, why it cannot run, and its boot. They are for the binary that `VPMU_STATIC` names: an older one left in target/ would pass for this tree's.
+pub(crate) fn trials() -> Vec<(String, Option<String>, Boot)> {
     let binary = std::env::var_os("VPMU_STATIC").map(PathBuf::from);
-    let ignored = binary.is_none();
+    let missing = binary.is_none().then(|| "no static binary (VPMU_STATIC); remedy: tools/packaging/static".to_owned());
     let binary = binary.unwrap_or_default();
     let usual: Boot = {
         let binary = binary.clone();
         Box::new(move |parts| root_and_users(parts, &binary))
     };
-    let mut trials = vec![("static::usual_kernel".to_owned(), ignored, usual)];
+    let mut trials = vec![("static::usual_kernel".to_owned(), missing.clone(), usual)];
     trials.extend(further_kernels().into_iter().map(|(series, root)| {
         let name = format!("static::kernel_{series}");
         let binary = binary.clone();
         let boot: Boot = Box::new(move |parts| root_and_users(&parts.with_kernel_of(&root)?, &binary));
-        (name, ignored, boot)
+        (name, missing.clone(), boot)
     }));
     trials
 }
@@ -167,7 +167,21 @@ fn latency(done: &Finished) -> Result<String> {
 // carried in.
 
 /// First argument that selects a probe instead of the tests.
-pub(crate) const PROBE_ARGUMENT: &str = "--inside-host-b";
+pub(super) const PROBE_ARGUMENT: &str = "--inside-host-b";
+
+/// Runs the probe that the command line names, if this process is in host B.
+pub(crate) fn inside() -> Option<ExitCode> {
+    let mut words = std::env::args().skip(1);
+    words.next().filter(|word| word == PROBE_ARGUMENT)?;
+    let name = words.next().unwrap_or_default();
+    Some(match probe(&name, words.next().as_deref()) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
 
 /// Runs the probe `name`, on `file` if it takes one. Returns the exit code.
 pub(crate) fn probe(name: &str, file: Option<&str>) -> Result<u8> {

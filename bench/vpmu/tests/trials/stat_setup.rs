@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not know as tests")]
 
 use std::path::Path;
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, Output};
 
 use trials::Case;
 
@@ -406,46 +406,41 @@ fn not_root() -> Option<String> {
     (!matches!(own, Ok(0))).then(|| "only root may become another user".to_owned())
 }
 
-fn main() -> ExitCode {
-    let events = no_events;
-    let case = |name: &str, missing: Option<String>, run: fn()| Case::new(name, missing, run);
-    trials::run(
-        [
-            case("refuses_bad_input", events(), refuses_bad_input),
-            case("strategies_agree", events(), strategies_agree),
-            case("a_duration_bounds_the_rounds", events(), a_duration_bounds_the_rounds),
-            case("a_baseline_is_kept_and_compared", events(), a_baseline_is_kept_and_compared),
-            case("its_document_is_read_by_all", events(), its_document_is_read_by_all),
-            case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),
-            case("a_list_without_any_event_is_refused", events(), a_list_without_any_event_is_refused),
-            case("a_weak_group_is_broken_up", events(), a_weak_group_is_broken_up),
-            case("once_prints_counts_as_perf_does", events(), once_prints_counts_as_perf_does),
-            case("the_hard_limit_is_raised", events(), the_hard_limit_is_raised),
-            case(
-                "under_the_hard_limit_only_threads_fit",
-                events().or_else(not_root).or_else(|| no_program("setpriv")).or_else(one_cpu),
-                under_the_hard_limit_only_threads_fit,
-            ),
-            case(
-                "cpus_without_a_thread_are_served_by_the_caller",
-                events().or_else(not_root).or_else(|| no_program("setpriv")),
-                cpus_without_a_thread_are_served_by_the_caller,
-            ),
-            case(
-                "an_unprivileged_user_gets_the_reason",
-                not_root().or_else(|| no_program("setpriv")),
-                an_unprivileged_user_gets_the_reason,
-            ),
-            case("lists_are_perf_s", events().or_else(|| no_program("perf")), lists_are_perf_s),
-            case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),
-            case("a_missing_perf_is_said", None, a_missing_perf_is_said),
-            case(
-                "tracepoints_close_after_the_counts",
-                events().or_else(no_tracefs),
-                tracepoints_close_after_the_counts,
-            ),
-        ],
-        // A host with CI=true on which events open must have perf, tracefs and setpriv, too.
-        events().is_none(),
-    )
+pub(crate) fn cases() -> Vec<Case> {
+    let no_events = no_events();
+    // A host with CI=true on which events open must have perf, tracefs and setpriv, too.
+    let expected = no_events.is_none();
+    let events = || no_events.clone();
+    let case = |name: &str, missing: Option<String>, run: fn()| Case::new(name, missing, run).expected(expected);
+    vec![
+        case("refuses_bad_input", events(), refuses_bad_input),
+        case("strategies_agree", events(), strategies_agree),
+        case("a_duration_bounds_the_rounds", events(), a_duration_bounds_the_rounds),
+        case("a_baseline_is_kept_and_compared", events(), a_baseline_is_kept_and_compared),
+        case("its_document_is_read_by_all", events(), its_document_is_read_by_all),
+        case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),
+        case("a_list_without_any_event_is_refused", events(), a_list_without_any_event_is_refused),
+        case("a_weak_group_is_broken_up", events(), a_weak_group_is_broken_up),
+        case("once_prints_counts_as_perf_does", events(), once_prints_counts_as_perf_does),
+        case("the_hard_limit_is_raised", events(), the_hard_limit_is_raised),
+        case(
+            "under_the_hard_limit_only_threads_fit",
+            events().or_else(not_root).or_else(|| no_program("setpriv")).or_else(one_cpu),
+            under_the_hard_limit_only_threads_fit,
+        ),
+        case(
+            "cpus_without_a_thread_are_served_by_the_caller",
+            events().or_else(not_root).or_else(|| no_program("setpriv")),
+            cpus_without_a_thread_are_served_by_the_caller,
+        ),
+        case(
+            "an_unprivileged_user_gets_the_reason",
+            not_root().or_else(|| no_program("setpriv")),
+            an_unprivileged_user_gets_the_reason,
+        ),
+        case("lists_are_perf_s", events().or_else(|| no_program("perf")), lists_are_perf_s),
+        case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),
+        case("a_missing_perf_is_said", None, a_missing_perf_is_said),
+        case("tracepoints_close_after_the_counts", events().or_else(no_tracefs), tracepoints_close_after_the_counts),
+    ]
 }

@@ -4,35 +4,29 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use host_pmu::backend::BackendKey;
 use serde_json::Value;
 use triage::workloads::ALL;
 use trials::Case;
-use vpmu::setting::backend::{EventProbe as _, ThisHost};
 
-fn main() -> ExitCode {
-    let events = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why).err();
+use crate::prerequisites::events;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let events = events().err();
     let listed = Path::new(&format!("/proc/self/task/{}/children", std::process::id())).exists();
     let children = (!listed).then(|| "this kernel does not list children (CONFIG_PROC_CHILDREN)".to_owned());
     let children = events.clone().or(children);
-    let case = |name: &str, missing: &Option<String>, run: fn()| {
-        Case::fallible(name, missing.clone(), move || {
-            run();
-            Ok(())
-        })
-    };
-    let cases = [
+    let case = |name: &str, missing: &Option<String>, run: fn()| Case::new(name, missing.clone(), run).expected(false);
+    vec![
         case("each_workload_runs_in_both_variants", &None, each_workload_runs_in_both_variants_and_says_what_it_did),
         case("the_list_has_every_workload", &None, the_list_has_every_workload_and_its_variant),
         case("what_cannot_be_is_refused", &None, what_cannot_be_is_refused_before_anything_runs),
         case("a_gated_workload_waits_for_its_starter", &None, a_gated_workload_without_its_starter_does_not_begin),
         case("a_short_triage_leaves_a_whole_account", &events, a_short_triage_leaves_a_whole_account),
         case("no_workload_outlives_its_triage", &children, no_workload_outlives_its_triage),
-    ];
-    trials::run(cases, false)
+    ]
 }
 
 fn vpmu(args: &[&str]) -> Output {

@@ -2,22 +2,18 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use host_pmu::backend::BackendKey;
 use serde_json::Value;
 use trials::Case;
-use vpmu::setting::backend::{EventProbe as _, ThisHost};
+
+use crate::prerequisites::guests;
 
 const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
 /// Short simulated rounds.
 const SIM: [&str; 6] = ["--backend", "sim:development-host", "--samples", "5", "--duration", "1m"];
 
-fn main() -> ExitCode {
-    let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
-    let perf = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why);
-    let missing = kvm.and(perf).err();
-    let real = missing.is_none();
+pub(crate) fn cases() -> Vec<Case> {
     let always: [(&str, fn()); 8] = [
         ("the_same_build_twice_is_no_change", the_same_build_twice),
         ("ratios_that_are_not_known_enough_are_no_pass", not_known_enough),
@@ -29,8 +25,8 @@ fn main() -> ExitCode {
         ("ctrl_c_ends_it_with_whole_rounds_and_no_child", ctrl_c),
     ];
     let cases = always.into_iter().map(|(name, run)| Case::new(name, None, run));
-    let of_kvm = Case::new("real_guests_of_two_processes_take_turns", missing, real_guests);
-    trials::run(cases.chain([of_kvm]), real)
+    let of_kvm = Case::new("real_guests_of_two_processes_take_turns", guests().err(), real_guests);
+    cases.chain([of_kvm.expected(false)]).collect()
 }
 
 fn ab(dir: &Path, args: &[&str]) -> Output {

@@ -3,13 +3,15 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
 use trials::Case;
+
+use crate::prerequisites::is_required;
 
 /// The names of a hostile document's arms.
 const EVIL: &str = "</th><script>window.hit=1</script><img src=x onerror=window.hit=1>\"'>";
@@ -250,13 +252,13 @@ fn report(program: &str) -> Result<(), String> {
     is_quiet(&mut browser)
 }
 
-fn main() -> ExitCode {
+pub(crate) fn cases() -> Vec<Case> {
     let program = find();
     let missing =
         program.is_none().then(|| "no Chromium in $PATH (apt-get install chromium) nor in $CHROMIUM".to_owned());
-    let required = std::env::var_os("VPMU_REQUIRE_CHROMIUM").is_some_and(|value| value == "1");
+    let required = is_required("VPMU_REQUIRE_CHROMIUM");
     let program = program.unwrap_or_default();
-    trials::run([Case::fallible("the_report_in_a_browser", missing, move || report(&program))], required)
+    vec![Case::fallible("the_report_in_a_browser", missing, move || report(&program)).expected(required)]
 }
 
 // A headless Chromium, spoken to by the DevTools protocol over its pipe: JSON messages that end with a NUL byte, on

@@ -4,12 +4,14 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use trials::Case;
 
-fn main() -> ExitCode {
-    let root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+use crate::prerequisites::is_root;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let root = is_root();
     let missing = (!root).then(|| "only root can become another user".to_owned());
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let open = paranoid.trim().parse::<i64>().is_ok_and(|level| level < 2);
@@ -20,7 +22,8 @@ fn main() -> ExitCode {
         ("without_perf_events_alone_it_simulates", without_perf_events),
         ("a_backend_that_was_asked_for_is_not_replaced", an_explicit_backend),
     ];
-    trials::run(cases.into_iter().map(|(name, run)| Case::new(name, missing.clone(), run)), root && !open)
+    let expected = root && !open;
+    cases.into_iter().map(|(name, run)| Case::new(name, missing.clone(), run).expected(expected)).collect()
 }
 
 /// Runs a copy of the binary, with an output folder of `user`, after `prepare` (a command that executes its arguments).

@@ -14,7 +14,7 @@ use fleet::slurm::submit::Submitted;
 use results::error::Exit;
 use serde_json::Value;
 
-use crate::rig::{Rig, wait};
+use super::rig::{Rig, wait};
 
 // A campaign of `vpmu fleet --on slurm`, as the tests use it.
 

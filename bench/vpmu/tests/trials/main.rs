@@ -1,0 +1,49 @@
+//! The binary with prerequisites: guests of KVM, host events, root, stock perf, Chromium, Slurm, host B. Each module lists its
+//! trials, whose names begin with the module's.
+
+mod ab;
+mod conformance;
+mod counted;
+mod fleet;
+mod guests;
+mod host_b;
+#[path = "../imported/mod.rs"]
+mod imported;
+mod measure;
+mod ordinary_user;
+mod page;
+mod prerequisites;
+mod record;
+mod slurm;
+mod stat_guest;
+mod stat_setup;
+mod top;
+mod triage;
+
+use std::process::ExitCode;
+
+use trials::Case;
+
+fn main() -> ExitCode {
+    // Host B carries this binary.
+    if let Some(code) = host_b::kernels::inside() {
+        return code;
+    }
+    let modules: [(&str, fn() -> Vec<Case>); 14] = [
+        ("ab", ab::cases),
+        ("conformance", conformance::cases),
+        ("fleet", fleet::cases),
+        ("guests", guests::cases),
+        ("measure", measure::cases),
+        ("ordinary_user", ordinary_user::cases),
+        ("page", page::cases),
+        ("record", record::cases),
+        ("stat_guest", stat_guest::cases),
+        ("stat_setup", stat_setup::cases),
+        ("top", top::cases),
+        ("triage", triage::cases),
+        ("slurm", slurm::cases),
+        ("host_b", host_b::cases),
+    ];
+    trials::run(modules.into_iter().flat_map(|(name, cases)| cases().into_iter().map(|case| case.of(name))), true)
+}

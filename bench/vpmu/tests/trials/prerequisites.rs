@@ -1,0 +1,36 @@
+//! Prerequisites of more than one module.
+
+use std::process::Command;
+
+use host_pmu::backend::BackendKey;
+use vpmu::setting::backend::{EventProbe as _, ThisHost};
+
+/// Why no guest runs here.
+pub(crate) fn kvm() -> Result<(), String> {
+    vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string())
+}
+
+/// Why no event of the stand-in opens here.
+pub(crate) fn events() -> Result<(), String> {
+    ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why)
+}
+
+/// Why no guest with host events runs here.
+pub(crate) fn guests() -> Result<(), String> {
+    kvm().and_then(|()| events())
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Why a program cannot be run.
+pub(crate) fn program(name: &str, package: &str) -> Result<(), String> {
+    let found = Command::new(name).arg("--version").output().is_ok();
+    if found { Ok(()) } else { Err(format!("{name} is not installed (Debian package: {package})")) }
+}
+
+/// Returns whether a variable that demands a part of the trials is 1.
+pub(crate) fn is_required(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
