@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The six calls as KVM makes them: on a face by its guest's strategy, on any other event as perf does. */
+/* The six calls as KVM makes them, by the strategy of the face's guest. A call ends with hook_leave(). */
 
 #include <linux/err.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 
 #include "vpmu_kvm.h"
-
-/* A KVM that is linked to the module calls these itself. */
-#ifdef VPMU_RELINK
-EXPORT_SYMBOL_GPL(vpmu_event_create_kernel_counter);
-EXPORT_SYMBOL_GPL(vpmu_event_enable);
-EXPORT_SYMBOL_GPL(vpmu_event_pause);
-EXPORT_SYMBOL_GPL(vpmu_event_period);
-EXPORT_SYMBOL_GPL(vpmu_event_read_value);
-EXPORT_SYMBOL_GPL(vpmu_event_release_kernel);
-#endif
 
 /* The PMU of faces: no event of perf's has it. */
 static struct pmu face_pmu;
@@ -27,9 +17,7 @@ bool is_face(const struct perf_event *event)
 
 static struct face *face_of(struct perf_event *event)
 {
-	struct face *face = container_of(event, struct face, event);
-
-	return is_face(event) ? face : NULL;
+	return container_of(event, struct face, event);
 }
 
 /*
@@ -42,10 +30,10 @@ bool fits(const struct perf_event_attr *attr, int cpu, struct task_struct *task)
 	       !attr->precise_ip && !attr->branch_sample_type && cpu == -1 && task == current;
 }
 
-struct perf_event *vpmu_event_create_kernel_counter(struct perf_event_attr *attr, int cpu, struct task_struct *task,
-						    perf_overflow_handler_t handler, void *context)
+static struct perf_event *create(struct perf_event_attr *attr, int cpu, struct task_struct *task,
+				 perf_overflow_handler_t handler, void *context)
 {
-	struct guest *guest = fits(attr, cpu, task) ? guest_get_current() : NULL;
+	struct guest *guest = guest_get_current();
 	struct vcpu *vcpu = guest ? guest_vcpu(guest) : NULL;
 	struct face *face = NULL;
 	unsigned long flags;
@@ -88,68 +76,72 @@ put:
 	return ERR_PTR(error);
 }
 
-void vpmu_event_enable(struct perf_event *event)
+struct perf_event *call_create(struct perf_event_attr *attr, int cpu, struct task_struct *task,
+			       perf_overflow_handler_t handler, void *context)
+{
+	struct perf_event *event = create(attr, cpu, task, handler, context);
+
+	hook_leave();
+	return event;
+}
+
+void call_enable(struct perf_event *event)
 {
 	struct face *face = face_of(event);
 
-	if (!face) {
-		perf_event_enable(event);
-		return;
-	}
 	face->vcpu->asked[OP_ENABLE]++;
 	host_enable(face);
+	hook_leave();
 }
 
-u64 vpmu_event_pause(struct perf_event *event, bool reset)
+u64 call_pause(struct perf_event *event, bool reset)
 {
 	struct face *face = face_of(event);
 	u64 count;
 
-	if (!face)
-		return perf_event_pause(event, reset);
 	face->vcpu->asked[OP_PAUSE]++;
 	host_pause(face);
 	count = face->kept;
 	if (reset)
 		face->kept = 0;
+	hook_leave();
 	return count;
 }
 
-int vpmu_event_period(struct perf_event *event, u64 period)
+int call_period(struct perf_event *event, u64 period)
 {
 	struct face *face = face_of(event);
+	int error = -EINVAL;
 
-	if (!face)
-		return perf_event_period(event, period);
 	face->vcpu->asked[OP_PERIOD]++;
 	/* perf's own refusals. */
-	if (!event->attr.sample_period || !period || (s64)period < 0)
-		return -EINVAL;
-	event->attr.sample_period = period;
-	return host_period(face);
+	if (event->attr.sample_period && (s64)period > 0) {
+		event->attr.sample_period = period;
+		error = host_period(face);
+	}
+	hook_leave();
+	return error;
 }
 
-u64 vpmu_event_read_value(struct perf_event *event, u64 *enabled, u64 *running)
+u64 call_read(struct perf_event *event, u64 *enabled, u64 *running)
 {
 	struct face *face = face_of(event);
+	u64 count;
 
-	if (!face)
-		return perf_event_read_value(event, enabled, running);
 	face->vcpu->asked[OP_READ]++;
 	*enabled = 0;
 	*running = 0;
-	return face->kept + (face->on ? host_count(face, enabled, running) - face->base : 0);
+	count = face->kept + (face->on ? host_count(face, enabled, running) - face->base : 0);
+	hook_leave();
+	return count;
 }
 
-int vpmu_event_release_kernel(struct perf_event *event)
+int call_release(struct perf_event *event)
 {
 	struct face *face = face_of(event);
+	struct guest *guest = face->vcpu->guest;
 	unsigned long flags;
-	struct guest *guest;
 
-	if (!face)
-		return perf_event_release_kernel(event);
-	guest = face->vcpu->guest;
 	face->vcpu->asked[OP_RELEASE]++;
 	raw_spin_lock_irqsave(&face->vcpu->faces_lock, flags);
 	list_del(&face->of_vcpu);
@@ -160,5 +152,6 @@ int vpmu_event_release_kernel(struct perf_event *event)
 	kfree(face);
 	guest_put(guest);
 	module_put(THIS_MODULE);
+	hook_leave();
 	return 0;
 }

@@ -125,8 +125,6 @@ static int parse(char *text, struct strategy *strategy, bool *thread)
 			strategy->recreate = true;
 		else if (!strcmp(word, "last"))
 			strategy->last = true;
-		else if (!strcmp(word, "stop"))
-			strategy->stop = true;
 		else if (!strcmp(word, "skip-paused"))
 			strategy->skip_paused = true;
 		else if (!strcmp(word, "skip-period"))
@@ -140,8 +138,8 @@ static int parse(char *text, struct strategy *strategy, bool *thread)
 		else if (strncmp(word, "pool=", 5) || kstrtouint(word + 5, 10, &strategy->pool))
 			return -EINVAL;
 	}
-	/* An event that goes on cannot disable itself; one that is released at every pause is not there to be kept. */
-	if (strategy->pause != PAUSE_HOST && (strategy->stop || strategy->recreate))
+	/* An event that is released at every pause cannot go on, nor be kept. */
+	if (strategy->pause != PAUSE_HOST && strategy->recreate)
 		return -EINVAL;
 	if (strategy->recreate + strategy->last + !!strategy->pool > 1)
 		return -EINVAL;

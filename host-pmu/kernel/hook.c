@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The front end by ftrace: KVM's calls of perf's functions become calls of this module's, while KVM stays as it is. */
+/* By ftrace KVM's calls of perf's functions become calls of this module's, while KVM stays as it is. */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -15,63 +15,21 @@
 /* Redirected calls begun less those ended; one may end on another CPU than it began on. */
 static DEFINE_PER_CPU(long, inside);
 
-static struct perf_event *hooked_create(struct perf_event_attr *attr, int cpu, struct task_struct *task,
-					perf_overflow_handler_t handler, void *context)
+void hook_leave(void)
 {
-	struct perf_event *event = vpmu_event_create_kernel_counter(attr, cpu, task, handler, context);
-
 	this_cpu_dec(inside);
-	return event;
-}
-
-static void hooked_enable(struct perf_event *event)
-{
-	vpmu_event_enable(event);
-	this_cpu_dec(inside);
-}
-
-static u64 hooked_pause(struct perf_event *event, bool reset)
-{
-	u64 count = vpmu_event_pause(event, reset);
-
-	this_cpu_dec(inside);
-	return count;
-}
-
-static int hooked_period(struct perf_event *event, u64 period)
-{
-	int error = vpmu_event_period(event, period);
-
-	this_cpu_dec(inside);
-	return error;
-}
-
-static u64 hooked_read(struct perf_event *event, u64 *enabled, u64 *running)
-{
-	u64 count = vpmu_event_read_value(event, enabled, running);
-
-	this_cpu_dec(inside);
-	return count;
-}
-
-static int hooked_release(struct perf_event *event)
-{
-	int error = vpmu_event_release_kernel(event);
-
-	this_cpu_dec(inside);
-	return error;
 }
 
 static const struct {
 	void *from;
 	void *to;
 } calls[CALLS] = {
-	[OP_CREATE] = { perf_event_create_kernel_counter, hooked_create },
-	[OP_ENABLE] = { perf_event_enable, hooked_enable },
-	[OP_PAUSE] = { perf_event_pause, hooked_pause },
-	[OP_PERIOD] = { perf_event_period, hooked_period },
-	[OP_READ] = { perf_event_read_value, hooked_read },
-	[OP_RELEASE] = { perf_event_release_kernel, hooked_release },
+	[OP_CREATE] = { perf_event_create_kernel_counter, call_create },
+	[OP_ENABLE] = { perf_event_enable, call_enable },
+	[OP_PAUSE] = { perf_event_pause, call_pause },
+	[OP_PERIOD] = { perf_event_period, call_period },
+	[OP_READ] = { perf_event_read_value, call_read },
+	[OP_RELEASE] = { perf_event_release_kernel, call_release },
 };
 
 /* At the entry of one of the functions, with preemption off. */

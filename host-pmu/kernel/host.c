@@ -260,22 +260,11 @@ static void destroy(struct vcpu *vcpu, struct host_event *host)
 	kfree(host);
 }
 
-/* Arms an event that is to overflow once. */
-static void refresh(struct perf_event *event)
-{
-	/* An event that was armed and did not overflow is not to overflow twice. */
-	atomic_set(&event->event_limit, 0);
-	perf_event_refresh(event, 1);
-}
-
 static void enable(struct vcpu *vcpu, struct host_event *host)
 {
 	u64 began = ktime_get_ns();
 
-	if (vcpu->guest->strategy.stop && host->event->attr.sample_period)
-		refresh(host->event);
-	else
-		perf_event_enable(host->event);
+	perf_event_enable(host->event);
 	host->paused = false;
 	did(vcpu, OP_ENABLE, began);
 }
@@ -327,8 +316,6 @@ struct host_event *host_create(struct face *face)
 	host->counter = face->event.overflow_handler_context;
 	host->face = face;
 	host->paused = !face->on;
-	if (vcpu->guest->strategy.stop && attr.sample_period)
-		attr.disabled = 1;
 	began = ktime_get_ns();
 	host->event = perf_event_create_kernel_counter(&attr, -1, current, overflow, host);
 	if (IS_ERR(host->event)) {

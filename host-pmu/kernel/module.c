@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/module.h>
-#include <linux/stringify.h>
 
 #include "vpmu_kvm.h"
 
@@ -28,4 +27,4 @@ module_init(vpmu_kvm_init);
 module_exit(vpmu_kvm_exit);
 MODULE_DESCRIPTION("Keeps the perf events of KVM's vPMU by a chosen strategy");
 MODULE_LICENSE("GPL");
-MODULE_VERSION(__stringify(VPMU_VERSION));
+MODULE_VERSION(VPMU_KVM_VERSION);

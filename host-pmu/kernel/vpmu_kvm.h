@@ -6,6 +6,9 @@
 #ifndef VPMU_KVM_H
 #define VPMU_KVM_H
 
+/* Raised with each change of the module: vpmu takes a module of this version alone. vpmu, dkms.conf and check read this line. */
+#define VPMU_KVM_VERSION "1"
+
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -48,8 +51,6 @@ struct strategy {
 	/* The event that each counter released last is kept for that counter. */
 	bool last;
 	enum pause pause;
-	/* An event disables itself when it overflows. */
-	bool stop;
 	/* A paused event is not paused. */
 	bool skip_paused;
 	/* The period of a paused event is set once, when it is enabled. */
@@ -106,7 +107,6 @@ struct host_event {
 	void *counter;
 	/* The face that it serves; read in NMIs. */
 	struct face *face;
-	/* It is paused, or has disabled itself. */
 	bool paused;
 };
 
@@ -132,13 +132,13 @@ struct face {
 };
 
 /* The calls, with perf's signatures. */
-struct perf_event *vpmu_event_create_kernel_counter(struct perf_event_attr *attr, int cpu, struct task_struct *task,
-						    perf_overflow_handler_t handler, void *context);
-void vpmu_event_enable(struct perf_event *event);
-u64 vpmu_event_pause(struct perf_event *event, bool reset);
-int vpmu_event_period(struct perf_event *event, u64 period);
-u64 vpmu_event_read_value(struct perf_event *event, u64 *enabled, u64 *running);
-int vpmu_event_release_kernel(struct perf_event *event);
+struct perf_event *call_create(struct perf_event_attr *attr, int cpu, struct task_struct *task,
+			       perf_overflow_handler_t handler, void *context);
+void call_enable(struct perf_event *event);
+u64 call_pause(struct perf_event *event, bool reset);
+int call_period(struct perf_event *event, u64 period);
+u64 call_read(struct perf_event *event, u64 *enabled, u64 *running);
+int call_release(struct perf_event *event);
 /* Whether an event is a face; whether one of these attributes may stand behind one. */
 bool is_face(const struct perf_event *event);
 bool fits(const struct perf_event_attr *attr, int cpu, struct task_struct *task);
@@ -164,16 +164,9 @@ struct vcpu *guest_vcpu(struct guest *guest);
 int guests_register(void);
 void guests_unregister(void);
 
-#ifdef VPMU_RELINK
-static inline int hook_register(void)
-{
-	return 0;
-}
-
-static inline void hook_unregister(void) {}
-#else
 int hook_register(void);
 void hook_unregister(void);
-#endif
+/* Ends a call that was redirected. */
+void hook_leave(void);
 
 #endif

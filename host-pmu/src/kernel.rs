@@ -15,46 +15,31 @@ use crate::strategy::{Apply, Mark, OnOverflow, Pause, Release, Reuse, Strategy, 
 
 /// The module's device.
 pub const DEVICE: &str = "/dev/vpmu_kvm";
-/// The module's sources, by their names.
-pub const SOURCES: [(&str, &str); 8] = [
-    ("Makefile", include_str!("../kernel/Makefile")),
-    ("vpmu_kvm.h", include_str!("../kernel/vpmu_kvm.h")),
-    ("module.c", include_str!("../kernel/module.c")),
-    ("hook.c", include_str!("../kernel/hook.c")),
-    ("call.c", include_str!("../kernel/call.c")),
-    ("host.c", include_str!("../kernel/host.c")),
-    ("gate.c", include_str!("../kernel/gate.c")),
-    ("guest.c", include_str!("../kernel/guest.c")),
-];
+/// The module's header, which has its version.
+const HEADER: &str = include_str!("../kernel/vpmu_kvm.h");
 /// The module in sysfs, while it is loaded.
 pub const PLACE: &str = "sys/module/vpmu_kvm";
 /// More than the line of one thread takes.
 const MAX_TEXT: usize = 4096;
 
-/// Returns the version of a module of these sources: `cksum` of them, one after another, as their Makefile has it.
-pub fn sources_version() -> String {
-    cksum(&SOURCES.map(|(_, text)| text).concat()).to_string()
+/// Returns the version of this module: the line of its header that its build, DKMS and `make check` read, too.
+pub fn module_version() -> &'static str {
+    let quoted = |line: &'static str| line.strip_prefix("#define VPMU_KVM_VERSION \"")?.strip_suffix('"');
+    HEADER.lines().find_map(quoted).unwrap_or_default()
 }
 
-/// Returns POSIX's checksum.
-fn cksum(text: &str) -> u32 {
-    let length = std::iter::successors(Some(text.len()), |rest| Some(rest >> 8)).take_while(|rest| *rest > 0);
-    let octets = length.map(|rest| rest.to_le_bytes()[0]);
-    let shifted = |sum: u32| (sum << 1) ^ if sum >> 31 == 1 { 0x04c1_1db7 } else { 0 };
-    !text.bytes().chain(octets).fold(0, |sum, byte| (0..8).fold(sum ^ (u32::from(byte) << 24), |sum, _| shifted(sum)))
-}
-
-/// Checks that the loaded module, whose version this is, was built of these sources.
+/// Checks that the loaded module, whose version this is, is this one.
 ///
 /// # Errors
 /// Both versions, and the remedy.
 pub fn check_version(loaded: &str) -> Result<(), String> {
-    let (loaded, wanted) = (loaded.trim(), sources_version());
+    let (loaded, wanted) = (loaded.trim(), module_version());
     if loaded == wanted {
         return Ok(());
     }
     Err(format!(
-        "the loaded module vpmu_kvm is of version {loaded}, and this vpmu's is {wanted}: `vpmu kernel-module unload`, then load"
+        "the loaded module vpmu_kvm is of version {loaded}, and this vpmu's is {wanted}: `make unload`, then `make load` in its \
+         host-pmu/kernel"
     ))
 }
 
@@ -275,7 +260,7 @@ impl Module {
         let file = OpenOptions::new().read(true).write(true).open(device);
         let mut file = file.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => format!(
-                "the kernel module vpmu_kvm is not loaded (no {}): `vpmu kernel-module load` as root",
+                "the kernel module vpmu_kvm is not loaded (no {}): `make`, then `sudo make load` in host-pmu/kernel",
                 device.display()
             ),
             io::ErrorKind::PermissionDenied => format!("{}: {error}: run it as root", device.display()),
@@ -286,13 +271,13 @@ impl Module {
             Ok(written) if written == text.len() => Ok(Self { file, before: Tally::default(), asked: 0 }),
             Ok(_) => Err(format!("{} took a part of '{}'", device.display(), text.trim())),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(format!(
-                "the loaded module vpmu_kvm does not know '{}': it is of another version; `vpmu kernel-module unload`, then load",
+                "the loaded module vpmu_kvm does not know '{}': it is of another version; `make unload`, then `make load` in this \
+                 vpmu's host-pmu/kernel",
                 text.trim()
             )),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
-                "'{}' needs KVM's tracepoint kvm_entry: load kvm_intel or kvm_amd first; KVM before Linux 5.11 exports none",
-                text.trim()
-            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(format!("'{}' needs KVM's tracepoint kvm_entry: load kvm_intel or kvm_amd first", text.trim()))
+            }
             Err(error) => Err(format!("{} refused '{}': {error}", device.display(), text.trim())),
         }
     }
@@ -350,6 +335,8 @@ impl Module {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -394,16 +381,85 @@ mod tests {
         assert!(matches!(&presets, [Ok(words), Err(_), Err(_)] if words == "stop skip-paused"), "{presets:?}");
     }
 
+    /// Hash of the sources of the version beside it.
+    const SOURCES_OF: (&str, u64) = ("1", 585_611_195_986_808_004);
+
     #[test]
-    fn a_module_of_other_sources_is_told_by_its_version() {
-        // POSIX's own check value, and that of no bytes.
-        assert_eq!([cksum("123456789"), cksum("")], [930_766_865, 4_294_967_295]);
-        // The Makefile names the same files in the same order.
-        let listed = SOURCES[0].1.lines().find_map(|line| line.strip_prefix("sources := ")).unwrap();
-        assert_eq!(listed.split(' ').collect::<Vec<_>>(), SOURCES.map(|(name, _)| name));
-        assert_eq!(check_version(&format!("{}\n", sources_version())), Ok(()));
-        let other = check_version("1\n").unwrap_err();
-        assert!(other.contains("version 1,") && other.contains("unload`, then load"), "{other}");
+    fn sources_that_changed_have_another_version() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernel");
+        let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.extension().is_some_and(|end| end == "c" || end == "h"));
+        files.sort();
+        let bytes = files.iter().flat_map(|file| std::fs::read(file).unwrap());
+        // FNV-1a.
+        let hash = bytes
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        assert_eq!((module_version(), hash), SOURCES_OF, "raise VPMU_KVM_VERSION in vpmu_kvm.h, then put both here");
+        assert_eq!(check_version(&format!("{}\n", module_version())), Ok(()));
+        let other = check_version("3210\n").unwrap_err();
+        assert!(other.contains("version 3210,") && other.contains("`make load`"), "{other}");
+    }
+
+    /// A line with its remedy for each reason, and none on a host that the module loads into.
+    #[test]
+    fn make_check_says_why_the_module_would_not_load() {
+        const BUILD: &str = "lib/modules/6.1.0-56-amd64/build";
+        let kernel = tempfile::tempdir().unwrap();
+        for name in ["check", "vpmu_kvm.h"] {
+            let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernel").join(name);
+            std::fs::copy(from, kernel.path().join(name)).unwrap();
+        }
+        let good = [
+            ("proc/sys/kernel/osrelease", "6.1.0-56-amd64\n"),
+            ("proc/sys/kernel/ftrace_enabled", "1\n"),
+            ("sys/module/kvm/initstate", "live\n"),
+            ("sys/kernel/security/lockdown", "[none] integrity confidentiality\n"),
+            (&format!("{BUILD}/Makefile"), ""),
+            (&format!("{BUILD}/.config"), "CONFIG_MODULES=y\nCONFIG_DYNAMIC_FTRACE_WITH_REGS=y\nCONFIG_KVM=m\n"),
+        ];
+        let said = |changed: &[(&str, &str)], module: &str| {
+            let host = tempfile::tempdir().unwrap();
+            for (path, text) in good.iter().chain(changed).filter(|(path, _)| !changed.contains(&(path, "absent"))) {
+                let path = host.path().join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            std::fs::write(kernel.path().join("vpmu_kvm.ko"), module).unwrap();
+            let check = Command::new("sh").arg(kernel.path().join("check")).arg(host.path()).output().unwrap();
+            let said = String::from_utf8(check.stderr).unwrap();
+            assert_eq!(check.status.success(), said.is_empty(), "{said}");
+            // A user is told so in one line more.
+            let lines = said.lines().filter(|line| !line.contains("only root loads modules"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let module = "\0vermagic=6.1.0-56-amd64 SMP\0";
+        assert_eq!(said(&[], module), [""; 0]);
+        let makefile = format!("{BUILD}/Makefile");
+        let config = format!("{BUILD}/.config");
+        for (changed, why, remedy) in [
+            (("proc/sys/kernel/osrelease", "5.10.0-46-amd64\n"), "cannot be traced", "5.11 or later"),
+            (("sys/module/vpmu_kvm/version", module_version()), "is loaded already", "none"),
+            (("sys/module/vpmu_kvm/version", "3210\n"), "version 3210 is loaded, and this is", "make unload"),
+            (("sys/module/kvm/initstate", "absent"), "KVM is not loaded", "modprobe kvm_intel"),
+            (
+                (&config, "CONFIG_MODULES=y\nCONFIG_DYNAMIC_FTRACE_WITH_REGS=y\nCONFIG_KVM=y\n"),
+                "KVM is built into",
+                "as a module",
+            ),
+            ((&config, "CONFIG_MODULES=y\nCONFIG_KVM=m\n"), "no CONFIG_DYNAMIC_FTRACE", "distribution's kernel"),
+            ((&makefile, "absent"), "no headers of Linux 6.1.0-56-amd64", "linux-headers-6.1.0-56-amd64"),
+            (("proc/sys/kernel/ftrace_enabled", "0\n"), "tracing of functions is off", "kernel.ftrace_enabled=1"),
+            (("proc/sys/kernel/modules_disabled", "1\n"), "loads no more modules", "boot without"),
+            (("sys/kernel/security/lockdown", "none [integrity]\n"), "Secure Boot", "mokutil"),
+            (("sys/module/module/parameters/sig_enforce", "Y\n"), "module.sig_enforce", "sign-file"),
+        ] {
+            let said = said(&[changed], module);
+            assert!(said.iter().any(|line| line.contains(why) && line.contains(remedy)), "{why}: {said:?}");
+            assert!(said.len() == 1 || changed.0.ends_with("osrelease"), "{said:?}");
+        }
+        let locked = ("sys/kernel/security/lockdown", "none [integrity]\n");
+        assert_eq!(said(&[locked], &format!("{module}~Module signature appended~\n")), [""; 0]);
+        assert!(said(&[], "\0vermagic=6.1.0-50-amd64 SMP\0")[0].contains("not for Linux 6.1.0-56-amd64"));
     }
 
     #[test]
@@ -427,7 +483,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let device = dir.path().join("vpmu_kvm");
         let absent = Module::open_at(&device, "").unwrap_err();
-        assert!(absent.contains("`vpmu kernel-module load`"), "{absent}");
+        assert!(absent.contains("`sudo make load`"), "{absent}");
         std::fs::write(&device, "").unwrap();
         let mut module = Module::open_at(&device, "recreate").unwrap();
         assert_eq!(std::fs::read_to_string(&device).unwrap(), "thread recreate\n");

@@ -393,7 +393,7 @@ fn costs(chosen: &Standing, definition: &[String]) -> String {
     let below = chosen.strategy.strip_prefix(BELOW_KVM);
     let held = match (below, chosen.work.get("events_held")) {
         (Some("stock"), _) => "nothing: it is KVM as it is, through the kernel module".to_owned(),
-        (Some(_), _) => "the kernel module (`vpmu kernel-module load`), or patches to KVM that do the same".to_owned(),
+        (Some(_), _) => "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned(),
         (None, most) => format!(
             "{} host events held, {} at most",
             figure("held_mean"),

@@ -108,10 +108,6 @@ pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
         let message = format!("the host's kernel complained meanwhile: {}", lines.join("; "));
         found.push(Warning::of_all("kernel-log", message));
     }
-    if let Some(ns) = host.suspended_ns {
-        let message = format!("the host was suspended for {:.1} s meanwhile: repeat the run", ns as f64 / 1e9);
-        found.push(Warning::of_all("suspended", message));
-    }
     if let Some(share) = host.steal_share().filter(|&share| share > STEAL) {
         let percent = share * 100.0;
         let message = format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile");
@@ -411,7 +407,6 @@ mod tests {
             let throttled = |throttled| Throttling { periods: 10 + throttled, throttled, throttled_us: 100_000 };
             document.host.quota = Some(Quota { cpus: 0.1, before: throttled(3), after: Some(throttled(4)) });
             document.host.complaints = Some(vec!["perf: interrupt took too long".to_owned()]);
-            document.host.suspended_ns = Some(3_000_000_000);
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             for n in [
@@ -441,7 +436,6 @@ mod tests {
         for code in [
             "debug-build",
             "kernel-log",
-            "suspended",
             "steal",
             "cpu-quota",
             "load",

@@ -45,7 +45,7 @@ pub struct HostFacts {
     /// `enable_mediated_pmu` of KVM's vendor module (Linux 7.0): whether its vPMU is the PMU itself, which the guest owns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm_mediated_pmu: Option<bool>,
-    /// Version of the kernel module below KVM's vPMU (`vpmu kernel-module`), while it is loaded.
+    /// Version of the kernel module below KVM's vPMU (`host-pmu/kernel`), while it is loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_module: Option<String>,
     /// cpufreq governor; of several, each once.
@@ -88,9 +88,6 @@ pub struct HostFacts {
     /// Complaints of its kernel during the measurement, the first ones; `None`: this user may not read its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complaints: Option<Vec<String>>,
-    /// Time that it was suspended during the measurement, ns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspended_ns: Option<u64>,
     /// Tuning of the host, and other users of its CPUs.
     #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,

@@ -1,11 +1,10 @@
-//! Events of the host during a measurement that no setting shows: complaints of its kernel, and suspensions.
+//! Complaints of the host's kernel during a measurement.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::fs::HostFs;
 use crate::error::one_line;
@@ -40,13 +39,9 @@ const MAX_RECORDS: usize = 100_000;
 /// Levels of the facility "kernel" in a record's first number.
 const KERNEL_LEVELS: u32 = 8;
 
-/// A place in the kernel's log, and the time until then that the host was suspended.
+/// A place in the kernel's log; `None`: this user may not read it.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
-    /// `None`: this user may not read the log.
-    log: Option<Arc<File>>,
-    suspended_ns: Option<i64>,
-}
+pub struct Watch(Option<Arc<File>>);
 
 /// It is no fact of the host.
 impl PartialEq for Watch {
@@ -60,15 +55,12 @@ impl Watch {
     pub(super) fn begin(fs: &HostFs) -> Self {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let log = open(fs.path("dev/kmsg"), flags, Mode::empty()).ok().map(File::from);
-        let log = log.filter(|mut log| log.seek(SeekFrom::End(0)).is_ok()).map(Arc::new);
-        // Time that passes between the two readings must not look like a suspension at the end.
-        let awake = ns(ClockId::Monotonic);
-        Self { log, suspended_ns: Some(ns(ClockId::Boottime) - awake) }
+        Self(log.filter(|mut log| log.seek(SeekFrom::End(0)).is_ok()).map(Arc::new))
     }
 
     /// Adds the kernel's complaints since the last call; `None` stays where nobody can tell.
     pub(super) fn complaints(&self, found: &mut Option<Vec<String>>) {
-        let Some(mut log) = self.log.as_deref() else { return };
+        let Some(mut log) = self.0.as_deref() else { return };
         let found = found.get_or_insert_default();
         // The kernel's longest record is shorter, and each read gives one.
         let mut record = [0; 8192];
@@ -85,17 +77,6 @@ impl Watch {
             }
         }
     }
-
-    /// Returns how long the host was suspended since the begin, ns; `None` if it was not.
-    pub(super) fn suspended_ns(&self) -> Option<u64> {
-        let now = ns(ClockId::Boottime);
-        (now - ns(ClockId::Monotonic) - self.suspended_ns?).try_into().ok().filter(|&ns| ns > 0)
-    }
-}
-
-fn ns(clock: ClockId) -> i64 {
-    let now = clock_gettime(clock);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
 /// Returns the text of a record "priority,number,time,flags;text" if the kernel complains in it; programs write there, too.
@@ -120,7 +101,7 @@ mod tests {
         let (_dir, fs) = tree(&[("dev/kmsg", took)]);
         let mut facts = HostFacts::begin(&fs);
         facts.finish(&fs);
-        assert_eq!((facts.complaints.as_deref(), facts.suspended_ns), (Some(&[][..]), None));
+        assert_eq!(facts.complaints.as_deref(), Some(&[][..]));
         let mut log = File::options().append(true).open(fs.path("dev/kmsg")).unwrap();
         let of_program = took.replacen('4', "12", 1);
         write!(log, "6,8,9,-;usb 1-1: new\n SUBSYSTEM=usb;WARNING: x\n{of_program}{took}").unwrap();
@@ -134,12 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_read_is_unknown_and_a_suspension_is_seen_without_it() {
+    fn a_log_that_cannot_be_read_is_unknown() {
         let (_dir, fs) = tree(&[]);
         let mut facts = HostFacts::begin(&fs);
-        facts.watch.suspended_ns = facts.watch.suspended_ns.map(|ns| ns - 3_000_000_000);
         facts.finish(&fs);
         assert_eq!(facts.complaints, None);
-        assert!(facts.suspended_ns.is_some_and(|ns| ns > 2_900_000_000), "{facts:?}");
     }
 }

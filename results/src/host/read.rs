@@ -108,7 +108,6 @@ impl HostFacts {
             *self = Self { loadavg_1m, steal_before, quota, tuning, watch, ..Self::settings(fs) };
         }
         self.watch.complaints(&mut self.complaints);
-        self.suspended_ns = self.watch.suspended_ns();
         if let Some(quota) = &mut self.quota {
             quota.after = Quota::read(fs).map(|now| now.before);
         }

@@ -19,7 +19,6 @@ use super::export::ExportArgs;
 use super::fleet::FleetArgs;
 use super::guest_stat::GuestStatArgs;
 use super::history::HistoryArgs;
-use super::kernel_module::KernelModuleArgs;
 use super::list::ListArgs;
 use super::measure::Invocation;
 use super::nmi_latency::{NmiLatencyArgs, SimArgs};
@@ -33,8 +32,8 @@ use super::trace::TraceArgs;
 use super::triage::TriageArgs;
 use super::workload::WorkloadArgs;
 use super::{
-    ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, kernel_module, linux,
-    list, nmi_latency, record, report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
+    ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency,
+    record, report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
@@ -197,12 +196,6 @@ pub enum Command {
     /// Run one of the workloads that triage knows, and print what it did
     #[command(after_help = workload::EXAMPLES)]
     Workload(Described<WorkloadArgs>),
-    /// Build, load or unload the kernel module for arms kvm:STRATEGY
-    ///
-    /// It stands between KVM's own vPMU and perf, and keeps the host events of guests that ask for it by a strategy. KVM stays as
-    /// it is, but where perf cannot be traced, as in 5.10; all other guests are left alone. On an AMD the arms take --cpu milan or genoa.
-    #[command(after_help = kernel_module::EXAMPLES)]
-    KernelModule(Described<KernelModuleArgs>),
     /// Report what this host can do, its noise sources, and the backend that is used
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(Described<DoctorArgs>),
@@ -368,7 +361,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
         Command::Triage(args) => triage::run(&args),
         Command::Workload(args) => workload::run(&args),
-        Command::KernelModule(args) => kernel_module::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),

@@ -15,7 +15,6 @@ mod files;
 pub mod fleet;
 pub mod guest_stat;
 pub mod history;
-pub mod kernel_module;
 pub mod linux;
 mod list;
 pub(crate) mod measure;

@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use host_pmu::backend::BackendKey;
 use results::document::Document;
 use results::error::{Error, Exit};
-use results::host::settings::{Change, HELD, Watchdog};
 use results::host::{HostFacts, HostFs};
 use results::published::Reproduction;
 use results::read;
@@ -30,7 +28,8 @@ use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::series::{SeriesSpec, series};
 use crate::experiment::reproduce::set_up;
 use crate::experiment::reproduce::show;
-use crate::setting::backend::{EventProbe, ThisHost};
+use crate::experiment::reproduce::watchdog::Watchdog;
+use crate::setting::backend::ThisHost;
 use crate::setting::parse::{duration_in, folder, number_in};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal};
@@ -116,7 +115,7 @@ const SEED: u64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measurable {
     /// The series that reuses host events: predicted, measured, compared, with the NMI watchdog on and off; with
-    /// `vpmu kernel-module load` before it, in KVM itself, too
+    /// the module of host-pmu/kernel loaded, in KVM itself, too
     VpmuReuse,
     /// The set-up of 700 events by perf's orders before and since its series, likewise
     PerfStatSetup,
@@ -139,33 +138,6 @@ fn level(text: &str) -> Result<u32, String> {
     found.ok_or_else(|| format!("give {}", published().map(|level| level.to_string()).collect::<Vec<_>>().join(", ")))
 }
 
-/// Takes the watchdog, if switching it changes anything; else says why not.
-///
-/// # Errors
-/// Exit 4 if another process may switch it at any time.
-fn watchdog(fs: &HostFs, probe: &dyn EventProbe) -> Result<Result<Watchdog, String>, Error> {
-    // Nothing is touched for stand-ins.
-    if let Err(refused) = probe.try_open(&BackendKey::Hardware) {
-        return Ok(Err(refused.why));
-    }
-    let watchdog = match Watchdog::take(fs) {
-        Err(error) if error.what == HELD => return Err(error),
-        taken => taken,
-    };
-    Ok(watchdog.and_then(switchable).map_err(|error| error.to_string()))
-}
-
-fn switchable(mut watchdog: Watchdog) -> Result<Watchdog, Error> {
-    for Change { from, to, problem, .. } in &watchdog.put_back {
-        let end = problem.as_ref().map_or_else(|| "is put back".to_owned(), |why| format!("stays: {why}"));
-        complain(&format!("notice: a killed run left the NMI watchdog at {from}; it was {to} before, and {end}"));
-    }
-    let was_on = watchdog.was_on();
-    // A kernel may refuse or ignore it: what is not possible is known before anything is measured.
-    watchdog.switch(!was_on).and_then(|()| watchdog.switch(was_on))?;
-    Ok(watchdog)
-}
-
 /// Repeats the series that reuses host events.
 fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
     refuse(&unused(args))?;
@@ -185,7 +157,7 @@ fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
         OutputFolder::open(folder)?.write(&format!("reproduce-{began}-{name}"), "json", json.as_bytes()).map(drop)
     };
     let mut progress = progress::shown(true);
-    let watchdog = watchdog(&HostFs::default(), &ThisHost)?;
+    let watchdog = Watchdog::take(&HostFs::default(), &ThisHost);
     let found = series(&spec, &ThisHost, watchdog, &invocation.command_line, progress.as_mut(), &mut keep)?;
     shown(args, &found)
 }
@@ -313,41 +285,4 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
     let found = reproduce(args.seed.unwrap_or(SEED), &documents)?;
     console::show(Form::of(args.json, args.markdown), &show::report(&found, !args.markdown), &found)?;
     Ok(Exit::Done)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::setting::backend::fake::Opens;
-    use results::host::fixture::tree;
-
-    #[test]
-    fn the_watchdog_is_taken_only_where_it_matters_and_can_be_switched() {
-        const FILE: (&str, &str) = ("proc/sys/kernel/nmi_watchdog", "1\n");
-        const BOOT: (&str, &str) = ("proc/sys/kernel/random/boot_id", "b\n");
-        let refused = |files: &[(&str, &str)], opens: &'static [&'static str]| {
-            let (_dir, fs) = tree(files);
-            let found = watchdog(&fs, &Opens(opens)).unwrap().map(drop).unwrap_err();
-            let left = fs.text(FILE.0);
-            (found, left.is_none_or(|left| left == "1"))
-        };
-        let hardware = &["hardware"];
-        assert_eq!(refused(&[FILE, BOOT], &["cpu-clock"]).0, "No such file or directory", "stand-ins need none");
-        let (why, untouched) = refused(&[BOOT], hardware);
-        assert!(why.contains("nmi_watchdog") && untouched, "{why}");
-        // A container's /run that is no folder, a kernel that has no file any more.
-        let (why, untouched) = refused(&[FILE, BOOT, ("run/vpmu", "")], hardware);
-        assert!(why.contains("/run/vpmu") && untouched, "{why}");
-        let (_dir, fs) = tree(&[FILE, BOOT]);
-        let mut taken = watchdog(&fs, &Opens(hardware)).unwrap().unwrap();
-        assert!(taken.was_on() && fs.text(FILE.0).as_deref() == Some("1"), "as it was found, until a regime begins");
-        assert_eq!(
-            watchdog(&fs, &Opens(hardware)).unwrap_err().what,
-            HELD,
-            "not one regime, with a switch at any time"
-        );
-        taken.switch(false).unwrap();
-        std::fs::write(fs.path(FILE.0), "7\n").unwrap();
-        assert!(taken.restore().unwrap_err().why.contains("someone else set 7"));
-    }
 }

@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use results::error::{Error, Exit, one_line};
+use results::error::{Exit, one_line};
 use results::host::noise::{Finding, Status};
-use results::host::settings::{self, Change};
+use results::host::settings::{self, Mend};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::layout;
 use serde::Serialize;
@@ -33,8 +33,10 @@ pub struct Diagnosis {
     pub auto_why: String,
     /// The checks.
     pub findings: Vec<Finding>,
-    /// Checks whose findings `--fix` mends.
-    pub settable: Vec<&'static str>,
+    /// Commands that mend findings by one write each.
+    pub set: Vec<String>,
+    /// Commands that put back today's values.
+    pub put_back: Vec<String>,
     /// All facts.
     pub host: HostFacts,
 }
@@ -42,12 +44,9 @@ pub struct Diagnosis {
 impl Diagnosis {
     /// [`Exit::Done`], or [`Exit::Host`] if this host cannot measure.
     pub fn exit(&self) -> Exit {
-        if cannot_measure(&self.findings) { Exit::Host } else { Exit::Done }
+        let lacks = |finding: &Finding| finding.vital && finding.status == Status::Missing;
+        if self.findings.iter().any(lacks) { Exit::Host } else { Exit::Done }
     }
-}
-
-fn cannot_measure(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.vital && finding.status == Status::Missing)
 }
 
 /// Limits of the process.
@@ -286,99 +285,6 @@ fn limit_findings(limits: Limits) -> Vec<Finding> {
     ]
 }
 
-/// Finds settings that are not as they were: they wait for `--undo`.
-fn standing(fs: &HostFs) -> Option<Finding> {
-    let list = |changes: &[Change]| {
-        let line = |(Change { check, from, to, .. }, n): (&Change, usize)| match n {
-            1 => format!("{check} {from} -> {to}"),
-            _ => format!("{check} {from} -> {to} ({n} files)"),
-        };
-        alike(changes).into_iter().map(line).collect::<Vec<_>>().join(", ")
-    };
-    let (status, found, remedy) = match settings::standing(fs) {
-        Ok((fixed, run)) if run.is_empty() => match fixed.as_slice() {
-            [] => return None,
-            fixed => (Status::Ok, format!("set by --fix: {}; {UNDO}", list(fixed)), String::new()),
-        },
-        Ok((_, run)) => {
-            let found = format!("left by a run that is going on or was interrupted: {}", list(&run));
-            (Status::Warn, found, "sudo vpmu doctor --undo, unless it is going on".to_owned())
-        }
-        Err(Error { why, remedy, .. }) => (Status::Warn, why, remedy),
-    };
-    Some(Finding::new("settings", status, found, "this host is not set as its owner set it", remedy))
-}
-
-const UNDO: &str = "`vpmu doctor --undo` puts it back";
-
-/// Counts the changes that differ in the file alone, which are those of many CPUs.
-fn alike(changes: &[Change]) -> Vec<(&Change, usize)> {
-    let mut found: Vec<(&Change, usize)> = Vec::new();
-    let key = |change: &Change| Change { file: String::new(), ..change.clone() };
-    for change in changes {
-        match found.iter_mut().find(|(first, _)| key(first) == key(change)) {
-            Some((_, n)) => *n += 1,
-            None => found.push((change, 1)),
-        }
-    }
-    found
-}
-
-/// Outcome of `--fix` or `--undo`.
-#[derive(Clone, Debug, Serialize)]
-pub struct Set {
-    /// The settings, one by one.
-    pub changes: Vec<Change>,
-    /// Findings that no setting mends.
-    pub by_hand: Vec<Finding>,
-    /// It is that of `--fix`.
-    #[serde(skip)]
-    pub fixed: bool,
-}
-
-impl Set {
-    /// Sets what mends these findings.
-    ///
-    /// # Errors
-    /// It fails as [`settings::fix`] does.
-    pub fn by(fs: &HostFs, mut findings: Vec<Finding>) -> Result<Self, Error> {
-        findings.retain(|finding| finding.status != Status::Ok);
-        let checks: Vec<_> = findings.iter().map(|finding| finding.check).collect();
-        let changes = settings::fix(fs, &checks)?;
-        findings.retain(|finding| changes.iter().all(|change| change.check != finding.check));
-        Ok(Self { changes, by_hand: findings, fixed: true })
-    }
-
-    /// [`Exit::Done`], or [`Exit::Host`] if a setting is not as it was to be, or this host cannot measure.
-    pub fn exit(&self) -> Exit {
-        let failed = self.changes.iter().any(|change| change.problem.is_some());
-        if failed || cannot_measure(&self.by_hand) { Exit::Host } else { Exit::Done }
-    }
-
-    /// A line for each setting, of many CPUs together; then what is left to do.
-    pub fn text(&self) -> String {
-        let width = layout::columns().max(INDENT + 20);
-        let mut out = String::new();
-        for (Change { check, file, from, to, problem }, n) in alike(&self.changes) {
-            let _ = write!(out, "{:<8}{check:<22}", if problem.is_none() { "set" } else { "FAILED" });
-            let more = if n > 1 { format!(" and {} more", n - 1) } else { String::new() };
-            let why = problem.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            wrap(&mut out, &one_line(&format!("{from} -> {to}, /{file}{more}{why}")), width);
-        }
-        if self.changes.is_empty() {
-            out.push_str("nothing to set or put back\n");
-        }
-        for Finding { check, remedy, .. } in &self.by_hand {
-            let _ = write!(out, "{:<8}{check:<22}", "by hand");
-            wrap(&mut out, remedy, width);
-        }
-        if self.fixed && self.changes.iter().any(|change| change.problem.is_none()) {
-            let _ = writeln!(out, "{UNDO}");
-        }
-        out
-    }
-}
-
 /// Runs all checks; CPU use by others is observed for `watch`.
 pub fn diagnose(
     fs: &HostFs,
@@ -396,19 +302,25 @@ pub fn diagnose(
     findings.extend(limit_findings(limits));
     findings.extend(noise::findings(&host, &[]));
     let checks: Vec<_> = findings.iter().filter(|found| found.status != Status::Ok).map(|found| found.check).collect();
-    let (refused, wanted): (Vec<_>, Vec<_>) =
-        settings::wanted(fs, &checks).into_iter().partition(|change| change.problem.is_some());
-    let mut settable: Vec<_> = wanted.into_iter().map(|change| change.check).collect();
-    settable.dedup();
-    for Change { check, problem, .. } in refused.into_iter().filter(|change| !settable.contains(&change.check)) {
-        if let Some(found) = findings.iter_mut().find(|found| found.check == check) {
-            found.remedy = problem.unwrap_or_default();
+    let (mut set, mut put_back) = (Vec::new(), Vec::new());
+    for Mend { check, commands } in settings::mends(fs, &checks) {
+        match commands {
+            Ok([sets, puts_back]) => {
+                set.push(sets);
+                put_back.push(puts_back);
+            }
+            Err(why) => {
+                findings
+                    .iter_mut()
+                    .filter(|found| found.check == check)
+                    .for_each(|found| found.remedy.clone_from(&why));
+            }
         }
     }
-    findings.extend(standing(fs));
     if limits.root {
-        for found in &mut findings {
-            found.remedy = found.remedy.replace("sudo ", "");
+        let remedies = findings.iter_mut().map(|found| &mut found.remedy);
+        for text in remedies.chain(&mut set).chain(&mut put_back) {
+            *text = text.replace("sudo ", "");
         }
     }
     let AutoBackend { backend, why, .. } = auto;
@@ -418,7 +330,8 @@ pub fn diagnose(
         auto_backend: backend.map(|key| key.to_string()),
         auto_why: why,
         findings,
-        settable,
+        set,
+        put_back,
         host,
     }
 }
@@ -470,9 +383,12 @@ pub fn text(diagnosis: &Diagnosis) -> String {
     let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
     let _ = write!(out, "\n{:<INDENT$}", "--backend auto uses");
     wrap(&mut out, &format!("{auto}: {}", one_line(&diagnosis.auto_why)), width);
-    if !diagnosis.settable.is_empty() {
-        let _ = write!(out, "{:<INDENT$}", "vpmu doctor --fix");
-        wrap(&mut out, &format!("sets {}, as root; {UNDO}", diagnosis.settable.join(", ")), width);
+    for (what, commands) in
+        [("set what one write mends", &diagnosis.set), ("put back today's values", &diagnosis.put_back)]
+    {
+        if !commands.is_empty() {
+            let _ = write!(out, "\n# {what}\n{}\n", commands.join("\n"));
+        }
     }
     out
 }
@@ -600,49 +516,30 @@ mod tests {
     }
 
     #[test]
-    fn what_a_setting_mends_is_set_and_the_rest_is_left_to_the_reader() {
+    fn the_commands_that_set_and_put_back_end_the_text() {
         let thp = "sys/kernel/mm/transparent_hugepage/enabled";
-        let more = [("proc/sys/kernel/random/boot_id", "b\n"), (thp, "[always] never\n")];
-        let (_dir, fs) = tree(&[CASCADE_LAKE, &more].concat());
-        let look = || diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
-        let set = Set::by(&fs, look().findings).unwrap();
-        let shown = set.text();
-        assert!(shown.starts_with("set     NMI watchdog          1 -> 0, /proc/sys/kernel/nmi_watchdog\n"), "{shown}");
-        assert!(shown.ends_with("`vpmu doctor --undo` puts it back\n"), "{shown}");
-        assert_eq!((set.exit(), set.changes.len(), set.changes[1].from.as_str()), (Exit::Done, 2, "always"));
-        assert!(set.by_hand.iter().all(|finding| finding.check != "huge pages"), "{:?}", set.by_hand);
-        let settings = look().findings.pop().unwrap();
-        let found =
-            "set by --fix: NMI watchdog 1 -> 0, huge pages always -> madvise; `vpmu doctor --undo` puts it back";
-        assert!(settings.status == Status::Ok && settings.found == found, "{settings:?}");
-        let mut watchdog = settings::Watchdog::take(&fs).unwrap();
-        watchdog.switch(true).unwrap();
-        let left = look().findings.pop().unwrap();
-        assert!(left.found.ends_with("interrupted: NMI watchdog 0 -> 1"), "{left:?}");
-        let refused = Change { problem: Some("no".to_owned()), ..set.changes[0].clone() };
-        let set = Set { changes: vec![refused.clone(), refused], by_hand: vec![left], fixed: true };
-        let shown = one_line(&set.text());
-        assert!(set.exit() == Exit::Host && shown.starts_with("FAILED NMI watchdog 1 -> 0, "), "{shown}");
-        assert!(
-            shown.ends_with("and 1 more: no by hand settings sudo vpmu doctor --undo, unless it is going on"),
-            "{shown}"
-        );
+        let (_dir, fs) = tree(&[CASCADE_LAKE, &[(thp, "[always] never\n")]].concat());
+        let look = |limits| diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
+        let shown = text(&look(PLENTY));
+        let commands = "\n# set what one write mends\nsudo sysctl kernel.nmi_watchdog=0\necho madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled\n\
+                        \n# put back today's values\nsudo sysctl kernel.nmi_watchdog=1\necho always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled\n";
+        assert!(shown.ends_with(commands), "{shown}");
+        assert_eq!(look(Limits { root: true, ..PLENTY }).set[0], "sysctl kernel.nmi_watchdog=0");
     }
 
     #[test]
-    fn a_setting_that_nothing_can_write_is_left_to_the_reader_and_so_is_a_host_that_cannot_measure() {
+    fn a_setting_that_nothing_can_write_has_another_remedy_and_no_command() {
         use std::os::unix::fs::PermissionsExt as _;
         let poll = "sys/module/kvm/parameters/halt_poll_ns";
         let (_dir, fs) = tree(&[CASCADE_LAKE, &[(poll, "200000\n")]].concat());
-        let look = |limits| diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
-        let remedy = |limits| status(&look(limits), "halt_poll_ns").remedy.clone();
-        assert!(look(PLENTY).settable.contains(&"halt_poll_ns") && remedy(PLENTY).contains("| sudo tee"));
-        assert!(remedy(Limits { root: true, ..PLENTY }).contains("| tee"));
+        let look = || diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
+        let has_command = |found: &Diagnosis| found.set.iter().any(|command| command.contains("halt_poll_ns"));
+        let found = look();
+        assert!(has_command(&found) && status(&found, "halt_poll_ns").remedy.contains("| sudo tee"));
         std::fs::set_permissions(fs.path(poll), std::fs::Permissions::from_mode(0o444)).unwrap();
-        assert!(!look(PLENTY).settable.contains(&"halt_poll_ns"));
-        assert!(remedy(PLENTY).contains("options kvm halt_poll_ns=0"), "{}", remedy(PLENTY));
-        let vital = look(PLENTY).findings.into_iter().filter(|finding| finding.vital).collect();
-        assert_eq!(Set::by(&fs, vital).unwrap().exit(), Exit::Host);
+        let found = look();
+        let remedy = &status(&found, "halt_poll_ns").remedy;
+        assert!(!has_command(&found) && remedy.contains("options kvm halt_poll_ns=0"), "{remedy}");
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! Views into a guest or at this host: running an image, recordings, traces, the live view, the doctor; and the kernel module.
+//! Views into a guest or at this host: running an image, recordings, traces, the live view, the doctor.
 
 pub mod doctor;
-pub mod kernel_module;
 pub mod record;
 pub mod run;
 pub mod sampled;

@@ -32,8 +32,8 @@ pub struct ArmsOptions {
     /// Strategies to compare: preset names or .toml files
     ///
     /// `vpmu show strategies` lists the presets. The floor (the same guest without host events) is always added. mediated and
-    /// mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events of KVM's own vPMU, beside arm kvm
-    /// (`vpmu kernel-module`).
+    /// mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events of KVM's own vPMU, beside arm kvm,
+    /// by the module of host-pmu/kernel.
     #[arg(
         long,
         value_name = "LIST",

@@ -8,6 +8,7 @@ pub mod series;
 pub mod set_up;
 pub mod show;
 mod simulated;
+pub mod watchdog;
 
 #[cfg(test)]
 mod tests {

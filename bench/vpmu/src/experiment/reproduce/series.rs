@@ -13,7 +13,6 @@ use host_pmu::backend::BackendKey;
 use host_pmu::kernel;
 use results::document::{ArmKind, BELOW_KVM, Document, Status, kvm_arm, warnings};
 use results::error::{Error, Exit};
-use results::host::settings::Watchdog;
 use results::host::{HostFacts, HostFs};
 use results::published::{Here, Number, Reproduction, Row};
 use results::stats::interval::Interval;
@@ -26,6 +25,7 @@ use vmm::machine::Cpu;
 use super::measured::{self, reading};
 use super::run::Simulated;
 use super::simulated::PERIOD;
+use super::watchdog::Watchdog;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
 use crate::arms::linux::job::LinuxJob;
@@ -386,7 +386,7 @@ pub fn series(
     let host = HostFacts::read(&HostFs::default());
     let switches = watchdog.as_ref().map(drop).map_err(Clone::clone);
     let (regimes, mut notes) = regimes(probe, host.nmi_watchdog, &switches)?;
-    let mut watchdog = watchdog.ok();
+    let watchdog = watchdog.ok();
     let mut parts = vec!["sampling10/", "counting1/"];
     parts.extend(spec.linux.is_some().then_some("linux:"));
     let is_tracepoint = |regime: &Regime| matches!(regime.backend, BackendKey::Tracepoint { .. });
@@ -402,7 +402,7 @@ pub fn series(
         if stopped() {
             break;
         }
-        if let Some(watchdog) = watchdog.as_mut().filter(|_| !regime.stands_in())
+        if let Some(watchdog) = watchdog.as_ref().filter(|_| !regime.stands_in())
             && let Err(error) = watchdog.switch(regime.on)
         {
             missing.push(format!("{}, because {error}", regime.name()));
@@ -454,7 +454,7 @@ pub fn series(
             }
         }
     }
-    if let Some(Err(error)) = watchdog.as_mut().map(Watchdog::restore) {
+    if let Some(Err(error)) = watchdog.as_ref().map(Watchdog::restore) {
         missing.push(format!("the watchdog as it was found, because {error}"));
     }
     if stopped() {
@@ -605,7 +605,7 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
     let arms = || runs.iter().flat_map(|run| &run.document.arms);
     let kvm = arms().find(|arm| arm.kind == ArmKind::Kvm && !arm.is_strategy());
     if kvm.is_some_and(|arm| arm.not_available.is_none()) && !arms().any(|arm| arm.name.starts_with(BELOW_KVM)) {
-        let load = "the kernel module is not loaded (vpmu kernel-module load)";
+        let load = "the kernel module is not loaded (make load in host-pmu/kernel)";
         facts.push(format!("KVM's own vPMU with its events re-created: not measured, as {load}."));
     }
     facts.push(match kvm {
@@ -744,8 +744,9 @@ mod tests {
     #[test]
     fn the_watchdog_is_switched_for_each_regime_and_put_back_although_nothing_can_be_measured() {
         const FILE: &str = "proc/sys/kernel/nmi_watchdog";
-        let (_dir, fs) = tree(&[(FILE, "1\n"), ("proc/sys/kernel/random/boot_id", "b\n")]);
-        let watchdog = Watchdog::take(&fs).unwrap();
+        let (_dir, fs) = tree(&[(FILE, "1\n")]);
+        let probe = Opens(&["hardware"]);
+        let watchdog = Watchdog::take(&fs, &probe).unwrap();
         let spec = SeriesSpec { rounds: Some(2), duration: Duration::from_secs(9), seed: 1, linux: None };
         // Not `hardware`, which a host of these tests may have.
         let none = Regime { on: true, backend: BackendKey::Hardware };
@@ -754,7 +755,6 @@ mod tests {
             return eprintln!("skipped: hardware events open here");
         }
         let mut keep = |_: &str, _: &Document| -> Result<(), Error> { panic!("nothing was measured") };
-        let probe = Opens(&["hardware"]);
         let mut noted = Noted(fs.clone(), Vec::new());
         let failed = series(&spec, &probe, Ok(watchdog), &[], &mut noted, &mut keep).unwrap_err();
         assert_eq!(failed.exit, Exit::Inconclusive, "{failed}");
@@ -769,7 +769,6 @@ mod tests {
             ]
         );
         assert_eq!(fs.text(FILE).as_deref(), Some("1"), "as it was found");
-        assert_eq!(fs.names("run/vpmu"), ["lock"], "nothing is left to undo");
     }
 
     #[test]

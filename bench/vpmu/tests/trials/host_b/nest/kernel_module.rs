@@ -38,10 +38,14 @@ pub(crate) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
     let own: releases::Boot = Box::new(|parts| Below::built(parts)?.counts(parts, Clock::Host));
     let mut trials = vec![("nest::kernel_module".to_owned(), false, unbuilt, own)];
     for (series, root) in further_kernels() {
-        let file = root.join(FILES[0]);
+        // Its perf cannot be traced.
+        if series == "5.10" {
+            continue;
+        }
+        let file = root.join(FILE);
         let absent = (!file.is_file()).then(|| {
             format!(
-                "no {} for nest::kernel_module_{series}; remedy: copy there what `vpmu kernel-module build` makes where that kernel's gcc and headers are",
+                "no {} for nest::kernel_module_{series}; remedy: copy there what `make` in host-pmu/kernel makes where that kernel's gcc and headers are",
                 file.display()
             )
         });
@@ -51,10 +55,6 @@ pub(crate) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
             ("_ten_thousand", Below::ten_thousand),
         ];
         for (what, run) in parts {
-            // A guest of 5.10 takes one PMI.
-            if series == "5.10" && what == "_ten_thousand" {
-                continue;
-            }
             let root = root.clone();
             let boot: releases::Boot = Box::new(move |parts| run(&Below::found(parts, &root)?, parts));
             trials.push((format!("nest::kernel_module_{series}{what}"), true, absent.clone(), boot));
@@ -69,99 +69,84 @@ fn headers(parts: &Parts) -> PathBuf {
     std::env::var_os("VPMU_HEADERS").map_or_else(installed, PathBuf::from)
 }
 
-/// `vpmu kernel-module build` makes the module, and where perf cannot be traced, KVM's modules linked to it.
-const FILES: [&str; 3] = ["vpmu_kvm.ko", "kvm.ko", "kvm_amd.ko"];
+/// What `make` in host-pmu/kernel makes.
+const FILE: &str = "vpmu_kvm.ko";
 
 /// A middle host's kernel, and the module for it.
 struct Below {
     middle: Parts,
-    /// In the order of loading.
-    files: Vec<(&'static str, Vec<u8>)>,
+    module: Vec<u8>,
 }
 
 impl Below {
     fn built(parts: &Parts) -> Result<Self> {
-        let built = Command::new(env!("CARGO_BIN_EXE_vpmu"))
-            .args(["kernel-module", "build", "--kernel", &parts.release(), "--headers"])
-            .arg(headers(parts))
-            .output()?;
-        ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let module = std::fs::read(String::from_utf8(built.stdout)?.trim())?;
-        Ok(Self { middle: parts.clone(), files: vec![(FILES[0], module)] })
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../host-pmu/kernel");
+        let folder = tempfile::tempdir()?;
+        for entry in std::fs::read_dir(sources)? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), folder.path().join(entry.file_name()))?;
+        }
+        let headers = format!("KDIR={}", headers(parts).display());
+        let made = Command::new("make").arg("-C").arg(folder.path()).arg(headers).env_remove("MAKEFLAGS").output()?;
+        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        Ok(Self { middle: parts.clone(), module: std::fs::read(folder.path().join(FILE))? })
     }
 
     fn found(parts: &Parts, root: &Path) -> Result<Self> {
-        let files = FILES.iter().map(|&file| (file, root.join(file))).filter(|(_, path)| path.is_file());
-        let files = files.map(|(file, path)| Ok((file, std::fs::read(path)?))).collect::<Result<_>>()?;
-        Ok(Self { middle: parts.with_kernel_of(root)?, files })
-    }
-
-    /// Returns whether KVM is linked to the module, as perf cannot be traced: in 5.10.
-    fn is_linked(&self) -> bool {
-        self.files.len() > 1
+        Ok(Self { middle: parts.with_kernel_of(root)?, module: std::fs::read(root.join(FILE))? })
     }
 
     fn job(&self) -> Result<Job> {
-        let job = job(&self.middle)?;
-        Ok(self.files.iter().fold(job, |job, (name, bytes)| job.file(&format!("/{name}"), 0o644, bytes)))
+        Ok(job(&self.middle)?.file(&format!("/{FILE}"), 0o644, &self.module))
     }
 
-    /// A middle host that loads the module before the script.
-    fn host(&self, script: &str) -> Vec<String> {
-        let with: Vec<_> = self.files.iter().map(|(name, _)| format!("/{name}:/{name}")).collect();
-        let mut options: Vec<&str> = with.iter().flat_map(|file| ["--with", file]).collect();
-        if self.is_linked() {
-            options.extend(["--load", "irqbypass"]);
-        }
-        let load: Vec<_> = self.files.iter().map(|(name, _)| format!("insmod /{name}")).collect();
-        let script = format!("vpmu kernel-module status >&2; {}; {script}", load.join("; "));
-        middle_host_with("milan", &options, &script)
+    /// A middle host that loads the module before the script, as `make load` does.
+    fn host(script: &str) -> Vec<String> {
+        middle_host_with("milan", &["--with", &format!("/{FILE}:/{FILE}")], &format!("insmod /{FILE}; {script}"))
     }
 
-    /// KVM's calls become those of each strategy, exactly, and where perf can be traced KVM's own beside them stay as they are; the module
-    /// is unloaded but while it is held, and a VMM that is killed leaves nothing.
+    /// KVM's calls become those of each strategy, exactly, and KVM's own beside them stay as they are; the module is unloaded but while
+    /// it is held, and a VMM that is killed leaves nothing.
     fn counts(&self, parts: &Parts, clock: Clock) -> Result<()> {
         let period = if clock == Clock::Host { HOST_PERIOD } else { PERIOD };
-        // A gate's passes come from a tracepoint that KVM of 5.10 does not export.
-        let below = STRATEGIES.iter().filter(|name| !self.is_linked() || **name != "gate");
-        let below: Vec<_> = below.map(|name| format!("kvm:{name}")).collect();
+        let below = STRATEGIES.map(|name| format!("kvm:{name}"));
         let arms: Vec<_> = below.iter().map(String::as_str).chain(OWN).collect();
-        let control =
-            if self.is_linked() { String::new() } else { script(&probed(), "kvm:stock", 1, SAMPLES, period, "") };
+        let control = script(&probed(), "kvm:stock", 1, SAMPLES, period, "");
         let unload = format!(
             "alone=$(cat /sys/module/vpmu_kvm/refcnt); for arm in kvm:recreate kvm:pool; do \
              vpmu nmi-latency --backend hardware --cpu milan --strategy $arm --rounds 1000 --samples 6 --period {period} --time-limit 9s --no-save --quiet & \
              while kill -0 $! && [ $(cat /sys/module/vpmu_kvm/refcnt) -lt $((alone + 2)) ]; do sleep 0.1; done; \
              kill -9 $!; wait $!; echo $arm killed $?; done; \
-             exec 3<>/dev/vpmu_kvm; vpmu kernel-module unload; echo held $?; exec 3>&-; printf 'last\\0' >/dev/vpmu_kvm || echo refused; \
-             vpmu kernel-module unload; echo unloaded $?; vpmu kernel-module status; test -d /sys/module/kvm_amd; echo kvm $?; \
+             exec 3<>/dev/vpmu_kvm; rmmod vpmu_kvm; echo held $?; exec 3>&-; printf 'last\\0' >/dev/vpmu_kvm || echo refused; \
+             rmmod vpmu_kvm; echo unloaded $?; test -d /sys/module/kvm_amd; echo kvm $?; \
              vpmu nmi-latency --cpu milan --strategy kvm:stock --no-save; echo absent $?; \
              dmesg | grep -E 'Oops|WARNING: .*CPU(#|:)|BUG: (unable|s[cl])'; echo complained $?"
         );
         let more = format!("echo '{MARK}end'; {control} echo '{MARK}end'; {unload}");
         let run = script("", &arms.join(","), 1, SAMPLES, period, &more);
-        let report = self.job()?.clock(clock).command(self.host(&run)).run(parts)?;
+        let report = self.job()?.clock(clock).command(Self::host(&run)).run(parts)?;
         report.say("power-on to power-off");
         let [strategies, control, ends] = printed(&report, 0)?.split(&format!("{MARK}end\n")).collect::<Vec<_>>()[..]
         else {
             anyhow::bail!("{}", printed(&report, 0)?)
         };
         let found = middle_of(strategies)?;
-        let mut wanted = vec!["kvm:recreate killed 137", "kvm:pool killed 137", "held 4", "refused"];
-        // The middle host has no modprobe by which KVM itself could come back in place of its linked copies, which is said.
-        wanted.extend(if self.is_linked() { ["unloaded 4", "kvm 1"] } else { ["unloaded 0", "kvm 0"] });
-        wanted.extend(["vpmu_kvm: not loaded", "absent 4", "complained 1"]);
+        let wanted = [
+            "kvm:recreate killed 137",
+            "kvm:pool killed 137",
+            "held 1",
+            "refused",
+            "unloaded 0",
+            "kvm 0",
+            "absent 4",
+            "complained 1",
+        ];
         ensure!(wanted.iter().all(|line| ends.lines().any(|found| found == *line)), "{ends}");
         for name in arms {
-            // KVM of 5.10 makes no period of a write to a running counter: the first PMI is the last.
-            let aimed = if self.is_linked() && name.starts_with("kvm:") { 0 } else { SAMPLES };
-            self.arm(&found, name, aimed)?;
+            self.arm(&found, name, SAMPLES)?;
         }
         let kvm = found.arm("kvm")?;
         ensure!(kvm["host_ops"].as_object().is_some_and(serde_json::Map::is_empty), "nothing counts KVM as it is");
-        if self.is_linked() {
-            return Ok(());
-        }
         let control = middle_of(control)?;
         // Calls for the control meet the probes twice, as KVM makes them and as the module does; creations for all guests do, as the
         // module looks at each.
@@ -193,10 +178,7 @@ impl Below {
         eprintln!("# {}, {name}: {n} PMIs, opens, pauses, periods, resumes {done:?}", self.middle.release());
         // Of KVM's own deliveries nothing is known but that each overflow is one.
         let lost = if name.starts_with("kvm:") { Value::Null } else { 0.into() };
-        ensure!(
-            n >= aimed.max(1).into() && arm["overflows"] == n && arm["failed_opens"] == 0 && arm["lost"] == lost,
-            "{arm}"
-        );
+        ensure!(n >= aimed.into() && arm["overflows"] == n && arm["failed_opens"] == 0 && arm["lost"] == lost, "{arm}");
         let formula = match name {
             "kvm:recreate" | "recreate" => [n + 1, 0, n - after, 0],
             "kvm:virtual" => [1, 0, 2 * n - after, 0],
@@ -218,7 +200,7 @@ impl Below {
         let run = format!(
             "{CONFORMANCE}; echo '{MARK}'; exec 3<>/dev/vpmu_kvm; (echo >&3; exec {CONFORMANCE}); echo '{MARK}'; cat <&3"
         );
-        let report = self.job()?.command(self.host(&run)).run(parts)?;
+        let report = self.job()?.command(Self::host(&run)).run(parts)?;
         report.say("power-on to power-off");
         let [plain, stock, counts] = printed(&report, 0)?.split(MARK).collect::<Vec<_>>()[..] else {
             anyhow::bail!("{}", printed(&report, 0)?)
@@ -246,7 +228,7 @@ impl Below {
         let options = format!("--strategy {} --samples {SAMPLES} --period {SHORT_PERIOD}", arms.join(","));
         let run = format!("{UNTHROTTLED}; {}; echo '{MARK}status' $?; echo '{MARK}calls'", limited("600s", &options));
         let (limit, silence) = (Duration::from_secs(3 * 3600), Duration::from_secs(900));
-        let report = self.job()?.limit(limit).silence(silence).command(self.host(&run)).run(parts)?;
+        let report = self.job()?.limit(limit).silence(silence).command(Self::host(&run)).run(parts)?;
         report.say("power-on to power-off");
         let found = middle(&report, 0)?;
         arms.iter().try_for_each(|name| self.arm(&found, name, SAMPLES))
