@@ -6,7 +6,6 @@
 pub mod bare;
 pub mod choose;
 pub mod costs;
-pub mod last_close;
 pub mod list;
 pub mod method;
 pub mod model;

@@ -263,63 +263,6 @@ pub(crate) fn fault_pages(pages: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A forked process that has run `prepare` and runs `finish` on request.
-#[derive(Debug)]
-pub(crate) struct Child {
-    pid: libc::pid_t,
-    go: Option<std::io::PipeWriter>,
-}
-
-impl Child {
-    /// Forks and waits for the end of `prepare`.
-    pub(crate) fn start<T>(prepare: impl FnOnce() -> Option<T>, finish: impl FnOnce(T)) -> io::Result<Self> {
-        use std::io::{Read as _, Write as _};
-        let (mut ready, mut report) = std::io::pipe()?;
-        let (mut wait, go) = std::io::pipe()?;
-        // SAFETY: the child runs the two closures and ends with _exit. Callers have no other threads, so the child cannot
-        // block on a lock held by one.
-        let pid = checked(unsafe { libc::fork() })?;
-        if pid == 0 {
-            drop((ready, go));
-            let prepared = prepare();
-            if prepared.is_some() && report.write_all(b"r").is_ok() {
-                // Wait for a byte, not for end of file: later children inherit copies of the write end.
-                let _ = wait.read(&mut [0]);
-            }
-            if let Some(prepared) = prepared {
-                finish(prepared);
-            }
-            // SAFETY: ends the child without running destructors of the parent.
-            unsafe { libc::_exit(0) };
-        }
-        drop((report, wait));
-        let child = Self { pid, go: Some(go) };
-        if ready.read(&mut [0])? == 1 {
-            Ok(child)
-        } else {
-            Err(io::Error::other("the other process could not prepare"))
-        }
-    }
-
-    /// Requests `finish`.
-    pub(crate) fn go(&mut self) {
-        use std::io::Write as _;
-        if let Some(mut go) = self.go.take() {
-            // Ignore a child that has already ended.
-            let _ = go.write_all(b"g");
-        }
-    }
-}
-
-impl Drop for Child {
-    /// Waits for the end of the process.
-    fn drop(&mut self) {
-        self.go();
-        // SAFETY: `pid` is our child and is waited for only here; the status pointer may be null.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

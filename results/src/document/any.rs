@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::experiment::{AnyExtra, Experiment};
+use super::experiment::Experiment;
 use super::guest::GuestArm;
 
 /// Any experiment. Made for reading: parameters are kept as JSON, and arms have the counts of a guest, 0 where there is none.
@@ -11,6 +11,6 @@ pub struct Any;
 
 impl Experiment for Any {
     type Parameters = Map<String, Value>;
-    type Extra = AnyExtra;
+    type Extra = ();
     type Arm = GuestArm;
 }

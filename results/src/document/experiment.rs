@@ -5,8 +5,6 @@ use std::fmt::Debug;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::scaling::ScalePoint;
-
 /// A part of a document: written, read back, compared in tests.
 pub trait Part: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
 impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Part for T {}
@@ -19,13 +17,4 @@ pub trait Experiment: Clone + Debug + PartialEq {
     type Extra: Part;
     /// Part of an arm beside its metrics.
     type Arm: Part;
-}
-
-/// Parts beside the arms that more than one experiment may have.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, serde::Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct AnyExtra {
-    /// Growth of times with events and CPUs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub scaling: Vec<ScalePoint>,
 }

@@ -277,7 +277,6 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
     figures.extend(latency::over_time(group, inks));
     figures.extend(work::host_operations(shown));
     figures.extend(work::phases(shown));
-    figures.extend(scaling::growth(shown, inks));
     figures.extend(work::pareto(shown, inks));
     let caveat = |warning: &Warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),

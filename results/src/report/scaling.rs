@@ -6,7 +6,7 @@ use super::figure::{Figure, Table};
 use super::group::{key, title};
 use super::latency::{ARMS, too_many};
 use super::strategies::capital;
-use crate::document::{Record, ScalePoint};
+use crate::document::Record;
 use crate::plot::{self, Axis, Curve, Inks, duration};
 use crate::table::layout::time;
 use crate::{metric, paired};
@@ -71,58 +71,17 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> 
     let newest = family.iter().map(|(_, record)| record).max_by_key(|record| record.started_unix);
     let subject = newest.map_or_else(String::new, |record| format!("{}; {}", title(record), record.host.class));
     let note = format!("{subject}. The newest result of each size.{}", too_many(arms));
-    Some(drawn(&metric::name(what), unit, note, &lines, table))
-}
-
-fn drawn(what: &str, unit: &str, note: String, lines: &[Curve], table: Table) -> Figure {
+    let what = metric::name(what);
     let all = || lines.iter().flat_map(|line| &line.points);
     let x = Axis::log(unit, all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole();
     let y = Axis::log("p50", all().map(|(_, y)| *y), duration).of_cost();
-    Figure {
-        title: format!("{} by number of {unit}", capital(what)),
+    Some(Figure {
+        title: format!("{} by number of {unit}", capital(&what)),
         note,
-        plots: vec![plot::lines(&format!("{what} by number of {unit}"), &x, &y, lines)],
+        plots: vec![plot::lines(&format!("{what} by number of {unit}"), &x, &y, &lines)],
         key: Vec::new(),
         table,
-    }
-}
-
-/// Plots how set-up times grow with events and with CPUs, as the newest result measured it itself.
-pub(super) fn growth(record: &Record, inks: &Inks) -> Vec<Figure> {
-    type Size = fn(&ScalePoint) -> u64;
-    let axes: [(&str, Size, &str, Size); 2] = [
-        ("events", |point| point.events, "CPUs", |point| point.cpus),
-        ("CPUs", |point| point.cpus, "events", |point| point.events),
-    ];
-    let mut figures = Vec::new();
-    for (axis, (unit, size, other_unit, other)) in axes.into_iter().enumerate() {
-        // Events grow on all CPUs, and CPUs with the whole list.
-        let Some(fixed) = record.size(if axis == 0 { "cpus" } else { "events" }) else { continue };
-        // A point that was measured for both axes stands there twice: the first serves, as in the tool's own table.
-        let mut by_arm: BTreeMap<&str, BTreeMap<u64, &ScalePoint>> = BTreeMap::new();
-        for point in record.extra.scaling.iter().filter(|point| other(point) == fixed && point.total_ns.count > 0) {
-            by_arm.entry(&point.strategy).or_default().entry(size(point)).or_insert(point);
-        }
-        by_arm.retain(|_, points| points.len() > 1);
-        if by_arm.is_empty() {
-            continue;
-        }
-        let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "p50", "values"]);
-        let mut lines: Vec<Curve> = Vec::new();
-        for (name, points) in &by_arm {
-            for (size, point) in points {
-                let (median, count) = (time(point.total_ns.p50 as f64), point.total_ns.count.to_string());
-                table.rows.push(vec![(*name).to_owned(), size.to_string(), median, count]);
-            }
-            let points = points.iter().map(|(size, point)| (*size as f64, point.total_ns.p50 as f64)).collect();
-            lines.push(Curve { name: (*name).to_owned(), ink: inks.of(name), points, marked: true });
-        }
-        let arms = lines.len();
-        lines.truncate(ARMS);
-        let note = format!("All phases together, with {fixed} {other_unit}.{}", too_many(arms));
-        figures.push(drawn(metric::TOTAL.name, unit, note, &lines, table));
-    }
-    figures
+    })
 }
 
 #[cfg(test)]

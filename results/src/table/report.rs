@@ -17,8 +17,6 @@ pub enum Part {
     Note(String),
     /// A line that a terminal gets without breaks, an item of a list elsewhere.
     Line(String),
-    /// Lines drawn for a fixed pitch, such as a plot.
-    Drawing(String),
     /// Sources of the result: left out in a terminal, where the command stands above.
     Sources(String),
     /// An empty line in a terminal. Other forms set parts apart by themselves.
@@ -91,7 +89,6 @@ impl Report {
                 Part::Heading(text) | Part::Line(text) => line(&shown::line(text)),
                 Part::Table(table) => line(&table.text(width)),
                 Part::Note(text) => line(&wrapped(text, width, "  ")),
-                Part::Drawing(text) => line(text.trim_end_matches('\n')),
                 Part::Sources(_) => {}
                 Part::Gap => line(""),
             }
@@ -120,7 +117,6 @@ impl Report {
                 Part::Heading(text) => format!("### {}\n", shown::markdown(text)),
                 Part::Table(table) => table.markdown(),
                 Part::Note(text) | Part::Line(text) => format!("- {}\n", shown::markdown(text)),
-                Part::Drawing(text) => format!("```\n{}\n```\n", text.trim_end_matches('\n')),
                 Part::Sources(text) => shown::markdown(text) + "\n",
                 Part::Gap => String::new(),
             };

@@ -1,5 +1,7 @@
 //! `vpmu stat-setup`.
 
+use std::sync::atomic::Ordering;
+
 use clap::Args;
 use results::document::Status;
 use results::error::{Error, Exit};
@@ -11,6 +13,7 @@ use super::measure::Invocation;
 use super::options::ResultOptions;
 use super::options::{Baseline, BaselineOptions};
 use crate::experiment::stat_setup::document::{Document, EventResult};
+use crate::experiment::stat_setup::prepare::EventRequest;
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{once, run as experiment, show};
 use crate::sys;
@@ -29,10 +32,10 @@ Examples:
     --strategy event-major,cpu-major,auto
   # tracepoints, each closed in tens of ms
   vpmu stat-setup --events tracepoints:700 --strategy auto \\
-    --against perf --rounds 5 --last-close
-  # growth over N, with its exponent
-  vpmu stat-setup --scale 100,200,400,800,1600 \\
-    --strategy auto,packed
+    --against perf --rounds 5
+  # growth: a result each, and one plot of them
+  vpmu stat-setup --events 100,200,400,800,1600 -o growth
+  vpmu report growth
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 4 the host cannot do it, 70 a bug of vpmu.";
@@ -54,10 +57,28 @@ pub struct StatSetupArgs {
 pub(super) fn run(args: &StatSetupArgs, invocation: Invocation) -> Result<Exit, Error> {
     let spec = &args.spec;
     spec.strategies()?;
+    let baseline = args.baseline.baseline(&args.result);
+    let all = spec.each();
+    if all.len() > 1 && (spec.once || baseline.is_some()) {
+        let option = if spec.once { "--once" } else { "--save-baseline" };
+        return Err(Error::usage(format!("{option} takes one number of events"), "", "give one, e.g. --events 100"));
+    }
     if spec.once {
         return run_once(spec, args.result.quiet);
     }
-    compare(spec, &args.result, args.baseline.baseline(&args.result).as_ref(), invocation.command_line)
+    // All numbers are known to be good before the first is measured.
+    all.iter().try_for_each(|one| EventRequest::read(&one.events).map(drop))?;
+    let mut exit = Exit::Done;
+    for one in &all {
+        match compare(one, &args.result, baseline.as_ref(), invocation.command_line.clone())? {
+            Exit::Done => {}
+            other => exit = other,
+        }
+        if sys::interrupted().load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(exit)
 }
 
 fn run_once(spec: &StatSetupSpec, quiet: bool) -> Result<Exit, Error> {

@@ -78,7 +78,6 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["--bogus"], "--bogus"),
         (&["--strateg", "reuse"], "did you mean --strategy"),
         (&["docter"], "did you mean doctor"),
-        (&["doctor", "--fix", "--undo"], "--undo"),
         (&["reproduce", "--measured", "no-such.json"], "No such file"),
         (&["sim", "--pin", "0"], "has no option --pin"),
         (&["--backend", "sim:icx-2021", "--pin", "0"], "not supported by a simulated host"),

@@ -137,7 +137,6 @@ fn refusals() {
         (&["--window", "0"], "--window"),
         (&["--in", "host"], "--in"),
         (&["--against", "perf"], "--against"),
-        (&["--scale", "100,200"], "--scale"),
         (&["--mode", "mmap"], "--mode"),
     ] {
         let output = vpmu(dir.path(), line);

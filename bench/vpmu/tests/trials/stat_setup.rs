@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn document(args: &[&str]) -> serde_json::Value {
-    let mut all = vec!["--json", "--scale", "none", "--rounds", "2"];
+    let mut all = vec!["--json", "--rounds", "2"];
     all.extend(args);
     let output = setup(&all);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
@@ -64,7 +64,7 @@ fn a_baseline_is_kept_and_compared() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
         command.current_dir(dir.path()).args(args).output().expect("the binary starts")
     };
-    let measure = "stat-setup --quiet --events 20 --scale none --rounds 2 --strategy auto --save-baseline v1";
+    let measure = "stat-setup --quiet --events 20 --rounds 2 --strategy auto --save-baseline v1";
     let measure: Vec<&str> = measure.split(' ').collect();
     let first = run(&measure);
     assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
@@ -79,15 +79,23 @@ fn a_baseline_is_kept_and_compared() {
 
 /// The rounds end after the one in which the time passes; the result is complete and says so.
 fn a_duration_bounds_the_rounds() {
-    let bounded =
-        ["--events", "20", "--scale", "none", "--rounds", "9999", "--duration", "200ms", "--strategy", "auto"];
+    let bounded = ["--events", "20", "--rounds", "9999", "--duration", "200ms", "--strategy", "auto"];
     let output = setup(&bounded);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("rounds of 9999, ended by --duration"), "{}", text(&output.stdout));
-    let growth = ["--events", "20", "--scale", "10,20,40,80", "--duration", "1ms", "--json"];
-    let found: serde_json::Value = serde_json::from_slice(&setup(&growth).stdout).unwrap();
-    let warned = found["warnings"].as_array().unwrap().iter().any(|warning| warning["code"] == "growth-cut");
-    assert!(warned && found["scaling"].as_array().unwrap().is_empty(), "{}", found["warnings"]);
+}
+
+/// Each of several numbers of events has a result of its own.
+fn numbers_of_events_have_a_result_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = "stat-setup --quiet --events 10,20 --rounds 2 --strategy auto --json";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+    let output = command.current_dir(dir.path()).args(args.split(' ')).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let printed = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<serde_json::Value>();
+    let events: Vec<_> = printed.map(|one| one.unwrap()["parameters"]["events"].clone()).collect();
+    assert_eq!(events, [10, 20]);
+    assert_eq!(std::fs::read_dir(dir.path().join("vpmu-results")).unwrap().count(), 2);
 }
 
 /// The document is what its schema says, and what every command that reads results takes.
@@ -95,7 +103,7 @@ fn its_document_is_read_by_all() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("x.json");
     let file = file.to_str().unwrap();
-    let measured = setup(&["--events", "20", "--scale", "10,20", "--rounds", "3", "--json"]);
+    let measured = setup(&["--events", "20", "--rounds", "3", "--json"]);
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
     std::fs::write(file, &measured.stdout).unwrap();
     let found: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
@@ -128,7 +136,7 @@ fn its_document_is_read_by_all() {
 /// Groups as perf writes them, and events that this host cannot count: named, the rest measured.
 fn events_that_cannot_be_counted_are_named() {
     let list = "cs,{page-faults,dummy}:W,nothing-of-the-kind,nmu/x/,cpu-clock:u";
-    let output = setup(&["--events", list, "--scale", "none", "--rounds", "2"]);
+    let output = setup(&["--events", list, "--rounds", "2"]);
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{shown}{}", text(&output.stderr));
     for needle in ["<not supported>  nothing-of-the-kind", "<not supported>  nmu/x/: this host has no PMU nmu"] {
@@ -142,7 +150,7 @@ fn events_that_cannot_be_counted_are_named() {
 
 /// Nothing opens: exit 4 in one line, nothing measured.
 fn a_list_without_any_event_is_refused() {
-    let output = setup(&["--events", "nothing-of-the-kind,neither", "--scale", "none"]);
+    let output = setup(&["--events", "nothing-of-the-kind,neither"]);
     assert_eq!(output.status.code(), Some(4));
     assert!(text(&output.stderr).contains("none of the events can be counted here"), "{}", text(&output.stderr));
     assert!(output.stdout.is_empty());
@@ -219,18 +227,14 @@ fn under_the_hard_limit_only_threads_fit() {
     let args = format!("--once --events {events} --strategy packed");
     let packed = limited(&tight, Path::new(env!("CARGO_BIN_EXE_vpmu")), &args);
     assert_eq!((packed.status.code(), counted(&packed)), (Some(0), events), "{}", text(&packed.stderr));
-    let all = run(&format!("--no-save --events {events} --scale 10,400 --rounds 1 --json"));
+    let all = run(&format!("--no-save --events {events} --rounds 1 --json"));
     let why = text(&all.stderr);
     assert_eq!(all.status.code(), Some(0), "{why}");
     assert!(why.contains("event-major, cpu-major, packed left out"), "{why}");
-    assert!(why.contains("threads, auto left out of 400 events ×"), "{why}");
     let found: serde_json::Value = serde_json::from_slice(&all.stdout).unwrap();
     let arms: Vec<&str> =
         found["arms"].as_array().unwrap().iter().map(|arm| arm["strategy"].as_str().unwrap()).collect();
     assert_eq!(arms, ["threads", "auto"]);
-    let sizes =
-        |events: u64| found["scaling"].as_array().unwrap().iter().filter(|point| point["events"] == events).count();
-    assert_eq!((sizes(10), sizes(400)), (2, 0), "400 events of a CPU fit into no table");
     // Not one CPU's events fit.
     let none = run("--once --events 400");
     assert!(
@@ -255,7 +259,7 @@ fn cpus_without_a_thread_are_served_by_the_caller() {
     let cpus = std::thread::available_parallelism().unwrap().get() - 1;
     assert!(cpus == 0 || why.contains(&format!("no thread started for {cpus} CPUs")), "{why}");
     // Where the caller's table does not hold their events, nothing partial is shown.
-    for args in ["--once", "--once --strategy threads", "--no-save --scale none --strategy threads,auto"] {
+    for args in ["--once", "--once --strategy threads", "--no-save --strategy threads,auto"] {
         let output = limited(&format!("ulimit -n 160; {before}"), &copy, &format!("--events 100 {args}"));
         let why = text(&output.stderr);
         let expected = if cpus == 0 { (Some(0), 100) } else { (Some(4), 0) };
@@ -272,7 +276,7 @@ fn an_unprivileged_user_gets_the_reason() {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
         .arg(&copy)
-        .args(["stat-setup", "--no-save", "--quiet", "--events", "cs,dummy", "--scale", "none"])
+        .args(["stat-setup", "--no-save", "--quiet", "--events", "cs,dummy"])
         .current_dir("/")
         .output()
         .unwrap();
@@ -307,7 +311,7 @@ fn perf_stands_beside_it() {
     let answers = [1, 2].map(|at| format!("perf {} ÷ vpmu, both processes less start-up", names[at]));
     assert!(answers.iter().any(|answer| ratios[0]["what"] == *answer), "{ratios:?}");
     assert!(ratios[0]["like_for_like"] == true && ratios[0]["interval"].is_null(), "{ratios:?}");
-    let output = setup(&["--events", "40", "--strategy", "cpu-major,auto", "--scale", "none", "--rounds", "6"]);
+    let output = setup(&["--events", "40", "--strategy", "cpu-major,auto", "--rounds", "6"]);
     let shown = text(&output.stdout);
     let second = shown.lines().nth(1).unwrap_or_default();
     assert!(second.starts_with("answer: ") && second.contains("] ×: cpu-major"), "{shown}");
@@ -356,12 +360,10 @@ fn a_missing_perf_is_said() {
 
 /// Tracepoints: the counts are out before the last close of each begins.
 fn tracepoints_close_after_the_counts() {
-    let found = document(&["--events", "tracepoints:6", "--strategy", "auto", "--last-close"]);
+    let found = document(&["--events", "tracepoints:6", "--strategy", "auto"]);
     assert_eq!(found["agree"], true, "{}", found["disagreements"]);
     let phases = found["arms"][0]["costs"].as_array().unwrap();
     assert_eq!(phases.last().unwrap()["phase"], "last-close");
-    let ways = found["last_close"].as_array().unwrap();
-    assert!(ways.len() == 5 && ways.iter().all(|way| way["tracepoints"] == 6), "{ways:?}");
 }
 
 fn refuses_bad_input() {
@@ -370,9 +372,9 @@ fn refuses_bad_input() {
         (&["--events", "0"], "from 1 to 100000"),
         (&["--cpus", "8000"], "this machine has"),
         (&["--strategy", "fastest"], "event-major"),
-        (&["--scale", "100"], "two different"),
         (&["--once", "--against", "perf"], "cannot be used with"),
-        (&["--events", "cs", "--last-close", "--scale", "none", "--rounds", "1"], "needs tracepoints"),
+        (&["--events", "10,0"], "from 1 to 100000"),
+        (&["--once", "--events", "10,20"], "takes one number"),
     ] {
         let output = setup(args);
         let why = text(&output.stderr);
@@ -416,6 +418,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("refuses_bad_input", events(), refuses_bad_input),
         case("strategies_agree", events(), strategies_agree),
         case("a_duration_bounds_the_rounds", events(), a_duration_bounds_the_rounds),
+        case("numbers_of_events_have_a_result_each", events(), numbers_of_events_have_a_result_each),
         case("a_baseline_is_kept_and_compared", events(), a_baseline_is_kept_and_compared),
         case("its_document_is_read_by_all", events(), its_document_is_read_by_all),
         case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),

@@ -19,7 +19,7 @@ use super::run::Simulated;
 use crate::experiment::stat_setup::document::Document;
 use crate::experiment::stat_setup::peer;
 use crate::experiment::stat_setup::run::{predicted, run};
-use crate::experiment::stat_setup::spec::{Mode, Peer, Scale, StatSetupSpec};
+use crate::experiment::stat_setup::spec::{Mode, Peer, StatSetupSpec};
 use crate::terminal::progress::Progress;
 
 /// The order of perf before the series, and since.
@@ -52,8 +52,6 @@ pub fn set_up(
     let spec = StatSetupSpec {
         strategies: ORDERS.map(str::to_owned).to_vec(),
         against,
-        scale: Some(Scale::default()),
-        last_close: false,
         events: events(),
         cpus: None,
         mode: Mode::Stat,

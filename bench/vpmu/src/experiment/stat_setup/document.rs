@@ -10,7 +10,7 @@ use stat_setup::run::FileLimit;
 use stat_setup::unit::Outcome;
 use stat_setup::verify::Check;
 
-use results::document::{self, Experiment, ScalePoint, Summary};
+use results::document::{self, Experiment, Summary};
 
 /// Events are set up on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,22 +86,6 @@ pub struct EventResult {
     pub outcome: Outcome,
 }
 
-/// Growth of time: total ~ x^exponent, fitted over the points by least squares of the logarithms.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Growth {
-    /// Strategy.
-    pub strategy: String,
-    /// "events" or "cpus".
-    pub over: String,
-    /// Least and largest x.
-    pub from: u64,
-    /// See `from`.
-    pub to: u64,
-    /// 1 is linear.
-    pub exponent: f64,
-}
-
 /// A command of the peer's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -161,18 +145,6 @@ pub struct BareCalls {
     pub rounds_ns: Vec<u64>,
 }
 
-/// One way of giving back the last descriptors of tracepoints.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LastClose {
-    /// "one by one", "by threads" ...
-    pub way: String,
-    /// Distinct tracepoints, each closed for the last time.
-    pub tracepoints: u64,
-    /// Time until the last was closed.
-    pub wall_ns: u64,
-}
-
 /// Every parameter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -222,10 +194,6 @@ pub struct HostSetUpExtra {
     pub disagreements: Vec<String>,
     /// Outcome of the events.
     pub events: Vec<EventResult>,
-    /// Growth, point by point.
-    pub scaling: Vec<ScalePoint>,
-    /// Growth, as exponents.
-    pub growth: Vec<Growth>,
     /// The limit of any method that makes these calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare: Option<BareCalls>,
@@ -233,6 +201,4 @@ pub struct HostSetUpExtra {
     pub peer: Option<Peer>,
     /// Ratios, the answer first.
     pub ratios: Vec<Comparison>,
-    /// Ways of closing.
-    pub last_close: Vec<LastClose>,
 }

@@ -4,11 +4,10 @@ pub mod document;
 mod measure;
 pub mod once;
 pub(crate) mod peer;
-mod prepare;
+pub(crate) mod prepare;
 mod ratios;
 mod rounds;
 pub mod run;
-mod scaling;
 #[cfg(test)]
 mod schema;
 pub mod show;

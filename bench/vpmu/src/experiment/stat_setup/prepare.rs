@@ -75,29 +75,6 @@ impl EventRequest {
         let written = parse(&text).map_err(|error| refuse(error.to_string()))?;
         Ok(resolve(&written, sysfs))
     }
-
-    /// Creates a list of the same kind with `n` events.
-    pub(crate) fn sized(&self, n: usize, sysfs: &mut Sysfs) -> Result<EventList, Error> {
-        match self {
-            Self::Software(_) => Self::Software(n).list(sysfs),
-            Self::Tracepoints(_) => Self::Tracepoints(n).list(sysfs),
-            Self::List(_) => {
-                let all = self.list(sysfs)?;
-                let mut sized = EventList::default();
-                // Whole groups, so the list may exceed n by less than a group.
-                for group in all.groups.iter().cycle() {
-                    if sized.events.len() >= n {
-                        break;
-                    }
-                    let first = sized.events.len();
-                    sized.events.extend(group.members.iter().map(|&event| all.events[event].clone()));
-                    let members = (first..sized.events.len()).collect();
-                    sized.groups.push(stat_setup::list::Group { members, weak: group.weak });
-                }
-                Ok(sized)
-            }
-        }
-    }
 }
 
 /// Returns the CPUs to count on: the online ones of `asked`, or all online CPUs.
@@ -235,13 +212,5 @@ mod tests {
         let off = ask("2").unwrap_err();
         assert_eq!(off.exit.code(), 4, "{off}");
         assert_eq!(cpus(None, &mut Sysfs::at(dir.path()), &mut Vec::new()).unwrap(), [0, 1, 3]);
-    }
-
-    #[test]
-    fn lists_of_any_size_keep_their_groups() {
-        let mut sysfs = Sysfs::at("/nonexistent");
-        let list = EventRequest::List("cs,{dummy,page-faults}:W".into()).sized(7, &mut sysfs).unwrap();
-        assert_eq!((list.events.len(), list.groups.len()), (7, 5));
-        assert_eq!(EventRequest::Software(3).sized(9, &mut sysfs).unwrap().events.len(), 9);
     }
 }

@@ -1,4 +1,4 @@
-//! The run: preparation, calibration, rounds, growth, document.
+//! The run: preparation, calibration, rounds, document.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -16,14 +16,13 @@ use stat_setup::list::sysfs::Sysfs;
 use stat_setup::method::Use;
 use stat_setup::unit::Outcome;
 
-use super::document::{self, BareCalls, Comparison, Document, EventResult, HostSetUpExtra, LastClose, Parameters};
+use super::document::{self, BareCalls, Comparison, Document, EventResult, HostSetUpExtra, Parameters};
 use super::measure::{SetUpArm, Setting, Steps, method, since};
 use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
 use super::ratios;
 use super::rounds::{self, Bare, Rounds};
-use super::scaling;
-use super::spec::{NAME, Peer, Scale, StatSetupSpec};
+use super::spec::{NAME, Peer, StatSetupSpec};
 use crate::arms::rounds::schedule::Schedule;
 use crate::setting::process;
 use crate::sys;
@@ -31,8 +30,6 @@ use crate::terminal::progress::Progress;
 
 /// Repetitions of the calibration.
 const REPETITIONS: u64 = 3;
-/// Default numbers of events to measure growth over.
-const SIZES: [usize; 5] = [100, 200, 400, 800, 1600];
 
 /// Runs the experiment.
 ///
@@ -52,9 +49,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let look_ups = sysfs.look_ups();
     let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut warnings)?;
     let all_online = cpus == sysfs.online();
-    let sizes = sizes(spec, &list);
-    let largest = sizes.iter().copied().max().unwrap_or(0).max(list.events.len());
-    let file_limit = prepare::room((largest * cpus.len()) as u64, &mut warnings)?;
+    let file_limit = prepare::room((list.events.len() * cpus.len()) as u64, &mut warnings)?;
     let strategies = prepare::affordable(strategies, &list, &cpus, &file_limit, &mut warnings)?;
     let room = file_limit.room;
     let setting = Setting { list: &list, cpus: &cpus, purpose: spec.purpose(), count: spec.count, room };
@@ -69,32 +64,17 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let arms: Vec<_> = strategies.iter().map(|name| SetUpArm::new(name, method(name))).collect();
     let (each, rival_runs) = (arms.len() as u64, rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64));
     let place = setting.quickest(choice.method);
-    progress.begin(
-        (2 + spec.warmup) * each
-            + spec.rounds * (each + rival_runs + u64::from(place.is_some()))
-            + scaling::steps(sizes.len(), cpus.len(), strategies.len(), spec.rounds),
-    );
+    progress.begin((2 + spec.warmup) * each + spec.rounds * (each + rival_runs + u64::from(place.is_some())));
     let mut steps = Steps { progress };
     let mut schedule = Schedule::new(spec.seed);
     let bare = place.map(|place| Bare { method: choice.method, place, walls: Vec::new() });
     let mut rounds = Rounds { arms, rivals, bare, disagreements: Vec::new() };
     let mut status = Status::Complete;
-    let (mut scaling, mut growth, mut last_close) = (Vec::new(), Vec::new(), Vec::new());
     let done = (|| -> Result<(), Error> {
         rounds::warm_up(&setting, &mut rounds, &mut sysfs, &mut warnings, &mut steps)?;
         rounds::nothing_opens(&setting, &rounds)?;
         rounds::discarded(&setting, &rounds, spec.warmup, &mut steps)?;
-        let until = spec.duration.and_then(|bound| Instant::now().checked_add(bound));
-        rounds::measure(&setting, &mut rounds, spec, &mut schedule, &mut steps, began)?;
-        if spec.last_close {
-            last_close = last_closes(&list)?;
-        }
-        if !sizes.is_empty() {
-            let tools = (&mut schedule, &mut steps, (spec.rounds, until), &mut warnings);
-            (scaling, growth) =
-                scaling::measure(&sizes, &request, setting, &strategies, &calibration.costs, &mut sysfs, tools)?;
-        }
-        Ok(())
+        rounds::measure(&setting, &mut rounds, spec, &mut schedule, &mut steps, began)
     })();
     steps.progress.end();
     match done {
@@ -126,12 +106,9 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
             agree: rounds.disagreements.is_empty() && rounds.arms.iter().all(|arm| arm.check.is_some()),
             disagreements: rounds.disagreements,
             events: event_results(&list, outcomes),
-            scaling,
-            growth,
             bare,
             peer,
             ratios,
-            last_close,
         },
         warnings: Vec::new(),
         between: None,
@@ -189,32 +166,6 @@ fn parameters(spec: &StatSetupSpec, strategies: &[String], setting: &Setting<'_>
         count_ns: ns(setting.count),
         look_ups,
     }
-}
-
-/// Numbers of events to measure growth over.
-fn sizes(spec: &StatSetupSpec, list: &EventList) -> Vec<usize> {
-    match &spec.scale {
-        Some(Scale(sizes)) => sizes.clone(),
-        // Closing a list of tracepoints takes seconds, for each size, strategy and run.
-        None if list.main_class() == Some(stat_setup::list::Class::Tracepoint) => Vec::new(),
-        None => SIZES.to_vec(),
-    }
-}
-
-fn last_closes(list: &EventList) -> Result<Vec<LastClose>, Error> {
-    let ways = stat_setup::last_close::measure(list)
-        .map_err(|error| Error::host("cannot measure last closes", error.to_string(), "run as root"))?;
-    if ways.is_empty() {
-        return Err(Error::usage("--last-close needs tracepoints", "the list has none", "try --events tracepoints:90"));
-    }
-    let expedited = HostFs::default().number("sys/kernel/rcu_expedited");
-    let suffix = expedited.map_or_else(String::new, |value| format!(" (rcu_expedited={value})"));
-    let last_close = |way: stat_setup::last_close::Way| LastClose {
-        way: format!("{}{suffix}", way.way),
-        tracepoints: way.tracepoints as u64,
-        wall_ns: ns(way.wall),
-    };
-    Ok(ways.into_iter().map(last_close).collect())
 }
 
 fn event_results(list: &EventList, outcomes: &[Outcome]) -> Vec<EventResult> {

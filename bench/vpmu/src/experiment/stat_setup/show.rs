@@ -1,17 +1,17 @@
-//! Tables and plots of the result for a terminal.
+//! Tables of the result for a terminal.
 
 use std::fmt::Write as _;
 
 use cpu_list::CpuList;
-use results::document::{ScalePoint, Status, Summary};
+use results::document::{Status, Summary};
 use results::metric::TOTAL;
 use results::paired::MIN_ROUNDS;
 use results::stats::interval::Interval;
 use results::table::layout::{self, dash, time};
-use results::table::{Part, Report, Table};
+use results::table::{Report, Table};
 use stat_setup::unit::Outcome;
 
-use super::document::{Arm, Comparison, Document, Growth};
+use super::document::{Arm, Comparison, Document};
 
 /// One of the times of a phase, if it has any.
 fn times<'a>(arm: &'a Arm, phase: &str, time: &str) -> Option<&'a Summary> {
@@ -105,95 +105,6 @@ fn not_whole(document: &Document, report: &mut Report) {
     if !rest.is_empty() {
         report.line(format!("{:>16}  and {} more", "", rest.len()));
     }
-}
-
-fn growth(document: &Document, over: &str, report: &mut Report) {
-    let all = document.parameters.cpus.len() as u64;
-    let x = |point: &ScalePoint| if over == "events" { point.events } else { point.cpus };
-    let full = document.parameters.events;
-    let here: Vec<&ScalePoint> = document
-        .extra
-        .scaling
-        .iter()
-        .filter(|point| if over == "events" { point.cpus == all } else { point.events == full })
-        .collect();
-    let mut xs: Vec<u64> = here.iter().map(|point| x(point)).collect();
-    xs.sort_unstable();
-    xs.dedup();
-    if xs.len() < 2 {
-        return;
-    }
-    let mut head = vec!["strategy".to_owned()];
-    head.extend(xs.iter().map(u64::to_string));
-    head.push("exponent".to_owned());
-    let mut table = Table::new(head);
-    for name in &document.parameters.strategies {
-        let mut row = vec![name.clone()];
-        row.extend(xs.iter().map(|&at| {
-            // The full list on all CPUs was measured for both axes: the first figure serves.
-            let point = here.iter().find(|point| point.strategy == *name && x(point) == at);
-            point.map_or_else(dash, |point| time(point.total_ns.p50 as f64))
-        }));
-        let fit: Option<&Growth> = document.extra.growth.iter().find(|fit| fit.strategy == *name && fit.over == over);
-        row.push(fit.map_or_else(dash, |fit| format!("{:.2}", fit.exponent)));
-        table.add_row(row);
-    }
-    report.gap();
-    report.heading(format!(
-        "Growth over {over}: all phases, median; total ~ {over}^exponent, a fit of {} points without an interval",
-        xs.len()
-    ));
-    report.table(table);
-}
-
-/// Height of the plot in lines.
-const LINES: usize = 12;
-
-/// Plots total time over events, both axes logarithmic, a letter a strategy.
-fn plot(document: &Document) -> Option<String> {
-    let all = document.parameters.cpus.len() as u64;
-    let mut points: Vec<(u64, u64, char)> = Vec::new();
-    let mut legend = Vec::new();
-    for (name, letter) in document.parameters.strategies.iter().zip('a'..='z') {
-        legend.push(format!("{letter} {name}"));
-        let here = document.extra.scaling.iter().filter(|point| point.strategy == *name && point.cpus == all);
-        points.extend(here.map(|point| (point.events, point.total_ns.p50.max(1), letter)));
-    }
-    let (x0, x1) = (points.iter().map(|p| p.0).min()?, points.iter().map(|p| p.0).max()?);
-    let (y0, y1) = (points.iter().map(|p| p.1).min().unwrap_or(1), points.iter().map(|p| p.1).max().unwrap_or(1));
-    if x0 == x1 || y0 == y1 {
-        return None;
-    }
-    // Positions in 0..=steps, by logarithm; both ends are in range, so nothing is lost in the rounding.
-    let place = |value: u64, least: u64, most: u64, steps: usize| {
-        let share = (value as f64 / least as f64).ln() / (most as f64 / least as f64).ln();
-        (0..=steps).min_by_key(|&step| ordered((share * steps as f64 - step as f64).abs())).unwrap_or(0)
-    };
-    let width = 48;
-    let mut grid = vec![vec![' '; width + 1]; LINES];
-    for (x, y, letter) in points {
-        let cell = &mut grid[LINES - 1 - place(y, y0, y1, LINES - 1)][place(x, x0, x1, width)];
-        *cell = if *cell == ' ' { letter } else { '*' };
-    }
-    let mut out = String::new();
-    for (i, line) in grid.iter().enumerate() {
-        let label = match i {
-            0 => time(y1 as f64),
-            i if i == LINES - 1 => time(y0 as f64),
-            _ => String::new(),
-        };
-        let line: String = line.iter().collect();
-        let _ = writeln!(out, "{label:>8} │{}", line.trim_end());
-    }
-    let _ = writeln!(out, "{:>8} └{}", "", "─".repeat(width + 1));
-    let _ = writeln!(out, "{:>10}{x0}{x1:>pad$} events", "", pad = width + 1 - x0.to_string().len());
-    let _ = writeln!(out, "{:>10}both axes logarithmic; {}, * several", "", legend.join(", "));
-    Some(out)
-}
-
-/// Converts a non-negative number to a key that can be compared.
-fn ordered(value: f64) -> u64 {
-    value.to_bits()
 }
 
 fn peer(document: &Document, report: &mut Report) {
@@ -335,19 +246,7 @@ pub(crate) fn report(document: &Document) -> Report {
     ));
     counts(document, &mut report);
     not_whole(document, &mut report);
-    growth(document, "events", &mut report);
-    report.parts.extend(plot(document).map(Part::Drawing));
-    growth(document, "cpus", &mut report);
     peer(document, &mut report);
-    if !document.extra.last_close.is_empty() {
-        let mut table = Table::new(["last closes", "tracepoints", "wall", "each"]);
-        for way in &document.extra.last_close {
-            let each = way.wall_ns as f64 / way.tracepoints.max(1) as f64;
-            table.add_row(vec![way.way.clone(), way.tracepoints.to_string(), time(way.wall_ns as f64), time(each)]);
-        }
-        report.gap();
-        report.table(table);
-    }
     if document.extra.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
         report.line("software and trace events program no PMU: these are the costs of the kernel's bookkeeping");
     }

@@ -1,6 +1,5 @@
 //! The options of `stat-setup`.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -49,26 +48,13 @@ pub struct StatSetupSpec {
     #[arg(long, value_name = "PEER", value_enum, help_heading = "Comparison")]
     pub against: Option<Peer>,
 
-    /// Measure growth over these numbers of events and over CPUs, too
+    /// The events: numbers, a list as perf writes it, or a file of such lists
     ///
-    /// Most of the time goes here: each size is set up as often as --rounds says, 5 times at most. none leaves it out
-    /// [default: 100,200,400,800,1600; none for tracepoints: their closes take seconds]
-    #[arg(long, value_name = "LIST|none", help_heading = "Comparison")]
-    pub scale: Option<Scale>,
-
-    /// Also measure how far the last close of each tracepoint can be shortened
-    ///
-    /// One by one, by threads, by processes, at exit.
-    #[arg(long, help_heading = "Comparison")]
-    pub last_close: bool,
-
-    /// The events: a number, a list as perf writes it, or a file of such lists
-    ///
-    /// N: that many software events, a mix. tracepoints:N: that many tracepoint events over as many distinct tracepoints as the
+    /// N: that many software events, a mix. N,N: an experiment and a result for each number. tracepoints:N: that many tracepoint events over as many distinct tracepoints as the
     /// host has, 90 at most. LIST: names, groups {a,b}:W, software, hardware, raw (r1a8), tracepoints (sched:sched_switch), sysfs
     /// PMU events (cpu/event=0x3c,umask=0/, msr/tsc/, uncore_imc/.../ for all instances), breakpoints (mem:0x1000:w),
     /// duration_time, with terms (cs/name=x/) and modifiers (:u :k :W ...). FILE: lists, one a line; # begins a comment.
-    #[arg(long, value_name = "N|LIST|FILE", default_value = "700", help_heading = "Events")]
+    #[arg(long, value_name = "N,..|LIST|FILE", default_value = "700", help_heading = "Events")]
     pub events: String,
 
     /// CPUs to count on, e.g. 0-3 [default: all online]
@@ -85,7 +71,7 @@ pub struct StatSetupSpec {
     pub count: Duration,
 
     /// Set up once, print the counts on stdout as `perf stat -x,` does, then close; nothing is compared
-    #[arg(long, conflicts_with_all = ["against", "scale", "last_close", "mode", "json", "save_baseline"], help_heading = "Events")]
+    #[arg(long, conflicts_with_all = ["against", "mode", "json", "save_baseline"], help_heading = "Events")]
     pub once: bool,
 
     /// Rounds that count; every arm runs once in each
@@ -97,7 +83,7 @@ pub struct StatSetupSpec {
           hide_default_value = true)]
     pub warmup: u64,
 
-    /// Bound on rounds and growth: they end after the round or size in which this time passes
+    /// Bound on the rounds: they end after the one in which this time passes
     #[arg(long, value_name = "TIME", help_heading = "Rounds",
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))]
     pub duration: Option<Duration>,
@@ -107,29 +93,6 @@ pub struct StatSetupSpec {
     pub seed: u64,
 }
 
-/// Numbers of events to measure growth over; empty: none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scale(pub Vec<usize>);
-
-impl FromStr for Scale {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self::default());
-        }
-        let number = number_in(1..=100_000);
-        let read = |part: &str| number(part.trim()).map(|n| n as usize);
-        let mut sizes = text.split(',').map(read).collect::<Result<Vec<_>, _>>()?;
-        sizes.sort_unstable();
-        sizes.dedup();
-        if sizes.len() < 2 {
-            return Err("growth needs two different numbers at least, e.g. 100,1600".to_owned());
-        }
-        Ok(Self(sizes))
-    }
-}
-
 impl StatSetupSpec {
     /// Returns the strategies without duplicates, in the order given.
     ///
@@ -137,6 +100,14 @@ impl StatSetupSpec {
     /// Exit 2 for an unknown name.
     pub fn strategies(&self) -> Result<Vec<String>, Error> {
         known(&self.strategies)
+    }
+
+    /// Returns the experiments that are asked for: one for each of several numbers of events.
+    pub fn each(&self) -> Vec<Self> {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let of = |events: &str| Self { events: events.to_owned(), ..self.clone() };
+        let numbers = self.events.split(',').map(str::trim);
+        if numbers.clone().all(is_number) { numbers.map(of).collect() } else { vec![self.clone()] }
     }
 
     pub(crate) fn purpose(&self) -> Use {
@@ -160,15 +131,6 @@ fn known(names: &[String]) -> Result<Vec<String>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scales() {
-        assert_eq!("1600,100".parse(), Ok(Scale(vec![100, 1600])));
-        assert_eq!("none".parse(), Ok(Scale::default()));
-        for bad in ["", "100", "100,100", "0,1", "a,b", "1,999999999"] {
-            assert!(bad.parse::<Scale>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn strategies_are_known_and_distinct() {

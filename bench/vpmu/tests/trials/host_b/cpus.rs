@@ -64,7 +64,7 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
         .binary("/vpmu", VPMU.as_ref())
         .binary(PERF, PERF.as_ref())
         .command(["sh", "-c", &keep_keys])
-        .command(words(&format!("{set_up} {list} --scale none --rounds 1 --no-save --json")))
+        .command(words(&format!("{set_up} {list} --rounds 1 --no-save --json")))
         .command(["sh", "-c", &own])
         .command(["sh", "-c", &nothing])
         .command(words(&format!("{set_up} {FATES} --once")))
