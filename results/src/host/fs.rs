@@ -3,9 +3,6 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Largest file read: /proc/cpuinfo of a host with thousands of CPUs fits.
-const MAX_FILE: u64 = 16 << 20;
-
 /// Room for most files.
 const ROOM: usize = 4096;
 
@@ -61,7 +58,7 @@ impl HostFs {
 fn read(path: &Path) -> Option<String> {
     // Without room the reader tries 32 bytes first, and most of these files are made anew at each read.
     let mut bytes = Vec::with_capacity(ROOM);
-    std::fs::File::open(path).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
+    std::fs::File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 

@@ -143,7 +143,7 @@ fn sharing(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
             host.quota
                 .map_or_else(|| "none".to_owned(), |quota| format!("{:.2} CPUs of the control group", quota.cpus)),
             "the kernel stops the vCPUs for the rest of a period once the group has used its time",
-            "run outside of the group, or lift its limit: cpu.max (cgroup v1: cpu.cfs_quota_us), `docker run` without --cpus, systemd CPUQuota=",
+            "run outside of the group, or lift its limit: cpu.max, `docker run` without --cpus, systemd CPUQuota=",
         ),
         smt(host, pinned, &online),
         irqs(host, pinned, &online),

@@ -30,7 +30,7 @@ pub struct Throttling {
 }
 
 impl Quota {
-    /// Reads control groups of either version: the limit of an ancestor holds, too. `None` without a limit.
+    /// Reads control groups: the limit of an ancestor holds, too. `None` without a limit.
     pub(super) fn read(fs: &HostFs) -> Option<Self> {
         let limits: Vec<_> = groups(fs).iter().filter_map(|group| limit(fs, group)).collect();
         let cpus = limits.iter().map(|(cpus, _)| *cpus).min_by(f64::total_cmp)?;
@@ -54,54 +54,38 @@ impl Quota {
     }
 }
 
-/// Lists the folders of the groups that limit this process's CPU time, from its own to the topmost that it sees.
+/// Lists the folders of the groups that this process is in, from its own to the topmost that it sees. Groups of version 1 are not
+/// looked at.
 fn groups(fs: &HostFs) -> Vec<String> {
-    let (Some(own), Some(mounts)) = (fs.text("proc/self/cgroup"), fs.text("proc/self/mounts")) else {
-        return Vec::new();
-    };
-    let has_cpu = |list: &str| list.split(',').any(|controller| controller == "cpu");
-    // A group of version 1 names its controllers; that of version 2 has number 0 and names none.
-    let of_version = |one: bool| {
-        own.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':');
-            let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-            (if one { has_cpu(controllers) } else { number == "0" }).then_some(path)
-        })
-    };
-    let mounted = |one: bool| {
-        mounts.lines().find_map(|line| {
+    let find = || {
+        let (own, mounts) = (fs.text("proc/self/cgroup")?, fs.text("proc/self/mounts")?);
+        let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let mount = mounts.lines().find_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let [_, place, kind, options, ..] = words[..] else { return None };
-            (if one { kind == "cgroup" && has_cpu(options) } else { kind == "cgroup2" }).then_some(place)
-        })
-    };
-    let mut groups = Vec::new();
-    for one in [true, false] {
-        let (Some(path), Some(mount)) = (of_version(one), mounted(one)) else { continue };
+            (*words.get(2)? == "cgroup2").then(|| words[1])
+        })?;
         // A group outside of the namespace's root begins with "..": nothing of it is mounted here.
         let names: Vec<&str> =
             path.split('/').take_while(|name| *name != "..").filter(|name| !name.is_empty()).collect();
-        groups.extend((0..=names.len()).rev().map(|depth| [&[mount], &names[..depth]].concat().join("/")));
-    }
-    groups
+        Some((0..=names.len()).rev().map(|depth| [&[mount], &names[..depth]].concat().join("/")).collect())
+    };
+    find().unwrap_or_default()
 }
 
 /// Reads the limit of one group in CPUs, and what it did.
 fn limit(fs: &HostFs, group: &str) -> Option<(f64, Throttling)> {
-    let of = |name: &str| fs.text(&format!("{group}/{name}"));
-    let (quota, period) = match of("cpu.max") {
-        Some(max) => {
-            let (quota, period) = max.split_once(' ')?;
-            (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?)
-        }
-        None => (of("cpu.cfs_quota_us")?.parse().ok()?, of("cpu.cfs_period_us")?.parse().ok()?),
-    };
-    let stat = of("cpu.stat").unwrap_or_default();
+    let max = fs.text(&format!("{group}/cpu.max"))?;
+    let (quota, period) = max.split_once(' ')?;
+    let (quota, period) = (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?);
+    let stat = fs.text(&format!("{group}/cpu.stat")).unwrap_or_default();
     let value = |name: &str| {
         stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok()).unwrap_or(0)
     };
-    let throttled_us = value("throttled_usec").max(value("throttled_time") / 1000);
-    let throttling = Throttling { periods: value("nr_periods"), throttled: value("nr_throttled"), throttled_us };
+    let throttling = Throttling {
+        periods: value("nr_periods"),
+        throttled: value("nr_throttled"),
+        throttled_us: value("throttled_usec"),
+    };
     (quota > 0.0 && period > 0.0).then(|| (quota / period, throttling))
 }
 
@@ -112,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tightest_limit_counts_and_all_throttling_of_version_2() {
+    fn the_tightest_limit_counts_and_all_throttling() {
         let stat = "usage_usec 1\nnr_periods 4\nnr_throttled 3\nthrottled_usec 200\nnr_bursts 0\n";
         let (_dir, fs) = tree(&[
             ("proc/self/cgroup", "0::/job/step\n"),
@@ -131,29 +115,6 @@ mod tests {
         facts.finish(&fs);
         let meanwhile = Throttling { periods: 101, throttled: 98, throttled_us: 9000 };
         assert_eq!(facts.quota.unwrap().meanwhile(), Some(meanwhile));
-    }
-
-    #[test]
-    fn version_1_names_its_controllers_and_counts_in_ns() {
-        let files = |quota| {
-            [
-                ("proc/self/cgroup", "3:cpuset:/\n2:cpu,cpuacct:/jobs\n0::/\n"),
-                (
-                    "proc/self/mounts",
-                    "c /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\nc /sys/fs/cgroup/cpu cgroup rw,cpu,cpuacct 0 0\n",
-                ),
-                ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
-                ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-                ("sys/fs/cgroup/cpu/jobs/cpu.cfs_quota_us", quota),
-                ("sys/fs/cgroup/cpu/jobs/cpu.cfs_period_us", "100000\n"),
-                ("sys/fs/cgroup/cpu/jobs/cpu.stat", "nr_periods 9\nnr_throttled 8\nthrottled_time 7000\n"),
-            ]
-        };
-        let (_dir, fs) = tree(&files("150000\n"));
-        let before = Throttling { periods: 9, throttled: 8, throttled_us: 7 };
-        assert_eq!(Quota::read(&fs), Some(Quota { cpus: 1.5, before, after: None }));
-        let (_dir, fs) = tree(&files("-1\n"));
-        assert_eq!(Quota::read(&fs), None);
     }
 
     #[test]

@@ -7,11 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::fs::HostFs;
 use cpu_list::CpuList;
 
-/// Most interrupts that are read: the files of a large host are bounded, too.
-const MAX_IRQS: usize = 8192;
-/// Most idle states of a CPU; Linux's own limit is 10.
-const MAX_IDLE_STATES: usize = 16;
-
 /// Settings, and who else uses the CPUs. `None` or empty: the host does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -116,7 +111,7 @@ pub(super) fn selected(text: &str) -> Option<String> {
 
 fn deepest_idle(fs: &HostFs) -> Option<IdleState> {
     let dir = "sys/devices/system/cpu/cpu0/cpuidle";
-    let states = fs.names(dir).into_iter().filter(|name| name.starts_with("state")).take(MAX_IDLE_STATES);
+    let states = fs.names(dir).into_iter().filter(|name| name.starts_with("state"));
     states
         .filter(|state| fs.number(&format!("{dir}/{state}/disable")) != Some(1))
         .filter_map(|state| {
@@ -145,7 +140,7 @@ fn smt_siblings(fs: &HostFs) -> Vec<String> {
 fn irqs(fs: &HostFs) -> BTreeMap<u32, u64> {
     let mut per_cpu = BTreeMap::new();
     let numbered = fs.names("proc/irq").into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
-    for irq in numbered.take(MAX_IRQS) {
+    for irq in numbered {
         let list = ["effective_affinity_list", "smp_affinity_list"]
             .iter()
             .find_map(|file| fs.text(&format!("proc/irq/{irq}/{file}"))?.parse::<CpuList>().ok());

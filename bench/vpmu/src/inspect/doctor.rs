@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -84,32 +83,25 @@ fn perf_remedy(program: Option<&Path>) -> String {
     let file = program.map(Path::to_string_lossy);
     let file = file.as_deref().and_then(|path| shlex::try_quote(path).ok());
     let file = file.as_deref().unwrap_or("FILE");
-    // A capability on a program that others than root can replace is theirs for whatever they like.
-    let changeable = |found: &std::fs::Metadata| found.uid() != 0 || found.mode() & 0o022 != 0;
-    let (before, file) = match program.and_then(|path| path.metadata().ok()) {
-        Some(found) if changeable(&found) => (format!("sudo install {file} {INSTALLED} and "), INSTALLED),
-        _ => (String::new(), file),
-    };
     format!(
-        "{before}sudo setcap cap_perfmon=ep {file} for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
+        "sudo setcap cap_perfmon=ep {file} for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
     )
 }
-
-/// A place that only root can change.
-const INSTALLED: &str = "/usr/local/bin/vpmu";
 
 /// /dev/kvm, its capabilities, its own vPMU.
 fn kvm_findings(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
     let opened = OpenOptions::new().read(true).write(true).open(fs.path("dev/kvm"));
     let (status, found, remedy) = match &opened {
-        Ok(_) => (Status::Ok, "opens for reading and writing".to_owned(), String::new()),
+        Ok(_) => (Status::Ok, "opens for reading and writing".to_owned(), ""),
         Err(error) => (
             Status::Missing,
             error.to_string(),
             match error.kind() {
-                ErrorKind::NotFound => "enable virtualization in the firmware and load kvm_intel or kvm_amd".to_owned(),
-                ErrorKind::PermissionDenied => join_its_group(fs),
-                _ => "look at `ls -l /dev/kvm` and the kernel log".to_owned(),
+                ErrorKind::NotFound => "enable virtualization in the firmware and load kvm_intel or kvm_amd",
+                ErrorKind::PermissionDenied => {
+                    "sudo usermod -aG kvm $USER, then log in anew; if it is not group kvm's: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm"
+                }
+                _ => "look at `ls -l /dev/kvm` and the kernel log",
             },
         ),
     };
@@ -173,21 +165,6 @@ fn linux_guests(opened: bool, refusal: Result<(), String>) -> Finding {
         "`vpmu linux`, and `--guest linux` of experiments; the project's own payloads run on any KVM",
         "use a host whose KVM has VMX or SVM, or such a host in QEMU: docs/linux.md",
     )
-}
-
-/// Tells this user how to use a /dev/kvm that refuses it.
-fn join_its_group(fs: &HostFs) -> String {
-    let join = |group: &str| format!("sudo usermod -aG {group} $USER, then log in anew");
-    let owner = std::fs::metadata(fs.path("dev/kvm")).map_or(0, |kvm| kvm.gid());
-    let groups = std::fs::read_to_string(fs.path("etc/group")).unwrap_or_default();
-    let named = |line: &&str| line.split(':').nth(2).is_some_and(|number| number.parse() == Ok(owner));
-    match groups.lines().find(named).and_then(|line| line.split(':').next()) {
-        Some(group) if owner != 0 => format!("join the group that owns it: {}", join(group)),
-        _ => format!(
-            "give it to group kvm: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm; and join that: {}",
-            join("kvm")
-        ),
-    }
 }
 
 /// Reports the event sources that can stand behind the counters.
@@ -408,16 +385,6 @@ mod tests {
         assert!(of("/opt/vpmu").starts_with("sudo setcap cap_perfmon=ep /opt/vpmu for"), "{}", of("/opt/vpmu"));
         assert!(of("/a b/vpmu").contains("'/a b/vpmu'"), "{}", of("/a b/vpmu"));
         assert!(perf_remedy(None).contains(" FILE "));
-    }
-
-    #[test]
-    fn no_capability_is_advised_for_a_program_that_others_can_replace() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o775)).unwrap();
-        let remedy = perf_remedy(Some(file.path()));
-        let install = format!("sudo install {} {INSTALLED} and ", file.path().display());
-        assert!(remedy.starts_with(&format!("{install}sudo setcap cap_perfmon=ep {INSTALLED} for")), "{remedy}");
     }
 
     const PLENTY: Limits = Limits {
