@@ -54,7 +54,7 @@ pub struct StatSetupArgs {
     pub baseline: BaselineOptions,
 }
 
-pub(super) fn run(args: &StatSetupArgs, invocation: Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let spec = &args.spec;
     spec.strategies()?;
     let baseline = args.baseline.baseline(&args.result);

@@ -282,9 +282,9 @@ pub fn diagnose(
     let (mut set, mut put_back) = (Vec::new(), Vec::new());
     for Mend { check, commands } in settings::mends(fs, &checks) {
         match commands {
-            Ok([sets, puts_back]) => {
-                set.push(sets);
-                put_back.push(puts_back);
+            Ok([new, today]) => {
+                set.push(new);
+                put_back.push(today);
             }
             Err(why) => {
                 findings
