@@ -447,7 +447,6 @@ mod tests {
                 "as a module",
             ),
             ((&config, "CONFIG_MODULES=y\nCONFIG_KVM=m\n"), "no CONFIG_DYNAMIC_FTRACE", "distribution's kernel"),
-            ((&makefile, "absent"), "no headers of Linux 6.1.0-56-amd64", "linux-headers-6.1.0-56-amd64"),
             (("proc/sys/kernel/ftrace_enabled", "0\n"), "tracing of functions is off", "kernel.ftrace_enabled=1"),
             (("proc/sys/kernel/modules_disabled", "1\n"), "loads no more modules", "boot without"),
             (("sys/kernel/security/lockdown", "none [integrity]\n"), "Secure Boot", "mokutil"),
@@ -459,7 +458,11 @@ mod tests {
         }
         let locked = ("sys/kernel/security/lockdown", "none [integrity]\n");
         assert_eq!(said(&[locked], &format!("{module}~Module signature appended~\n")), [""; 0]);
-        assert!(said(&[], "\0vermagic=6.1.0-50-amd64 SMP\0")[0].contains("not for Linux 6.1.0-56-amd64"));
+        let other = "\0vermagic=6.1.0-50-amd64 SMP\0";
+        assert!(said(&[], other)[0].contains("not built for Linux 6.1.0-56-amd64; remedy: make clean"));
+        let without_headers = [(&*makefile, "absent")];
+        assert_eq!(said(&without_headers, module), [""; 0], "it was built elsewhere");
+        assert!(said(&without_headers, other)[0].contains("apt-get install linux-headers-6.1.0-56-amd64"));
     }
 
     #[test]

@@ -115,12 +115,8 @@ pub(crate) const RING_PAGES: usize = 128;
 impl Setting<'_> {
     /// Returns the choice of `auto` for this list and these CPUs.
     pub(crate) fn choice(&self, costs: &Costs) -> Choice {
-        choose(self.list, self.cpus.len(), costs, self.purpose, self.fits(Order::EventMajor))
-    }
-
-    /// Returns whether the descriptors of one set-up fit into its tables.
-    pub(crate) fn fits(&self, order: Order) -> bool {
-        Descriptors::of(self.list, self.cpus).fullest(order) <= self.room
+        let one_table = Descriptors::of(self.list, self.cpus).fullest(Order::EventMajor) <= self.room;
+        choose(self.list, self.cpus.len(), costs, self.purpose, one_table)
     }
 
     fn job(&self, method: Method) -> Job<'_> {
