@@ -1,28 +1,27 @@
 //! Results of many hosts. Rounds and histograms of thousands of documents do not fit in memory, and statistics by host do not need
 //! them: a document is reduced to a [`Run`], with one [`Figure`] for each arm and metric.
 //!
-//! [`campaign`] is a plan and the folder of its outcomes, [`slurm`] runs its elements on a cluster, [`index`] keeps
-//! runs beside their documents, and [`analyse`] and [`compare`] judge them.
+//! [`campaign`] is a plan and the folder of its outcomes, [`slurm`] runs its elements on a cluster, and [`index`] keeps
+//! runs beside their documents. The runs of a host are one block: [`analyse`] names hosts that stand apart, [`compare`] judges one
+//! side by another, and [`history`] follows the hosts over time.
 
-mod before_after;
 pub mod campaign;
-mod gather;
+mod compare;
 pub mod hash;
+mod history;
+mod hosts;
 pub mod index;
-pub mod parquet;
 mod run;
+mod series;
 mod show;
 pub mod slurm;
-mod statistics;
-#[cfg(any(test, feature = "testing"))]
-pub mod synthetic;
+#[cfg(test)]
+#[path = "../tests/fixtures/synthetic.rs"]
+mod synthetic;
 
-pub use before_after::{FleetComparison, FleetRow, by_fact, by_variant, compare, too_few};
-pub use gather::gather;
-pub use run::{Figure, Labels, Level, Run};
-pub use show::tables::{ElementEnd, ElementLine};
-pub use show::{page, report};
-pub use statistics::{
-    Analysis, Change, ChangeRow, Class, Clock, Components, FleetSpec, Kind, LevelRow, OddFigure, OddHost, PeriodRow,
-    Setting, Spread, analyse,
-};
+pub use compare::{FleetComparison, FleetRow, compare, too_few};
+pub use history::{FleetHistory, PeriodRow, Step, history};
+pub use hosts::{Analysis, Class, HostRow, LevelRow, analyse};
+pub use run::{Figure, Labels, Run};
+pub use series::{Kind, Setting};
+pub use show::{page, report, shortened};

@@ -14,7 +14,6 @@ pub use colour::PRESETS;
 pub(crate) use colour::{Ink, Inks};
 pub(crate) use lines::{Curve, lines, scatter};
 pub(crate) use rows::{Bar, Estimate, Part, Strip, bars, estimates, strips};
-pub use rows::{HEAT, heat};
 
 /// Colours and lines of every plot, for light and dark screens and for paper.
 pub const STYLE: &str = include_str!("plot.css");

@@ -171,49 +171,6 @@ fn for_rows(svg: &mut Svg, area: Area, texts: &[(&str, &str)], draw: impl Fn(&mu
     }
 }
 
-/// Upper ends of a heat map's colours, in per cent; beyond the last is one more. Their classes are `k0`, `k1` and so on.
-pub const HEAT: [f64; 8] = [-6.0, -4.0, -2.5, -1.0, 1.0, 2.5, 4.0, 6.0];
-/// Heights of a row of a heat map with names, and of one without.
-const HEAT_ROW: f64 = 34.0;
-const THIN_ROW: f64 = 3.0;
-
-/// Returns the colour of a difference of logarithms.
-fn heat_colour(log: f64) -> usize {
-    HEAT.iter().take_while(|end| log.exp_m1() * 100.0 > **end).count()
-}
-
-/// Draws rows of cells by column: a path for each colour, so that thousands of them stay small. Rows without `names` are thin.
-pub fn heat(label: &str, rows: &[(&str, &[Option<f64>])], columns: &[&str], names: bool) -> String {
-    let row_height = if names { HEAT_ROW } else { THIN_ROW };
-    let longest = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).min(NAME) as f64;
-    let left = if names { longest * CHARACTER + HALF_LINE } else { 0.0 };
-    let width = (WIDTH - left) / columns.len().max(1) as f64;
-    let gap = if names { f64::min(1.0, width / 4.0) } else { 0.0 };
-    let mut svg = Svg::new(label, WIDTH, LINE + rows.len() as f64 * row_height);
-    let mut cells: [Vec<(f64, f64)>; HEAT.len() + 1] = std::array::from_fn(|_| Vec::new());
-    for (row, (name, values)) in rows.iter().enumerate() {
-        let y = LINE + row as f64 * row_height;
-        for (column, log) in values.iter().enumerate().filter_map(|(column, log)| Some((column, (*log)?))) {
-            cells[heat_colour(log)].push((left + column as f64 * width, y));
-        }
-        if names {
-            svg.text("", (left - HALF_LINE, y + row_height - 9.0), Anchor::End, &short(name, NAME));
-        }
-    }
-    for (colour, corners) in cells.iter().enumerate().filter(|(_, corners)| !corners.is_empty()) {
-        svg.cells(&format!("k k{colour}"), (width - gap, row_height - gap), corners);
-    }
-    let mut free = 0.0;
-    for (column, name) in columns.iter().enumerate() {
-        let (x, room) = (left + column as f64 * width, name.chars().count() as f64 * CHARACTER);
-        if x >= free && x + room <= WIDTH {
-            svg.text("", (x, LINE - 10.0), Anchor::Start, name);
-            free = x + room + CHARACTER;
-        }
-    }
-    svg.end()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,14 +239,5 @@ mod tests {
         assert!(at(">A title<") < at(">floor<") && at(">floor<") < at(">fast<") && at(">fast<") < at(">slow<"));
         assert_eq!(text.matches("l c-floor whole").count(), 1);
         assert!(text.contains(">n, lower is better<"));
-    }
-
-    #[test]
-    fn cells_have_the_colour_of_their_difference_and_texts_are_escaped() {
-        assert_eq!([-0.5, -0.03, 0.0, 0.015, 0.5].map(heat_colour), [0, 2, 4, 5, 8]);
-        let cells = [Some(0.0), None, Some(0.5)];
-        let svg = heat("map", &[("a<b", &cells)], &["2026-11-01", "b", "c"], true);
-        assert!(svg.contains("a&lt;b") && svg.contains(">2026-11-01<"), "{svg}");
-        assert_eq!((svg.matches("<path").count(), svg.matches('M').count()), (2, 2), "{svg}");
     }
 }

@@ -68,15 +68,6 @@ impl Svg {
         );
     }
 
-    /// Draws many rectangles of one class and size as one path.
-    pub(super) fn cells(&mut self, class: &str, (width, height): (f64, f64), corners: &[(f64, f64)]) {
-        let _ = write!(self.0, "<path class=\"{class}\" d=\"");
-        for (x, y) in corners {
-            let _ = write!(self.0, "M{x:.1} {y:.1}h{width:.1}v{height:.1}h-{width:.1}z");
-        }
-        self.0.push_str("\"/>\n");
-    }
-
     /// Draws many small dots of one class as one path.
     pub(super) fn points(&mut self, class: &str, size: f64, points: impl IntoIterator<Item = (f64, f64)>) {
         let _ = write!(self.0, "<path class=\"{class}\" stroke-width=\"{size}\" d=\"");

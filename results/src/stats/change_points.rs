@@ -32,23 +32,18 @@ pub struct Rules {
     pub p: f64,
     /// Least relative change of the mean, such as 0.05.
     pub strength: f64,
-    /// True if the values are logarithms, so that a relative change is a difference.
-    pub logarithms: bool,
-    /// Variance of the values and its degrees of freedom, where it is known and they are independent; else all are estimated.
-    pub variance: Option<(f64, f64)>,
 }
 
 impl Default for Rules {
     /// Returns Hunter's rules: windows of 50, p below 0.001; and 5 %, as `compare` asks for.
     fn default() -> Self {
-        Self { window: 50, p: 0.001, strength: 0.05, logarithms: false, variance: None }
+        Self { window: 50, p: 0.001, strength: 0.05 }
     }
 }
 
 impl Rules {
     fn is_strong(&self, before: f64, after: f64) -> bool {
-        let change = if self.logarithms { Some((after - before).exp_m1()) } else { relative(before, after) };
-        change.is_some_and(|change| change.abs() >= self.strength)
+        relative(before, after).is_some_and(|change| change.abs() >= self.strength)
     }
 }
 
@@ -63,9 +58,6 @@ pub struct ChangePoint {
     pub after: f64,
     /// Two-sided p value of the difference between the two, corrected for all places and series.
     pub p: f64,
-    /// The difference.
-    #[serde(skip)]
-    pub difference: Estimate,
 }
 
 impl ChangePoint {
@@ -87,24 +79,18 @@ pub fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
     let clean = undisturbed(series);
     let loose = Rules { p: LOOSE.max(rules.p), ..*rules };
     // A change looks like correlation, so the search does without it.
-    let known = rules.variance.map(|(variance, freedom)| Noise { variance, correlation: 0.0, freedom });
-    let unrelated = known.unwrap_or_else(|| Noise::of(&clean, &[]).without_correlation());
+    let unrelated = Noise::of(&clean, &[]).without_correlation();
     let places = candidates(&clean, &loose, unrelated);
-    let of_known = |noise: Noise| {
-        move |own: &[f64], at: usize| Estimate {
-            value: mean(&own[at..]) - mean(&own[..at]),
-            error: (noise.variance * (1.0 / at as f64 + 1.0 / (own.len() - at) as f64)).sqrt(),
-            freedom: noise.freedom,
-        }
+    let of_unrelated = |own: &[f64], at: usize| Estimate {
+        value: mean(&own[at..]) - mean(&own[..at]),
+        error: (unrelated.variance * (1.0 / at as f64 + 1.0 / (own.len() - at) as f64)).sqrt(),
+        freedom: unrelated.freedom,
     };
     // Weak candidates are noise, and must not be taken out of it.
-    let strong = pruned(&clean, &places, of_known(unrelated), &loose, 1);
+    let strong = pruned(&clean, &places, of_unrelated, &loose, 1);
     let places: Vec<usize> = strong.iter().map(|point| point.index).collect();
     let of_own = |own: &[f64], at: usize| last(own, &[vec![1.0; own.len()], step(own.len(), at)]);
-    match known {
-        Some(noise) => pruned(&clean, &places, of_known(noise), rules, family),
-        None => pruned(&clean, &places, of_own, rules, family),
-    }
+    pruned(&clean, &places, of_own, rules, family)
 }
 
 /// Tests each place by the parts that it ends and begins, and takes away the weakest until all that are left are significant and
@@ -120,7 +106,7 @@ fn pruned(
     let point = |from: usize, index: usize, to: usize| {
         let difference = difference(&series[from..to], index - from);
         let (before, after) = (mean(&series[from..index]), mean(&series[index..to]));
-        ChangePoint { index, before, after, p: (difference.p() * chosen_from).min(1.0), difference }
+        ChangePoint { index, before, after, p: (difference.p() * chosen_from).min(1.0) }
     };
     let mut ends: Vec<usize> = [0].into_iter().chain(places.iter().copied()).chain([series.len()]).collect();
     let mut points: Vec<ChangePoint> = ends.windows(3).map(|at| point(at[0], at[1], at[2])).collect();
@@ -257,7 +243,7 @@ pub fn trend(
             columns.pop();
             break;
         }
-        beside.push(ChangePoint { index: at, before, after: before + up, p, difference });
+        beside.push(ChangePoint { index: at, before, after: before + up, p });
         (flat, (level, slope, left)) = (without, next);
     }
     beside.sort_by_key(|step| step.index);
@@ -559,14 +545,6 @@ mod tests {
         assert!(hidden[1] <= 1, "{hidden:?}");
         let both = found(0.01, 0.0, 0.1, 0.07);
         assert!(both[0] >= 36 && both[2] >= 36, "{both:?}");
-    }
-
-    #[test]
-    fn logarithms_change_by_their_difference() {
-        let values = series(3, [0.01, 0.0, 0.0], (25, 0.1));
-        let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-        let of_logs = |strength| indices(&logs, Rules { logarithms: true, strength, ..Rules::default() });
-        assert_eq!((of_logs(0.05), of_logs(0.2)), (vec![25], vec![]));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Plan, PlannedExperiment, PlannedVariant, Target};
+use super::plan::{Experiment, Plan, Target, Variant};
 
 /// One run of `vpmu`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
 }
 
 /// Lists the elements of one experiment and variant, each with its place among the targets or parts.
-fn of_variant(plan: &Plan, experiment: &PlannedExperiment, common: &Element) -> Vec<(usize, Element)> {
+fn of_variant(plan: &Plan, experiment: &Experiment, common: &Element) -> Vec<(usize, Element)> {
     let start = format!("{}/{}", common.experiment, common.variant);
     if let Some(parts) = experiment.parts {
         let part = |part: u64| {
@@ -128,9 +128,9 @@ fn of_variant(plan: &Plan, experiment: &PlannedExperiment, common: &Element) -> 
 }
 
 /// Builds the command line of an experiment and variant, after the binary's name.
-fn words(experiment: &PlannedExperiment, variant: &PlannedVariant) -> Vec<String> {
+fn words(experiment: &Experiment, variant: &Variant) -> Vec<String> {
     let options = experiment.options.with(&variant.options).words();
-    std::iter::once(experiment.command.clone()).chain(options).collect()
+    std::iter::once(experiment.run.clone()).chain(options).collect()
 }
 
 fn limit(estimate: Option<Duration>) -> Duration {

@@ -6,9 +6,9 @@ use std::path::Path;
 use results::document::Tool;
 
 use super::element::elements;
-use super::folder::{Attempt, Campaign, Done, ELEMENT_SCHEMA, Folder};
+use super::folder::{Attempt, Campaign, Done, Folder, SCHEMA};
 use super::plan::Plan;
-use super::submission::{Terms, submit};
+use super::submission::submit;
 
 /// Parses the plan of a text.
 ///
@@ -30,14 +30,14 @@ pub fn tool() -> Tool {
 pub fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
     let plan = plan(text);
     let elements = elements(&plan, &|_| None);
-    submit(dir, &plan, elements, tool(), 7, Terms::default()).unwrap()
+    submit(dir, &plan, elements, (tool(), Path::new("/bin/true")), 7).unwrap()
 }
 
 /// Builds an outcome.
 pub fn done(number: u64, attempt: u32, exit: u8) -> Done {
     Done {
         attempt: Attempt {
-            schema: ELEMENT_SCHEMA.to_owned(),
+            schema: SCHEMA.to_owned(),
             element: number,
             attempt,
             host: Some("n1".to_owned()),

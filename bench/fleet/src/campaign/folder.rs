@@ -1,25 +1,28 @@
 //! The folder of a campaign: what was submitted, and what each element left.
+//!
+//! Whoever submits a campaign runs its binaries, so it is acted on only in a folder that is this user's and closed to all others
+//! ([`own`]). What is in such a folder is not checked again. A campaign of somebody else is only read: its files are opened below its
+//! folder, without links, and of a bounded size.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 
 use results::document::Tool;
 use results::error::Error;
 use results::open::{self, below};
 use results::write::place;
+use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::plan::{SlurmOptions, check_name};
-use super::trust::{self, Trust, make, make_new};
+use super::plan::SlurmOptions;
 use crate::hash::sha256;
 
-/// Schema of the campaign's own file.
+/// Schema of a campaign's files.
 pub const SCHEMA: &str = "vpmu-campaign/1";
-/// Schema of an element's outcome.
-pub const ELEMENT_SCHEMA: &str = SCHEMA;
 /// The campaign's own file.
 pub const CAMPAIGN: &str = "campaign.json";
 /// Folder of the binaries.
@@ -36,8 +39,6 @@ pub const STOPPED: &str = "stopped.txt";
 const MAX_REASON: usize = 1000;
 /// Largest of these files, bytes: 100 000 elements are some 50 MB.
 const MAX_FILE: u64 = 256 << 20;
-/// Largest binary, bytes: one with all its debugging information.
-const MAX_BINARY: u64 = 4 << 30;
 
 /// A binary of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,11 +54,6 @@ impl Binary {
     pub fn of(bytes: &[u8]) -> Self {
         let sha256 = sha256(bytes);
         Self { file: format!("vpmu-{}", &sha256[..12]), sha256 }
-    }
-
-    fn is_named_by_its_hash(&self) -> bool {
-        let hex = self.sha256.len() == 64 && self.sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
-        hex && self.file == format!("vpmu-{}", &self.sha256[..12])
     }
 }
 
@@ -101,7 +97,7 @@ pub struct Job {
 /// The facts of an attempt that are known at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// [`ELEMENT_SCHEMA`].
+    /// [`SCHEMA`].
     pub schema: String,
     /// Number of the element.
     pub element: u64,
@@ -155,13 +151,66 @@ impl Done {
     }
 }
 
+/// Checks the way to a folder, and gives it back without links: nobody else can put another in its place.
+///
+/// # Errors
+/// Exit 2 with the step that others can change.
+pub(super) fn way(path: &Path) -> Result<PathBuf, Error> {
+    let real = path.canonicalize().map_err(|error| unusable(path, &error))?;
+    for step in real.ancestors() {
+        let meta = std::fs::symlink_metadata(step).map_err(|error| unusable(step, &error))?;
+        // In a folder with the sticky bit, such as /tmp, nobody replaces what belongs to another.
+        let is_open = meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
+        if ![0, geteuid().as_raw()].contains(&meta.uid()) {
+            return Err(unsafe_step(path, step, &format!("it belongs to user {}", meta.uid())));
+        } else if is_open {
+            return Err(unsafe_step(path, step, "others can write to it"));
+        }
+    }
+    Ok(real)
+}
+
+/// Checks that a folder is this user's and closed to all others, and the way to it; gives it back without links.
+///
+/// # Errors
+/// Exit 2 with what others can change.
+pub(super) fn own(path: &Path) -> Result<PathBuf, Error> {
+    let real = way(path)?;
+    let meta = std::fs::metadata(&real).map_err(|error| unusable(path, &error))?;
+    if meta.uid() != geteuid().as_raw() {
+        return Err(unsafe_step(path, &real, &format!("it belongs to user {}", meta.uid())));
+    } else if meta.mode() & 0o077 != 0 {
+        return Err(unsafe_step(path, &real, "it is open to others"));
+    }
+    Ok(real)
+}
+
+/// Makes a folder, and those above it that are missing, closed to others.
+///
+/// # Errors
+/// Returns the errors of the file system.
+pub(super) fn make(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(path)
+}
+
+fn unsafe_step(path: &Path, step: &Path, why: &str) -> Error {
+    Error::usage(
+        format!("{} is not safe from other users", path.display()),
+        format!("{}: {why}, and what is in a campaign's folder runs as you", step.display()),
+        "choose a folder that only you can change; `chmod 700` closes one of yours",
+    )
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Error {
+    let remedy = "choose another folder, or submit the plan again";
+    Error::usage(format!("cannot use {}", path.display()), error.to_string(), remedy)
+}
+
 /// A campaign's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
     /// Absolute path.
     pub path: PathBuf,
-    /// Who may have changed it; `None` if that was not checked, of a folder that is only read.
-    pub trust: Option<Trust>,
 }
 
 impl Folder {
@@ -175,18 +224,18 @@ impl Folder {
     /// # Errors
     /// Exit 2 if there is none.
     pub fn open(path: &Path) -> Result<(Self, Campaign), Error> {
-        Self::with_trust(path, None)
+        Self::read(path, |path| path.canonicalize().map_err(|error| unusable(path, &error)))
     }
 
     /// Opens a campaign to act on it: to run its elements, to write to it, to cancel its jobs.
     ///
     /// # Errors
     /// Exit 2 if there is none, or if others could have changed it.
-    pub fn own(path: &Path, trust: Trust) -> Result<(Self, Campaign), Error> {
-        Self::with_trust(path, Some(trust))
+    pub fn own(path: &Path) -> Result<(Self, Campaign), Error> {
+        Self::read(path, own)
     }
 
-    fn with_trust(path: &Path, trust: Option<Trust>) -> Result<(Self, Campaign), Error> {
+    fn read(path: &Path, real: impl Fn(&Path) -> Result<PathBuf, Error>) -> Result<(Self, Campaign), Error> {
         if !Self::is_one(path) {
             return Err(Error::usage(
                 format!("{} is no campaign", path.display()),
@@ -194,17 +243,10 @@ impl Folder {
                 "`vpmu fleet submit PLAN.toml -o DIR` makes one",
             ));
         }
-        let path = match trust {
-            None => path.canonicalize().map_err(|error| cannot(path, &error))?,
-            Some(trust) => trust::folder(path, trust)?,
-        };
-        let folder = Self { path, trust };
+        let folder = Self { path: real(path)? };
         let file = folder.path.join(CAMPAIGN);
-        let text = match trust {
-            None => folder.text(&file),
-            Some(trust) => open::text(trust::file(&file, trust, MAX_FILE)?, MAX_FILE),
-        };
-        let campaign: Campaign = parsed(&file, &text.map_err(|error| refuse(&file, error.to_string()))?)?;
+        let text = folder.text(&file).map_err(|error| refuse(&file, error.to_string()))?;
+        let campaign: Campaign = parsed(&file, &text)?;
         if campaign.schema != SCHEMA {
             return Err(Error::usage(
                 format!("cannot use {}", file.display()),
@@ -212,7 +254,6 @@ impl Folder {
                 "use the version of vpmu that wrote it",
             ));
         }
-        campaign.check().map_err(|why| refuse(&file, why))?;
         Ok((folder, campaign))
     }
 
@@ -221,16 +262,15 @@ impl Folder {
         self.path.join(BIN).join(&binary.file)
     }
 
-    /// Its bytes, if they are those that were submitted, and nobody else could have changed them.
+    /// Checks that a binary is the one that was submitted.
     ///
     /// # Errors
     /// Exit 2 for another file.
-    pub fn checked(&self, binary: &Binary) -> Result<Vec<u8>, Error> {
+    pub fn check(&self, binary: &Binary) -> Result<(), Error> {
         let path = self.binary(binary);
-        let file = trust::file(&path, self.trust.unwrap_or_default(), MAX_BINARY)?;
-        let bytes = open::bytes(file, MAX_BINARY).map_err(|error| refuse(&path, error.to_string()))?;
+        let bytes = std::fs::read(&path).map_err(|error| refuse(&path, error.to_string()))?;
         if Binary::of(&bytes) == *binary {
-            return Ok(bytes);
+            return Ok(());
         }
         let what = format!("{} is not the binary that was submitted", path.display());
         Err(Error::usage(what, "its hash is another", "submit the plan to another folder"))
@@ -251,17 +291,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| refuse(&path, error.to_string()))?,
         };
-        let done: Done = parsed(&path, &text)?;
-        if done.attempt.schema != ELEMENT_SCHEMA || done.attempt.element != number {
-            let why = format!("it is no outcome of element {number} ({})", done.attempt.schema);
-            return Err(refuse(&path, why));
-        }
-        let attempt = Path::new("elements").join(format!("{number:06}/attempt-{}", done.attempt.attempt));
-        let foreign = done.documents.iter().find(|document| !is_directly_in(&attempt, document));
-        if let Some(document) = foreign {
-            return Err(refuse(&path, format!("document {document} is not of its attempt")));
-        }
-        Ok(Some(done))
+        parsed(&path, &text).map(Some)
     }
 
     /// Writes the outcome of an element, unless there is one: the first counts. Gives back whether this one counts.
@@ -288,11 +318,10 @@ impl Folder {
     /// Exit 2 if it cannot be made.
     pub fn next_attempt(&self, number: u64) -> Result<(u32, PathBuf), Error> {
         let folder = self.element(number);
-        let trust = self.trust.unwrap_or_default();
-        make(&folder, trust).map_err(|error| cannot(&folder, &error))?;
+        make(&folder).map_err(|error| cannot(&folder, &error))?;
         for attempt in 1..=MAX_ATTEMPTS {
             let path = folder.join(format!("attempt-{attempt}"));
-            match make_new(&path, trust) {
+            match std::fs::create_dir(&path) {
                 Ok(()) => return Ok((attempt, path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(cannot(&path, &error)),
@@ -335,30 +364,6 @@ impl Folder {
     }
 }
 
-impl Campaign {
-    /// Checks what becomes part of paths.
-    fn check(&self) -> Result<(), String> {
-        check_name("name", &self.name)?;
-        for (at, element) in self.elements.iter().enumerate() {
-            if element.number != at as u64 {
-                return Err("its elements are not numbered from 0".to_owned());
-            }
-            check_name("experiment", &element.experiment)?;
-            check_name("variant", &element.variant)?;
-        }
-        match self.binaries.values().chain([&self.runner]).find(|binary| !binary.is_named_by_its_hash()) {
-            Some(binary) => Err(format!("binary '{}' is not named by its hash", binary.file)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Returns true for a relative path of a file directly in a folder.
-fn is_directly_in(folder: &Path, path: &str) -> bool {
-    let name = Path::new(path).strip_prefix(folder).ok().map(Path::components);
-    name.is_some_and(|mut name| matches!((name.next(), name.next()), (Some(Component::Normal(_)), None)))
-}
-
 fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
     serde_json::from_str(text).map_err(|error| refuse(path, error.to_string()))
 }
@@ -378,10 +383,13 @@ fn refuse(path: &Path, why: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
     use super::*;
     use crate::campaign::element::elements;
     use crate::campaign::fixture::{done, plan, submitted, tool};
-    use crate::campaign::submission::{Terms, submit};
+    use crate::campaign::submission::submit;
 
     const PLAN: &str = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ names = 'a,b' }]";
 
@@ -392,19 +400,20 @@ mod tests {
         assert!(Folder::open(&path).unwrap_err().to_string().contains("is no campaign"));
         let (folder, campaign) = submitted(&path, PLAN);
         assert_eq!(campaign.elements.len(), 2);
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let own = std::fs::read("/bin/true").unwrap();
         assert_eq!(std::fs::read(folder.binary(&campaign.binaries["default"])).unwrap(), own);
         assert_eq!(submitted(&path, PLAN), (folder.clone(), campaign.clone()));
-        assert_eq!(Folder::own(&path, Trust::Own).unwrap(), (folder, campaign));
+        assert_eq!(Folder::own(&path).unwrap(), (folder, campaign));
         let other = plan(&PLAN.replace("a,b", "a,c"));
-        let error = submit(&path, &other, elements(&other, &|_| None), tool(), 9, Terms::default()).unwrap_err();
+        let error =
+            submit(&path, &other, elements(&other, &|_| None), (tool(), Path::new("/bin/true")), 9).unwrap_err();
         assert!(error.to_string().contains("holds another campaign"), "{error}");
     }
 
     #[test]
     fn the_first_outcome_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, _) = submitted(dir.path(), PLAN);
+        let (folder, _) = submitted(&dir.path().join("run"), PLAN);
         assert_eq!(folder.next_attempt(1).unwrap().0, 1);
         assert_eq!(folder.next_attempt(1).unwrap().0, 2);
         assert_eq!(folder.done(1).unwrap(), None);
@@ -417,58 +426,47 @@ mod tests {
     }
 
     #[test]
-    fn what_a_campaign_names_stays_in_its_folder() {
+    fn a_folder_is_acted_on_if_nobody_else_could_have_changed_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, mut campaign) = submitted(dir.path(), PLAN);
-        folder.next_attempt(0).unwrap();
-        let path = folder.element(0).join(DONE);
-        let of = |document: &str| {
-            let outcome = Done { documents: vec![document.to_owned()], ..done(0, 1, 0) };
-            std::fs::write(&path, serde_json::to_string(&outcome).unwrap()).unwrap();
-            folder.done(0)
+        let at = |name: &str| dir.path().join(name);
+        let set_mode = |name: &str, mode| std::fs::set_permissions(at(name), Permissions::from_mode(mode)).unwrap();
+        make(&at("a/b")).unwrap();
+        symlink("a", at("link")).unwrap();
+        let real = at("a/b").canonicalize().unwrap();
+        assert_eq!(own(&at("link/b")).unwrap(), real);
+        let refused = |why: &str| {
+            let error = own(&at("link/b")).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(why), "{error}");
         };
-        of("elements/000000/attempt-1/a.json").unwrap().unwrap();
-        for document in [
-            "/etc/passwd",
-            "../a.json",
-            "elements/000000/attempt-1/../../../a.json",
-            "elements/000000/attempt-1/b/a.json",
-            "elements/000000/attempt-1",
-            "elements/000000/attempt-2/a.json",
-            "elements/000001/attempt-1/a.json",
-            "",
-        ] {
-            assert!(of(document).unwrap_err().to_string().contains("is not of its attempt"), "{document}");
-        }
-        std::fs::remove_file(&path).unwrap();
-        std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
-        assert!(folder.done(0).unwrap_err().to_string().contains("it is a link"));
-        let refused = |campaign: &Campaign, why: &str| {
-            std::fs::write(dir.path().join(CAMPAIGN), serde_json::to_string(campaign).unwrap()).unwrap();
-            let error = Folder::open(dir.path()).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
-        };
-        let file = std::mem::replace(&mut campaign.runner.file, "../../x".to_owned());
-        refused(&campaign, "is not named by its hash");
-        campaign.runner.file = file;
-        campaign.elements[1].variant = "../x".to_owned();
-        refused(&campaign, "variant '../x'");
+        // Who may read today may have written yesterday: one rule, and what is in the folder needs no other.
+        set_mode("a/b", 0o750);
+        refused("a/b: it is open to others");
+        set_mode("a/b", 0o777);
+        refused("a/b: others can write to it");
+        set_mode("a/b", 0o700);
+        set_mode("a", 0o770);
+        refused("/a: others can write to it");
+        set_mode("a", 0o1777);
+        assert_eq!(own(&at("a/b")).unwrap(), real);
+        way(&at("a")).unwrap();
+        assert!(own(&at("a")).is_err());
     }
 
     #[test]
     fn damaged_files_are_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, _) = submitted(dir.path(), PLAN);
+        let (folder, _) = submitted(&dir.path().join("run"), PLAN);
         folder.next_attempt(0).unwrap();
         folder.finish(&done(0, 1, 0)).unwrap();
         let path = folder.element(0).join(DONE);
         std::fs::write(&path, "{\"schema\": ").unwrap();
         assert!(folder.done(0).unwrap_err().to_string().contains("done.json"));
-        std::fs::write(&path, serde_json::to_string(&done(1, 1, 0)).unwrap()).unwrap();
-        assert!(folder.done(0).unwrap_err().to_string().contains("no outcome of element 0"));
-        let path = dir.path().join(CAMPAIGN);
+        std::fs::remove_file(&path).unwrap();
+        symlink("/etc/hostname", &path).unwrap();
+        assert!(folder.done(0).unwrap_err().to_string().contains("it is a link"));
+        let path = folder.path.join(CAMPAIGN);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace(SCHEMA, "vpmu-campaign/9")).unwrap();
-        assert!(Folder::open(dir.path()).unwrap_err().to_string().contains("vpmu-campaign/9"));
+        assert!(Folder::open(&folder.path).unwrap_err().to_string().contains("vpmu-campaign/9"));
     }
 }

@@ -1,7 +1,7 @@
 //! A campaign: a plan, the elements that it becomes, and the folder that keeps their outcomes.
 //!
 //! A [`plan`] becomes [`element`]s. Submitting it ([`submission`]) makes a campaign's [`folder`], which is acted on
-//! only if nobody else could have changed it ([`trust`]). [`standing`] says how far a campaign is. Running an element
+//! only if nobody else could have changed it. [`standing`] says how far a campaign is. Running an element
 //! is the tool's.
 
 pub mod element;
@@ -12,4 +12,3 @@ pub mod options;
 pub mod plan;
 pub mod standing;
 pub mod submission;
-pub mod trust;

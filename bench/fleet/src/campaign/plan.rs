@@ -1,12 +1,13 @@
 //! The plan of a campaign: what runs where, how often and in which variants. A TOML file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use results::error::Error;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::options::Options;
 use crate::slurm::hostlist;
@@ -47,25 +48,36 @@ struct Hosts {
 /// Measurement of an element.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Experiment {
-    name: Option<String>,
-    run: String,
+pub struct Experiment {
+    /// Its name in this plan; by default that of the command.
     #[serde(default)]
-    options: Options,
-    time: Option<String>,
-    parts: Option<u64>,
+    pub name: String,
+    /// The command of `vpmu`.
+    pub run: String,
+    /// Its options.
     #[serde(default)]
-    after: Vec<String>,
+    pub options: Options,
+    /// Time limit of an element, if the plan has one.
+    #[serde(default, deserialize_with = "duration")]
+    pub time: Option<Duration>,
+    /// Parts of a sweep, which always has some.
+    pub parts: Option<u64>,
+    /// Names of experiments that have ended before.
+    #[serde(default)]
+    pub after: Vec<String>,
 }
 
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Variant {
-    name: String,
-    binary: Option<PathBuf>,
+pub struct Variant {
+    /// Its name.
+    pub name: String,
+    /// The binary; `None`: this one.
+    pub binary: Option<PathBuf>,
+    /// Options, added to those of the experiment.
     #[serde(default)]
-    options: Options,
+    pub options: Options,
 }
 
 /// Number of repetitions, and their distance.
@@ -73,11 +85,16 @@ struct Variant {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Repeat {
     times: Option<u32>,
-    every: Option<String>,
+    #[serde(default, deserialize_with = "duration")]
+    every: Option<Duration>,
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    parse::duration(&String::deserialize(deserializer)?).map(Some).map_err(D::Error::custom)
 }
 
 /// Options for Slurm beside hosts and time; passed through.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SlurmOptions {
     /// `--partition`.
@@ -100,7 +117,7 @@ pub struct SlurmOptions {
 }
 
 /// Host on which an element is to run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// On any host.
@@ -121,34 +138,6 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// An experiment that was checked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PlannedExperiment {
-    /// Its name in this plan.
-    pub name: String,
-    /// The command of `vpmu`.
-    pub command: String,
-    /// Its options.
-    pub options: Options,
-    /// Time limit of an element, if the plan has one.
-    pub time: Option<Duration>,
-    /// Parts of a sweep.
-    pub parts: Option<u64>,
-    /// Names of experiments that have ended before.
-    pub after: Vec<String>,
-}
-
-/// A variant that was checked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PlannedVariant {
-    /// Its name.
-    pub name: String,
-    /// The binary; `None`: this one.
-    pub binary: Option<PathBuf>,
-    /// Options, added to those of the experiment.
-    pub options: Options,
-}
-
 /// A plan that was checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -161,9 +150,9 @@ pub struct Plan {
     /// Targets, each once per experiment, variant and repetition.
     pub targets: Vec<Target>,
     /// Experiments; each after those that it is to follow.
-    pub experiments: Vec<PlannedExperiment>,
+    pub experiments: Vec<Experiment>,
     /// Variants; never empty.
-    pub variants: Vec<PlannedVariant>,
+    pub variants: Vec<Variant>,
     /// Repetitions.
     pub times: u32,
     /// Time from one repetition's start to the next.
@@ -208,10 +197,6 @@ impl Plan {
         if times == 0 {
             return Err("repeat.times is 0; give 1 or more".to_owned());
         }
-        let every = match &written.repeat.every {
-            None => Duration::ZERO,
-            Some(every) => parse::duration(every).map_err(|why| format!("repeat.every: {why}"))?,
-        };
         let mut plan = Self {
             name: written.name,
             text: text.to_owned(),
@@ -219,7 +204,7 @@ impl Plan {
             experiments: Vec::new(),
             variants: variants(written.variant, &folder)?,
             times,
-            every,
+            every: written.repeat.every.unwrap_or_default(),
             slurm: written.slurm,
             folder,
         };
@@ -233,7 +218,7 @@ impl Plan {
     }
 
     /// Elements of an experiment.
-    pub fn runs(&self, experiment: &PlannedExperiment) -> u64 {
+    pub fn runs(&self, experiment: &Experiment) -> u64 {
         let variants = self.variants.len() as u64;
         match experiment.parts {
             // A sweep simulates: neither hosts nor repetitions change a byte of it.
@@ -249,7 +234,7 @@ pub fn refused(plan: &str, why: String) -> Error {
 }
 
 /// Checks a name that becomes part of file and job names.
-pub(super) fn check_name(key: &str, name: &str) -> Result<(), String> {
+fn check_name(key: &str, name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > 64 || name.starts_with(['.', '-']) || !name.chars().all(plain) {
         return Err(format!(
@@ -261,7 +246,7 @@ pub(super) fn check_name(key: &str, name: &str) -> Result<(), String> {
 
 fn targets(hosts: &[Hosts]) -> Result<Vec<Target>, String> {
     let mut targets = Vec::new();
-    let mut names = std::collections::BTreeSet::new();
+    let mut names = BTreeSet::new();
     for (at, entry) in hosts.iter().enumerate() {
         let refuse = |why: String| format!("hosts {}: {why}", at + 1);
         match (&entry.names, &entry.constraint) {
@@ -298,55 +283,55 @@ fn targets(hosts: &[Hosts]) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-fn variants(written: Vec<Variant>, folder: &Path) -> Result<Vec<PlannedVariant>, String> {
-    let mut variants: Vec<PlannedVariant> = Vec::new();
-    for Variant { name, binary, options } in written {
-        check_name("variant", &name)?;
-        if variants.iter().any(|other| other.name == name) {
+fn variants(mut variants: Vec<Variant>, folder: &Path) -> Result<Vec<Variant>, String> {
+    if variants.is_empty() {
+        variants.push(Variant { name: ONLY_VARIANT.to_owned(), binary: None, options: Options::default() });
+    }
+    let mut names = BTreeSet::new();
+    for Variant { name, binary, options } in &mut variants {
+        check_name("variant", name)?;
+        if !names.insert(name.clone()) {
             return Err(format!("variant '{name}' is there twice"));
         }
         options.check(&format!("variant '{name}'"))?;
-        variants.push(PlannedVariant { name, binary: binary.map(|binary| folder.join(binary)), options });
-    }
-    if variants.is_empty() {
-        variants.push(PlannedVariant { name: ONLY_VARIANT.to_owned(), binary: None, options: Options::default() });
+        *binary = binary.take().map(|binary| folder.join(binary));
     }
     Ok(variants)
 }
 
-fn experiments(written: Vec<Experiment>) -> Result<Vec<PlannedExperiment>, String> {
-    let mut experiments: Vec<PlannedExperiment> = Vec::new();
-    for Experiment { name, run, options, time, parts, after } in written {
-        let name = name.unwrap_or_else(|| run.clone());
-        check_name("experiment", &name)?;
-        let refuse = |why: String| format!("experiment '{name}': {why}");
-        if !RUNNABLE.contains(&run.as_str()) {
-            let known = parse::suggestion(&run, &RUNNABLE, "");
-            return Err(refuse(format!("run = '{run}' is no experiment of a campaign; {known}")));
-        }
-        if experiments.iter().any(|other| other.name == name) {
-            return Err(refuse("it is there twice; give each a name".to_owned()));
-        }
-        options.check(&format!("experiment '{name}'"))?;
-        let parts = match (run.as_str(), parts) {
-            ("sweep", parts) => Some(parts.unwrap_or(1)),
-            (_, None) => None,
-            (_, Some(_)) => return Err(refuse("only a sweep has parts".to_owned())),
-        };
-        if parts.is_some_and(|parts| parts == 0 || parts > MAX_ELEMENTS as u64) {
-            return Err(refuse(format!("give 1 to {MAX_ELEMENTS} parts")));
-        }
-        let time = time.map(|time| parse::duration(&time).map_err(|why| refuse(format!("time: {why}")))).transpose()?;
-        experiments.push(PlannedExperiment { command: run, options, time, parts, after, name });
-    }
+fn experiments(mut experiments: Vec<Experiment>) -> Result<Vec<Experiment>, String> {
     if experiments.is_empty() {
         return Err("it has no [[experiment]]".to_owned());
+    }
+    let mut names = BTreeSet::new();
+    for Experiment { name, run, options, parts, .. } in &mut experiments {
+        if name.is_empty() {
+            name.clone_from(run);
+        }
+        check_name("experiment", name)?;
+        let refuse = |why: String| Err(format!("experiment '{name}': {why}"));
+        if !RUNNABLE.contains(&run.as_str()) {
+            let known = parse::suggestion(run, &RUNNABLE, "");
+            return refuse(format!("run = '{run}' is no experiment of a campaign; {known}"));
+        }
+        if !names.insert(name.clone()) {
+            return refuse("it is there twice; give each a name".to_owned());
+        }
+        options.check(&format!("experiment '{name}'"))?;
+        if run == "sweep" {
+            parts.get_or_insert(1);
+        } else if parts.is_some() {
+            return refuse("only a sweep has parts".to_owned());
+        }
+        if parts.is_some_and(|parts| parts == 0 || parts > MAX_ELEMENTS as u64) {
+            return refuse(format!("give 1 to {MAX_ELEMENTS} parts"));
+        }
     }
     Ok(experiments)
 }
 
 /// Orders the experiments, each after those that it is to follow; else in the order of the plan.
-fn in_order(mut waiting: Vec<PlannedExperiment>) -> Result<Vec<PlannedExperiment>, String> {
+fn in_order(mut waiting: Vec<Experiment>) -> Result<Vec<Experiment>, String> {
     let names: Vec<String> = waiting.iter().map(|experiment| experiment.name.clone()).collect();
     let refers: BTreeMap<&str, &[String]> =
         waiting.iter().map(|experiment| (experiment.name.as_str(), &experiment.after[..])).collect();
@@ -357,11 +342,10 @@ fn in_order(mut waiting: Vec<PlannedExperiment>) -> Result<Vec<PlannedExperiment
             return Err(format!("experiment '{name}': after '{unknown}', which is not there; {known}"));
         }
     }
-    let mut ordered: Vec<PlannedExperiment> = Vec::new();
+    let mut ordered: Vec<Experiment> = Vec::new();
     while !waiting.is_empty() {
-        let is_ready = |experiment: &PlannedExperiment| {
-            experiment.after.iter().all(|name| ordered.iter().any(|done| done.name == *name))
-        };
+        let is_ready =
+            |experiment: &Experiment| experiment.after.iter().all(|name| ordered.iter().any(|done| done.name == *name));
         let Some(next) = waiting.iter().position(is_ready) else {
             let circle: Vec<&str> = waiting.iter().map(|experiment| experiment.name.as_str()).collect();
             return Err(format!("experiments wait for each other: {}", circle.join(", ")));
@@ -418,7 +402,7 @@ mod tests {
             ("name = 'x'\n[[experiment]]\nrun = 'nmi'", "did you mean"),
             (&more("parts = 3"), "only a sweep"),
             (&more("options = { output = 'x' }"), "output"),
-            (&more("time = 'soon'"), "time:"),
+            (&more("time = 'soon'"), "line 4: not a duration"),
             (&more("after = ['other']"), "not there"),
             (&more("after = ['sim']"), "wait for each other: sim"),
             (&more("[[experiment]]\nrun = 'sim'"), "there twice"),

@@ -217,7 +217,7 @@ mod tests {
     fn outcomes_come_before_what_slurm_says() {
         let dir = tempfile::tempdir().unwrap();
         let plan = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ names = 'n[1-6]' }]";
-        let (folder, campaign) = submitted(dir.path(), plan);
+        let (folder, campaign) = submitted(&dir.path().join("run"), plan);
         for (number, exit) in [(0, 0), (1, 3), (2, 4)] {
             let (attempt, _) = folder.next_attempt(number).unwrap();
             folder.finish(&done(number, attempt, exit)).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_campaign_is_done_when_every_element_is_ok() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, campaign) = submitted(dir.path(), "name = 'x'\nexperiment = [{ run = 'sim' }]");
+        let (folder, campaign) = submitted(&dir.path().join("run"), "name = 'x'\nexperiment = [{ run = 'sim' }]");
         let of = || Standing::of(&folder, &campaign, &BTreeMap::new(), None).unwrap();
         assert_eq!((of().exit(), of().elements[0].state), (Exit::Inconclusive, State::Waiting));
         folder.next_attempt(0).unwrap();

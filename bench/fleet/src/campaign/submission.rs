@@ -9,21 +9,10 @@ use results::error::Error;
 use results::write::Target;
 
 use super::element::Element;
-use super::folder::{BIN, Binary, CAMPAIGN, Campaign, Folder, SCHEMA, cannot};
-use super::plan::{Plan, PlannedVariant};
-use super::trust::{self, Trust, make};
-use crate::hash::sha256;
+use super::folder::{BIN, Binary, CAMPAIGN, Campaign, Folder, SCHEMA, cannot, make, own, way};
+use super::plan::{Plan, Variant};
 
-/// Permissions that the user gives.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Terms {
-    /// Who may have changed the folder.
-    pub trust: Trust,
-    /// True to go on with the program that first submitted the campaign, although this one is another.
-    pub keep_binary: bool,
-}
-
-/// Makes the folder of a campaign, or finds it again.
+/// Makes the folder of a campaign, or finds it again; `tool` and `vpmu` are the program that submits.
 ///
 /// # Errors
 /// Exit 2 if the folder holds another campaign or program, is not safe from other users, or cannot be written to.
@@ -31,24 +20,22 @@ pub fn submit(
     path: &Path,
     plan: &Plan,
     elements: Vec<Element>,
-    tool: Tool,
+    (tool, vpmu): (Tool, &Path),
     now: u64,
-    terms: Terms,
 ) -> Result<(Folder, Campaign), Error> {
     if Folder::is_one(path) {
-        return again(path, plan, &elements, terms);
+        return again(path, plan, &elements, vpmu);
     }
     let failed = |error: &io::Error| cannot(path, error);
     let there = path.ancestors().find(|path| path.as_os_str().is_empty() || path.exists()).unwrap_or(path);
     if there != path {
-        trust::place(if there.as_os_str().is_empty() { Path::new(".") } else { there }, terms.trust)?;
-        make(path, terms.trust).map_err(|error| failed(&error))?;
+        way(if there.as_os_str().is_empty() { Path::new(".") } else { there })?;
+        make(path).map_err(|error| failed(&error))?;
     }
-    let folder = Folder { path: trust::folder(path, terms.trust)?, trust: Some(terms.trust) };
-    make(&folder.path.join(BIN), terms.trust).map_err(|error| failed(&error))?;
-    let own = std::env::current_exe().map_err(|error| failed(&error))?;
-    let runner = keep_binary(&folder, &own)?;
-    let binary = |variant: &PlannedVariant| match &variant.binary {
+    let folder = Folder { path: own(path)? };
+    make(&folder.path.join(BIN)).map_err(|error| failed(&error))?;
+    let runner = keep_binary(&folder, vpmu)?;
+    let binary = |variant: &Variant| match &variant.binary {
         None => Ok((variant.name.clone(), runner.clone())),
         Some(binary) => Ok((variant.name.clone(), keep_binary(&folder, binary)?)),
     };
@@ -70,12 +57,12 @@ pub fn submit(
         return Ok((folder, campaign));
     }
     // Another submission was first.
-    again(path, plan, &campaign.elements, terms)
+    again(path, plan, &campaign.elements, vpmu)
 }
 
 /// Opens the campaign that `path` holds, if it is of this plan and would run what this submission runs.
-fn again(path: &Path, plan: &Plan, elements: &[Element], terms: Terms) -> Result<(Folder, Campaign), Error> {
-    let (folder, campaign) = Folder::own(path, terms.trust)?;
+fn again(path: &Path, plan: &Plan, elements: &[Element], vpmu: &Path) -> Result<(Folder, Campaign), Error> {
+    let (folder, campaign) = Folder::own(path)?;
     let same = campaign.elements.len() == elements.len()
         && campaign.elements.iter().zip(elements).all(|(one, other)| one.is_same(other));
     if campaign.name != plan.name || !same {
@@ -85,22 +72,19 @@ fn again(path: &Path, plan: &Plan, elements: &[Element], terms: Terms) -> Result
             "choose another folder with -o DIR, or restore that plan",
         ));
     }
-    let own = std::env::current_exe().ok();
-    let is = |file: Option<&Path>, kept: &Binary| {
-        file.and_then(|file| std::fs::read(file).ok()).is_some_and(|bytes| sha256(&bytes) == kept.sha256)
-    };
-    if !terms.keep_binary && !is(own.as_deref(), &campaign.runner) {
+    let is = |file: &Path, kept: &Binary| std::fs::read(file).is_ok_and(|bytes| Binary::of(&bytes) == *kept);
+    if !is(vpmu, &campaign.runner) {
         return Err(Error::usage(
             format!("{} has another vpmu", path.display()),
             format!("{} is not this one: another version, or another user's program", campaign.runner.file),
-            "choose another folder with -o DIR, or go on with the one there by --keep-binary",
+            "choose another folder with -o DIR: one campaign has one vpmu",
         ));
     }
     for variant in &plan.variants {
         let kept = campaign.binaries.get(&variant.name);
         let (same, from) = match &variant.binary {
             None => (kept == Some(&campaign.runner), Path::new("the vpmu of this variant")),
-            Some(binary) => (kept.is_some_and(|kept| is(Some(binary), kept)), binary.as_path()),
+            Some(binary) => (kept.is_some_and(|kept| is(binary, kept)), binary.as_path()),
         };
         if !same {
             return Err(Error::usage(
@@ -109,9 +93,6 @@ fn again(path: &Path, plan: &Plan, elements: &[Element], terms: Terms) -> Result
                 "choose another folder with -o DIR: one campaign has one binary for each variant",
             ));
         }
-    }
-    for binary in campaign.binaries.values().chain([&campaign.runner]) {
-        folder.checked(binary)?;
     }
     Ok((folder, campaign))
 }

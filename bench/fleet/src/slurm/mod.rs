@@ -1,6 +1,6 @@
 //! Slurm as a place to run elements of a campaign, through its own commands: `sbatch`, `scontrol`, `sacct`, `scancel`, `sinfo`.
 //!
-//! Nothing here knows about plans: a [`request::Request`] goes in, job ids and states come out. libslurm is not linked: its
+//! Nothing here knows about experiments: a [`request::Request`] goes in, job ids and states come out. libslurm is not linked: its
 //! interface changes with each release, the commands' output does not. Parsers take the output of 22.05, and ignore
 //! fields and states that they do not know.
 //!
@@ -11,7 +11,6 @@
 pub mod command;
 pub mod hostlist;
 pub mod nodes;
-pub mod parts;
 pub mod query;
 pub mod request;
 pub mod script;

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::slurm::command::{Failure, Slurm, arguments};
 use crate::slurm::submit::Submitted;
 
@@ -106,8 +104,7 @@ impl Slurm {
 }
 
 /// State of a task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "state", content = "reason")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// In the queue, for this reason; also after a requeue.
     Pending(String),
@@ -188,7 +185,7 @@ impl State {
 }
 
 /// A task of an array job, or a job without an array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// Job id of the array: what `sbatch` printed.
     pub job: u64,
@@ -200,30 +197,14 @@ pub struct Task {
     pub node: Option<String>,
     /// Exit code of the batch script, once it ended.
     pub exit_code: Option<i32>,
-    /// Signal that ended the batch script; 0 for none.
-    pub signal: i32,
     /// Times that it was requeued.
     pub restarts: u32,
-    /// When it began, as Slurm prints it.
-    pub began: Option<String>,
-    /// When it ended or will have to, as Slurm prints it.
-    pub ends: Option<String>,
 }
 
 impl Task {
     /// Builds a task without a known state.
     pub fn unknown(job: u64, index: Option<u32>, why: impl Into<String>) -> Self {
-        Self {
-            job,
-            index,
-            state: State::Unknown(why.into()),
-            node: None,
-            exit_code: None,
-            signal: 0,
-            restarts: 0,
-            began: None,
-            ends: None,
-        }
+        Self { job, index, state: State::Unknown(why.into()), node: None, exit_code: None, restarts: 0 }
     }
 
     /// Returns the id that Slurm's commands take: `18_7`.
@@ -246,7 +227,7 @@ fn job_line(line: &str) -> Vec<Task> {
     let field =
         |key: &str| fields.get(key).copied().filter(|value| !matches!(*value, "" | "(null)" | "N/A" | "Unknown"));
     let (Some(id), Some(state)) = (number(field("JobId")), field("JobState")) else { return Vec::new() };
-    let (exit_code, signal) = exit_code(field("ExitCode").unwrap_or_default());
+    let exit_code = exit_code(field("ExitCode").unwrap_or_default());
     let state = State::of_name(state, field("Reason").unwrap_or_default());
     let waits = matches!(state, State::Pending(_));
     let over = !state.is_active();
@@ -256,10 +237,7 @@ fn job_line(line: &str) -> Vec<Task> {
         state: state.clone(),
         node: field("BatchHost").or_else(|| field("NodeList")).filter(|_| !waits).map(str::to_owned),
         exit_code: exit_code.filter(|_| over),
-        signal: if over { signal } else { 0 },
         restarts: number(field("Restarts")).and_then(|n| n.try_into().ok()).unwrap_or(0),
-        began: field("StartTime").filter(|_| !waits).map(str::to_owned),
-        ends: field("EndTime").filter(|_| !waits).map(str::to_owned),
     };
     match field("ArrayTaskId") {
         None => vec![task(None)],
@@ -280,10 +258,9 @@ fn number(text: Option<&str>) -> Option<u64> {
     text?.parse().ok()
 }
 
-/// Reads exit code and signal of `5:0`.
-fn exit_code(text: &str) -> (Option<i32>, i32) {
-    let (code, signal) = text.split_once(':').unwrap_or((text, "0"));
-    (code.parse().ok(), signal.parse().unwrap_or(0))
+/// Reads the exit code of `5:0`; behind the colon is a signal.
+fn exit_code(text: &str) -> Option<i32> {
+    text.split(':').next()?.parse().ok()
 }
 
 /// Reads the indexes of `14,16-20,30-40:2%7`. A part that cannot be read is left out: its tasks are then unknown.
@@ -304,20 +281,20 @@ fn indexes(text: &str) -> Vec<u32> {
 }
 
 /// Fields that [`accounting`] reads.
-pub const SACCT_FIELDS: &str = "JobID,State,ExitCode,NodeList,Start,End";
+const SACCT_FIELDS: &str = "JobID,State,ExitCode,NodeList";
 
 /// Reads the tasks of `sacct -X -n -P -o` [`SACCT_FIELDS`].
-pub fn accounting(text: &str) -> Vec<Task> {
+fn accounting(text: &str) -> Vec<Task> {
     text.lines().flat_map(accounting_line).collect()
 }
 
 fn accounting_line(line: &str) -> Vec<Task> {
-    let [id, state, exit, node, began, ends] = line.split('|').collect::<Vec<_>>()[..] else { return Vec::new() };
+    let [id, state, exit, node] = line.split('|').collect::<Vec<_>>()[..] else { return Vec::new() };
     let (job, list) = id.split_once('_').map_or((id, None), |(job, list)| (job, Some(list)));
     let Ok(job) = job.parse() else { return Vec::new() };
     let state = State::of_name(state, "");
     let over = !state.is_active();
-    let (exit_code, signal) = exit_code(exit);
+    let exit_code = exit_code(exit);
     let known = |text: &str| (!matches!(text, "" | "None assigned" | "Unknown" | "None")).then(|| text.to_owned());
     let task = |index| Task {
         job,
@@ -325,10 +302,7 @@ fn accounting_line(line: &str) -> Vec<Task> {
         state: state.clone(),
         node: known(node),
         exit_code: exit_code.filter(|_| over),
-        signal: if over { signal } else { 0 },
         restarts: 0,
-        began: known(began),
-        ends: known(ends),
     };
     match list {
         None => vec![task(None)],
@@ -352,8 +326,8 @@ mod tests {
     echo "JobId=5 ArrayJobId=5 ArrayTaskId=3-4%2 JobState=PENDING Reason=Resources Restarts=0 ExitCode=0:0""#;
     /// Has records of job 3.
     const SACCT: &str = r#"case "$*" in *"-j 3,5") ;; *) echo "sacct: error: $*" >&2; exit 1;; esac
-    echo "3_0|FAILED|1:0|n1|2026-11-22T11:53:39|2026-11-22T11:53:47"
-    echo "3_1|TIMEOUT|0:0|n1|2026-11-22T11:53:39|2026-11-22T11:53:47""#;
+    echo "3_0|FAILED|1:0|n1"
+    echo "3_1|TIMEOUT|0:0|n1""#;
 
     #[test]
     fn elements_have_the_state_of_their_last_submission() {
@@ -438,15 +412,10 @@ mod tests {
     #[test]
     fn ends_have_their_exit_code_or_signal_and_node() {
         let done = of(0);
-        assert_eq!(
-            (&done.state, done.exit_code, done.signal, done.id().as_str()),
-            (&State::Completed, Some(0), 0, "1_0")
-        );
-        assert!(done.node.is_some() && done.began.is_some() && done.ends.is_some());
+        assert_eq!((&done.state, done.exit_code, done.id().as_str()), (&State::Completed, Some(0), "1_0"));
+        assert!(done.node.is_some());
         let failed = of(1);
         assert_eq!((failed.state, failed.exit_code), (State::Failed("NonZeroExitCode".into()), Some(5)));
-        let killed = of(2);
-        assert_eq!((killed.exit_code, killed.signal), (Some(0), 11));
         assert_eq!(of(3).state, State::Cancelled);
     }
 
@@ -454,7 +423,7 @@ mod tests {
     fn tasks_that_wait_have_a_reason_and_those_requeued_a_count() {
         let requeued = of(4);
         assert_eq!((&requeued.state, requeued.restarts), (&State::Pending("Resources".into()), 1));
-        assert_eq!((requeued.node, requeued.began, requeued.exit_code), (None, None, None));
+        assert_eq!((requeued.node, requeued.exit_code), (None, None));
         assert_eq!(of(6).state, State::Pending("job_requeued_in_held_state".into()));
         assert_eq!((of(16).state, of(16).restarts), (State::Pending("Resources".into()), 0));
         let running = of(13);
@@ -476,7 +445,7 @@ mod tests {
                     BatchHost=clx7 Comment=JobState=FAILED Restarts=9 OOMKillStep=0 \n\nno job here\n";
         let tasks = show_job(line);
         assert_eq!(tasks.len(), 1);
-        assert_eq!((&tasks[0].state, tasks[0].restarts, tasks[0].ends.as_deref()), (&State::Running, 2, None));
+        assert_eq!((&tasks[0].state, tasks[0].restarts), (&State::Running, 2));
     }
 
     #[test]
@@ -488,10 +457,10 @@ mod tests {
 
     #[test]
     fn accounting_is_read_with_its_ranges() {
-        let text = "18_0|COMPLETED|0:0|clx1|2026-11-22T11:53:39|2026-11-22T11:53:47\n\
-                    18_1|CANCELLED by 1000|0:15|clx1|2026-11-22T11:53:39|2026-11-22T11:53:40\n\
-                    18_[2-3%4]|PENDING|0:0|None assigned|Unknown|Unknown\n\
-                    19|OUT_OF_MEMORY|0:125|clx2|2026-11-22T11:53:39|2026-11-22T11:53:47\n\
+        let text = "18_0|COMPLETED|0:0|clx1\n\
+                    18_1|CANCELLED by 1000|0:15|clx1\n\
+                    18_[2-3%4]|PENDING|0:0|None assigned\n\
+                    19|OUT_OF_MEMORY|0:125|clx2\n\
                     broken|line\n";
         let tasks = accounting(text);
         let states: Vec<(String, &str)> = tasks.iter().map(|task| (task.id(), task.state.word())).collect();

@@ -37,7 +37,7 @@ copy() {
 pub(crate) fn text(request: &Request, elements: &[u64]) -> Result<String, Error> {
     let mut copies = TEMPORARY.to_owned();
     let mut runner = quoted(plain(&request.runner)?);
-    if request.broadcast {
+    if request.slurm.broadcast.unwrap_or(true) {
         copies += COPY;
         for file in [&request.runner].into_iter().chain(&request.files) {
             writeln!(copies, "copy {} {}", quoted(plain(file)?), quoted(plain_name(file)?)).unwrap_or_default();
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn without_copies_the_shared_runner_runs() {
         let mut rig = Rig::new("echo \"$0 [$VPMU_FLEET_COPIES] $1\"", &[]);
-        rig.request.broadcast = false;
+        rig.request.slurm.broadcast = Some(false);
         let expected = format!("{} [] 7\n", rig.request.runner.display());
         assert_eq!((String::from_utf8(rig.run(&[7], 0).stdout).unwrap(), rig.leftovers()), (expected, 0));
     }

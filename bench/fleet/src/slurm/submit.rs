@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::fs::DirBuilderExt as _;
 
 use results::error::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::slurm::command::{Failure, Slurm, arguments, options_of_the_caller};
-use crate::slurm::parts::{Part, parts};
-use crate::slurm::request::Request;
+use crate::slurm::request::{Part, Request, parts};
 
 /// A job that the controller accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,13 +38,12 @@ impl Slurm {
         accepted: &mut dyn FnMut(&Submitted) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let logs = request.folder.join("slurm");
-        // Whoever can write to the folder of the logs decides where the jobs write.
-        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&logs).map_err(|error| {
+        std::fs::create_dir_all(&logs).map_err(|error| {
             Error::usage(format!("cannot create {}", logs.display()), error.to_string(), "check the campaign's folder")
         })?;
         let mut before: Option<u64> = None;
         for mut part in parts(request, max_array_size)? {
-            if let (Some(job), Some(_)) = (before, request.at_once) {
+            if let (Some(job), Some(_)) = (before, request.slurm.at_once) {
                 // The last of two such options is in force, and the array before has waited for all others.
                 part.arguments.push(OsString::from(format!("--dependency=afterany:{job}")));
             }
@@ -160,7 +157,8 @@ mod tests {
     #[test]
     fn parts_are_submitted_in_turn_and_each_is_reported_before_the_next() {
         let (folder, slurm) = fakes(&[("sbatch", SBATCH)]);
-        let wish = Request { at_once: Some(4), ..request(folder.path(), 25) };
+        let mut wish = request(folder.path(), 25);
+        wish.slurm.at_once = Some(4);
         let (jobs, end) = submit(&slurm, &wish);
         assert_eq!(jobs.iter().map(|job| job.job).collect::<Vec<_>>(), [41, 42]);
         assert_eq!((jobs[0].elements.len(), jobs[1].elements[0]), (10, 10));

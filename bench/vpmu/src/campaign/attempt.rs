@@ -1,9 +1,8 @@
 //! One attempt at an element: on the host, in Slurm's job or outside of it.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -11,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fleet::campaign::element::Element;
-use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
+use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, Folder, Job, SCHEMA, STOPPED};
 use results::child::Supervised;
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
@@ -157,7 +156,7 @@ fn begin(element: &Element, attempt: u32, place: Place<'_>) -> Attempt {
         one_line(&format!("{status}: {}: {}", finding.check, finding.found))
     });
     Attempt {
-        schema: ELEMENT_SCHEMA.to_owned(),
+        schema: SCHEMA.to_owned(),
         element: element.number,
         attempt,
         host: node.or(diagnosis.host.name),
@@ -188,16 +187,12 @@ fn start(
         }
         copy
     } else {
-        folder.checked(binary)?;
+        folder.check(binary)?;
         folder.binary(binary)
     };
     let file = |name: &str| {
         let path = attempt.join(name);
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&path)
+        File::create_new(&path)
             .map_err(|error| Error::usage(format!("cannot write {}", path.display()), error.to_string(), ""))
     };
     let mut command = Command::new(&program);

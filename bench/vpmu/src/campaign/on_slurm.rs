@@ -13,7 +13,6 @@ use results::open::{self, below};
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::plan::{SlurmOptions, Target};
-use fleet::campaign::trust::Trust;
 use fleet::slurm::command::Slurm;
 use fleet::slurm::nodes::Config;
 use fleet::slurm::query::States;
@@ -143,18 +142,9 @@ fn request(
     files.dedup();
     files.retain(|file| *file != runner);
     let mut request = Request {
-        at_once: options.at_once,
         time_limit: Duration::from_secs(alike.limit_s).saturating_add(MARGIN),
-        partition: options.partition.clone(),
-        account: options.account.clone(),
-        qos: options.qos.clone(),
-        reservation: options.reservation.clone(),
         begin: (alike.begins_s > 0).then(|| format!("now+{}", alike.begins_s)),
-        exclusive: options.exclusive.unwrap_or(true),
-        broadcast: options.broadcast.unwrap_or(true),
-        requeue: true,
-        comment: Some(format!("vpmu fleet {}", campaign.name)),
-        options: options.options.clone(),
+        slurm: options.clone(),
         files,
         ..Request::new(&campaign.name, &folder.path, &runner, numbers)
     };
@@ -164,9 +154,6 @@ fn request(
         Some(Target::Any) | None => {}
     }
     request.arguments = vec!["fleet".to_owned(), "element".to_owned(), folder.path.to_string_lossy().into_owned()];
-    if folder.trust == Some(Trust::Group) {
-        request.arguments.push("--trust-group".to_owned());
-    }
     let after = elements.first().map(|element| element.after.as_slice()).unwrap_or_default();
     request.after = after.iter().filter_map(|name| before.get(name.as_str())).flatten().copied().collect();
     request

@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fleet::index::Index;
-use fleet::{Labels, Run};
+use fleet::{Labels, Run, index};
 use results::error::{Error, Exit};
 use results::read;
 use results::table::layout::plural;
 
 use crate::terminal::console::complain;
 use fleet::campaign::folder::{Campaign, Folder};
-use fleet::campaign::trust::is_own;
 
 /// Runs, and whether all documents are among them.
 #[derive(Debug)]
@@ -55,21 +53,22 @@ fn is_large(source: &Path) -> bool {
 }
 
 /// Gathers the runs of a campaign, of a folder, or of one document.
-pub(super) fn gather(source: &Path, quiet: bool) -> Result<Gathered, Error> {
+pub(super) fn gather(source: &Path) -> Result<Gathered, Error> {
     if Folder::is_one(source) {
         let (folder, campaign) = Folder::open(source)?;
-        return of_campaign(&folder, &campaign, quiet);
+        return of_campaign(&folder, &campaign);
     }
     if !source.is_dir() {
-        return fleet::gather(source).map(|runs| Gathered { runs, bad: 0 });
+        let run = Run::of(&read::record(source)?, &source.to_string_lossy(), Labels::default());
+        return Ok(Gathered { runs: vec![run], bad: 0 });
     }
     let files = read::files(source)?;
     let relative = |path: PathBuf| path.strip_prefix(source).map_or_else(|_| path.clone(), Path::to_owned);
-    indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect(), quiet, is_own(source))
+    indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect())
 }
 
 /// Gathers the runs of the elements that have an outcome.
-pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign, quiet: bool) -> Result<Gathered, Error> {
+pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign) -> Result<Gathered, Error> {
     let mut documents = Vec::new();
     for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
         let Some(done) = folder.done(element.number)? else { continue };
@@ -87,30 +86,27 @@ pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign, quiet: bool) -> 
             documents.push((PathBuf::from(document), labels));
         }
     }
-    indexed(&folder.path, documents, quiet, folder.trust.is_some() || is_own(&folder.path))
+    indexed(&folder.path, documents)
 }
 
-fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>, quiet: bool, keep: bool) -> Result<Gathered, Error> {
-    // Nothing is kept in another user's folder, and what he keeps there as an index is not loaded.
-    let mut index = if keep { Index::open(dir) } else { Index::in_memory(dir) };
+fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Result<Gathered, Error> {
     // A line for every tenth of the way, where there is something to wait for.
     let shown = AtomicUsize::new(0);
     let progress = |done: usize, total: usize| {
         let tenth = done * 10 / total.max(1);
-        if !quiet && total >= 1000 && shown.fetch_max(tenth, Ordering::Relaxed) < tenth {
+        if total >= 1000 && shown.fetch_max(tenth, Ordering::Relaxed) < tenth {
             complain(&format!("{done} of {} read", plural(total, "document")));
         }
     };
-    let refreshed = index.refresh(documents, &progress);
-    if let Some(warning) = &refreshed.warning {
+    let index::Indexed { runs, bad, warning, .. } = index::runs(dir, documents, &progress);
+    if let Some(warning) = &warning {
         complain(&format!("warning: {warning}"));
     }
-    for (_, error) in &refreshed.bad {
+    for (_, error) in &bad {
         complain(&format!("error: {error}"));
     }
-    let runs = index.runs();
     if runs.is_empty() {
-        let why = if refreshed.bad.is_empty() { "none has ended with a document" } else { "none can be used" };
+        let why = if bad.is_empty() { "none has ended with a document" } else { "none can be used" };
         return Err(Error::new(
             Exit::Inconclusive,
             format!("no results in {}", dir.display()),
@@ -118,7 +114,7 @@ fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>, quiet: bool, keep: boo
             "`vpmu fleet status` says more of a campaign",
         ));
     }
-    Ok(Gathered { runs, bad: refreshed.bad.len() })
+    Ok(Gathered { runs, bad: bad.len() })
 }
 
 #[cfg(test)]
@@ -141,11 +137,11 @@ mod tests {
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/baselines/development-host/nmi-latency.json");
         std::fs::copy(good, dir.path().join("a.json")).unwrap();
         std::fs::write(dir.path().join("b.json"), "{").unwrap();
-        let gathered = gather(dir.path(), true).unwrap();
+        let gathered = gather(dir.path()).unwrap();
         assert_eq!((gathered.runs.len(), gathered.bad), (1, 1));
         assert_eq!(gathered.exit(Exit::Done), Exit::Inconclusive);
         assert_eq!(gathered.exit(Exit::Regression), Exit::Regression);
         std::fs::remove_file(dir.path().join("a.json")).unwrap();
-        assert_eq!(gather(dir.path(), true).unwrap_err().exit, Exit::Inconclusive);
+        assert_eq!(gather(dir.path()).unwrap_err().exit, Exit::Inconclusive);
     }
 }

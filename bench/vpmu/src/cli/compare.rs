@@ -4,7 +4,6 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fleet::{self, FleetSpec};
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::{ArmKind, Record};
 use results::error::{Error, Exit};
@@ -176,10 +175,10 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
     ];
     by_host::refuse(base, &of_results)?;
     let sources = [base, new];
-    let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
+    let (base, new) = (by_host::gather(base)?, by_host::gather(new)?);
     let inputs = [base.files(sources[0]), new.files(sources[1])].concat();
     args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
-    let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
+    let found = fleet::compare(&base.runs, &new.runs, &rules)?;
     let report = found.report();
     write_junit(args.junit.as_deref(), &report.junit())?;
     console::show(Form::of(args.json, args.markdown), &report, &found)?;

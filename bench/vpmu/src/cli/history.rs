@@ -4,7 +4,6 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fleet::{self, FleetSpec};
 use results::compare::Statistic;
 use results::error::{Error, Exit};
 use results::history::{self, HistorySpec};
@@ -22,7 +21,7 @@ Examples:
   vpmu history vpmu-results
   # one series, for a script
   vpmu history --metric nmi_handler_ns --arm reuse --json nightly
-  # many hosts: changes of the fleet, odd hosts
+  # many hosts: each class of hosts by day or repetition, its steps
   vpmu history --by-host nightly
 
 A change is no verdict; `vpmu compare` judges.
@@ -109,9 +108,8 @@ fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
         ("--times", args.times),
     ];
     by_host::refuse(Path::new(&args.source), &of_series)?;
-    let gathered = by_host::gather(Path::new(&args.source), false)?;
-    let found = fleet::analyse(&gathered.runs, &FleetSpec::default());
-    console::show(Form::of(args.json, false), &fleet::report(&found, &[]), &found)?;
-    // A change is no verdict.
-    Ok(gathered.exit(if found.exit() == Exit::Regression { Exit::Done } else { found.exit() }))
+    let gathered = by_host::gather(Path::new(&args.source))?;
+    let found = fleet::history(&gathered.runs);
+    console::show(Form::of(args.json, false), &found.report(), &found)?;
+    Ok(gathered.exit(found.exit()))
 }

@@ -5,7 +5,6 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use fleet::{self, FleetSpec};
 use perf_data::calls::CUT;
 use perf_data::record::MOST_ENTRIES;
 use results::document::Record;
@@ -73,7 +72,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "page")]
     pub format: RecordingFormat,
 
-    /// A page by host: odd hosts, changes, a map of hosts and time; always so for campaigns
+    /// A page by host: the level of each, and hosts that stand apart; always so for campaigns
     #[arg(long)]
     pub by_host: bool,
 
@@ -309,8 +308,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
 
 /// Reports per host.
 fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
-    let gathered = by_host::gather(source, false)?;
-    let page = fleet::page(&fleet::analyse(&gathered.runs, &FleetSpec::default()), &[], args.title())?;
+    let gathered = by_host::gather(source)?;
+    let page = fleet::page(&fleet::report(&fleet::analyse(&gathered.runs), &[]), args.title())?;
     if args.output() == Path::new("-") {
         print(&page)?;
     } else {

@@ -72,7 +72,7 @@ fn no_output_destroys_its_input() {
     let before = std::fs::read(dir.path().join("a.json")).unwrap();
     for line in [
         "export a.json -f csv -o a.json",
-        "export . -f parquet -o ./a.json",
+        "export . -f csv -o ./a.json",
         "report a.json -o a.json",
         "report --by-host . -o a.json",
         "compare a.json a.json --junit a.json",

@@ -15,11 +15,10 @@ type Run = fn() -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let missing = (!is_root()).then(|| "only root can give a folder to another user".to_owned());
-    let cases: [(&str, Option<String>, Run); 6] = [
+    let cases: [(&str, Option<String>, Run); 5] = [
         ("a_folder_of_another_user_is_not_acted_on", missing.clone(), folder_of_another_user),
-        ("a_folder_that_all_can_write_to_is_not_acted_on", None, folder_of_all),
-        ("another_vpmu_runs_only_if_it_is_wanted", None, another_vpmu),
-        ("what_a_mask_leaves_open_others_cannot_write_to", None, open_mask),
+        ("a_folder_that_is_open_to_others_and_another_vpmu_are_not_acted_on", None, open_folder_and_another_vpmu),
+        ("a_folder_is_closed_whatever_the_mask", None, open_mask),
         ("a_fifo_in_a_folder_holds_no_command", None, fifo_in_a_folder),
         ("the_nightly_run_refuses_a_folder_that_was_there", missing, nightly),
     ];
@@ -37,7 +36,7 @@ impl Rig {
         let rig = Self(tempfile::tempdir()?);
         set_mode(&rig.path(""), 0o755)?;
         std::fs::write(rig.path("plan.toml"), PLAN)?;
-        let output = rig.submit(&[])?;
+        let output = rig.submit()?;
         ensure!(output.status.code() == Some(0), "{}", said(&output));
         let done: Value = serde_json::from_slice(&std::fs::read(rig.path("run/elements/000000/done.json"))?)?;
         ensure!(done["name"].is_string() && done["job"].is_null(), "the job of a caller: {done}");
@@ -57,8 +56,8 @@ impl Rig {
         Ok(command.output()?)
     }
 
-    fn submit(&self, more: &[&str]) -> Result<Output> {
-        self.run(&[&["fleet", "submit", "plan.toml", "-o", "run", "--quiet"], more].concat())
+    fn submit(&self) -> Result<Output> {
+        self.run(&["fleet", "submit", "plan.toml", "-o", "run", "--quiet"])
     }
 
     /// Puts a program in the place of the campaign's, and takes the outcome away.
@@ -136,9 +135,7 @@ fn folder_of_another_user() -> Result<()> {
     ensure!(!rig.path("run/index.jsonl").exists(), "a file in another user's folder");
     rig.forge()?;
     give_away(&rig.path("run"))?;
-    for more in [&[][..], &["--trust-group"], &["--keep-binary"]] {
-        refused(&rig.submit(more)?, "belongs to user 65534")?;
-    }
+    refused(&rig.submit()?, "belongs to user 65534")?;
     for words in ACTING {
         refused(&rig.run(words)?, "belongs to user 65534")?;
     }
@@ -146,44 +143,25 @@ fn folder_of_another_user() -> Result<()> {
     std::fs::remove_dir_all(rig.path("run"))?;
     std::fs::create_dir(rig.path("run"))?;
     give_away(&rig.path("run"))?;
-    refused(&rig.submit(&[])?, "belongs to user 65534")?;
+    refused(&rig.submit()?, "belongs to user 65534")?;
     refused(&rig.run(&["fleet", "submit", "plan.toml", "-o", "run/below"])?, "belongs to user 65534")?;
     ensure!(!rig.ran() && std::fs::read_dir(rig.path("run"))?.next().is_none(), "something was left");
     Ok(())
 }
 
-fn folder_of_all() -> Result<()> {
+fn open_folder_and_another_vpmu() -> Result<()> {
     let rig = Rig::new()?;
     rig.forge()?;
-    set_mode(&rig.path("run"), 0o777)?;
-    refused(&rig.submit(&[])?, "every user can write to it")?;
-    refused(&rig.submit(&["--keep-binary", "--trust-group"])?, "every user can write to it")?;
-    for words in ACTING {
-        refused(&rig.run(words)?, "every user can write to it")?;
+    for (mode, why) in [(0o777, "others can write to it"), (0o750, "it is open to others")] {
+        set_mode(&rig.path("run"), mode)?;
+        refused(&rig.submit()?, why)?;
+        for words in ACTING {
+            refused(&rig.run(words)?, why)?;
+        }
     }
-    // Its program alone, and in a folder of this user's group.
-    set_mode(&rig.path("run"), 0o775)?;
-    refused(&rig.submit(&["--keep-binary"])?, "can write to it")?;
-    set_mode(&rig.path("run"), 0o755)?;
-    for entry in std::fs::read_dir(rig.path("run/bin"))? {
-        set_mode(&entry?.path(), 0o757)?;
-    }
-    refused(&rig.submit(&["--keep-binary"])?, "every user can write to it")?;
-    refused(&rig.run(&["fleet", "element", "run", "0"])?, "every user can write to it")?;
+    set_mode(&rig.path("run"), 0o700)?;
+    refused(&rig.submit()?, "has another vpmu")?;
     ensure!(!rig.ran(), "it ran");
-    Ok(())
-}
-
-fn another_vpmu() -> Result<()> {
-    let rig = Rig::new()?;
-    rig.forge()?;
-    refused(&rig.submit(&[])?, "has another vpmu")?;
-    // Trust in a group is no trust in its programs.
-    set_mode(&rig.path("run"), 0o775)?;
-    refused(&rig.submit(&["--trust-group"])?, "has another vpmu")?;
-    ensure!(!rig.ran(), "it ran");
-    let output = rig.submit(&["--trust-group", "--keep-binary"])?;
-    ensure!(rig.ran(), "{}", said(&output));
     Ok(())
 }
 
@@ -192,10 +170,8 @@ fn open_mask() -> Result<()> {
     let script = format!("umask 0; exec {} fleet submit plan.toml -o open --quiet", env!("CARGO_BIN_EXE_vpmu"));
     let output = Command::new("sh").args(["-c", &script]).current_dir(rig.0.path()).output()?;
     ensure!(output.status.code() == Some(0), "{}", said(&output));
-    for name in ["", "bin", "elements", "elements/000000", "elements/000000/attempt-1", "campaign.json"] {
-        let mode = std::fs::metadata(rig.path("open").join(name))?.mode();
-        ensure!(mode & 0o022 == 0, "{name}: {mode:o}");
-    }
+    let mode = std::fs::metadata(rig.path("open"))?.mode();
+    ensure!(mode & 0o777 == 0o700, "{mode:o}");
     Ok(())
 }
 

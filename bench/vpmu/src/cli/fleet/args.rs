@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::campaign::element::{Element, elements};
-use fleet::campaign::plan::{Plan, PlannedVariant, refused};
-use fleet::campaign::trust::Trust;
+use fleet::campaign::plan::{Plan, refused};
 use results::error::{Error, Exit};
 use results::table::fold::Table;
 use results::table::layout::{columns, dash, plural};
@@ -74,7 +73,7 @@ pub enum FleetCommand {
     Collect(DirArgs),
     /// Cancel a campaign's jobs
     Cancel(DirArgs),
-    /// Collect, then judge: failed elements, odd hosts, variants; writes report.html, summary.md, junit.xml
+    /// Collect, then judge: failed elements, hosts that stand apart, variants; writes report.html, summary.md, junit.xml
     Report(ReportArgs),
     /// Run one element, as its job does
     #[command(hide = true)]
@@ -90,13 +89,6 @@ pub struct PlanArgs {
     /// Print the elements as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-impl SubmitArgs {
-    // Not flattened: clap leaves the arguments of a struct that is optional (`FleetArgs::submit`) unseen once it flattens another.
-    pub(super) fn trust(&self) -> TrustArgs {
-        TrustArgs { trust_group: self.trust_group }
-    }
 }
 
 /// Place at which elements run.
@@ -128,31 +120,9 @@ pub struct SubmitArgs {
     #[arg(long)]
     pub retry_failed: bool,
 
-    /// Go on with the vpmu of the first submission, although this one is another
-    #[arg(long)]
-    pub keep_binary: bool,
-
-    /// Act on a folder that a group of yours can change: whatever its members put there runs as you
-    #[arg(long)]
-    pub trust_group: bool,
-
     /// No progress
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// Whom a command trusts that acts on a campaign's folder.
-#[derive(Clone, Copy, Debug, Default, Args)]
-pub struct TrustArgs {
-    /// Act on a folder that a group of yours can change: whatever its members put there runs as you
-    #[arg(long)]
-    pub trust_group: bool,
-}
-
-impl TrustArgs {
-    pub(super) fn trust(self) -> Trust {
-        if self.trust_group { Trust::Group } else { Trust::Own }
-    }
 }
 
 /// A campaign's folder.
@@ -161,9 +131,6 @@ pub struct DirArgs {
     /// Folder of the campaign
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Its folder
-    #[command(flatten)]
-    pub trust: TrustArgs,
 }
 
 /// Options of `vpmu fleet status`.
@@ -192,9 +159,6 @@ pub struct ReportArgs {
     /// Print Markdown
     #[arg(long)]
     pub markdown: bool,
-    /// Its folder
-    #[command(flatten)]
-    pub trust: TrustArgs,
 }
 
 /// Options of `vpmu fleet element`.
@@ -206,9 +170,6 @@ pub struct ElementArgs {
     /// Number of the element
     #[arg(value_name = "NUMBER")]
     pub number: u64,
-    /// Its folder
-    #[command(flatten)]
-    pub trust: TrustArgs,
 }
 
 /// Options of `vpmu fleet wait`.
@@ -231,7 +192,7 @@ pub(super) fn planned(path: &Path, check: Check<'_>) -> Result<(Plan, Vec<Elemen
     let line = |words: &[String]| std::iter::once("vpmu".to_owned()).chain(words.iter().cloned()).collect();
     let elements = elements(&plan, &|words| check(line(words)).ok().flatten());
     let own: BTreeSet<&str> =
-        plan.variants.iter().filter(|variant| is_own(variant)).map(|variant| variant.name.as_str()).collect();
+        plan.variants.iter().filter(|variant| variant.binary.is_none()).map(|variant| variant.name.as_str()).collect();
     for variant in &plan.variants {
         let Some(binary) = &variant.binary else { continue };
         let usable =
@@ -252,10 +213,6 @@ pub(super) fn planned(path: &Path, check: Check<'_>) -> Result<(Plan, Vec<Elemen
         }
     }
     Ok((plan, elements))
-}
-
-const fn is_own(variant: &PlannedVariant) -> bool {
-    variant.binary.is_none()
 }
 
 /// Runs `vpmu fleet plan`.
@@ -304,7 +261,7 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
         plan.name,
         plural(elements.len(), "element"),
         plural(plan.targets.len(), "host"),
-        shortened(&targets),
+        fleet::shortened(&targets, 6),
         plural(plan.times as usize, "repetition"),
     );
     let known: u64 = elements.iter().filter_map(|element| element.estimate_s).sum();
@@ -315,14 +272,6 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
         let _ = writeln!(text, "{why}");
     }
     print(&text).map(|()| Exit::Done)
-}
-
-/// Returns the first names of a list, and how many more.
-fn shortened(names: &[String]) -> String {
-    const SHOWN: usize = 6;
-    let more = names.len().saturating_sub(SHOWN);
-    let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
 fn seconds(seconds: u64) -> String {
@@ -336,12 +285,8 @@ mod tests {
 
     #[test]
     fn a_plan_needs_no_subcommand() {
-        let args: FleetArgs = parsed(&["plan.toml", "--trust-group", "-o", "out"]).unwrap();
-        let submit = args.submit.expect("the plan");
-        assert_eq!(
-            (submit.plan.to_str(), submit.trust().trust(), args.command.is_none()),
-            (Some("plan.toml"), Trust::Group, true)
-        );
+        let args: FleetArgs = parsed(&["plan.toml", "-o", "out"]).unwrap();
+        assert!(args.command.is_none() && args.submit.is_some_and(|submit| submit.output.is_some()));
         assert!(parsed::<FleetArgs>(&["status", "out"]).unwrap().submit.is_none());
     }
 }

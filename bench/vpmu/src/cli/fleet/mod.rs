@@ -5,6 +5,7 @@ mod report;
 mod status;
 mod submit;
 
+use fleet::campaign::folder::Folder;
 use results::error::{Error, Exit};
 
 use crate::terminal::console::print;
@@ -24,16 +25,14 @@ pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
             match (submit_args.on, ended) {
                 (_, false) => Ok(Exit::Inconclusive),
                 (On::Slurm, true) => Ok(Exit::Done),
-                (On::Local, true) => {
-                    report::report(&ReportArgs { dir, json: false, markdown: false, trust: submit_args.trust() })
-                }
+                (On::Local, true) => report::report(&ReportArgs { dir, json: false, markdown: false }),
             }
         }
         (Some(FleetCommand::Submit(args)), _) => match (submit::submit(args, check)?, args.on) {
             ((_, false), _) => Ok(Exit::Inconclusive),
             ((_, true), On::Slurm) => Ok(Exit::Done),
             ((dir, true), On::Local) => {
-                let (_, _, standing) = status::standing(&dir, None)?;
+                let (_, _, standing) = status::standing(&dir, Folder::open)?;
                 print(&status::shown(&standing, false))?;
                 Ok(standing.exit())
             }

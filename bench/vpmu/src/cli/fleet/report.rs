@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use fleet::{self, Analysis, ElementEnd, ElementLine, FleetComparison, FleetSpec, Run, by_variant};
+use fleet::{Analysis, FleetComparison, Run};
+use results::compare::Rules;
 use results::error::{Error, Exit};
 use results::shown;
 use results::table::Report as Shown;
@@ -12,13 +13,13 @@ use serde::Serialize;
 
 use super::super::by_host::{Gathered, of_campaign};
 use super::super::files::write;
-use super::args::{DirArgs, ReportArgs, TrustArgs};
+use super::args::{DirArgs, ReportArgs};
 use super::status::{self, standing};
 use super::submit::lock;
 use crate::campaign::merge;
 use crate::terminal::console::{complain, print, print_json};
 use fleet::campaign::folder::{Campaign, Folder};
-use fleet::campaign::standing::{Line, Standing, State};
+use fleet::campaign::standing::Standing;
 
 /// A campaign whose sweeps are put together and whose index is up to date.
 pub(super) struct Collected {
@@ -49,11 +50,11 @@ struct Variants<'a> {
 }
 
 /// Schema of the report's JSON.
-const SCHEMA: &str = "vpmu-fleet-report/1";
+const SCHEMA: &str = "vpmu-fleet-report/2";
 
 /// Runs `vpmu fleet collect`.
 pub(super) fn collect(args: &DirArgs) -> Result<Exit, Error> {
-    let collected = collected(&args.dir, args.trust)?;
+    let collected = collected(&args.dir)?;
     complain(status::shown(&collected.standing, false).lines().next().unwrap_or_default());
     if let Some(gathered) = &collected.gathered {
         complain(&format!("{} in the index", plural(gathered.runs.len(), "document")));
@@ -62,8 +63,8 @@ pub(super) fn collect(args: &DirArgs) -> Result<Exit, Error> {
     Ok(collected.gathered.map_or(exit, |gathered| gathered.exit(exit)))
 }
 
-fn collected(dir: &Path, trust: TrustArgs) -> Result<Collected, Error> {
-    let (folder, campaign, standing) = standing(dir, Some(trust.trust()))?;
+fn collected(dir: &Path) -> Result<Collected, Error> {
+    let (folder, campaign, standing) = standing(dir, Folder::own)?;
     let _lock = lock(&folder, "collector")?;
     let mut bad = 0;
     // One thing that cannot be used hides no other.
@@ -83,7 +84,7 @@ fn collected(dir: &Path, trust: TrustArgs) -> Result<Collected, Error> {
     let has_documents = standing.elements.iter().zip(&campaign.elements).any(|(line, element)| {
         element.part.is_none() && line.done.as_ref().is_some_and(|done| !done.documents.is_empty())
     });
-    let gathered = match has_documents.then(|| of_campaign(&folder, &campaign, false)) {
+    let gathered = match has_documents.then(|| of_campaign(&folder, &campaign)) {
         Some(Ok(gathered)) => Some(Gathered { bad: gathered.bad + bad, ..gathered }),
         Some(Err(error)) => {
             complain(&format!("error: {error}"));
@@ -96,13 +97,11 @@ fn collected(dir: &Path, trust: TrustArgs) -> Result<Collected, Error> {
 
 /// Runs `vpmu fleet report`.
 pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
-    let Collected { folder, campaign, standing, gathered } = collected(&args.dir, args.trust)?;
-    let spec = FleetSpec::default();
+    let Collected { folder, campaign, standing, gathered } = collected(&args.dir)?;
     // Without a document, of no runs: page and JUnit have the elements.
     let runs = gathered.as_ref().map_or(&[][..], |gathered| &gathered.runs);
-    let analysis = fleet::analyse(runs, &spec);
-    let variants = gathered.as_ref().map_or_else(Vec::new, |gathered| variants(&campaign, gathered, &spec));
-    let elements: Vec<ElementLine> = standing.elements.iter().map(element_line).collect();
+    let analysis = fleet::analyse(runs);
+    let variants = gathered.as_ref().map_or_else(Vec::new, |gathered| variants(&campaign, gathered));
 
     let verdict = exit(&standing, &analysis, &variants);
     let verdict = gathered.as_ref().map_or(verdict, |gathered| gathered.exit(verdict));
@@ -114,7 +113,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
         Exit::Regression => "❌ something failed or is slower",
         _ => "⚠️ undecided",
     };
-    let shown = fleet::report(&analysis, &elements);
+    let shown = fleet::report(&analysis, &standing.elements);
     let mut markdown = format!("## {}: {word}\n\n{}", campaign.name, shown.markdown());
     let mut text = status::shown(&standing, false);
     if !runs.is_empty() {
@@ -122,7 +121,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     }
     // Few fonts of browsers have the marks that Markdown's readers show.
     let plain = word.trim_start_matches(|mark: char| !mark.is_ascii());
-    let page = fleet::page(&analysis, &elements, &format!("{}: {}", campaign.name, plain.trim_start()))?;
+    let page = fleet::page(&shown, &format!("{}: {}", campaign.name, plain.trim_start()))?;
     write(&folder.path.join("report.html"), page.as_bytes())?;
     write(&folder.path.join("junit.xml"), shown.junit().as_bytes())?;
     for Variants { base, new, comparison, error } in &variants {
@@ -150,14 +149,14 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
 }
 
 /// Compares each further variant with the first. Variants share the plan's experiment: their options may differ.
-fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -> Vec<Variants<'a>> {
+fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered) -> Vec<Variants<'a>> {
     let of_experiment = |run: &Run| {
         let number = run.labels.element.and_then(|number| usize::try_from(number).ok());
         let name = number.and_then(|number| campaign.elements.get(number)).map(|element| element.experiment.as_str());
         name.map_or_else(
             || run.clone(),
             |name| Run {
-                key: format!("{name}\n{}\n{}", run.backend, run.stand_in).into(),
+                key: format!("{name}\n{}\n{}", run.backend, run.stand_in),
                 setting: name.into(),
                 ..run.clone()
             },
@@ -172,8 +171,10 @@ fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -
     }
     let Some((&base, others)) = names.split_first() else { return Vec::new() };
     let compare = |&new: &&'a str| {
-        let (base_runs, new_runs) = by_variant(&runs, base, new);
-        match fleet::compare(&base_runs, &new_runs, spec) {
+        let of = |name: &str| -> Vec<Run> {
+            runs.iter().filter(|run| run.labels.variant.as_deref() == Some(name)).cloned().collect()
+        };
+        match fleet::compare(&of(base), &of(new), &Rules::default()) {
             Ok(comparison) => Variants { base, new, comparison: Some(comparison), error: None },
             Err(error) => Variants { base, new, comparison: None, error: Some(error.to_string()) },
         }
@@ -181,24 +182,8 @@ fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -
     others.iter().map(compare).collect()
 }
 
-fn element_line(line: &Line) -> ElementLine {
-    ElementLine {
-        name: line.name.clone(),
-        host: line.host.clone().unwrap_or_default(),
-        end: match line.state {
-            State::Ok => ElementEnd::Ok,
-            State::Failed => ElementEnd::Failed,
-            _ => ElementEnd::Open,
-        },
-        state: line.state.word().to_owned(),
-        exit_code: line.exit,
-        job: line.job.clone().unwrap_or_default(),
-        reason: line.reason.clone().unwrap_or_default(),
-    }
-}
-
 /// Returns 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A
-/// fleet of too few hosts to tell odd ones is no failure of the campaign.
+/// fleet of too few hosts for one to stand apart is no failure of the campaign.
 fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> Exit {
     let slower = Some(analysis.exit()).filter(|&exit| exit == Exit::Regression);
     let verdicts = [Some(standing.exit()), slower].into_iter().flatten();
@@ -218,6 +203,8 @@ fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use fleet::campaign::standing::{Line, State};
 
     use super::*;
 
@@ -244,7 +231,7 @@ mod tests {
 
     #[test]
     fn failed_elements_come_before_open_verdicts() {
-        let analysis = fleet::analyse(&[], &FleetSpec::default());
+        let analysis = fleet::analyse(&[]);
         let of = |states: &[State], variants: &[Variants<'_>]| exit(&standing(states), &analysis, variants);
         let open = || Variants { base: "a", new: "b", comparison: None, error: Some("no figures".to_owned()) };
         assert_eq!(of(&[State::Ok], &[]), Exit::Done);

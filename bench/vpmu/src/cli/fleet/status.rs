@@ -16,11 +16,13 @@ use crate::sys;
 use crate::terminal::console::{complain, internal, print, print_json};
 use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::standing::{Line, Standing, State};
-use fleet::campaign::trust::Trust;
 
-/// Reads a campaign with Slurm's answer. `trust` is given by commands that act on the folder.
-pub(super) fn standing(dir: &Path, trust: Option<Trust>) -> Result<(Folder, Campaign, Standing), Error> {
-    let (folder, campaign) = trust.map_or_else(|| Folder::open(dir), |trust| Folder::own(dir, trust))?;
+/// Reads a campaign with Slurm's answer. `open` is [`Folder::own`] for commands that act on the folder.
+pub(super) fn standing(
+    dir: &Path,
+    open: impl Fn(&Path) -> Result<(Folder, Campaign), Error>,
+) -> Result<(Folder, Campaign, Standing), Error> {
+    let (folder, campaign) = open(dir)?;
     let states = on_slurm::states(&Slurm::default(), &folder)?;
     if let Some(why) = &states.unanswered {
         complain(&format!("warning: Slurm does not answer ({why}): elements without an outcome are shown as lost"));
@@ -31,7 +33,7 @@ pub(super) fn standing(dir: &Path, trust: Option<Trust>) -> Result<(Folder, Camp
 
 /// Runs `vpmu fleet status`.
 pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
-    let (_, _, standing) = standing(&args.dir, None)?;
+    let (_, _, standing) = standing(&args.dir, Folder::open)?;
     if args.json {
         print_json(&standing)?;
     } else {
@@ -103,7 +105,7 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Error> {
     let began = Instant::now();
     let mut last = String::new();
     loop {
-        let (_, _, standing) = standing(&args.dir, None)?;
+        let (_, _, standing) = standing(&args.dir, Folder::open)?;
         let line = shown(&standing, false).lines().next().unwrap_or_default().to_owned();
         if line != last {
             complain(&line);
@@ -129,7 +131,7 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Error> {
 /// Runs `vpmu fleet cancel`.
 pub(super) fn cancel(args: &DirArgs) -> Result<Exit, Error> {
     let dir = &args.dir;
-    let (folder, _) = Folder::own(dir, args.trust.trust())?;
+    let (folder, _) = Folder::own(dir)?;
     let jobs = on_slurm::submissions(&folder)?;
     if jobs.is_empty() {
         let why = "it was not submitted to Slurm";

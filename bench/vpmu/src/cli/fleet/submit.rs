@@ -19,7 +19,7 @@ use fleet::campaign::element::Element;
 use fleet::campaign::folder::Folder;
 use fleet::campaign::plan::{Plan, Target, refused};
 use fleet::campaign::standing::{Standing, State};
-use fleet::campaign::submission::{self, Terms};
+use fleet::campaign::submission;
 
 /// Submits what is due. The campaign's folder, and false if it was interrupted.
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
@@ -32,8 +32,8 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         known_hosts(&slurm, &plan)?;
     }
     let now = now_unix();
-    let terms = Terms { trust: args.trust().trust(), keep_binary: args.keep_binary };
-    let (folder, campaign) = submission::submit(&dir, &plan, elements, process::tool(), now, terms)?;
+    let vpmu = std::env::current_exe().map_err(|error| internal("cannot find this program", error))?;
+    let (folder, campaign) = submission::submit(&dir, &plan, elements, (process::tool(), &vpmu), now)?;
     let _lock = lock(&folder, "submission")?;
     let states = on_slurm::states(&slurm, &folder)?;
     if let Some(why) = &states.unanswered {
@@ -129,7 +129,7 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
 
 /// Runs one element, as its job does.
 pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
-    let (folder, campaign) = Folder::own(&args.dir, args.trust.trust())?;
+    let (folder, campaign) = Folder::own(&args.dir)?;
     let element =
         usize::try_from(args.number).ok().and_then(|number| campaign.elements.get(number)).ok_or_else(|| {
             let count = plural(campaign.elements.len(), "element");

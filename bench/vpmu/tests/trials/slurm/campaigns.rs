@@ -8,6 +8,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use fleet::campaign::plan::SlurmOptions;
 use fleet::slurm::query::{State, States, Task};
 use fleet::slurm::request::Request;
 use fleet::slurm::submit::Submitted;
@@ -327,7 +328,8 @@ case $2 in
 102) kill -9 $$ ;;
 103 | 104) [ "${SLURM_RESTART_COUNT:-0}" = 1 ] || exec sleep 300 ;;
 esac"#;
-    let wish = Request { constraint: Some("clx".into()), at_once: Some(2), ..request(rig, script, 7)? };
+    let slurm = SlurmOptions { at_once: Some(2), ..SlurmOptions::default() };
+    let wish = Request { constraint: Some("clx".into()), slurm, ..request(rig, script, 7)? };
     let jobs = submit(rig, &wish)?;
     ensure!(jobs.len() == 1 && jobs[0].cluster.is_none(), "{jobs:?}");
     let job = jobs[0].job;
@@ -364,27 +366,24 @@ esac"#;
 /// A plan asks for things that the cluster lacks.
 pub(crate) fn refusals_are_sbatchs_own_words(rig: &mut Rig) -> Result<()> {
     let plain = request(rig, "exit 0", 1)?;
-    let some = |text: &str| Some(text.to_owned());
+    let (some, none) = (|text: &str| Some(text.to_owned()), SlurmOptions::default);
+    let with = |slurm| Request { slurm, ..plain.clone() };
     for (wish, words) in [
-        (Request { partition: some("nosuch"), ..plain.clone() }, "invalid partition specified: nosuch"),
+        (with(SlurmOptions { partition: some("nosuch"), ..none() }), "invalid partition specified: nosuch"),
         (Request { constraint: some("zen"), ..plain.clone() }, "Invalid feature specification"),
         (Request { node: some("other1"), ..plain.clone() }, "Invalid node name specified"),
-        (Request { reservation: some("night"), ..plain.clone() }, "Requested reservation is invalid"),
+        (with(SlurmOptions { reservation: some("night"), ..none() }), "Requested reservation is invalid"),
         (Request { begin: some("soon"), ..plain.clone() }, "Invalid --begin specification"),
-        (Request { options: vec!["--nosuch=1".into()], ..plain.clone() }, "unrecognized option '--nosuch"),
+        (with(SlurmOptions { options: vec!["--nosuch=1".into()], ..none() }), "unrecognized option '--nosuch"),
     ] {
         let error = rig.slurm().submit(&wish, 1001, &mut |_| Ok(())).err().context(words)?;
         ensure!(error.exit == Exit::Usage && error.to_string().contains(words), "{error}, without {words}");
     }
     let nodes = rig.slurm().nodes()?;
     let usable = ["idle", "mixed", "allocated", "completing"];
-    ensure!(
-        nodes.iter().all(|node| usable.contains(&&*node.state) && node.partitions == ["fleet", "urgent"]),
-        "{nodes:?}"
-    );
-    ensure!(nodes[0].features == ["clx"] && nodes[2].features == ["icx"], "{nodes:?}");
+    ensure!(nodes.len() == 4 && nodes.iter().all(|node| usable.contains(&&*node.state)), "{nodes:?}");
     let config = rig.slurm().config()?;
-    ensure!(config.max_array_size == 1001 && !config.accounting && config.cluster == "vpmu", "{config:?}");
+    ensure!(config.max_array_size == 1001 && !config.accounting, "{config:?}");
     Ok(())
 }
 

@@ -1,0 +1,369 @@
+//! The runs of a folder of documents, with an index so that no document is read twice.
+//!
+//! The index is a cache in `index.jsonl`: what is in it comes from the documents, and a document is read again unless size,
+//! modification time and inode are those of the file that was read. An index that is absent, of another version or of no use costs time
+//! and nothing else. It is loaded and kept only in a folder of this user's.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+use results::error::Error;
+use results::write::replace;
+use results::{open, read};
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Labels, Run};
+
+/// The file's name in the folder.
+pub const INDEX: &str = "index.jsonl";
+/// Begin of the first line.
+const OURS: &str = r#"{"index":"vpmu fleet","version":"#;
+/// Version of the lines *and* of what a document is reduced to: it grows with either.
+const VERSION: u32 = 3;
+/// Largest index that is loaded: that of some hundred thousand documents.
+const MAX_INDEX: u64 = 1 << 30;
+
+/// The runs of a folder's documents.
+#[derive(Debug, Default)]
+pub struct Indexed {
+    /// The runs, in the order of their start; of runs that are there twice, one.
+    pub runs: Vec<Run>,
+    /// Documents that were read: the others were in the index.
+    pub read: usize,
+    /// Documents that cannot be used, in the order of their names. Each error is a line that names the file.
+    pub bad: Vec<(String, Error)>,
+    /// Fault of the index itself: one line. Runs are complete all the same.
+    pub warning: Option<String>,
+}
+
+/// Identity of a file that was read: it has not changed since if these are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stamp {
+    size: u64,
+    modified_ns: i64,
+    inode: u64,
+}
+
+impl Stamp {
+    fn of(path: &Path) -> io::Result<Self> {
+        let meta = std::fs::metadata(path)?;
+        let modified_ns = meta.mtime().wrapping_mul(1_000_000_000).wrapping_add(meta.mtime_nsec());
+        Ok(Self { size: meta.size(), modified_ns, inode: meta.ino() })
+    }
+}
+
+/// A line of the index: a document's run, and the file that it was read from.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    stamp: Stamp,
+    run: Run,
+}
+
+/// Returns the runs of these documents: paths relative to the folder `dir`, with what a campaign says of each. Calls `progress` with
+/// how many of how many were read.
+pub fn runs(
+    dir: &Path,
+    documents: impl IntoIterator<Item = (PathBuf, Labels)>,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Indexed {
+    let mut found = Indexed::default();
+    let path = dir.join(INDEX);
+    let is_own = std::fs::metadata(dir).is_ok_and(|meta| meta.uid() == geteuid().as_raw());
+    let (mut known, is_kept) = match if is_own { load(&path) } else { Ok(BTreeMap::new()) } {
+        Ok(known) => (known, is_own),
+        Err(why) => {
+            let line = format!("{} is no index of vpmu: {why}; every document is read; remove it", path.display());
+            found.warning = Some(line);
+            (BTreeMap::new(), false)
+        }
+    };
+    let mut wanted: BTreeMap<String, Labels> = BTreeMap::new();
+    for (path, labels) in documents {
+        match path.to_str() {
+            Some(file) => {
+                wanted.insert(file.to_owned(), labels);
+            }
+            None => found.bad.push((path.display().to_string(), not_text(&path))),
+        }
+    }
+    let before = known.len();
+    let stamps: Vec<Option<Stamp>> = wanted.par_iter().map(|(file, _)| Stamp::of(&dir.join(file)).ok()).collect();
+    let (mut entries, mut stale) = (Vec::new(), Vec::new());
+    for ((file, labels), stamp) in wanted.into_iter().zip(stamps) {
+        match known.remove(&file).filter(|entry| Some(entry.stamp) == stamp) {
+            Some(entry) => entries.push(Entry { run: Run { labels, ..entry.run }, ..entry }),
+            None => stale.push((file, labels)),
+        }
+    }
+    let is_changed = entries.len() < before || !path.exists();
+    let (done, all) = (AtomicUsize::new(0), stale.len());
+    let one = |(file, labels): (String, Labels)| {
+        let result = entry(dir, &file, labels);
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
+        (file, result)
+    };
+    // A list of single files balances better than halves of the list, whose documents may differ in size.
+    for (file, result) in stale.into_par_iter().with_max_len(1).map(one).collect::<Vec<_>>() {
+        match result {
+            Ok(entry) => {
+                entries.push(entry);
+                found.read += 1;
+            }
+            Err(error) => found.bad.push((file, error)),
+        }
+    }
+    if is_kept && (found.read > 0 || is_changed) {
+        if let Err(why) = save(&path, &entries) {
+            let line = format!("cannot write {}: {why}; the documents are read again next time", path.display());
+            found.warning = Some(line);
+        }
+    }
+    found.runs = entries.into_iter().map(|entry| entry.run).collect();
+    found.runs.sort_by(|a, b| (a.started_unix, &a.file).cmp(&(b.started_unix, &b.file)));
+    leave_out_copies(dir, &mut found);
+    found.bad.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+fn entry(dir: &Path, file: &str, labels: Labels) -> Result<Entry, Error> {
+    let path = dir.join(file);
+    // Before it is read: a file that changes meanwhile is read again next time.
+    let stamp = Stamp::of(&path).unwrap_or(Stamp { size: 0, modified_ns: 0, inode: 0 });
+    // A campaign's documents are below its folder, whatever an outcome says; elsewhere the user's own folders may be made of links.
+    let opened = match labels.element {
+        Some(_) => open::below(dir, Path::new(file), read::MAX_DOCUMENT),
+        None => open::found(&path, read::MAX_DOCUMENT),
+    };
+    let record = read::record_with(&path, opened, &mut Vec::new())?;
+    Ok(Entry { stamp, run: Run::of(&record, file, labels) })
+}
+
+/// Leaves out runs that are there twice: a simulation's are equal by design, others are refused but for the first.
+fn leave_out_copies(dir: &Path, found: &mut Indexed) {
+    let mut kept: Vec<Run> = Vec::with_capacity(found.runs.len());
+    let mut places: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
+    for run in std::mem::take(&mut found.runs) {
+        // No two runs take the same time to the nanosecond.
+        let same_time = places.entry((run.started_unix, run.wall_ns)).or_default();
+        match same_time.iter().map(|place| &kept[*place]).find(|other| is_copy(&run, other)) {
+            None => {
+                same_time.push(kept.len());
+                kept.push(run);
+            }
+            Some(_) if run.class().starts_with("simulated") => {}
+            Some(first) => {
+                let error = read::copied(&dir.join(&run.file), &dir.join(&first.file));
+                found.bad.push((run.file, error));
+            }
+        }
+    }
+    found.runs = kept;
+}
+
+/// Returns whether two runs of one start and duration are the same.
+///
+/// Elements of a campaign are runs of their own, however alike: simulations of one seed are.
+fn is_copy(run: &Run, other: &Run) -> bool {
+    let elements = (run.labels.element, other.labels.element);
+    let are_two = matches!(elements, (Some(one), Some(another)) if one != another);
+    !are_two && run.key == other.key && run.figures == other.figures
+}
+
+fn not_text(path: &Path) -> Error {
+    Error::usage(format!("cannot use {}", path.display()), "its name is not UTF-8", "rename it")
+}
+
+fn header() -> String {
+    format!("{OURS}{VERSION}}}\n")
+}
+
+/// Loads the index at `path`: nothing where there is none, or one of another version.
+///
+/// # Errors
+/// Why the file is not an index of ours, which stays as it is.
+fn load(path: &Path) -> Result<BTreeMap<String, Entry>, String> {
+    let file = match open::found(path, MAX_INDEX) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    // What others wrote into a folder that they may write to is not believed.
+    let is_ours =
+        |file: &File| file.metadata().is_ok_and(|meta| meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0);
+    if !is_ours(&file) {
+        return Ok(BTreeMap::new());
+    }
+    let mut lines = BufReader::new(file.take(MAX_INDEX));
+    let mut first = String::new();
+    lines.read_line(&mut first).map_err(|error| error.to_string())?;
+    if !first.starts_with(OURS) {
+        return Err("vpmu did not write it".to_owned());
+    }
+    if first != header() {
+        return Ok(BTreeMap::new());
+    }
+    let entries = lines.lines().map_while(Result::ok).filter_map(|line| serde_json::from_str::<Entry>(&line).ok());
+    Ok(entries.map(|entry| (entry.run.file.clone(), entry)).collect())
+}
+
+/// Replaces the index at `path`, whole or not at all.
+fn save(path: &Path, entries: &[Entry]) -> io::Result<()> {
+    let line = |entry: &Entry| Ok(serde_json::to_string(entry)? + "\n");
+    let lines: Vec<String> = entries.par_iter().map(line).collect::<io::Result<_>>()?;
+    replace(path, (header() + &lines.concat()).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::Mutex;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use results::fixture::value;
+
+    fn document(at: u64, change: impl FnOnce(&mut Value)) -> String {
+        let mut value = value(6, at, |arm, round| if arm == "floor" { 1000 + round } else { 2000 + 3 * round + at });
+        value["host"]["name"] = json!(format!("n{}", at % 3));
+        change(&mut value);
+        value.to_string()
+    }
+
+    fn folder(count: u64) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for at in 1..=count {
+            fs::write(dir.path().join(format!("{at:03}.json")), document(at, |_| {})).unwrap();
+        }
+        dir
+    }
+
+    fn documents(dir: &Path) -> Vec<(PathBuf, Labels)> {
+        let all = read::files(dir).unwrap_or_default();
+        all.iter().map(|path| (PathBuf::from(path.file_name().unwrap()), Labels::default())).collect()
+    }
+
+    fn indexed(dir: &Path) -> Indexed {
+        runs(dir, documents(dir), &|_, _| {})
+    }
+
+    /// Returns how many documents were read, given that the runs are those that the documents have and nothing went wrong.
+    fn read_of(dir: &Path) -> usize {
+        let found = indexed(dir);
+        assert_eq!((found.warning, found.bad.len()), (None, 0));
+        let direct = |(path, labels): (PathBuf, Labels)| {
+            Run::of(&read::record(&dir.join(&path)).unwrap(), path.to_str().unwrap(), labels)
+        };
+        let mut direct: Vec<Run> = documents(dir).into_iter().map(direct).collect();
+        direct.sort_by(|a, b| (a.started_unix, &a.file).cmp(&(b.started_unix, &b.file)));
+        assert_eq!(found.runs, direct);
+        found.read
+    }
+
+    #[test]
+    fn nothing_is_read_twice_and_what_changed_is_read_again() {
+        let dir = folder(9);
+        let progress = Mutex::new(Vec::new());
+        let found = runs(dir.path(), documents(dir.path()), &|done, all| progress.lock().unwrap().push((done, all)));
+        assert_eq!((found.read, progress.lock().unwrap().iter().max()), (9, Some(&(9, 9))));
+        assert_eq!(read_of(dir.path()), 0);
+        // One is changed, one removed, one added; rows of the others stay.
+        fs::write(dir.path().join("003.json"), document(33, |_| {})).unwrap();
+        fs::remove_file(dir.path().join("004.json")).unwrap();
+        fs::write(dir.path().join("010.json"), document(10, |_| {})).unwrap();
+        assert_eq!((read_of(dir.path()), read_of(dir.path())), (2, 0));
+        // Another file of equal size and time.
+        let (path, other) = (dir.path().join("005.json"), dir.path().join("other"));
+        fs::copy(&path, &other).unwrap();
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::File::options().write(true).open(&other).unwrap().set_modified(time).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert_eq!(read_of(dir.path()), 1);
+        // The labels are those of the last question.
+        let labels = Labels { host: Some("x".to_owned()), repetition: Some(0), ..Labels::default() };
+        let named = documents(dir.path()).into_iter().map(|(path, _)| (path, labels.clone()));
+        let found = runs(dir.path(), named, &|_, _| {});
+        assert!(found.read == 0 && found.runs.iter().all(|run| run.host() == "x" && run.labels == labels));
+    }
+
+    #[test]
+    fn bad_documents_are_named_and_the_others_stay() {
+        let dir = folder(5);
+        fs::write(dir.path().join("002.json"), "{").unwrap();
+        fs::write(dir.path().join("000.json"), document(9, |d| d["schema"] = json!("vpmu-result/2"))).unwrap();
+        fs::copy(dir.path().join("001.json"), dir.path().join("copy.json")).unwrap();
+        for read in [4 + 1, 0] {
+            let found = indexed(dir.path());
+            let lines: Vec<String> = found.bad.iter().map(|(_, error)| error.to_string()).collect();
+            assert_eq!((found.read, lines.len(), found.runs.len()), (read, 3, 4), "{lines:?}");
+            assert!(lines[0].contains("000.json") && lines[0].contains("newer"), "{lines:?}");
+            assert!(lines[1].contains("002.json") && lines[1].contains("truncated"), "{lines:?}");
+            assert!(lines[2].contains("copy.json: it is a copy of") && lines[2].contains("001.json"), "{lines:?}");
+        }
+        // Mended, it is read; an absent one is named.
+        fs::write(dir.path().join("002.json"), document(2, |_| {})).unwrap();
+        let mut asked = documents(dir.path());
+        asked.push((PathBuf::from("absent.json"), Labels::default()));
+        let found = runs(dir.path(), asked, &|_, _| {});
+        assert_eq!((found.read, found.bad.len(), found.runs.len()), (1, 3, 5));
+        assert!(found.bad.iter().any(|(file, _)| file == "absent.json"));
+    }
+
+    #[test]
+    fn runs_of_one_simulation_count_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.json", "b.json"] {
+            let text = document(0, |d| d["host"]["class"] = json!("simulated host"));
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        let found = indexed(dir.path());
+        assert_eq!((found.read, found.bad.len(), found.runs.len()), (2, 0, 1));
+    }
+
+    #[test]
+    fn an_index_of_no_use_is_made_anew() {
+        let dir = folder(4);
+        let path = dir.path().join(INDEX);
+        assert_eq!(read_of(dir.path()), 4);
+        let whole = fs::read_to_string(&path).unwrap();
+        let other_version = whole.replacen("\"version\":3", "\"version\":2", 1);
+        let torn = &whole[..whole.len() * 2 / 3];
+        for (text, reads) in
+            [(other_version.as_str(), 4..5), (torn, 1..4), (&whole.replacen("\"key\"", "key", 1), 1..2)]
+        {
+            fs::write(&path, text).unwrap();
+            let read = read_of(dir.path());
+            assert!(reads.contains(&read), "{read}");
+            assert_eq!(read_of(dir.path()), 0);
+        }
+        // Others may have written what is in it.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(read_of(dir.path()), 4);
+    }
+
+    #[test]
+    fn another_programs_file_stays_and_a_folder_without_room_has_its_runs() {
+        let dir = folder(3);
+        let path = dir.path().join(INDEX);
+        let before = b"{\"mine\":1}\n";
+        fs::write(&path, before).unwrap();
+        for _ in 0..2 {
+            let found = indexed(dir.path());
+            assert_eq!((found.runs.len(), found.read), (3, 3));
+            assert!(
+                found.warning.is_some_and(|line| line.contains("is no index of vpmu") && line.contains("remove it"))
+            );
+            assert!(fs::read(&path).unwrap() == before);
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(indexed(dir.path()).runs.len(), 3);
+    }
+}
