@@ -53,6 +53,13 @@ fn setting_of(analysis: &Analysis, label: &str) -> String {
     sign(analysis.settings.iter().map(|setting| setting.label.as_str()), label, false)
 }
 
+/// Returns the signs of a class and a setting, behind a name in a table.
+fn signs(analysis: &Analysis, class: &str, setting: &str) -> String {
+    let signs = [class_of(analysis, class), setting_of(analysis, setting)];
+    let signs: Vec<String> = signs.into_iter().filter(|sign| !sign.is_empty()).collect();
+    if signs.is_empty() { String::new() } else { format!(" ({})", signs.join(", ")) }
+}
+
 /// Classes and settings with the signs that tables have for them.
 fn legend(analysis: &Analysis) -> Vec<String> {
     let signed = |sign: String, text: String| if sign.is_empty() { text } else { format!("{sign}: {text}") };
@@ -82,15 +89,13 @@ fn hosts(analysis: &Analysis) -> Table {
          p < 0.01 over the hosts of the class, and {} % or more",
         percent(APART)
     );
-    let mut table =
-        Table::new(["host", "level", "z", "runs", "class", "stands"]).caption(caption).cut().left(4).left(5);
+    let mut table = Table::new(["host", "level", "z", "runs", "stands"]).caption(caption).cut().left(4);
     for host in &analysis.hosts {
         table.add_row([
-            host.host.clone(),
+            host.host.clone() + &signs(analysis, &host.class, ""),
             change(host.level, host.interval),
             host.z.map_or_else(dash, |z| format!("{z:+.1}")),
             host.runs.to_string(),
-            class_of(analysis, &host.class),
             stands(host).to_owned(),
         ]);
     }
@@ -98,21 +103,17 @@ fn hosts(analysis: &Analysis) -> Table {
 }
 
 fn levels(analysis: &Analysis) -> Table {
-    let mut table = Table::new(["arm", "metric", "mean over hosts", "hosts", "runs", "class", "setting"])
+    let mut table = Table::new(["arm", "metric", "mean over hosts", "hosts", "runs"])
         .caption("Figures over hosts, each host one block; 95 % by t over hosts")
         .cut()
-        .keys(2)
-        .left(5)
-        .left(6);
+        .keys(2);
     for row in &analysis.levels {
         table.add_row([
             row.arm.clone(),
-            row.metric.clone(),
+            row.metric.clone() + &signs(analysis, &row.class, &row.setting),
             level(row),
             row.hosts.to_string(),
             row.runs.to_string(),
-            class_of(analysis, &row.class),
-            setting_of(analysis, &row.setting),
         ]);
     }
     table

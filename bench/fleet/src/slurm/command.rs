@@ -242,14 +242,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_command_that_is_not_there_is_exit_4_with_a_remedy() {
-        let (_folder, slurm) = fakes(&[]);
-        let error = slurm.ask("sbatch", &[], "").unwrap_err().error("cannot submit", "");
-        assert_eq!(error.exit, Exit::Host);
-        assert!(error.to_string().starts_with("cannot submit: no sbatch in PATH; install Slurm's client"), "{error}");
-    }
-
-    #[test]
     fn a_command_that_hangs_is_killed() {
         let (_folder, slurm) = fakes(&[("squeue", "echo 'squeue: error: retrying' >&2; exec sleep 600")]);
         let slurm = slurm.with_limit(Duration::from_millis(300));

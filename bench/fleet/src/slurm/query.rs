@@ -376,24 +376,6 @@ mod tests {
         assert!(matches!(of("NEXT_RELEASES_STATE"), State::Unknown(why) if why.contains("NEXT_RELEASES_STATE")));
     }
 
-    #[test]
-    fn only_pending_and_running_tasks_are_still_to_come() {
-        let names = [
-            "PENDING",
-            "RUNNING",
-            "COMPLETED",
-            "FAILED",
-            "CANCELLED",
-            "TIMEOUT",
-            "PREEMPTED",
-            "NODE_FAIL",
-            "OUT_OF_MEMORY",
-            "?",
-        ];
-        let active: Vec<&str> = names.into_iter().filter(|name| State::of_name(name, "").is_active()).collect();
-        assert_eq!(active, ["PENDING", "RUNNING"]);
-    }
-
     /// An array and a job, on a controller of 22.05 with a dead slurmd.
     const SHOWN: &str = include_str!("../../tests/outputs/show-job-22.05.txt");
 

@@ -185,7 +185,7 @@ mod tests {
         let (_, end) = submit(&slurm, &request(folder.path(), 1));
         let error = end.unwrap_err();
         assert_eq!(error.exit, Exit::Host);
-        assert!(error.to_string().contains("--on local"), "{error}");
+        assert!(error.to_string().contains("no sbatch in PATH; install Slurm's client"), "{error}");
 
         let down =
             "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1";
