@@ -210,7 +210,9 @@ mod tests {
             assert_eq!(step.also_changed, ["kernel: 6.1.0-31 / 6.1.0-32 on 40 hosts"]);
             let text = found.report().text(80);
             assert!(text.contains("changed at the same time: kernel: 6.1.0-31"), "{text}");
-            runs.iter_mut().for_each(|run| run.labels.repetition = None);
+            for run in &mut runs {
+                run.labels.repetition = None;
+            }
         }
     }
 

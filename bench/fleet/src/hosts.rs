@@ -18,10 +18,9 @@ use crate::series::{Grid, Kind, Setting, block, over_blocks};
 pub(crate) const MIN_HOSTS: usize = 5;
 /// Least difference from its class of a host that stands apart.
 pub(crate) const APART: f64 = 0.03;
-/// Largest p value of one, adjusted for the hosts of its class (Bonferroni).
-const ALPHA: f64 = 0.01;
-/// Degrees of freedom of a median absolute deviation over those of a standard deviation.
-const EFFICIENCY: f64 = 0.37;
+/// Least distance of one from the middle of its class, in robust standard deviations. Those of five hosts say little: where hosts differ
+/// by 1.5 %, one of five stands apart by chance in a few of a hundred classes, one of forty in a few of a thousand.
+pub(crate) const FAR: f64 = 5.0;
 
 /// A host class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,7 +46,8 @@ pub struct HostRow {
     pub level: f64,
     /// Its 95 % interval, by t over the host's runs; `None` of one run.
     pub interval: Option<Interval>,
-    /// The difference in robust standard deviations of the class's hosts; `None` where more than half of them are equal.
+    /// The difference in standard deviations: of the class's hosts, by the median absolute deviation, and of the host's own level.
+    /// `None` where both are 0.
     pub z: Option<f64>,
     /// It stands apart.
     pub apart: bool,
@@ -157,21 +157,19 @@ fn of_class(grid: &Grid<'_>, class: usize) -> Vec<HostRow> {
     let hosts = grid.by_host(&grid.speed(class));
     let levels: Vec<f64> = hosts.values().filter_map(|logs| location::centre(logs)).collect();
     let (Some(middle), Some(scale)) = (median(&levels), location::scale(&levels)) else { return Vec::new() };
-    let n = levels.len() as f64;
     let row = |((host, logs), level): ((&str, &Vec<f64>), &f64)| {
         let own = block(logs).map(|own| Estimate { value: own.value - middle, ..own });
         let value = level - middle;
         // A host of few runs may be off by chance, however much the hosts with many agree.
         let error = scale.hypot(own.map_or(0.0, |own| own.error));
-        let p = Estimate { value, error, freedom: EFFICIENCY * (n - 1.0) }.p() * n;
         HostRow {
             host: host.to_owned(),
             class: grid.classes[class].clone(),
             runs: logs.len(),
             level: value.exp_m1(),
             interval: own.map(|own| exp_m1(own.interval())),
-            z: (scale > 0.0).then(|| value / scale),
-            apart: levels.len() >= MIN_HOSTS && p < ALPHA && value.exp_m1().abs() >= APART,
+            z: (error > 0.0).then(|| value / error),
+            apart: levels.len() >= MIN_HOSTS && value.abs() >= FAR * error && value.exp_m1().abs() >= APART,
         }
     };
     hosts.iter().map(|(host, logs)| (*host, logs)).zip(&levels).map(row).collect()
@@ -233,7 +231,7 @@ mod tests {
         assert_eq!(apart(&analysis), [name(0), name(1)]);
         for host in &analysis.hosts[..2] {
             let interval = host.interval.unwrap();
-            assert!(interval.low < 0.08 && interval.high > 0.06 && host.z.unwrap() > 4.0, "{host:?}");
+            assert!(interval.low < 0.08 && interval.high > 0.06 && host.z.unwrap() > FAR, "{host:?}");
         }
         assert_eq!((analysis.exit, analysis.hosts.len()), (1, 40));
     }
@@ -242,7 +240,7 @@ mod tests {
     fn equal_hosts_are_not_accused_however_few_they_are() {
         let mut accused = 0;
         for (hosts, seed) in [4, 5, 8, 20, 40].into_iter().flat_map(|hosts| (1..=40).map(move |seed| (hosts, seed))) {
-            let analysis = analyse(&Fleet { hosts, between_hosts: 0.015, seed, ..Fleet::default() }.runs());
+            let analysis = analyse(&Fleet { hosts, between_hosts: 0.01, seed, ..Fleet::default() }.runs());
             accused += apart(&analysis).len();
             assert!(hosts >= MIN_HOSTS || analysis.exit == 3, "{analysis:?}");
         }

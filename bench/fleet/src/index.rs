@@ -118,11 +118,12 @@ pub fn runs(
             Err(error) => found.bad.push((file, error)),
         }
     }
-    if is_kept && (found.read > 0 || is_changed) {
-        if let Err(why) = save(&path, &entries) {
-            let line = format!("cannot write {}: {why}; the documents are read again next time", path.display());
-            found.warning = Some(line);
-        }
+    if is_kept
+        && (found.read > 0 || is_changed)
+        && let Err(why) = save(&path, &entries)
+    {
+        let line = format!("cannot write {}: {why}; the documents are read again next time", path.display());
+        found.warning = Some(line);
     }
     found.runs = entries.into_iter().map(|entry| entry.run).collect();
     found.runs.sort_by(|a, b| (a.started_unix, &a.file).cmp(&(b.started_unix, &b.file)));

@@ -80,7 +80,7 @@ impl Run {
             wall_ns: record.wall_ns,
             setting: group_label(record),
             key: serde_json::to_string(&group_key(record)).unwrap_or_default(),
-            backend: record.parameter("backend").unwrap_or_default().to_owned(),
+            backend: record.parameter("backend").unwrap_or_default(),
             stand_in: record.arms.iter().any(|arm| arm.stand_in),
             host: record.host.name.clone().unwrap_or_default(),
             facts,
@@ -112,12 +112,11 @@ fn of_arm<'a>(
     let floor = floor.filter(|floor| floor.name != arm.name);
     arm.metrics.keys().filter_map(move |metric| {
         let ns = paired::p50(arm, metric).filter(|ns| *ns > 0.0)?;
-        let ratio = floor.and_then(|floor| paired::ratio(arm, floor, metric, Statistic::P50));
         Some(Figure {
             arm: arm.name.clone(),
             metric: metric.clone(),
             time: ns.ln(),
-            ratio: ratio.filter(|ratio| ratio.ratio > 0.0).map(|ratio| ratio.ratio.ln()),
+            ratio: floor.and_then(|floor| paired::log_ratio(arm, floor, metric, Statistic::P50)),
             doubt: doubt.clone(),
         })
     })

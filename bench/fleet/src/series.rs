@@ -34,6 +34,9 @@ pub struct Setting {
 /// Runs by number, each with the logarithm of a figure.
 pub(crate) type Points = Vec<(usize, f64)>;
 
+/// Times and ratios of an arm.
+type Both = (Points, Points);
+
 /// Values of one question in one class.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
@@ -139,8 +142,7 @@ fn level(points: &Points) -> f64 {
 
 /// Returns the series of whole figures: all arms together, then each arm's ratio, by class, setting, metric and arm.
 fn series(runs: &[Run], class_of: &[usize], setting_of: &[usize]) -> Vec<Series> {
-    // Times and ratios of each arm.
-    let mut arms: BTreeMap<(usize, usize, &str), BTreeMap<&str, (Points, Points)>> = BTreeMap::new();
+    let mut arms: BTreeMap<(usize, usize, &str), BTreeMap<&str, Both>> = BTreeMap::new();
     for (number, run) in runs.iter().enumerate() {
         for figure in run.figures.iter().filter(|figure| figure.doubt.is_none()) {
             let arms = arms.entry((class_of[number], setting_of[number], &figure.metric)).or_default();

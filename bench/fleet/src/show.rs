@@ -12,7 +12,7 @@ use results::template;
 use results::verdict::Verdict;
 
 use crate::campaign::standing::{Line, State};
-use crate::hosts::{APART, Analysis, HostRow, LevelRow};
+use crate::hosts::{APART, Analysis, FAR, HostRow, LevelRow};
 use crate::series::Kind;
 
 /// Returns the first names of a list, and how many more there are.
@@ -85,8 +85,8 @@ fn stands(host: &HostRow) -> &'static str {
 
 fn hosts(analysis: &Analysis) -> Table {
     let caption = format!(
-        "Hosts against the median of their class, all arms together; 95 % by t over runs. z: by the median absolute deviation. Apart: \
-         p < 0.01 over the hosts of the class, and {} % or more",
+        "Hosts against the median of their class, all arms together; 95 % by t over runs. z: by the median absolute deviation of the \
+         class and the host's own error. Apart: {FAR} or more, and {} % or more",
         percent(APART)
     );
     let mut table = Table::new(["host", "level", "z", "runs", "stands"]).caption(caption).cut().left(4);
@@ -228,7 +228,9 @@ mod tests {
 
     fn analysis() -> Analysis {
         let mut runs = Fleet { slow: 2, ..Fleet::default() }.runs();
-        runs.iter_mut().for_each(|run| run.setting = "<b>nmi|latency</b>".into());
+        for run in &mut runs {
+            run.setting = "<b>nmi|latency</b>".into();
+        }
         analyse(&runs)
     }
 

@@ -114,6 +114,15 @@ pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic
     with_layout(&rounds, layout)
 }
 
+/// Returns the logarithm of [`ratio`] alone: its interval takes longer.
+pub fn log_ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<f64> {
+    if metric == HOST_WORK.key {
+        return all_work(&parts(arm, base, metric));
+    }
+    let rounds = pairs(arm, base, metric, statistic);
+    Method::of(&rounds).centre(&rounds)
+}
+
 /// A part of a trace that was replayed: the work of two arms.
 type Part = [f64; 2];
 
@@ -128,15 +137,16 @@ fn parts<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str) -> Vec<Part> 
     own.into_iter().filter_map(|(index, own)| Some([own, *others.get(&index)?])).collect()
 }
 
-/// Computes the ratio of all work, which parts of a trace add up to: a part with little of it counts for little.
+/// Computes the ratio of all work, which parts of a trace add up to, as a logarithm: a part with little of it counts for little.
+fn all_work(parts: &[Part]) -> Option<f64> {
+    let [own, other] = parts.iter().fold([0.0; 2], |sum: Part, part| [sum[0] + part[0], sum[1] + part[1]]);
+    (own > 0.0 && other > 0.0).then(|| (own / other).ln())
+}
+
 fn of_parts(parts: &[Part]) -> Option<Ratio> {
-    let all = |parts: &[Part]| {
-        let [own, other] = parts.iter().fold([0.0; 2], |sum: Part, part| [sum[0] + part[0], sum[1] + part[1]]);
-        (own > 0.0 && other > 0.0).then(|| (own / other).ln())
-    };
-    let value = all(parts)?;
+    let value = all_work(parts)?;
     let groups = groups(&vec![0; parts.len()]);
-    let log = (parts.len() >= MIN_ROUNDS).then(|| jackknife::over_groups(parts, &groups.group, all)).flatten();
+    let log = (parts.len() >= MIN_ROUNDS).then(|| jackknife::over_groups(parts, &groups.group, all_work)).flatten();
     Some(Ratio {
         interval: log.map(interval),
         log,

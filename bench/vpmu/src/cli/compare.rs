@@ -111,7 +111,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     if let Some(new) = &args.new {
         let (base, new) = (Path::new(&args.base), Path::new(new));
         if [base, new].into_iter().any(|source| by_host::is_wanted(source, args.by_host)) {
-            return hosts(args, base, new, rules);
+            return hosts(args, base, new, &rules);
         }
     }
     let request = CompareSpec {
@@ -165,7 +165,7 @@ fn leave_out_older(base: &[Record], new: &mut Vec<Record>) -> Option<String> {
 }
 
 /// Compares per host.
-fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Exit, Error> {
+fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<Exit, Error> {
     let of_results = [
         ("--arm", !args.series.arm.is_empty()),
         ("--metric", !args.series.metric.is_empty()),
@@ -178,7 +178,7 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
     let (base, new) = (by_host::gather(base)?, by_host::gather(new)?);
     let inputs = [base.files(sources[0]), new.files(sources[1])].concat();
     args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
-    let found = fleet::compare(&base.runs, &new.runs, &rules)?;
+    let found = fleet::compare(&base.runs, &new.runs, rules)?;
     let report = found.report();
     write_junit(args.junit.as_deref(), &report.junit())?;
     console::show(Form::of(args.json, args.markdown), &report, &found)?;

@@ -78,12 +78,7 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
         return hosts(args);
     }
     let request = HistorySpec {
-        rules: Rules {
-            window: usize::try_from(args.window).unwrap_or(50),
-            p: args.alpha,
-            strength: args.threshold,
-            ..Rules::default()
-        },
+        rules: Rules { window: usize::try_from(args.window).unwrap_or(50), p: args.alpha, strength: args.threshold },
         statistic: args.series.quantile,
         arms: args.series.arm.clone(),
         metrics: args.series.metric.clone(),
