@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, fstat, linkat, openat, renameat, renameat_with, statat,
-    unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -51,27 +50,6 @@ impl Folder {
     /// Returns the path it was opened by, for messages.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Returns whether it is `other`, or somewhere below it.
-    ///
-    /// # Errors
-    /// A folder above cannot be looked at.
-    pub fn is_within(&self, other: &Self) -> io::Result<bool> {
-        let id = |fd: BorrowedFd<'_>| fstat(fd).map(|found| (found.st_dev, found.st_ino));
-        let wanted = id(other.as_fd())?;
-        let up =
-            |fd: BorrowedFd<'_>| openat(fd, "..", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        let (mut here, mut above) = (id(self.as_fd())?, up(self.as_fd())?);
-        while here != wanted {
-            let next = id(above.as_fd())?;
-            // The root is above itself.
-            if next == here {
-                return Ok(false);
-            }
-            (here, above) = (next, up(above.as_fd())?);
-        }
-        Ok(true)
     }
 
     /// Returns the type of what has this name, of a link itself; `None` if nothing has.

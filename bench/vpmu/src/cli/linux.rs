@@ -12,10 +12,10 @@ Examples:
   # stock perf on the vPMU
   vpmu linux vmlinuz --with perf \\
     --run 'perf stat -e cycles,instructions sleep 1'
-  # a recording, brought out to the current folder
+  # a recording, brought out to the new folder out
   vpmu linux vmlinuz --vcpus 2 --with perf --with ./work \\
     --run 'perf record -a -o /tmp/perf.data work' \\
-    --get /tmp/perf.data
+    --get /tmp/perf.data -o out
   # a KVM host with a PMU
   vpmu linux vmlinuz --cpu genoa --nested --load kvm-amd \\
     --memory 1G --with vpmu --run 'vpmu doctor'
@@ -46,14 +46,15 @@ mod tests {
     #[test]
     fn options_that_do_not_go_together_are_refused_in_one_line() {
         for (args, needle) in [
-            (&["k", "--get", "/x"][..], "--run"),
-            (&["k", "--share", "d"], "--run"),
+            (&["k", "--get", "/x", "-o", "d"][..], "--run"),
+            (&["k", "--run", "x", "--get", "/x"], "--output"),
+            (&["k", "--run", "x", "--output", "d"], "--get"),
             (&["k", "--stdin", "-"], "--run"),
             (&["k", "--run", "x", "--env", "A"], "KEY=VALUE"),
             (&["k", "--run", "x", "--env", "=1"], "KEY of letters"),
             (&["k", "--console", "d"], "--run"),
             (&["k", "--initrd", "i", "--run", "x"], "--initrd"),
-            (&["k", "--initrd", "i", "--get", "/x"], "--initrd"),
+            (&["k", "--initrd", "i", "--get", "/x", "-o", "d"], "--initrd"),
             (&["k", "--memory", "1M"], "out of range"),
             (&["k", "--vcpus", "0"], "out of range"),
             (&["k", "--cpu", "epyc"], "clx"),

@@ -87,7 +87,6 @@ pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
 
 /// The kernel and the initial RAM disk, once the files that the guest leaves can be written.
 fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
-    let places = Places::open(spec)?;
     let kernel = kernel(&spec.kernel)?;
     let initrd = match &spec.initrd {
         Some(path) => machine::read(path, "the initial RAM disk")?,
@@ -100,7 +99,7 @@ fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
             shell: true,
         })?,
     };
-    Ok((places, kernel, initrd))
+    Ok((Places::open(spec)?, kernel, initrd))
 }
 
 /// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel
