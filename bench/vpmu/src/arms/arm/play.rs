@@ -343,7 +343,6 @@ const ROOM: usize = 256;
 #[cfg(test)]
 mod tests {
     use arch_pmu::caps::PmuCaps;
-    use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
     use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0};
 
     use super::*;
