@@ -60,15 +60,13 @@ pub(super) fn run(
             None => Box::new(io::sink()),
         },
     };
-    let stdin = match &spec.stdin {
-        Some(path) => Some(input(path)?),
-        None => None,
-    };
+    let stdin = spec.stdin.as_deref().map(input).transpose()?;
     let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (channel, agent) = guest::pair()?;
     let mut agent = agent.stopped_by(&cut);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
-    let mut session = Session { stdin, over: Arc::clone(guest.over()), ..Session::new(spec, places, &cut) };
+    let over = Arc::clone(guest.over());
+    let mut session = Session { spec, places, stdin, over, cut: &cut, errors: Vec::new(), log: None };
     let ended = std::thread::scope(|scope| {
         // Once: what the command left is brought out after it was killed.
         scope.spawn(|| {
@@ -123,25 +121,21 @@ fn input(path: &Path) -> Result<OwnedFd, Error> {
 
 /// Action that failed, and the agent's reason. The guest is of no use any more.
 #[derive(Debug)]
-pub(super) struct Failure(pub(super) String, pub(super) AgentError);
+struct Failure(String, AgentError);
 
 /// The requests of one command.
-pub(super) struct Session<'a> {
+struct Session<'a> {
     spec: &'a LinuxSpec,
     places: &'a Places,
     stdin: Option<OwnedFd>,
-    errors: Vec<Error>,
-    log: Option<Log>,
     over: Arc<AtomicBool>,
     cut: &'a AtomicBool,
+    errors: Vec<Error>,
+    log: Option<Log>,
 }
 
-impl<'a> Session<'a> {
-    pub(super) fn new(spec: &'a LinuxSpec, places: &'a Places, cut: &'a AtomicBool) -> Self {
-        Self { spec, places, stdin: None, errors: Vec::new(), log: None, over: Arc::default(), cut }
-    }
-
-    pub(super) fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
+impl Session<'_> {
+    fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
         let began = Instant::now();
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
         agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
@@ -174,10 +168,12 @@ impl<'a> Session<'a> {
         self.cut.store(false, Ordering::Relaxed);
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
-        for (path, output) in self.spec.get.iter().flat_map(|path| self.places.output.iter().map(move |to| (path, to)))
-        {
-            // Files of a guest are in its memory.
-            self.keep(bring::get(agent, path, self.spec.memory, output), &format!("cannot get {path} from the guest"))?;
+        if let Some(output) = &self.places.output {
+            for path in &self.spec.get {
+                // Files of a guest are in its memory.
+                let got = bring::get(agent, path, self.spec.memory, output);
+                self.keep(got, &format!("cannot get {path} from the guest"))?;
+            }
         }
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(agent, symbols)?;

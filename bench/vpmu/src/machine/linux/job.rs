@@ -199,16 +199,3 @@ fn of_channel(faults: &Faults) -> Vec<String> {
     }
     warnings
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_broken_port_is_a_warning() {
-        assert_eq!(of_channel(&Faults::default()), Vec::<String>::new());
-        let warnings = of_channel(&Faults { broken: 2, error: Some("no memory".to_owned()) });
-        assert!(warnings[0].contains("2 times") && warnings[1].ends_with("no memory"), "{warnings:?}");
-        assert!(of_channel(&Faults { broken: 1, error: None })[0].contains("once"));
-    }
-}
