@@ -310,13 +310,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_a_line_for_each() {
-        let text = list(&strategies());
-        assert_eq!(text.lines().count(), strategies().len());
-        assert!(text.starts_with("recreate         an event"), "{text}");
-    }
-
-    #[test]
     fn every_choice_has_a_line_about_it() {
         let all = [strategies(), models().unwrap(), workloads(), metrics(), events()];
         for item in all.iter().flatten() {

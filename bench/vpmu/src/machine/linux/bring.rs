@@ -40,14 +40,14 @@ fn empty_folder(path: &Path) -> Result<Folder, Error> {
     };
     std::fs::create_dir_all(path).map_err(cannot)?;
     let folder = Folder::open(path).map_err(cannot)?;
-    match folder.names().map_err(cannot)?.is_empty() {
-        true => Ok(folder),
-        false => Err(Error::usage(
+    if !folder.names().map_err(cannot)?.is_empty() {
+        return Err(Error::usage(
             format!("--output {} is not empty", path.display()),
             "files of the guest go into a folder of their own",
             "give a new folder, or an empty one",
-        )),
+        ));
     }
+    Ok(folder)
 }
 
 /// The name that `--get` of `path` makes.
