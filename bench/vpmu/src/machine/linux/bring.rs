@@ -1,13 +1,14 @@
 //! Files that come out of a guest: whole under their name, or not at all, in a folder that was empty before it began.
 
-use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use linux_guest::agent::{Agent, AgentError};
 use results::error::Error;
-use results::write::{Folder, Target, check_file};
+use results::write::{Target, check_file};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat};
 
 use super::spec::LinuxSpec;
 
@@ -18,7 +19,7 @@ const MOST_OF_LIST: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Places {
     /// The folder of what `--get` brings.
-    pub(super) output: Option<Folder>,
+    pub(super) output: Option<Output>,
     /// The file of its console.
     pub(super) console: Option<Target>,
 }
@@ -27,27 +28,38 @@ impl Places {
     /// Opens them, before anything begins.
     pub(super) fn open(spec: &LinuxSpec) -> Result<Self, Error> {
         check(&spec.get)?;
-        let output = spec.output.as_deref().map(empty_folder).transpose()?;
+        let output = spec.output.as_deref().map(Output::open).transpose()?;
         let console = spec.console.as_deref().map(check_file).transpose()?;
         Ok(Self { output, console })
     }
 }
 
-/// Opens a folder that has nothing in it, and makes it if need be: nothing of a guest's can meet a file of the host's.
-fn empty_folder(path: &Path) -> Result<Folder, Error> {
-    let cannot = |error: io::Error| {
-        Error::usage(format!("cannot write to --output {}", path.display()), error.to_string(), "give another folder")
-    };
-    std::fs::create_dir_all(path).map_err(cannot)?;
-    let folder = Folder::open(path).map_err(cannot)?;
-    if !folder.names().map_err(cannot)?.is_empty() {
-        return Err(Error::usage(
-            format!("--output {} is not empty", path.display()),
-            "files of the guest go into a folder of their own",
-            "give a new folder, or an empty one",
-        ));
+/// A folder that was empty when it was opened: nothing of a guest's meets a file of the host's there.
+#[derive(Debug)]
+pub(super) struct Output {
+    folder: File,
+    /// For messages: it may lead elsewhere by now.
+    path: PathBuf,
+}
+
+impl Output {
+    /// Opens the folder, and makes it if need be.
+    fn open(path: &Path) -> Result<Self, Error> {
+        let opened = || {
+            fs::create_dir_all(path)?;
+            let output = Self { folder: File::open(path)?, path: path.to_owned() };
+            let is_empty = fs::read_dir(output.by_descriptor())?.next().is_none();
+            if is_empty { Ok(output) } else { Err(io::Error::other("it is not empty")) }
+        };
+        opened().map_err(|error| {
+            let what = format!("cannot use --output {}", path.display());
+            Error::usage(what, error.to_string(), "give a new folder, or an empty one")
+        })
     }
-    Ok(folder)
+
+    fn by_descriptor(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.folder.as_raw_fd()).into()
+    }
 }
 
 /// The name that `--get` of `path` makes.
@@ -74,15 +86,19 @@ fn check(paths: &[String]) -> Result<(), Error> {
 }
 
 /// Brings a file or folder of the guest to `output`, under its own name: at most `most` bytes.
-pub(super) fn get(agent: &mut Agent<'_>, path: &str, most: u64, output: &Folder) -> Result<(), AgentError> {
-    let name = OsStr::new(last_name(path));
-    let target = output.path().join(name);
-    // The descriptor is used: the folder's path may lead elsewhere by now.
-    let by_descriptor = format!("/proc/self/fd/{}", output.as_fd().as_raw_fd());
-    let scratch = tempfile::Builder::new().prefix(".vpmu-").tempdir_in(by_descriptor).map_err(failed(&target))?;
-    let inside = output.below(scratch.path().file_name().unwrap_or_default()).map_err(failed(&target))?;
+pub(super) fn get(agent: &mut Agent<'_>, path: &str, most: u64, output: &Output) -> Result<(), AgentError> {
+    let name = last_name(path);
+    let (to, target) = (&output.folder, output.path.join(name));
+    let scratch = tempfile::Builder::new().prefix(".vpmu-").tempdir_in(output.by_descriptor());
+    let scratch = scratch.map_err(failed(&target))?;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inside = openat(to, scratch.path().file_name().unwrap_or_default(), flags, Mode::empty());
+    let inside = inside.map_err(|error| failed(&target)(error.into()))?;
     agent.get_tree(path, most, inside.as_fd(), &target)?;
-    inside.rename_new_into(name, output, name).map_err(failed(&target))
+    if statat(to, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Err(failed(&target)(io::ErrorKind::AlreadyExists.into()));
+    }
+    renameat(&inside, name, to, name).map_err(|error| failed(&target)(error.into()))
 }
 
 /// Brings a file of the guest's kernel to `target`, which is replaced.
@@ -99,17 +115,12 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> AgentError {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
     use crate::machine::linux::fake::{self, Entry};
 
     const MOST: u64 = 1 << 20;
-
-    fn open(path: &Path) -> Folder {
-        Folder::open(path).unwrap()
-    }
 
     fn count(path: &Path) -> usize {
         fs::read_dir(path).unwrap().count()
@@ -119,11 +130,13 @@ mod tests {
     fn the_folder_is_new_or_empty_and_each_path_has_a_name_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let new = folder.path().join("a/new");
-        drop(empty_folder(&new).unwrap());
-        drop(empty_folder(&new).unwrap());
+        drop(Output::open(&new).unwrap());
+        drop(Output::open(&new).unwrap());
         symlink("nowhere", new.join("link")).unwrap();
-        let error = empty_folder(&new).unwrap_err();
-        assert!(error.exit.code() == 2 && error.to_string().contains("is not empty"), "{error}");
+        for path in [&new, &std::env::current_exe().unwrap()] {
+            let error = Output::open(path).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains("give a new folder"), "{error}");
+        }
         let get = |paths: &[&str]| {
             let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
             check(&paths).map_err(|error| error.to_string())
@@ -139,8 +152,8 @@ mod tests {
     fn a_folder_that_its_user_swaps_for_a_link_sends_nothing_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
         let [user, real, root] = ["user", "real", "root"].map(|name| folder.path().join(name));
-        fs::create_dir(&user).unwrap();
         fs::create_dir(&root).unwrap();
+        let output = Output::open(&user).unwrap();
         let sent =
             [Entry::Folder(""), Entry::Folder("d"), Entry::File("d/f", 0o7777, b"x"), Entry::File("g", 0o644, b"x")];
         let (mut agent, guest) = fake::start(&[("/tree", &sent)], {
@@ -153,7 +166,7 @@ mod tests {
                 symlink(&root, &user).unwrap();
             }
         });
-        get(&mut agent, "/tree", MOST, &open(&user)).unwrap();
+        get(&mut agent, "/tree", MOST, &output).unwrap();
         drop(agent);
         guest.join().unwrap();
         assert_eq!(count(&root), 0);
@@ -165,14 +178,19 @@ mod tests {
     #[test]
     fn what_begins_and_does_not_come_leaves_what_was_there() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x");
+        let (path, out) = (folder.path().join("x"), folder.path().join("out"));
         fs::write(&path, "kept").unwrap();
+        let output = Output::open(&out).unwrap();
+        fs::write(out.join("flood"), "kept").unwrap();
         let flood = [Entry::Folder(""), Entry::File("f", 0o644, &[0; 60_000])];
         let (mut agent, _guest) = fake::start(&[("/flood", &flood)], || {});
         assert!(fetch(&mut agent, "/proc/kallsyms", &Target::of(&path).unwrap()).is_err());
-        assert!(get(&mut agent, "/tmp/y", MOST, &open(folder.path())).is_err());
-        let flooded = get(&mut agent, "/flood", 50_000, &open(folder.path()));
+        assert!(get(&mut agent, "/tmp/y", MOST, &output).is_err());
+        let flooded = get(&mut agent, "/flood", 50_000, &output);
         assert!(matches!(flooded, Err(AgentError::Flood { .. })), "{flooded:?}");
-        assert_eq!((fs::read(&path).unwrap(), count(folder.path())), (b"kept".to_vec(), 1));
+        let met = get(&mut agent, "/flood", MOST, &output);
+        assert!(matches!(met, Err(AgentError::Host { .. })), "{met:?}");
+        assert_eq!([&path, &out.join("flood")].map(|path| fs::read(path).unwrap()), [b"kept", b"kept"]);
+        assert_eq!((count(folder.path()), count(&out)), (2, 1));
     }
 }
