@@ -1,4 +1,4 @@
-//! The host side for a backend and a strategy, and the costs of its events.
+//! The host side for a backend and a strategy, and what its events do on this host.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -50,28 +50,6 @@ pub fn probe(key: &BackendKey) -> Result<(), HostError> {
     if key.has_host_events() { PerfBackend::new(key, 1_000_000)?.probe() } else { Ok(()) }
 }
 
-/// Opens and closes an event of backend `key` on the calling thread `times` times, one at a time. None for a backend without host
-/// events.
-///
-/// # Errors
-/// The reason why it does not open.
-pub fn costs(key: &BackendKey, times: usize) -> Result<Vec<Cost>, HostError> {
-    if !key.has_host_events() {
-        return Ok(Vec::new());
-    }
-    // The scale of clocks does not matter to the cost of a call.
-    let mut backend = PerfBackend::new(key, 1_000_000)?;
-    (0..times)
-        .map(|_| {
-            let begin = Instant::now();
-            let event = backend.open(CYCLES, 1 << 40)?;
-            let opened = Instant::now();
-            backend.release(event);
-            Ok(Cost { open: opened - begin, close: opened.elapsed() })
-        })
-        .collect()
-}
-
 /// Measures the counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`:
 /// 0 where the PMU knows guest mode, as a processor's does. One that a VMM made of a clock may not.
 ///
@@ -87,29 +65,6 @@ pub fn counts_outside_guests(span: Duration) -> Result<f64, HostError> {
     let (after, took) = (backend.read(&mut event)?, begin.elapsed());
     backend.release(event);
     Ok(after.saturating_sub(before) as f64 / (took.as_secs_f64() * 1e6))
-}
-
-/// Time it took to create an event and to close it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cost {
-    /// Time to open it.
-    pub open: Duration,
-    /// Time to close it.
-    pub close: Duration,
-}
-
-impl Cost {
-    /// Measures one event that `open` opens and `close` closes.
-    ///
-    /// # Errors
-    /// The error of `open`.
-    pub fn of<E, F>(open: impl FnOnce() -> Result<E, F>, close: impl FnOnce(E)) -> Result<Self, F> {
-        let begin = Instant::now();
-        let event = open()?;
-        let opened = Instant::now();
-        close(event);
-        Ok(Self { open: opened - begin, close: opened.elapsed() })
-    }
 }
 
 /// Time between two expiries that are measured, at least: others must not be missed by them.
@@ -171,30 +126,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backend_without_host_events_costs_none() {
-        for key in [BackendKey::Step, BackendKey::None] {
-            assert_eq!(costs(&key, 3).unwrap(), []);
-        }
-    }
-
-    #[test]
     fn without_a_pmu_nothing_is_said_of_what_it_counts() {
         let counts = counts_outside_guests(Duration::from_micros(100));
         assert_eq!(counts.is_ok(), probe(&BackendKey::Hardware).is_ok(), "{counts:?}");
-    }
-
-    #[test]
-    fn an_event_that_does_not_open_has_a_reason() {
-        let missing = "tracepoint:kvm/no_such_event_at_all".parse().unwrap();
-        assert!(costs(&missing, 1).is_err());
-    }
-
-    #[test]
-    fn an_event_that_does_not_open_is_not_closed() {
-        assert_eq!(Cost::of(|| Err::<(), _>("no"), |()| panic!("closed")), Err("no"));
-        let mut closed = 0;
-        assert!(Cost::of(|| Ok::<_, ()>(7), |event| closed = event).is_ok());
-        assert_eq!(closed, 7);
     }
 
     #[test]

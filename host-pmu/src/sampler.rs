@@ -14,7 +14,6 @@ use perf_event_open_sys::bindings::{
 
 use crate::backend::attr;
 use crate::backend::perf::tracepoint_id;
-use crate::open::Cost;
 use crate::sys;
 
 /// Pages of each event's ring.
@@ -61,16 +60,13 @@ impl SampledEvent {
         NAMED.iter().map(|(name, _, _)| *name)
     }
 
-    /// Opens and closes it on the calling thread `times` times, one at a time, as a recording opens it but disabled.
+    /// Tries whether the calling thread can open it.
     ///
     /// # Errors
-    /// The reason why it does not open, with the remedy.
-    pub fn costs(&self, times: usize) -> Result<Vec<Cost>, String> {
-        let open = || {
-            let attr = attribute(self, Rate::Hertz(100))?;
-            sys::open_on_this_thread(attr, None).map_err(|error| refused(self, &error))
-        };
-        (0..times).map(|_| Cost::of(open, drop)).collect()
+    /// The reason why not, with the remedy.
+    pub fn probe(&self) -> Result<(), String> {
+        let attr = attribute(self, Rate::Hertz(100))?;
+        sys::open_on_this_thread(attr, None).map(drop).map_err(|error| refused(self, &error))
     }
 
     /// Returns whether it counts time.

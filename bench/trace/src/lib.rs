@@ -4,13 +4,10 @@
 //! of `step_ns` of its vCPU's rows in the segment up to it.
 //!
 //! - [`meta`]: what the JSON says; [`mod@column`]: the columns of a row.
-//! - [`mod@write`]: a trace on its way; [`read`]: its rows, segment by segment; [`edit`]: parts, sums and anonymous copies; [`mod@import`]:
-//!   what a stock KVM told perf; [`mix`]: accesses by register.
+//! - [`mod@write`]: a trace on its way; [`read`]: its rows, segment by segment; [`mod@import`]: what a stock KVM told perf.
 
 pub mod column;
-pub mod edit;
 pub mod import;
 pub mod meta;
-pub mod mix;
 pub mod read;
 pub mod write;

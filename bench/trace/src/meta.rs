@@ -64,16 +64,13 @@ pub struct Meta {
     pub host: String,
     /// The guest, as the command named it.
     pub guest: String,
-    /// Host operations of the run in the order of [`OpKind::ALL`]; none where they were not counted, as of a part.
+    /// Host operations of the run in the order of [`OpKind::ALL`]; none where they were not counted, as of an import.
     pub ops: Vec<u64>,
-    /// PMIs that reached the guest; none where they were not counted, as of a part.
+    /// PMIs that reached the guest; none where they were not counted, as of an import.
     pub pmis: Option<u64>,
     /// The recording that it was imported from does not tell these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
-    /// The traces that it was put together of, in the order of their vCPUs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<Self>,
     /// The meaning of the columns.
     pub columns: BTreeMap<String, String>,
     /// A query for `DuckDB`, in the folder: each row with its time and its value.

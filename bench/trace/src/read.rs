@@ -110,7 +110,7 @@ impl Trace {
 
     fn damaged(&self, number: u64, error: &ParquetError) -> Error {
         let what = format!("cannot read {}", self.folder.join(segment(number)).display());
-        Error::usage(what, error.to_string(), "record it again; vpmu trace cut --to keeps what is before")
+        Error::usage(what, error.to_string(), "record it again")
     }
 }
 

@@ -7,117 +7,7 @@
 /* Room that a read needs: a record of /dev/kmsg comes whole. Such pieces, and the pages of a trace, share a frame. */
 #define ONE_READ (1 << 14)
 
-/* The files that the client puts. */
-static struct {
-    int fd;
-    u64 bytes;
-    long error;
-    const char *operation;
-    char path[MAX_PATH];
-} put = {.fd = -1};
-
-static void fail(long error, const char *operation)
-{
-    if (put.error)
-        return;
-    put.error = error;
-    put.operation = operation;
-}
-
-static void close_file(void)
-{
-    if (put.fd >= 0)
-        call1(SYS_close, put.fd);
-    put.fd = -1;
-}
-
-/* Makes the folders above a path. */
-static void make_above(char *path)
-{
-    for (char *at = path + 1; *at; at++) {
-        if (*at != '/')
-            continue;
-        *at = 0;
-        call2(SYS_mkdir, path, 0755);
-        *at = '/';
-    }
-}
-
-void put_entry(struct frame *frame)
-{
-    close_file();
-    if (put.error)
-        return;
-    char *at = frame->payload + 5, *end = frame->payload + frame->length;
-    char *path = frame->length > 5 ? get_string(&at, end) : 0, *target = path ? get_string(&at, end) : 0;
-    put.path[0] = 0;
-    if (!target || append(put.path, sizeof put.path, path)) {
-        fail(-EPROTO, "entry");
-        return;
-    }
-    u32 mode = get_u32(frame->payload + 1) & 07777;
-    make_above(put.path);
-    long error;
-    switch ((u8)frame->payload[0]) {
-    case FILE:
-        put.fd = (int)call3(SYS_open, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-        if (put.fd < 0)
-            fail(put.fd, "create");
-        else
-            call2(SYS_fchmod, put.fd, mode);
-        break;
-    case FOLDER:
-        error = call2(SYS_mkdir, path, mode);
-        if (error < 0 && error != -EEXIST)
-            fail(error, "mkdir");
-        else
-            call2(SYS_chmod, path, mode);
-        break;
-    case LINK:
-        error = call2(SYS_symlink, target, path);
-        if (error == -EEXIST && !call1(SYS_unlink, path))
-            error = call2(SYS_symlink, target, path);
-        if (error < 0)
-            fail(error, "symlink");
-        break;
-    default:
-        fail(-EPROTO, "entry");
-    }
-}
-
-void put_data(struct frame *frame)
-{
-    if (put.error)
-        return;
-    if (put.fd < 0) {
-        fail(-EPROTO, "data");
-        return;
-    }
-    for (u32 at = 0; at < frame->length;) {
-        long count = call3(SYS_write, put.fd, frame->payload + at, frame->length - at);
-        if (count == -EINTR)
-            continue;
-        if (count <= 0) {
-            fail(count ? count : -EIO, "write");
-            return;
-        }
-        at += (u32)count;
-        put.bytes += (u64)count;
-    }
-}
-
-void put_commit(void)
-{
-    close_file();
-    if (put.error)
-        send_error(put.error, put.operation, put.path);
-    else
-        send_done(put.bytes);
-    put.error = 0;
-    put.bytes = 0;
-}
-
-/* Sends an entry of the client's GET. */
+/* Sends one entry of a GET. */
 static void send_entry(u8 type, u32 mode, const char *name, const char *target)
 {
     char *payload = frame_room();
@@ -133,7 +23,6 @@ static char path[MAX_PATH];
 static char target[MAX_PATH];
 /* The part of `path` that the client asked for. */
 static size_t top;
-static u64 sent;
 
 /* The name of `path` for the client. */
 static const char *name(void)
@@ -161,16 +50,13 @@ static long send_file(int fd, u32 mode, int in_folder)
         return 0;
     memcpy(frame_room(), first, (size_t)count);
     frame_hold_room(DATA, (u32)count);
-    sent += (u64)count;
     for (size_t held = 0;;) {
         count = call3(SYS_read, fd, frame_room() + held, MAX_PAYLOAD - held);
         if (count == -EINTR)
             continue;
         int over = count <= 0 || connection_closed();
-        if (count > 0) {
+        if (count > 0)
             held += (size_t)count;
-            sent += (u64)count;
-        }
         if (held && (over || MAX_PAYLOAD - held < ONE_READ)) {
             frame_send_room(DATA, (u32)held);
             held = 0;
@@ -261,7 +147,6 @@ void get(struct frame *frame)
     }
     int tree = (get_u32(frame->payload) & GET_TREE) != 0;
     top = strlen(path);
-    sent = 0;
     struct stat stat;
     const char *operation = "open";
     long fd = call2(SYS_open, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -281,7 +166,7 @@ void get(struct frame *frame)
     if (error < 0)
         send_error(error, operation, path);
     else
-        send_done(sent);
+        send_done();
 }
 
 void write_value(struct frame *frame)
@@ -305,5 +190,5 @@ void write_value(struct frame *frame)
     else if (count < end - at)
         send_error(EIO, "write all of", file);
     else
-        send_done((u64)count);
+        send_done();
 }

@@ -1,12 +1,7 @@
-/* Files for the client, in both directions. */
+/* Files for the client. */
 #pragma once
 
 #include "frame.h"
-
-/* ENTRY, DATA and COMMIT. */
-void put_entry(struct frame *frame);
-void put_data(struct frame *frame);
-void put_commit(void);
 
 /* GET and WRITE. */
 void get(struct frame *frame);

@@ -191,11 +191,9 @@ void frame_send(u8 kind, const void *payload, u32 length)
     frame_send_room(kind, length);
 }
 
-void send_done(u64 bytes)
+void send_done(void)
 {
-    char payload[8];
-    put_u64(payload, bytes);
-    frame_send(DONE, payload, sizeof payload);
+    frame_send_room(DONE, 0);
 }
 
 void send_error(long error, const char *operation, const char *path)

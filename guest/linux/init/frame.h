@@ -37,7 +37,7 @@ void frame_send_room(u8 kind, u32 length);
 /* The same for a frame that may go with the next one, which follows soon. */
 void frame_hold_room(u8 kind, u32 length);
 
-void send_done(u64 bytes);
+void send_done(void);
 void send_error(long error, const char *operation, const char *path);
 
 /* Numbers of a payload. */

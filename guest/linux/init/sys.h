@@ -27,15 +27,11 @@ enum {
     SYS_exit = 60,
     SYS_wait4 = 61,
     SYS_kill = 62,
-    SYS_uname = 63,
     SYS_fcntl = 72,
     SYS_chdir = 80,
     SYS_mkdir = 83,
-    SYS_unlink = 87,
     SYS_symlink = 88,
     SYS_readlink = 89,
-    SYS_chmod = 90,
-    SYS_fchmod = 91,
     SYS_umask = 95,
     SYS_setpgid = 109,
     SYS_setsid = 112,
@@ -70,7 +66,6 @@ enum {
     O_RDONLY = 0,
     O_WRONLY = 1,
     O_RDWR = 2,
-    O_CREAT = 0100,
     O_TRUNC = 01000,
     O_NONBLOCK = 04000,
     O_DIRECTORY = 0200000,
@@ -78,7 +73,7 @@ enum {
 };
 
 enum { POLLIN = 1, POLLOUT = 4, POLLERR = 8, POLLHUP = 16 };
-enum { CLOCK_MONOTONIC = 1, CLOCK_BOOTTIME = 7 };
+enum { CLOCK_MONOTONIC = 1 };
 enum { F_SETFL = 4, SIGKILL = 9, SIGPIPE = 13 };
 enum { S_IFMT = 0170000, S_IFDIR = 0040000, S_IFREG = 0100000, S_IFLNK = 0120000 };
 

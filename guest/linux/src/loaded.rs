@@ -6,15 +6,15 @@
 use crate::agent::{Agent, AgentError};
 
 /// Most bytes of the list of modules.
-const MOST_OF_LIST: usize = 1 << 20;
-/// Most sections of one module, and most bytes of their names and of what says where they are.
-const MOST_SECTIONS: (usize, usize) = (4096, 1 << 18);
+const MOST_OF_LIST: u64 = 1 << 20;
+/// Most bytes of the sections of one module as files: some 4000.
+const MOST_SECTIONS: u64 = 2 << 20;
 /// Most bytes of a section's name. The kernel's own have some 30 at most.
 const MOST_OF_SECTION: usize = 64;
 /// Most bytes of the sections of all modules together: some hundred times as many as a distribution's kernel has.
 const MOST_OF_ALL: usize = 16 << 20;
-/// Most notes of a module or the kernel, and their bytes.
-const MOST_NOTES: (usize, usize) = (64, 1 << 16);
+/// Most bytes of the notes of a module or the kernel.
+const MOST_NOTES: u64 = 1 << 16;
 
 /// Fetches the code of the agent's kernel. A list that the guest refuses is not known then: a kernel without modules has none.
 ///
@@ -25,7 +25,7 @@ pub fn fetch(agent: &mut Agent<'_>) -> Result<Code, AgentError> {
 }
 
 fn within(agent: &mut Agent<'_>, mut left: usize) -> Result<Code, AgentError> {
-    let list = files(agent, "/proc/modules", (1, MOST_OF_LIST))?;
+    let list = files(agent, "/proc/modules", MOST_OF_LIST)?;
     let list = list.first().map_or_else(String::new, |(_, bytes)| String::from_utf8_lossy(bytes).into_owned());
     let (mut modules, left_out) = modules(&list);
     for module in &mut modules {
@@ -55,8 +55,8 @@ fn of_module(agent: &mut Agent<'_>, module: &mut Module, left: &mut usize) -> Re
 }
 
 /// Fetches the files at a path; none if the guest has none there, or sends more than there can be.
-fn files(agent: &mut Agent<'_>, path: &str, most: (usize, usize)) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
-    match agent.get_files(path, most.0, most.1) {
+fn files(agent: &mut Agent<'_>, path: &str, most: u64) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
+    match agent.get_files(path, most) {
         Ok(files) => Ok(files),
         Err(error) if error.is_refusal() || matches!(error, AgentError::Flood { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(from(&[]).unwrap(), Code::default());
         let flood = from(&[
             LIST,
-            ("/sys/module/loop/sections", || entry(FILE, ".text", b"x").repeat(MOST_SECTIONS.0 + 1)),
+            ("/sys/module/loop/sections", || entry(FILE, ".text", b"x").repeat(5000)),
             ("/sys/module/loop/notes", || entry(FILE, "n", &vec![0; 60_000]).repeat(2)),
             ("/sys/kernel/notes", || entry(FOLDER, "a", b"").repeat(200)),
         ]);
@@ -267,7 +267,7 @@ mod tests {
         // Names of files alone are a flood, too.
         let deep = from(&[
             LIST,
-            ("/sys/module/loop/sections", || entry(FILE, &format!("{0}/{0}", "n".repeat(255)), b"").repeat(600)),
+            ("/sys/module/loop/sections", || entry(FILE, &format!("{0}/{0}", "n".repeat(255)), b"").repeat(2100)),
         ]);
         assert_eq!(deep.unwrap().modules[0].sections, []);
         let both: &[Answer] = &[

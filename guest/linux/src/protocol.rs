@@ -4,21 +4,19 @@
 //!
 //! A frame is a kind (u8), the length of its payload (u32) and the payload. Numbers are little-endian, strings end with a zero
 //! byte. The agent begins with HELLO. Then each request has one reply, which is DONE, ENDED or ERROR, and the client sends
-//! the next request after the reply; ENTRY, DATA, STDIN and KILL have no reply of their own.
+//! the next request after the reply; STDIN and KILL have no reply of their own.
 //!
 //! - RUN {flags u32, arguments u32, variables u32, argument…, variable…}: OUT and ERR carry the output, then ENDED.
 //!   With RUN_STDIN the client sends STDIN, an empty one at the end of the input. At most STDIN_WINDOW of its bytes are
 //!   on the way or in the agent; TAKEN {bytes u32} says how many the program has taken. KILL {signal u32} is for the
 //!   program's process group.
-//! - ENTRY {type u8, mode u32, path, target of a link}, DATA of a file, and so on, COMMIT: puts files, then DONE. Folders
-//!   above a path are made. After an error the rest is ignored up to COMMIT, which has the reply.
-//! - GET {flags u32, path}: ENTRY and DATA for the file or, with GET_TREE, for everything below; then DONE. The paths in these
-//!   entries are relative to the path asked for, which itself is "".
+//! - GET {flags u32, path}: ENTRY {type u8, mode u32, path, target of a link} and DATA for the file or, with GET_TREE, for
+//!   everything below; then DONE. The paths in these entries are relative to the path asked for, which itself is "".
 //! - WRITE {path, bytes}: one write(2) to a file that exists, then DONE.
 //! - POWER_OFF: DONE, then the guest is switched off.
 //!
-//! DONE {bytes u64}. ENDED {wait status u32, nanoseconds u64 by the guest's CLOCK_MONOTONIC}. ERROR {errno u32, operation,
-//! path}. HELLO {version u32, CLOCK_BOOTTIME in nanoseconds u64, kernel's release}.
+//! DONE has no payload. ENDED {wait status u32, nanoseconds u64 by the guest's CLOCK_MONOTONIC}. ERROR {errno u32, operation,
+//! path}. HELLO {version u32}.
 
 /// Defines constants and the table from which `protocol.h` gets them.
 macro_rules! shared_constants {
@@ -32,7 +30,7 @@ macro_rules! shared_constants {
 
 shared_constants! {
     /// Revision of these frames.
-    VERSION: u32 = 2;
+    VERSION: u32 = 3;
     /// Bytes before the payload.
     HEADER: usize = 5;
     /// Most bytes of a payload. Such a frame is two buffers of Linux's virtio console, and no third one.
@@ -46,16 +44,13 @@ shared_constants! {
     RUN: u8 = 1;
     STDIN: u8 = 2;
     KILL: u8 = 3;
-    COMMIT: u8 = 4;
     GET: u8 = 5;
     WRITE: u8 = 6;
     POWER_OFF: u8 = 7;
 
-    /// Frames of both.
+    /// Frames of the agent.
     ENTRY: u8 = 32;
     DATA: u8 = 33;
-
-    /// Frames of the agent.
     HELLO: u8 = 64;
     OUT: u8 = 65;
     ERR: u8 = 66;

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linux_guest::agent::{Agent, AgentError, Command, Copied, Cut, Ended, Exit};
+use linux_guest::agent::{Agent, AgentError, Command, Cut, Ended, Exit};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -44,9 +44,7 @@ fn start() -> (Agent<'static>, Process) {
     let process = Process(command.spawn().unwrap());
     drop(command);
     let mut agent = Agent::new(ours).unwrap().with_patience(SOON);
-    let hello = agent.hello(SOON).unwrap();
-    assert!(hello.uptime > Duration::ZERO);
-    assert_eq!(hello.release, fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim());
+    agent.hello(SOON).unwrap();
     (agent, process)
 }
 
@@ -62,7 +60,6 @@ fn sh(agent: &mut Agent<'_>, script: &str) -> (Ended, String, String) {
 fn output(agent: &mut Agent<'_>, command: &Command<'_>) -> (Ended, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let ended = agent.run(command, &mut out, &mut err).unwrap();
-    assert_eq!((ended.out_bytes, ended.err_bytes), (out.len() as u64, err.len() as u64));
     (ended, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
 }
 
@@ -259,49 +256,36 @@ fn files_of_a_folder_come_whole_and_bounded() {
     let names: Vec<_> = (0..200).map(|n| if n % 3 == 0 { format!("sub/{n}") } else { n.to_string() }).collect();
     names.iter().enumerate().for_each(|(n, name)| fs::write(folder.path().join(name), bytes(n)).unwrap());
     let path = folder.path().to_str().unwrap();
-    let mut found = agent.get_files(path, 200, 4 << 20).unwrap();
+    let mut found = agent.get_files(path, 4 << 20).unwrap();
     let mut expected: Vec<_> = names.into_iter().enumerate().map(|(n, name)| (name, bytes(n))).collect();
     found.sort();
     expected.sort();
     assert_eq!(found.len(), expected.len());
     assert!(found == expected, "a file with other bytes");
-    let one = agent.get_files(&format!("{path}/2"), 1, 100).unwrap();
+    let one = agent.get_files(&format!("{path}/2"), 1000).unwrap();
     assert_eq!(one, [(String::new(), bytes(2))]);
-    for (files, most) in [(199, 4 << 20), (200, 1 << 20)] {
-        assert!(matches!(agent.get_files(path, files, most), Err(AgentError::Flood { .. })));
-    }
-    assert!(agent.get_files("/nowhere", 1, 1).unwrap_err().is_refusal());
+    assert!(matches!(agent.get_files(path, 1 << 20), Err(AgentError::Flood { .. })));
+    assert!(agent.get_files("/nowhere", 1).unwrap_err().is_refusal());
     assert_eq!(sh(&mut agent, "exit 3").0.exit, Exit::Code(3), "the agent is in order");
 }
 
-fn put(agent: &mut Agent<'_>, from: &Path, path: &str) -> Result<Copied, AgentError> {
-    agent.put_tree(fs::File::open(from).unwrap(), from, path)
-}
-
-fn get(agent: &mut Agent<'_>, path: &str, to: &Path) -> Result<Copied, AgentError> {
-    agent.get_tree(path, fs::File::open(to.parent().unwrap()).unwrap().as_fd(), to)
+fn get(agent: &mut Agent<'_>, path: &str, to: &Path) -> Result<(), AgentError> {
+    agent.get_tree(path, 1 << 30, fs::File::open(to.parent().unwrap()).unwrap().as_fd(), to)
 }
 
 #[test]
-fn files_go_in_and_come_out_again() {
+fn a_file_comes_out_up_to_its_end() {
     let (mut agent, _process) = start();
     let folder = tempfile::tempdir().unwrap();
-    let (source, path) = (folder.path().join("source"), folder.path().join("a/b/file"));
+    let path = folder.path().join("file");
     let name = path.to_str().unwrap();
     for size in [0, 1, 65_536, 65_537, 5_000_000] {
         let bytes: Vec<u8> = (0..size).map(|at: u32| (at % 251) as u8).collect();
-        fs::write(&source, &bytes).unwrap();
-        fs::set_permissions(&source, fs::Permissions::from_mode(0o750)).unwrap();
-        assert_eq!(
-            put(&mut agent, &source, name).unwrap(),
-            Copied { files: 1, bytes: u64::from(size), ..Copied::default() }
-        );
-        assert!(fs::read(&path).unwrap() == bytes);
+        fs::write(&path, &bytes).unwrap();
         let mut copy = Vec::new();
         assert_eq!(agent.get(name, 1 << 30, &mut copy).unwrap(), u64::from(size));
         assert!(copy == bytes);
     }
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
     // A size that is said to be 0, or a page.
     for file in ["/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/kallsyms"] {
         let Ok(expected) = fs::read(file) else { continue };
@@ -339,12 +323,6 @@ fn refusals_of_files_name_the_path_and_leave_the_agent_in_order() {
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let below = format!("{}/below", file.display());
-    let some = folder.path().join("some");
-    fs::write(&some, vec![1; 300_000]).unwrap();
-    fs::set_permissions(&some, fs::Permissions::from_mode(0o666)).unwrap();
-    let error = put(&mut agent, &some, &below).unwrap_err().to_string();
-    assert!(error.contains(&format!("create {below}: Not a directory")), "{error}");
-    assert!(put(&mut agent, &some, "/dev/full").unwrap_err().to_string().contains("write /dev/full: No space"));
     let mut out = Vec::new();
     for (path, expected) in [("/nowhere", "No such file"), ("/proc", "Is a directory"), (&below, "Not a directory")] {
         let error = agent.get(path, 1 << 20, &mut out).unwrap_err();
@@ -384,32 +362,27 @@ fn same_tree(a: &Path, b: &Path) {
 }
 
 #[test]
-fn folders_go_in_and_come_out_again() {
+fn a_folder_comes_out_with_its_links_and_modes() {
     let (mut agent, _process) = start();
     let folder = tempfile::tempdir().unwrap();
-    let (host, guest, back) = (folder.path().join("host"), folder.path().join("guest/dir"), folder.path().join("back"));
-    fs::create_dir(&host).unwrap();
-    tree(&host);
-    let copied = Copied { files: 3, folders: 4, links: 2, left_out: 0, bytes: 200_000 + 4 + 10 };
-    assert_eq!(put(&mut agent, &host, guest.to_str().unwrap()).unwrap(), copied);
-    same_tree(&host, &guest);
-    // Again, over what is there.
-    assert_eq!(put(&mut agent, &host, guest.to_str().unwrap()).unwrap(), copied);
+    let (guest, back) = (folder.path().join("guest"), folder.path().join("back"));
+    fs::create_dir(&guest).unwrap();
+    tree(&guest);
     let socket = std::os::unix::net::UnixListener::bind(guest.join("socket")).unwrap();
-    let got = get(&mut agent, guest.to_str().unwrap(), &back).unwrap();
-    assert_eq!(got, Copied { left_out: 1, ..copied });
+    get(&mut agent, guest.to_str().unwrap(), &back).unwrap();
     drop(socket);
-    same_tree(&host, &back);
+    fs::remove_file(guest.join("socket")).unwrap();
+    same_tree(&guest, &back);
     // A folder's path with a slash at its end, and a file.
     let again = folder.path().join("again");
-    get(&mut agent, &format!("{}/", host.display()), &again).unwrap();
-    same_tree(&host, &again);
+    get(&mut agent, &format!("{}/", guest.display()), &again).unwrap();
+    same_tree(&guest, &again);
     let one = folder.path().join("one");
-    assert_eq!(get(&mut agent, host.join("sub/file").to_str().unwrap(), &one).unwrap().files, 1);
+    get(&mut agent, guest.join("sub/file").to_str().unwrap(), &one).unwrap();
     assert_eq!(fs::read(&one).unwrap(), b"text");
-    assert!(matches!(get(&mut agent, host.to_str().unwrap(), &again), Err(AgentError::Host { .. })));
+    assert!(matches!(get(&mut agent, guest.to_str().unwrap(), &again), Err(AgentError::Host { .. })));
     assert!(matches!(
-        agent.get(host.join("program").to_str().unwrap(), 1 << 20, &mut Full),
+        agent.get(guest.join("program").to_str().unwrap(), 1 << 20, &mut Full),
         Err(AgentError::Stream { .. })
     ));
     assert_eq!(sh(&mut agent, "exit 8").0.exit, Exit::Code(8), "an error of the host leaves the agent in order");

@@ -16,35 +16,7 @@ use std::path::Path;
 
 use arch_pmu::spec::{Selection, Source, Spec, Vendor};
 
-use super::{BackendKey, HostError, retired};
-
-/// The event that a backend would count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CountedAs {
-    /// The event itself.
-    Itself,
-    /// Something else counts in its place, whatever the guest selects.
-    StandIn,
-    /// Nothing: the backend refuses it, or it stays at zero.
-    Nothing(String),
-}
-
-/// Returns what `key` would count for `spec` on this host, if its events open at all.
-pub fn counted_as(key: &BackendKey, spec: Spec) -> CountedAs {
-    match key {
-        BackendKey::Hardware => hardware(spec, Offers::of_this_host(), host_vendor()),
-        BackendKey::Step if retired::shows(spec) => CountedAs::Itself,
-        BackendKey::Step => CountedAs::Nothing("single steps do not show it; it stays at 0".to_owned()),
-        other if other.is_stand_in() => CountedAs::StandIn,
-        other => CountedAs::Nothing(format!("it is not known which events {other} counts")),
-    }
-}
-
-fn hardware(spec: Spec, offers: Offers, vendor: Option<Vendor>) -> CountedAs {
-    let refused = |error: HostError| CountedAs::Nothing(error.to_string());
-    let checked = on_host(spec, vendor).and_then(|spec| offers.check(spec));
-    checked.map_or_else(refused, |()| CountedAs::Itself)
-}
+use super::HostError;
 
 /// Select and unit mask of the same event on an Intel and on an AMD of family 17h or later: cycles, instructions, branches, branch
 /// misses, references to the last level of cache that is the core's, and its misses.
@@ -161,46 +133,6 @@ mod tests {
 
     use super::super::attr::{EventKind, event_attr};
     use super::*;
-
-    const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
-    const INSTRUCTIONS: Spec = PerfEvtSel::from_bits(0x53_00c0).spec();
-
-    #[test]
-    fn steps_show_instructions_and_no_cycles() {
-        assert_eq!(counted_as(&BackendKey::Step, INSTRUCTIONS), CountedAs::Itself);
-        assert!(matches!(counted_as(&BackendKey::Step, CYCLES), CountedAs::Nothing(why) if why.contains("stays at 0")));
-    }
-
-    #[test]
-    fn it_is_known_what_each_backend_counts() {
-        for (key, _) in BackendKey::all() {
-            assert!(
-                !matches!(counted_as(&key, INSTRUCTIONS), CountedAs::Nothing(why) if why.contains("not known")),
-                "{key}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_clock_stands_in_for_every_event() {
-        for key in ["cpu-clock", "cpu-clock:20MHz", "task-clock", "tracepoint:kvm/kvm_exit", "none"] {
-            assert_eq!(counted_as(&key.parse().unwrap(), CYCLES), CountedAs::StandIn, "{key}");
-        }
-    }
-
-    #[test]
-    fn hardware_has_what_the_hosts_vendor_has() {
-        let offers = Offers::default();
-        let counted_as_of = |spec, vendor| hardware(spec, offers, Some(vendor));
-        assert_eq!(
-            [counted_as_of(CYCLES, Vendor::Intel), counted_as_of(CYCLES, Vendor::Amd)],
-            [CountedAs::Itself, CountedAs::Itself]
-        );
-        let foreign = PerfCtl::from_bits(0x53_02d6).spec();
-        assert!(matches!(counted_as_of(foreign, Vendor::Intel), CountedAs::Nothing(why) if why.contains("--cpu")));
-        let slots = Spec(Source::Fixed { index: 3, control: 0xb });
-        assert!(matches!(counted_as_of(slots, Vendor::Intel), CountedAs::Nothing(why) if why.contains("slots")));
-    }
 
     /// EN, INT, USR.
     const SAMPLED: u64 = 0x51_0000;

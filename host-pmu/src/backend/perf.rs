@@ -177,7 +177,7 @@ pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
         sys::read_small(&root.join("events").join(group).join(name).join("id")).map_err(|error| HostError::Os {
             call: "read the tracepoint's id",
             errno: error.raw_os_error().unwrap_or(libc::EIO),
-            remedy: "; `vpmu list tracepoints` lists those of this host",
+            remedy: "; ls /sys/kernel/tracing/events has those of this host",
         })?;
     text.trim().parse().map_err(|_| os("read the tracepoint's id", &io::Error::from_raw_os_error(libc::EINVAL)))
 }
@@ -556,7 +556,7 @@ mod tests {
     #[test]
     fn a_missing_tracepoint_or_tracefs_says_what_helps() {
         let error = tracepoint_id("kvm", "no_such_event_at_all").unwrap_err().to_string();
-        assert!(error.contains("mount -t tracefs") || error.contains("vpmu list tracepoints"), "{error}");
+        assert!(error.contains("mount -t tracefs") || error.contains("tracing/events"), "{error}");
     }
 
     #[test]

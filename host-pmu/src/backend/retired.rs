@@ -35,11 +35,6 @@ impl Event {
     }
 }
 
-/// Returns whether steps show the event of `spec`.
-pub(super) fn shows(spec: Spec) -> bool {
-    Event::of(spec) != Event::Unknown
-}
-
 /// An instruction that retired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {

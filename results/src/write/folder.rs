@@ -4,13 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, fstat, linkat, openat, renameat, renameat_with, statat,
-    unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -39,39 +37,9 @@ impl Folder {
         Ok(Self { fd, path: path.to_owned() })
     }
 
-    /// Opens a folder in it, never one that a link leads to.
-    ///
-    /// # Errors
-    /// The folder's.
-    pub fn below(&self, name: &OsStr) -> io::Result<Self> {
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(Self { fd: openat(&self.fd, name, flags, Mode::empty())?, path: self.path.join(name) })
-    }
-
     /// Returns the path it was opened by, for messages.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Returns whether it is `other`, or somewhere below it.
-    ///
-    /// # Errors
-    /// A folder above cannot be looked at.
-    pub fn is_within(&self, other: &Self) -> io::Result<bool> {
-        let id = |fd: BorrowedFd<'_>| fstat(fd).map(|found| (found.st_dev, found.st_ino));
-        let wanted = id(other.as_fd())?;
-        let up =
-            |fd: BorrowedFd<'_>| openat(fd, "..", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        let (mut here, mut above) = (id(self.as_fd())?, up(self.as_fd())?);
-        while here != wanted {
-            let next = id(above.as_fd())?;
-            // The root is above itself.
-            if next == here {
-                return Ok(false);
-            }
-            (here, above) = (next, up(above.as_fd())?);
-        }
-        Ok(true)
     }
 
     /// Returns the type of what has this name, of a link itself; `None` if nothing has.
@@ -91,41 +59,7 @@ impl Folder {
     /// # Errors
     /// The folder's.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
-        self.rename_into(from, self, to)
-    }
-
-    /// Renames into another folder; a folder may take the place of an empty one.
-    ///
-    /// # Errors
-    /// The folders'.
-    pub fn rename_into(&self, from: &OsStr, other: &Self, to: &OsStr) -> io::Result<()> {
-        Ok(renameat(&self.fd, from, &other.fd, to)?)
-    }
-
-    /// Renames into another folder, unless something has the name.
-    ///
-    /// # Errors
-    /// The folders'; `AlreadyExists`.
-    pub fn rename_new_into(&self, from: &OsStr, other: &Self, to: &OsStr) -> io::Result<()> {
-        match renameat_with(&self.fd, from, &other.fd, to, RenameFlags::NOREPLACE) {
-            // File systems without it.
-            Err(Errno::INVAL | Errno::NOSYS) if other.kind(to)?.is_none() => self.rename_into(from, other, to),
-            Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST.into()),
-            renamed => Ok(renamed?),
-        }
-    }
-
-    /// Lists the names in it, sorted.
-    ///
-    /// # Errors
-    /// The folder's.
-    pub fn names(&self) -> io::Result<Vec<OsString>> {
-        let names =
-            Dir::read_from(&self.fd)?.map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned()));
-        let mut names = names.collect::<io::Result<Vec<_>>>()?;
-        names.retain(|name| name != "." && name != "..");
-        names.sort();
-        Ok(names)
+        Ok(renameat(&self.fd, from, &self.fd, to)?)
     }
 
     /// Removes a file or link.

@@ -19,7 +19,6 @@ use super::export::ExportArgs;
 use super::fleet::FleetArgs;
 use super::guest_stat::GuestStatArgs;
 use super::history::HistoryArgs;
-use super::list::ListArgs;
 use super::measure::Invocation;
 use super::nmi_latency::{NmiLatencyArgs, SimArgs};
 use super::report::ReportArgs;
@@ -32,8 +31,8 @@ use super::trace::TraceArgs;
 use super::triage::TriageArgs;
 use super::workload::WorkloadArgs;
 use super::{
-    ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency,
-    record, report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
+    ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, record,
+    report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
@@ -159,9 +158,6 @@ pub enum Command {
     /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
     Record(Described<RecordSpec>),
-    /// List the events of this host: behind a guest's counters and to record by, and what creating one costs
-    #[command(after_help = list::EXAMPLES)]
-    List(Described<ListArgs>),
     /// Watch a guest while it runs: functions, exits, host operations, NMI latency
     ///
     /// Samples as `vpmu record`, and shows them in the terminal, or as plain tables. Keys: q ends, p pauses, s sorts, z shows callers,
@@ -194,12 +190,12 @@ pub enum Command {
     #[command(after_help = triage::EXAMPLES)]
     Triage(Described<TriageArgs>),
     /// Run one of the workloads that triage knows, and print what it did
-    #[command(after_help = workload::EXAMPLES)]
+    #[command(after_help = workload::EXAMPLES, hide = true)]
     Workload(Described<WorkloadArgs>),
     /// Report what this host can do, its noise sources, and the backend that is used
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(Described<DoctorArgs>),
-    /// List strategies, models, workloads or metrics
+    /// List strategies, models, workloads, metrics, or events of this host
     #[command(after_help = show::EXAMPLES)]
     Show(Described<ShowArgs>),
     /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
@@ -353,7 +349,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Linux(args) => linux::run(&args),
-        Command::List(args) => list::run(&args),
         Command::Record(args) => record::run(*args.0, invocation),
         Command::Top(args) => top(&args),
         Command::Trace(args) => trace::run(&args),

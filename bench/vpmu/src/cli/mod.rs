@@ -16,7 +16,6 @@ pub mod fleet;
 pub mod guest_stat;
 pub mod history;
 pub mod linux;
-mod list;
 pub(crate) mod measure;
 pub mod nmi_latency;
 pub mod options;

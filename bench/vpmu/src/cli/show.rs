@@ -5,15 +5,18 @@ use std::path::Path;
 
 use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
-use host_pmu::kernel;
+use host_pmu::backend::BackendKey;
+use host_pmu::sampler::SampledEvent;
 use host_pmu::strategy::{self, PRESETS, Strategy};
+use host_pmu::{kernel, open};
 use results::document::{BELOW_KVM, EventParameter};
-use results::error::{Error, Exit};
+use results::error::{Error, Exit, one_line};
 use results::metric;
 use serde::Serialize;
 use serde_json::json;
 use sim::mediated::{MEDIATED, Mediated};
 use sim::model::EMBEDDED;
+use vmm::sample::Event;
 
 use crate::arms::arm::sim::model;
 use crate::setting::parse::suggestion;
@@ -31,8 +34,10 @@ Examples:
   # what a file says, with every default
   vpmu show strategies mine.toml
   vpmu show models
-  # the events of a workload
+  # the events of a workload; those of this host, and a tracepoint
   vpmu show workloads sampling10
+  vpmu show events
+  vpmu show events kvm:kvm_exit
   vpmu show metrics --json
 
 Exit codes: 0 done, 2 no such name, 70 a bug of vpmu.";
@@ -48,6 +53,8 @@ pub enum Kind {
     Workloads,
     /// Metrics of results, for --metric
     Metrics,
+    /// Events of this host: behind a guest's counters (--backend) and to record by (-e)
+    Events,
 }
 
 /// Options of `vpmu show`.
@@ -75,6 +82,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
                 Kind::Models => models()?,
                 Kind::Workloads => workloads(),
                 Kind::Metrics => metrics(),
+                Kind::Events => events(),
             };
             if args.json { print_json(&items)? } else { print(&list(&items))? }
         }
@@ -112,6 +120,10 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
                 metric.unit,
                 metric.experiments.join(", ")
             ))
+        }
+        Kind::Events => {
+            let items = event(name)?;
+            if json { print_json(&items) } else { print(&list(&items)) }
         }
     }
 }
@@ -241,6 +253,54 @@ pub fn metric(name: &str) -> Result<&'static metric::Metric, Error> {
     metric::find(name).ok_or_else(|| unknown("metric", name, &known))
 }
 
+/// Returns the events that may stand behind a guest's counters and those that a guest is recorded by, tried on this thread.
+/// Tracepoints are in tracefs.
+pub fn events() -> Vec<Item> {
+    let backends = BackendKey::all().map(|(key, about)| {
+        let stand_in = if key.is_stand_in() { "stand-in: " } else { "" };
+        let refused = open::probe(&key).map_err(|error| error.to_string());
+        tried(&format!("--backend {key}"), &format!("{stand_in}{about}"), refused)
+    });
+    let recording = SampledEvent::named().filter_map(|name| Some(recorded_by(&name.parse().ok()?)));
+    let of_vmm = Event::of_vmm().map(|(name, about)| Item::new(&format!("-e {name}"), about));
+    let open = [
+        ("-e rHEX", "the host PMU's own event: umask and event in hexadecimal, in guest mode only"),
+        ("-e GROUP:NAME", "occurrences of a tracepoint of this host (/sys/kernel/tracing/events) on the vCPU's thread"),
+    ];
+    backends.chain(recording).chain(of_vmm).chain(open.map(|(name, about)| Item::new(name, about))).collect()
+}
+
+/// Returns what an event of this name is for: one of the list, or one of the host's own.
+///
+/// # Errors
+/// Exit 2 for an unknown name.
+pub fn event(name: &str) -> Result<Vec<Item>, Error> {
+    let mut found = events();
+    found.retain(|item| item.name.split_once(' ').is_some_and(|(_, known)| known == name));
+    if found.is_empty() {
+        let event: SampledEvent = name.parse().map_err(|_| {
+            let known: Vec<_> = SampledEvent::named().chain(Event::of_vmm().map(|(name, _)| name)).collect();
+            unknown("event", name, &known)
+        })?;
+        found.push(recorded_by(&event));
+    }
+    Ok(found)
+}
+
+fn recorded_by(event: &SampledEvent) -> Item {
+    let about = match event {
+        event if event.is_clock() => "ns that the vCPU's thread runs, in the guest and in the host for it",
+        event if event.is_tracepoint() => "occurrences on the vCPU's thread",
+        _ => "by the host's PMU, in guest mode only",
+    };
+    tried(&format!("-e {event}"), about, event.probe())
+}
+
+fn tried(name: &str, about: &str, opened: Result<(), String>) -> Item {
+    let why = opened.map_or_else(|why| format!("; not here: {}", one_line(&why)), |()| String::new());
+    Item::new(name, &format!("{about}{why}"))
+}
+
 fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {
     Error::usage(format!("no {kind} '{name}'"), "", suggestion(name, known, ""))
 }
@@ -250,15 +310,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_a_line_for_each() {
-        let text = list(&strategies());
-        assert_eq!(text.lines().count(), strategies().len());
-        assert!(text.starts_with("recreate         an event"), "{text}");
-    }
-
-    #[test]
     fn every_choice_has_a_line_about_it() {
-        let all = [strategies(), models().unwrap(), workloads(), metrics()];
+        let all = [strategies(), models().unwrap(), workloads(), metrics(), events()];
         for item in all.iter().flatten() {
             assert!(!item.about.is_empty() && !item.about.contains('\n'), "{item:?}");
         }
@@ -290,6 +343,16 @@ mod tests {
     }
 
     #[test]
+    fn an_event_opens_here_or_says_why_not() {
+        let clocks = event("cpu-clock").unwrap();
+        let names: Vec<_> = clocks.iter().map(|item| item.name.as_str()).collect();
+        assert_eq!(names, ["--backend cpu-clock", "-e cpu-clock"]);
+        assert!(clocks[0].about.starts_with("stand-in: "), "{clocks:?}");
+        let missing = event("kvm:no_such_event").unwrap();
+        assert!(missing[0].about.contains("; not here: "), "{missing:?}");
+    }
+
+    #[test]
     fn an_unknown_name_lists_the_known_ones() {
         for (error, needle) in [
             (strategy("reues").unwrap_err(), "did you mean reuse? There are recreate"),
@@ -297,6 +360,7 @@ mod tests {
             (model_text("clx").unwrap_err(), "There are development-host"),
             (workload("spin").unwrap_err(), "sampling10"),
             (metric("latency").unwrap_err(), "nmi_handler_ns"),
+            (event("cyclse").unwrap_err(), "did you mean cycles?"),
         ] {
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle), "{error}");

@@ -41,7 +41,7 @@ const TURNS: std::ops::RangeInclusive<Duration> = Duration::from_millis(5)..=Dur
 /// Options of `vpmu triage`.
 #[derive(Clone, Debug, Args)]
 pub struct TriageArgs {
-    /// The workload; `vpmu workload --list` says what each and its variant do
+    /// The workload; docs/triage.md says what its variant is
     #[arg(value_name = "WORKLOAD",
           value_parser = one_of(&WITH_BOTTLENECK, |workload| workload.name, |workload| workload.about))]
     pub workload: Workload,

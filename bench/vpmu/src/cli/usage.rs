@@ -122,7 +122,7 @@ fn elsewhere(command: &str, option: Option<&str>) -> Option<Error> {
     Some(Error::usage(format!("vpmu {command} has no option {option}"), "", *remedy))
 }
 
-/// Returns the command with its own command, as in `trace show`, whose options stand there.
+/// Returns the command with its own command, as in `trace record`, whose options stand there.
 fn of_two_words(command: &Command, name: &String, words: &[String]) -> String {
     let own = command.find_subcommand(name);
     let mut behind = words.iter().skip_while(|word| *word != name).skip(1);
@@ -294,7 +294,7 @@ mod tests {
             ("record -g -- Cargo.toml", "write -- run Cargo.toml"),
             ("record -- paylod", "did you mean payload?"),
             ("record -- sleep 1", "no command of this host"),
-            ("trace show --nonsense", "`vpmu trace show --help`"),
+            ("trace import --nonsense", "`vpmu trace import --help`"),
         ] {
             let error = parse(std::iter::once("vpmu").chain(line.split(' '))).unwrap_err();
             assert_eq!(error.exit.code(), 2);

@@ -14,7 +14,6 @@ use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu workload --list
   # two threads that contend for one generator, then one each
   vpmu workload rand --threads 2 --duration 2s
   vpmu workload rand --threads 2 --duration 2s --apart
@@ -31,9 +30,8 @@ const DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..
 #[derive(Clone, Debug, Args)]
 pub struct WorkloadArgs {
     /// The workload
-    #[arg(value_name = "NAME", required_unless_present = "list",
-          value_parser = one_of(&ALL, |workload| workload.name, |workload| workload.about))]
-    pub workload: Option<Workload>,
+    #[arg(value_name = "NAME", value_parser = one_of(&ALL, |workload| workload.name, |workload| workload.about))]
+    pub workload: Workload,
 
     /// Threads [default: as many as CPUs, two or more]
     #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
@@ -43,13 +41,9 @@ pub struct WorkloadArgs {
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration_in(DURATIONS))]
     pub duration: Duration,
 
-    /// The variant without the bottleneck; --list says what that is
+    /// The variant without the bottleneck (docs/triage.md)
     #[arg(long)]
     pub apart: bool,
-
-    /// Say what there is
-    #[arg(long, exclusive = true)]
-    pub list: bool,
 
     /// Print what it did, as JSON
     #[arg(long)]
@@ -74,7 +68,7 @@ pub(super) fn cpus(host: &HostFacts) -> Vec<u32> {
 }
 
 pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
-    let Some(workload) = &args.workload else { return print(&list()).map(|()| Exit::Done) };
+    let workload = &args.workload;
     let failed = |error: std::io::Error| {
         Error::host(format!("cannot run the workload {}", workload.name), error.to_string(), "try fewer --threads")
     };
@@ -88,12 +82,6 @@ pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
     let mut set = || if args.gated { set() } else { Ok(()) };
     let done = workload.run(&job, &mut set).map_err(failed)?;
     if args.json { print_json(&done) } else { print(&text(workload, &done)) }.map(|()| Exit::Done)
-}
-
-fn list() -> String {
-    let line =
-        |workload: &Workload| format!("{}\n    {}\n    --apart: {}\n", workload.name, workload.about, workload.apart);
-    ALL.iter().map(line).collect()
 }
 
 fn text(workload: &Workload, done: &Done) -> String {
@@ -111,33 +99,7 @@ fn text(workload: &Workload, done: &Done) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::app::{Command, Parsed, parse};
     use super::*;
-
-    fn workload(args: &[&str]) -> Result<WorkloadArgs, Error> {
-        match parse(["vpmu", "workload"].iter().chain(args))? {
-            Parsed::Run(Command::Workload(args)) => Ok((*args).clone()),
-            other => panic!("not workload: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn options() {
-        let args = workload(&["rand", "--threads", "3", "--duration", "50ms", "--apart"]).unwrap();
-        assert_eq!((args.threads, args.duration, args.apart), (Some(3), Duration::from_millis(50), true));
-        assert_eq!(args.workload.unwrap().name, "rand");
-        assert!(workload(&["--list"]).unwrap().list);
-        for (args, needle) in [
-            (&[][..], "<NAME>"),
-            (&["spin"], "spinlock"),
-            (&["rand", "--threads", "0"], "1 to 256"),
-            (&["rand", "--duration", "1h"], "out of range"),
-            (&["rand", "--list"], "--list"),
-        ] {
-            let error = workload(args).unwrap_err();
-            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
-        }
-    }
 
     #[test]
     fn threads_are_the_workloads_own_number_unless_asked_for() {
@@ -145,20 +107,5 @@ mod tests {
         assert_eq!(threads(pairs, None, 3), Ok(4));
         assert_eq!(threads(pairs, Some(6), 3), Ok(6));
         assert!(threads(pairs, Some(3), 3).unwrap_err().to_string().contains("even"));
-    }
-
-    #[test]
-    fn what_it_did_is_one_line() {
-        let done = Done {
-            workload: "rand".into(),
-            apart: true,
-            threads: 2,
-            operations: 5000,
-            seconds: 0.25,
-            voluntary_switches: 0,
-        };
-        let line = text(Workload::named("rand").unwrap(), &done);
-        assert_eq!(line, "rand --apart: 5000 draws in 0.250 s by 2 threads: 20000 a second\n");
-        assert!(ALL.iter().all(|workload| list().contains(workload.about)));
     }
 }

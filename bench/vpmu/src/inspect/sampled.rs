@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use event_list::tracepoints::Tracepoints;
 use guest::abi::MAX_VCPUS;
 use host_pmu::backend::BackendKey;
 use host_pmu::sampler::{Rate, SampledEvent};
@@ -29,7 +28,7 @@ use crate::inspect::run::spec::RunSpec;
 use crate::machine::CountersOptions;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
-use crate::setting::parse::{defaults, duration_in, most_like, number_in, suggestion};
+use crate::setting::parse::{defaults, duration_in, number_in, suggestion};
 use crate::setting::pin::usable_cpus;
 use crate::setting::strategy::resolve_one;
 use crate::setting::workload::Workload;
@@ -111,7 +110,7 @@ const RAW: u32 = 4;
 /// Event and rate by which a guest is sampled.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct SamplingOptions {
-    /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit, exit, pmi ... (`vpmu list`)
+    /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit, exit, pmi ... (`vpmu show events`)
     ///
     /// cpu-clock and task-clock need no PMU. cycles, instructions, branches, branch-misses, cache-references, cache-misses and rHEX count
     /// in guest mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread. exit, or
@@ -218,7 +217,10 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
         let (type_, config) = match host {
             Some(host) => {
                 let encoding = host.encoding();
-                encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, remedy(host)))?
+                encoding.map_err(|why| {
+                    let remedy = "give another --event; `vpmu show events` has them";
+                    Error::host(format!("cannot sample by {event}"), why, remedy)
+                })?
             }
             None => (RAW, 0),
         };
@@ -231,17 +233,6 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
         Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
     };
     sampling.events.iter().enumerate().map(event).collect()
-}
-
-/// Tells how to get an event that this host does not have.
-fn remedy(event: &SampledEvent) -> String {
-    let (found, name) = (Tracepoints::of_this_host(), event.to_string());
-    // One that is there has another fault.
-    let like = most_like(&name, found.names.iter().map(String::as_str)).filter(|like| *like != name);
-    match like.filter(|_| event.is_tracepoint()) {
-        Some(like) => format!("did you mean {like}?"),
-        None => "give another --event; `vpmu list` has them".to_owned(),
-    }
 }
 
 // A Linux guest that is sampled.

@@ -6,7 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use arch_pmu::PmuMsr;
+use host_pmu::trace::Kind;
 use serde_json::Value;
+use trace::read::Trace;
 
 /// Imports `stock-kvm.data` of `from`, VM by VM, and compares accesses by register with `stock-kvm.counts`, which
 /// `perf script | sort | uniq -c` printed.
@@ -35,13 +37,14 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
     for (pid, expected) in vms {
         let (code, _, said) = vpmu(&["trace", "import", "-q", recording, "--pid", pid, "-o", pid])?;
         ensure!(code == Some(0), "{code:?}: {said}");
-        let (_, stat, _) = vpmu(&["trace", "stat", pid, "--json"])?;
-        let stat: Value = serde_json::from_str(&stat)?;
-        let rows = stat["rows"].as_array().context("rows")?;
-        let of =
-            |row: &Value| (row["kind"].as_str().unwrap_or_default().to_owned(), row["register"].as_u64().unwrap_or(0));
-        let accesses = rows.iter().filter(|row| matches!(row["kind"].as_str(), Some("read" | "write")));
-        let found: BTreeMap<_, _> = accesses.map(|row| (of(row), row["count"].as_u64().unwrap_or(0))).collect();
+        let trace = Trace::open(&to.join(pid)).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let mut found = BTreeMap::new();
+        for batch in trace.batches() {
+            let rows = batch.map_err(|error| anyhow::anyhow!("{error}"))?;
+            for row in rows.iter().filter(|row| matches!(row.kind, Kind::Read | Kind::Write)) {
+                *found.entry((row.kind.key().to_owned(), row.register.into())).or_default() += 1;
+            }
+        }
         ensure!(found == expected, "process {pid}: {found:x?}, and perf counted {expected:x?}");
         // KVM is no strategy of ours, and nearly all that its guest read and met comes again.
         let (_, replay, _) = vpmu(&["sim", "--trace", pid, "--strategy", "reuse", "--json"])?;
@@ -53,7 +56,7 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
             of("divergences")?,
             of("pmi_divergences")?
         );
-        ensure!(stat["trace"]["pmis"] == pmis && pmis >= 6, "{arm}");
+        ensure!(trace.meta.pmis == Some(pmis) && pmis >= 6, "{arm}");
         ensure!(of("divergences")? == of("counter_divergences")?, "{arm}");
         // KVM brings PMIs of which no counter that the guest reads tells, as pitfall 8; on a slow host PMIs overlap.
         let differ = of("pmi_divergences")?.saturating_sub(of("pmis_missing")?);

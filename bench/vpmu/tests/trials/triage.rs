@@ -21,7 +21,6 @@ pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, missing: &Option<String>, run: fn()| Case::new(name, missing.clone(), run).expected(false);
     vec![
         case("each_workload_runs_in_both_variants", &None, each_workload_runs_in_both_variants_and_says_what_it_did),
-        case("the_list_has_every_workload", &None, the_list_has_every_workload_and_its_variant),
         case("what_cannot_be_is_refused", &None, what_cannot_be_is_refused_before_anything_runs),
         case("a_gated_workload_waits_for_its_starter", &None, a_gated_workload_without_its_starter_does_not_begin),
         case("a_short_triage_leaves_a_whole_account", &events, a_short_triage_leaves_a_whole_account),
@@ -55,14 +54,6 @@ fn each_workload_runs_in_both_variants_and_says_what_it_did() {
     }
     let output = vpmu(&["workload", "spinlock", "--duration", "5ms"]);
     assert!(stdout(&output).starts_with("spinlock: ") && stdout(&output).lines().count() == 1);
-}
-
-fn the_list_has_every_workload_and_its_variant() {
-    let output = vpmu(&["workload", "--list"]);
-    let text = stdout(&output);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(ALL.iter().all(|workload| text.lines().any(|line| line == workload.name)), "{text}");
-    assert_eq!(text.matches("--apart: ").count(), ALL.len());
 }
 
 fn what_cannot_be_is_refused_before_anything_runs() {

@@ -30,12 +30,6 @@ pub enum AgentError {
         /// The request.
         during: &'static str,
     },
-    /// The caller's time was over.
-    #[error("the time limit ended while {during}")]
-    Late {
-        /// The request.
-        during: &'static str,
-    },
     /// The agent is of another version.
     #[error("the guest's agent speaks version {0} of the protocol, this program version {expected}; make the initramfs anew", expected = crate::protocol::VERSION)]
     Version(u32),

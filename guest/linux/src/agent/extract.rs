@@ -16,27 +16,6 @@ use super::error::AgentError;
 use super::wire::Fields;
 use crate::protocol::{FILE, FOLDER, LINK, MAX_PATH, OTHER};
 
-/// Most files, folders and links of one request.
-const MOST_ENTRIES: u64 = 1 << 20;
-
-/// Most folders above a file.
-const DEEPEST: usize = 64;
-
-/// Size of a copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
-    /// Regular files.
-    pub files: u64,
-    /// Folders, the outermost included.
-    pub folders: u64,
-    /// Symbolic links.
-    pub links: u64,
-    /// Sockets, devices and the like, which are left out.
-    pub left_out: u64,
-    /// Bytes of the files.
-    pub bytes: u64,
-}
-
 /// One entry of the guest.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
@@ -53,8 +32,7 @@ impl<'a> Entry<'a> {
         let (kind, mode, path) = (fields.u8()?, fields.u32()?, fields.string()?);
         let target = fields.string()?;
         let names: Vec<&[u8]> = if path.is_empty() { Vec::new() } else { path.split(|&byte| byte == b'/').collect() };
-        let is_plain = |name: &&[u8]| !matches!(*name, b"" | b"." | b"..") && name.len() <= 255;
-        if path.len() >= MAX_PATH || names.len() > DEEPEST || !names.iter().all(is_plain) {
+        if path.len() >= MAX_PATH || names.iter().any(|name| matches!(*name, b"" | b"." | b"..")) {
             return Err(AgentError::Path(text(path)));
         }
         // The agent follows a link that is asked for. Whoever goes on with the copy would follow this one on the host.
@@ -83,32 +61,18 @@ pub(super) struct Extraction<'a> {
     /// The top, if it is a folder.
     top: Option<OwnedFd>,
     file: Option<(PathBuf, File)>,
-    copied: Copied,
 }
 
 impl<'a> Extraction<'a> {
     pub(super) fn new(folder: BorrowedFd<'a>, to: &'a Path) -> Self {
-        Self { folder, to, is_begun: false, top: None, file: None, copied: Copied::default() }
-    }
-
-    pub(super) const fn copied(&self) -> Copied {
-        self.copied
+        Self { folder, to, is_begun: false, top: None, file: None }
     }
 
     /// Begins an entry; bytes that follow are the file's.
     pub(super) fn enter(&mut self, entry: &Entry<'_>) -> Result<(), AgentError> {
         self.file = None;
-        let copied = &mut self.copied;
-        let count = match entry.kind {
-            FILE => &mut copied.files,
-            FOLDER => &mut copied.folders,
-            LINK => &mut copied.links,
-            OTHER => &mut copied.left_out,
-            _ => return Err(AgentError::Protocol("an entry of an unknown type")),
-        };
-        *count += 1;
-        if copied.files + copied.folders + copied.links + copied.left_out > MOST_ENTRIES {
-            return Err(AgentError::Protocol("more files than one request may have"));
+        if !matches!(entry.kind, FILE | FOLDER | LINK | OTHER) {
+            return Err(AgentError::Protocol("an entry of an unknown type"));
         }
         let path = entry.names.iter().fold(self.to.to_owned(), |path, name| path.join(OsStr::from_bytes(name)));
         self.make(entry, &path).map_err(|error| AgentError::Host { path, error: error.into() })
@@ -158,7 +122,6 @@ impl<'a> Extraction<'a> {
         let Some((path, file)) = &mut self.file else {
             return Err(AgentError::Protocol("bytes without a file"));
         };
-        self.copied.bytes += bytes.len() as u64;
         file.write_all(bytes).map_err(|error| AgentError::Host { path: path.clone(), error })
     }
 }
@@ -206,7 +169,7 @@ mod tests {
         extraction.data(b"two").unwrap();
         enter(&mut extraction, LINK, "c", "../../etc").unwrap();
         enter(&mut extraction, OTHER, "d", "").unwrap();
-        assert_eq!(extraction.copied(), Copied { files: 1, folders: 2, links: 1, left_out: 1, bytes: 6 });
+        assert_eq!(std::fs::read_dir(&to).unwrap().count(), 2, "a socket or a device is left out");
         assert_eq!(std::fs::read(to.join("a/b")).unwrap(), b"onetwo");
         let modes = (mode(&to.join("a")) & 0o700, mode(&to.join("a/b")) & 0o7700);
         assert_eq!(modes, (0o700, 0o600), "no set-user-ID; the owner may write");
@@ -260,7 +223,7 @@ mod tests {
 
     #[test]
     fn no_name_leads_out_of_the_target() {
-        for path in ["..", "a/../..", "/etc/passwd", "a//b", ".", "a/", &"x".repeat(256), &"a/".repeat(65)] {
+        for path in ["..", "a/../..", "/etc/passwd", "a//b", ".", "a/", &"a/b/".repeat(2000)] {
             let payload = entry(FILE, 0o644, path, "");
             assert!(matches!(Entry::parse(&payload), Err(AgentError::Path(_))), "{path}");
         }

@@ -12,7 +12,6 @@ mod forged;
 mod run;
 mod wire;
 
-pub use client::{Agent, Hello};
+pub use client::Agent;
 pub use error::AgentError;
-pub use extract::Copied;
 pub use run::{Command, Cut, Ended, Exit};

@@ -119,10 +119,6 @@ pub struct Ended {
     pub wall_ns: u64,
     /// The client had it killed.
     pub cut: Option<Cut>,
-    /// Bytes of its standard output.
-    pub out_bytes: u64,
-    /// Bytes of its standard error.
-    pub err_bytes: u64,
 }
 
 /// A program while it runs.
@@ -135,7 +131,6 @@ struct Running<'a> {
     cut: Option<Cut>,
     /// Output of the program can no longer be written.
     broken: Option<AgentError>,
-    bytes: [u64; 2],
 }
 
 impl Agent<'_> {
@@ -148,20 +143,13 @@ impl Agent<'_> {
         err: &mut dyn Write,
     ) -> Result<Ended, AgentError> {
         self.request(RUN, &[&command.payload()?])?;
-        let mut running = Running {
-            stdin: command.stdin,
-            window: STDIN_WINDOW,
-            killed: None,
-            cut: None,
-            broken: None,
-            bytes: [0; 2],
-        };
+        let mut running = Running { stdin: command.stdin, window: STDIN_WINDOW, killed: None, cut: None, broken: None };
         let due = command.limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             while let Some(frame) = self.wire.frame()? {
                 match frame.kind {
-                    OUT => running.output(0, "standard output", out, &frame.payload),
-                    ERR => running.output(1, "standard error", err, &frame.payload),
+                    OUT => running.output("standard output", out, &frame.payload),
+                    ERR => running.output("standard error", err, &frame.payload),
                     TAKEN => running.window += Fields(&frame.payload).u32()? as usize,
                     ERROR => {
                         self.replied();
@@ -228,8 +216,7 @@ impl Agent<'_> {
 }
 
 impl Running<'_> {
-    fn output(&mut self, which: usize, what: &'static str, to: &mut dyn Write, bytes: &[u8]) {
-        self.bytes[which] += bytes.len() as u64;
+    fn output(&mut self, what: &'static str, to: &mut dyn Write, bytes: &[u8]) {
         if self.broken.is_none()
             && let Err(error) = to.write_all(bytes).and_then(|()| to.flush())
         {
@@ -243,7 +230,6 @@ impl Running<'_> {
         }
         let mut fields = Fields(payload);
         let exit = Exit::of(fields.u32()?);
-        let [out_bytes, err_bytes] = self.bytes;
-        Ok(Ended { exit, wall_ns: fields.u64()?, cut: self.cut, out_bytes, err_bytes })
+        Ok(Ended { exit, wall_ns: fields.u64()?, cut: self.cut })
     }
 }

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arch_pmu::Vpmu;
 use arch_pmu::amd::{PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CTL0, PERF_LEGACY_CTL0};
 use arch_pmu::caps::PmuCaps;
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::intel::IA32_PERF_GLOBAL_OVF_CTRL;
 use arch_pmu::msr::{self, counter_of, is_global_ctrl};
 use arch_pmu::pmi::{Delivery, Lvtpc};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use arch_pmu::{PmuMsr, Vpmu};
 use guest::abi::{Report, STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Step};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN, counter};
 use results::error::Error;
 use results::table::layout::plural;
-use trace::edit::Told;
 use trace::meta::Meta;
 use trace::read::Trace;
 use vmm::boot::layout::MAX_STEPS;
@@ -58,8 +59,19 @@ impl Played {
             Some((self.steps.get(at)?, self.rows.get(at)?.as_ref()?, report.first_value[kind]))
         });
         let (step, row, value) = found?;
-        let register = trace::mix::name(Kind::Read, step.what as u32);
+        let register = register_name(Kind::Read, step.what as u32);
         Some(format!("row {row} of the trace's vCPU {} is {register} {:#x}, here {value:#x}", self.vcpu, step.value))
+    }
+}
+
+/// Returns the name of what a row is about.
+pub fn register_name(kind: Kind, register: u32) -> String {
+    match (kind, PmuMsr::decode(register)) {
+        (Kind::Rdpmc, _) if register == UNKNOWN => "RDPMC ?".to_owned(),
+        (Kind::Rdpmc | Kind::RdpmcFault, _) => format!("RDPMC {register:#x}"),
+        (kind, Some(msr)) if kind.is_access() || kind == Kind::State => msr.name(),
+        (kind, None) if kind.is_access() || kind == Kind::State => format!("{register:#x}"),
+        _ => String::new(),
     }
 }
 
@@ -119,6 +131,49 @@ pub fn played(trace: &Trace) -> Result<(Cpu, PmuCaps, Played), Error> {
         return Err(Error::usage("cannot play the trace back", why, "vpmu sim --trace counts its operations"));
     }
     Ok((cpu, pmu, played))
+}
+
+/// A host side that hands over what a trace tells.
+#[derive(Debug, Default)]
+struct Told {
+    counts: [u64; MAX_COUNTERS],
+    /// Counters that count.
+    running: CounterSet,
+}
+
+impl HostCounters for Told {
+    fn changed(&mut self, _counter: CounterId) -> Reprogram {
+        Reprogram::Now
+    }
+
+    fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
+        AfterOverflow::Leave
+    }
+
+    fn take(&mut self, counter: CounterId) -> u64 {
+        std::mem::take(&mut self.counts[counter.index()])
+    }
+
+    fn pause(&mut self, counter: CounterId) -> u64 {
+        self.running.remove(counter);
+        self.take(counter)
+    }
+
+    fn start(&mut self, counter: CounterId, _spec: Spec, _period: u64) {
+        self.running.insert(counter);
+    }
+
+    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
+
+    fn set_period(&mut self, _counter: CounterId, _period: u64) {}
+
+    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+
+    fn due(&mut self, _pmi: bool) -> CounterSet {
+        CounterSet::EMPTY
+    }
+
+    fn on_entry(&mut self, _enabled: CounterSet) {}
 }
 
 /// Steps in the making.

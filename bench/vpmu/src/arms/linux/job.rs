@@ -252,7 +252,7 @@ impl Boots for Boot {
             .0
             .hello(BOOT)
             .map_err(|error| format!("the guest did not come up: {error}"))
-            .and_then(|_| work(&mut shell));
+            .and_then(|()| work(&mut shell));
         let log = kernel_log(&mut shell.0);
         let worked =
             worked.and_then(|()| shell.0.power_off().map_err(|error| format!("the guest did not power off: {error}")));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use perf_data::symbols::Symbols;
 use results::error::{Error, Exit};
-use results::write::{Folder, Target, check_file};
+use results::write::{Target, check_file};
 use vmm::sample::Sampling;
 
 use super::model::{Model, Names, Of};
@@ -21,7 +21,6 @@ use crate::inspect::sampled::{
     self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, tables_of_payload, unwind_tables,
 };
 use crate::machine;
-use crate::machine::linux::bring::refuse_inside;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::{job, symbols};
 use crate::setting::backend::{ThisHost, choose};
@@ -68,7 +67,7 @@ fn of_image(spec: &TopSpec, mut image: RunSpec) -> Result<Exit, Error> {
     if names.is_empty() {
         complain("warning: the image has no symbols: its functions have no names");
     }
-    let output = output(spec.guest_output.as_deref(), None)?;
+    let output = output(spec.guest_output.as_deref())?;
     image.quiet |= spec.quiet;
     let sampling = Arc::new(spec.sampling.sampling(&spec.sampling.event, image.vcpus));
     image.sampling = Some(Arc::clone(&sampling));
@@ -116,7 +115,7 @@ fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
             "warning: without --run the guest's symbols are not fetched: functions of its kernel have no names; give --symbols"
         });
     }
-    let output = output(spec.guest_output.as_deref(), linux.share.as_deref())?;
+    let output = output(spec.guest_output.as_deref())?;
     linux.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
     linux.sampling = Some(Arc::clone(&sampling));
@@ -142,12 +141,9 @@ fn listed(path: &Path, what: &str) -> Result<Symbols, Error> {
 }
 
 /// Opens the destination of the guest's output.
-fn output(path: Option<&Path>, share: Option<&Path>) -> Result<Diverted, Error> {
+fn output(path: Option<&Path>) -> Result<Diverted, Error> {
     let Some(path) = path else { return Ok(Diverted::default()) };
     let target = check_file(path)?;
-    if let (Some(Ok(share)), Some((folder, _))) = (share.map(Folder::open), target.named()) {
-        refuse_inside(&share, folder, path)?;
-    }
     let created = target.create().map(Diverted::to);
     created.map_err(|error| {
         Error::usage(format!("cannot write the guest's output to {}", path.display()), error.to_string(), "")
@@ -217,19 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guests_output_goes_through_no_link_and_into_no_share() {
+    fn a_guests_output_goes_through_no_link() {
         let folder = tempfile::tempdir().unwrap();
-        let (share, victim, path) =
-            (folder.path().join("share"), folder.path().join("victim"), folder.path().join("out"));
-        std::fs::create_dir(&share).unwrap();
+        let (victim, path) = (folder.path().join("victim"), folder.path().join("out"));
         std::fs::write(&victim, "kept").unwrap();
         std::os::unix::fs::symlink(&victim, &path).unwrap();
-        output(Some(&path), Some(&share)).unwrap().write_all(b"the guest's").unwrap();
+        output(Some(&path)).unwrap().write_all(b"the guest's").unwrap();
         assert_eq!(std::fs::read(&victim).unwrap(), b"kept");
         assert_eq!(std::fs::read(&path).unwrap(), b"the guest's");
-        let error = output(Some(&share.join("out")), Some(&share)).unwrap_err();
-        assert!(error.exit == Exit::Usage && error.to_string().contains("it is in --share"), "{error}");
-        assert_eq!(std::fs::read_dir(&share).unwrap().count(), 0);
     }
 
     #[test]

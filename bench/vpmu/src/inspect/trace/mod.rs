@@ -1,6 +1,6 @@
-//! Traces: [`record`] writes what a guest did to its PMU, [`import`] what a stock KVM told perf of one, [`replay`] runs it through other strategies, [`show`] lists and counts it.
+//! Traces: [`record`] writes what a guest did to its PMU, [`import`] what a stock KVM told perf of one, [`replay`] runs it through other
+//! strategies.
 
 pub mod import;
 pub mod record;
 pub mod replay;
-pub mod show;

@@ -17,7 +17,6 @@ use trace::write::Writer;
 use vmm::machine::Cpu;
 use vmm::outcome::Account;
 
-pub use crate::arms::arm::play::pmu;
 use crate::arms::arm::sim::{self, SimRunner};
 use crate::inspect::run;
 use crate::inspect::sampled::{GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, take_turn};
@@ -189,10 +188,7 @@ fn traced(
 }
 
 /// Says what a finished trace has.
-///
-/// # Errors
-/// It is not there.
-pub fn summarize(output: &Path, meta: &Meta, quiet: bool) -> Result<(), Error> {
+pub(super) fn summarize(output: &Path, meta: &Meta, quiet: bool) -> Result<(), Error> {
     if !quiet {
         let bytes = trace::read::Trace::open(output)?.bytes();
         let each = match meta.accesses {

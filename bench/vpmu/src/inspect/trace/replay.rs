@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 use sim::guest::Latency;
 use sim::model::Model;
 use sim::replay::{Divergence, Replay, Replayed};
-use trace::mix::name;
 use trace::read::Trace;
 
-use super::record;
+use crate::arms::arm::play::{self, register_name};
 use crate::arms::arm::replay::IN_NO_TRACE;
 
 /// A strategy and what a replay under it found.
@@ -27,7 +26,7 @@ pub type Found = (Strategy, Replayed);
 /// # Errors
 /// Exit 2: the trace cannot be read, or a strategy cannot be replayed.
 pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64) -> Result<Vec<Found>, Error> {
-    let pmu = record::pmu(&trace.meta)?;
+    let pmu = play::pmu(&trace.meta)?;
     if let Some(strategy) = strategies.iter().find(|strategy| strategy.pause == Pause::Virtual) {
         return Err(Error::usage(
             format!("cannot replay a trace under {}", strategy.name),
@@ -139,7 +138,7 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
             found.pmis,
             recorded.vcpu,
             recorded.kind.key(),
-            name(recorded.kind, recorded.register),
+            register_name(recorded.kind, recorded.register),
             recorded.value,
         ));
     }
@@ -206,7 +205,7 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arms::arm::{play, sim};
+    use crate::arms::arm::sim;
 
     /// Under its own strategy a trace gives the registers, PMIs and host operations of its run; and each with some PMIs can be played back on KVM.
     #[test]

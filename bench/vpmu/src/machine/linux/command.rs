@@ -1,4 +1,4 @@
-//! One command in a guest: its files go in, it runs, its files come out, the guest ends.
+//! One command in a guest: it runs, its files come out, the guest ends.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,8 +21,6 @@ use super::symbols::Symbols;
 use crate::sys;
 use crate::terminal::console::{Stream, complain};
 
-/// Folder of `--share` in the guest.
-const SHARE: &str = "/share";
 /// Time to bring files out that a command has which used up its time limit: so much longer the guest lives at most.
 const COLLECT: Duration = Duration::from_secs(30);
 /// Interval at which an interruption is looked for.
@@ -62,16 +60,13 @@ pub(super) fn run(
             None => Box::new(io::sink()),
         },
     };
-    let stdin = match &spec.stdin {
-        Some(path) => Some(input(path)?),
-        None => None,
-    };
+    let stdin = spec.stdin.as_deref().map(input).transpose()?;
     let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (channel, agent) = guest::pair()?;
-    // Files of a guest are in its memory.
-    let mut agent = agent.stopped_by(&cut).with_budget(spec.memory);
+    let mut agent = agent.stopped_by(&cut);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
-    let mut session = Session { stdin, over: Arc::clone(guest.over()), ..Session::new(spec, places, &cut, COLLECT) };
+    let over = Arc::clone(guest.over());
+    let mut session = Session { spec, places, stdin, over, cut: &cut, errors: Vec::new(), log: None };
     let ended = std::thread::scope(|scope| {
         // Once: what the command left is brought out after it was killed.
         scope.spawn(|| {
@@ -126,38 +121,24 @@ fn input(path: &Path) -> Result<OwnedFd, Error> {
 
 /// Action that failed, and the agent's reason. The guest is of no use any more.
 #[derive(Debug)]
-pub(super) struct Failure(pub(super) String, pub(super) AgentError);
+struct Failure(String, AgentError);
 
 /// The requests of one command.
-pub(super) struct Session<'a> {
+struct Session<'a> {
     spec: &'a LinuxSpec,
     places: &'a Places,
     stdin: Option<OwnedFd>,
-    errors: Vec<Error>,
-    log: Option<Log>,
     over: Arc<AtomicBool>,
     cut: &'a AtomicBool,
-    /// Time to bring files out that a command has which used up its limit.
-    collect: Duration,
+    errors: Vec<Error>,
+    log: Option<Log>,
 }
 
-impl<'a> Session<'a> {
-    pub(super) fn new(spec: &'a LinuxSpec, places: &'a Places, cut: &'a AtomicBool, collect: Duration) -> Self {
-        Self { spec, places, stdin: None, errors: Vec::new(), log: None, over: Arc::default(), cut, collect }
-    }
-
-    pub(super) fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
+impl Session<'_> {
+    fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
         let began = Instant::now();
-        let due = began.checked_add(time_limit);
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
         agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
-        agent.ends_by(due);
-        if let Some(share) = &self.places.share {
-            let opened = share.as_fd().try_clone_to_owned();
-            let opened = opened.map_err(|error| AgentError::Host { path: share.path().to_owned(), error });
-            let put = opened.and_then(|opened| agent.put_tree(opened.into(), share.path(), SHARE));
-            put.map_err(failed("cannot copy --share into the guest"))?;
-        }
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(agent, symbols)?;
             symbols.reports.command_begins();
@@ -185,13 +166,14 @@ impl<'a> Session<'a> {
             None => {}
         }
         self.cut.store(false, Ordering::Relaxed);
-        let collected = Instant::now().checked_add(self.collect);
-        agent.ends_by(due.zip(collected).map(|(due, collected)| due.max(collected)));
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
-        for (path, output) in self.spec.get.iter().flat_map(|path| self.places.output.iter().map(move |to| (path, to)))
-        {
-            self.keep(bring::get(agent, path, output), &format!("cannot get {path} from the guest"))?;
+        if let Some(output) = &self.places.output {
+            for path in &self.spec.get {
+                // Files of a guest are in its memory.
+                let got = bring::get(agent, path, self.spec.memory, output);
+                self.keep(got, &format!("cannot get {path} from the guest"))?;
+            }
         }
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(agent, symbols)?;
@@ -200,10 +182,6 @@ impl<'a> Session<'a> {
             for (from, to) in [("/proc/kallsyms", &symbols.kallsyms), ("/proc/modules", &symbols.modules)] {
                 self.keep(bring::fetch(agent, from, to), &format!("cannot get {from} from the guest ({restricted})"))?;
             }
-        }
-        // At the end: nothing is written to a folder that has files of the guest.
-        if let Some(share) = &self.places.share {
-            self.keep(bring::merge(agent, SHARE, share), "cannot copy --share back")?;
         }
         self.log = guest::kernel_log(agent);
         if agent.gave_up() {
@@ -225,73 +203,15 @@ impl<'a> Session<'a> {
     fn keep(&mut self, done: Result<(), AgentError>, what: &str) -> Result<(), Failure> {
         match done {
             Ok(()) => {}
-            Err(
-                error @ (AgentError::Gone(_)
-                | AgentError::Silent { .. }
-                | AgentError::Late { .. }
-                | AgentError::Protocol(_)),
-            ) => {
+            Err(error @ (AgentError::Gone(_) | AgentError::Silent { .. } | AgentError::Protocol(_))) => {
                 return Err(Failure(what.to_owned(), error));
             }
             Err(error @ AgentError::Flood { .. }) => {
-                let remedy = "a guest brings out as many bytes as it has memory: give it more by --memory";
+                let remedy = "as many bytes come out as the guest has memory: give it more by --memory";
                 self.errors.push(Error::usage(what, error.to_string(), remedy));
             }
             Err(error) => self.errors.push(Error::usage(what, error.to_string(), "")),
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use results::write::{Folder, Target};
-
-    use super::*;
-    use crate::machine::linux::fake::{self, Entry};
-
-    #[test]
-    fn a_link_that_a_guest_plants_leads_nothing_to_the_host() {
-        let folder = tempfile::tempdir().unwrap();
-        let (victim, share) = (folder.path().join("victim"), folder.path().join("share"));
-        fs::write(&victim, "kept").unwrap();
-        fs::create_dir(&share).unwrap();
-        // The share of an earlier run has the link already.
-        symlink(&victim, share.join("perf.data.modules")).unwrap();
-        let target = |name: &str| Target::of(&share.join(name)).unwrap().private().always_file();
-        let mut spec = crate::setting::parse::options::<LinuxSpec>(&["k"]).unwrap();
-        spec.symbols = Some(Symbols {
-            kallsyms: target("perf.data.kallsyms"),
-            modules: target("perf.data.modules"),
-            reports: Arc::default(),
-        });
-        let planted = [
-            Entry::Folder(""),
-            Entry::Link("perf.data.kallsyms", victim.to_str().unwrap()),
-            Entry::Link("perf.data.modules", victim.to_str().unwrap()),
-        ];
-        let (mut agent, guest) = fake::start(
-            &[
-                ("/share", &planted),
-                ("/proc/kallsyms", &[Entry::File("", 0o444, b"the guest's bytes")]),
-                ("/proc/modules", &[Entry::File("", 0o444, b"the guest's bytes")]),
-            ],
-            |_| {},
-        );
-        let places = Places { share: Some(Folder::open(&share).unwrap()), output: None, console: None };
-        let cut = AtomicBool::new(false);
-        let mut session = Session::new(&spec, &places, &cut, COLLECT);
-        assert!(session.run(&mut agent, "true", Duration::from_secs(60)).is_ok());
-        drop(agent);
-        let asked = guest.join().unwrap();
-        assert_eq!(fs::read(&victim).unwrap(), b"kept");
-        let at = |path: &str| asked.iter().rposition(|asked| asked == path).unwrap();
-        assert!(
-            at("/share") > at("/proc/kallsyms") && at("/share") > at("/proc/modules"),
-            "the share is the last: {asked:?}"
-        );
     }
 }

@@ -7,34 +7,27 @@ use std::thread::JoinHandle;
 use linux_guest::agent::Agent;
 
 /// Kinds of frames, as the protocol numbers them.
-const RUN: u8 = 1;
-const COMMIT: u8 = 4;
 const GET: u8 = 5;
-const POWER_OFF: u8 = 7;
 const ENTRY: u8 = 32;
 const DATA: u8 = 33;
-const HELLO: u8 = 64;
-const ENDED: u8 = 68;
 const DONE: u8 = 69;
 const ERROR: u8 = 70;
 
-/// A file, folder or link of the guest, by its path below the one asked for.
+/// A file or folder of the guest, by its path below the one asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry<'a> {
     File(&'a str, u32, &'a [u8]),
     Folder(&'a str),
-    Link(&'a str, &'a str),
 }
 
 impl Entry<'_> {
     fn frames(&self) -> Vec<u8> {
-        let entry = |kind: u8, mode: u32, path: &str, target: &str| {
-            frame(ENTRY, &[&[kind][..], &mode.to_le_bytes(), path.as_bytes(), &[0], target.as_bytes(), &[0]].concat())
+        let entry = |kind: u8, mode: u32, path: &str| {
+            frame(ENTRY, &[&[kind][..], &mode.to_le_bytes(), path.as_bytes(), &[0, 0]].concat())
         };
         match *self {
-            Self::File(path, mode, bytes) => [entry(0, mode, path, ""), frame(DATA, bytes)].concat(),
-            Self::Folder(path) => entry(1, 0o755, path, ""),
-            Self::Link(path, target) => entry(2, 0o777, path, target),
+            Self::File(path, mode, bytes) => [entry(0, mode, path), frame(DATA, bytes)].concat(),
+            Self::Folder(path) => entry(1, 0o755, path),
         }
     }
 }
@@ -43,45 +36,30 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&[kind][..], &(payload.len() as u32).to_le_bytes(), payload].concat()
 }
 
-/// Starts it: `files` are its paths and what is at each; `asked` is called with each path before its reply. At its end
-/// it has the paths that it was asked for.
+/// Starts it: `files` are its paths and what is at each; `asked` is called before each reply.
 pub(super) fn start(
     files: &[(&str, &[Entry<'_>])],
-    mut asked: impl FnMut(&str) + Send + 'static,
-) -> (Agent<'static>, JoinHandle<Vec<String>>) {
+    mut asked: impl FnMut() + Send + 'static,
+) -> (Agent<'static>, JoinHandle<()>) {
     let files: Vec<(String, Vec<u8>)> = files
         .iter()
         .map(|(path, entries)| ((*path).to_owned(), entries.iter().flat_map(Entry::frames).collect()))
         .collect();
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let thread = std::thread::spawn(move || {
-        let mut paths = Vec::new();
-        let hello = [&2_u32.to_le_bytes()[..], &1_u64.to_le_bytes(), b"6.1\0"].concat();
-        theirs.write_all(&frame(HELLO, &hello)).unwrap();
         let mut header = [0; 5];
         while theirs.read_exact(&mut header).is_ok() {
             let [kind, length @ ..] = header;
+            assert_eq!(kind, GET);
             let mut payload = vec![0; u32::from_le_bytes(length) as usize];
             theirs.read_exact(&mut payload).unwrap();
-            let done = frame(DONE, &0_u64.to_le_bytes());
-            let reply = match kind {
-                RUN => frame(ENDED, &[0; 12]),
-                GET => {
-                    let path = String::from_utf8(payload[4..payload.len() - 1].to_vec()).unwrap();
-                    asked(&path);
-                    let found = files.iter().find(|(name, _)| *name == path);
-                    let refused =
-                        || frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0", path.as_bytes(), &[0]].concat());
-                    let reply = found.map_or_else(refused, |(_, frames)| [frames.as_slice(), &done].concat());
-                    paths.push(path);
-                    reply
-                }
-                COMMIT | POWER_OFF => done,
-                _ => continue,
-            };
+            let path = String::from_utf8(payload[4..payload.len() - 1].to_vec()).unwrap();
+            asked();
+            let found = files.iter().find(|(name, _)| *name == path);
+            let refused = || frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0", path.as_bytes(), &[0]].concat());
+            let reply = found.map_or_else(refused, |(_, frames)| [frames.as_slice(), &frame(DONE, &[])].concat());
             theirs.write_all(&reply).unwrap();
         }
-        paths
     });
     (Agent::new(ours).unwrap(), thread)
 }

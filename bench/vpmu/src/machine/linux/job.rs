@@ -87,7 +87,6 @@ pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
 
 /// The kernel and the initial RAM disk, once the files that the guest leaves can be written.
 fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
-    let places = Places::open(spec)?;
     let kernel = kernel(&spec.kernel)?;
     let initrd = match &spec.initrd {
         Some(path) => machine::read(path, "the initial RAM disk")?,
@@ -100,7 +99,7 @@ fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
             shell: true,
         })?,
     };
-    Ok((places, kernel, initrd))
+    Ok((Places::open(spec)?, kernel, initrd))
 }
 
 /// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel
@@ -199,17 +198,4 @@ fn of_channel(faults: &Faults) -> Vec<String> {
         warnings.push(format!("the virtio console for the agent failed on the host: {why}"));
     }
     warnings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_broken_port_is_a_warning() {
-        assert_eq!(of_channel(&Faults::default()), Vec::<String>::new());
-        let warnings = of_channel(&Faults { broken: 2, error: Some("no memory".to_owned()) });
-        assert!(warnings[0].contains("2 times") && warnings[1].ends_with("no memory"), "{warnings:?}");
-        assert!(of_channel(&Faults { broken: 1, error: None })[0].contains("once"));
-    }
 }

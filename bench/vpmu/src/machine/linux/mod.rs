@@ -3,12 +3,10 @@
 //! [`userland`] makes the initial RAM disk, [`guest`] starts the machine and connects the agent of the guest's init, [`job`] is
 //! `vpmu linux`.
 
-pub(crate) mod bring;
+mod bring;
 mod command;
 #[cfg(test)]
 mod fake;
-#[cfg(test)]
-mod flood;
 pub mod guest;
 pub mod job;
 pub mod place;

@@ -57,16 +57,12 @@ pub struct LinuxSpec {
     pub with: Vec<Placed>,
 
     /// After the command, bring this file or folder of the guest to the folder of --output; repeat for more
-    #[arg(long, value_name = "PATH", requires = "run")]
+    #[arg(long, value_name = "PATH", requires_all = ["run", "output"])]
     pub get: Vec<String>,
 
-    /// Folder for what --get brings
-    #[arg(short, long, value_name = "DIR", default_value = ".", value_parser = folder)]
-    pub output: PathBuf,
-
-    /// Copy this folder to /share of the guest, and back after the command
-    #[arg(long, value_name = "DIR", requires = "run")]
-    pub share: Option<PathBuf>,
+    /// Folder for what --get brings: a new one, or an empty one
+    #[arg(short, long, value_name = "DIR", requires = "get", value_parser = folder)]
+    pub output: Option<PathBuf>,
 
     /// Write the guest's console to this file; without it, its last lines are shown if the guest fails
     #[arg(long, value_name = "FILE", requires = "run")]
@@ -83,7 +79,7 @@ pub struct LinuxSpec {
     pub load: Vec<Load>,
 
     /// Boot this initial RAM disk as it is, in place of one that is made
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "env", "stdin", "with", "modules", "load", "get", "share", "console"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "env", "stdin", "with", "modules", "load", "get", "console"])]
     pub initrd: Option<PathBuf>,
 
     /// Add this to the kernel's command line

@@ -119,8 +119,12 @@ pub(crate) fn sampling(parts: &Parts) -> Result<()> {
     );
     let report = job(parts)?
         .clock(Clock::Instructions)
-        .command(linux(UNPACKED, &["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp"], &record))
-        .command(["sh", "-c", "head -c 8 /tmp/perf.data"])
+        .command(linux(
+            UNPACKED,
+            &["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp/out"],
+            &record,
+        ))
+        .command(["sh", "-c", "head -c 8 /tmp/out/perf.data"])
         .run(parts)?;
     report.say("boot to power-off");
     let [record, brought] = &report.commands[..] else {

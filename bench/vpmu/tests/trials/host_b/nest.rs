@@ -208,13 +208,13 @@ pub(crate) fn trace_import(parts: &Parts) -> Result<()> {
         guest("single"),
         guest("sampling4")
     );
-    let options = ["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp"];
+    let options = ["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp/out"];
     // By the instruction clock a boot that hangs would hang at each try.
     let report = job(parts)?
         .clock(Clock::Host)
         .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
         .command(middle_host_with("milan", &options, &run))
-        .command(["cat", "/tmp/perf.data"])
+        .command(["cat", "/tmp/out/perf.data"])
         .run(parts)?;
     report.say("power-on to power-off");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("import");

@@ -26,7 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let here = guests().err();
     let small = small_disk().err();
     let with_disk = here.clone().or(small);
-    let tracepoint = "kvm:kvm_userspace_exit".parse().and_then(|event: SampledEvent| event.costs(1)).err();
+    let tracepoint = "kvm:kvm_userspace_exit".parse().and_then(|event: SampledEvent| event.probe()).err();
     let with_tracepoint = here.clone().or(tracepoint);
     let with_perf = here.clone().or_else(|| program("perf", "linux-perf").err());
     let case = |name: &str, missing: &Option<String>, run: fn() -> Result<()>| {
