@@ -6,7 +6,7 @@ use std::path::Path;
 
 use arch_pmu::Vpmu;
 use arch_pmu::caps::PmuCaps;
-use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram};
 use arch_pmu::msr::table;
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use host_pmu::trace::{Kind, Row, counter};
@@ -189,9 +189,9 @@ impl HostCounters for Told {
 
     fn set_period(&mut self, _counter: CounterId, _period: u64) {}
 
-    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+    fn touch(&mut self, _counter: CounterId) {}
 
-    fn due(&mut self, _pmi: bool) -> CounterSet {
+    fn due(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }
 

@@ -521,7 +521,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("mine.toml");
         let text = "reuse = { pool = 7 }\nrelease = { slices = 1 }\napply = 'deferred'\ngate = true\noverflow = 'keep'\n\
-                    mark = { reads = true }";
+                    skip-period = true";
         std::fs::write(&file, text).unwrap();
         let file = format!("gate,{}", file.display());
         let line = [
@@ -541,8 +541,8 @@ mod tests {
         assert_eq!(advice.keys.len(), 5, "{:?}", advice.keys);
         assert!(key("gate").times > 1.1 && key("gate").verdict() == "saves time", "{:?}", key("gate"));
         assert_eq!(
-            (key("mark").default.as_str(), key("mark").verdict()),
-            ("mark.reads = false, mark.global-ctrl = false", "not distinguishable")
+            (key("apply").default.as_str(), key("apply").verdict()),
+            ("apply = \"at-once\"", "not distinguishable")
         );
         let shown = advice.report().text(200);
         assert!(
