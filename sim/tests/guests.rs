@@ -58,8 +58,8 @@ fn operations_per_pmi_are_those_of_real_runs() {
         ("reuse", [0.0, 0.0, 3.0, 2.0, 2.0, 0.0]),
         ("reuse-lazy", [0.0, 0.0, 3.0, 2.0, 2.0, 0.0]),
         ("paused-flag", [0.0, 0.0, 2.0, 2.0, 2.0, 0.0]),
-        ("deferred", [0.0, 0.0, 0.0, 1.0, 1.0, 0.0]),
-        ("pool", [0.0, 0.0, 0.0, 1.0, 1.0, 0.0]),
+        ("deferred", [0.0, 0.0, 2.0, 2.0, 2.0, 0.0]),
+        ("pool", [0.0, 0.0, 2.0, 2.0, 2.0, 0.0]),
         ("gate", [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]),
         ("virtual", [0.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
     ];
@@ -87,7 +87,6 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
     for (strategy, per_pmi) in [
         ("recreate", [2.0, 2.0, 0.0, 0.0, 0.0, 2.0]),
         ("reuse", [0.0, 0.0, 3.0, 2.0, 2.0, 0.0]),
-        // One-shot events do not come back behind a tracepoint.
         ("deferred", [0.0, 0.0, 2.0, 2.0, 2.0, 0.0]),
     ] {
         let mut boot = boot(SINGLE, 100, 1000, 30_000);

