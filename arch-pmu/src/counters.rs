@@ -15,7 +15,7 @@
 
 use counts::Counts;
 
-use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use crate::host::{AfterOverflow, HostCounters, Reprogram};
 use crate::journal::{Journal, Note};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Selection, Source, Spec};
 
@@ -132,21 +132,20 @@ impl<H: HostCounters> Counters<H> {
         &mut self.journal
     }
 
-    /// Tells the host side that the guest accesses the counter.
-    pub(crate) fn touch(&mut self, counter: CounterId, touch: Touch) {
-        self.host.touch(counter, touch);
+    /// Tells the host side that the guest writes the counter's selector or nibble.
+    pub(crate) fn touch(&mut self, counter: CounterId) {
+        self.host.touch(counter);
     }
 
     /// Returns a counter's value now.
     pub(crate) fn read(&mut self, counter: CounterId) -> u64 {
-        self.host.touch(counter, Touch::Read);
         self.sync(counter);
         self.base[counter.index()]
     }
 
     /// Gives a counter a value; if it runs, its overflow moves with it (168d918f2643).
     pub(crate) fn write(&mut self, counter: CounterId, value: u64) {
-        self.host.touch(counter, Touch::Write);
+        self.host.touch(counter);
         self.sync(counter);
         self.base[counter.index()] = value & self.mask;
         if self.running.contains(counter) {
@@ -179,7 +178,6 @@ impl<H: HostCounters> Counters<H> {
     pub(crate) fn set_global(&mut self, enables: CounterSet) {
         let changed = self.global.xor(enables).and(self.existing);
         self.global = enables;
-        self.host.touch_all(changed, Touch::GlobalCtrl);
         // A guest turns all its counters off and on at once, of which it uses few.
         let unused = self.host.keeps_nothing_for().and(self.on().complement()).and(self.running.complement());
         self.changed(changed.and(unused.complement()));
@@ -274,8 +272,11 @@ impl<H: HostCounters> Counters<H> {
 
     /// Does everything due before the guest is entered.
     pub(crate) fn enter(&mut self) {
-        self.dirty.extend(self.host.due(self.pmi_pending));
-        self.reprogram_dirty();
+        self.dirty.extend(self.host.due());
+        if !self.dirty.is_empty() {
+            let dirty = std::mem::take(&mut self.dirty);
+            self.reprogram(dirty);
+        }
         self.host.on_entry(self.enabled);
     }
 
@@ -292,23 +293,6 @@ impl<H: HostCounters> Counters<H> {
     /// Takes the PMI that is due; returns whether there was one.
     pub(crate) const fn take_pmi(&mut self) -> bool {
         std::mem::replace(&mut self.pmi_pending, false)
-    }
-
-    /// Reprograms counters because the PMI that was taken starts no handler.
-    pub(crate) fn pmi_not_handled(&mut self) {
-        let due = self.host.pmi_not_handled();
-        if !due.is_empty() {
-            self.dirty.extend(due);
-            self.reprogram_dirty();
-            self.host.entry_changed();
-        }
-    }
-
-    fn reprogram_dirty(&mut self) {
-        if !self.dirty.is_empty() {
-            let dirty = std::mem::take(&mut self.dirty);
-            self.reprogram(dirty);
-        }
     }
 
     /// Reprograms the counters now or before the next entry, as the host side says.

@@ -1,6 +1,6 @@
 //! A host side for tests: its counts are put there by the test.
 
-use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use crate::host::{AfterOverflow, HostCounters, Reprogram};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(crate) struct Fake {
     pub(crate) period: [Option<u64>; MAX_COUNTERS],
     pub(crate) specs: [Option<Spec>; MAX_COUNTERS],
     pub(crate) starts: u32,
-    pub(crate) touched: Vec<(CounterId, Touch)>,
+    pub(crate) touched: Vec<CounterId>,
 }
 
 impl HostCounters for Fake {
@@ -37,11 +37,11 @@ impl HostCounters for Fake {
     fn set_period(&mut self, counter: CounterId, period: u64) {
         self.period[counter.index()] = Some(period);
     }
-    fn touch(&mut self, counter: CounterId, touch: Touch) {
-        self.touched.push((counter, touch));
+    fn touch(&mut self, counter: CounterId) {
+        self.touched.push(counter);
     }
     fn on_entry(&mut self, _enabled: CounterSet) {}
-    fn due(&mut self, _pmi: bool) -> CounterSet {
+    fn due(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }
 }

@@ -2,17 +2,6 @@
 
 use crate::spec::{CounterId, CounterSet, Spec};
 
-/// A guest access that may keep a counter in use, by the rules of the host side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
-    /// A WRMSR to the counter, its selector, or its nibble of FIXED_CTR_CTRL.
-    Write,
-    /// A read of the counter.
-    Read,
-    /// A write that changed its bit of GLOBAL_CTRL.
-    GlobalCtrl,
-}
-
 /// Time at which a counter is reprogrammed: [paused](HostCounters::pause), then [started](HostCounters::start) or
 /// [stopped](HostCounters::stop) as the registers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +19,7 @@ pub enum AfterOverflow {
     Reprogram,
     /// It goes on, and its period is set anew, to its next overflow.
     Aim,
-    /// The PMU does nothing; the host side asks for more in [`HostCounters::due`], if at all.
+    /// It goes on as it is.
     Leave,
 }
 
@@ -86,13 +75,8 @@ pub trait HostCounters {
     /// Sets the period of a running counter whose value was moved: it signals after `period` more counts.
     fn set_period(&mut self, counter: CounterId, period: u64);
 
-    /// Notes that the guest accessed the counter.
-    fn touch(&mut self, counter: CounterId, touch: Touch);
-
-    /// Notes that the guest accessed the counters.
-    fn touch_all(&mut self, counters: CounterSet, touch: Touch) {
-        counters.into_iter().for_each(|counter| self.touch(counter, touch));
-    }
+    /// Notes a WRMSR to the counter, its selector, or its nibble of FIXED_CTR_CTRL: the counter is in use.
+    fn touch(&mut self, counter: CounterId);
 
     /// Returns the counters for which it keeps nothing: to pause or stop one of them would do nothing.
     fn keeps_nothing_for(&self) -> CounterSet {
@@ -100,20 +84,10 @@ pub trait HostCounters {
     }
 
     /// Returns the counters to reprogram before the guest entry that is about to happen, beside those
-    /// [`changed`](Self::changed) deferred. `pmi`: the entry delivers a PMI.
-    fn due(&mut self, pmi: bool) -> CounterSet;
-
-    /// Returns more counters to reprogram, because the PMI of this entry starts no handler now (LVTPC is masked, or
-    /// holds no NMI). A PMI that LVTPC's mask holds back is one of these: until it is delivered the counters go on.
-    fn pmi_not_handled(&mut self) -> CounterSet {
-        CounterSet::EMPTY
-    }
+    /// [`changed`](Self::changed) deferred.
+    fn due(&mut self) -> CounterSet;
 
     /// Does the host side's work before the guest is entered; `enabled` are the counters with their own enable on.
     /// Called once per entry.
     fn on_entry(&mut self, enabled: CounterSet);
-
-    /// Notes that counters of [`pmi_not_handled`](Self::pmi_not_handled) were reprogrammed after
-    /// [`on_entry`](Self::on_entry), for the same entry.
-    fn entry_changed(&mut self) {}
 }

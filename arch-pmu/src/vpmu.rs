@@ -169,11 +169,6 @@ impl<H: HostCounters> Vpmu<H> {
     pub fn guest_has_all_off(&self) -> bool {
         self.counters.global().is_empty() && !self.registers.freezes_on_pmi()
     }
-
-    /// Reprograms counters because the PMI that was taken starts no handler yet: LVTPC is masked, or has no NMI.
-    pub fn pmi_not_handled(&mut self) {
-        self.counters.pmi_not_handled();
-    }
 }
 
 #[cfg(test)]
@@ -187,7 +182,6 @@ mod tests {
     };
     use crate::fake::Fake;
     use crate::filter::{Action, Event};
-    use crate::host::Touch;
     use crate::intel::{
         IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
         IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE, IA32_PERF_GLOBAL_OVF_CTRL,
@@ -415,10 +409,10 @@ mod tests {
         vpmu.host().touched.clear();
         vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR | 0x3c).unwrap();
         vpmu.wrmsr(GLOBAL, 0xf).unwrap();
-        assert_eq!((vpmu.host().starts, &vpmu.host().touched[..]), (starts, &[(pmc(0), Touch::Write)][..]));
+        assert_eq!((vpmu.host().starts, &vpmu.host().touched[..]), (starts, &[pmc(0)][..]));
         vpmu.host().touched.clear();
         vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x0b0).unwrap();
-        assert_eq!(vpmu.host().touched, [(CounterId::fixed(1).unwrap(), Touch::Write)], "only the nibble that changed");
+        assert_eq!(vpmu.host().touched, [CounterId::fixed(1).unwrap()], "only the nibble that changed");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! something rarer. For a PMI the timer costs one call, before the guest's handler, and further ones where the guest
 //! starts its counters by itself: see [`crate::arming`].
 
-use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
 
@@ -155,7 +155,7 @@ impl HostCounters for Floor {
         self.arming.moved(counter, sys::rdtsc(), self.pace.to_host(period));
     }
 
-    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+    fn touch(&mut self, _counter: CounterId) {}
 
     fn keeps_nothing_for(&self) -> CounterSet {
         self.running.complement()
@@ -168,7 +168,7 @@ impl HostCounters for Floor {
         }
     }
 
-    fn due(&mut self, _pmi: bool) -> CounterSet {
+    fn due(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }
 }

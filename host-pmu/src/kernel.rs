@@ -11,7 +11,7 @@ use std::path::Path;
 use counts::Counts;
 
 use crate::stats::{HostSide, OpKind};
-use crate::strategy::{Apply, Mark, OnOverflow, Pause, Release, Reuse, Strategy, names};
+use crate::strategy::{Apply, OnOverflow, Pause, Release, Reuse, Strategy, names};
 
 /// The module's device.
 pub const DEVICE: &str = "/dev/vpmu_kvm";
@@ -117,13 +117,7 @@ pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
 pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
     let refuse = |why: &str| Err(why.to_owned());
     // All of them: a choice that is added is to be put into words, or refused.
-    let Strategy { name: _, reuse, release, apply, skip_paused, skip_period, overflow, pause, gate, hold_max, mark } =
-        *strategy;
-    if hold_max > 0 || mark != Mark::default() {
-        return refuse(
-            "hold-max, mark: KVM itself decides which counters have an event, and leaves no choice below it",
-        );
-    }
+    let Strategy { name: _, reuse, release, apply, skip_paused, skip_period, overflow, pause, gate } = *strategy;
     if apply != kvms {
         let (when, key) = match kvms {
             Apply::AtOnce => ("before 6.2 reprograms at each access", "at-once"),
@@ -148,16 +142,9 @@ pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
         }
     };
     let goes_on = pause != Pause::Host || gate;
-    let overflow = match overflow {
-        OnOverflow::Keep if !goes_on => {
-            return refuse("overflow = \"keep\": KVM pauses an event that overflowed, unless pause lets it go on");
-        }
-        OnOverflow::Stop if gate => {
-            return refuse("overflow = \"stop\": behind a gate an event is stopped at the entry: give \"keep\"");
-        }
-        OnOverflow::Stop => "stop",
-        OnOverflow::Keep | OnOverflow::Reprogram => "",
-    };
+    if overflow == OnOverflow::Keep && !goes_on {
+        return refuse("overflow = \"keep\": KVM pauses an event that overflowed, unless pause lets it go on");
+    }
     let pause = match pause {
         // perf's functions for the kernel's own events take no group leader: the module goes over a vCPU's events itself.
         Pause::Host if gate => "pause=gate",
@@ -167,7 +154,7 @@ pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
     };
     let skips = [(skip_paused, "skip-paused"), (skip_period, "skip-period")];
     let skips = skips.into_iter().filter_map(|(skips, word)| skips.then_some(word));
-    let words: Vec<&str> = [&*kept, overflow, pause].into_iter().chain(skips).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = [&*kept, pause].into_iter().chain(skips).filter(|word| !word.is_empty()).collect();
     Ok(words.join(" "))
 }
 
@@ -358,27 +345,23 @@ mod tests {
             words(&Strategy::below_kvm(&text).unwrap(), Apply::Deferred)
         };
         let rest = "release = 'never'\napply = 'deferred'";
-        let mine = format!("reuse = {{ pool = 3 }}\n{rest}\noverflow = 'stop'\nskip-paused = true\nskip-period = true");
-        assert_eq!(of(&mine).unwrap(), "pool=3 stop skip-paused skip-period");
+        let mine = format!("reuse = {{ pool = 3 }}\n{rest}\nskip-paused = true\nskip-period = true");
+        assert_eq!(of(&mine).unwrap(), "pool=3 skip-paused skip-period");
         let mine = format!("reuse = 'last'\n{rest}\npause = 'direct'\noverflow = 'keep'");
         assert_eq!(of(&mine).unwrap(), "last pause=direct");
         assert_eq!(of(&mine.replace("pause = 'direct'", "gate = true")).unwrap(), "last pause=gate");
         for (text, why) in [
-            (format!("reuse = 'last'\n{rest}\ngate = true\noverflow = 'stop'"), "behind a gate"),
-            (format!("reuse = 'last'\n{rest}\nhold-max = 3"), "hold-max, mark: "),
-            (format!("reuse = 'last'\n{rest}\nmark = {{ reads = true }}"), "hold-max, mark: "),
             (format!("reuse = 'last'\n{rest}\noverflow = 'keep'"), "overflow = \"keep\": "),
             ("reuse = 'last'\nrelease = 'never'\napply = 'at-once'".to_owned(), "give apply = \"deferred\""),
             ("reuse = 'last'\nrelease = { slices = 2 }\napply = 'deferred'".to_owned(), "release: "),
-            ("reuse = 'last'\nrelease = 'hlt'\napply = 'deferred'".to_owned(), "release: "),
-            ("reuse = { pool = 2 }\nrelease = { idle-ms = 5 }\napply = 'deferred'".to_owned(), "release: "),
+            ("reuse = { pool = 2 }\nrelease = { slices = 1 }\napply = 'deferred'".to_owned(), "release: "),
             ("reuse = 'none'\nrelease = 'never'\napply = 'deferred'".to_owned(), "goes with release = \"eager\""),
         ] {
             let refused = of(&text).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
         let presets = ["deferred", "gate", "pool"].map(|name| words(&Strategy::preset(name).unwrap(), Apply::Deferred));
-        assert!(matches!(&presets, [Ok(words), Err(_), Err(_)] if words == "stop skip-paused"), "{presets:?}");
+        assert!(matches!(&presets, [Ok(words), Err(_), Err(_)] if words == "skip-paused"), "{presets:?}");
     }
 
     /// Hash of the sources of the version beside it.

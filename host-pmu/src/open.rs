@@ -32,7 +32,6 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
         BackendKey::Hardware
         | BackendKey::CpuClock
         | BackendKey::CpuClockAt { .. }
-        | BackendKey::TaskClock
         | BackendKey::Tracepoint { .. }
         | BackendKey::None => {
             Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))

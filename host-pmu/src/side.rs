@@ -39,8 +39,8 @@ pub trait HostPmu: HostCounters {
         false
     }
 
-    /// Rests the vCPU, its counters off, until the next account begins: nothing may signal its thread, and the time
-    /// does not count as time in which the guest left a counter idle.
+    /// Rests the vCPU, its counters off, until the next account begins: nothing may signal its thread, and its switch is no
+    /// sched slice of the guest's.
     fn rest(&mut self) {}
 
     /// Returns the host operations of the account; `None` if there are never any.

@@ -2,8 +2,6 @@
 //!
 //! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, `gate`, `virtual` and `gate-pool`, which are ours.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -33,7 +31,8 @@ pub enum Reuse {
     None,
     /// The counter's own last event, if its configuration is the same to the bit.
     Last,
-    /// Any of up to K parked events of the vCPU with the same configuration, the least recently used released first.
+    /// Any parked event of the vCPU with the same configuration. At most K events are open, but for counters that are on,
+    /// which always have one; the least recently parked one gives way.
     Pool(usize),
 }
 
@@ -43,13 +42,9 @@ pub enum Reuse {
 pub enum Release {
     /// Its counter stops.
     Eager,
-    /// No guest access marked its counter for N sched slices, and the counter's own enable is off.
+    /// The guest wrote nothing of its counter (the counter, its selector, its nibble of FIXED_CTR_CTRL) for N sched slices,
+    /// and the counter's own enable is off.
     Slices(u32),
-    /// It was parked for this long; looked at on guest entry.
-    #[serde(with = "millis")]
-    IdleMs(Duration),
-    /// The guest halted since the last entry: seen as a sleep of the vCPU thread, at the entry after it.
-    Hlt,
     /// Never, until the configuration changes.
     Never,
 }
@@ -74,9 +69,6 @@ pub enum OnOverflow {
     /// It counts on; it is aimed anew when its counter is next started. Relies on overflow signals that come before half a
     /// counter's width is counted.
     Keep,
-    /// It stops by itself (IOC_REFRESH). It is started again when the guest turns the counter on, or one entry later if
-    /// the guest never turned it off. The guest's counts between the PMI and its next exit are lost.
-    Stop,
 }
 
 /// Ways to pause a counter that goes off.
@@ -93,18 +85,6 @@ pub enum Pause {
     /// Its host event is stopped on its CPU without perf's core: below KVM's own vPMU alone, by the [kernel
     /// module](crate::kernel).
     Direct,
-}
-
-/// Guest accesses that keep a counter "in use", beyond writes to its own registers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Mark {
-    /// Reads of the counter, too.
-    #[serde(default)]
-    pub reads: bool,
-    /// Writes that change the counter's bit of GLOBAL_CTRL, too.
-    #[serde(default)]
-    pub global_ctrl: bool,
 }
 
 /// The rules by which host events are kept behind vPMCs.
@@ -135,13 +115,6 @@ pub struct Strategy {
     /// All events of a vCPU are one group behind a leader that counts nothing: one call stops or starts them all.
     #[serde(default)]
     pub gate: bool,
-    /// Soft cap on open events (running counters always get one); 0 = unlimited. Under a cap, events are opened after all
-    /// counters have taken parked ones.
-    #[serde(default)]
-    pub hold_max: usize,
-    /// Accesses that keep a counter in use.
-    #[serde(default)]
-    pub mark: Mark,
 }
 
 /// Reason why a strategy cannot be used.
@@ -194,12 +167,8 @@ const TABLE: [Preset; 9] = [
         about: "as reuse-lazy, without calls to pause a paused event; KVM 5.15",
         of: |base| Strategy { skip_paused: true, ..base },
     },
-    // Linux 6.2 (68fb4757e867), with one-shot events in the literal sense.
-    Preset {
-        name: "deferred",
-        about: "as paused-flag, and reprogrammed once per entry (KVM 6.2), with one-shot events (ours)",
-        of: deferred,
-    },
+    // Linux 6.2 (68fb4757e867).
+    Preset { name: "deferred", about: "as paused-flag, and reprogrammed once per entry; KVM 6.2", of: deferred },
     Preset {
         name: "pool",
         about: "stopped events of the vCPU serve any counter of the same configuration",
@@ -209,14 +178,13 @@ const TABLE: [Preset; 9] = [
     Preset {
         name: "gate",
         about: "all events of the vCPU are one group; one call stops or starts them all",
-        of: |base| Strategy { reuse: Reuse::Pool(7), hold_max: 7, ..gate(base) },
+        of: |base| Strategy { reuse: Reuse::Pool(7), ..gate(base) },
     },
     Preset {
         name: "virtual",
         about: "events go on while the guest has its counters off, and these counts are left out",
         of: |base| Strategy {
             reuse: Reuse::Pool(7),
-            hold_max: 7,
             pause: Pause::Virtual,
             overflow: OnOverflow::Keep,
             skip_period: true,
@@ -239,7 +207,7 @@ pub fn about(name: &str) -> &'static str {
 }
 
 fn deferred(base: Strategy) -> Strategy {
-    Strategy { skip_paused: true, apply: Apply::Deferred, overflow: OnOverflow::Stop, ..base }
+    Strategy { skip_paused: true, apply: Apply::Deferred, ..base }
 }
 
 fn gate(base: Strategy) -> Strategy {
@@ -261,8 +229,6 @@ impl Strategy {
             overflow: OnOverflow::Reprogram,
             pause: Pause::Host,
             gate: false,
-            hold_max: 0,
-            mark: Mark::default(),
         }))
     }
 
@@ -302,50 +268,29 @@ impl Strategy {
             }
             _ => {}
         }
-        if self.hold_max > MAX_POOL {
-            return impossible(format!("hold-max is 1 to {MAX_POOL} events, or 0 for no bound"));
-        }
         if self.gate && self.reuse == Reuse::None {
             return impossible("with reuse = \"none\" there is nothing a gate could stop and start again".to_owned());
         }
         if self.pause != Pause::Host {
-            let why = match (self.reuse, self.overflow) {
-                (Reuse::None, _) => "with reuse = \"none\" no event is left to go on",
-                (_, OnOverflow::Stop) => "an event that stops at its overflow does not go on: use overflow = \"keep\"",
-                _ if self.gate => "behind a gate a pause is one call for all events already: use one of the two",
-                _ => "",
-            };
-            if !why.is_empty() {
-                let pause = if self.pause == Pause::Virtual { "virtual" } else { "direct" };
-                return impossible(format!("pause = \"{pause}\": {why}"));
+            let pause = if self.pause == Pause::Virtual { "virtual" } else { "direct" };
+            if self.reuse == Reuse::None {
+                return impossible(format!("pause = \"{pause}\": with reuse = \"none\" no event is left to go on"));
+            }
+            if self.gate {
+                return impossible(format!(
+                    "pause = \"{pause}\": behind a gate a pause is one call for all events already: use one of the two"
+                ));
             }
         }
-        match self.release {
-            Release::Slices(0) => impossible("release after 0 slices is \"eager\"".to_owned()),
-            Release::IdleMs(idle) if idle.is_zero() => impossible("release after 0 ms is \"eager\"".to_owned()),
-            _ => Ok(()),
+        if self.release == Release::Slices(0) {
+            return impossible("release after 0 slices is \"eager\"".to_owned());
         }
+        Ok(())
     }
 }
 
 fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
-}
-
-mod millis {
-    use std::time::Duration;
-
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(idle: &Duration, s: S) -> Result<S::Ok, S::Error> {
-        u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).serialize(s)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
-        let ms = u64::deserialize(d).map_err(|_| D::Error::custom("idle-ms is a number of milliseconds, e.g. 20"))?;
-        Ok(Duration::from_millis(ms))
-    }
 }
 
 #[cfg(test)]
@@ -365,12 +310,10 @@ mod tests {
 
     #[test]
     fn a_strategy_file_may_combine_freely() {
-        let text = "name = 'mine'\nreuse = { pool = 4 }\nrelease = { idle-ms = 20 }\napply = 'deferred'\n\
-                    skip-paused = true\nmark = { reads = true }";
+        let text =
+            "name = 'mine'\nreuse = { pool = 4 }\nrelease = { slices = 20 }\napply = 'deferred'\nskip-paused = true";
         let mine = Strategy::from_toml(text).unwrap();
-        assert_eq!(mine.reuse, Reuse::Pool(4));
-        assert_eq!(mine.release, Release::IdleMs(Duration::from_millis(20)));
-        assert!(mine.mark.reads && !mine.mark.global_ctrl);
+        assert_eq!((mine.reuse, mine.release), (Reuse::Pool(4), Release::Slices(20)));
     }
 
     #[test]
@@ -387,13 +330,10 @@ mod tests {
             ("{ pool = 0 }", "'never'", "1 to 64"),
             ("{ pool = 65 }", "'never'", "1 to 64"),
             ("'last'", "{ slices = 0 }", "eager"),
-            ("'last'", "{ idle-ms = 0 }", "eager"),
             ("'none'\ngate = true", "'eager'", "a gate"),
-            ("'last'\nhold-max = 65", "'never'", "1 to 64"),
             ("'none'\npause = 'virtual'", "'eager'", "no event is left"),
-            ("'last'\npause = 'virtual'\noverflow = 'stop'", "'never'", "does not go on"),
             ("'last'\npause = 'virtual'\ngate = true", "'never'", "one of the two"),
-            ("'last'\npause = 'direct'\noverflow = 'stop'", "'never'", "pause = \"direct\": an event that stops"),
+            ("'last'\npause = 'direct'\ngate = true", "'never'", "pause = \"direct\": behind a gate"),
             ("'last'\npause = 'direct'", "'never'", "give kvm:FILE.toml"),
         ] {
             let error = Strategy::from_toml(&text(reuse, release)).unwrap_err().to_string();

@@ -63,12 +63,6 @@ pub(crate) fn disable(fd: &OwnedFd) -> io::Result<()> {
     checked(unsafe { perf::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// Refreshes an event by 1 (IOC_REFRESH): enables the event until its next overflow, at which the kernel disables it.
-pub(crate) fn refresh_once(fd: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the ioctl takes a number, not a pointer.
-    checked(unsafe { perf::ioctls::REFRESH(fd.as_raw_fd(), 1) }).map(drop)
-}
-
 /// Returns the kernel's number of an event (IOC_ID).
 pub(crate) fn event_id(fd: &OwnedFd) -> io::Result<u64> {
     let mut id = 0u64;

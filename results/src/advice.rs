@@ -26,9 +26,7 @@ pub const AS_GOOD: f64 = 0.01;
 pub struct Standing {
     /// Its name.
     pub strategy: String,
-    /// Guest counts are lost by its definition.
-    pub is_lossy: bool,
-    /// Its time over that of the result's fastest strategy that loses no counts: the worst of all results.
+    /// Its time over that of the result's fastest strategy: the worst of all results.
     pub worst_regret: f64,
     /// Bounds of that: the worst of the 95 % intervals' ends.
     pub worst_interval: Interval,
@@ -38,7 +36,7 @@ pub struct Standing {
     pub times_floor: Option<Interval>,
     /// Figures by column: means over results, of counts the most.
     pub work: BTreeMap<&'static str, f64>,
-    /// A strategy that is at least as fast, holds no more events and loses no counts, and is better in one of these.
+    /// A strategy that is at least as fast, holds no more events, and is better in one of these.
     pub beaten_by: Option<String>,
 }
 
@@ -49,7 +47,7 @@ pub struct Setting {
     pub workload: String,
     /// The host's class.
     pub host: String,
-    /// Its fastest strategy that loses no counts.
+    /// Its fastest strategy.
     pub first: String,
     /// Its slowest strategy.
     pub last: String,
@@ -83,7 +81,7 @@ pub struct Key {
 pub struct Advice {
     /// The strategy to take.
     pub choice: String,
-    /// No other that loses no counts can have a worst regret that is more than 1 % smaller.
+    /// No other can have a worst regret that is more than 1 % smaller.
     pub is_sure: bool,
     /// The answer: the choice and why, what it costs, how sure it is.
     pub answer: Vec<String>,
@@ -101,7 +99,7 @@ pub struct Advice {
 struct Run<'a> {
     record: &'a Record,
     metric: &'static Metric,
-    /// Ratio of each strategy to the fastest that loses no counts, in the order of the names.
+    /// Ratio of each strategy to the fastest, in the order of the names.
     regrets: Vec<Ratio>,
     over_floor: Vec<Option<Ratio>>,
     first: usize,
@@ -133,14 +131,14 @@ fn ends(ratio: &Ratio) -> Interval {
 }
 
 /// Returns the figures of a result; `None` if one of the strategies has no ratio to another.
-fn run<'a>(record: &'a Record, metric: &'static Metric, names: &[String], is_lossy: &[bool]) -> Option<Run<'a>> {
+fn run<'a>(record: &'a Record, metric: &'static Metric, names: &[String]) -> Option<Run<'a>> {
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     // The floor has every round, and a strategy may have left early.
     let base = floor.filter(|floor| paired::p50(floor, metric.key).is_some()).map_or(&names[0], |floor| &floor.name);
     let times = |name: &String| ratio_of(record, metric, name, base).map(|ratio| ratio.ratio);
     let times = names.iter().map(times).collect::<Option<Vec<f64>>>()?;
     let by_time = |a: &usize, b: &usize| times[*a].total_cmp(&times[*b]);
-    let first = may_be_chosen(is_lossy).min_by(by_time)?;
+    let first = (0..names.len()).min_by(by_time)?;
     let last = (0..names.len()).max_by(by_time)?;
     let one = Ratio { interval: Some(Interval { low: 1.0, high: 1.0 }), ..Ratio::of_means(1.0, 0) };
     let regret = |(place, name): (usize, &String)| {
@@ -149,12 +147,6 @@ fn run<'a>(record: &'a Record, metric: &'static Metric, names: &[String], is_los
     let regrets = names.iter().enumerate().map(regret).collect::<Option<Vec<Ratio>>>()?;
     let over_floor = names.iter().map(|name| ratio_of(record, metric, name, &floor?.name)).collect();
     Some(Run { record, metric, regrets, over_floor, first, last, share: 1.0 })
-}
-
-/// Returns the places of the strategies that lose no counts, or of all if every one does.
-fn may_be_chosen(is_lossy: &[bool]) -> impl Iterator<Item = usize> + '_ {
-    let all = is_lossy.iter().all(|lossy| *lossy);
-    (0..is_lossy.len()).filter(move |place| all || !is_lossy[*place])
 }
 
 /// Returns whether an arm is a strategy, and not one without a key.
@@ -188,12 +180,10 @@ pub fn advise(records: &[&Record]) -> Option<Advice> {
         }));
         found.is_none()
     });
-    let is_lossy: Vec<bool> = names.iter().map(|name| widest.is_lossy(name)).collect();
     if names.len() < 2 {
         return None;
     }
-    let mut runs: Vec<Run<'_>> =
-        with_all.iter().filter_map(|(record, metric)| run(record, metric, &names, &is_lossy)).collect();
+    let mut runs: Vec<Run<'_>> = with_all.iter().filter_map(|(record, metric)| run(record, metric, &names)).collect();
     if runs.is_empty() {
         return None;
     }
@@ -203,9 +193,9 @@ pub fn advise(records: &[&Record]) -> Option<Advice> {
     let shares: Vec<f64> = evidence.iter().map(|of| 1.0 / (alike(of) * different)).collect();
     runs.iter_mut().zip(shares).for_each(|(run, share)| run.share = share);
     let strategies: Vec<Standing> =
-        (0..names.len()).map(|place| standing(&runs, &names[place], place, is_lossy[place])).collect();
-    let choice = choose(&strategies, &is_lossy)?;
-    let rivals = may_be_chosen(&is_lossy).filter(|place| *place != choice);
+        names.iter().enumerate().map(|(place, name)| standing(&runs, name, place)).collect();
+    let choice = choose(&strategies)?;
+    let rivals = (0..names.len()).filter(|place| *place != choice);
     let high = strategies[choice].worst_interval.high;
     let open: Vec<usize> =
         rivals.filter(|place| high > strategies[*place].worst_interval.low * (1.0 + AS_GOOD)).collect();
@@ -241,7 +231,7 @@ fn left_early(record: &Record) -> BTreeMap<String, usize> {
     of.filter(|arm| arm.rounds.len() < most).map(|arm| (arm.name.clone(), arm.rounds.len())).collect()
 }
 
-fn standing(runs: &[Run<'_>], name: &str, place: usize, is_lossy: bool) -> Standing {
+fn standing(runs: &[Run<'_>], name: &str, place: usize) -> Standing {
     let regrets = || runs.iter().map(|run| run.regrets[place]);
     let worst = |of: &dyn Fn(Ratio) -> f64| regrets().map(of).fold(0.0, f64::max);
     let floors = runs.iter().filter_map(|run| run.over_floor[place]).map(|over| over.ratio);
@@ -263,7 +253,6 @@ fn standing(runs: &[Run<'_>], name: &str, place: usize, is_lossy: bool) -> Stand
     };
     Standing {
         strategy: name.to_owned(),
-        is_lossy,
         worst_regret: worst(&|ratio| ratio.ratio),
         worst_interval: Interval { low: worst(&|ratio| ends(&ratio).low), high: worst(&|ratio| ends(&ratio).high) },
         mean_regret: regrets().zip(runs).map(|(ratio, run)| ratio.ratio * run.share).sum(),
@@ -274,10 +263,10 @@ fn standing(runs: &[Run<'_>], name: &str, place: usize, is_lossy: bool) -> Stand
 }
 
 /// Chooses the strategy with the least worst regret; of several that are as good, the one that holds the fewest events.
-fn choose(strategies: &[Standing], is_lossy: &[bool]) -> Option<usize> {
+fn choose(strategies: &[Standing]) -> Option<usize> {
     let worst = |place: &usize| strategies[*place].worst_regret;
-    let least = may_be_chosen(is_lossy).map(|place| worst(&place)).fold(f64::INFINITY, f64::min);
-    let as_good = may_be_chosen(is_lossy).filter(|place| worst(place) <= least * (1.0 + AS_GOOD));
+    let least = strategies.iter().map(|one| one.worst_regret).fold(f64::INFINITY, f64::min);
+    let as_good = (0..strategies.len()).filter(|place| worst(place) <= least * (1.0 + AS_GOOD));
     let held = |place: &usize| strategies[*place].held();
     as_good.min_by(|a, b| held(a).total_cmp(&held(b)).then(worst(a).total_cmp(&worst(b))))
 }
@@ -287,14 +276,14 @@ impl Standing {
         self.work.get("held_mean").copied().unwrap_or(f64::INFINITY)
     }
 
-    fn objectives(&self) -> [f64; 3] {
-        [self.mean_regret, self.held(), f64::from(u8::from(self.is_lossy))]
+    fn objectives(&self) -> [f64; 2] {
+        [self.mean_regret, self.held()]
     }
 }
 
 /// Names for each strategy off the front one of the front that is as good in everything and better in something.
 fn mark_front(strategies: &mut [Standing]) {
-    let points: Vec<[f64; 3]> = strategies.iter().map(Standing::objectives).collect();
+    let points: Vec<[f64; 2]> = strategies.iter().map(Standing::objectives).collect();
     let on_front = front(&points);
     let names: Vec<String> = strategies.iter().map(|one| one.strategy.clone()).collect();
     for (own, strategy) in points.iter().zip(strategies) {
@@ -311,8 +300,6 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         1 => run.workload(),
         _ => format!("{} on {}", run.workload(), run.record.host.class),
     };
-    let any_lossy = strategies.iter().any(|one| one.is_lossy);
-    let whole = if any_lossy && !chosen.is_lossy { " that loses no counts" } else { "" };
     let what = if runs.iter().all(|run| run.workload().starts_with(REPLAY)) { "traces" } else { "workloads" };
     let among = match runs {
         [run] => format!("on {}", place(run)),
@@ -320,9 +307,9 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
         _ => format!("on each of {} {what} and hosts", runs.len()),
     };
     let rank = if chosen.worst_regret <= 1.0 {
-        format!("it is the fastest{whole} {among}")
+        format!("it is the fastest {among}")
     } else {
-        format!("it takes at most {} × the fastest{whole} {among}", ratio(chosen.worst_regret))
+        format!("it takes at most {} × the fastest {among}", ratio(chosen.worst_regret))
     };
     let floor = match (runs, chosen.times_floor) {
         ([run], _) if let Some(over) = &run.over_floor[choice] => format!(", {}", times(over, "the floor")),
@@ -345,7 +332,7 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
     );
     let costs = costs(chosen, &runs[0].record.definition(&chosen.strategy).unwrap_or_default());
     let mut sure = if open.is_empty() {
-        format!("sure: no other{whole} can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0)
+        format!("sure: no other can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0)
     } else {
         let cut =
             runs.iter().any(|run| run.record.size("duration_ns").is_some_and(|bound| run.record.wall_ns >= bound));
@@ -365,14 +352,6 @@ fn answer(runs: &[Run<'_>], strategies: &[Standing], choice: usize, open: &[usiz
                 ratio_in(found.ratio, found.interval)
             ));
         }
-    }
-    let lossy = strategies.iter().enumerate().filter(|(_, one)| one.is_lossy && !chosen.is_lossy);
-    let faster: Vec<String> = lossy
-        .filter(|(place, _)| runs.iter().any(|run| ends(&run.regrets[*place]).high < 1.0))
-        .map(|(_, one)| one.strategy.clone())
-        .collect();
-    if !faster.is_empty() {
-        add(format!("; where counts may be lost {} can be faster", listed(&faster)));
     }
     for run in runs {
         let own = run.record.warnings.iter().filter(|warning| warning.code == UNIDENTIFIED);
@@ -401,17 +380,12 @@ fn costs(chosen: &Standing, definition: &[String]) -> String {
         ),
     };
     let group = if below.is_none() && definition.iter().any(|choice| choice == "gate = true") {
-        "its events are one group, which gets all its counters or falls apart; "
+        "; its events are one group, which gets all its counters or falls apart"
     } else {
         ""
     };
-    let counts = if chosen.is_lossy {
-        "it loses the counts between a PMI and the guest's next exit"
-    } else {
-        "it loses no counts"
-    };
     format!(
-        "it costs: {held}; {} opens and {} operations per PMI or rotation; {group}{counts}",
+        "it costs: {held}; {} opens and {} operations per PMI or rotation{group}",
         figure("opens"),
         figure("host_ops")
     )
@@ -535,9 +509,7 @@ impl Advice {
                 if low == high { low } else { format!("{low} to {high}") }
             });
             let front = one.beaten_by.as_ref().map_or_else(|| "●".to_owned(), |by| format!("beaten by {by}"));
-            let lossy = if one.is_lossy { " (loses counts)" } else { "" };
-            let cells =
-                [format!("{}{lossy}", one.strategy), ratio(one.worst_regret), ratio(one.mean_regret), floor, front];
+            let cells = [one.strategy.clone(), ratio(one.worst_regret), ratio(one.mean_regret), floor, front];
             let value =
                 |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| column.unit.text(*value));
             table.add_row(cells.into_iter().chain(columns.clone().map(value)));
@@ -598,8 +570,8 @@ impl Advice {
 
 /// Sentences under the table of strategies.
 pub const LEGEND: [&str; 2] = [
-    "worst, mean: time over that of each result's fastest strategy that loses no counts",
-    "front: ● no other is as fast in the mean, holds as few events, loses as few counts, and is better in one of these",
+    "worst, mean: time over that of each result's fastest strategy",
+    "front: ● no other is as fast in the mean, holds as few events, and is better in one of these",
 ];
 
 /// Says what the figures of a trace are.
@@ -611,7 +583,7 @@ mod tests {
     use super::*;
     use crate::fixture::timed;
 
-    const TIMES: [(&str, u64); 4] = [("recreate", 2600), ("gate", 1270), ("reuse-lazy", 2032), ("pool", 1200)];
+    const TIMES: [(&str, u64); 3] = [("recreate", 2600), ("gate", 1270), ("reuse-lazy", 2032)];
 
     fn answer(records: &[&Record]) -> (Advice, String) {
         let found = advise(records).unwrap();
@@ -620,24 +592,20 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_loses_no_counts_and_its_cost_and_certainty_are_said() {
+    fn the_choice_with_its_cost_and_certainty_is_said() {
         let (found, text) = answer(&[&timed(40, &TIMES)]);
         assert_eq!((found.choice.as_str(), found.is_sure, found.answer.len()), ("gate", true, 3));
-        assert!(text.starts_with("take gate: it is the fastest that loses no counts on single/ftest, 1.27"), "{text}");
+        assert!(text.starts_with("take gate: it is the fastest on single/ftest, 1.27"), "{text}");
         assert!(
             text.contains("reuse-lazy (KVM since 5.5) takes up to 1.60 ×") && text.contains("(stand-in cpu-clock)"),
             "{text}"
         );
-        assert!(
-            text.contains("\nit costs: ") && text.contains("one group") && text.contains("it loses no counts"),
-            "{text}"
-        );
-        assert!(text.contains("\nsure: ") && text.contains("where counts may be lost pool can be faster"), "{text}");
+        assert!(text.contains("\nit costs: ") && text.contains("one group") && text.contains("\nsure: "), "{text}");
         let order: Vec<&str> = found.strategies.iter().map(|one| one.strategy.as_str()).collect();
-        assert_eq!(order, ["pool", "gate", "reuse-lazy", "recreate"]);
+        assert_eq!(order, ["gate", "reuse-lazy", "recreate"]);
         assert_eq!((found.results[0].first.as_str(), found.results[0].last.as_str()), ("gate", "recreate"));
         let shown = found.report().text(200);
-        assert!(shown.contains("pool (loses counts)") && shown.contains("beaten by gate"), "{shown}");
+        assert!(shown.contains("beaten by gate"), "{shown}");
     }
 
     #[test]
@@ -667,11 +635,11 @@ mod tests {
 
     #[test]
     fn the_worst_regret_decides_over_workloads_and_another_first_is_named() {
-        let mut other = timed(40, &[("recreate", 1200), ("gate", 1500), ("reuse-lazy", 1150), ("pool", 1300)]);
+        let mut other = timed(40, &[("recreate", 1200), ("gate", 1500), ("reuse-lazy", 1150)]);
         other.parameters.insert("workload".to_owned(), "counting1/ftest".into());
         let (found, text) = answer(&[&timed(40, &TIMES), &other]);
         assert_eq!((found.choice.as_str(), found.is_sure), ("gate", true));
-        assert!(text.contains("at most 1.30 × the fastest that loses no counts on each of 2 workloads"), "{text}");
+        assert!(text.contains("at most 1.30 × the fastest on each of 2 workloads"), "{text}");
         assert!(text.contains("; on counting1/ftest reuse-lazy is faster, by 1.30"), "{text}");
         let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
         assert!((gate.mean_regret - 1.152).abs() < 0.01 && (gate.worst_regret - 1.304).abs() < 0.01, "{gate:?}");

@@ -346,7 +346,7 @@ pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Rec
     record
 }
 
-/// Builds a result of so many rounds of strategies at these times in ns, with a spread, and the floor at 1000 ns. `pool` loses counts.
+/// Builds a result of so many rounds of strategies at these times in ns, with a spread, and the floor at 1000 ns.
 ///
 /// # Panics
 /// If it is refused.
@@ -363,9 +363,8 @@ pub fn timed(rounds: u64, times: &[(&str, u64)]) -> Record {
         }
     }
     for strategy in document["parameters"]["strategies"].as_array_mut().unwrap() {
-        let overflow = if strategy["name"] == "pool" { "stop" } else { "keep" };
         let gate = strategy["name"] == "gate";
-        strategy["definition"] = format!("gate = {gate}\noverflow = \"{overflow}\"\n").into();
+        strategy["definition"] = format!("gate = {gate}\noverflow = \"keep\"\n").into();
     }
     changed(document)
 }

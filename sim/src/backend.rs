@@ -9,7 +9,7 @@ use std::rc::Rc;
 use arch_pmu::spec::{MAX_COUNTERS, Spec};
 use host_pmu::backend::scheduling::{Assignment, CounterMask, SHORTEST_PERIOD};
 use host_pmu::backend::{Backend, HostError, Overflow};
-use host_pmu::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
+use host_pmu::strategy::{MAX_POOL, Pause, Strategy};
 
 use crate::clock::Clock;
 use crate::event::{Base, EventState, Running, code};
@@ -57,8 +57,6 @@ pub struct SimBackend {
     overflowed: Vec<(u64, u64)>,
     /// The next expiry's cost is charged already.
     told: u64,
-    /// Events stop at an overflow.
-    one_shot: bool,
     /// Events of counters that are off go on.
     goes_on: bool,
     /// State of the gate, `true` if it is open; `None` without a gate.
@@ -71,7 +69,6 @@ pub struct SimBackend {
 impl SimBackend {
     /// Creates the events of a thread under `strategy`; `on_host` counts the events of the whole host.
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
-        let follows_time = model.base != CountBase::Exits;
         let others = model.needs_counters().then(|| {
             let mut others = Box::<Assignment>::default();
             for event in model.host.pmu.others() {
@@ -102,8 +99,6 @@ impl SimBackend {
             look_at: u64::MAX,
             overflowed: Vec::with_capacity(2 * (MAX_POOL + MAX_COUNTERS)),
             told: 0,
-            // As in the real backend, tracepoints (which count exits) cannot stop.
-            one_shot: strategy.overflow == OnOverflow::Stop && follows_time,
             goes_on: strategy.pause == Pause::Virtual,
             gate: strategy.gate.then_some(false),
             gate_lost: false,
@@ -314,7 +309,6 @@ impl Backend for SimBackend {
             let_in: true,
             lost: false,
             anchored: None,
-            limit: u64::from(self.one_shot),
         };
         state.aim(0, period);
         let at = self.free.pop().unwrap_or(self.table.len());
@@ -353,13 +347,9 @@ impl Backend for SimBackend {
 
     #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
-    fn resume(&mut self, event: &mut Event, spent: bool) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut Event) -> Result<(), HostError> {
         let beside = (self.gate != Some(false)).then_some(self.running.len() as u64);
         self.price().resume(beside);
-        if spent && self.one_shot {
-            // IOC_REFRESH adds to the limit; IOC_ENABLE leaves an event whose limit is used up without one.
-            self.table[event.0].limit += 1;
-        }
         (self.table[event.0].let_in, self.table[event.0].lost) = (true, false);
         self.forget_anchors();
         if beside.is_some() {
@@ -449,10 +439,6 @@ impl Backend for SimBackend {
         true
     }
 
-    fn stops_at_overflow(&self) -> bool {
-        self.one_shot
-    }
-
     fn has_gate(&self) -> bool {
         self.gate.is_some()
     }
@@ -512,11 +498,6 @@ impl Backend for SimBackend {
     }
 
     #[inline]
-    fn slept(&mut self) -> bool {
-        self.clock.take_slept()
-    }
-
-    #[inline]
     fn now_ns(&self) -> u64 {
         self.clock.now()
     }
@@ -561,10 +542,9 @@ impl SimBackend {
         let times = self.clock.times();
         let (mut signals, mut look_at) = (0, u64::MAX);
         let common = self.mixed.then(|| self.base.of(times));
-        let Self { table, running, overflowed, goes_on, busy, .. } = self;
-        let (mut next, mut expiries) = (0, 0);
-        while let Some(at) = running.get(next) {
-            next += 1;
+        let Self { table, running, overflowed, goes_on, .. } = self;
+        let mut expiries = 0;
+        for at in running.iter() {
             let state = &mut table[at];
             if !state.can_signal() {
                 continue;
@@ -575,14 +555,6 @@ impl SimBackend {
                 // Only the last one of several overflows of an event counts.
                 overflowed.retain(|&(id, _)| id != state.id);
                 expiries += state.expiries(times);
-                if state.stops_here() {
-                    overflowed.push((state.id, state.rate.counts(state.due)));
-                    (state.ran, state.running, state.let_in) = (state.due, false, false);
-                    next -= 1;
-                    *busy &= !state.counter;
-                    running.leave(table, next);
-                    continue;
-                }
                 let count = state.rate.counts(ran);
                 let late = count - state.signal_at;
                 let passed = if late < state.period { 0 } else { late / state.period.max(1) };
@@ -647,32 +619,15 @@ mod tests {
     /// Counts in a millisecond of model development-host.
     const PERIOD: u64 = 2_000_000;
 
-    /// A backend of events that stop themselves, and one such event.
-    fn one_shot() -> (SimBackend, Event) {
+    /// A backend of clocks, and an event of it.
+    fn clock() -> (SimBackend, Event) {
         let model = Rc::new(Model::embedded("development-host").unwrap());
         let strategy = Strategy::preset("deferred").unwrap();
-        assert_eq!((strategy.overflow, model.base), (OnOverflow::Stop, CountBase::ThreadTime));
+        assert_eq!(model.base, CountBase::ThreadTime);
         let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
         let mut backend = SimBackend::new(model, clock, Rc::default(), &strategy);
         let event = backend.open(PerfEvtSel::from_bits(0x0053_003c).spec(), PERIOD).unwrap();
         (backend, event)
-    }
-
-    /// Signals in each of three stretches that are longer than the period.
-    fn signals(backend: &mut SimBackend) -> [u64; 3] {
-        std::array::from_fn(|_| {
-            backend.clock_mut().user(2_000_000);
-            backend.take_signals()
-        })
-    }
-
-    #[test]
-    fn an_event_stops_itself_until_it_is_resumed_as_spent() {
-        let (mut backend, mut event) = one_shot();
-        assert_eq!(signals(&mut backend), [1, 0, 0]);
-        backend.set_period(&mut event, PERIOD).unwrap();
-        backend.resume(&mut event, true).unwrap();
-        assert_eq!(signals(&mut backend), [1, 0, 0]);
     }
 
     /// A backend of a Cascade Lake without hyper-threading and without other users, and as many events of branches as it counts.
@@ -695,14 +650,14 @@ mod tests {
         let last = backend.open(branches(), PERIOD).unwrap();
         let cycles = backend.open(PerfEvtSel::from_bits(0x0053_003c).spec(), PERIOD).unwrap();
         assert!(![&last, &cycles].into_iter().any(|event| backend.is_lost(event)), "cycles have a fixed counter");
-        backend.resume(&mut events[0], false).unwrap();
+        backend.resume(&mut events[0]).unwrap();
         let without =
             |backend: &SimBackend, events: &[Event]| events.iter().filter(|event| backend.is_lost(event)).count();
         assert_eq!((without(&backend, &events), backend.is_lost(&last), backend.is_lost(&cycles)), (0, true, false));
         backend.pause(&mut events[3]).unwrap();
         assert!(backend.is_lost(&last), "a free counter is none for an event in error state");
         let mut last = last;
-        backend.resume(&mut last, false).unwrap();
+        backend.resume(&mut last).unwrap();
         assert!(!backend.is_lost(&last) && backend.read(&mut last).is_ok(), "until it is enabled again");
     }
 
@@ -724,7 +679,7 @@ mod tests {
 
     #[test]
     fn a_switch_costs_for_each_event_held_and_more_for_each_that_runs() {
-        let (mut backend, mut event) = one_shot();
+        let (mut backend, mut event) = clock();
         let mut model = Model::clone(&backend.model);
         (model.costs.switch, model.costs.switch_held) = (Cost::fixed(1000), Cost::fixed(100));
         model.costs.switch_running = Cost::fixed(10);
@@ -742,20 +697,6 @@ mod tests {
         assert_eq!(cost(&mut backend), 1110);
         backend.release(other);
         assert_eq!(cost(&mut backend), 0);
-    }
-
-    #[test]
-    fn a_resume_with_the_wrong_word_changes_the_limit_as_in_the_kernel() {
-        let (mut backend, mut event) = one_shot();
-        assert_eq!(signals(&mut backend), [1, 0, 0]);
-        backend.set_period(&mut event, PERIOD).unwrap();
-        backend.resume(&mut event, false).unwrap();
-        assert_eq!(signals(&mut backend), [1, 1, 1], "IOC_ENABLE leaves no limit");
-
-        let (mut backend, mut event) = one_shot();
-        backend.pause(&mut event).unwrap();
-        backend.resume(&mut event, true).unwrap();
-        assert_eq!(signals(&mut backend), [1, 1, 0], "IOC_REFRESH makes it two");
     }
 
     /// One of the things that a strategy or a guest does.
@@ -807,7 +748,7 @@ mod tests {
                         *on = false;
                     },
                     Step::Resume(at) => if let Some((event, on)) = events.get_mut(at % count).filter(|(_, on)| !*on) {
-                        backend.resume(event, false).unwrap();
+                        backend.resume(event).unwrap();
                         *on = true;
                     },
                     Step::SetPeriod(at, period) => if let Some((event, _)) = events.get_mut(at % count) {
@@ -829,7 +770,7 @@ mod tests {
 
     /// A backend of model development-host whose events go on while their counters are off, with these costs and none else.
     fn going_on(expiry: u64, first: u64, later: u64) -> SimBackend {
-        let (backend, _) = one_shot();
+        let (backend, _) = clock();
         let mut model = Model::clone(&backend.model);
         let free = Cost::fixed(0);
         (model.costs.open_first, model.costs.open_more, model.costs.pause) = (free.clone(), free.clone(), free);

@@ -33,7 +33,6 @@ pub struct Clock {
     schedule: Schedule,
     streams: Streams,
     switched_in: bool,
-    slept: bool,
 }
 
 impl Clock {
@@ -41,18 +40,7 @@ impl Clock {
     pub fn new(schedule: Schedule, streams: Streams) -> Self {
         let first = schedule.first();
         let (user, kernel, exits) = (0, 0, 0);
-        Self {
-            now: first,
-            away: first,
-            user,
-            kernel,
-            exits,
-            rest_ps: 0,
-            schedule,
-            streams,
-            switched_in: false,
-            slept: false,
-        }
+        Self { now: first, away: first, user, kernel, exits, rest_ps: 0, schedule, streams, switched_in: false }
     }
 
     /// Returns all times.
@@ -142,10 +130,10 @@ impl Clock {
         self.now >= self.schedule.ends()
     }
 
-    /// Returns whether the thread was switched in, and whether it slept, since that was last taken.
+    /// Returns whether the thread was switched in since that was last taken.
     #[inline]
-    pub const fn was_away(&self) -> (bool, bool) {
-        (self.switched_in, self.slept)
+    pub const fn was_away(&self) -> bool {
+        self.switched_in
     }
 
     /// Yields the CPU if the slice is over; whether it was.
@@ -163,7 +151,6 @@ impl Clock {
     pub fn sleep_until(&mut self, at: u64) {
         let at = self.schedule.woken(self.now.max(at));
         self.goes_on(at);
-        self.slept = true;
     }
 
     /// Gives the thread its CPU again.
@@ -177,12 +164,6 @@ impl Clock {
     #[inline]
     pub const fn take_switched_in(&mut self) -> bool {
         std::mem::replace(&mut self.switched_in, false)
-    }
-
-    /// Returns whether the thread slept since the last call.
-    #[inline]
-    pub const fn take_slept(&mut self) -> bool {
-        std::mem::replace(&mut self.slept, false)
     }
 }
 

@@ -82,8 +82,6 @@ pub(crate) struct EventState {
     pub(crate) lost: bool,
     /// Time off the CPU when its count was last known, where it is [peeked](host_pmu::backend::Backend::peek) at.
     pub(crate) anchored: Option<u64>,
-    /// Overflows until the event stops itself, perf's `event_limit`; 0 = it does not.
-    pub(crate) limit: u64,
 }
 
 impl EventState {
@@ -128,14 +126,6 @@ impl EventState {
         }
         let late = self.rate.counts(ran).saturating_sub(self.signal_at);
         if self.period == 0 || late < self.period { 1 } else { 1 + late / self.period }
-    }
-
-    /// Counts an overflow against the limit; returns whether the event stops there (`__perf_event_overflow`).
-    #[inline]
-    pub(crate) const fn stops_here(&mut self) -> bool {
-        let limited = self.limit > 0;
-        self.limit = self.limit.saturating_sub(1);
-        limited && self.limit == 0
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Counters without host events: a virtual clock counts and a timer signals, at no cost. The counterpart of
 //! `host_pmu::floor`, with the same rule for the timer.
 
-use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
 use host_pmu::arming::{Arming, Setting};
@@ -139,7 +139,7 @@ impl HostCounters for SimFloor {
         self.arming.moved(counter, self.clock.now(), self.ns_of(period));
     }
 
-    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+    fn touch(&mut self, _counter: CounterId) {}
 
     fn keeps_nothing_for(&self) -> CounterSet {
         self.running.complement()
@@ -153,7 +153,7 @@ impl HostCounters for SimFloor {
         }
     }
 
-    fn due(&mut self, _pmi: bool) -> CounterSet {
+    fn due(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }
 }

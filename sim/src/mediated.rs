@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram};
 use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
@@ -225,13 +225,13 @@ impl HostCounters for SimMediated {
         }
     }
 
-    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+    fn touch(&mut self, _counter: CounterId) {}
 
     fn keeps_nothing_for(&self) -> CounterSet {
         self.running.complement()
     }
 
-    fn due(&mut self, _pmi: bool) -> CounterSet {
+    fn due(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }
 

@@ -17,7 +17,7 @@ use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::stats::HostSide;
-use host_pmu::strategy::{OnOverflow, Strategy};
+use host_pmu::strategy::Strategy;
 use host_pmu::trace::{CERTAIN, Kind, LVTPC, Row, UNKNOWN, counter};
 
 use crate::clock::{Clock, Schedule};
@@ -43,7 +43,6 @@ struct TraceBackend {
     fired: Vec<(u64, u64)>,
     /// No record of them was lost.
     complete: bool,
-    one_shot: bool,
     /// State of the gate, `true` if it is open; `None` without a gate.
     gate: Option<bool>,
     opened: u64,
@@ -52,7 +51,6 @@ struct TraceBackend {
     /// Events of the host's other users.
     others: u64,
     switched: bool,
-    slept: bool,
 }
 
 /// A host event.
@@ -84,14 +82,12 @@ impl TraceBackend {
             due: Default::default(),
             fired: Vec::new(),
             complete: true,
-            one_shot: strategy.overflow == OnOverflow::Stop && model.base != CountBase::Exits,
             gate: strategy.gate.then_some(false),
             opened: 0,
             held: 0,
             running: 0,
             others: host::others(&model),
             switched: false,
-            slept: false,
             model,
         }
     }
@@ -150,12 +146,7 @@ impl TraceBackend {
         if samples {
             self.advance(at);
             self.fired.push((id, self.table[at].count));
-            if self.one_shot {
-                self.halt(at);
-                self.table[at].let_in = false;
-            }
-            let now = if self.one_shot { 0 } else { self.clock.now() };
-            self.table[at].ends = now.saturating_add(period);
+            self.table[at].ends = self.clock.now().saturating_add(period);
         }
     }
 }
@@ -212,7 +203,7 @@ impl Backend for TraceBackend {
         Ok(event.count)
     }
 
-    fn resume(&mut self, event: &mut usize, _spent: bool) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
         let beside = (self.gate != Some(false)).then_some(self.running);
         self.price().resume(beside);
         self.table[*event].let_in = true;
@@ -250,10 +241,6 @@ impl Backend for TraceBackend {
     fn overflowed(&mut self, report: &mut dyn FnMut(Overflow)) -> bool {
         self.fired.drain(..).for_each(|(id, count)| report(Overflow { id, count, at: None }));
         std::mem::replace(&mut self.complete, true)
-    }
-
-    fn stops_at_overflow(&self) -> bool {
-        self.one_shot
     }
 
     fn has_gate(&self) -> bool {
@@ -296,10 +283,6 @@ impl Backend for TraceBackend {
 
     fn may_have_switched(&self) -> bool {
         self.switched
-    }
-
-    fn slept(&mut self) -> bool {
-        std::mem::take(&mut self.slept)
     }
 
     fn now_ns(&self) -> u64 {
@@ -491,7 +474,7 @@ impl Replay {
                 self.hand_over(&group[from..until]);
             }
             match row.kind {
-                Kind::Count | Kind::Overflow => {}
+                Kind::Count | Kind::Overflow | Kind::Sleep => {}
                 Kind::Read | Kind::Write | Kind::Rdpmc | Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault => {
                     restarts |= row.kind == Kind::Write && row.value != 0 && is_global_ctrl(row.register);
                     self.access(row, self.rows + at as u64);
@@ -500,7 +483,6 @@ impl Replay {
                 Kind::State => self.vpmu.wrmsr(row.register, row.value).unwrap_or_default(),
                 Kind::Signal => self.signal(row.value, group[..at].iter().all(is_switch)),
                 Kind::Slice => self.backend().switch(),
-                Kind::Sleep => self.backend().slept = true,
                 Kind::Pmi | Kind::LatePmi => {
                     self.pmi(row, self.rows + at as u64);
                     nmi |= row.brings_pmi();
@@ -613,9 +595,6 @@ impl Replay {
             if brings > 0 {
                 self.diverges(*row, place, None);
             }
-        }
-        if !late && delivery != Delivery::Nmi {
-            self.vpmu.pmi_not_handled();
         }
     }
 

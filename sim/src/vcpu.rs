@@ -423,14 +423,11 @@ impl<H: SimHost> Vcpu<H> {
             traced.tracer.pmi(now, Kind::Pmi, delivery, merged);
         }
         match delivery {
-            Delivery::Masked => {
-                match self.mask.met(self.pmu.turned_on()) {
-                    Met::Deferred => self.counts.deferred += 1,
-                    Met::Joined => {}
-                    Met::Guests => self.counts.masked += 1,
-                }
-                self.pmu.pmi_not_handled();
-            }
+            Delivery::Masked => match self.mask.met(self.pmu.turned_on()) {
+                Met::Deferred => self.counts.deferred += 1,
+                Met::Joined => {}
+                Met::Guests => self.counts.masked += 1,
+            },
             // An AMD's processor keeps one; an Intel's LVTPC is masked then.
             Delivery::Nmi if merged => self.counts.merged += 1,
             Delivery::Nmi => {
@@ -445,10 +442,7 @@ impl<H: SimHost> Vcpu<H> {
                     self.counts.deferred_dropped += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
                 }
             }
-            Delivery::Fixed(_) | Delivery::Unsupported(_) => {
-                self.counts.undeliverable += 1;
-                self.pmu.pmi_not_handled();
-            }
+            Delivery::Fixed(_) | Delivery::Unsupported(_) => self.counts.undeliverable += 1,
         }
     }
 
@@ -631,8 +625,7 @@ impl SimHost for Bank<SimBackend> {
     fn pass_entry(&mut self) -> bool {
         let backend = self.backend_ref();
         let clock = backend.clock();
-        let (switched_in, slept) = clock.was_away();
-        let passes = !clock.slice_is_over() && !backend.may_signal() && self.is_quiet(switched_in, slept);
+        let passes = !clock.slice_is_over() && !backend.may_signal() && self.is_quiet(clock.was_away());
         if passes {
             self.count_entry();
         }

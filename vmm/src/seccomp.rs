@@ -54,7 +54,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u32; 30] = [
+const IOCTLS: [u32; 29] = [
     ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
@@ -62,7 +62,6 @@ const IOCTLS: [u32; 30] = [
     ioc(NONE, PERF, 0, 0),                                      // PERF_EVENT_IOC_ENABLE
     ioc(NONE, PERF, 1, 0),                                      // PERF_EVENT_IOC_DISABLE
     ioc(WRITE, PERF, 4, 8),                                     // PERF_EVENT_IOC_PERIOD
-    ioc(NONE, PERF, 2, 0),                                      // PERF_EVENT_IOC_REFRESH
     ioc(NONE, PERF, 5, 0),                                      // PERF_EVENT_IOC_SET_OUTPUT
     ioc(READ, PERF, 7, 8),                                      // PERF_EVENT_IOC_ID
     ioc(NONE, PERF, 3, 0),                                      // PERF_EVENT_IOC_RESET

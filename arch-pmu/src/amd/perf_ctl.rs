@@ -6,7 +6,7 @@ use super::caps::AmdCaps;
 use super::registers::{Amd, Registers, State, Svm};
 use crate::counters::Config;
 use crate::filter::{Event, EventFilter};
-use crate::host::{HostCounters, Touch};
+use crate::host::HostCounters;
 use crate::register::{GeneralProtection, Register};
 use crate::spec::{CounterId, Selection, Source, Spec, Vendor};
 
@@ -127,7 +127,7 @@ impl Register<Amd> for PerfCtl {
     fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         let value = value & Self::KEPT;
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
-        state.counters.touch(counter, Touch::Write);
+        state.counters.touch(counter);
         if state.registers.perf_ctl[n] != value {
             state.registers.perf_ctl[n] = value;
             state.counters.configure(counter, Self::from_bits(value).config(state.registers.svm, state.filter));

@@ -5,7 +5,7 @@ use bitfield_struct::bitfield;
 use super::caps::IntelCaps;
 use super::registers::{Intel, State};
 use crate::counters::Config;
-use crate::host::{HostCounters, Touch};
+use crate::host::HostCounters;
 use crate::register::{GeneralProtection, Register, within};
 use crate::spec::{CounterId, MAX_FIXED, Source, Spec};
 
@@ -86,7 +86,7 @@ impl Register<Intel> for FixedCtrCtrl {
                 interrupts: control.pmi(),
                 allowed: state.filter.allows_fixed(n),
             };
-            state.counters.touch(counter, Touch::Write);
+            state.counters.touch(counter);
             state.counters.configure(counter, config);
         }
         Ok(())

@@ -6,7 +6,7 @@ use super::caps::IntelCaps;
 use super::registers::{Intel, State};
 use crate::counters::Config;
 use crate::filter::{Event, EventFilter};
-use crate::host::{HostCounters, Touch};
+use crate::host::HostCounters;
 use crate::register::{GeneralProtection, Register, within};
 use crate::spec::{CounterId, Selection, Source, Spec, Vendor};
 
@@ -106,7 +106,7 @@ impl Register<Intel> for PerfEvtSel {
     fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, Self::mask(*state.caps, n))?;
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
-        state.counters.touch(counter, Touch::Write);
+        state.counters.touch(counter);
         if state.registers.perfevtsel[n] != value {
             state.registers.perfevtsel[n] = value;
             let selector = Self::from_bits(value);

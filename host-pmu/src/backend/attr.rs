@@ -7,9 +7,8 @@
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_REF_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK,
-    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_TASK_CLOCK, PERF_FORMAT_GROUP, PERF_FORMAT_ID, PERF_SAMPLE_IDENTIFIER,
-    PERF_SAMPLE_READ, PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
-    perf_event_attr,
+    PERF_COUNT_SW_DUMMY, PERF_FORMAT_GROUP, PERF_FORMAT_ID, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_READ, PERF_SAMPLE_TIME,
+    PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
 use arch_pmu::spec::{Source, Spec};
@@ -24,8 +23,6 @@ pub enum EventKind {
     Hardware,
     /// `PERF_COUNT_SW_CPU_CLOCK`.
     CpuClock,
-    /// `PERF_COUNT_SW_TASK_CLOCK`.
-    TaskClock,
     /// A tracepoint by its id.
     Tracepoint(u64),
 }
@@ -33,7 +30,7 @@ pub enum EventKind {
 impl EventKind {
     /// Returns whether it counts the time of its thread.
     pub(crate) const fn is_clock(self) -> bool {
-        matches!(self, Self::CpuClock | Self::TaskClock)
+        matches!(self, Self::CpuClock)
     }
 }
 
@@ -42,7 +39,6 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     let (type_, config) = match kind {
         EventKind::Hardware => hardware_config(spec),
         EventKind::CpuClock => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
-        EventKind::TaskClock => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_TASK_CLOCK)),
         EventKind::Tracepoint(id) => (PERF_TYPE_TRACEPOINT, id),
     };
     let mut attr = base(type_, config);
@@ -102,12 +98,11 @@ pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     attr
 }
 
-/// Returns the attribute of a clock of `kind` that leads a group which is never stopped as a whole: one read has all
+/// Returns the attribute of a CPU clock that leads a group which is never stopped as a whole: one read has all
 /// counts. Under a leader of another PMU, as a gate's is, an event that is enabled starts at the thread's next slice
 /// only (seen on Linux 6.18).
-pub fn leader_attr(kind: EventKind) -> perf_event_attr {
-    let config = if kind == EventKind::TaskClock { PERF_COUNT_SW_TASK_CLOCK } else { PERF_COUNT_SW_CPU_CLOCK };
-    let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(config));
+pub fn leader_attr() -> perf_event_attr {
+    let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK));
     attr.read_format = u64::from(PERF_FORMAT_GROUP | PERF_FORMAT_ID);
     use_monotonic(&mut attr);
     attr
@@ -207,7 +202,6 @@ mod tests {
     fn stand_ins_count_the_whole_thread_whatever_the_selector() {
         for (kind, type_, config) in [
             (EventKind::CpuClock, PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
-            (EventKind::TaskClock, PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_TASK_CLOCK)),
             (EventKind::Tracepoint(1234), PERF_TYPE_TRACEPOINT, 1234),
         ] {
             let attr = event_attr(kind, BRANCH_MISSES_USER, 77);

@@ -22,8 +22,6 @@ pub enum BackendKey {
         /// Counts per microsecond, 1 to 10 000.
         mhz: u32,
     },
-    /// The thread's task clock, as stand-in.
-    TaskClock,
     /// A tracepoint, as stand-in.
     Tracepoint {
         /// The group, a folder below `events/`.
@@ -56,7 +54,7 @@ struct Row {
 }
 
 /// The backends, one row each. The name of a tracepoint has the event in it, that of a clock of its own rate has the rate.
-const TABLE: [Row; 5] = [
+const TABLE: [Row; 4] = [
     Row {
         key: BackendKey::Hardware,
         name: "hardware",
@@ -68,13 +66,6 @@ const TABLE: [Row; 5] = [
         key: BackendKey::CpuClock,
         name: "cpu-clock",
         about: "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own",
-        stand_in: true,
-        host_events: true,
-    },
-    Row {
-        key: BackendKey::TaskClock,
-        name: "task-clock",
-        about: "the same by the task's clock",
         stand_in: true,
         host_events: true,
     },
@@ -208,15 +199,7 @@ mod tests {
 
     #[test]
     fn keys_survive_their_text() {
-        for text in [
-            "hardware",
-            "cpu-clock",
-            "cpu-clock:20MHz",
-            "task-clock",
-            "step",
-            "none",
-            "tracepoint:kvm/kvm_userspace_exit",
-        ] {
+        for text in ["hardware", "cpu-clock", "cpu-clock:20MHz", "step", "none", "tracepoint:kvm/kvm_userspace_exit"] {
             assert_eq!(text.parse::<BackendKey>().unwrap().to_string(), text);
         }
         for bad in

@@ -35,8 +35,8 @@ pub trait Backend {
     /// Stops an event and returns its count since it was opened.
     fn pause(&mut self, event: &mut Self::Event) -> Result<u64, HostError>;
 
-    /// Lets a paused event count again. `spent`: it [stopped itself](Self::stops_at_overflow) since it was last resumed.
-    fn resume(&mut self, event: &mut Self::Event, spent: bool) -> Result<(), HostError>;
+    /// Lets a paused event count again.
+    fn resume(&mut self, event: &mut Self::Event) -> Result<(), HostError>;
 
     /// Makes the event signal after `period` more counts.
     fn set_period(&mut self, event: &mut Self::Event, period: u64) -> Result<(), HostError>;
@@ -52,11 +52,6 @@ pub trait Backend {
     /// Reports each event that overflowed since the last call. `false`: there are no records, or some were lost, and every
     /// running event must be read.
     fn overflowed(&mut self, _visit: &mut dyn FnMut(Overflow)) -> bool {
-        false
-    }
-
-    /// Returns whether its events stop themselves at an overflow. [`overflowed`](Self::overflowed) then reports each such stop.
-    fn stops_at_overflow(&self) -> bool {
         false
     }
 
@@ -107,13 +102,8 @@ pub trait Backend {
     /// Returns whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 
-    /// Returns whether the thread slept since the last call. In KVM_RUN that is a guest's HLT, or a sleep in a fault of
-    /// guest memory or in another wait of the host; the VMM's own waits between two entries (its output, for one) count
-    /// as well.
-    fn slept(&mut self) -> bool;
-
     /// Returns whether the thread was switched in, and whether it slept, since a trace last asked; `None` where that is not
-    /// known. It takes nothing from [`sched_in`](Self::sched_in) and [`slept`](Self::slept).
+    /// known. It takes nothing from [`sched_in`](Self::sched_in).
     fn slices(&mut self) -> Option<(bool, bool)> {
         None
     }
@@ -138,8 +128,7 @@ pub trait Backend {
         0
     }
 
-    /// Returns whether records of some event's overflows and throttlings do not reach this process: neither is seen,
-    /// and events do not stop themselves.
+    /// Returns whether records of some event's overflows and throttlings do not reach this process: neither is seen.
     fn is_blind(&self) -> bool {
         false
     }

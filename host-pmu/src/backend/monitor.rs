@@ -33,8 +33,8 @@ pub struct Monitor {
     unreported: [bool; 3],
     /// The thread's context switches at the last read, where there is no ring of them.
     seen: u64,
-    /// Likewise, its voluntary context switches; and those at the last look of a trace.
-    sleeps: [u64; 2],
+    /// Its voluntary context switches at the last look of a trace.
+    sleeps: u64,
     records: Records,
 }
 
@@ -91,7 +91,7 @@ impl Monitor {
             switches: None,
             unreported: [false; 3],
             seen: sys::context_switches(),
-            sleeps: [sys::sleeps(); 2],
+            sleeps: sys::sleeps(),
             records: Records::default(),
         }
     }
@@ -137,7 +137,7 @@ impl Monitor {
             return Some((false, false));
         }
         let sleeps = sys::sleeps();
-        Some((true, std::mem::replace(&mut self.sleeps[1], sleeps) != sleeps))
+        Some((true, std::mem::replace(&mut self.sleeps, sleeps) != sleeps))
     }
 
     fn takes_switch(&mut self, asker: usize) -> bool {
@@ -147,15 +147,6 @@ impl Monitor {
             self.unreported = [true; 3];
         }
         std::mem::take(&mut self.unreported[asker])
-    }
-
-    /// Returns whether it slept since the last call: one load of shared memory unless there was a switch.
-    pub fn slept(&mut self) -> bool {
-        if !self.sched_in() {
-            return false;
-        }
-        let sleeps = sys::sleeps();
-        std::mem::replace(&mut self.sleeps[0], sleeps) != sleeps
     }
 
     /// Sends the records of `event` to the monitor's ring. A kernel that keeps hardware and software events of a thread in

@@ -16,7 +16,7 @@ use super::encoding::Offers;
 use super::monitor::Monitor;
 use super::scheduling::SHORTEST_PERIOD;
 use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
-use crate::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
+use crate::strategy::{MAX_POOL, Pause, Strategy};
 use crate::sys;
 
 /// Mount points of tracefs.
@@ -60,8 +60,6 @@ pub struct PerfBackend {
     gated: bool,
     /// The gate is open.
     is_open: bool,
-    /// Events disable themselves at an overflow.
-    one_shot: bool,
     /// Events of counters that are off go on.
     goes_on: bool,
     /// Known counts of clock events, where they are asked for without a call.
@@ -73,18 +71,15 @@ pub struct PerfBackend {
 }
 
 impl PerfBackend {
-    /// Creates a backend for `key` with events as `strategy` needs them: one-shot, behind a gate. `tsc_khz` scales
+    /// Creates a backend for `key` with events as `strategy` needs them, behind a gate for one. `tsc_khz` scales
     /// clocks to cycles.
     pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
         let mut backend = Self::new(key, tsc_khz)?;
-        // A tracepoint event stopped by IOC_REFRESH gives no more records after its next overflow (seen on Linux 6.18).
-        let comes_back = !matches!(backend.kind, EventKind::Tracepoint(_));
-        backend.one_shot = strategy.overflow == OnOverflow::Stop && comes_back;
         backend.goes_on = strategy.pause == Pause::Virtual;
         backend.anchors = (backend.goes_on && backend.kind.is_clock()).then(Anchors::new);
         backend.gated = strategy.gate;
         if strategy.gate || backend.anchors.is_some() {
-            let attr = if strategy.gate { gate_attr(backend.kind) } else { leader_attr(backend.kind) };
+            let attr = if strategy.gate { gate_attr(backend.kind) } else { leader_attr() };
             let leader = sys::open_on_this_thread(attr, None);
             let leader = leader.map_err(|error| os("perf_event_open", &error))?;
             if strategy.gate && backend.kind == EventKind::Hardware {
@@ -103,7 +98,6 @@ impl PerfBackend {
             BackendKey::Hardware => (EventKind::Hardware, Scale::ONE),
             BackendKey::CpuClock => (EventKind::CpuClock, clock),
             BackendKey::CpuClockAt { mhz } => (EventKind::CpuClock, Scale::new(u64::from(*mhz), 1000)),
-            BackendKey::TaskClock => (EventKind::TaskClock, clock),
             BackendKey::Tracepoint { group, name } => (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE),
             _ => {
                 return Err(os("a backend without perf events", &io::Error::from_raw_os_error(libc::EINVAL)));
@@ -111,7 +105,7 @@ impl PerfBackend {
         };
         let shortest_period = match kind {
             EventKind::Hardware => SHORTEST_PERIOD,
-            EventKind::CpuClock | EventKind::TaskClock => shortest_clock_period(),
+            EventKind::CpuClock => shortest_clock_period(),
             EventKind::Tracepoint(_) => 1,
         };
         let offers = Offers::of_this_host();
@@ -127,7 +121,6 @@ impl PerfBackend {
             leader: None,
             gated: false,
             is_open: false,
-            one_shot: false,
             goes_on: false,
             anchors: None,
             blind: false,
@@ -140,7 +133,7 @@ impl PerfBackend {
     /// An event of a CPU, where this user may have one: the host's first event of a thread waits for a grace period (15 ms on Linux
     /// 6.18). That of a tracepoint is closed when one for use is open, for the last close waits, too.
     pub fn probe(&mut self) -> Result<(), HostError> {
-        let (_, attr) = self.attr(CYCLES, 1 << 40)?;
+        let attr = self.attr(CYCLES, 1 << 40)?;
         let event = sys::open_on_this_cpu(attr).or_else(|_| sys::open_on_this_thread(attr, None));
         let event = event.map_err(|error| os("perf_event_open", &error))?;
         sys::signal_this_thread(&event).map_err(|error| os("fcntl on a perf event", &error))?;
@@ -217,8 +210,8 @@ pub struct PerfEvent {
 const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
 
 impl PerfBackend {
-    /// Returns the spec to ask the host for, and the attribute of its event, which is disabled at first.
-    fn attr(&self, mut spec: Spec, period: u64) -> Result<(Spec, perf_event_attr), HostError> {
+    /// Returns the attribute of an event for `spec`, which is disabled at first.
+    fn attr(&self, mut spec: Spec, period: u64) -> Result<perf_event_attr, HostError> {
         if self.kind == EventKind::Hardware {
             self.offers.check(spec)?;
             spec = encoding::on_host(spec, self.vendor)?;
@@ -231,9 +224,9 @@ impl PerfBackend {
         if self.counts_host {
             attr.set_exclude_host(0);
         }
-        // It counts when everything is set: an overflow before that has no signal, no record and no limit.
+        // It counts when everything is set: an overflow before that has no signal and no record.
         attr.set_disabled(1);
-        Ok((spec, attr))
+        Ok(attr)
     }
 
     /// Returns the reason why an event did not open. The kernel refuses one that does not fit beside its group (`validate_group`).
@@ -271,14 +264,13 @@ impl Backend for PerfBackend {
 
     fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
         self.attend();
-        let (spec, attr) = self.attr(spec, period)?;
+        let attr = self.attr(spec, period)?;
         let fd = sys::open_on_this_thread(attr, self.leader.as_ref()).map_err(|error| self.refused(&error))?;
         sys::signal_this_thread(&fd).map_err(|error| os("fcntl on a perf event", &error))?;
         self.blind |= !self.monitor.adopt(&fd);
         let id = sys::event_id(&fd).map_err(|error| os("IOC_ID", &error))?;
         let mut event = PerfEvent { fd, id };
-        let one_shot = self.stops_at_overflow() && spec.samples();
-        self.resume(&mut event, one_shot)?;
+        self.resume(&mut event)?;
         if let EventKind::Tracepoint(_) = self.kind {
             release_trial_event();
         }
@@ -300,17 +292,12 @@ impl Backend for PerfBackend {
         Ok(self.scale.to_guest(Self::count(event)?))
     }
 
-    fn resume(&mut self, event: &mut PerfEvent, spent: bool) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut PerfEvent) -> Result<(), HostError> {
         // Enabling an event stops and starts all others of the thread for a moment.
         if let Some(anchors) = &mut self.anchors {
             anchors.forget_all();
         }
-        // The limit of one overflow outlives a pause; a second IOC_REFRESH makes it two.
-        if spent && self.one_shot {
-            sys::refresh_once(&event.fd).map_err(|error| os("IOC_REFRESH", &error))?;
-        } else {
-            sys::enable(&event.fd).map_err(|error| os("IOC_ENABLE", &error))?;
-        }
+        sys::enable(&event.fd).map_err(|error| os("IOC_ENABLE", &error))?;
         match &self.leader {
             // Linux 6.18 starts an event under a leader of another PMU with the thread's next slice; the leader's own start starts all.
             // Hardware events take their leader to their PMU.
@@ -396,10 +383,6 @@ impl Backend for PerfBackend {
         complete && !self.blind
     }
 
-    fn stops_at_overflow(&self) -> bool {
-        self.one_shot && !self.blind
-    }
-
     fn has_gate(&self) -> bool {
         self.gated
     }
@@ -437,10 +420,6 @@ impl Backend for PerfBackend {
 
     fn sched_in(&mut self) -> bool {
         self.monitor.sched_in()
-    }
-
-    fn slept(&mut self) -> bool {
-        self.monitor.slept()
     }
 
     fn slices(&mut self) -> Option<(bool, bool)> {

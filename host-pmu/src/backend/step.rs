@@ -53,7 +53,7 @@ impl Backend for StepBackend {
         self.read(event)
     }
 
-    fn resume(&mut self, event: &mut StepEvent, _spent: bool) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut StepEvent) -> Result<(), HostError> {
         self.counts.set_running(event, true);
         Ok(())
     }
@@ -69,10 +69,6 @@ impl Backend for StepBackend {
 
     fn sched_in(&mut self) -> bool {
         self.monitor.sched_in()
-    }
-
-    fn slept(&mut self) -> bool {
-        self.monitor.slept()
     }
 
     fn slices(&mut self) -> Option<(bool, bool)> {
@@ -182,7 +178,7 @@ mod tests {
         assert!(!step.stepper().unwrap().wanted());
         step.stepper().unwrap().retire(PLAIN);
         assert_eq!(step.read(&mut event), Ok(1), "a paused counter stands still");
-        step.resume(&mut event, false).unwrap();
+        step.resume(&mut event).unwrap();
         step.release(event);
         assert!(!step.stepper().unwrap().wanted());
         let mut other = step.open(selector(0xc4 | OS), 9).unwrap();

@@ -1,13 +1,13 @@
 //! The bank as the PMU sees it: starts, stops and moves counters, and gives each its event, which is its own, a parked
 //! one, a new one now, or a new one before the entry.
 
-use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled};
 use arch_pmu::spec::{CounterId, CounterSet, Source, Spec};
 use counts::Counts;
 
 use super::held::HeldEvent;
-use super::state::{EventState, Transition};
-use super::{Bank, BankStats, WantedEvent, host_op};
+use super::state::Transition;
+use super::{Bank, BankStats, WantedEvent, aim, host_op};
 use crate::backend::step::StepCounts;
 use crate::backend::{Backend, HostError};
 use crate::side::HostPmu;
@@ -36,15 +36,11 @@ impl<B: Backend> HostCounters for Bank<B> {
             return 0;
         }
         let recorded = held.recorded.take();
+        // A clock may signal a little early: its counts since the record are there by now.
         if let Some(total) = recorded
             && (total >= held.aim || self.backend.is_blind())
         {
-            // Counts from here to the event's stop are handed over with those of its next period.
             return held.gather(total);
-        }
-        // A clock may signal a little early: its counts since the record are there by now.
-        if recorded.is_none() && held.state.is_spent() {
-            return 0;
         }
         if !self.gate_open && self.backend.has_gate() {
             return held.gather(held.shut_at);
@@ -58,7 +54,6 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
-        self.stopped.remove(counter);
         self.wants_none(counter);
         if self.strategy.release == Release::Eager {
             let counts = |held: &HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
@@ -82,10 +77,6 @@ impl<B: Backend> HostCounters for Bank<B> {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         if !held.state.is_on() && self.strategy.skip_paused {
             return 0;
-        }
-        if held.state.is_spent() {
-            held.note(Transition::Off);
-            return held.recorded.take().map_or(0, |total| held.gather(total));
         }
         match host_op(&mut self.backend, &mut self.stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
             Ok(total) => {
@@ -121,15 +112,12 @@ impl<B: Backend> HostCounters for Bank<B> {
         } else if let Some(held) = &mut self.slots[counter.index()] {
             self.parks += 1;
             held.parked_as = self.parks;
-            if matches!(self.strategy.release, Release::IdleMs(_)) {
-                held.parked_at = self.backend.now_ns();
-            }
         }
         self.tracked.set(counter, self.slots[counter.index()].is_some());
     }
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
-        let room = self.room(counter, period);
+        let least = self.shortest_period(counter, period);
         if let Some(wanted) = &mut self.wanted[counter.index()] {
             wanted.period = period;
         }
@@ -143,55 +131,25 @@ impl<B: Backend> HostCounters for Bank<B> {
             return;
         }
         let (backend, stats) = (&mut self.backend, &mut self.stats);
-        let mut set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
-        // 0 is no aim: the next start sets a period in any case.
-        if set.is_ok() {
-            held.set_aim(period, room);
-        } else {
-            held.forget_aim();
-        }
-        if set.is_err() {
-            stats.counts.refused_periods += 1;
-        } else if held.state == EventState::Spent {
-            set = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, true));
-            if set.is_ok() {
-                held.note(Transition::Enabled);
-            }
-        }
-        if set.is_err() {
+        held.aim = held.aim_after(period);
+        if !aim(backend, stats, held, period, least) {
             self.retry(counter);
         }
     }
 
-    fn touch(&mut self, counter: CounterId, touch: Touch) {
-        if touch == Touch::Write
-            && let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.state.is_lost())
-        {
+    fn touch(&mut self, counter: CounterId) {
+        if let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.state.is_lost()) {
             held.forfeited = true;
         }
-        if self.marks(touch) {
-            self.in_use.insert(counter);
-        }
-    }
-
-    fn touch_all(&mut self, counters: CounterSet, touch: Touch) {
-        if self.marks(touch) {
-            self.in_use.extend(counters);
-        }
+        self.in_use.insert(counter);
     }
 
     fn keeps_nothing_for(&self) -> CounterSet {
         self.tracked.complement()
     }
 
-    fn due(&mut self, pmi: bool) -> CounterSet {
-        let mut due = self.take_retries();
-        due.extend(self.stopped.due(pmi));
-        due
-    }
-
-    fn pmi_not_handled(&mut self) -> CounterSet {
-        self.stopped.pmi_not_handled()
+    fn due(&mut self) -> CounterSet {
+        self.take_retries()
     }
 
     fn on_entry(&mut self, enabled: CounterSet) {
@@ -200,21 +158,11 @@ impl<B: Backend> HostCounters for Bank<B> {
         if self.held == 0 {
             return;
         }
-        match self.strategy.release {
-            Release::Slices(slices) => {
-                if self.backend.sched_in() {
-                    self.release_after_slices(slices, enabled);
-                }
-            }
-            Release::IdleMs(idle) => self.release_after_time(idle, enabled),
-            Release::Hlt => self.release_after_halt(enabled),
-            Release::Eager | Release::Never => {}
+        if let Release::Slices(slices) = self.strategy.release
+            && self.backend.sched_in()
+        {
+            self.release_after_slices(slices, enabled);
         }
-        self.finish_pauses();
-    }
-
-    fn entry_changed(&mut self) {
-        self.open_wanted();
         self.finish_pauses();
     }
 }
@@ -222,7 +170,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 impl<B: Backend> HostPmu for Bank<B> {
     #[inline]
     fn passes_entry(&mut self) -> bool {
-        let quiet = self.is_quiet(self.backend.may_have_switched(), true);
+        let quiet = self.is_quiet(self.backend.may_have_switched());
         if quiet {
             self.count_entry();
         }
@@ -263,15 +211,16 @@ impl<B: Backend> HostPmu for Bank<B> {
     fn restart_account(&mut self) {
         self.drain_records();
         let now = self.backend.now_ns();
-        if let Some(began) = self.rests_since.take() {
-            self.end_rest(now.saturating_sub(began));
+        if std::mem::take(&mut self.rests) {
+            // The switch of a rest begins no slice of the guest's.
+            self.backend.sched_in();
         }
         self.pauses_began_before_this_account();
         self.stats.restart(now, self.held, self.backend.throttled());
     }
 
     fn rest(&mut self) {
-        self.rests_since = Some(self.backend.now_ns());
+        self.rests = true;
     }
 
     fn nothing_overflowed(&mut self) -> bool {
@@ -304,7 +253,7 @@ impl<B: Backend> Bank<B> {
     pub(super) fn start_counter(&mut self, counter: CounterId, spec: Spec, period: u64) {
         self.retries.remove(counter);
         let usable = !self.gate_failed;
-        let serves = |held: &HeldEvent<B::Event>| usable && held.spec == spec && !held.state.is_doubtful();
+        let serves = |held: &HeldEvent<B::Event>| usable && held.spec == spec;
         let mut found = self.strategy.reuse != Reuse::None && self.slots[counter.index()].as_ref().is_some_and(serves);
         if !found && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             let mut parked = self.pool.iter().position(serves).map(|at| self.pool.swap_remove(at));
@@ -321,7 +270,7 @@ impl<B: Backend> Bank<B> {
         if let Some(held) = self.slots[counter.index()].take() {
             self.release(held);
         }
-        if self.strategy.hold_max == 0 && !self.backend.has_gate() && !self.backend.pauses_virtually() {
+        if self.most_held == 0 && !self.backend.has_gate() && !self.backend.pauses_virtually() {
             self.open(counter, spec, period);
         } else {
             self.wanted[counter.index()] = Some(WantedEvent { spec, period });
@@ -332,15 +281,12 @@ impl<B: Backend> Bank<B> {
     /// Puts the paused event of `counter` into the pool, releasing the least recently used one if it is full.
     pub(super) fn park(&mut self, counter: CounterId) {
         let Some(mut held) = self.slots[counter.index()].take() else { return };
-        if self.pool.len() == self.pool_cap {
+        if self.pool.len() == self.most_held {
             self.release_oldest_of_pool();
         }
         self.parks += 1;
         held.parked_as = self.parks;
         held.forfeited |= held.state.is_lost();
-        if matches!(self.strategy.release, Release::IdleMs(_)) {
-            held.parked_at = self.backend.now_ns();
-        }
         self.pool.push(held);
     }
 
@@ -359,7 +305,7 @@ impl<B: Backend> Bank<B> {
     #[inline(never)]
     fn open_all_wanted(&mut self) {
         let wanted = self.wanting.into_iter().filter(|counter| self.wanted[counter.index()].is_some()).count() as u64;
-        let bound = self.strategy.hold_max as u64;
+        let bound = self.most_held as u64;
         while bound > 0 && wanted > 0 && self.held + wanted > bound && self.release_oldest() {}
         self.stop_leaving();
         for counter in std::mem::take(&mut self.wanting) {
@@ -374,14 +320,13 @@ impl<B: Backend> Bank<B> {
             // Slices that began while nothing was held are not this event's.
             self.backend.sched_in();
         }
-        self.may_have_slept = true;
-        let room = self.room(counter, period);
+        let least = self.shortest_period(counter, period);
         // A refused open is an operation, too.
         self.stats.counts.opens_fixed += u64::from(matches!(spec.0, Source::Fixed { .. }));
-        match self.host(OpKind::Open, |backend| backend.open(spec, room.period(period))) {
+        match self.host(OpKind::Open, |backend| backend.open(spec, period.max(least))) {
             Ok(event) => {
                 let id = self.backend.id(&event);
-                self.slots[counter.index()] = Some(HeldEvent::opened(event, id, spec, counter, period, room));
+                self.slots[counter.index()] = Some(HeldEvent::opened(event, id, spec, counter, period, least));
                 self.holds(self.held + 1);
                 self.gate_changed = true;
             }
@@ -402,35 +347,22 @@ impl<B: Backend> Bank<B> {
         if self.backend.pauses_virtually() {
             return self.resume_virtually(counter, period);
         }
-        if self.backend.stops_at_overflow() {
-            // It may have overflowed between the last kick and its pause, and an event that stopped itself is resumed otherwise.
-            self.drain_records();
-        }
         let gated = self.backend.has_gate();
-        let room = self.room(counter, period);
+        let least = self.shortest_period(counter, period);
         let Some(held) = &mut self.slots[counter.index()] else { return false };
-        if held.state.is_doubtful() {
-            return false;
-        }
         let (backend, stats) = (&mut self.backend, &mut self.stats);
-        let spent = held.state.is_spent();
-        let aim = held.aim_after(period);
+        let aim_now = held.aim_after(period);
         let lost = held.state.is_lost();
-        let keeps = self.strategy.skip_period && held.aim == aim && !spent && !lost && room.has(held.period);
-        held.aim = aim;
-        if held.spec.samples() && !keeps {
-            let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
-            if set.is_err() {
-                stats.counts.refused_periods += 1;
-                return false;
-            }
-            held.aimed(period, room);
+        let keeps = self.strategy.skip_period && held.aim == aim_now && !lost && held.period >= least;
+        held.aim = aim_now;
+        if held.spec.samples() && !keeps && !aim(backend, stats, held, period, least) {
+            return false;
         }
         if gated {
             // The event itself was not stopped, or is enabled with the others before the entry.
             held.note(Transition::On);
         } else {
-            if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent)).is_err() {
+            if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)).is_err() {
                 return false;
             }
             held.note(Transition::Enabled);

@@ -23,8 +23,6 @@ pub(super) struct HeldEvent<E> {
     pub(super) fires: u64,
     /// The last period that was set, which is the host's, if need be longer than the counter's.
     pub(super) period: u64,
-    /// Its share of the thread's expiries while it runs on, with that period.
-    share: u64,
     /// Number of its signals while its counter was off by a virtual pause.
     pub(super) fired_off: u32,
     /// Its count in the record of its last overflow, until that is handed over.
@@ -33,8 +31,6 @@ pub(super) struct HeldEvent<E> {
     pub(super) shut_at: u64,
     /// Slices in which its counter was off and not in use.
     pub(super) idle_slices: u32,
-    /// Time at which it was paused, for release by time.
-    pub(super) parked_at: u64,
     /// Its place in the order in which events were parked.
     pub(super) parked_as: u64,
     /// Its counts until it was [lost](EventState::Lost) are not the counter's, which was off, or was written by the guest since.
@@ -42,8 +38,8 @@ pub(super) struct HeldEvent<E> {
 }
 
 impl<E> HeldEvent<E> {
-    /// Describes an event that was just opened and counts, to signal after `period`.
-    pub(super) fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64, room: ExpiryRoom) -> Self {
+    /// Describes an event that was just opened and counts, to signal after `period`, and not before `least`.
+    pub(super) fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64, least: u64) -> Self {
         let mut held = Self {
             event,
             id,
@@ -54,22 +50,15 @@ impl<E> HeldEvent<E> {
             aim: 0,
             fires: 0,
             period: 0,
-            share: 0,
             fired_off: 0,
             recorded: None,
             shut_at: 0,
             idle_slices: 0,
-            parked_at: 0,
             parked_as: 0,
             forfeited: false,
         };
-        held.set_aim(period, room);
+        held.set_aim(period, least);
         held
-    }
-
-    /// Returns its share of the thread's expiries while it runs on.
-    pub(super) const fn share(&self) -> u64 {
-        self.share
     }
 
     /// Moves the event to its next state.
@@ -90,17 +79,16 @@ impl<E> HeldEvent<E> {
         self.taken = self.taken.max(total);
     }
 
-    /// Notes that it signals after `period` more counts, where its counter overflows, or as much later as `room` asks for.
-    pub(super) fn set_aim(&mut self, period: u64, room: ExpiryRoom) {
+    /// Notes that it signals after `period` more counts, where its counter overflows, or after `least`, if that is later.
+    pub(super) fn set_aim(&mut self, period: u64, least: u64) {
         self.aim = self.aim_after(period);
-        self.aimed(period, room);
+        self.aimed(period, least);
     }
 
-    /// Notes that the event was aimed: it got `period`, within its `room`.
-    pub(super) fn aimed(&mut self, period: u64, room: ExpiryRoom) {
-        self.period = room.period(period);
+    /// Notes that the event was aimed: it got `period`, or `least`, if that is longer.
+    pub(super) fn aimed(&mut self, period: u64, least: u64) {
+        self.period = period.max(least);
         self.fires = self.aim.saturating_add(self.period - period);
-        self.share = if self.spec.samples() { room.share(self.period) } else { 0 };
     }
 
     /// Notes that it signalled at `count`, and begins its period anew. The host may have been late: the next signal
@@ -146,55 +134,5 @@ impl<E> HeldEvent<E> {
     /// Returns the count at which the counter overflows after `period` more counts.
     pub(super) const fn aim_after(&self, period: u64) -> u64 {
         self.taken.saturating_add(period)
-    }
-}
-
-/// One expiry in the host's shortest period.
-pub(super) const ONE: u64 = 1 << 10;
-/// Share of all events together.
-pub(super) const MOST: u64 = 2 * ONE;
-/// Share of an event at any rate: its signal is late by 32 of the host's shortest periods at most.
-pub(super) const LEAST: u64 = ONE / 32;
-
-/// The share of its thread's expiries that is left to an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ExpiryRoom {
-    /// The host's shortest period; 1: it needs no bound.
-    shortest: u64,
-    /// The shortest period that the other events leave to it.
-    least: u64,
-}
-
-impl ExpiryRoom {
-    /// Returns the room of an event beside which others do not matter.
-    pub(super) const fn unbounded(least: u64) -> Self {
-        Self { shortest: 1, least }
-    }
-
-    /// Returns a period that has room beside any others.
-    pub(super) const fn longest(shortest: u64) -> u64 {
-        shortest.saturating_mul(ONE / LEAST)
-    }
-
-    /// Returns the room beside events that expire `others` times in 1024 of the shortest period. Half of the rest is
-    /// reserved for later events.
-    pub(super) fn beside(others: u64, shortest: u64) -> Self {
-        let left = (MOST.saturating_sub(others) / 2).clamp(LEAST, ONE);
-        Self { shortest, least: shortest.saturating_mul(ONE) / left }
-    }
-
-    /// Returns the period of an event that is to signal after `wanted` counts.
-    pub(super) fn period(self, wanted: u64) -> u64 {
-        wanted.max(self.least)
-    }
-
-    /// Returns whether an event may go on with `period`.
-    pub(super) const fn has(self, period: u64) -> bool {
-        period >= self.least
-    }
-
-    /// Expiries of an event with `period` in 1024 of the shortest one.
-    pub(super) const fn share(self, period: u64) -> u64 {
-        if self.shortest == 1 || period == 0 { 0 } else { self.shortest.saturating_mul(ONE).div_ceil(period) }
     }
 }

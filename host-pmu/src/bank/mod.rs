@@ -8,23 +8,20 @@
 //!
 //! | key | obeyed by | in |
 //! |---|---|---|
-//! | [`reuse`] | `start_counter` takes the counter's own event or a parked one; `stop` and `park` fill the pool | `counters.rs` |
-//! | [`release`] | `pause` for `eager`; else `on_entry`, by `release_after_slices`, `release_after_time`, `release_after_halt` | `counters.rs`, `release.rs` |
+//! | [`reuse`] | `start_counter` takes the counter's own event or a parked one; `stop` and `park` fill the pool; `open_all_wanted` keeps to its size | `counters.rs` |
+//! | [`release`] | `pause` for `eager`; else `on_entry`, by `release_after_slices`; `touch` notes use | `counters.rs`, `release.rs` |
 //! | [`apply`] | [`HostCounters::changed`] | `counters.rs` |
 //! | [`skip-paused`] | `pause` | `counters.rs` |
 //! | [`skip-period`] | `resume`; `resume_virtually` for virtual pauses | `counters.rs`, `pause.rs` |
-//! | [`overflow`] | `after_overflow`; for `stop`, `Stopped::due` decides when the event is started again | `overflow.rs`, here |
+//! | [`overflow`] | `after_overflow` | `overflow.rs` |
 //! | [`pause`] | `pause_virtually`, `resume_virtually`, `finish_virtual_pauses` | `pause.rs` |
 //! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_at_gate`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, here |
-//! | [`hold-max`] | `start_counter` lets the counter wait; `open_all_wanted` makes room, stops what leaves and opens | `counters.rs` |
-//! | [`mark`] | `marks`, asked at each touch; `release_after_slices` looks at the result | `release.rs` |
 //!
 //! An event that failed is handled by `fail`: a pinned one without a hardware counter is kept, and `regain` looks at it
 //! once it was enabled again. The rules by which the host's PMU serves events are in
 //! [`scheduling`](crate::backend::scheduling).
 //!
-//! The other files: `state.rs` has the states of an event and their one transition table, `held.rs` an event with its counts, and
-//! `budget.rs` bounds how often the events of a thread may signal.
+//! The other files: `state.rs` has the states of an event and their one transition table, `held.rs` an event with its counts.
 //!
 //! [`Strategy`]: crate::strategy::Strategy
 //! [`HostCounters::changed`]: arch_pmu::host::HostCounters::changed
@@ -36,10 +33,7 @@
 //! [`overflow`]: crate::strategy::Strategy::overflow
 //! [`pause`]: crate::strategy::Strategy::pause
 //! [`gate`]: crate::strategy::Strategy::gate
-//! [`hold-max`]: crate::strategy::Strategy::hold_max
-//! [`mark`]: crate::strategy::Strategy::mark
 
-mod budget;
 mod counters;
 mod held;
 mod overflow;
@@ -51,9 +45,10 @@ mod tests;
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
-use held::{ExpiryRoom, HeldEvent};
+use held::HeldEvent;
 use state::Transition;
 
+use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, HostError};
 use crate::stats::{HeldTime, OpKind, OpStats, SignalTimes};
 use crate::strategy::{Release, Reuse, Strategy};
@@ -68,36 +63,20 @@ struct WantedEvent {
     period: u64,
 }
 
-/// Occasions at which a strategy's release looks at events.
-#[derive(Clone, Copy, Debug)]
-struct ReleaseLooks {
-    at_slices: bool,
-    at_sleeps: bool,
-    at_time: bool,
-}
-
-impl ReleaseLooks {
-    const fn of(release: Release) -> Self {
-        Self {
-            at_slices: matches!(release, Release::Slices(_)),
-            at_sleeps: matches!(release, Release::Hlt),
-            at_time: matches!(release, Release::IdleMs(_)),
-        }
-    }
-}
-
 /// Host events behind the vPMCs of one vCPU.
 #[derive(Debug)]
 pub struct Bank<B: Backend> {
     backend: B,
     strategy: Strategy,
-    looks: ReleaseLooks,
+    /// Its release looks at events when a sched slice began.
+    looks_at_slices: bool,
     /// Each counter's own event.
     slots: [Option<HeldEvent<B::Event>>; MAX_COUNTERS],
     /// Parked events of no counter; its capacity is reserved up front.
     pool: Vec<HeldEvent<B::Event>>,
-    pool_cap: usize,
-    /// Counters waiting for an event under `hold_max`; opened last so that reusable parked events are not evicted.
+    /// Size of the pool: events held, but for counters that are on, which always have one; 0 = no bound.
+    most_held: usize,
+    /// Counters waiting for an event; opened before the entry, so that no parked event that another counter takes gives way.
     wanted: [Option<WantedEvent>; MAX_COUNTERS],
     /// Counters with a place in `wanted`: a look at each place at every entry would cost as much as the entry.
     wanting: CounterSet,
@@ -121,7 +100,6 @@ pub struct Bank<B: Backend> {
     pauses_until: u64,
     /// Counters with an overflow record that no kick has looked at; `None`: records were lost, any of them may have overflowed.
     recorded: Option<CounterSet>,
-    stopped: Stopped,
     in_use: CounterSet,
     retries: CounterSet,
     /// Counters whose events failed and were not seen to count since.
@@ -133,10 +111,8 @@ pub struct Bank<B: Backend> {
     held: u64,
     /// Events parked so far.
     parks: u64,
-    /// True if events were opened or released since the last entry: the thread may have slept for that.
-    may_have_slept: bool,
-    /// Time at which the vCPU's rest began, if it rests.
-    rests_since: Option<u64>,
+    /// True while the vCPU rests.
+    rests: bool,
     stats: BankStats,
 }
 
@@ -144,14 +120,14 @@ impl<B: Backend> Bank<B> {
     /// Creates an empty bank.
     pub fn new(backend: B, strategy: Strategy) -> Self {
         let since_ns = backend.now_ns();
-        let pool_cap = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
+        let most_held = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
         Self {
             backend,
-            looks: ReleaseLooks::of(strategy.release),
+            looks_at_slices: matches!(strategy.release, Release::Slices(_)),
             strategy,
             slots: std::array::from_fn(|_| None),
-            pool: Vec::with_capacity(pool_cap),
-            pool_cap,
+            pool: Vec::with_capacity(most_held),
+            most_held,
             wanted: [None; MAX_COUNTERS],
             wanting: CounterSet::EMPTY,
             tracked: CounterSet::EMPTY,
@@ -165,14 +141,12 @@ impl<B: Backend> Bank<B> {
             resumed: CounterSet::EMPTY,
             pauses_until: NEVER_ENDS,
             recorded: Some(CounterSet::EMPTY),
-            stopped: Stopped::default(),
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
             failing: CounterSet::EMPTY,
             backoffs: [Backoff::default(); MAX_COUNTERS],
             held: 0,
-            may_have_slept: false,
-            rests_since: None,
+            rests: false,
             stats: BankStats { since_ns, held_time: HeldTime::from(since_ns), ..BankStats::default() },
         }
     }
@@ -194,23 +168,13 @@ impl<B: Backend> Bank<B> {
         &mut self.backend
     }
 
-    /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or
-    /// `slept` since that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
+    /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` since
+    /// that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
     #[inline]
-    pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
-        let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
+    pub fn is_quiet(&self, switched_in: bool) -> bool {
+        let starts_none = self.retries.is_empty() && self.wanting.is_empty();
         let unchanged = self.unchanged_since_entry && self.stats.counts.entries < self.pauses_until;
-        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && unchanged)
-    }
-
-    #[expect(
-        clippy::needless_bitwise_bool,
-        reason = "what is asked at every entry is quicker without a branch for each"
-    )]
-    #[inline]
-    const fn releases_none(&self, switched_in: bool, slept: bool) -> bool {
-        let ReleaseLooks { at_slices, at_sleeps, at_time } = self.looks;
-        !(at_slices & switched_in | at_sleeps & (slept | self.may_have_slept) | at_time)
+        starts_none && (self.held == 0 || !(self.looks_at_slices && switched_in) && unchanged)
     }
 
     /// Returns the event that a counter has.
@@ -302,7 +266,6 @@ impl<B: Backend> Bank<B> {
             Ok(())
         });
         self.holds(self.held - 1);
-        self.may_have_slept = true;
     }
 
     /// Notes that the number of held events is `events` since the last host operation.
@@ -356,7 +319,7 @@ impl<B: Backend> Bank<B> {
     /// counter's overflow. Returns whether it can be used.
     #[cold]
     fn regain(&mut self, counter: CounterId, period: u64) -> bool {
-        let room = self.room(counter, period);
+        let least = self.shortest_period(counter, period);
         let Self { backend, stats, slots, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         match host_op(backend, stats, OpKind::Read, |b| b.read(&mut held.event)) {
@@ -365,12 +328,12 @@ impl<B: Backend> Bank<B> {
                 self.backoffs[counter.index()] = Backoff::default();
                 if std::mem::take(&mut held.forfeited) {
                     held.leave_out(total);
-                    held.set_aim(period, room);
+                    held.set_aim(period, least);
                 }
                 let ahead = total.saturating_sub(held.handed_over());
                 // Its counts before the loss bring the overflow of its counter nearer.
                 let left = period.saturating_sub(ahead).max(1);
-                ahead == 0 || !held.spec.samples() || aim(backend, stats, held, left, room)
+                ahead == 0 || !held.spec.samples() || aim(backend, stats, held, left, least)
             }
             Err(HostError::PinnedLost) => {
                 self.fail(counter, &HostError::PinnedLost);
@@ -439,6 +402,27 @@ impl<B: Backend> Bank<B> {
         true
     }
 
+    /// Returns the shortest period that the event of `counter` may have, which is to signal after `wanted` counts.
+    ///
+    /// A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks
+    /// with short periods, each of which the host would bear, may leave the thread no time to lengthen them. So all events
+    /// that run on expire at most twice in the host's shortest period, half of which is reserved for later ones; beyond that
+    /// each of them at most once in 32 such periods. Counts stay exact; a signal may be late.
+    #[inline]
+    fn shortest_period(&self, counter: CounterId, wanted: u64) -> u64 {
+        let shortest = self.backend.shortest_period();
+        // A PMU bears what perf's throttling leaves of it; and most periods are so long that there is room beside any others.
+        let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
+        if shortest <= SHORTEST_PERIOD || wanted.min(set) >= shortest.saturating_mul(32) {
+            return shortest;
+        }
+        let own = self.tracked.into_iter().filter(|&other| other != counter);
+        let held = own.filter_map(|other| self.slots[other.index()].as_ref()).chain(&self.pool);
+        let expiring = held.filter(|held| held.state.may_expire() && held.spec.samples() && held.period > 0);
+        let others: u64 = expiring.map(|held| shortest.saturating_mul(1024).div_ceil(held.period)).sum();
+        shortest.saturating_mul(1024) / (2048_u64.saturating_sub(others) / 2).clamp(1024 / 32, 1024)
+    }
+
     /// Removes a counter that is paused or stopped from those that wait for an event.
     #[inline]
     fn wants_none(&mut self, counter: CounterId) {
@@ -497,18 +481,17 @@ fn host_op<B: Backend, T>(
     result.inspect_err(|error| stats.failed(error))
 }
 
-/// Makes the event signal after `period` more counts, where its counter overflows.
+/// Makes the event signal after `period` more counts, where its counter overflows, or after `least`, if that is later.
 fn aim<B: Backend>(
     backend: &mut B,
     stats: &mut BankStats,
     held: &mut HeldEvent<B::Event>,
     period: u64,
-    room: ExpiryRoom,
+    least: u64,
 ) -> bool {
-    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period))).is_ok();
+    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period.max(least))).is_ok();
     if set {
-        // A period that has no room has no aim that could be kept.
-        held.aimed(period, room);
+        held.aimed(period, least);
     } else {
         stats.counts.refused_periods += 1;
         held.forget_aim();
@@ -581,56 +564,6 @@ impl BankStats {
         (*last_op_ns, *since_ns) = (now, now);
         *held_time = HeldTime::from(now);
         held_time.changes(now, held);
-    }
-}
-
-/// Counters with a stopped event. They stay so for one entry with a PMI: its handler is expected to turn the counter off first of
-/// all, which makes a restart a waste.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stopped {
-    /// Counters whose event stopped since the last entry.
-    new: CounterSet,
-    /// Counters left stopped at the last entry.
-    left: CounterSet,
-}
-
-impl Stopped {
-    /// Notes that the counter overflowed and its event stopped.
-    fn insert(&mut self, counter: CounterId) {
-        self.new.insert(counter);
-    }
-
-    /// Has the counter started again before the next entry, with or without a PMI.
-    fn restart(&mut self, counter: CounterId) {
-        self.left.insert(counter);
-    }
-
-    /// Forgets the counter, which is reprogrammed.
-    fn remove(&mut self, counter: CounterId) {
-        self.new.remove(counter);
-        self.left.remove(counter);
-    }
-
-    /// Returns whether there is none.
-    const fn is_empty(self) -> bool {
-        self.new.is_empty() && self.left.is_empty()
-    }
-
-    /// Takes the counters to start again at an entry that delivers a PMI, or none.
-    const fn due(&mut self, pmi: bool) -> CounterSet {
-        let mut due = std::mem::replace(&mut self.left, CounterSet::EMPTY);
-        let new = std::mem::replace(&mut self.new, CounterSet::EMPTY);
-        if pmi {
-            self.left = new;
-        } else {
-            due.extend(new);
-        }
-        due
-    }
-
-    /// Takes the counters to start again after all, because no handler starts at this entry.
-    const fn pmi_not_handled(&mut self) -> CounterSet {
-        std::mem::replace(&mut self.left, CounterSet::EMPTY)
     }
 }
 

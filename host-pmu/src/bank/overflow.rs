@@ -4,7 +4,6 @@ use arch_pmu::host::{AfterOverflow, Signalled};
 use arch_pmu::spec::{CounterId, CounterSet};
 
 use super::held::HeldEvent;
-use super::state::Transition;
 use super::{Bank, count, find_event};
 use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, Overflow};
@@ -19,7 +18,6 @@ impl<B: Backend> Bank<B> {
     /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at
     /// the count of an event that runs on.
     fn drain(&mut self, kick: bool) {
-        let stops = self.backend.stops_at_overflow();
         let (blind, virtually) = (self.backend.is_blind(), self.backend.pauses_virtually());
         self.note_change();
         let Self { backend, slots, pool, recorded, stats, tracked, .. } = self;
@@ -29,13 +27,10 @@ impl<B: Backend> Bank<B> {
             if let Some(time) = time.filter(|_| held.state.is_on() || !virtually) {
                 stats.signals.overflowed(time);
             }
-            if stops {
-                held.note(Transition::Stopped);
-            }
             held.fired(count);
             if held.state.is_on() {
                 // An event that runs on may have counted more by the time that its counter is next accessed.
-                held.recorded = (stops || kick && !blind).then_some(count);
+                held.recorded = (kick && !blind).then_some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
                     recorded.insert(counter);
                 }
@@ -58,26 +53,8 @@ impl<B: Backend> Bank<B> {
         let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.state.is_on());
         off.for_each(HeldEvent::forget_aim);
         *recorded = None;
-        slots.iter_mut().flatten().for_each(|held| held.fires = 0);
         // The last record of an event that runs on may be among the lost: its count is then not that of its last overflow.
-        slots.iter_mut().flatten().filter(|held| !held.state.is_spent()).for_each(|held| held.recorded = None);
-        if stops {
-            self.doubt_all();
-        }
-    }
-
-    /// Marks every event as possibly stopped without a record: the next entry starts each counter again.
-    fn doubt_all(&mut self) {
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            let (Some(held), Some(counter)) = (slot, CounterId::from_index(index)) else { continue };
-            if held.spec.samples() {
-                held.note(Transition::RecordsLost);
-                if held.state.is_on() {
-                    self.stopped.restart(counter);
-                }
-            }
-        }
-        self.pool.iter_mut().filter(|held| held.spec.samples()).for_each(|held| held.note(Transition::RecordsLost));
+        slots.iter_mut().flatten().for_each(|held| (held.fires, held.recorded) = (0, None));
     }
 
     /// Returns the counters that a signal may have been for.
@@ -86,7 +63,6 @@ impl<B: Backend> Bank<B> {
         if self.backend.is_blind() {
             return self.signalled_by_counts();
         }
-        let policy = self.on_overflow();
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
             Some(recorded) if !recorded.is_empty() => recorded,
             // The record was that of an event whose counter is off, or that was seen already. Else an event lost its
@@ -95,9 +71,9 @@ impl<B: Backend> Bank<B> {
                 self.look_for_lost();
                 none
             }
-            // Any event may have stopped itself early, or signalled early after a virtual pause: its record may be lost.
+            // Any event that goes on may have signalled early: its record may be lost.
             None => {
-                let certain = policy != OnOverflow::Reprogram || self.backend.pauses_virtually();
+                let certain = self.strategy.overflow == OnOverflow::Keep || self.backend.pauses_virtually();
                 return Signalled { certain, ..Signalled::ANY };
             }
         };
@@ -155,8 +131,8 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Returns the strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
-    pub(super) fn after_overflow(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
-        match self.on_overflow() {
+    pub(super) fn after_overflow(&self, counter: CounterId, near: bool) -> AfterOverflow {
+        match self.strategy.overflow {
             // perf is used as if one-shot: the next entry aims at the next overflow.
             OnOverflow::Reprogram => AfterOverflow::Reprogram,
             // An event with its old period signals too early, unless the counter is near its top again.
@@ -164,23 +140,15 @@ impl<B: Backend> Bank<B> {
             // A short rest is no period to go on with where no pause stops the event.
             OnOverflow::Keep if self.backend.pauses_virtually() && self.repeats_soon(counter) => AfterOverflow::Aim,
             OnOverflow::Keep => AfterOverflow::Leave,
-            // A counter that was found before its event's own overflow, which is a count later at the shortest period.
-            OnOverflow::Stop if self.slots[counter.index()].as_ref().is_some_and(|held| held.state.may_expire()) => {
-                AfterOverflow::Reprogram
-            }
-            OnOverflow::Stop => {
-                self.stopped.insert(counter);
-                AfterOverflow::Leave
-            }
         }
     }
 
-    fn on_overflow(&self) -> OnOverflow {
-        match self.strategy.overflow {
-            // An event without records of its stops cannot be relied on to have stopped.
-            OnOverflow::Stop if !self.backend.stops_at_overflow() => OnOverflow::Reprogram,
-            policy => policy,
-        }
+    /// Returns whether the event of `counter`, which overflowed and runs on, would signal again before its counter was
+    /// turned off and on: a handler does that within about four of a clock's shortest periods.
+    fn repeats_soon(&self, counter: CounterId) -> bool {
+        let shortest = self.backend.shortest_period();
+        let held = self.slots[counter.index()].as_ref();
+        shortest > SHORTEST_PERIOD && held.is_some_and(|held| held.period < shortest.saturating_mul(4))
     }
 }
 
@@ -195,7 +163,7 @@ mod tests {
     /// Notes that event 0 overflows at a count of 104, and has counted on to `count` by now.
     fn overflows(host: &Host, count: u64) {
         let mut script = host.0.borrow_mut();
-        script.unreliable = vec![(0, 104)];
+        script.records = vec![(0, 104)];
         script.counts[0] = count;
     }
 
@@ -214,7 +182,7 @@ mod tests {
             } else {
                 bank.account(&mut counts::Counts::default());
             }
-            assert!(host.0.borrow().unreliable.is_empty() && !bank.nothing_overflowed());
+            assert!(host.0.borrow().records.is_empty() && !bank.nothing_overflowed());
             assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 107));
         }
     }

@@ -105,12 +105,8 @@ impl<B: Backend> Bank<B> {
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
             let Some(held) = &mut slots[counter.index()] else { continue };
-            // An event in doubt is enabled at each entry until its counter is started again.
-            self.unchanged_since_entry &= !held.state.is_doubtful();
-            // A stopped event of a counter that is left stopped waits for its handler.
-            if matches!(held.state, EventState::Entering | EventState::EnteringSpent | EventState::Doubtful) {
-                let spent = held.state.is_spent();
-                match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent)) {
+            if held.state == EventState::Entering {
+                match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
                     Ok(()) => held.note(Transition::Enabled),
                     Err(error) => self.fail(counter, &error),
                 }
@@ -127,33 +123,23 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Disables the events of counters that are off, and releases those in doubt.
+    /// Disables the events of counters that are off.
     fn stop_leaving_gate(&mut self) {
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
-            let Some(held) = &mut slots[counter.index()] else { continue };
-            if held.state == EventState::Leaving {
-                match host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
-                    Ok(_) => held.note(Transition::Disabled),
-                    Err(error) => self.fail(counter, &error),
-                }
-            } else if held.state == EventState::ParkedDoubtful
-                && let Some(held) = slots[counter.index()].take()
-            {
-                self.release(held);
+            let leaves = |held: &&mut HeldEvent<B::Event>| held.state == EventState::Leaving;
+            let Some(held) = slots[counter.index()].as_mut().filter(leaves) else { continue };
+            match host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
+                Ok(_) => held.note(Transition::Disabled),
+                Err(error) => self.fail(counter, &error),
             }
         }
-        let left_in = |held: &_| matches!(held, EventState::Leaving | EventState::ParkedDoubtful);
-        while let Some(at) = self.pool.iter().position(|held| left_in(&held.state)) {
+        while let Some(at) = self.pool.iter().position(|held| held.state == EventState::Leaving) {
             let Self { backend, pool, stats, .. } = self;
             let held = &mut pool[at];
-            let disabled = held.state == EventState::Leaving && {
-                held.note(Transition::Disabled);
-                let disabled = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event));
-                stats.counts.pinned_errors += u64::from(disabled.is_err());
-                disabled.is_ok()
-            };
-            if !disabled {
+            held.note(Transition::Disabled);
+            if host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)).is_err() {
+                stats.counts.pinned_errors += 1;
                 let lost = self.pool.swap_remove(at);
                 self.release(lost);
             }
@@ -201,7 +187,7 @@ impl<B: Backend> Bank<B> {
     pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
         // It may have signalled since the last kick.
         self.drain_records();
-        let room = self.room(counter, period);
+        let least = self.shortest_period(counter, period);
         let Self { backend, stats, slots, strategy, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         resumed.insert(counter);
@@ -220,8 +206,8 @@ impl<B: Backend> Bank<B> {
         let lost = held.state.is_lost();
         held.aim = held.aim_after(period);
         // An early signal is left to the entry, at which all counters that are on are known.
-        let kept = strategy.skip_period && held.left().is_some() && room.has(held.period) && !lost;
-        if held.spec.samples() && !kept && !aim(backend, stats, held, period, room) {
+        let kept = strategy.skip_period && held.left().is_some() && held.period >= least && !lost;
+        if held.spec.samples() && !kept && !aim(backend, stats, held, period, least) {
             return false;
         }
         (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
@@ -235,7 +221,7 @@ impl<B: Backend> Bank<B> {
         self.stop_leaving();
         let Self { backend, stats, slots, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
-        if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)).is_err() {
+        if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)).is_err() {
             return false;
         }
         held.note(Transition::Enabled);
@@ -256,7 +242,7 @@ impl<B: Backend> Bank<B> {
             let Self { backend, slots, stats, .. } = self;
             let entering = |held: &&mut HeldEvent<B::Event>| held.state == EventState::Entering;
             let Some(held) = slots[counter.index()].as_mut().filter(entering) else { continue };
-            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)) {
+            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
                 Ok(()) => held.note(Transition::Enabled),
                 Err(error) => self.fail(counter, &error),
             }
@@ -356,9 +342,9 @@ impl<B: Backend> Bank<B> {
                 return false;
             }
         };
-        let room = self.room(counter, left);
+        let least = self.shortest_period(counter, left);
         let Self { backend, stats, slots, .. } = self;
-        let aimed = slots[counter.index()].as_mut().is_some_and(|held| aim(backend, stats, held, left, room));
+        let aimed = slots[counter.index()].as_mut().is_some_and(|held| aim(backend, stats, held, left, least));
         if !aimed {
             self.retry(counter);
         }
@@ -405,7 +391,7 @@ mod tests {
 
     /// Has event `id` signal at `count`, and takes the kick.
     fn signal(bank: &mut Bank<Host>, host: &Host, id: u64, count: u64) -> CounterSet {
-        host.0.borrow_mut().unreliable = vec![(id, count)];
+        host.0.borrow_mut().records = vec![(id, count)];
         bank.signalled().counters
     }
 
@@ -420,10 +406,10 @@ mod tests {
         let (mut bank, host) = running(&[A, B]);
         host.0.borrow_mut().overflowed_at = Some(7);
         off(&mut bank, 0);
-        host.0.borrow_mut().unreliable = vec![(0, 100)];
+        host.0.borrow_mut().records = vec![(0, 100)];
         bank.signalled();
         assert!(!bank.stats.signals.any());
-        host.0.borrow_mut().unreliable = vec![(1, 100)];
+        host.0.borrow_mut().records = vec![(1, 100)];
         bank.signalled();
         assert!(bank.stats.signals.any());
     }
@@ -480,7 +466,7 @@ mod tests {
         count(&host, &[50]);
         bank.on_entry(CounterSet::EMPTY);
         let mut entries = 1;
-        while bank.is_quiet(false, false) && entries <= MOST_ENTRIES {
+        while bank.is_quiet(false) && entries <= MOST_ENTRIES {
             bank.count_entry();
             entries += 1;
         }
@@ -488,7 +474,7 @@ mod tests {
         assert_eq!(entries, MOST_ENTRIES, "the next entry ends the pause");
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(host.log(), ["pause 0"]);
-        assert!(bank.is_quiet(false, false));
+        assert!(bank.is_quiet(false));
         bank.start(pmc(0), A, 80);
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(host.log(), ["resume 0", "period 0 80"]);
@@ -534,7 +520,7 @@ mod tests {
         let (mut bank, host) = running(&[A, B]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
         bank.on_entry(CounterSet::EMPTY);
-        assert!(bank.is_quiet(false, false) && host.log().is_empty());
+        assert!(bank.is_quiet(false) && host.log().is_empty());
         // The host lost an event, which a look at its count shows.
         bank.retry(pmc(0));
         bank.on_entry(CounterSet::EMPTY);

@@ -1,24 +1,11 @@
 //! Releases parked events.
 
-use std::time::Duration;
-
 use super::Bank;
 use super::held::HeldEvent;
 use crate::backend::Backend;
-use crate::stats::ns;
-use arch_pmu::host::Touch;
-use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
+use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
 
 impl<B: Backend> Bank<B> {
-    /// Returns whether an access of this kind keeps its counter in use.
-    pub(super) const fn marks(&self, touch: Touch) -> bool {
-        match touch {
-            Touch::Write => true,
-            Touch::Read => self.strategy.mark.reads,
-            Touch::GlobalCtrl => self.strategy.mark.global_ctrl,
-        }
-    }
-
     /// Releases the event that was parked first: from the pool, or else that of a counter that is off; returns whether there was
     /// one.
     pub(super) fn release_oldest(&mut self) -> bool {
@@ -40,8 +27,8 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that no guest access
-    /// marked and that are off by their own enable. An event of the pool ages with the counter that it served last: a
+    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that the guest did not
+    /// write and that are off by their own enable. An event of the pool ages with the counter that it served last: a
     /// guest that multiplexes its counters comes back to it.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
         self.stats.counts.sched_ins += 1;
@@ -60,43 +47,6 @@ impl<B: Backend> Bank<B> {
             age(held);
         });
         self.release_from_pool(|held| held.idle_slices >= slices);
-    }
-
-    pub(super) fn release_after_time(&mut self, idle: Duration, enabled: CounterSet) {
-        let idle = ns(idle);
-        let now = self.backend.now_ns();
-        let expired = |parked_at: u64| now.saturating_sub(parked_at) >= idle;
-        for index in 0..MAX_COUNTERS {
-            let counter_enabled = CounterId::from_index(index).is_some_and(|counter| enabled.contains(counter));
-            let slot = &mut self.slots[index];
-            if let Some(held) = slot.take_if(|held| !held.state.is_on() && !counter_enabled && expired(held.parked_at))
-            {
-                self.release(held);
-            }
-        }
-        self.release_from_pool(|held| expired(held.parked_at));
-    }
-
-    /// Releases all parked events after a halt. Opening and releasing may sleep, too: a sleep beside them is not taken for a halt.
-    pub(super) fn release_after_halt(&mut self, enabled: CounterSet) {
-        let slept = self.backend.slept();
-        if slept && !self.may_have_slept {
-            self.release_after_time(Duration::ZERO, enabled);
-            if self.may_have_slept {
-                self.backend.slept();
-            }
-        }
-        self.may_have_slept = false;
-    }
-
-    /// Ends a rest of the vCPU, which is neither idle time of its counters, nor a sched slice, nor a halt.
-    pub(super) fn end_rest(&mut self, time: u64) {
-        for held in self.slots.iter_mut().flatten().chain(&mut self.pool) {
-            held.parked_at = held.parked_at.saturating_add(time);
-        }
-        // Takes note of the switch and of the sleep.
-        self.backend.slept();
-        self.backend.sched_in();
     }
 
     fn release_from_pool(&mut self, dead: impl Fn(&HeldEvent<B::Event>) -> bool) {

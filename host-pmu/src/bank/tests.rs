@@ -2,17 +2,18 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 
-use arch_pmu::host::{HostCounters, Touch};
+use arch_pmu::host::{AfterOverflow, HostCounters};
 use arch_pmu::intel::PerfEvtSel;
-use arch_pmu::spec::{CounterId, CounterSet, Source, Spec};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Source, Spec};
+use proptest::prelude::*;
+use proptest::strategy::Strategy as _;
 
-use super::{Bank, Stopped};
+use super::Bank;
 use crate::backend::{Backend, HostError, Overflow};
 use crate::side::HostPmu;
 use crate::stats::OpKind;
-use crate::strategy::{Release, Reuse, Strategy};
+use crate::strategy::{MAX_POOL, Reuse, Strategy};
 
 /// A host without clocks or descriptors: it logs each call and counts as scripted.
 #[derive(Debug, Default)]
@@ -22,7 +23,6 @@ pub(super) struct Script {
     pub(super) open: Vec<usize>,
     pub(super) now: u64,
     pub(super) sched_in: bool,
-    pub(super) slept: bool,
     pub(super) refuse_open: bool,
     /// An event that is refused, among others that are not.
     pub(super) refuse: Option<Spec>,
@@ -38,16 +38,11 @@ pub(super) struct Script {
     /// The period of each event, while it is enabled.
     pub(super) periods: Vec<u64>,
     pub(super) enabled: Vec<bool>,
-    /// Overflow records, if there are any: its events then stop themselves.
-    pub(super) records: Option<Vec<(u64, u64)>>,
-    pub(super) records_lost: bool,
+    /// Records of overflows; some are lost unless they are complete.
+    pub(super) records: Vec<(u64, u64)>,
+    pub(super) complete: bool,
     /// Time of those records.
     pub(super) overflowed_at: Option<u64>,
-    /// Events that stopped themselves, by their records, and were not resumed since.
-    pub(super) spent: Vec<u64>,
-    /// Records of events that go on; some are lost unless they are complete.
-    pub(super) complete: bool,
-    pub(super) unreliable: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -87,12 +82,8 @@ impl Backend for Host {
         if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
     }
 
-    fn resume(&mut self, event: &mut usize, spent: bool) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
         let mut s = self.0.borrow_mut();
-        let id = *event as u64;
-        // IOC_REFRESH of an event that has its limit makes it two; IOC_ENABLE of one without leaves it without.
-        assert_eq!(spent, s.spent.contains(&id), "event {id} is resumed as one that stopped itself, or did not");
-        s.spent.retain(|&other| other != id);
         s.log.push(format!("resume {event}"));
         s.enabled[*event] = true;
         Ok(())
@@ -130,18 +121,8 @@ impl Backend for Host {
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         let mut s = self.0.borrow_mut();
         let at = s.overflowed_at;
-        s.unreliable.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at }));
-        let Script { records, spent, complete, overflowed_at: at, .. } = &mut *s;
-        let Some(records) = records else { return *complete };
-        for (id, count) in records.drain(..) {
-            spent.push(id);
-            visit(Overflow { id, count, at: *at });
-        }
-        !std::mem::take(&mut s.records_lost)
-    }
-
-    fn stops_at_overflow(&self) -> bool {
-        self.0.borrow().records.is_some()
+        s.records.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at }));
+        s.complete
     }
 
     fn pauses_virtually(&self) -> bool {
@@ -189,10 +170,6 @@ impl Backend for Host {
 
     fn sched_in(&mut self) -> bool {
         std::mem::take(&mut self.0.borrow_mut().sched_in)
-    }
-
-    fn slept(&mut self) -> bool {
-        std::mem::take(&mut self.0.borrow_mut().slept)
     }
 
     fn now_ns(&self) -> u64 {
@@ -276,7 +253,7 @@ fn a_paused_event_is_not_paused_again_with_the_flag() {
 #[test]
 fn an_event_dies_one_untouched_slice_after_its_counter_went_off() {
     let (mut bank, host) = bank("reuse-lazy");
-    bank.touch(pmc(0), Touch::Write);
+    bank.touch(pmc(0));
     bank.start(pmc(0), A, 100);
     bank.pause(pmc(0));
     bank.stop(pmc(0), false);
@@ -291,15 +268,13 @@ fn an_event_dies_one_untouched_slice_after_its_counter_went_off() {
 }
 
 #[test]
-fn own_enable_or_a_touch_keeps_an_event_global_ctrl_does_not() {
+fn own_enable_or_a_touch_keeps_an_event() {
     let (mut bank, host) = bank("reuse-lazy");
     for n in 0..3 {
         bank.start(pmc(n), A, 100);
         bank.pause(pmc(n));
     }
-    bank.touch(pmc(1), Touch::Write);
-    bank.touch(pmc(2), Touch::GlobalCtrl);
-    bank.touch(pmc(2), Touch::Read);
+    bank.touch(pmc(1));
     host.slice();
     bank.on_entry([pmc(0)].into_iter().collect());
     assert_eq!(bank.held(), 2);
@@ -319,9 +294,11 @@ fn a_slice_that_began_before_the_first_event_is_not_its() {
 #[test]
 fn the_pool_serves_rotation_and_migration_without_opens() {
     let (mut bank, host) = bank("pool");
-    bank.start(pmc(0), A, 100);
-    bank.pause(pmc(0));
-    bank.start(pmc(0), B, 100);
+    for spec in [A, B] {
+        bank.pause(pmc(0));
+        bank.start(pmc(0), spec, 100);
+        bank.on_entry(CounterSet::EMPTY);
+    }
     assert_eq!(bank.stats().ops.count(OpKind::Open), 2);
     bank.pause(pmc(0));
     bank.stop(pmc(0), false);
@@ -338,17 +315,18 @@ fn the_pool_gives_back_the_least_recently_parked() {
     let mut bank = Bank::new(host.clone(), strategy);
     for (n, event) in [0x3c, 0xc0, 0xc5].into_iter().enumerate() {
         bank.start(pmc(n), PerfEvtSel::from_bits(event).spec(), 10);
+        bank.on_entry(CounterSet::EMPTY);
         bank.pause(pmc(n));
         bank.stop(pmc(n), false);
     }
     assert_eq!(bank.held(), 2);
-    assert_eq!(host.log().last().map(String::as_str), Some("release 0"));
+    assert_eq!(host.log()[4..], ["release 0", "open 2 0xc5 10", "pause 2"]);
 }
 
 /// Rotates counter 0 between two events, one for each sched slice.
 fn rotate(bank: &mut Bank<Host>, host: &Host, slices: usize) {
     for spec in [A, B].into_iter().cycle().take(slices) {
-        bank.touch(pmc(0), Touch::Write);
+        bank.touch(pmc(0));
         bank.pause(pmc(0));
         bank.start(pmc(0), spec, 100);
         host.slice();
@@ -366,7 +344,7 @@ fn a_pooled_event_lives_as_long_as_the_counter_that_it_served_is_in_use() {
         bank.stop(pmc(0), false);
         // Others are in use, this one no more.
         for _ in 0..2 {
-            bank.touch(pmc(1), Touch::Write);
+            bank.touch(pmc(1));
             host.slice();
             bank.on_entry([pmc(1)].into_iter().collect());
         }
@@ -378,44 +356,26 @@ fn a_pooled_event_lives_as_long_as_the_counter_that_it_served_is_in_use() {
 fn a_pooled_event_ages_with_the_counter_that_it_served_last() {
     let (mut bank, host) = bank("pool");
     bank.start(pmc(0), A, 100);
+    bank.on_entry(CounterSet::EMPTY);
     bank.pause(pmc(0));
     bank.stop(pmc(0), false);
     bank.start(pmc(1), A, 100);
     bank.pause(pmc(1));
     bank.stop(pmc(1), false);
-    bank.touch(pmc(1), Touch::Write);
+    bank.touch(pmc(1));
     host.slice();
     bank.on_entry(CounterSet::EMPTY);
     assert_eq!(bank.held(), 1);
-    bank.touch(pmc(0), Touch::Write);
+    bank.touch(pmc(0));
     host.slice();
     bank.on_entry(CounterSet::EMPTY);
     assert_eq!(bank.held(), 0);
 }
 
 #[test]
-fn idle_time_releases_what_is_parked_and_spares_what_runs() {
-    let host = Host::default();
-    let strategy =
-        Strategy { release: Release::IdleMs(Duration::from_millis(5)), ..Strategy::preset("reuse").unwrap() };
-    let mut bank = Bank::new(host.clone(), strategy);
-    for n in 0..2 {
-        bank.start(pmc(n), A, 10);
-    }
-    bank.pause(pmc(0));
-    bank.stop(pmc(0), false);
-    bank.on_entry([pmc(1)].into_iter().collect());
-    assert_eq!(bank.held(), 2);
-    host.0.borrow_mut().now += 6_000_000;
-    bank.on_entry([pmc(1)].into_iter().collect());
-    assert_eq!(bank.held(), 1);
-}
-
-#[test]
 fn a_rest_of_the_vcpu_ages_no_event() {
-    let parked = |release: Release, rest: bool| {
-        let host = Host::default();
-        let mut bank = Bank::new(host.clone(), Strategy { release, ..Strategy::preset("reuse").unwrap() });
+    let parked = |rest: bool| {
+        let (mut bank, host) = bank("reuse-lazy");
         bank.start(pmc(0), A, 10);
         bank.on_entry(CounterSet::EMPTY);
         bank.pause(pmc(0));
@@ -424,41 +384,13 @@ fn a_rest_of_the_vcpu_ages_no_event() {
             bank.rest();
         }
         host.slice();
-        let mut script = host.0.borrow_mut();
-        (script.slept, script.now) = (true, script.now + 6_000_000);
-        drop(script);
         if rest {
             bank.restart_account();
         }
         bank.on_entry(CounterSet::EMPTY);
         bank.held()
     };
-    for release in [Release::Slices(1), Release::IdleMs(Duration::from_millis(5)), Release::Hlt] {
-        assert_eq!([parked(release, true), parked(release, false)], [1, 0], "{release:?}");
-    }
-}
-
-#[test]
-fn a_halt_releases_what_is_parked_and_opening_is_no_halt() {
-    let host = Host::default();
-    let mut bank = Bank::new(host.clone(), Strategy { release: Release::Hlt, ..Strategy::preset("reuse").unwrap() });
-    let enabled: CounterSet = [pmc(1)].into_iter().collect();
-    for n in 0..2 {
-        bank.start(pmc(n), A, 10);
-    }
-    bank.pause(pmc(0));
-    bank.stop(pmc(0), true);
-    // perf_event_open may sleep.
-    host.0.borrow_mut().slept = true;
-    bank.on_entry(enabled);
-    assert_eq!(bank.held(), 2);
-    // A slice is no halt.
-    host.slice();
-    bank.on_entry(enabled);
-    assert_eq!(bank.held(), 2);
-    host.0.borrow_mut().slept = true;
-    bank.on_entry(enabled);
-    assert_eq!((bank.held(), bank.take(pmc(1))), (1, 0), "what runs stays");
+    assert_eq!([parked(true), parked(false)], [1, 0]);
 }
 
 #[test]
@@ -606,7 +538,7 @@ fn counts_before_a_loss_are_not_those_of_a_counter_that_was_written_since() {
     bank.start(pmc(0), A, 100);
     host.0.borrow_mut().lost = true;
     bank.pause(pmc(0));
-    bank.touch(pmc(0), Touch::Write);
+    bank.touch(pmc(0));
     (host.0.borrow_mut().lost, host.0.borrow_mut().counts[0]) = (false, 30);
     bank.start(pmc(0), A, 100);
     assert_eq!(bank.take(pmc(0)), 0);
@@ -640,7 +572,7 @@ fn a_gate_that_fails_hands_over_its_counts_and_is_left() {
     bank.on_entry(CounterSet::EMPTY);
     (host.0.borrow_mut().counts, host.0.borrow_mut().lost) = (vec![30, 40], true);
     assert_eq!((pinned_errors(&mut bank), &bank.stats().last_error), (1, &Some(HostError::GateTooLarge)));
-    let due = bank.due(false);
+    let due = bank.due();
     assert_eq!(due, counters([0, 1]));
     assert_eq!([bank.pause(pmc(0)), bank.pause(pmc(1))], [30, 40]);
     host.0.borrow_mut().lost = false;
@@ -657,23 +589,6 @@ fn a_gate_that_fails_hands_over_its_counts_and_is_left() {
     let mut counts = counts::Counts::default();
     bank.account(&mut counts);
     assert_eq!((counts.pinned_errors, counts.ungated), (0, 1));
-}
-
-#[test]
-fn with_a_bound_and_no_pool_the_event_that_was_parked_first_gives_way() {
-    let host = Host::default();
-    let mut bank = Bank::new(host.clone(), Strategy { hold_max: 2, ..Strategy::preset("reuse").unwrap() });
-    for n in 0..2 {
-        bank.start(pmc(n), A, 100);
-    }
-    bank.on_entry(CounterSet::EMPTY);
-    for n in [1, 0] {
-        bank.pause(pmc(n));
-        bank.stop(pmc(n), true);
-    }
-    bank.start(pmc(2), A, 100);
-    bank.on_entry(CounterSet::EMPTY);
-    assert_eq!(host.log().iter().rev().nth(1).map(String::as_str), Some("release 1"));
 }
 
 /// Turns all counters off and on again, as a guest's handler does.
@@ -729,9 +644,9 @@ fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
 }
 
 #[test]
-fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
+fn a_pool_opens_events_after_every_counter_took_what_is_parked() {
     let host = Host::default();
-    let strategy = Strategy { reuse: Reuse::Pool(2), hold_max: 2, ..Strategy::preset("pool").unwrap() };
+    let strategy = Strategy { reuse: Reuse::Pool(2), ..Strategy::preset("pool").unwrap() };
     let mut bank = Bank::new(host.clone(), strategy);
     let c = PerfEvtSel::from_bits(0x53_00c0).spec();
     for (n, spec) in [(0, A), (1, B)] {
@@ -752,53 +667,13 @@ fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
     assert_eq!((bank.held(), bank.stats().counts.held_max), (2, 2));
 }
 
-/// Builds a bank with events that stop themselves, two of them running.
-fn one_shot() -> (Bank<Host>, Host) {
-    let (mut bank, host) = bank("deferred");
-    host.0.borrow_mut().records = Some(Vec::new());
-    for (n, spec) in [(0, A), (1, B)] {
-        bank.start(pmc(n), spec, 100);
-    }
-    host.log();
-    (bank, host)
-}
-
-#[test]
-fn a_pause_hands_over_the_count_of_a_record_that_no_kick_has_looked_at() {
-    let (mut bank, host) = one_shot();
-    bank.pause(pmc(0));
-    host.0.borrow_mut().records = Some(vec![(1, 100)]);
-    // The start takes the records of all.
-    bank.start(pmc(0), A, 100);
-    host.log();
-    assert_eq!((bank.pause(pmc(1)), host.log()), (100, vec![]), "without a host call: it stopped itself");
-    bank.start(pmc(1), B, 50);
-    assert_eq!(host.log(), ["period 1 50", "resume 1"]);
-}
-
-#[test]
-fn after_lost_records_every_running_counter_is_started_again_with_another_event() {
-    let (mut bank, host) = one_shot();
-    host.0.borrow_mut().counts = vec![60, 100];
-    host.0.borrow_mut().records_lost = true;
-    let signalled = bank.signalled();
-    assert_eq!((signalled.counters, signalled.certain), (CounterSet::ALL, true));
-    assert_eq!((bank.take(pmc(0)), bank.take(pmc(1))), (60, 100), "the events are read");
-    let due = bank.due(true);
-    assert_eq!(due, [pmc(0), pmc(1)].into_iter().collect(), "a PMI does not defer it");
-    host.log();
-    bank.pause(pmc(1));
-    bank.start(pmc(1), B, 100);
-    assert_eq!(host.log(), ["pause 1", "release 1", "open 2 0xc5 100"]);
-}
-
 #[test]
 fn among_lost_records_the_last_one_left_is_not_taken_for_the_count() {
     let (mut bank, host) = bank("gate");
     bank.start(pmc(0), A, 100);
     bank.on_entry(CounterSet::EMPTY);
     host.0.borrow_mut().counts = vec![230];
-    host.0.borrow_mut().unreliable = vec![(0, 110)];
+    host.0.borrow_mut().records = vec![(0, 110)];
     assert!(bank.signalled().certain, "an event that goes on is aimed anew");
     assert_eq!(bank.take(pmc(0)), 230, "read, not from the record");
 }
@@ -812,7 +687,7 @@ fn after_an_early_signal_of_a_counter_that_is_off_its_period_is_set_anew() {
         host.0.borrow_mut().counts = vec![98];
         host.0.borrow_mut().complete = complete;
         if complete {
-            host.0.borrow_mut().unreliable = vec![(0, 98)];
+            host.0.borrow_mut().records = vec![(0, 98)];
         }
         // Off before the kick: perf began the period anew at 98.
         bank.pause(pmc(0));
@@ -828,31 +703,121 @@ fn counters(of: impl IntoIterator<Item = usize>) -> CounterSet {
     of.into_iter().map(pmc).collect()
 }
 
-fn stopped(n: usize) -> Stopped {
-    let mut stopped = Stopped::default();
-    stopped.insert(pmc(n));
-    stopped
+const SHORTEST: u64 = 50_000;
+
+/// Returns a bank on a clock that bears a signal every [`SHORTEST`].
+fn clock(preset: &str) -> (Bank<Host>, Host) {
+    let (bank, host) = bank(preset);
+    {
+        let mut script = host.0.borrow_mut();
+        (script.shortest, script.complete, script.one_pace, script.peeks) = (SHORTEST, true, true, true);
+        script.goes_on = preset == "virtual";
+        script.gated = preset == "gate";
+    }
+    (bank, host)
 }
 
 #[test]
-fn one_entry_with_a_pmi_leaves_a_counter_stopped() {
-    let mut stopped = stopped(1);
-    assert_eq!([(); 3].map(|()| stopped.due(true)), [counters([]), counters([1]), counters([])]);
+fn clocks_of_a_thread_leave_it_most_of_its_time() {
+    let (mut bank, host) = clock("deferred");
+    for n in 0..8 {
+        bank.start(pmc(n), A, 1);
+    }
+    assert_eq!(host.0.borrow().periods, [1, 2, 4, 8, 16, 32, 32, 32].map(|factor| factor * SHORTEST));
 }
 
 #[test]
-fn without_a_pmi_or_its_handler_nothing_waits() {
-    assert_eq!(stopped(1).due(false), counters([1]));
-    let mut unhandled = stopped(2);
-    assert_eq!((unhandled.due(true), unhandled.pmi_not_handled()), (counters([]), counters([2])));
-    assert_eq!(unhandled.due(false), counters([]));
+fn a_short_rest_is_no_period_to_go_on_with() {
+    let (mut bank, host) = clock("virtual");
+    for (period, answer) in [(1, AfterOverflow::Aim), (4 * SHORTEST, AfterOverflow::Leave)] {
+        bank.start(pmc(0), A, period);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(bank.overflowed(pmc(0), false), answer, "after {period}");
+        bank.set_period(pmc(0), 1 << 47);
+        assert_eq!(bank.overflowed(pmc(0), false), AfterOverflow::Leave);
+        bank.pause(pmc(0));
+        bank.stop(pmc(0), true);
+    }
+    // Other hosts' events need no such care.
+    host.0.borrow_mut().shortest = 1;
+    bank.start(pmc(0), A, 1);
+    assert_eq!(bank.overflowed(pmc(0), false), AfterOverflow::Leave);
 }
 
-#[test]
-fn a_counter_that_was_reprogrammed_is_not_due() {
-    let mut stopped = stopped(3);
-    stopped.restart(pmc(0));
-    stopped.remove(pmc(3));
-    assert_eq!(stopped.due(true), counters([0]), "a restart waits for no handler");
-    assert_eq!(stopped.due(false), counters([]));
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Start { n: usize, spec: usize, period: u64 },
+    Stop { n: usize, own_enable: bool },
+    Move { n: usize, period: u64 },
+    Signal { event: u64, after: u64 },
+    Entry,
+}
+
+fn step() -> impl proptest::strategy::Strategy<Value = Step> {
+    let n = 0..MAX_COUNTERS;
+    let period = || (any::<u64>(), 1..40u32).prop_map(|(period, bits)| (period & ((1 << bits) - 1)) + 1);
+    prop_oneof![
+        4 => (n.clone(), 0..6usize, period()).prop_map(|(n, spec, period)| Step::Start { n, spec, period }),
+        3 => (n.clone(), any::<bool>()).prop_map(|(n, own_enable)| Step::Stop { n, own_enable }),
+        2 => (n, period()).prop_map(|(n, period)| Step::Move { n, period }),
+        2 => (0..40u64, period()).prop_map(|(event, after)| Step::Signal { event, after }),
+        2 => Just(Step::Entry),
+    ]
+}
+
+proptest! {
+    /// Whatever guest and signals do, the events of a thread expire at most twice in the host's shortest period, and each
+    /// once in 32 such periods beyond that.
+    #[test]
+    fn no_sequence_starves_the_thread(
+        preset in prop::sample::select(vec!["recreate", "reuse", "reuse-lazy", "paused-flag", "pool", "gate", "virtual"]),
+        steps in prop::collection::vec(step(), 0..120),
+    ) {
+        let (mut bank, host) = clock(preset);
+        let mut on = CounterSet::EMPTY;
+        for step in steps {
+            match step {
+                Step::Start { n, spec, period } => {
+                    let Some(counter) = CounterId::from_index(n) else { continue };
+                    bank.pause(counter);
+                    bank.start(counter, PerfEvtSel::from_bits(0x53_0000 | spec as u64).spec(), period);
+                    on.insert(counter);
+                }
+                Step::Stop { n, own_enable } => {
+                    let Some(counter) = CounterId::from_index(n) else { continue };
+                    bank.pause(counter);
+                    bank.stop(counter, own_enable);
+                    on.remove(counter);
+                }
+                Step::Move { n, period } => {
+                    if let Some(counter) = CounterId::from_index(n).filter(|&counter| on.contains(counter)) {
+                        bank.set_period(counter, period);
+                    }
+                }
+                Step::Signal { event, after } => {
+                    let count = {
+                        let mut script = host.0.borrow_mut();
+                        let Some(count) = script.counts.get_mut(event as usize) else { continue };
+                        *count += after;
+                        *count
+                    };
+                    host.0.borrow_mut().records = vec![(event, count)];
+                    for counter in bank.signalled().counters.and(on) {
+                        bank.take(counter);
+                        if bank.overflowed(counter, false) == AfterOverflow::Aim {
+                            bank.take(counter);
+                            bank.set_period(counter, 1 << 47);
+                        }
+                    }
+                }
+                Step::Entry => bank.on_entry(CounterSet::EMPTY),
+            }
+            let script = host.0.borrow();
+            let enabled = script.periods.iter().zip(&script.enabled).filter(|&(_, &enabled)| enabled);
+            let shares = || enabled.clone().map(|(&period, _)| 1024 * SHORTEST / period);
+            let (all, events) = (shares().sum::<u64>(), shares().count());
+            prop_assert!(events <= MAX_COUNTERS + MAX_POOL);
+            prop_assert!(all <= 2 * 1024 + 32 * events as u64 && shares().all(|one| one <= 1024), "{} of {}", all, events);
+        }
+    }
 }

@@ -3,10 +3,8 @@
 //!
 //! Promised, whatever the strategy: the same registers and the same #GP as the ideal PMU; every overflow in STATUS and,
 //! with INT, as a PMI at the latest when its signal is taken; no count lost or made up; each counter armed at exactly
-//! its overflow on entry; no more host events than counters and pool; none left open. Where events stop themselves at an
-//! overflow, the counters that overflowed may miss the one entry that delivers the PMI, and nothing else: not the others, and
-//! not if records of overflows are lost. While the script lets the host fail, counts may be missing, none may be made up, and
-//! each failure is reported; afterwards the PMU counts again by itself.
+//! its overflow on entry; no more host events than counters, or the pool's size; none left open. While the script lets the
+//! host fail, counts may be missing, none may be made up, and each failure is reported; afterwards the PMU counts again by itself.
 //!
 //! `VPMU_DIFFERENTIAL_OPS=N` runs about N operations instead of the default; see docs/testing.md.
 
@@ -14,7 +12,6 @@ mod former_bugs;
 mod hardware;
 mod lazy_release;
 mod model;
-mod one_shot;
 mod ops;
 
 use std::cell::Cell;
@@ -97,7 +94,7 @@ fn agree(shapes: impl proptest::strategy::Strategy<Value = (Shape, Option<Rules>
     assert!(done >= wanted * 4 / 5, "{done} operations");
     let often = [seen.overflows, seen.pmis, seen.reused, seen.slices, seen.failures];
     assert!(often.into_iter().all(|n| n > done / 500), "{seen:?}");
-    assert!(!scripted.get() || seen.stopped.min(seen.lost_records) > done / 5000, "{seen:?}");
+    assert!(!scripted.get() || seen.lost_records > done / 5000, "{seen:?}");
 }
 
 /// Takes the fuzzer's way in (`tools/fuzz/`), with scripts that a fuzzer would begin with.

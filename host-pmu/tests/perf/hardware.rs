@@ -62,7 +62,7 @@ pub(crate) fn counts_pauses_and_resumes() {
     work(100_000);
     assert_eq!(backend.read(&mut event).unwrap(), first, "a paused event counts");
     backend.set_period(&mut event, 1 << 41).unwrap();
-    backend.resume(&mut event, false).unwrap();
+    backend.resume(&mut event).unwrap();
     work(100_000);
     assert!(backend.read(&mut event).unwrap() > first + 100_000);
     backend.release(event);
@@ -116,7 +116,7 @@ pub(crate) fn overflows_by_period() {
         let counted = backend.pause(event).unwrap() - before;
         let mut records = 0u64;
         let complete = backend.overflowed(&mut |_| records += 1);
-        backend.resume(event, false).unwrap();
+        backend.resume(event).unwrap();
         assert_eq!(take_kicks(), 1, "one pends at most");
         (complete.then_some(records), counted)
     };
@@ -127,30 +127,6 @@ pub(crate) fn overflows_by_period() {
         // Each pause starts no period anew: at most one is cut at either end.
         let fits = records.is_none_or(|records| records.abs_diff(expected) <= 2);
         assert!(fits, "{records:?} records in {counted} counts of period {period}");
-    }
-    backend.release(event);
-}
-
-/// IOC_REFRESH: the event stops at its overflow.
-pub(crate) fn one_shot() {
-    let mut backend = hardware("deferred");
-    if !backend.stops_at_overflow() {
-        // No records of hardware events: nothing relies on the stop.
-        return;
-    }
-    let mut event = backend.open(INSTRUCTIONS, 1_000_000).unwrap();
-    for spent in [false, true, true] {
-        if spent {
-            backend.set_period(&mut event, 1_000_000).unwrap();
-            backend.resume(&mut event, true).unwrap();
-        }
-        work(5_000_000);
-        let stopped_at = backend.read(&mut event).unwrap();
-        work(1_000_000);
-        assert_eq!(backend.read(&mut event).unwrap(), stopped_at, "it counts on after its overflow");
-        let mut found = 0;
-        backend.overflowed(&mut |_| found += 1);
-        assert_eq!(found, 1, "a record of each stop");
     }
     backend.release(event);
 }

@@ -4,7 +4,6 @@
 mod events;
 mod hardware;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use host_pmu::backend::monitor::Monitor;
@@ -50,9 +49,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let clock = no_clock();
-    let on_clock: [(&str, fn()); 4] = [
+    let on_clock: [(&str, fn()); 3] = [
         ("a_clock_event_counts_pauses_and_resumes", events::counts_pauses_and_resumes),
-        ("a_one_shot_event_stops_at_its_overflow_and_reports_it", events::one_shot),
         ("a_shut_gate_stops_all_events_and_reports_their_counts", events::gate),
         ("another_thread_silences_all_events_of_the_process", events::silence),
     ];
@@ -67,22 +65,14 @@ fn main() -> ExitCode {
     let mut cases: Vec<Case> = on_clock.map(|(name, run)| Case::new(name, clock.clone(), run)).into();
     cases.extend(on_rings.map(|(name, run)| Case::new(name, rings.clone(), run)));
     cases.push(Case::new("switch_counts_notice_that_the_thread_slept", None, events::counts_notice_a_sleep));
-    let tracepoint = Case::new(
-        "a_tracepoint_is_not_relied_on_to_stop",
-        no_tracepoint(&events::userspace_exit()),
-        events::tracepoint_goes_on,
-    );
-    // KVM's tracepoints exist where KVM does.
-    cases.push(tracepoint.expected(Path::new("/dev/kvm").exists()));
     let calls = no_tracepoint(&events::every_system_call());
     cases.push(Case::new("an_event_counts_when_its_signal_and_ring_are_set", calls, events::counts_when_all_is_set));
     let pmu = hardware::no_pmu();
-    let on_pmu: [(&str, fn()); 7] = [
+    let on_pmu: [(&str, fn()); 6] = [
         ("hardware_events_count_pause_and_resume", hardware::counts_pauses_and_resumes),
         ("hardware_events_of_guest_mode_count_no_host", hardware::guest_only_counts_no_host),
         ("a_pinned_hardware_event_without_a_counter_is_an_error", hardware::pinned_without_a_counter),
         ("hardware_events_overflow_by_period", hardware::overflows_by_period),
-        ("a_one_shot_hardware_event_stops_at_its_overflow", hardware::one_shot),
         ("a_gate_stops_and_starts_hardware_events", hardware::gate),
         ("a_hardware_event_counts_its_thread_alone", hardware::counts_its_thread_alone),
     ];

@@ -150,11 +150,6 @@ impl Record {
             .map(|(key, _)| key.as_str())
     }
 
-    /// Returns whether guest counts are lost by the definition of a strategy.
-    pub fn is_lossy(&self, strategy: &str) -> bool {
-        self.definition(strategy).is_some_and(|choices| choices.iter().any(|choice| super::is_lossy(choice)))
-    }
-
     /// Returns the definition of a strategy, a text `KEY = VALUE` for each of its choices; `None` if the document has none.
     pub fn definition(&self, strategy: &str) -> Option<Vec<String>> {
         let all = self.parameters.get("strategies")?.as_array()?;

@@ -31,7 +31,7 @@ pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, To
 pub use experiment::{Experiment, Part};
 pub use guest::{Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, WorkloadCost};
 pub use linux::{LinuxArm, LinuxParameters};
-pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter, is_lossy};
+pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter};
 pub use phases::{EventCount, PhaseResult, SET_UP};
 pub use rounds::{Column, Metrics, Round, Rounds};
 pub use summary::{Summary, decode, decode_text, encode, latency_histogram, merge};

@@ -18,11 +18,6 @@ pub struct EventParameter {
     pub period: u64,
 }
 
-/// Returns whether guest counts are lost by this definition: those between an overflow and the guest's next exit.
-pub fn is_lossy(definition: &str) -> bool {
-    definition.lines().any(|line| line.trim() == "overflow = \"stop\"")
-}
-
 /// A strategy as it ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -37,11 +32,6 @@ impl Parameters {
     /// Returns the guest's processor, if it is not the usual one.
     pub fn other_cpu(&self) -> Option<&str> {
         other_cpu(&self.cpu)
-    }
-
-    /// Returns whether guest counts are lost by the definition of a strategy.
-    pub fn is_lossy(&self, strategy: &str) -> bool {
-        self.strategies.iter().any(|one| one.name == strategy && one.definition.as_deref().is_some_and(is_lossy))
     }
 
     /// Returns whether the guest's processor is an AMD.

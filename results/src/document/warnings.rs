@@ -295,8 +295,8 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
             blind,
             "records-unseen",
             format!(
-                "the host's records of events did not reach the VMM in {}: throttling cannot be seen there, each signal costs a `read` of \
-                 every running event, and a strategy with overflow = \"stop\" (deferred, pool) acts as with \"reprogram\"",
+                "the host's records of events did not reach the VMM in {}: throttling cannot be seen there, and each signal costs a `read` of \
+                 every running event",
                 counted(blind, "run of a vCPU", "runs of a vCPU")
             ),
         ),

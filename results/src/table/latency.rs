@@ -35,8 +35,7 @@ pub fn report(document: &Document) -> Report {
         latencies(document, &mut report);
     }
     surroundings(document, &mut report);
-    let is_lossy = |name: &str| document.parameters.is_lossy(name);
-    report.notes(ranking::fastest(document, answers::metric(&document.parameters), &is_lossy));
+    report.notes(ranking::fastest(document, answers::metric(&document.parameters)));
     report
 }
 

@@ -17,18 +17,10 @@ pub(crate) const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
 pub struct Contender {
     /// Its name.
     pub name: String,
-    /// Guest counts are lost by its definition.
-    pub is_lossy: bool,
     /// Time, in a unit that all contenders share.
     pub cost: f64,
     /// Ratio to the floor.
     pub over_floor: Option<Ratio>,
-}
-
-impl Contender {
-    fn label(&self) -> String {
-        format!("{}{}", self.name, if self.is_lossy { " (loses counts)" } else { "" })
-    }
 }
 
 /// Formats a ratio as `1.27 × the floor [1.26, 1.28]`.
@@ -63,7 +55,7 @@ pub fn sentence(
         })
     };
     let (tied, behind): (Vec<&Contender>, Vec<&Contender>) = others.iter().partition(|other| is_tied(other));
-    let names: Vec<String> = [*first].iter().chain(&tied).map(|one| one.label()).collect();
+    let names: Vec<String> = [*first].iter().chain(&tied).map(|one| one.name.clone()).collect();
     let mut text = format!("fastest: {}", listed(&names));
     if !tied.is_empty() {
         text += ", not distinguishable";
@@ -73,16 +65,11 @@ pub fn sentence(
     }
     let mut add = |other: &Contender, about: &str| {
         if let Some(ratio) = against(other, first) {
-            let _ = write!(text, "; {}{about} is {}", other.label(), times(&ratio, "that"));
+            let _ = write!(text, "; {}{about} is {}", other.name, times(&ratio, "that"));
         }
     };
-    let whole = behind.iter().find(|other| first.is_lossy && !other.is_lossy && tied.iter().all(|one| one.is_lossy));
-    if let Some(other) = whole {
-        add(other, ", the fastest that loses none,");
-    }
     let (kvm, since) = OF_KVM;
     match behind.iter().find(|other| other.name == kvm).or(behind.last()) {
-        Some(other) if whole.is_some_and(|whole| whole.name == other.name) => {}
         Some(other) if other.name == kvm => add(other, &format!(" ({since})")),
         Some(other) => add(other, ", the slowest,"),
         None => {}
@@ -116,22 +103,13 @@ fn is_whole<E: Experiment<Arm = GuestArm>>(arm: &Arm<E>) -> bool {
 }
 
 /// Describes the order of the strategies of a run; `None` of fewer than two.
-pub fn fastest<E: Experiment<Arm = GuestArm>>(
-    document: &Document<E>,
-    metric: &Metric,
-    is_lossy: &dyn Fn(&str) -> bool,
-) -> Option<String> {
+pub fn fastest<E: Experiment<Arm = GuestArm>>(document: &Document<E>, metric: &Metric) -> Option<String> {
     let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     let ratio = |arm: &Arm<E>, base: &Arm<E>| paired::over_runs(document, arm, base, metric.key, Statistic::P50);
     let base = floor.or_else(|| contenders(document, metric).next())?;
     let contender = |arm: &Arm<E>| {
         let over = ratio(arm, base)?;
-        Some(Contender {
-            name: arm.name.clone(),
-            is_lossy: is_lossy(&arm.name),
-            cost: over.ratio,
-            over_floor: floor.and(Some(over)),
-        })
+        Some(Contender { name: arm.name.clone(), cost: over.ratio, over_floor: floor.and(Some(over)) })
     };
     let found: Vec<Contender> = contenders(document, metric).filter_map(contender).collect();
     let against = |one: &Contender, other: &Contender| ratio(document.arm(&one.name)?, document.arm(&other.name)?);
@@ -146,7 +124,7 @@ pub fn fastest<E: Experiment<Arm = GuestArm>>(
 /// Describes the order of the strategies of a result that was read; `None` of an experiment that compares none in guests.
 pub fn fastest_of(record: &Record, metric: &Metric) -> Option<String> {
     let of_guests = [NMI_LATENCY, GUEST_STAT].contains(&record.experiment.as_str());
-    of_guests.then(|| fastest(record, metric, &|name| record.is_lossy(name))).flatten()
+    of_guests.then(|| fastest(record, metric)).flatten()
 }
 
 /// Says what the figures of a run are, if they are not measured on hardware events.
@@ -196,13 +174,6 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_that_loses_counts_is_said_with_the_first_that_does_not() {
-        let text = said(40, &[("reuse-lazy", 2000), ("gate", 1300), ("pool", 1100)]).unwrap();
-        assert!(text.starts_with("fastest: pool (loses counts), 1.10"), "{text}");
-        assert!(text.contains("; gate, the fastest that loses none, is 1.18"), "{text}");
-    }
-
-    #[test]
     fn variants_and_doubtful_arms_are_not_ranked() {
         let variant = format!("gate{WITHOUT}gate");
         let text = said(40, &[("recreate", 2600), ("gate", 1270), (&variant, 1100)]).unwrap();
@@ -211,7 +182,7 @@ mod tests {
         document.arms[1].own.lost = Some(1);
         let names: Vec<_> = contenders(&document, &NMI_HANDLER).map(|arm| arm.name.as_str()).collect();
         assert_eq!(names, ["recreate", "reuse-lazy"]);
-        let text = fastest(&document, &NMI_HANDLER, &|_| false).unwrap();
+        let text = fastest(&document, &NMI_HANDLER).unwrap();
         assert!(text.ends_with("; not whole, so not ranked: reuse"), "{text}");
     }
 }

@@ -428,9 +428,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             }
             Delivery::Nmi | Delivery::Fixed(_) | Delivery::Unsupported(_) => {}
         }
-        if delivered.delivery != Delivery::Nmi {
-            self.pmu.pmi_not_handled();
-        }
         self.trace_pmi(Kind::Pmi, delivered);
         self.count_delivery(delivered, seen_at);
         Ok(())

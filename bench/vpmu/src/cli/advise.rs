@@ -443,7 +443,7 @@ mod tests {
         let (advice, rounds) = simulated(&line);
         assert_eq!((advice.results.len(), rounds), (6, 40));
         let chosen = advice.strategies.iter().find(|one| one.strategy == advice.choice).unwrap();
-        assert!(chosen.worst_regret <= 1.10 && !chosen.is_lossy, "{chosen:?}");
+        assert!(chosen.worst_regret <= 1.10, "{chosen:?}");
         let worst = advice.strategies.iter().find(|one| one.strategy == "recreate").unwrap();
         assert!(worst.worst_regret > 2.0 && worst.times_floor.is_some_and(|over| over.low > 1.0), "{worst:?}");
         assert!(chosen.worst_interval.low > 0.5 && chosen.worst_interval.high < 1.5, "{chosen:?}");
@@ -521,7 +521,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("mine.toml");
         let text = "reuse = { pool = 7 }\nrelease = { slices = 1 }\napply = 'deferred'\ngate = true\noverflow = 'keep'\n\
-                    mark = { reads = true }";
+                    skip-period = true";
         std::fs::write(&file, text).unwrap();
         let file = format!("gate,{}", file.display());
         let line = [
@@ -541,8 +541,8 @@ mod tests {
         assert_eq!(advice.keys.len(), 5, "{:?}", advice.keys);
         assert!(key("gate").times > 1.1 && key("gate").verdict() == "saves time", "{:?}", key("gate"));
         assert_eq!(
-            (key("mark").default.as_str(), key("mark").verdict()),
-            ("mark.reads = false, mark.global-ctrl = false", "not distinguishable")
+            (key("apply").default.as_str(), key("apply").verdict()),
+            ("apply = \"at-once\"", "not distinguishable")
         );
         let shown = advice.report().text(200);
         assert!(

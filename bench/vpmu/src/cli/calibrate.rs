@@ -39,7 +39,7 @@ written, 3 interrupted or a run that did not end as it should,
 #[derive(Clone, Debug, Args)]
 pub struct CalibrateArgs {
     /// Event source behind the guest's counters: auto (cpu-clock), hardware,
-    /// cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit
+    /// cpu-clock or tracepoint:kvm/kvm_userspace_exit
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 
@@ -122,12 +122,12 @@ fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Erro
 /// Refuses a backend that no model has: its events follow a guest's time, the thread's, or exits.
 fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
     match backend {
-        BackendKey::Hardware | BackendKey::CpuClock | BackendKey::TaskClock => Ok(()),
+        BackendKey::Hardware | BackendKey::CpuClock => Ok(()),
         BackendKey::Tracepoint { group, name } if group == "kvm" && name == "kvm_userspace_exit" => Ok(()),
         other => Err(Error::usage(
             format!("{other} cannot be calibrated"),
             "a model's events follow the guest's time, the thread's or its exits to userspace",
-            "take hardware, cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit",
+            "take hardware, cpu-clock or tracepoint:kvm/kvm_userspace_exit",
         )),
     }
 }

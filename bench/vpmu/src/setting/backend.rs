@@ -304,9 +304,7 @@ mod tests {
 
     #[test]
     fn every_key_reads_back_as_written() {
-        for text in
-            ["auto", "hardware", "cpu-clock", "task-clock", "step", "none", "tracepoint:kvm/kvm_exit", "sim:icx-2021"]
-        {
+        for text in ["auto", "hardware", "cpu-clock", "step", "none", "tracepoint:kvm/kvm_exit", "sim:icx-2021"] {
             assert_eq!(text.parse::<BackendChoice>().unwrap().to_string(), text);
         }
         assert!("sim:".parse::<BackendChoice>().is_err());

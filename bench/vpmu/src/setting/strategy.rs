@@ -18,22 +18,6 @@ use crate::terminal::console::internal;
 
 /// Largest strategy file.
 const MAX_DEFINITION: u64 = 64 << 10;
-/// Keys of a strategy file, and what each may be.
-const KEYS: [(&str, &str); 11] = [
-    ("name", "text"),
-    ("reuse", "\"none\", \"last\" or { pool = 1 to 64 }"),
-    ("release", "\"eager\", { slices = N }, { idle-ms = N }, \"hlt\" or \"never\""),
-    ("apply", "\"at-once\" or \"deferred\""),
-    ("skip-paused", "true or false"),
-    ("skip-period", "true or false"),
-    ("overflow", "\"reprogram\", \"keep\" or \"stop\""),
-    ("pause", "\"host\", \"virtual\" or, of kvm:FILE, \"direct\""),
-    ("gate", "true or false"),
-    ("hold-max", "1 to 64 events, or 0 for no bound"),
-    ("mark", "{ reads = true or false, global-ctrl = true or false }"),
-];
-/// Keys that a strategy file cannot leave out.
-const REQUIRED: [&str; 3] = ["reuse", "release", "apply"];
 
 /// One entry of a list of strategies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,24 +205,6 @@ pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
     resolve_arms(&names).map(drop)
 }
 
-/// Returns what is wrong with the first key of a file that cannot be used, beside those of a strategy that can.
-fn wrong_key(whole: &toml::Table) -> Option<String> {
-    let sound = Strategy::preset(PRESETS[0]).ok().and_then(|preset| toml::Table::try_from(preset).ok())?;
-    let of = |(key, value): (&String, &toml::Value)| {
-        let Some((_, wanted)) = KEYS.iter().find(|(name, _)| name == key) else {
-            let names = KEYS.map(|(name, _)| name);
-            return Some(format!("no key '{key}'; {}", suggestion(key, &names, "")));
-        };
-        let mut one = sound.clone();
-        one.insert(key.clone(), value.clone());
-        let fault = one.try_into::<Strategy>().err()?;
-        // The time's own reader says what it wants.
-        let own = fault.message().starts_with("idle-ms").then(|| fault.message().to_owned());
-        Some(own.unwrap_or_else(|| format!("{key} is {wanted}, not {value}")))
-    };
-    whole.iter().find_map(of)
-}
-
 /// Reads a definition: its text, named by its `name` key or else by its file. `below`: it is for KVM's own vPMU, below a KVM that
 /// reprograms at that time.
 fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Error> {
@@ -256,11 +222,11 @@ fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Er
     if text.len() as u64 > MAX_DEFINITION {
         return Err(refuse(format!("it is larger than {MAX_DEFINITION} bytes")));
     }
-    let line_of = |error: &toml::de::Error| error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
     let at_line = |error: toml::de::Error| {
-        let line = line_of(&error);
-        let shown = text.lines().nth(line - 1).unwrap_or_default().trim();
-        refuse(format!("line {line} ({shown}): {}", error.message()))
+        let before = error.span().map_or("", |span| &text[..span.start]);
+        let (line, column) =
+            (1 + before.matches('\n').count(), 1 + before.chars().rev().take_while(|&c| c != '\n').count());
+        refuse(format!("line {line}, column {column}: {}", error.message()))
     };
     let whole: toml::Table = text.parse().map_err(at_line)?;
     let name = match whole.get("name") {
@@ -279,14 +245,7 @@ fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Er
     if Mediated::named(&name).is_some() {
         return Err(refuse(format!("its name '{name}' is that of a model, which is no strategy of host events")));
     }
-    let missing: Vec<&str> = REQUIRED.into_iter().filter(|key| !whole.contains_key(*key)).collect();
-    if !missing.is_empty() {
-        return Err(refuse(format!("it lacks {}", missing.join(", "))));
-    }
-    let strategy: Strategy = toml::from_str(&text).map_err(|error| match wrong_key(&whole) {
-        Some(why) => refuse(format!("line {}: {why}", line_of(&error))),
-        None => at_line(error),
-    })?;
+    let strategy: Strategy = toml::from_str(&text).map_err(at_line)?;
     // Every definition has all choices and one form, so that two of them can be compared.
     let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
         .map_err(|error| internal("a strategy has no TOML", error))?;
@@ -402,13 +361,13 @@ mod tests {
             variants(&StrategyParameter { name: "mine".to_owned(), definition }).unwrap()
         };
         let (found, alone) = of("name = 'mine'\nreuse = { pool = 7 }\nrelease = { slices = 1 }\napply = 'deferred'\n\
-                                 overflow = 'keep'\ngate = true\nmark = { reads = true }");
+                                 overflow = 'keep'\ngate = true\nskip-paused = true");
         let names: Vec<&str> = found.iter().map(|one| one.name.trim_start_matches("mine.without-")).collect();
-        assert_eq!((names, alone.len()), (vec!["apply", "gate", "mark", "overflow", "reuse"], 0));
+        assert_eq!((names, alone.len()), (vec!["apply", "gate", "overflow", "reuse", "skip-paused"], 0));
         let strategies: Vec<Strategy> =
             found.iter().map(|one| Strategy::from_toml(one.definition.as_ref().unwrap()).unwrap()).collect();
-        assert!(!strategies[1].gate && strategies[1].mark.reads && !strategies[2].mark.reads && strategies[2].gate);
-        assert_eq!(strategies[4].reuse, host_pmu::strategy::Reuse::Last);
+        assert!(!strategies[1].gate && strategies[1].skip_paused && strategies[4].gate && !strategies[4].skip_paused);
+        assert_eq!(strategies[3].reuse, host_pmu::strategy::Reuse::Last);
         // A key that contradicts the others at its default is said.
         let (found, alone) = of("name = 'mine'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
         assert_eq!(found.len(), 1, "{found:?}");
@@ -442,37 +401,17 @@ mod tests {
                 "'GATE' is that of a preset",
             ),
             (
-                "l.toml",
-                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = 1.5",
-                "line 4: hold-max is 1 to 64 events, or 0 for no bound, not 1.5",
-            ),
-            (
                 "m.toml",
-                "reuse = 'last'\nrelease = 'never'\napply = 3",
-                "line 3: apply is \"at-once\" or \"deferred\", not 3",
-            ),
-            (
-                "n.toml",
-                "release = 'never'\napply = 'at-once'\n[reuse]\npool = -1",
-                "reuse is \"none\", \"last\" or { pool",
+                "reuse = 'last'\nrelease = 'never'\n  apply = 'later'",
+                "line 3, column 11: unknown variant `later`",
             ),
             (
                 "o.toml",
                 "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\ngates = true",
-                "line 4: no key 'gates'; did you mean gate?",
-            ),
-            (
-                "j.toml",
-                "reuse = 'last'\nrelease = { idle-ms = '20ms' }\napply = 'deferred'",
-                "line 2: idle-ms is a number of milliseconds, e.g. 20",
+                "line 4, column 1: unknown field `gates`",
             ),
             ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
-            ("g.toml", "reuse = 'none'", "it lacks release, apply; `vpmu show strategies deferred`"),
-            (
-                "i.toml",
-                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = -1",
-                "hold-max is 1 to 64 events",
-            ),
+            ("g.toml", "reuse = 'none'", "missing field `release`; `vpmu show strategies deferred`"),
             ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
         ] {
             let error = resolved(&file(name, text)).unwrap_err().to_string();

@@ -1,7 +1,6 @@
 //! A PMU, a strategy and a sequence from bytes, for fuzzers.
 
-use host_pmu::strategy::{Apply, MAX_POOL, Mark, OnOverflow, PRESETS, Pause, Release, Reuse, Strategy};
-use std::time::Duration;
+use host_pmu::strategy::{Apply, MAX_POOL, OnOverflow, PRESETS, Pause, Release, Reuse, Strategy};
 
 use super::Shape;
 use super::host::Failing;
@@ -62,16 +61,14 @@ impl Bytes<'_> {
             1 => Reuse::Last,
             _ => Reuse::Pool(1 + usize::from(n) % MAX_POOL),
         };
-        let release = match self.below(4)? {
+        let release = match self.below(2)? {
             0 if reuse == Reuse::None => Release::Eager,
             0 => Release::Never,
-            1 => Release::Hlt,
-            2 => Release::Slices(1 + u32::from(n) % 3),
-            _ => Release::IdleMs(Duration::from_millis(1 + u64::from(n) % 30)),
+            _ => Release::Slices(1 + u32::from(n) % 3),
         };
         let gate = reuse != Reuse::None && self.flag()?;
-        let overflow = [OnOverflow::Reprogram, OnOverflow::Keep, OnOverflow::Stop][usize::from(self.below(3)?)];
-        let may_go_on = reuse != Reuse::None && !gate && overflow != OnOverflow::Stop;
+        let overflow = if self.flag()? { OnOverflow::Keep } else { OnOverflow::Reprogram };
+        let may_go_on = reuse != Reuse::None && !gate;
         Some(Strategy {
             name: "fuzzed".to_owned(),
             pause: if may_go_on && self.flag()? { Pause::Virtual } else { Pause::Host },
@@ -82,8 +79,6 @@ impl Bytes<'_> {
             skip_period: self.flag()?,
             overflow,
             gate,
-            hold_max: usize::from(self.below(9)?),
-            mark: Mark { reads: self.flag()?, global_ctrl: self.flag()? },
         })
     }
 
@@ -113,7 +108,7 @@ impl Bytes<'_> {
     }
 
     fn op(&mut self) -> Option<Op> {
-        Some(match self.below(33)? {
+        Some(match self.below(32)? {
             0..=5 => Op::Read(self.msr()?),
             6..=13 => Op::Write(self.msr()?, self.value()?),
             14..=17 => Op::Arm {
@@ -132,8 +127,7 @@ impl Bytes<'_> {
             25 => Op::Enter,
             26 => Op::Pmi,
             27 => Op::Slice,
-            28 => Op::Advance(self.word(3)? << 8),
-            29 => match self.below(5)? {
+            28 => match self.below(5)? {
                 0 => Op::Reset,
                 1 => Op::Lose,
                 2 => Op::LoseRecords,
@@ -143,8 +137,8 @@ impl Bytes<'_> {
                     Op::Fail(Failing { open, period, resume })
                 }
             },
-            30 => Op::Heal,
-            31 => Op::Handler {
+            29 => Op::Heal,
+            30 => Op::Handler {
                 seed: self.word(1)?,
                 bits: u32::from(self.below(12)?),
                 n: u32::from(self.below(10)?),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use arch_pmu::spec::{Source, Spec, Vendor};
 use host_pmu::backend::scheduling::{Assignment, Processor, Release, SHORTEST_PERIOD};
 use host_pmu::backend::{Backend, HostError, Overflow};
-use host_pmu::strategy::{OnOverflow, Pause, Strategy};
+use host_pmu::strategy::{Pause, Strategy};
 
 use super::{Armed, Burst};
 
@@ -21,10 +21,6 @@ struct Event {
     period: u64,
     /// It signalled since its period was set.
     signalled: bool,
-    /// Overflows until it stops itself, as IOC_REFRESH adds to them; 0: it never does.
-    limit: u64,
-    /// A record of its stop was lost.
-    unrecorded: bool,
     lost: bool,
 }
 
@@ -48,14 +44,11 @@ struct State {
     overflowed: Vec<(u64, u64)>,
     /// It records overflows.
     records: bool,
-    /// Its events stop at an overflow.
-    stops: bool,
-    /// An event may stop and signal a few counts before its period is over, as a clock may.
+    /// An event signals a few counts before its period is over, as a clock may.
     early: bool,
     /// Records are lost until they are next asked for.
     losing: bool,
-    /// Events that stopped themselves, and times records were lost.
-    stopped: u64,
+    /// Times that records were lost.
     lost_records: u64,
     /// Events may go on while their counters are off.
     goes_on: bool,
@@ -91,11 +84,6 @@ impl Event {
 }
 
 impl State {
-    /// Counts by which events stop early.
-    fn early_by(&self) -> u64 {
-        if self.early && self.stops { 3 } else { 0 }
-    }
-
     /// Puts events on counters, as perf does when one is enabled: those of other users first, then the thread's in the
     /// order in which they were opened. A pinned one without a counter goes to error state.
     fn schedule(&mut self) {
@@ -126,11 +114,6 @@ impl State {
         let traces = |rules: &Rules| rules.release.traces_branches() && rules.processor.vendor() == Vendor::Intel;
         self.rules.as_ref().is_some_and(traces) && branches && period == 1
     }
-
-    /// Counts until `event` signals, if it samples.
-    fn until_signal(&self, event: &Event) -> Option<u64> {
-        event.left.map(|left| left.saturating_sub(self.early_by()).max(1))
-    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -139,24 +122,16 @@ pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
 const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
 
 impl ScriptedHost {
-    /// Builds a host with events as `strategy` wants them, with records of overflows or without any. No event stops at
-    /// its overflow.
+    /// Builds a host with events as `strategy` wants them, with records of overflows or without any.
     pub(crate) fn for_strategy(strategy: &Strategy, records: bool) -> Self {
         let (gate, goes_on) = (strategy.gate.then_some(false), strategy.pause == Pause::Virtual);
         Self(Rc::new(RefCell::new(State { records, goes_on, gate, ..State::default() })))
     }
 
-    /// Builds a host with events that stop at an overflow if `strategy` says so.
-    pub(crate) fn one_shot(strategy: &Strategy) -> Self {
-        let host = Self::for_strategy(strategy, true);
-        host.0.borrow_mut().stops = strategy.overflow == OnOverflow::Stop;
-        host
-    }
-
     /// Builds a host with hardware events by perf's rules.
     pub(crate) fn by_rules(strategy: &Strategy, rules: Rules) -> Self {
         let records = rules.release.shares_rings();
-        let host = if records { Self::one_shot(strategy) } else { Self::for_strategy(strategy, false) };
+        let host = Self::for_strategy(strategy, records);
         host.0.borrow_mut().rules = Some(rules);
         host
     }
@@ -180,34 +155,19 @@ impl ScriptedHost {
         self.0.borrow().rules.is_some()
     }
 
-    /// Builds a host whose events stop a little early, if they stop.
-    pub(crate) fn one_shot_clock(strategy: &Strategy) -> Self {
-        let host = Self::one_shot(strategy);
+    /// Builds a host whose events signal a little early.
+    pub(crate) fn clock(strategy: &Strategy) -> Self {
+        let host = Self::for_strategy(strategy, true);
         host.0.borrow_mut().early = true;
         host
-    }
-
-    /// Returns the part of `burst` until the first overflow: where events stop themselves, their signal ends the guest's run there.
-    pub(crate) fn until_exit(&self, burst: Burst) -> Burst {
-        let state = self.0.borrow();
-        if !state.stops || state.gate == Some(false) || state.gate_lost {
-            return burst;
-        }
-        let overflows = state.events.iter().flatten().filter(|e| e.running && !e.lost).filter_map(|e| {
-            let (n, left) = (e.counts(burst), state.until_signal(e)?);
-            (left <= n).then_some((left, n))
-        });
-        let first =
-            overflows.min_by(|a, b| (u128::from(a.0) * u128::from(b.1)).cmp(&(u128::from(b.0) * u128::from(a.1))));
-        Burst { part: first.unwrap_or((1, 1)), ..burst }
     }
 
     /// Counts a `burst` that the guest executes; returns whether any event signalled.
     pub(crate) fn run(&self, burst: Burst) -> bool {
         let mut signalled = false;
         let state = &mut *self.0.borrow_mut();
-        let early = state.early_by();
-        let State { events, overflowed, stops, gate, gate_lost, losing, stopped, .. } = state;
+        let early = if state.early { 3 } else { 0 };
+        let State { events, overflowed, gate, gate_lost, losing, .. } = state;
         if *gate == Some(false) || *gate_lost {
             return false;
         }
@@ -224,21 +184,11 @@ impl ScriptedHost {
                 continue;
             }
             signalled = true;
-            // perf_event_overflow: the last overflow of the limit disables the event.
-            let is_last = *stops && event.limit == 1;
-            event.limit = event.limit.saturating_sub(1);
-            if is_last {
-                event.total += left;
-                event.running = false;
-                event.unrecorded |= *losing;
-                *stopped += 1;
-            } else {
-                event.total += n;
-            }
+            event.total += n;
             // Counts that an event gains after its overflow are not in the record. Several overflows before a kick are recorded
             // at their end: the model has one overflow of a counter for them.
             let several = event.signalled || n - left >= event.period;
-            let since = if is_last || several { 0 } else { n - left };
+            let since = if several { 0 } else { n - left };
             event.signalled = true;
             event.left = Some(event.period - (n - left) % event.period);
             if !*losing {
@@ -253,10 +203,9 @@ impl ScriptedHost {
         self.0.borrow_mut().losing = true;
     }
 
-    /// Events that stopped themselves, and times records were lost.
-    pub(crate) fn stopped_and_lost(&self) -> (u64, u64) {
-        let state = self.0.borrow();
-        (state.stopped, state.lost_records)
+    /// Returns how often records were lost.
+    pub(crate) fn lost_records(&self) -> u64 {
+        self.0.borrow().lost_records
     }
 
     pub(crate) fn set_failing(&self, failing: Failing) {
@@ -274,10 +223,6 @@ impl ScriptedHost {
 
     pub(crate) fn new_slice(&self) {
         self.0.borrow_mut().sched_in = true;
-    }
-
-    pub(crate) fn advance(&self, ns: u64) {
-        self.0.borrow_mut().now += ns;
     }
 
     pub(crate) fn open_events(&self) -> usize {
@@ -336,20 +281,8 @@ impl Backend for ScriptedHost {
         }
         let left = spec.samples().then_some(period);
         state.opened += 1;
-        let limit = u64::from(state.stops && spec.samples());
         let id = state.opened;
-        let event = Some(Event {
-            id,
-            spec,
-            running: true,
-            total: 0,
-            left,
-            period,
-            signalled: false,
-            limit,
-            unrecorded: false,
-            lost: false,
-        });
+        let event = Some(Event { id, spec, running: true, total: 0, left, period, signalled: false, lost: false });
         let free = state.events.iter().position(Option::is_none);
         let at = match free {
             Some(at) => {
@@ -376,21 +309,12 @@ impl Backend for ScriptedHost {
         Ok(total)
     }
 
-    fn resume(&mut self, event: &mut usize, spent: bool) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
         if self.0.borrow().failing.resume {
             return Err(REFUSED);
         }
-        let stops = self.0.borrow().stops;
-        self.with(*event, |e| {
-            // IOC_REFRESH adds one overflow to the limit and enables; IOC_ENABLE enables.
-            e.limit += u64::from(stops && spent);
-            if stops && e.spec.samples() && !e.unrecorded {
-                assert!(e.limit > 0, "an event that stopped itself is resumed without a limit: it never stops again");
-                assert!(e.limit < 2, "an event that did not stop itself is resumed with a limit of two overflows");
-            }
-            // IOC_ENABLE clears the error state.
-            (e.running, e.lost) = (true, false);
-        });
+        // IOC_ENABLE clears the error state.
+        self.with(*event, |e| (e.running, e.lost) = (true, false));
         self.0.borrow_mut().schedule();
         Ok(())
     }
@@ -434,10 +358,6 @@ impl Backend for ScriptedHost {
         let lost = std::mem::take(&mut state.losing);
         state.lost_records += u64::from(lost);
         state.records && !lost
-    }
-
-    fn stops_at_overflow(&self) -> bool {
-        self.0.borrow().stops
     }
 
     fn pauses_virtually(&self) -> bool {
@@ -509,11 +429,6 @@ impl Backend for ScriptedHost {
 
     fn sched_in(&mut self) -> bool {
         std::mem::take(&mut self.0.borrow_mut().sched_in)
-    }
-
-    /// Takes every switch for a guest's halt.
-    fn slept(&mut self) -> bool {
-        self.sched_in()
     }
 
     fn now_ns(&self) -> u64 {

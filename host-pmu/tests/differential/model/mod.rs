@@ -76,18 +76,6 @@ impl Shape {
     pub(crate) const fn clear(self) -> u32 {
         if self.amd.is_some() { 0xc000_0302 } else { 0x390 }
     }
-
-    /// Returns the counter that `msr` is.
-    pub(crate) fn line(self, msr: u32) -> Option<u32> {
-        match (self.amd, msr) {
-            (None, 0xc1..=0xc8) => Some(msr - 0xc1),
-            (None, 0x4c1..=0x4c8) => Some(msr - 0x4c1),
-            (None, 0x309..=0x30c) => Some(msr - 0x309 + 32),
-            (Some(_), 0xc001_0004..=0xc001_0007) => Some(msr - 0xc001_0004),
-            (Some(_), 0xc001_0201..=0xc001_020b) if msr % 2 == 1 => Some((msr - 0xc001_0201) / 2),
-            _ => None,
-        }
-    }
 }
 
 /// Instructions that the guest executed: a count for each event and privilege.
@@ -96,13 +84,11 @@ pub(crate) struct Burst {
     pub(crate) seed: u64,
     /// Each count is below 2^bits.
     pub(crate) bits: u32,
-    /// The part of it that was executed before an exit, as numerator and denominator.
-    pub(crate) part: (u64, u64),
 }
 
 impl Burst {
     pub(crate) const fn new(seed: u64, bits: u32) -> Self {
-        Self { seed, bits, part: (1, 1) }
+        Self { seed, bits }
     }
 
     /// Counts the occurrences of `event` (umask << 8 | select), in ring 0 and in ring 3.
@@ -112,8 +98,7 @@ impl Burst {
             let x = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             (x ^ x >> 32) & ((1 << self.bits) - 1)
         };
-        let whole = u128::from(os) * u128::from(ring(0)) + u128::from(usr) * u128::from(ring(3));
-        (whole * u128::from(self.part.0) / u128::from(self.part.1)) as u64
+        u64::from(os) * ring(0) + u64::from(usr) * ring(3)
     }
 }
 
@@ -311,10 +296,10 @@ impl Model {
         if gated || frozen || self.denied(line) { None } else { self.selection(line) }
     }
 
-    /// Counts a `burst` that the guest executes, which counters in `off` may miss. Returns the counters that overflow.
-    pub(crate) fn run(&mut self, burst: Burst, off: u64) -> u64 {
+    /// Counts a `burst` that the guest executes. Returns the counters that overflow.
+    pub(crate) fn run(&mut self, burst: Burst) -> u64 {
         let mut overflows = 0;
-        for line in self.lines().filter(|line| off >> line & 1 == 0) {
+        for line in self.lines() {
             let Some((event, os, usr)) = self.counts(line) else { continue };
             let n = u128::from(burst.count(event, os, usr));
             let modulus = self.modulus();

@@ -18,11 +18,11 @@ pub(crate) const AMD_EVENTS: [u64; 4] = [0xc0, 0x76, 0x1_00c0, 0x02c2];
 /// Records of overflows that the host makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Records {
-    /// Nothing: every event must be read. No event stops itself.
+    /// Nothing: every event must be read.
     None,
     /// Each overflow.
     Exact,
-    /// Exact counts; an event that stops itself does so a little before the counter overflows, as a clock may.
+    /// Exact counts; an event signals a little before the counter overflows, as a clock may.
     Early,
 }
 
@@ -62,7 +62,6 @@ pub(crate) enum Op {
     Enter,
     Pmi,
     Slice,
-    Advance(u64),
     Reset,
     Fail(Failing),
     Lose,
@@ -88,16 +87,12 @@ pub(crate) struct Pair {
     model: Model,
     vpmu: Vpmu<Bank<ScriptedHost>>,
     host: ScriptedHost,
-    /// An event may signal before its counter overflows.
+    /// An event that went on with its old period signals before its counter overflows.
     early: bool,
+    /// Every event may signal before its counter overflows, as a clock may.
+    early_signals: bool,
     /// Events of counters that are off may go on as long as no counter is on.
     goes_on: bool,
-    /// Events stop themselves at an overflow.
-    stops: bool,
-    /// Counters that overflowed since the last entry, and those that may miss this one: an entry with a PMI leaves a stopped
-    /// event to its handler.
-    overflowed: u64,
-    left_stopped: u64,
     shape: Shape,
     most_held: u64,
     failing: bool,
@@ -112,8 +107,6 @@ pub(crate) struct Pair {
     others: usize,
     /// A counter was one count before its overflow, which its event signals one count late.
     late: bool,
-    /// Counters that overflowed before their events, until an event signals.
-    lagging: u64,
 }
 
 /// Activity in a sequence.
@@ -124,8 +117,7 @@ pub(crate) struct Activity {
     pub(crate) reused: u64,
     pub(crate) slices: u64,
     pub(crate) failures: u64,
-    /// Events that stopped themselves, and times that records were lost.
-    pub(crate) stopped: u64,
+    /// Times that records were lost.
     pub(crate) lost_records: u64,
 }
 
@@ -137,37 +129,29 @@ impl Activity {
             reused: self.reused + other.reused,
             slices: self.slices + other.slices,
             failures: self.failures + other.failures,
-            stopped: self.stopped + other.stopped,
             lost_records: self.lost_records + other.lost_records,
         }
     }
-}
-
-/// Lists the counters of `bits`.
-fn lines(bits: u64) -> impl Iterator<Item = Line> {
-    (0..64).filter(move |line| bits >> line & 1 != 0)
 }
 
 impl Pair {
     pub(crate) fn new(shape: Shape, strategy: Strategy, records: Records) -> Self {
         let host = match records {
             Records::None => ScriptedHost::for_strategy(&strategy, false),
-            Records::Exact => ScriptedHost::one_shot(&strategy),
-            Records::Early => ScriptedHost::one_shot_clock(&strategy),
+            Records::Exact => ScriptedHost::for_strategy(&strategy, true),
+            Records::Early => ScriptedHost::clock(&strategy),
         };
-        Self::with_host(shape, strategy, host, records != Records::None)
+        Self { early_signals: records == Records::Early, ..Self::with_host(shape, strategy, host) }
     }
 
     /// Creates a pair whose host has hardware events by perf's rules.
     pub(crate) fn by_rules(shape: Shape, strategy: Strategy, rules: Rules) -> Self {
-        let records = rules.release.shares_rings();
         let others = rules.others;
         let host = ScriptedHost::by_rules(&strategy, rules);
-        Self { others, ..Self::with_host(shape, strategy, host, records) }
+        Self { others, ..Self::with_host(shape, strategy, host) }
     }
 
-    fn with_host(shape: Shape, strategy: Strategy, host: ScriptedHost, records: bool) -> Self {
-        let stops = strategy.overflow == OnOverflow::Stop && records;
+    fn with_host(shape: Shape, strategy: Strategy, host: ScriptedHost) -> Self {
         let goes_on = strategy.pause == Pause::Virtual;
         let early = strategy.overflow == OnOverflow::Keep || goes_on;
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
@@ -177,11 +161,9 @@ impl Pair {
             host,
             early,
             goes_on,
-            stops,
-            overflowed: 0,
-            left_stopped: 0,
+            early_signals: false,
             shape,
-            most_held: u64::from(shape.gp + shape.fixed) + pool,
+            most_held: u64::from(shape.gp + shape.fixed).max(pool),
             failing: false,
             aim_open: false,
             signal_held: false,
@@ -189,7 +171,6 @@ impl Pair {
             pmis: 0,
             others: 0,
             late: false,
-            lagging: 0,
         }
     }
 
@@ -199,9 +180,6 @@ impl Pair {
 
     fn write(&mut self, msr: u32, value: u64) -> Result<(), String> {
         let fault = self.vpmu.wrmsr(msr, value).is_err();
-        // A counter that the guest writes is not left to a handler.
-        let line = self.shape.line(msr);
-        self.overflowed &= !line.filter(|_| !fault).map_or(0, |line| 1 << line);
         if self.model.write(msr, value) == fault {
             Ok(())
         } else {
@@ -221,12 +199,6 @@ impl Pair {
     }
 
     fn enter(&mut self) -> Result<(), String> {
-        // The signal of an event that stopped comes before the next entry: KVM_RUN returns at once.
-        if self.stops && self.signal_held {
-            self.kick();
-        }
-        let overflowed = std::mem::take(&mut self.overflowed);
-        self.left_stopped = if self.stops && self.vpmu.pmi_requested() { overflowed } else { 0 };
         self.entered = true;
         self.vpmu.enter();
         self.model.enter();
@@ -253,14 +225,9 @@ impl Pair {
     /// Checks that each counter that counts has an event that signals at its overflow, and nothing else runs.
     fn aimed(&mut self) -> Result<(), String> {
         // An event that goes on with its old period is aimed anew when its signal is taken.
-        let goes_on = self.early && self.signal_held;
+        let goes_on = (self.early || self.early_signals) && self.signal_held;
         if !self.aim_open && !goes_on && !self.late && self.model.settled() {
-            let (mut ideal, real) = (self.model.armed(), self.host.armed());
-            let missing = self.missing(&real);
-            ideal.retain({
-                let mut missing: Vec<_> = lines(missing).filter_map(|line| self.model.armed_for(line)).collect();
-                move |armed| missing.iter().position(|other| other == armed).map(|at| missing.swap_remove(at)).is_none()
-            });
+            let (ideal, real) = (self.model.armed(), self.host.armed());
             // x86 loads no less.
             let least = |armed: u64| if self.host.has_rules() && armed > 0 { SHORTEST_PERIOD } else { 0 };
             let fits = |(ideal, real): (&Armed, &Armed)| {
@@ -277,26 +244,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Counters that may miss this entry and do: nothing of `real` is armed for them.
-    fn missing(&self, real: &[Armed]) -> u64 {
-        if self.left_stopped == 0 {
-            return 0;
-        }
-        let mut spare = real.to_vec();
-        let mut take = |line: Line| {
-            let wanted = self.model.armed_for(line);
-            wanted.is_none_or(|wanted| {
-                spare.iter().position(|armed| *armed == wanted).map(|at| spare.remove(at)).is_some()
-            })
-        };
-        // Counters that must be armed come first.
-        let all = self.model.lines().fold(0, |bits, line| bits | 1 << line);
-        lines(all & !self.left_stopped).for_each(|line| {
-            take(line);
-        });
-        lines(all & self.left_stopped).filter(|&line| !take(line)).fold(0, |bits, line| bits | 1 << line)
-    }
-
     fn pmi(&mut self) -> Result<(), String> {
         let due = self.vpmu.take_pmi();
         self.model.pmi(due)?;
@@ -305,24 +252,16 @@ impl Pair {
     }
 
     fn run(&mut self, burst: Burst, signal: Signal) -> Result<(), String> {
-        let burst = self.host.until_exit(burst);
-        // Whatever else is not armed was found at the entry, or the host fails.
-        let off = if self.aim_open { 0 } else { self.missing(&self.host.armed()) };
         // An event signals after two counts at the soonest: a counter that had one left overflows before it.
         let armed = |line: Line| Some((line, self.model.armed_for(line).filter(|armed| armed.3 == 1)?));
         let one_left: Vec<_> = self.model.lines().filter(|_| self.host.has_rules()).filter_map(armed).collect();
-        let overflowed = self.model.run(burst, off);
+        let overflowed = self.model.run(burst);
         let signalled = self.host.run(burst);
         self.signal_held |= signalled;
         let real = self.host.armed();
         let lagging = one_left.iter().filter(|(_, armed)| real.contains(armed));
         let lagging = lagging.fold(0, |bits, (line, _)| bits | 1 << line);
         self.late |= lagging & overflowed != 0;
-        self.overflowed |= overflowed & !lagging;
-        if signalled {
-            self.overflowed |= std::mem::take(&mut self.lagging);
-        }
-        self.lagging |= lagging & overflowed;
         if signal == Signal::OnTime && self.signal_held {
             self.kick();
         } else if signal == Signal::OnTime
@@ -460,12 +399,10 @@ impl Pair {
             Op::Enter => self.enter()?,
             Op::Pmi => self.pmi()?,
             Op::Slice => self.host.new_slice(),
-            Op::Advance(ns) => self.host.advance(ns),
             Op::Reset => {
                 self.vpmu.reset();
                 self.model.reset();
                 self.signal_held = false;
-                (self.overflowed, self.left_stopped) = (0, 0);
             }
             Op::Fail(failing) => {
                 self.host.set_failing(failing);
@@ -503,8 +440,8 @@ impl Pair {
         let bank = vpmu.host().stats();
         let failures = bank.counts.failed_opens + bank.counts.refused_periods + bank.counts.pinned_errors;
         let (reused, slices) = (bank.counts.reused, bank.counts.sched_ins);
-        let (stopped, lost_records) = host.stopped_and_lost();
-        let activity = Activity { overflows, pmis, reused, slices, failures, stopped, lost_records };
+        let lost_records = host.lost_records();
+        let activity = Activity { overflows, pmis, reused, slices, failures, lost_records };
         drop(vpmu);
         match host.open_events() {
             0 => Ok(activity),

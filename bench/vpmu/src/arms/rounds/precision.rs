@@ -54,9 +54,8 @@ fn ratios(arms: &[Arm], metric: &'static Metric) -> impl Iterator<Item = (String
 struct Order<'a> {
     document: &'a Document,
     arms: Vec<&'a Arm>,
-    /// The fastest, the fastest that loses no counts, and the slowest.
+    /// The fastest and the slowest.
     first: &'a Arm,
-    whole: Option<&'a Arm>,
     last: &'a Arm,
 }
 
@@ -68,17 +67,9 @@ impl<'a> Order<'a> {
         // The floor has every round, and a strategy may have left.
         let base = floor.or_else(|| arms.first().copied())?;
         let time = |arm: &&Arm| against(document, arm, base).map_or(f64::INFINITY, |ratio| ratio.ratio);
-        let fastest = |arms: &mut dyn Iterator<Item = &'a Arm>| arms.min_by(|a, b| time(a).total_cmp(&time(b)));
-        let first = fastest(&mut arms.iter().copied())?;
-        let mut of_whole = arms.iter().copied().filter(|arm| !document.parameters.is_lossy(&arm.name));
-        let whole = fastest(&mut of_whole);
+        let first = arms.iter().copied().min_by(|a, b| time(a).total_cmp(&time(b)))?;
         let last = arms.iter().copied().max_by(|a, b| time(a).total_cmp(&time(b)))?;
-        Some(Self { document, arms, first, whole, last })
-    }
-
-    /// Returns the fastest of those that a strategy is to be ahead of.
-    fn first_for(&self, arm: &Arm) -> &'a Arm {
-        self.whole.filter(|_| !self.document.parameters.is_lossy(&arm.name)).unwrap_or(self.first)
+        Some(Self { document, arms, first, last })
     }
 
     /// Returns whether it is known that an arm takes more than this share longer than another, or this much less long.
@@ -106,15 +97,12 @@ fn is_known(ratio: &Ratio) -> bool {
     ratio.guests >= MIN_LOOKED_AT && ratio.is_distinguishable() || is_sure(ratio, AS_GOOD)
 }
 
-/// Returns whether the fastest strategy, the fastest that loses no counts and the slowest are known: no other can be ahead of them,
+/// Returns whether the fastest strategy and the slowest are known: no other can be ahead of them,
 /// or behind, by more than what is as good. Of a variant of a strategy its ratio to that must be known.
 pub(super) fn order_is_known(document: &Document) -> bool {
     let Some(order) = Order::of(document) else { return false };
     let none = 1.0 / (1.0 + AS_GOOD) - 1.0;
-    let is_first = |one: &&Arm| {
-        let firsts = [order.first, order.first_for(one)];
-        firsts.iter().all(|first| one.name == first.name || order.is_behind(one, first, none))
-    };
+    let is_first = |one: &&Arm| one.name == order.first.name || order.is_behind(one, order.first, none);
     let is_last = |one: &&Arm| one.name == order.last.name || order.is_behind(order.last, one, none);
     let mut worth = order.variants().filter_map(|(_, _, ratio)| ratio);
     order.arms.len() > 1
@@ -133,11 +121,11 @@ pub(super) fn need_no_more(document: &Document) -> BTreeSet<String> {
     let (known, open): (Vec<_>, Vec<_>) =
         order.variants().partition(|(_, _, ratio)| ratio.as_ref().is_some_and(is_known));
     let kept = |one: &Arm| {
-        let ends = [Some(order.first), order.whole, Some(order.last)];
-        ends.into_iter().flatten().chain(open.iter().map(|(_, strategy, _)| *strategy)).any(|arm| arm.name == one.name)
+        let ends = [order.first, order.last];
+        ends.into_iter().chain(open.iter().map(|(_, strategy, _)| *strategy)).any(|arm| arm.name == one.name)
     };
     let beaten = order.arms.iter().filter(|one| {
-        !kept(one) && order.is_behind(one, order.first_for(one), BEATEN) && order.is_behind(order.last, one, AS_GOOD)
+        !kept(one) && order.is_behind(one, order.first, BEATEN) && order.is_behind(order.last, one, AS_GOOD)
     });
     beaten.map(|one| one.name.clone()).chain(known.iter().map(|(arm, ..)| arm.name.clone())).collect()
 }

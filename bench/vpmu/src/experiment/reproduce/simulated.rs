@@ -6,7 +6,7 @@ use std::ops::Range;
 use arch_pmu::intel::IntelCaps;
 use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
-use host_pmu::strategy::{OnOverflow, Strategy};
+use host_pmu::strategy::Strategy;
 use rayon::prelude::*;
 use results::published::{Number, Origin};
 use sim::guest::Timer;
@@ -343,10 +343,7 @@ fn behind(name: &str) -> Result<CounterSource, Error> {
     let preset = |name| Strategy::preset(name).map_err(|error| internal("cannot simulate", error));
     Ok(match Mediated::named(name) {
         Some(kind) => CounterSource::Mediated(kind),
-        None if name == KVM => {
-            CounterSource::Events(Strategy { overflow: OnOverflow::Reprogram, ..preset("deferred")? })
-        }
-        None => CounterSource::Events(preset(name)?),
+        None => CounterSource::Events(preset(if name == KVM { "deferred" } else { name })?),
     })
 }
 

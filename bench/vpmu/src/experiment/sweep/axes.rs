@@ -26,8 +26,6 @@ use trace::read::Trace;
 
 /// Maximum number of points of a grid.
 pub(super) const MAX_POINTS: u64 = 100_000;
-/// Longest time of a phase.
-const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Maximum number of vCPUs of a simulated host.
 const MAX_VCPUS: u64 = 16_384;
 
@@ -41,16 +39,8 @@ impl Grid {
     /// Exit 2 for invalid or duplicate values, an axis without values or without effect, and too many points.
     pub fn points(&self) -> Result<(Vec<GridPoint>, Hosts), Error> {
         let axes = Axes::of(self)?;
-        let mut shared = self.shared()?;
+        let shared = self.shared()?;
         axes.check()?;
-        if self.tail.is_none() {
-            // The default tail shows every strategy's release by time.
-            let idle = axes.strategies.iter().filter_map(|kept| match kept {
-                Kept::Events(Strategy { release: Release::IdleMs(idle), .. }) => Some(ns(*idle)),
-                _ => None,
-            });
-            shared.tail_ns = shared.tail_ns.saturating_add(idle.max().unwrap_or(0)).min(LONGEST_NS);
-        }
         let (mut points, mut keys) = (Vec::new(), BTreeSet::new());
         for point in axes.product(&shared) {
             if keys.insert(point.key()) {
@@ -576,18 +566,6 @@ mod tests {
         let lazy = points.iter().find(|p| p.release_slices == Some(3)).unwrap();
         assert_eq!(lazy.arm(), "reuse-lazy slices=3");
         assert!(lazy.definition.contains("slices = 3"));
-    }
-
-    #[test]
-    fn the_default_tail_is_longer_than_any_release_by_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("idle.toml");
-        std::fs::write(&file, "reuse = 'last'\nrelease = { idle-ms = 20 }\napply = 'deferred'").unwrap();
-        let tails = |toml: &str| points(toml).iter().map(|point| point.tail_ns).collect::<Vec<_>>();
-        let list = format!("strategy = ['reuse', '{}']", file.display());
-        assert_eq!(tails(&list), [36_000_000; 2]);
-        assert_eq!(tails(&format!("{list}\ntail = '16ms'")), [16_000_000; 2]);
-        assert_eq!(tails("strategy = ['reuse']"), [16_000_000]);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use results::document::is_lossy;
 use results::stats::pareto::front;
 use serde::Serialize;
 
@@ -63,8 +62,6 @@ pub enum Front {
 pub struct StrategySummary {
     /// Name of the strategy, with the grid's `release_slices`.
     pub strategy: String,
-    /// Guest counts are lost by its definition.
-    pub is_lossy: bool,
     /// Number of seeds with a result.
     pub seeds: usize,
     /// Latency by [`Pareto::by`], ns; `None` without samples.
@@ -131,9 +128,8 @@ fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
         .into_iter()
         .filter_map(|arm| {
             let of_arm = entries.iter().filter(|(point, _)| point.arm() == arm);
-            let is_lossy = of_arm.clone().any(|(point, _)| is_lossy(&point.definition));
             let results: Vec<&PointResult> = of_arm.filter_map(|(_, result)| result.as_ref()).collect();
-            (!results.is_empty()).then(|| StrategySummary { is_lossy, ..row(arm, &results, by) })
+            (!results.is_empty()).then(|| row(arm, &results, by))
         })
         .collect();
     let known = || rows.iter().filter_map(|row| Some((row.latency_ns?, row.held_mean, row.creates)));
@@ -161,7 +157,6 @@ fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
     let doubtful = |r: &&PointResult| r.lost + r.overflows_lost + r.failed_opens + r.pinned_errors + r.timed_out;
     StrategySummary {
         strategy,
-        is_lossy: false,
         seeds: results.len(),
         latency_ns: mean(&latencies),
         latency_range_ns: (!latencies.is_empty()).then_some(range),

@@ -54,8 +54,7 @@ fn cells(row: &StrategySummary) -> [String; 8] {
 fn fastest(rows: &[StrategySummary], by: By) -> Option<String> {
     let contender = |row: &StrategySummary| {
         let over_floor = row.x_floor.filter(|_| by == By::P50).map(|over| Ratio::of_means(over, row.seeds));
-        let (name, is_lossy) = (row.strategy.clone(), row.is_lossy);
-        Some(Contender { name, is_lossy, cost: row.latency_ns.filter(|_| row.doubtful == 0)?, over_floor })
+        Some(Contender { name: row.strategy.clone(), cost: row.latency_ns.filter(|_| row.doubtful == 0)?, over_floor })
     };
     let found: Vec<Contender> = rows.iter().filter_map(contender).collect();
     let seeds = rows.iter().map(|row| row.seeds).min().unwrap_or(0);
@@ -142,7 +141,6 @@ mod tests {
     fn pareto(doubtful: u64) -> Pareto {
         let row = |strategy: &str, latency_ns, front| StrategySummary {
             strategy: strategy.to_owned(),
-            is_lossy: false,
             seeds: 2,
             latency_ns,
             latency_range_ns: latency_ns.map(|n| [n, n + 1000.0]),

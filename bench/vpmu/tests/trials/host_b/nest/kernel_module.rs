@@ -186,8 +186,6 @@ impl Below {
             "kvm:direct" => [1, n + 1, n - after, n],
             // Nor does it pause in one exit what that resumes: one start at the entry does both.
             "kvm:gate" => [1, done[1].min(n + 1), n - after, n],
-            // An event that overflowed has stopped itself, where KVM pauses it.
-            "pool" => [1, 1, 2 * n - after, n],
             _ => [1, n + 1, 2 * n - after, n],
         };
         ensure!(done == formula, "{name}: {done:?} for {n} PMIs, {formula:?} wanted: {arm}");
