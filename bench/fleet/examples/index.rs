@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use fleet::Labels;
 use fleet::index::{INDEX, Index};
-use fleet::parquet;
 
 /// Lists every document of a folder and below it, relative to it.
 fn documents(dir: &Path, below: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
@@ -73,13 +72,6 @@ fn main() -> ExitCode {
             peak()
         );
         times.push(seconds);
-        if what != "cold" {
-            let begun = Instant::now();
-            if let Ok(bytes) = parquet::of_runs(&runs) {
-                let (seconds, mib) = (begun.elapsed().as_secs_f64(), bytes.len() >> 20);
-                println!("Parquet: {mib} MiB in {seconds:.2} s, {} MiB at most", peak());
-            }
-        }
     }
     println!("the index is {:.1} times as quick", times[0] / times[1]);
     ExitCode::SUCCESS

@@ -28,7 +28,7 @@ pub fn gather(source: &Path) -> Result<Vec<Run>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::fixture::value;
+    use trials::fixture::value;
 
     #[test]
     fn a_folder_is_all_of_it_or_nothing() {

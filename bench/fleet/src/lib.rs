@@ -9,7 +9,6 @@ pub mod campaign;
 mod gather;
 pub mod hash;
 pub mod index;
-pub mod parquet;
 mod run;
 mod show;
 pub mod slurm;

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use results::document::{Arm, Document, GuestRun, Summary, latency_histogram};
-use results::fixture;
-use results::synthetic::Random;
+use trials::fixture;
+use trials::synthetic::Random;
 
 use crate::run::{Figure, Labels, Level, Run};
 

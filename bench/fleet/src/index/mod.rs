@@ -231,7 +231,7 @@ fn entry(dir: &Path, file: &str, labels: &Labels) -> Result<Entry, Error> {
         Some(_) => open::below(dir, Path::new(file), read::MAX_DOCUMENT),
         None => open::found(&path, read::MAX_DOCUMENT),
     };
-    let record = read::record_with(&path, opened, &mut Vec::new())?;
+    let record = read::of_file(&path, opened)?;
     let run = Run::of(&record, file, Labels::default());
     let mut entry = Entry { stamp, document_host: run.host.clone(), run };
     entry.label(labels);
@@ -250,7 +250,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use results::fixture::value;
+    use trials::fixture::value;
 
     fn document(at: u64, change: impl FnOnce(&mut Value)) -> String {
         let mut value = value(6, at, |arm, round| if arm == "floor" { 1000 + round } else { 2000 + 3 * round + at });

@@ -78,7 +78,7 @@ pub(super) fn beyond(values: &[f64], known: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::synthetic::Random;
+    use trials::synthetic::Random;
 
     #[test]
     fn a_spread_is_that_of_most_values() {

@@ -7,15 +7,16 @@ use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
 use host_pmu::kernel;
 use host_pmu::strategy::{self, PRESETS, Strategy};
-use results::document::{BELOW_KVM, EventParameter};
+use results::document::{BELOW_KVM, EventParameter, GuestRun, schema};
 use results::error::{Error, Exit};
 use results::metric;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sim::mediated::{MEDIATED, Mediated};
 use sim::model::EMBEDDED;
 
 use crate::arms::arm::sim::model;
+use crate::experiment::stat_setup::document::HostSetUp;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
@@ -34,6 +35,8 @@ Examples:
   # the events of a workload
   vpmu show workloads sampling10
   vpmu show metrics --json
+  # what a result document holds, as a JSON Schema
+  vpmu show schemas result
 
 Exit codes: 0 done, 2 no such name, 70 a bug of vpmu.";
 
@@ -48,6 +51,8 @@ pub enum Kind {
     Workloads,
     /// Metrics of results, for --metric
     Metrics,
+    /// JSON Schemas of result documents
+    Schemas,
 }
 
 /// Options of `vpmu show`.
@@ -75,6 +80,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
                 Kind::Models => models()?,
                 Kind::Workloads => workloads(),
                 Kind::Metrics => metrics(),
+                Kind::Schemas => SCHEMAS.map(|(name, about)| Item::new(name, about)).into(),
             };
             if args.json { print_json(&items)? } else { print(&list(&items))? }
         }
@@ -99,6 +105,7 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
             }
             print(&text)
         }
+        Kind::Schemas => print_json(&schema_of(name)?),
         Kind::Metrics => {
             let metric = metric(name)?;
             if json {
@@ -241,6 +248,19 @@ pub fn metric(name: &str) -> Result<&'static metric::Metric, Error> {
     metric::find(name).ok_or_else(|| unknown("metric", name, &known))
 }
 
+/// Schemas, by the experiments whose documents they describe.
+const SCHEMAS: [(&str, &str); 2] =
+    [("result", "Documents of every experiment but stat-setup"), ("stat-setup", "Documents of stat-setup")];
+
+/// Returns the JSON Schema of that name.
+fn schema_of(name: &str) -> Result<Value, Error> {
+    match name {
+        "result" => Ok(schema::<GuestRun>("vpmu result, version 1")),
+        "stat-setup" => Ok(schema::<HostSetUp>("vpmu result, version 1, of stat-setup")),
+        _ => Err(unknown("schema", name, &SCHEMAS.map(|(name, _)| name))),
+    }
+}
+
 fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {
     Error::usage(format!("no {kind} '{name}'"), "", suggestion(name, known, ""))
 }
@@ -285,6 +305,9 @@ mod tests {
         assert_eq!(mine, Strategy { name: "mine".to_owned(), ..Strategy::preset("deferred").unwrap() });
         for item in models().unwrap() {
             assert!(sim::model::Model::from_toml(&item.name, &model_text(&item.name).unwrap()).is_ok());
+        }
+        for (name, _) in SCHEMAS {
+            assert!(schema_of(name).unwrap()["properties"]["arms"].is_object(), "{name}");
         }
         assert_eq!(workload("sampling10/io").unwrap().len(), 10);
     }

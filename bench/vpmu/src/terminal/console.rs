@@ -34,16 +34,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 
 /// Prints for a caller that goes on as long as there is a reader; returns whether there is.
 pub(crate) fn offer(text: &str) -> Result<bool, Error> {
-    offer_bytes(shown::text(text).as_bytes())
-}
-
-/// Writes bytes that are no text.
-pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
-    offer_bytes(bytes).map(drop)
-}
-
-fn offer_bytes(bytes: &[u8]) -> Result<bool, Error> {
-    match send(io::stdout().as_fd(), bytes, sys::interrupted()) {
+    match send(io::stdout().as_fd(), shown::text(text).as_bytes(), sys::interrupted()) {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
         }

@@ -21,7 +21,7 @@ use crate::inspect::sampled::{
     self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, tables_of_payload, unwind_tables,
 };
 use crate::machine;
-use crate::machine::linux::bring::refuse_inside;
+use crate::machine::linux::bring::refuse_file_inside;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::{job, symbols};
 use crate::setting::backend::{ThisHost, choose};
@@ -145,8 +145,8 @@ fn listed(path: &Path, what: &str) -> Result<Symbols, Error> {
 fn output(path: Option<&Path>, share: Option<&Path>) -> Result<Diverted, Error> {
     let Some(path) = path else { return Ok(Diverted::default()) };
     let target = check_file(path)?;
-    if let (Some(Ok(share)), Some((folder, _))) = (share.map(Folder::open), target.named()) {
-        refuse_inside(&share, folder, path)?;
+    if let Some(Ok(share)) = share.map(Folder::open) {
+        refuse_file_inside(&share, path)?;
     }
     let created = target.create().map(Diverted::to);
     created.map_err(|error| {

@@ -45,9 +45,11 @@ impl Places {
         let console = spec.console.as_deref().map(check_file).transpose()?;
         if let Some(share) = &share {
             let symbols = spec.symbols.iter().flat_map(|symbols| [&symbols.kallsyms, &symbols.modules]);
-            let files = symbols.chain(&console).filter_map(|target| Some((target.named()?.0, target.path())));
-            for (folder, path) in files.chain(output.iter().map(|folder| (folder, folder.path()))) {
-                refuse_inside(share, folder, path)?;
+            for file in symbols.chain(&console) {
+                refuse_file_inside(share, file.path())?;
+            }
+            if let Some(output) = &output {
+                refuse_inside(share, output, output.path())?;
             }
         }
         Ok(Self { share, output, console })
@@ -55,7 +57,7 @@ impl Places {
 }
 
 /// Checks that nothing is written to a guest's share but what the guest sends: that would take the place of the other.
-pub(crate) fn refuse_inside(share: &Folder, folder: &Folder, path: &Path) -> Result<(), Error> {
+fn refuse_inside(share: &Folder, folder: &Folder, path: &Path) -> Result<(), Error> {
     let remedy = "write it to a folder outside of the share";
     let what = format!("cannot write to {}", path.display());
     match folder.is_within(share) {
@@ -66,6 +68,12 @@ pub(crate) fn refuse_inside(share: &Folder, folder: &Folder, path: &Path) -> Res
         }
         Err(error) => Err(Error::usage(what, format!("is it in --share? {error}"), remedy)),
     }
+}
+
+/// Checks a file as [`refuse_inside`] does.
+pub(crate) fn refuse_file_inside(share: &Folder, path: &Path) -> Result<(), Error> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Folder::open(parent).map_or(Ok(()), |folder| refuse_inside(share, &folder, path))
 }
 
 /// The name that `--get` of `path` makes.
