@@ -1,5 +1,5 @@
 //! Documents for tests, as a run of the tool leaves them: each arm's rounds of 40 samples, nothing lost.
-#![expect(clippy::unwrap_used, reason = "a test helper fails the test")]
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
 //! Hosts for tests, as trees of the files that tell about them.
-#![expect(clippy::unwrap_used, reason = "a test helper fails the test")]
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use results::host::HostFs;
 
