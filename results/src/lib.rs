@@ -8,7 +8,6 @@
 //! | [`answers`] | a run's answer, as its table gives it and its document keeps it |
 //! | [`error`] | errors as a user meets them, with exit codes |
 //! | [`read`], [`open`], [`mod@write`] | files: checked when read, whole or absent when written |
-//! | `unique` | JSON in which no object has a key twice |
 //! | [`parse`] | values as people write them |
 //! | [`child`] | child processes, bounded in output and time |
 //! | [`host`] | facts about the host, and its noise sources |
@@ -36,8 +35,20 @@
 //! assert!(reuse.p50 >= floor.p50 / 2);
 //! # Ok::<(), results::error::Error>(())
 //! ```
-//!
-//! `cargo run -p results --example compare A.json B.json` prints the arms of two results and compares them.
+
+// The documents and hosts of tests are those that other crates' tests have: tools/trials makes them of this crate's types,
+// which are other types than the tests' own unless they are compiled with them.
+#[cfg(test)]
+extern crate self as results;
+#[cfg(test)]
+#[path = "../../tools/trials/src/fixture.rs"]
+pub mod fixture;
+#[cfg(test)]
+#[path = "../../tools/trials/src/hosts.rs"]
+pub mod hosts;
+#[cfg(test)]
+#[path = "../../tools/trials/src/synthetic.rs"]
+pub mod synthetic;
 
 pub mod advice;
 pub mod answers;
@@ -47,8 +58,6 @@ pub mod document;
 pub mod earlier;
 pub mod error;
 pub mod export;
-#[cfg(any(test, feature = "testing"))]
-pub mod fixture;
 pub mod history;
 pub mod host;
 pub mod junit;
@@ -69,10 +78,7 @@ pub mod sweep {
     /// The Pareto front of its points, beside it.
     pub const FRONT: &str = "pareto.json";
 }
-#[cfg(any(test, feature = "testing"))]
-pub mod synthetic;
 pub mod table;
 pub mod template;
-mod unique;
 pub mod verdict;
 pub mod write;

@@ -1,7 +1,6 @@
-//! Files that were found in a folder, and not named by the user: opened without waiting, regular, of a bounded size.
-//!
-//! A FIFO, a device or a file of a kernel's stream in the folder of a stranger would otherwise hold a command for ever.
-//! A file that the user names himself may be a pipe, and is opened as usual.
+//! Files of a bounded size. One that was found in a folder is opened without waiting, and is regular: a FIFO, a device or a file
+//! of a kernel's stream in the folder of a stranger would otherwise hold a command for ever. One that the user names may be a
+//! pipe.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,6 +9,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+
+/// Reads the text of a file that the user names.
+///
+/// # Errors
+/// Returns the errors of [`text`].
+pub fn named(path: &Path, most: u64) -> io::Result<String> {
+    text(File::open(path)?, most)
+}
 
 /// Opens a file of a folder; a link is followed, as folders of results may be made of them.
 ///

@@ -121,7 +121,7 @@ fn pages_and_picture_are_those_of_the_documents() {
     });
     let record = read::record(&file(PICTURE.1)).unwrap();
     let svg = export::ALL.into_iter().find(|format| format.name() == "svg").unwrap();
-    let drawn = String::from_utf8(export::export(svg, &[record]).unwrap()).unwrap();
+    let drawn = export::export(svg, &[record]).unwrap();
     let path = root().join(PICTURE.0);
     let old = fs::read_to_string(&path).unwrap();
     let mut differ = Vec::new();
@@ -133,6 +133,14 @@ fn pages_and_picture_are_those_of_the_documents() {
         }
     }
     assert!(differ.is_empty(), "set VPMU_WRITE_FIGURES=1 to fill in the figures of {differ:?}");
+}
+
+#[test]
+fn every_baseline_loads() {
+    let folders = fs::read_dir(root().join("results/baselines")).unwrap();
+    for folder in folders {
+        assert!(!read::folder(&folder.unwrap().path()).unwrap().is_empty());
+    }
 }
 
 #[test]

@@ -229,7 +229,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use results::fixture::value;
+    use trials::fixture::value;
 
     fn document(at: u64, change: impl FnOnce(&mut Value)) -> String {
         let mut value = value(6, at, |arm, round| if arm == "floor" { 1000 + round } else { 2000 + 3 * round + at });

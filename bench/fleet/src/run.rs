@@ -125,8 +125,8 @@ fn of_arm<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::fixture::{changed, value};
     use serde_json::json;
+    use trials::fixture::{changed, value};
 
     #[test]
     fn a_run_has_the_figures_of_its_document_and_the_names_of_its_campaign() {

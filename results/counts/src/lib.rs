@@ -3,6 +3,7 @@
 //! A new count is one entry of [`Counts`] and the place that counts. Its sum over vCPUs and rounds, its key in
 //! documents, its column of rounds and its place in the JSON Schema follow.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Folds a count of another vCPU or round into one of the same kind.
@@ -21,8 +22,7 @@ macro_rules! fold {
 macro_rules! counts {
     ($( $(#[$meta:meta])* $name:ident: $fold:ident $(, within $within:literal)? $(, by round $by_round:literal)?; )*) => {
         /// Counts of a vCPU, a round or an arm. Plain numbers, so that counting is an addition.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(default)]
         pub struct Counts {
             $(
@@ -46,8 +46,7 @@ macro_rules! counts {
         }
 
         /// Counts by round, a column a count. In a document a column has a value a round, or one value that stands for all rounds.
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         pub struct CountColumns {
             $( $(
                 #[doc = $by_round]

@@ -1,13 +1,13 @@
 //! Limits of a regression, by default and by metric.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::Path;
 
 use serde::Deserialize;
 
 use crate::error::Error;
 use crate::metric;
+use crate::open;
 use crate::paired::Statistic;
 use crate::verdict::Limits;
 
@@ -89,13 +89,7 @@ impl Rules {
         let wrong = |why: String| {
             Error::usage(format!("cannot use rules {}", path.display()), why, "docs/comparing.md has an example")
         };
-        let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
-            .map_err(|error| wrong(error.to_string()))?;
-        if text.len() as u64 > MAX_FILE {
-            return Err(wrong(format!("larger than {MAX_FILE} bytes")));
-        }
+        let text = open::named(path, MAX_FILE).map_err(|error| wrong(error.to_string()))?;
         let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         let of_file = Given {
             alpha: alpha.or(file.alpha),

@@ -2,7 +2,7 @@
 
 use super::arm::{Arm, ArmKind};
 use super::envelope::Document;
-use super::phases::EventCount;
+use super::guest::EventCount;
 
 /// Spread of scaled counts (count × enabled / running, per time enabled): (largest − smallest) / largest.
 ///

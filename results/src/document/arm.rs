@@ -1,5 +1,6 @@
 //! Arms: what every experiment's have in common.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Experiment;
@@ -8,7 +9,6 @@ use super::rounds::{self, Metrics, Rounds};
 use super::summary::Summary;
 use crate::host::{HostFs, mediated};
 use crate::metric::{self, Metric};
-use crate::unique;
 
 /// Names of arms with KVM's own vPMU: one that KVM emulates by host events, and one that is the PMU itself.
 pub const KVM_ARMS: [&str; 2] = ["kvm", "kvm-mediated"];
@@ -22,8 +22,7 @@ pub fn kvm_arm(fs: &HostFs) -> &'static str {
 }
 
 /// Role of an arm in a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ArmKind {
     /// A strategy on the userspace vPMU, or for setting up events.
@@ -46,10 +45,9 @@ impl ArmKind {
 }
 
 /// An arm: one of the things that an experiment compares.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "")]
-#[cfg_attr(any(test, feature = "testing"), schemars(bound = "E::Arm: schemars::JsonSchema"))]
+#[schemars(bound = "E::Arm: JsonSchema")]
 pub struct Arm<E: Experiment = GuestRun> {
     /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`KVM_ARMS`); "kvm:" and a strategy name where the kernel
     /// module keeps the host events of KVM's own vPMU.
@@ -66,7 +64,6 @@ pub struct Arm<E: Experiment = GuestRun> {
     /// Why figures are not whole: one line per round and vCPU.
     pub incomplete: Vec<String>,
     /// Its metrics over all rounds.
-    #[serde(deserialize_with = "unique::map")]
     pub metrics: Metrics,
     /// The experiment's own part.
     #[serde(flatten)]
@@ -98,7 +95,7 @@ impl<E: Experiment> Arm<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::fixture::tree;
+    use crate::hosts::tree;
 
     #[test]
     fn a_mediated_vpmu_has_a_name_of_its_own() {

@@ -1,10 +1,10 @@
 //! The part of a ratio's uncertainty that a run's own rounds do not show: how runs of one host and setting differ.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A standard deviation of a logarithm from run to run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
     /// The standard deviation.
@@ -14,8 +14,7 @@ pub struct Spread {
 }
 
 /// Differences between runs, by question.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Between {
     /// Earlier runs of the same host, build and setting that it was learnt from.

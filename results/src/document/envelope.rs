@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::any::Any;
 use super::arm::Arm;
 use super::between::Between;
-use super::experiment::Experiment;
+use super::experiment::{Any, Experiment};
 use super::guest::GuestRun;
-use super::warning::Warning;
+use super::warnings::Warning;
 use crate::host::HostFacts;
 use crate::metric;
 
@@ -22,8 +22,7 @@ pub const NMI_LATENCY: &str = "nmi-latency";
 pub const GUEST_STAT: &str = "guest-stat";
 
 /// The program that made the document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
     /// Always "vpmu".
     pub name: String,
@@ -37,8 +36,7 @@ pub struct Tool {
 }
 
 /// Progress of the experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// More rounds follow. A document with this status was left by a killed run.
@@ -52,15 +50,9 @@ pub enum Status {
 }
 
 /// A result document. Without a parameter: that of a guest run ([`GuestRun`]).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "")]
-#[cfg_attr(
-    any(test, feature = "testing"),
-    schemars(
-        bound = "E::Parameters: schemars::JsonSchema, E::Extra: schemars::JsonSchema, E::Arm: schemars::JsonSchema"
-    )
-)]
+#[schemars(bound = "E::Parameters: JsonSchema, E::Extra: JsonSchema, E::Arm: JsonSchema")]
 pub struct Document<E: Experiment = GuestRun> {
     /// The file it was read from; empty for one that was not.
     #[serde(skip)]

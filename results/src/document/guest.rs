@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use counts::Counts;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Experiment;
 use super::linux::LinuxArm;
 use super::parameters::Parameters;
-use super::phases::{EventCount, PhaseResult};
 
 /// A guest runs, on this host or simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,7 @@ impl Experiment for GuestRun {
 }
 
 /// Time of an arm as in the first table: over its rounds that count, paired with the floor's.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// The arm.
     pub arm: String,
@@ -46,8 +45,7 @@ pub struct Answer {
 }
 
 /// Beside the arms.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestExtra {
     /// From the process's `main` to the first instruction of its first guest; `None` of a simulation.
     pub first_guest_instruction_ns: Option<u64>,
@@ -57,8 +55,7 @@ pub struct GuestExtra {
 }
 
 /// One kind of host operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostOp {
     /// Number of operations.
     pub count: u64,
@@ -69,8 +66,7 @@ pub struct HostOp {
 }
 
 /// Exits of one MSR.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MsrCount {
     /// RDMSR exits.
     pub reads: u64,
@@ -81,8 +77,7 @@ pub struct MsrCount {
 }
 
 /// Host events held.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventsHeld {
     /// Mean over the vCPUs' time, per vCPU; `None` of KVM's own vPMU and in documents that have a mean over guest entries (`mean`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,8 +91,7 @@ pub struct EventsHeld {
 }
 
 /// Cost of the guest's work.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadCost {
     /// ns per unit of work without any counter.
     pub unit_ns_without: f64,
@@ -143,8 +137,7 @@ impl GuestArm {
 }
 
 /// Part of an arm beside its metrics.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GuestArm {
     /// Its counts.
@@ -202,5 +195,44 @@ impl GuestArm {
     /// Counts the MSR exits of every register, over the whole run.
     pub fn all_exits(&self) -> u64 {
         self.msr_exits.values().fold(0, |sum, n| sum.saturating_add(n.reads).saturating_add(n.writes))
+    }
+}
+
+/// The key of all phases of a set-up together.
+pub const SET_UP: &str = "set-up";
+
+/// One phase of an arm's set-ups. How long it took are the arm's metrics `phases/NAME/call_ns`, of one call, and
+/// `phases/NAME/total_ns`, of all calls of one set-up together; of "rotate" of one rotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseResult {
+    /// Times that the VMM saw it begin.
+    pub begun: u64,
+    /// RDMSR exits in it.
+    pub msr_reads: u64,
+    /// WRMSR exits in it.
+    pub msr_writes: u64,
+    /// Host operations in it, by kind.
+    pub host_ops: BTreeMap<String, u64>,
+    /// Time that they took together.
+    pub host_ops_ns: u64,
+}
+
+/// Count of an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EventCount {
+    /// Counts, over all set-ups and vCPUs.
+    pub count: u64,
+    /// The time it was enabled.
+    pub enabled_ns: u64,
+    /// The part of that time with a counter.
+    pub running_ns: u64,
+    /// count × enabled / running, as perf shows it; `None` if it never had a counter.
+    pub scaled: Option<u64>,
+}
+
+impl EventCount {
+    /// Computes the scaled counts per ns enabled.
+    pub fn rate(&self) -> Option<f64> {
+        (self.running_ns > 0).then(|| self.count as f64 / self.running_ns as f64)
     }
 }

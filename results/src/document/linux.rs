@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A Linux guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinuxParameters {
     /// The kernel's release, as its file says it.
     pub release: Option<String>,
@@ -21,8 +21,7 @@ pub struct LinuxParameters {
 }
 
 /// Figures that an arm's Linux guests left.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinuxArm {
     /// Records in the guests' perf.data files: `SAMPLE`, `LOST`, `THROTTLE`, and what else perf counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -6,7 +6,6 @@
 //! was.
 
 pub mod agreement;
-mod any;
 mod arm;
 mod between;
 mod envelope;
@@ -15,24 +14,23 @@ mod guest;
 mod linux;
 mod no_overflows;
 mod parameters;
-mod phases;
 mod rounds;
-#[cfg(test)]
 mod schema;
 mod summary;
-mod warning;
 pub mod warnings;
 
-pub use any::Any;
 pub use arm::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 pub use between::{Between, Spread};
 pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
-pub use experiment::{Experiment, Part};
-pub use guest::{Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, WorkloadCost};
+pub use experiment::{Any, Experiment, Part};
+pub use guest::{
+    Answer, DOUBTS, Doubt, EventCount, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, PhaseResult,
+    SET_UP, WorkloadCost,
+};
 pub use linux::{LinuxArm, LinuxParameters};
-pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter};
-pub use phases::{EventCount, PhaseResult, SET_UP};
+pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter, is_lossy};
 pub use rounds::{Column, Metrics, Round, Rounds};
+pub use schema::schema;
 pub use summary::{Summary, decode, decode_text, encode, latency_histogram, merge};
-pub use warning::Warning;
+pub use warnings::Warning;

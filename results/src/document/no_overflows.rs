@@ -2,7 +2,7 @@
 
 use super::arm::{Arm, ArmKind};
 use super::envelope::Document;
-use super::warning::{LIVELOCK, NO_OVERFLOWS, Warning};
+use super::warnings::{LIVELOCK, NO_OVERFLOWS, Warning};
 use crate::metric::{NMI_HANDLER, ROTATION};
 
 /// Warns of each arm that livelocks, else of all arms if none had an overflow, else of each that had none.

@@ -1,12 +1,12 @@
 //! Parameters of guest runs.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::linux::LinuxParameters;
 
 /// An event of the guest's set, as programmed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventParameter {
     /// perf's name.
     pub name: String,
@@ -19,8 +19,7 @@ pub struct EventParameter {
 }
 
 /// A strategy as it ran.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StrategyParameter {
     /// Name of the preset, or of the definition.
     pub name: String,
@@ -63,8 +62,7 @@ pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
 }
 
 /// Every parameter of the experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Parameters {
     /// The strategies.
     pub strategies: Vec<StrategyParameter>,
@@ -134,8 +132,7 @@ pub struct Parameters {
 }
 
 /// Way in which a guest sets events up, again and again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetUpParameters {
     /// "each": a re-scheduling for each event, as `perf stat -a`; "once": one for all of them, as `perf stat COMMAND`.
     pub enable: String,

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use counts::{CountColumns, column};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 
 use super::summary::Summary;
 use crate::metric::Metric;
-use crate::unique;
 
 /// Metrics by key, such as `nmi_handler_ns`; of a phase by path, such as `phases/open/wall_ns`.
 pub type Metrics = BTreeMap<String, Summary>;
@@ -67,8 +67,7 @@ fn stretch_any<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Resu
 }
 
 /// The rounds of an arm, in order of time. In a document a column has a value a round, or one value that stands for all rounds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rounds {
     /// Number of each round, from 0.
     #[serde(rename = "round", serialize_with = "column")]
@@ -90,7 +89,7 @@ pub struct Rounds {
     #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
     pub probe_ns: Sparse<f64>,
     /// Metrics by key.
-    #[serde(serialize_with = "columns", deserialize_with = "unique::map")]
+    #[serde(serialize_with = "columns")]
     pub metrics: BTreeMap<String, Column>,
     /// End of each run of a guest.
     #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "column")]
@@ -110,8 +109,7 @@ pub struct Rounds {
 }
 
 /// A metric by round: the fields of a [`Summary`] without histogram. A round whose count is 0 has none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
     /// Number of values.
     #[serde(serialize_with = "column")]
@@ -213,12 +211,6 @@ impl Column {
         }
         Ok(())
     }
-
-    /// # Errors
-    /// Figures of a round that contradict each other.
-    fn check(&self) -> Result<(), String> {
-        (0..self.count.len()).filter_map(|at| self.get(at)).try_for_each(|summary| summary.is_ordered())
-    }
 }
 
 impl Rounds {
@@ -282,12 +274,6 @@ impl Rounds {
         self.counts.columns().try_for_each(|(name, column)| stretch_any(name, column, rounds))?;
         let mut metrics = self.metrics.iter_mut();
         metrics.try_for_each(|(key, column)| column.stretch(rounds).map_err(|why| format!("{key}: {why}")))
-    }
-
-    /// # Errors
-    /// The metric of which a round's figures contradict each other.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.metrics.iter().try_for_each(|(key, column)| column.check().map_err(|why| format!("{key}: {why}")))
     }
 }
 

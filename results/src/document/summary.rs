@@ -4,13 +4,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::nearest_rank;
 
 /// Quantiles of many values in ns. Values are whole ns: histograms keep three digits of them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Number of values.
     pub count: u64,
@@ -128,46 +128,6 @@ impl Summary {
             mean: Some(sorted.iter().map(|&ns| ns as f64).sum::<f64>() / sorted.len() as f64),
             ..Self::default()
         }
-    }
-
-    /// # Errors
-    /// Why no run leaves such a summary.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if self.count == 0 { Err("it summarizes no values".to_owned()) } else { self.is_ordered() }
-    }
-
-    /// Returns the quantiles that are there, in order.
-    fn quantiles(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        [
-            ("min", self.min),
-            ("p10", self.p10),
-            ("p50", Some(self.p50)),
-            ("p90", self.p90),
-            ("p99", self.p99),
-            ("p99_9", self.p99_9),
-            ("max", self.max),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-    }
-
-    /// # Errors
-    /// Which quantiles are not in order.
-    pub(crate) fn is_ordered(&self) -> Result<(), String> {
-        let mut below: Option<(&str, u64)> = None;
-        for (high, b) in self.quantiles() {
-            if let Some((low, a)) = below.filter(|(_, a)| *a > b) {
-                return Err(format!("{low} is {a} and {high} is {b}: edited by hand?"));
-            }
-            below = Some((high, b));
-        }
-        if let (Some(mean), Some(max)) = (self.mean, self.max)
-            // A histogram keeps three digits, so its mean may be off by a thousandth.
-            && (mean > max as f64 * 1.001 + 1.0 || self.min.is_some_and(|min| mean < min as f64 * 0.999 - 1.0))
-        {
-            return Err(format!("mean is {mean}, outside of min and max: edited by hand?"));
-        }
-        Ok(())
     }
 
     /// Returns the median, for arithmetic.

@@ -1,9 +1,12 @@
 //! Comma-separated values as RFC 4180 has them: a row per arm and metric over all rounds, and one per round. An arm without
 //! figures has a row with the reason.
 
+use std::fmt::Display;
+
 use csv::{Terminator, WriterBuilder};
 
 use crate::document::{Any, Arm, Record, Summary};
+use crate::error::Error;
 use crate::shown::line;
 use crate::table::column::{self, Figures, Place};
 
@@ -61,19 +64,21 @@ fn row(record: &Record, arm: &Arm<Any>, round: &str, metric: Option<(&str, &Summ
 }
 
 /// Formats rows as CSV: fields are quoted where they need it, lines end in CR LF.
-pub(super) fn table(rows: impl IntoIterator<Item = Vec<String>>) -> Result<Vec<u8>, String> {
+fn table(rows: impl IntoIterator<Item = Vec<String>>) -> Result<String, Error> {
+    let cannot = |why: &dyn Display| Error::usage("cannot write CSV", why.to_string(), "take another format");
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
     for row in rows {
-        writer.write_record(row).map_err(|error| error.to_string())?;
+        writer.write_record(row).map_err(|error| cannot(&error))?;
     }
-    writer.into_inner().map_err(|error| error.to_string())
+    let bytes = writer.into_inner().map_err(|error| cannot(&error))?;
+    String::from_utf8(bytes).map_err(|error| cannot(&error))
 }
 
 /// Formats the records as CSV.
 ///
 /// # Errors
 /// None is expected: every row has as many fields as the header.
-pub fn text(records: &[Record]) -> Result<Vec<u8>, String> {
+pub(super) fn text(records: &[Record]) -> Result<String, Error> {
     let mut rows = vec![header()];
     for record in records {
         for arm in &record.arms {
@@ -105,7 +110,7 @@ mod tests {
     #[test]
     fn every_row_has_the_headers_columns_and_no_arm_is_left_out() {
         let (_dir, record) = fixture::written(&fixture::document(2));
-        let text = String::from_utf8(text(std::slice::from_ref(&record)).unwrap()).unwrap();
+        let text = text(std::slice::from_ref(&record)).unwrap();
         for line in text.trim_end().split("\r\n") {
             // The mock's host class has a comma, in quotes.
             let plain: String = line.split('"').step_by(2).collect();
@@ -122,7 +127,7 @@ mod tests {
 
     #[test]
     fn fields_are_quoted_and_are_no_formulas() {
-        let text = |field: &str| String::from_utf8(table([vec![plain(field), "x".to_owned()]]).unwrap()).unwrap();
+        let text = |field: &str| table([vec![plain(field), "x".to_owned()]]).unwrap();
         assert_eq!(text("a,\"b\""), "\"a,\"\"b\"\"\",x\r\n");
         assert_eq!(text("=1+1"), "'=1+1,x\r\n");
         assert_eq!(text("\t=1+1"), "' =1+1,x\r\n");

@@ -20,8 +20,8 @@ fn part(value: &str) -> String {
     value.chars().map(|c| if c == '/' || c == '=' || c.is_whitespace() { ':' } else { c }).collect()
 }
 
-/// Formats the document as Go benchmark text.
-pub fn text(document: &Document) -> String {
+/// Formats the document of a guest run.
+fn of_guests(document: &Document) -> String {
     let mut out = String::new();
     let parameters = &document.parameters;
     let cpu = document.host.cpu_model.as_deref().unwrap_or("unknown");
@@ -79,12 +79,12 @@ pub fn text(document: &Document) -> String {
 ///
 /// # Errors
 /// A document that cannot be read again.
-pub fn of_records(records: &[Record]) -> Result<String, Error> {
+pub(super) fn text(records: &[Record]) -> Result<String, Error> {
     let mut out = String::new();
     for record in records {
-        // The run itself writes this, because a guest's has units of its own.
+        // A guest's counts have units of their own, of which a record of any experiment knows nothing.
         if matches!(record.experiment.as_str(), NMI_LATENCY | GUEST_STAT) {
-            out.push_str(&text(&read::found(&record.path)?));
+            out.push_str(&of_guests(&read::found(&record.path)?));
         } else {
             generic(&mut out, record);
         }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn lines_have_the_shape_benchstat_reads() {
         let finished = fixture::document(2);
-        let text = super::text(&finished);
+        let text = super::of_guests(&finished);
         let mut lines = 0;
         for line in text.lines() {
             let Some(line) = line.strip_prefix("Benchmark") else {
@@ -139,10 +139,10 @@ mod tests {
     #[test]
     fn a_document_read_back_gives_the_runs_own_lines_and_another_experiment_generic_ones() {
         let (_dir, mut record) = fixture::written(&fixture::document(2));
-        let own = super::text(&fixture::document(2));
-        assert_eq!(super::of_records(&[record.clone()]).unwrap(), own);
+        let own = super::of_guests(&fixture::document(2));
+        assert_eq!(super::text(&[record.clone()]).unwrap(), own);
         record.experiment = "stat-setup".to_owned();
-        let text = super::of_records(&[record]).unwrap();
+        let text = super::text(&[record]).unwrap();
         assert!(text.contains("Benchmarknmi_handler/arm=recreate/backend=cpu-clock 40 "), "{text}");
     }
 

@@ -1,18 +1,12 @@
-//! Exports of results for other tools, one file each, with a row of [`ALL`]. docs/report.md lists what each was checked with.
+//! Exports of results for other tools, with a row of [`ALL`] for each.
 
-pub mod action;
-pub mod bmf;
-pub mod csv;
-pub mod gobench;
-pub mod hlog;
-mod named;
-pub mod prometheus;
-pub mod svg;
-
-use std::borrow::Cow;
+mod csv;
+mod gobench;
+mod hlog;
 
 use crate::document::Record;
 use crate::error::Error;
+use crate::report::strategies;
 use crate::shown;
 
 /// Another tool's format.
@@ -22,54 +16,48 @@ pub struct Format {
     about: &'static str,
     /// An arm without figures has a place in it.
     shows_empty_arms: bool,
-    write: fn(&[Record]) -> Result<Vec<u8>, Error>,
+    write: fn(&[Record]) -> Result<String, Error>,
 }
 
 /// Every format, one row each.
-pub const ALL: [Format; 7] = [
+pub const ALL: [Format; 4] = [
     Format {
         name: "hlog",
         about: "HdrHistogram interval log, an interval per arm, tagged with it",
         shows_empty_arms: false,
-        write: hlog::of_records,
+        write: hlog::text,
     },
     Format {
         name: "benchstat",
         about: "Go benchmark text, a line per arm and round, for benchstat",
         shows_empty_arms: false,
-        write: |records| gobench::of_records(records).map(String::into_bytes),
+        write: gobench::text,
     },
     Format {
         name: "csv",
         about: "Comma-separated values: a row per arm, metric and round, and one for all rounds",
         shows_empty_arms: true,
-        write: |records| csv::text(records).map_err(|why| Error::usage("cannot write CSV", why, "take another format")),
-    },
-    Format {
-        name: "bmf",
-        about: "Bencher Metric Format",
-        shows_empty_arms: false,
-        write: |records| bmf::text(records).map(String::into_bytes),
-    },
-    Format {
-        name: "github-action",
-        about: "github-action-benchmark, tool customSmallerIsBetter",
-        shows_empty_arms: false,
-        write: |records| action::text(records).map(String::into_bytes),
-    },
-    Format {
-        name: "prometheus",
-        about: "Prometheus text, for node_exporter's textfile collector",
-        shows_empty_arms: false,
-        write: |records| prometheus::text(records).map(String::into_bytes),
+        write: csv::text,
     },
     Format {
         name: "svg",
         about: "A picture, SVG: each strategy's ratio to the floor, with its interval",
         shows_empty_arms: false,
-        write: |records| svg::text(records).map(String::into_bytes),
+        write: picture,
     },
 ];
+
+/// Draws the strategies of the only record against its floor.
+fn picture(records: &[Record]) -> Result<String, Error> {
+    let [record] = records else {
+        let why = format!("{} results were given", records.len());
+        return Err(Error::usage("a picture shows one result", why, "give one FILE"));
+    };
+    strategies::against_floor(record).ok_or_else(|| {
+        let file = record.path.display();
+        Error::usage(format!("cannot draw {file}"), "it has no floor with rounds", "give a result with a floor arm")
+    })
+}
 
 impl Format {
     /// Returns its name.
@@ -90,13 +78,11 @@ impl Format {
 
 /// Exports `records` in that format.
 ///
-/// # Errors Exit 2 for results that a format cannot express, such as two under one name.
-pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
-    // All of these are text, and a file is shown by a terminal as well as stdout.
-    (format.write)(records).map(|bytes| match shown::text(&String::from_utf8_lossy(&bytes)) {
-        Cow::Borrowed(_) => bytes,
-        Cow::Owned(shown) => shown.into_bytes(),
-    })
+/// # Errors
+/// Exit 2 for results that a format cannot express.
+pub fn export(format: Format, records: &[Record]) -> Result<String, Error> {
+    // A terminal shows a file as well as stdout.
+    (format.write)(records).map(|text| shown::text(&text).into_owned())
 }
 
 /// Returns one line for each arm that a format without figures cannot name.
@@ -129,7 +115,7 @@ mod tests {
         }
         let (_dir, record) = fixture::written(&document);
         for format in ALL {
-            let text = String::from_utf8(export(format, std::slice::from_ref(&record)).unwrap()).unwrap();
+            let text = export(format, std::slice::from_ref(&record)).unwrap();
             let steers = |c: char| shown::steers(c) && c != '\n';
             assert!(!text.replace("\r\n", "\n").chars().any(steers), "{}: {text:?}", format.name);
             // A line of XML begins nothing.
@@ -139,18 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn one_name_for_two_figures_is_refused_where_the_format_has_one() {
+    fn several_results_have_a_place_in_every_format_but_a_picture() {
         let (_dir, record) = fixture::written(&fixture::document(2));
         let twice = [record.clone(), record];
-        let format = |name| ALL.into_iter().find(|format| format.name == name).unwrap();
-        for format in ["bmf", "github-action", "prometheus"].map(format) {
+        for format in ALL {
             assert!(export(format, &twice[..1]).is_ok());
-            let error = export(format, &twice).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.remedy.contains("csv"), "{error}");
-        }
-        for format in ["hlog", "benchstat", "csv"].map(format) {
-            assert!(export(format, &twice).is_ok());
+            let both = export(format, &twice);
+            assert_eq!(both.is_ok(), format.name != "svg", "{}", format.name);
         }
         let left = left_out(&twice[..1]);
         assert_eq!(left.len(), 1);

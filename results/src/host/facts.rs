@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::log::Watch;
@@ -9,8 +10,7 @@ use super::quota::Quota;
 use super::tuning::Tuning;
 
 /// Facts about the host that move a measurement. `None`: the host does not tell.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
     /// One phrase that says what kind of host this is; see `host_class`.
     pub class: String,
@@ -100,8 +100,7 @@ pub struct HostFacts {
 }
 
 /// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTime {
     /// Stolen.
     pub steal: u64,
@@ -144,28 +143,28 @@ pub fn host_class(facts: &HostFacts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture;
     use super::*;
+    use crate::hosts;
 
     #[test]
     fn classes_come_from_facts() {
-        let (_dir, fs) = fixture::tree(fixture::PVM);
+        let (_dir, fs) = hosts::tree(hosts::PVM);
         assert_eq!(HostFacts::read(&fs).class, "development host (kvm_pvm, no hardware PMU)");
-        let (_dir, fs) = fixture::tree(fixture::CASCADE_LAKE);
+        let (_dir, fs) = hosts::tree(hosts::CASCADE_LAKE);
         assert_eq!(HostFacts::read(&fs).class, "bare-metal host (Cascade Lake, kvm_intel, hardware PMU)");
-        let (_dir, fs) = fixture::tree(&[]);
+        let (_dir, fs) = hosts::tree(&[]);
         assert_eq!(HostFacts::read(&fs).class, "unknown host (no KVM, no hardware PMU)");
     }
 
     #[test]
     fn a_modelled_register_cost_is_said() {
-        let (_dir, fs) = fixture::tree(&[("proc/cmdline", "quiet vpmu.msr_cost=100 x=1\n")]);
+        let (_dir, fs) = hosts::tree(&[("proc/cmdline", "quiet vpmu.msr_cost=100 x=1\n")]);
         assert_eq!(
             HostFacts::read(&fs).class,
             "unknown host (no KVM, no hardware PMU, modelled register cost of 100 ns)"
         );
         for line in ["vpmu.msr_cost=", "vpmu.msr_cost=x", "xvpmu.msr_cost=1"] {
-            let (_dir, fs) = fixture::tree(&[("proc/cmdline", line)]);
+            let (_dir, fs) = hosts::tree(&[("proc/cmdline", line)]);
             assert_eq!(HostFacts::read(&fs).register_cost_ns, None, "{line}");
         }
     }

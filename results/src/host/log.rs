@@ -93,7 +93,7 @@ mod tests {
 
     use super::super::HostFacts;
     use super::*;
-    use crate::host::fixture::tree;
+    use crate::hosts::tree;
 
     #[test]
     fn complaints_since_the_begin_are_kept_and_neither_older_ones_nor_those_of_programs() {

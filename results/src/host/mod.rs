@@ -1,8 +1,6 @@
 //! Collects the facts of the host, for the result document and for `doctor`.
 
 mod facts;
-#[cfg(any(test, feature = "testing"))]
-pub mod fixture;
 mod fs;
 mod log;
 pub mod noise;

@@ -332,8 +332,8 @@ impl Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::fixture::{CASCADE_LAKE, PVM, tree};
     use crate::host::{IdleState, Quota, Throttling};
+    use crate::hosts::{CASCADE_LAKE, PVM, tree};
 
     fn cascade_lake(change: impl FnOnce(&mut HostFacts)) -> HostFacts {
         let (_dir, fs) = tree(CASCADE_LAKE);

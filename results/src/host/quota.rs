@@ -1,12 +1,12 @@
 //! The CPU quota of the control groups that this process is in, and how often it stopped them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fs::HostFs;
 
 /// A limit on CPU time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quota {
     /// CPU time in each second, s, by the tightest limit.
     pub cpus: f64,
@@ -18,8 +18,7 @@ pub struct Quota {
 }
 
 /// Throttling by limits since they were set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Throttling {
     /// Periods in which a group ran.
     pub periods: u64,
@@ -92,8 +91,8 @@ fn limit(fs: &HostFs, group: &str) -> Option<(f64, Throttling)> {
 #[cfg(test)]
 mod tests {
     use super::super::HostFacts;
-    use super::super::fixture::tree;
     use super::*;
+    use crate::hosts::tree;
 
     #[test]
     fn the_tightest_limit_counts_and_all_throttling() {

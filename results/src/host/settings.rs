@@ -161,7 +161,7 @@ pub fn mends(fs: &HostFs, checks: &[&str]) -> Vec<Mend> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::fixture::tree;
+    use crate::hosts::tree;
 
     const CPU: &str = "sys/devices/system/cpu";
 

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fs::HostFs;
 use cpu_list::CpuList;
 
 /// Settings, and who else uses the CPUs. `None` or empty: the host does not tell.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tuning {
     /// Transparent huge pages: always, madvise or never.
@@ -34,8 +34,7 @@ pub struct Tuning {
 }
 
 /// A CPU's idle state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IdleState {
     /// Its name, e.g. C6.
     pub name: String,
@@ -167,7 +166,7 @@ fn cpu_times(fs: &HostFs) -> BTreeMap<u32, Busy> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::fixture::tree;
+    use crate::hosts::tree;
 
     const CPU: &str = "sys/devices/system/cpu";
 

@@ -247,13 +247,13 @@ fn is_sharper(rounds: &[Pair]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Host, Random};
+    use crate::synthetic::{Host, Random, pair};
 
     /// Returns rounds of two arms of which the first takes `truth` times as long.
     fn rounds(host: &Host, truth: f64, seed: u64) -> Vec<Pair> {
         let arms = host.run(&[truth.ln(), 0.0], &mut Random::new(seed));
         let both = arms[0].iter().zip(&arms[1]);
-        (0..).zip(both).map(|(round, (a, b))| Pair::of_turns(round, a, b)).collect()
+        (0..).zip(both).map(|(round, (a, b))| pair(round, a, b)).collect()
     }
 
     fn coverage(host: &Host, runs: u64) -> (f64, f64) {

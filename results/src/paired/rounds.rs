@@ -17,15 +17,6 @@ pub struct Pair {
     pub probe: Option<f64>,
 }
 
-#[cfg(any(test, feature = "testing"))]
-impl Pair {
-    /// Creates a round of two synthetic turns.
-    pub fn of_turns(round: u64, arm: &crate::synthetic::Turn, base: &crate::synthetic::Turn) -> Self {
-        let probe = arm.probe.zip(base.probe).map(|(a, b)| a - b);
-        Self { round, guest: arm.guest, log: arm.log - base.log, probe }
-    }
-}
-
 /// Returns the rounds that count in both arms and have the metric, in order.
 pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Vec<Pair> {
     of_counting(counting(arm, metric, statistic), counting(base, metric, statistic))

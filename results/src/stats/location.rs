@@ -4,8 +4,7 @@
 //! spread. If they meet different speeds, it is off by the ratio of the speeds, to either side. The median ignores how
 //! far such rounds are off and is a third less sharp than the mean of the others; the biweight gives them no weight at
 //! all and keeps most of that sharpness. If most rounds are off, there is no mode to prefer, and Hodges and Lehmann's
-//! estimator is sharper ([`Centre::of`]). `cargo run --release -p results --features testing --example statistics`
-//! compares them.
+//! estimator is sharper ([`Centre::of`]).
 
 use super::{median, median_of};
 

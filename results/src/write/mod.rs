@@ -1,20 +1,214 @@
-//! Writing results so that a reader, or a killed run, never meets half a file.
+//! Writing files so that a reader never meets half of one: a file is written beside its place, under a passing name, and
+//! renamed once it is whole. A run that is killed meanwhile leaves that name, `.vpmu-*`, which no reader takes for a result.
 
-mod folder;
-mod output;
-mod target;
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::fs::{File, FileType, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-pub use folder::Folder;
-pub use output::OutputFolder;
-pub use target::{Pending, Target};
+use rustix::fs::OFlags;
+use tempfile::NamedTempFile;
+
 
 use crate::error::Error;
+
+/// A file to be written.
+///
+/// A link that has the name is replaced and never followed. A pipe or a character device that has it is written to, and so is
+/// what `/dev/stdout` and the other links of `/dev` and `/proc` lead to; block devices, sockets and folders are refused.
+#[derive(Clone, Debug)]
+pub struct Target {
+    path: PathBuf,
+    mode: u32,
+    /// A pipe or a device of that name is written to.
+    through: bool,
+}
+
+impl Target {
+    /// Names a file in a folder that is there.
+    ///
+    /// # Errors
+    /// The folder's, or the path names no file.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(io::Error::other("it is a folder"));
+        }
+        if !folder(path).metadata()?.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        Ok(Self { path: path.to_owned(), mode: 0o644, through: true })
+    }
+
+    /// Makes the target a file for its owner only, as perf's recordings are.
+    pub fn private(self) -> Self {
+        Self { mode: 0o600, ..self }
+    }
+
+    /// Makes the target a program.
+    pub fn executable(self) -> Self {
+        Self { mode: 0o755, ..self }
+    }
+
+    /// Makes the target a file, whatever has the name: a pipe is replaced, too.
+    pub fn always_file(self) -> Self {
+        Self { through: false, ..self }
+    }
+
+    /// Returns the path as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Checks that it can be written.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn check(&self) -> io::Result<()> {
+        if self.is_through()? {
+            // A pipe that is opened and closed would be at its end for its reader.
+            return Ok(rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK)?);
+        }
+        // A name instead of a folder's is a mistake, which would cost the user a link.
+        if self.path.is_dir() {
+            return Err(io::Error::other("it is a folder"));
+        }
+        passing(&self.path, self.mode).map(drop)
+    }
+
+    /// Returns whether it is a link of the system's, such as `/dev/stdout`.
+    pub fn is_stream(&self) -> bool {
+        ["/dev", "/proc"].iter().any(|folder| self.path.starts_with(folder)) && self.path.is_symlink()
+    }
+
+    /// Returns whether the file of that name is written to, instead of being replaced.
+    fn is_through(&self) -> io::Result<bool> {
+        if self.is_stream() {
+            return Ok(true);
+        }
+        let kind = match self.path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            found => found?.file_type(),
+        };
+        if !self.through || kind.is_file() || kind.is_symlink() {
+            return Ok(false);
+        }
+        refuse_other(kind).map(|()| true)
+    }
+
+    /// Begins the file; until it is finished, what has the name stays.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn begin(&self) -> io::Result<Pending> {
+        if !self.is_through()? {
+            return Ok(Pending(Writing::File(passing(&self.path, self.mode)?, self.path.clone())));
+        }
+        // A file that the user's shell opened is added to.
+        let file = OpenOptions::new().append(true).open(&self.path)?;
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() {
+            refuse_other(kind)?;
+        }
+        Ok(Pending(Writing::Through(file)))
+    }
+
+    /// Replaces it by `bytes`: it has either all of them or what it had.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut pending = self.begin()?;
+        pending.write_all(bytes)?;
+        pending.finish()
+    }
+
+    /// Replaces it by an empty file, to be filled from here on.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn create(&self) -> io::Result<File> {
+        match self.begin()?.0 {
+            Writing::Through(file) => Ok(file),
+            Writing::File(file, path) => Ok(file.persist(path)?),
+        }
+    }
+}
+
+/// A file that is not in its place yet, or a pipe or device that is being written to.
+#[derive(Debug)]
+pub struct Pending(Writing);
+
+#[derive(Debug)]
+enum Writing {
+    Through(File),
+    File(NamedTempFile, PathBuf),
+}
+
+impl Pending {
+    /// Puts the file in its place, once it is on the disk.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system. What had the name has it still.
+    pub fn finish(self) -> io::Result<()> {
+        let Writing::File(file, path) = self.0 else { return Ok(()) };
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        sync(folder(&path));
+        Ok(())
+    }
+
+    /// Finishes without waiting for the disk.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system. What had the name has it still.
+    pub fn finish_at_once(self) -> io::Result<()> {
+        let Writing::File(file, path) = self.0 else { return Ok(()) };
+        file.persist(path)?;
+        Ok(())
+    }
+}
+
+impl Write for Pending {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Writing::Through(file) => file.write(bytes),
+            Writing::File(file, _) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The folder of a file.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes a file beside `path`, which goes again unless it is put in its place.
+fn passing(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(".vpmu-").permissions(Permissions::from_mode(mode)).tempfile_in(folder(path))
+}
+
+/// Waits until the names of a folder are on the disk. Some file systems of other hosts have no way to do that.
+fn sync(folder: &Path) {
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+}
+
+/// Refuses what is neither a file nor a link, a pipe or a character device.
+fn refuse_other(kind: FileType) -> io::Result<()> {
+    let what = match kind {
+        _ if kind.is_fifo() || kind.is_char_device() => return Ok(()),
+        _ if kind.is_dir() => "it is a folder",
+        _ if kind.is_block_device() => "it is a block device",
+        _ if kind.is_socket() => "it is a socket",
+        _ => "it is no regular file",
+    };
+    Err(io::Error::other(what))
+}
 
 /// Replaces `path` by `text`, as [`Target::replace`] does.
 ///
@@ -29,7 +223,23 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Returns the errors of the file system.
 pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
-    Target::of(path)?.place(text)
+    let mut file = passing(path, 0o644)?;
+    file.write_all(text)?;
+    file.as_file().sync_all()?;
+    let placed = placed(file, path)?;
+    Ok(placed.is_none())
+}
+
+/// Puts a file that is whole in its place; returns it if something is there.
+fn placed(file: NamedTempFile, path: &Path) -> io::Result<Option<NamedTempFile>> {
+    match file.persist_noclobber(path) {
+        Err(taken) if taken.error.kind() == ErrorKind::AlreadyExists => Ok(Some(taken.file)),
+        done => {
+            done?;
+            sync(folder(path));
+            Ok(None)
+        }
+    }
 }
 
 /// Opens a regular file, or makes it, to read it and add to its end.
@@ -37,10 +247,14 @@ pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
 /// # Errors
 /// Returns the errors of the file system; a link is one.
 pub fn append(path: &Path) -> io::Result<File> {
-    Target::of(path)?.append()
+    // A pipe is not waited for.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file =
+        OpenOptions::new().read(true).append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
 }
 
-/// Checks that `path` can be written, before anything is measured, and holds its folder.
+/// Checks that `path` can be written, before anything is measured.
 ///
 /// # Errors
 /// Exit 2, with the reason.
@@ -71,6 +285,84 @@ pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<I
     Ok(())
 }
 
+/// The folder of results, for the document of one experiment.
+#[derive(Debug)]
+pub struct OutputFolder {
+    dir: PathBuf,
+    made: Made,
+    document: Option<PathBuf>,
+}
+
+/// The folders this run made, innermost first. Unless something was written, empty ones go again: `remove_dir` refuses
+/// one that is not empty.
+#[derive(Debug)]
+struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for made in &self.0 {
+            let _ = std::fs::remove_dir(made);
+        }
+    }
+}
+
+impl OutputFolder {
+    /// Makes the folder if need be and tries to write in it.
+    ///
+    /// # Errors
+    /// Exit 2 if it cannot be made or written to.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let made = Made(dir.ancestors().take_while(missing).map(Path::to_owned).collect());
+        let folder = Self { dir: dir.to_owned(), made, document: None };
+        let tried = std::fs::create_dir_all(dir).and_then(|()| passing(&dir.join("document"), 0o644));
+        tried.map_err(|error| folder.cannot(&error))?;
+        Ok(folder)
+    }
+
+    fn cannot(&self, error: &io::Error) -> Error {
+        let what = format!("cannot write results to {}", self.dir.display());
+        Error::usage(what, error.to_string(), "choose another folder with -o DIR")
+    }
+
+    /// Returns the path of the document, once it was written.
+    pub fn path(&self) -> Option<&Path> {
+        self.document.as_deref()
+    }
+
+    /// Writes `text` as this experiment's document. The first time picks its name: `stem`, or `stem-2`, `stem-3` … if an
+    /// earlier experiment has it.
+    ///
+    /// # Errors
+    /// Exit 2 with the reason; what was there before is untouched.
+    pub fn write(&mut self, stem: &str, text: &[u8]) -> Result<&Path, Error> {
+        let document = match &self.document {
+            Some(document) => replace(document, text).map(|()| document.clone()),
+            None => self.first(stem, text),
+        };
+        let document = document.map_err(|error| self.cannot(&error))?;
+        Ok(self.document.insert(document))
+    }
+
+    fn first(&mut self, stem: &str, text: &[u8]) -> io::Result<PathBuf> {
+        let mut file = passing(&self.dir.join(stem), 0o644)?;
+        file.write_all(text)?;
+        file.as_file().sync_all()?;
+        for n in 1..=1000_u32 {
+            let name = if n == 1 { format!("{stem}.json") } else { format!("{stem}-{n}.json") };
+            let path = self.dir.join(name);
+            match placed(file, &path)? {
+                Some(again) => file = again,
+                None => {
+                    self.made.0.clear();
+                    return Ok(path);
+                }
+            }
+        }
+        Err(io::Error::other("1000 results of the same second are there already"))
+    }
+}
+
 /// Now, in seconds since 1970; 0 before that.
 pub fn now_unix() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
@@ -90,26 +382,23 @@ pub fn time_stamp(unix: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
+    use std::io::Read as _;
     use std::os::fd::AsRawFd as _;
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::path::PathBuf;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
     #[test]
-    fn files_of_one_experiment_share_a_name_and_never_clobber_another() {
+    fn a_document_keeps_its_name_and_never_clobbers_another() {
         let dir = tempfile::tempdir().unwrap();
         let mut first = OutputFolder::open(dir.path()).unwrap();
-        let json = first.write("run", "json", b"1").unwrap();
-        assert_eq!(first.write("run", "json", b"2").unwrap(), json);
+        let json = first.write("run", b"1").unwrap().to_owned();
+        assert_eq!(first.write("run", b"2").unwrap(), json);
         let mut second = OutputFolder::open(dir.path()).unwrap();
-        let other = second.write("run", "json", b"3").unwrap();
-        assert_eq!(other.file_name().unwrap(), "run-2.json");
-        assert_eq!(second.write("run", "hlog", b"4").unwrap().file_name().unwrap(), "run-2.hlog");
+        assert_eq!(second.write("run", b"3").unwrap().file_name().unwrap(), "run-2.json");
         assert_eq!(std::fs::read(json).unwrap(), b"2");
         // Nothing temporary is left.
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]
@@ -123,18 +412,27 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_a_file_is_refused() {
+    fn what_is_no_place_for_a_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("file");
-        std::fs::write(&file, "").unwrap();
-        let error = OutputFolder::open(&file).unwrap_err();
-        assert_eq!(error.exit.code(), 2);
-        assert!(error.to_string().contains("-o DIR"));
-        assert!(check_file(dir.path()).is_err());
-        assert!(check_file(&dir.path().join("none/x.json")).is_err());
-        assert!(check_file(&dir.path().join("x.json")).is_ok());
-        assert!(check_file(Path::new("/dev/null")).is_ok());
-        assert!(replace(Path::new("/dev/null"), b"x").is_ok());
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        let error = OutputFolder::open(&at("file")).unwrap_err();
+        assert!(error.exit.code() == 2 && error.to_string().contains("-o DIR"), "{error}");
+        let _listener = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        symlink(dir.path(), at("link")).unwrap();
+        for (path, why) in [
+            (dir.path().to_owned(), "a folder"),
+            (at("results/"), "a folder"),
+            (at("link"), "a folder"),
+            (at("socket"), "a socket"),
+            (at("none/x.json"), "No such file"),
+            (at("file/x.json"), "not a directory"),
+        ] {
+            let error = check_file(&path).unwrap_err().to_string();
+            assert!(error.contains(why), "{}: {error}", path.display());
+        }
+        assert!(check_file(&at("x.json")).is_ok() && check_file(&at("file")).is_ok());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
     }
 
     #[test]
@@ -143,7 +441,7 @@ mod tests {
         let [file, other, link_to, hard] = ["a", "b", "c", "d"].map(|name| dir.path().join(name));
         std::fs::write(&file, "").unwrap();
         std::fs::write(&other, "").unwrap();
-        link(&file, &link_to);
+        symlink(&file, &link_to).unwrap();
         std::fs::hard_link(&file, &hard).unwrap();
         for (output, input) in [(&file, &file), (&file, &link_to), (&link_to, &link_to), (&hard, &file)] {
             let error = check_no_input(output, [&other, input]).unwrap_err();
@@ -166,42 +464,22 @@ mod tests {
         }
     }
 
-    fn link(to: &Path, at: &Path) {
-        std::os::unix::fs::symlink(to, at).unwrap();
-    }
-
-    fn mode(path: &Path) -> u32 {
-        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
-    }
-
-    fn pipe(path: &Path) {
-        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    }
-
     #[test]
     fn a_link_is_replaced_and_never_followed() {
         type Writer = fn(&Target) -> io::Result<()>;
         let dir = tempfile::tempdir().unwrap();
         let (victim, path) = (dir.path().join("victim"), dir.path().join("x"));
-        let writers: [(&str, Writer); 3] = [
-            ("replace", |target| target.replace(b"new")),
-            ("create", |target| target.create()?.write_all(b"new")),
-            ("begin", |target| {
-                let mut pending = target.begin()?;
-                pending.write_all(b"new")?;
-                pending.finish()
-            }),
-        ];
+        let writers: [Writer; 2] = [|target| target.replace(b"new"), |target| target.create()?.write_all(b"new")];
         std::fs::write(&victim, "kept").unwrap();
         for to in [victim.as_path(), Path::new("/dev/null"), Path::new("nowhere")] {
-            for (name, write) in writers {
-                link(to, &path);
+            for write in writers {
+                symlink(to, &path).unwrap();
                 write(&Target::of(&path).unwrap()).unwrap();
-                assert!(std::fs::symlink_metadata(&path).unwrap().is_file(), "{name}");
-                assert_eq!(std::fs::read(&path).unwrap(), b"new", "{name}");
+                assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+                assert_eq!(std::fs::read(&path).unwrap(), b"new");
                 std::fs::remove_file(&path).unwrap();
             }
-            link(to, &path);
+            symlink(to, &path).unwrap();
             assert!(!place(&path, b"new").unwrap());
             assert!(append(&path).is_err());
             std::fs::remove_file(&path).unwrap();
@@ -211,33 +489,11 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_swapped_for_a_link_is_the_one_that_was_opened() {
-        let dir = tempfile::tempdir().unwrap();
-        let (user, root) = (dir.path().join("user"), dir.path().join("root"));
-        std::fs::create_dir(&user).unwrap();
-        std::fs::create_dir(&root).unwrap();
-        let targets = ["a", "b", "c", "d"].map(|name| check_file(&user.join(name)).unwrap());
-        let mut results = OutputFolder::open(&user).unwrap();
-        let mut begun = targets[3].begin().unwrap();
-        std::fs::rename(&user, dir.path().join("real")).unwrap();
-        link(&root, &user);
-        targets[0].replace(b"x").unwrap();
-        targets[1].create().unwrap();
-        targets[2].append().unwrap();
-        begun.write_all(b"x").unwrap();
-        begun.finish().unwrap();
-        results.write("e", "json", b"1").unwrap();
-        results.write("e", "json", b"2").unwrap();
-        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
-        assert_eq!(std::fs::read_dir(dir.path().join("real")).unwrap().count(), 5);
-    }
-
-    #[test]
-    fn only_pipes_and_character_devices_that_are_named_themselves_are_written_through() {
+    fn pipes_and_what_the_shell_opened_are_written_through() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
-        pipe(&path);
-        // Neither the check nor a file beside a recording opens it.
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        // The check does not open it.
         let target = check_file(&path).unwrap();
         let reader = std::thread::spawn({
             let path = path.clone();
@@ -246,41 +502,9 @@ mod tests {
         target.replace(b"through").unwrap();
         assert_eq!(reader.join().unwrap(), "through");
         assert!(append(&path).is_err(), "no pipe is added to, or waited for");
-        link(&path, &dir.path().join("link"));
-        replace(&dir.path().join("link"), b"x").unwrap();
-        assert!(std::fs::symlink_metadata(dir.path().join("link")).unwrap().is_file());
         target.always_file().replace(b"file").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"file");
-        replace(Path::new("/dev/null"), b"x").unwrap();
-        let socket = dir.path().join("socket");
-        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert!(check_file(&socket).unwrap_err().to_string().contains("it is a socket"));
-        assert!(replace(&socket, b"x").is_err());
-        // Only root can make one; the host's may be there.
-        let block = dir.path().join("block");
-        let made = rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &block,
-            rustix::fs::FileType::BlockDevice,
-            0o600.into(),
-            rustix::fs::makedev(7, 200),
-        );
-        if made.is_ok() {
-            let refused =
-                [Target::of(&block).unwrap().begin().map(drop), Target::of(&block).unwrap().create().map(drop)];
-            for refused in refused {
-                assert_eq!(refused.unwrap_err().to_string(), "it is a block device");
-            }
-            assert!(check_file(&block).unwrap_err().to_string().contains("it is a block device"));
-            link(&block, &dir.path().join("page.html"));
-            replace(&dir.path().join("page.html"), b"x").unwrap();
-            assert!(std::fs::symlink_metadata(dir.path().join("page.html")).unwrap().is_file());
-            assert!(!std::fs::symlink_metadata(&block).unwrap().is_file());
-        }
-    }
-
-    #[test]
-    fn descriptors_of_this_process_have_names() {
+        check_file(Path::new("/dev/null")).unwrap().replace(b"x").unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         for folder in ["/dev/fd", "/proc/self/fd"] {
             let path = PathBuf::from(format!("{folder}/{}", writer.as_raw_fd()));
@@ -289,80 +513,30 @@ mod tests {
             reader.read_exact(&mut read).unwrap();
             assert_eq!(&read, b"through");
         }
-        for path in ["/dev/stdout", "/dev/stderr"] {
-            assert!(Target::of(Path::new(path)).unwrap().named().is_none());
-        }
-        // A file that the user's shell opened is added to.
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = PathBuf::from(format!("/dev/fd/{}", file.as_raw_fd()));
         replace(&path, b"one").unwrap();
         replace(&path, b"two").unwrap();
         assert_eq!(std::fs::read(file.path()).unwrap(), b"onetwo");
-        assert!(check_file(Path::new("/dev/fd/+1")).is_err() && check_file(Path::new("/dev/fd/9999999")).is_err());
+        assert!(check_file(Path::new("/dev/fd/9999999")).is_err() && replace(Path::new("/dev/fd"), b"x").is_err());
+        assert!(Path::new("/dev/fd").is_symlink());
     }
 
     #[test]
-    fn private_files_are_their_owners_and_what_is_not_finished_leaves_nothing() {
+    fn modes_are_as_asked_and_what_is_not_finished_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
+        let mode = || std::fs::metadata(&path).unwrap().mode() & 0o7777;
         std::fs::write(&path, "old").unwrap();
-        let target = Target::of(&path).unwrap().private();
+        let target = Target::of(&path).unwrap();
         let mut pending = target.begin().unwrap();
         pending.write_all(b"half").unwrap();
         drop(pending);
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        target.create().unwrap();
-        assert_eq!((mode(&path), std::fs::metadata(&path).unwrap().len()), (0o600, 0));
-        assert!(check_file(&dir.path().join("results/")).unwrap_err().to_string().contains("it is a folder"));
-        link(dir.path(), &dir.path().join("folder"));
-        assert!(check_file(&dir.path().join("folder")).is_err(), "the link would be gone");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn a_file_with_a_passing_name_gets_its_own_or_goes() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = std::sync::Arc::new(Folder::open(dir.path()).unwrap());
-        let begin = || folder::Unplaced::begin_named(&folder, 0o644.into()).unwrap();
-        let names = || {
-            let mut names: Vec<_> =
-                std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-            names.sort();
-            names
-        };
-        drop(begin());
-        assert!(names().is_empty());
-        let mut file = begin();
-        assert!(file.place("a".as_ref()).unwrap());
-        drop(file);
-        assert!(!begin().place("a".as_ref()).unwrap());
-        begin().replace("a".as_ref()).unwrap();
-        assert_eq!(names(), ["a"]);
-        // The name of another run that was killed.
-        std::fs::write(dir.path().join(format!(".vpmu-{}-0", std::process::id())), "").unwrap();
-        begin().replace("b".as_ref()).unwrap();
-        assert_eq!(names().len(), 3);
-    }
-
-    #[test]
-    fn a_link_of_another_user_is_no_folder() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("real")).unwrap();
-        let planted = dir.path().join("vpmu-results");
-        link(&dir.path().join("real"), &planted);
-        assert!(Folder::open(&planted).is_ok(), "one's own");
-        // Only root may give a link away.
-        if std::os::unix::fs::lchown(&planted, Some(65_534), None).is_ok() {
-            assert!(Folder::open(&planted).unwrap_err().to_string().contains("another user"));
-            assert!(OutputFolder::open(&planted).is_err());
-        }
-    }
-
-    #[test]
-    fn links_of_the_system_stay() {
-        assert!(Target::of(Path::new("/dev/stdin")).unwrap().named().is_none());
-        let fd = Target::of(Path::new("/dev/fd")).unwrap();
-        assert!(fd.replace(b"x").unwrap_err().to_string().contains("link"));
-        assert!(Path::new("/dev/fd").is_symlink());
+        target.clone().private().create().unwrap();
+        assert_eq!((mode(), std::fs::metadata(&path).unwrap().len()), (0o600, 0));
+        target.executable().replace(b"#!").unwrap();
+        assert_eq!(mode() & 0o700, 0o700);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -1,10 +1,13 @@
-//! Tests with prerequisites.
+//! What tests of several crates share: documents ([`fixture`]), hosts as trees of files ([`hosts`]) and as sources of noise
+//! ([`synthetic`]), and tests with prerequisites ([`Case`]).
 //!
 //! A test without its prerequisite is listed as ignored, with a `SKIP:` line for each reason. With `CI=true` on a host
 //! that should have the prerequisite (`expects_…`), the test fails instead. Tests run one at a time, because guests share
 //! this host's CPUs.
 
-pub mod schema;
+pub mod fixture;
+pub mod hosts;
+pub mod synthetic;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

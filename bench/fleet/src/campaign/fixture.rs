@@ -20,7 +20,7 @@ pub fn plan(text: &str) -> Plan {
 
 /// Returns the tool that submits.
 pub fn tool() -> Tool {
-    results::fixture::document(1).tool
+    trials::fixture::document(1).tool
 }
 
 /// Submits the campaign of a plan to `dir`.

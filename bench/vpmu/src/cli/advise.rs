@@ -201,7 +201,7 @@ fn one(
     let wanted = (&args.host.backend, None, require_guest);
     let ready = ready(wanted, model.cloned(), plan, (facts, fs), Claiming::Claim)?;
     let finished = carry_out(ready, &mut kept, result, invocation.clone())?;
-    let path = kept.path();
+    let path = kept.path().map(std::path::Path::to_owned);
     Ok((finished.document, path, finished.error.or(kept.failed)))
 }
 

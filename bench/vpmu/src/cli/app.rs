@@ -78,8 +78,8 @@ pub enum Command {
     /// Compare strategies by guest NMI handler latency
     ///
     /// Every arm (each strategy, and the floor: the same guest without host events, PMIs raised by a timer) runs once per round,
-    /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, .hlog
-    /// (HdrHistogram) and .txt (benchstat), and a table on stdout. Where this host cannot measure, --backend auto simulates.
+    /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, and a table on
+    /// stdout. Where this host cannot measure, --backend auto simulates.
     #[command(after_help = nmi_latency::EXAMPLES)]
     NmiLatency(Described<NmiLatencyArgs>),
     /// Advise which strategy to take, on this host or modelled ones
@@ -179,8 +179,8 @@ pub enum Command {
     /// Time setting up N perf events inside a guest, on its vPMU, by strategy
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
-    /// timed in the guest. Writes DIR/guest-stat-TIME.json, .hlog and .txt, and a table on stdout. Where this host cannot
-    /// measure, --backend auto simulates.
+    /// timed in the guest. Writes DIR/guest-stat-TIME.json, and a table on stdout. Where this host cannot measure, --backend auto
+    /// simulates.
     #[command(after_help = guest_stat::EXAMPLES)]
     GuestStat(Described<GuestStatArgs>),
     /// Find what holds a workload up: what rose, which event to sample by, the call chains, the fix

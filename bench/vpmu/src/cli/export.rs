@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 
 use crate::setting::parse::one_of;
 use clap::Args;
-use results::document::Record;
 use results::error::{Error, Exit};
 use results::export::{ALL, Format, export, left_out};
 use results::write::check_no_input;
 
 use super::files::{records, write};
 
-use crate::terminal::console::{complain, internal, print};
+use crate::terminal::console::{complain, print};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -21,9 +20,6 @@ Examples:
   vpmu export vpmu-results --format benchstat -o new.txt
   # a picture of strategies against the floor
   vpmu export vpmu-results/X.json --format svg -o x.svg
-  # for a node exporter
-  vpmu export X.json --format prometheus \\
-    -o /var/lib/node_exporter/textfile/vpmu.prom
 
 Exit codes: 0 done, 2 bad usage or input, 70 a bug of vpmu.";
 
@@ -45,23 +41,18 @@ pub struct ExportArgs {
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
     let records = records(&args.sources)?;
-    let bytes = export_records(&records, args.format)?;
-    match args.output.as_deref().filter(|file| *file != Path::new("-")) {
-        Some(file) => {
-            check_no_input(file, records.into_iter().map(|record| record.path))?;
-            write(file, &bytes)?;
-        }
-        None => print(&String::from_utf8(bytes).map_err(|error| internal("cannot show the export", error))?)?,
-    }
-    Ok(Exit::Done)
-}
-
-fn export_records(records: &[Record], format: Format) -> Result<Vec<u8>, Error> {
-    let bytes = export(format, records)?;
-    if !format.shows_empty_arms() {
-        for line in left_out(records) {
+    let text = export(args.format, &records)?;
+    if !args.format.shows_empty_arms() {
+        for line in left_out(&records) {
             complain(&format!("notice: {line}"));
         }
     }
-    Ok(bytes)
+    match args.output.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(file) => {
+            check_no_input(file, records.iter().map(|record| &record.path))?;
+            write(file, text.as_bytes())?;
+        }
+        None => print(&text)?,
+    }
+    Ok(Exit::Done)
 }

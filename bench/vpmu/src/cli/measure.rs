@@ -1,15 +1,15 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use results::document::{ArmKind, Document, Status, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::table;
 use results::table::layout::{columns, time};
 use results::write::{OutputFolder, now_unix, time_stamp};
-use results::{export, table};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
 
@@ -17,7 +17,6 @@ use super::options::{Baseline, ResultOptions};
 use crate::arms::arm::replay::ReplayRunner;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
-use crate::arms::fold::arm::ArmFold;
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{self as rounds, Context, Finished};
@@ -152,7 +151,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
     error.map_or_else(|| Ok(verdict(&finished.document)), Err)
 }
 
-/// Runs a plan that is ready, shows its progress, and keeps its document as it grows, and the exports.
+/// Runs a plan that is ready, shows its progress, and keeps its document as it grows.
 pub(super) fn carry_out(
     ready: Ready,
     kept: &mut Kept,
@@ -180,7 +179,6 @@ pub(super) fn carry_out(
     {
         return Err(Error::new(Exit::Inconclusive, "interrupted before the first round", "", "nothing is saved"));
     }
-    kept.export(&finished)?;
     Ok(finished)
 }
 
@@ -310,14 +308,14 @@ fn verdict(document: &Document) -> Exit {
     if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
 }
 
-/// Returns the name of an experiment's files, without extension.
+/// Returns the name of an experiment's document, without extension.
 fn stem(document: &Document, opened_unix: u64) -> String {
-    // A simulated document has no date; the names of its files have one.
+    // A simulated document has no date; the name of its file has one.
     let unix = if document.started_unix == 0 { opened_unix } else { document.started_unix };
     format!("{}-{}", document.experiment, time_stamp(unix))
 }
 
-/// The files of a run. A full disk neither ends the run nor hides its table.
+/// The document of a run, as a file. A full disk neither ends the run nor hides its table.
 pub(super) struct Kept {
     pub(super) folder: Option<OutputFolder>,
     opened_unix: u64,
@@ -335,7 +333,7 @@ impl Kept {
     pub(super) fn save(&mut self, document: &Document) -> Result<(), Error> {
         let Some(folder) = &mut self.folder else { return Ok(()) };
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        let failed = folder.write(&stem(document, self.opened_unix), "json", json.as_bytes()).err();
+        let failed = folder.write(&stem(document, self.opened_unix), json.as_bytes()).err();
         if let (Some(error), None) = (&failed, &self.failed) {
             complain(&format!("warning: {error}; measuring goes on, and the table comes at the end"));
         }
@@ -343,28 +341,14 @@ impl Kept {
         Ok(())
     }
 
-    /// Writes the exports beside the document.
-    pub(super) fn export(&mut self, finished: &Finished) -> Result<(), Error> {
-        let document = &finished.document;
-        let measured = finished.arms.iter().any(|arm| !arm.intervals().is_empty());
-        let Some(folder) = self.folder.as_mut().filter(|_| measured && self.failed.is_none()) else { return Ok(()) };
-        let hlog = export::hlog::text(document, &finished.arms.iter().map(ArmFold::intervals).collect::<Vec<_>>())
-            .map_err(|why| internal("cannot write the interval log", why))?;
-        let stem = stem(document, self.opened_unix);
-        let written = folder.write(&stem, "hlog", &hlog);
-        let written = written.and_then(|_| folder.write(&stem, "txt", export::gobench::text(document).as_bytes()));
-        self.failed = written.err();
-        Ok(())
-    }
-
     /// Returns the document's path, once it is written.
-    pub(super) fn path(&self) -> Option<PathBuf> {
-        self.folder.as_ref().and_then(|folder| folder.path("json")).filter(|_| self.failed.is_none())
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.folder.as_ref().and_then(OutputFolder::path).filter(|_| self.failed.is_none())
     }
 
     /// Formats a line that names what was written.
     pub(super) fn line(&self) -> String {
-        self.path().map_or_else(String::new, |path| format!("saved: {} (and .hlog, .txt)\n", path.display()))
+        self.path().map_or_else(String::new, |path| format!("saved: {}\n", path.display()))
     }
 }
 
@@ -414,23 +398,17 @@ mod tests {
     }
 
     #[test]
-    fn document_and_exports_land_side_by_side() {
+    fn a_run_leaves_its_document() {
         let dir = tempfile::tempdir().unwrap();
         let finished = mock::finished(&[]);
         let mut kept = Kept::new(Some(OutputFolder::open(&dir.path().join("out")).unwrap()));
         kept.save(&finished.document).unwrap();
-        kept.export(&finished).unwrap();
         let shown = report(&finished, &kept, true).unwrap();
         assert!(serde_json::from_str::<Document>(&shown).is_ok());
         let shown = report(&finished, &kept, false).unwrap();
         assert!(shown.contains("saved: ") && shown.contains("recreate"));
-        let mut names: Vec<_> = std::fs::read_dir(dir.path().join("out"))
-            .unwrap()
-            .map(|entry| entry.unwrap().path().extension().unwrap().to_owned())
-            .collect();
-        names.sort();
-        assert_eq!(names, ["hlog", "json", "txt"]);
-        let text = std::fs::read_to_string(kept.folder.unwrap().path("json").unwrap()).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path().join("out")).unwrap().count(), 1);
+        let text = std::fs::read_to_string(kept.folder.unwrap().path().unwrap()).unwrap();
         let back: Document = serde_json::from_str(&text).unwrap();
         assert_eq!(back.arms.len(), finished.document.arms.len());
     }
@@ -443,14 +421,12 @@ mod tests {
         let mut kept = Kept::new(Some(OutputFolder::open(&out).unwrap()));
         std::fs::remove_dir(&out).unwrap();
         kept.save(&finished.document).unwrap();
-        kept.export(&finished).unwrap();
         let shown = report(&finished, &kept, false).unwrap();
         assert!(shown.contains("recreate") && !shown.contains("saved: "), "{shown}");
         assert_eq!(kept.failed.as_ref().map(|error| error.exit), Some(Exit::Usage));
-        // Another folder of that name is not the one that was opened.
         std::fs::create_dir(&out).unwrap();
         kept.save(&finished.document).unwrap();
-        assert!(kept.failed.is_some() && std::fs::read_dir(&out).unwrap().next().is_none());
+        assert!(kept.failed.is_none() && kept.path().is_some_and(std::path::Path::exists));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Options that several commands share, each with one meaning: what is compared, where a result goes, and its baseline.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use results::compare::Statistic;
 use results::document::{Document, Experiment, Status};
 use results::error::{Error, Exit};
 use results::read;
-use results::write::{Folder, OutputFolder, replace};
+use results::write::{OutputFolder, replace};
 
 use crate::setting::parse::{folder, one_of};
 use crate::terminal::console::{complain, internal};
@@ -112,12 +112,7 @@ impl Baseline {
         }
         let path = self.document(&document.experiment);
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        // `baselines` is this tool's part of the path: no link that waits there is followed for another user.
-        let within = |dir: &Path| {
-            dir.parent().filter(|parent| parent.exists()).map_or(Ok(()), |parent| Folder::open(parent).map(drop))
-        };
-        let made =
-            within(dir).and_then(|()| std::fs::create_dir_all(dir)).and_then(|()| replace(&path, json.as_bytes()));
+        let made = std::fs::create_dir_all(dir).and_then(|()| replace(&path, json.as_bytes()));
         made.map_err(|error| {
             Error::usage(
                 format!("cannot write {}", path.display()),

@@ -154,7 +154,7 @@ fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
     let mut keep = |name: &str, document: &Document| {
         let Some(folder) = &args.output else { return Ok(()) };
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        OutputFolder::open(folder)?.write(&format!("reproduce-{began}-{name}"), "json", json.as_bytes()).map(drop)
+        OutputFolder::open(folder)?.write(&format!("reproduce-{began}-{name}"), json.as_bytes()).map(drop)
     };
     let mut progress = progress::shown(true);
     let watchdog = Watchdog::take(&HostFs::default(), &ThisHost);

@@ -9,16 +9,17 @@ use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
 use host_pmu::strategy::{self, PRESETS, Strategy};
 use host_pmu::{kernel, open};
-use results::document::{BELOW_KVM, EventParameter};
+use results::document::{BELOW_KVM, EventParameter, GuestRun, schema};
 use results::error::{Error, Exit, one_line};
 use results::metric;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sim::mediated::{MEDIATED, Mediated};
 use sim::model::EMBEDDED;
 use vmm::sample::Event;
 
 use crate::arms::arm::sim::model;
+use crate::experiment::stat_setup::document::HostSetUp;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
@@ -39,6 +40,8 @@ Examples:
   vpmu show events
   vpmu show events kvm:kvm_exit
   vpmu show metrics --json
+  # what a result document holds, as a JSON Schema
+  vpmu show schemas result
 
 Exit codes: 0 done, 2 no such name, 70 a bug of vpmu.";
 
@@ -55,6 +58,8 @@ pub enum Kind {
     Metrics,
     /// Events of this host: behind a guest's counters (--backend) and to record by (-e)
     Events,
+    /// JSON Schemas of result documents
+    Schemas,
 }
 
 /// Options of `vpmu show`.
@@ -83,6 +88,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
                 Kind::Workloads => workloads(),
                 Kind::Metrics => metrics(),
                 Kind::Events => events(),
+                Kind::Schemas => SCHEMAS.map(|(name, about)| Item::new(name, about)).into(),
             };
             if args.json { print_json(&items)? } else { print(&list(&items))? }
         }
@@ -107,6 +113,7 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
             }
             print(&text)
         }
+        Kind::Schemas => print_json(&schema_of(name)?),
         Kind::Metrics => {
             let metric = metric(name)?;
             if json {
@@ -301,6 +308,19 @@ fn tried(name: &str, about: &str, opened: Result<(), String>) -> Item {
     Item::new(name, &format!("{about}{why}"))
 }
 
+/// Schemas, by the experiments whose documents they describe.
+const SCHEMAS: [(&str, &str); 2] =
+    [("result", "Documents of every experiment but stat-setup"), ("stat-setup", "Documents of stat-setup")];
+
+/// Returns the JSON Schema of that name.
+fn schema_of(name: &str) -> Result<Value, Error> {
+    match name {
+        "result" => Ok(schema::<GuestRun>("vpmu result, version 1")),
+        "stat-setup" => Ok(schema::<HostSetUp>("vpmu result, version 1, of stat-setup")),
+        _ => Err(unknown("schema", name, &SCHEMAS.map(|(name, _)| name))),
+    }
+}
+
 fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {
     Error::usage(format!("no {kind} '{name}'"), "", suggestion(name, known, ""))
 }
@@ -338,6 +358,9 @@ mod tests {
         assert_eq!(mine, Strategy { name: "mine".to_owned(), ..Strategy::preset("deferred").unwrap() });
         for item in models().unwrap() {
             assert!(sim::model::Model::from_toml(&item.name, &model_text(&item.name).unwrap()).is_ok());
+        }
+        for (name, _) in SCHEMAS {
+            assert!(schema_of(name).unwrap()["properties"]["arms"].is_object(), "{name}");
         }
         assert_eq!(workload("sampling10/io").unwrap().len(), 10);
     }

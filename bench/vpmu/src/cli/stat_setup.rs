@@ -109,7 +109,7 @@ fn compare(
     let mut saved = String::new();
     if let Some(folder) = &mut folder {
         let stem = format!("{}-{}", document.experiment, time_stamp(document.started_unix));
-        let path = folder.write(&stem, "json", json.as_bytes())?;
+        let path = folder.write(&stem, json.as_bytes())?;
         saved = format!("saved: {}\n", path.display());
     }
     if result.json {

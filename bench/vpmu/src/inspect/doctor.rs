@@ -373,8 +373,8 @@ pub fn text(diagnosis: &Diagnosis) -> String {
 #[cfg(test)]
 mod tests {
     use results::error::Exit;
-    use results::host::fixture::{CASCADE_LAKE, PVM, tree};
     use results::host::noise::{Finding, Status};
+    use trials::hosts::{CASCADE_LAKE, PVM, tree};
 
     use super::*;
     use crate::setting::backend::fake::{KvmWithout, Opens};

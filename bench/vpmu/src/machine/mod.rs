@@ -4,7 +4,6 @@
 pub mod linux;
 
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
+use results::open;
 use vmm::devices::board::Output;
 use vmm::kvm::KvmError;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
@@ -84,14 +84,8 @@ const MAX_FILE: u64 = 1 << 30;
 /// # Errors
 /// Exit 2 if it cannot be read or is too large.
 pub fn read(path: &Path, what: &str) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
-    let cannot = || format!("cannot read {what} {}", path.display());
-    read.map_err(|error| Error::usage(cannot(), error.to_string(), ""))?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(Error::usage(cannot(), format!("it is larger than {} MiB", MAX_FILE >> 20), ""));
-    }
-    Ok(bytes)
+    let read = File::open(path).and_then(|file| open::bytes(file, MAX_FILE));
+    read.map_err(|error| Error::usage(format!("cannot read {what} {}", path.display()), error.to_string(), ""))
 }
 
 /// The error of a guest that could not begin.

@@ -13,7 +13,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let real: [(&str, fn()); 4] = [
         ("real_and_simulated_guests_do_the_same_in_each_phase", real_and_simulated),
         ("events_enabled_once_take_one_call", enabled_once),
-        ("a_run_leaves_a_document_and_its_exports", a_short_run),
+        ("a_run_leaves_a_document", a_short_run),
         ("two_vcpus_set_up_for_themselves", two_vcpus),
     ];
     let anywhere: [(&str, fn()); 2] = [
@@ -96,11 +96,7 @@ fn a_short_run() {
     for word in ["recreate", "pool", "floor", "program", "disable", "stand-in", "2 of 2 rounds", "saved: "] {
         assert!(table.contains(word), "{word} in {table}");
     }
-    let files = std::fs::read_dir(dir.path().join("vpmu-results")).expect("the folder");
-    let mut endings: Vec<_> =
-        files.filter_map(|file| Some(file.ok()?.path().extension()?.to_string_lossy().into_owned())).collect();
-    endings.sort_unstable();
-    assert_eq!(endings, ["hlog", "json", "txt"]);
+    assert_eq!(std::fs::read_dir(dir.path().join("vpmu-results")).expect("the folder").count(), 1);
 }
 
 fn two_vcpus() {

@@ -1,6 +1,5 @@
 //! Arms on a simulated host: the same vPMU, strategies and result document as on KVM, without KVM.
 
-use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::setting::parse::suggestion;
 use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
 use results::host::HostFacts;
+use results::open;
 
 /// Largest model file.
 const MAX_MODEL: u64 = 256 << 10;
@@ -80,13 +80,7 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
         let model = Model::embedded(name).map_err(|error| refuse(error.to_string()))?;
         return Ok(((*text).to_owned(), model));
     }
-    let mut text = String::new();
-    std::fs::File::open(name)
-        .and_then(|file| file.take(MAX_MODEL + 1).read_to_string(&mut text))
-        .map_err(|error| refuse(format!("{name}: {error}")))?;
-    if text.len() as u64 > MAX_MODEL {
-        return Err(refuse(format!("{name}: larger than {MAX_MODEL} bytes")));
-    }
+    let text = open::named(Path::new(name), MAX_MODEL).map_err(|error| refuse(format!("{name}: {error}")))?;
     let model = Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))?;
     Ok((text, model))
 }

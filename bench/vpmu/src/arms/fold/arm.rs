@@ -10,11 +10,10 @@ use host_pmu::stats::{OpKind, OpStats, ns};
 use vmm::outcome::{Account, End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
-    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost, encode,
+    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost,
     latency_histogram, merge,
 };
 use results::error::one_line;
-use results::export::hlog::Interval;
 use results::metric::{
     EXIT_PATH, HOST_WORK, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL,
 };
@@ -40,12 +39,6 @@ impl Latencies {
         for (key, histogram) in &other.0 {
             merge(self.0.entry(key).or_insert_with(latency_histogram), histogram);
         }
-    }
-
-    /// Returns the first of `metrics` that has values; else an empty histogram.
-    fn first(&self, metrics: &[&Metric]) -> Histogram<u64> {
-        let mut found = metrics.iter().filter_map(|metric| self.0.get(metric.key));
-        found.find(|histogram| !histogram.is_empty()).cloned().unwrap_or_else(latency_histogram)
     }
 
     /// Returns a summary for each metric that has values.
@@ -82,7 +75,6 @@ pub struct ArmFold {
     measured: Work,
     /// Start of a guest that lives over several rounds, until the first of them.
     guest_start_ns: Option<u64>,
-    intervals: Vec<Interval>,
     /// `None` if the guest moves its periods.
     periods: Option<Periods>,
     pairs_deliveries: bool,
@@ -115,7 +107,6 @@ impl ArmFold {
             baseline: Work::default(),
             measured: Work::default(),
             guest_start_ns: None,
-            intervals: Vec::new(),
             periods: None,
             pairs_deliveries: true,
             played: None,
@@ -144,11 +135,6 @@ impl ArmFold {
     /// Records a reason for incomplete figures beyond those of the rounds.
     pub fn incomplete(&mut self, why: &str) {
         self.result.incomplete.push(one_line(why));
-    }
-
-    /// Latencies of finished rounds, in order of time.
-    pub fn intervals(&self) -> &[Interval] {
-        &self.intervals
     }
 
     /// Records how a discarded turn ended that did not end as it should: its counts are in no figure.
@@ -242,8 +228,6 @@ impl ArmFold {
             }
         }
         rounds.push_metrics(&metrics);
-        let shown = latencies.first(&[&HOST_WORK, &NMI_HANDLER, &ROTATION, &SET_UP]);
-        self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(&shown) });
         self.all.merge(&latencies);
     }
 

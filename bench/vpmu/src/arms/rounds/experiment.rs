@@ -324,7 +324,7 @@ impl<'a> Experiment<'a> {
 
     /// Returns whether no round was kept.
     pub fn is_empty(&self) -> bool {
-        self.folds().all(|fold| fold.intervals().is_empty())
+        self.folds().all(|fold| fold.rounds().is_empty())
     }
 
     /// Marks every available arm as incomplete.
@@ -337,7 +337,7 @@ impl<'a> Experiment<'a> {
     /// Returns the parameters; without a wanted number of rounds, it is that of the rounds there are.
     fn parameters(&self) -> Parameters {
         let parameters = self.plan.parameters.clone();
-        let kept = self.folds().map(|fold| fold.intervals().len() as u64).max().unwrap_or(0);
+        let kept = self.folds().map(|fold| fold.rounds().len() as u64).max().unwrap_or(0);
         Parameters { rounds: if self.plan.is_open_ended() { kept } else { parameters.rounds }, ..parameters }
     }
 
@@ -372,10 +372,5 @@ impl<'a> Experiment<'a> {
         };
         document.warnings = warnings::collect(&document);
         document
-    }
-
-    /// Returns the arms' figures.
-    pub fn into_folds(self) -> Vec<ArmFold> {
-        self.slots.into_iter().map(|slot| slot.fold).collect()
     }
 }

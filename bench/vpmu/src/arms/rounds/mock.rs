@@ -21,7 +21,8 @@ use crate::terminal::progress::Silent;
 use results::document::ArmKind;
 use results::document::{Counts, Document, EventParameter};
 use results::error::Error;
-use results::host::{HostFacts, fixture};
+use results::host::HostFacts;
+use trials::hosts;
 
 /// 2 GHz: two ticks per ns.
 pub(crate) const KHZ: u64 = 2_000_000;
@@ -189,7 +190,7 @@ pub(crate) fn experiment(
     stop: &AtomicBool,
     saved: &mut dyn FnMut(&Document) -> Result<(), Error>,
 ) -> Result<Finished, Error> {
-    let (_dir, fs) = fixture::tree(fixture::PVM);
+    let (_dir, fs) = hosts::tree(hosts::PVM);
     run(
         plan,
         runner,

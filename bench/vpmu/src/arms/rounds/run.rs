@@ -68,8 +68,6 @@ impl Context<'_> {
 pub struct Finished {
     /// The document as last saved.
     pub document: Document,
-    /// The arms with their rounds' histograms, for exports; in the document's order.
-    pub arms: Vec<ArmFold>,
     /// The error that ended it early, if one did. The rounds before it are in the document.
     pub error: Option<Error>,
 }
@@ -118,7 +116,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     if !nothing {
         (context.save)(&document)?;
     }
-    Ok(Finished { document, arms: experiment.into_folds(), error })
+    Ok(Finished { document, error })
 }
 
 /// Learns from earlier runs in the results folder how runs differ; a simulation's differ by nothing.

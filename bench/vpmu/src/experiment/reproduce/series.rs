@@ -696,8 +696,8 @@ mod tests {
     use super::*;
     use crate::setting::backend::fake::Opens;
     use host_pmu::backend::scheduling::Processor;
-    use results::host::fixture::tree;
     use sim::model::HostPmu;
+    use trials::hosts::tree;
 
     const TRACEPOINT: &str = "tracepoint:kvm/kvm_userspace_exit";
 

@@ -67,7 +67,7 @@ fn is_on(fs: &HostFs) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use results::host::fixture::tree;
+    use trials::hosts::tree;
 
     use super::*;
     use crate::setting::backend::fake::Opens;

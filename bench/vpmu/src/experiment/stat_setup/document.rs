@@ -1,5 +1,6 @@
 //! The result document of `stat-setup`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stat_setup::choose::Choice;
 use stat_setup::costs::Calibration;
@@ -28,8 +29,7 @@ pub type Document = document::Document<HostSetUp>;
 pub type Arm = document::Arm<HostSetUp>;
 
 /// One phase of one arm. Its times are the arm's metrics `phases/NAME/wall_ns` and, of a call on an event, `phases/NAME/call_ns`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseResult {
     /// open, enable, read, disable, close, last-close; map, unmap.
     pub phase: String,
@@ -40,16 +40,15 @@ pub struct PhaseResult {
     /// System calls on events, and affinity calls, per round.
     pub syscalls: u64,
     /// System calls, migrations and the interrupts that CPUs received, in a round of its own.
-    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub traffic: Traffic,
 }
 
 /// Part of an arm beside its metrics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostSetUpArm {
     /// Method that it used.
-    #[cfg_attr(test, schemars(with = "serde_json::Value"))]
+    #[schemars(with = "serde_json::Value")]
     pub method: Method,
     /// Description of the method in words.
     pub what: String,
@@ -59,7 +58,7 @@ pub struct HostSetUpArm {
     /// Weak groups broken up.
     pub broken_groups: u64,
     /// Check of its counts.
-    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub check: Option<Check>,
 }
 
@@ -71,24 +70,22 @@ impl HostSetUpArm {
 }
 
 /// An event, or several of the same name and fate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventResult {
     /// Name as written.
     pub name: String,
     /// Number of them in the list.
     pub copies: u64,
     /// Class of its behaviour; `None`: unknown here.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    #[schemars(with = "Option<String>")]
     pub class: Option<Class>,
     /// Outcome of the first of them.
-    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub outcome: Outcome,
 }
 
 /// A command of the peer's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerArm {
     /// "start-up", "ungrouped", "groups of 50", "as given", "bench", "vpmu", "vpmu start-up".
     pub name: String,
@@ -105,8 +102,7 @@ pub struct PeerArm {
 }
 
 /// Stock perf, in the same run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Peer {
     /// `perf version`.
     pub version: String,
@@ -117,8 +113,7 @@ pub struct Peer {
 }
 
 /// A ratio of two ways to set up, from the rounds that they share.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// The two.
     pub what: String,
@@ -134,8 +129,7 @@ pub struct Comparison {
 
 /// The system calls of the groups that `auto` chose with nothing around them, in the quickest of three orders: no clock between
 /// two calls, no counts, no lists, no disable, and threads are there before.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BareCalls {
     /// Kind of the calls.
     pub what: String,
@@ -146,8 +140,7 @@ pub struct BareCalls {
 }
 
 /// Every parameter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Parameters {
     /// `--events` as given, shortened to 4 KiB.
     pub events_requested: String,
@@ -176,17 +169,16 @@ pub struct Parameters {
 }
 
 /// Figures beside the arms.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostSetUpExtra {
     /// Room for descriptors.
-    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub file_limit: FileLimit,
     /// Cost of calls on this host; none of it is in the arms' times.
-    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub calibration: Calibration,
     /// Choice of `auto`, and its reasons.
-    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub choice: Choice,
     /// True if all strategies opened and counted the same, and each counted right.
     pub agree: bool,

@@ -8,7 +8,5 @@ pub(crate) mod prepare;
 mod ratios;
 mod rounds;
 pub mod run;
-#[cfg(test)]
-mod schema;
 pub mod show;
 pub mod spec;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -12,6 +11,7 @@ use toml::Table;
 
 use crate::setting::parse::number_in;
 use results::error::Error;
+use results::open;
 
 /// Largest grid file, bytes.
 const MAX_GRID: u64 = 256 << 10;
@@ -173,13 +173,7 @@ impl Grid {
         let refuse = |why: String| {
             Error::usage(format!("cannot use grid {}", path.display()), why, "docs/simulator.md has the keys")
         };
-        let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_GRID + 1).read_to_string(&mut text))
-            .map_err(|error| refuse(error.to_string()))?;
-        if text.len() as u64 > MAX_GRID {
-            return Err(refuse(format!("it is larger than {MAX_GRID} bytes")));
-        }
+        let text = open::named(path, MAX_GRID).map_err(|error| refuse(error.to_string()))?;
         let mut grid: Self = toml::from_str(&text).map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             refuse(format!("line {line}: {}", error.message()))

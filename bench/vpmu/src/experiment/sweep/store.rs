@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use super::point::GridPoint;
 use crate::setting::process;
 use results::error::Error;
 use results::open;
-use results::write::Target;
+use results::write::{append, replace};
 
 pub use results::sweep::{FILE, FRONT};
 
@@ -86,7 +86,7 @@ impl Found {
 /// The file, open for appending and locked against other sweeps.
 #[derive(Debug)]
 pub struct Store {
-    target: Target,
+    path: PathBuf,
     file: File,
     /// Offset of the end of the last complete line.
     len: u64,
@@ -103,7 +103,7 @@ impl Store {
     pub fn open(dir: &Path) -> Result<(Self, Found), Error> {
         let failed = |error: &io::Error| cannot(dir, error);
         std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
-        let target = Target::of(&dir.join(FILE)).map_err(|error| failed(&error))?;
+        let path = dir.join(FILE);
         let locked = File::open(dir).map_err(|error| failed(&error))?;
         if !process::try_lock(&locked).map_err(|error| failed(&error))? {
             return Err(Error::usage(
@@ -113,10 +113,10 @@ impl Store {
             ));
         }
         let found = Found::read(dir)?;
-        let file = target.append().map_err(|error| failed(&error))?;
+        let file = append(&path).map_err(|error| failed(&error))?;
         let len = found.lines.iter().map(|line| line.len() as u64 + 1).sum();
         file.set_len(len).map_err(|error| failed(&error))?;
-        Ok((Self { target, file, len, synced: Instant::now(), _locked: locked }, found))
+        Ok((Self { path, file, len, synced: Instant::now(), _locked: locked }, found))
     }
 
     /// Appends a line. An incomplete write is undone.
@@ -128,7 +128,7 @@ impl Store {
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // If this fails, too, the next sweep removes the truncated line.
             let _ = self.file.set_len(self.len);
-            return Err(cannot(self.target.path(), &error));
+            return Err(cannot(&self.path, &error));
         }
         self.len += text.len() as u64;
         if self.synced.elapsed() >= SYNC_EVERY {
@@ -143,7 +143,7 @@ impl Store {
     /// Exit 2, with the file system's reason.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.synced = Instant::now();
-        self.file.sync_data().map_err(|error| cannot(self.target.path(), &error))
+        self.file.sync_data().map_err(|error| cannot(&self.path, &error))
     }
 
     /// Replaces the file by `lines`.
@@ -156,10 +156,10 @@ impl Store {
         if !text.is_empty() {
             text.push('\n');
         }
-        if std::fs::read(self.target.path()).is_ok_and(|there| there == text.as_bytes()) {
+        if std::fs::read(&self.path).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
-        self.target.replace(text.as_bytes()).map_err(|error| cannot(self.target.path(), &error))
+        replace(&self.path, text.as_bytes()).map_err(|error| cannot(&self.path, &error))
     }
 }
 

@@ -9,8 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use guest::abi::LOG_NMI;
 use perf_data::plain;
 use perf_data::reader::Recording;
-use results::write::{Folder, Pending, Target};
-use rustix::fs::FileType;
+use results::write::{Pending, Target};
 use serde::{Deserialize, Serialize};
 use vmm::outcome::RunOutcome;
 use vmm::sample::Moment;
@@ -88,8 +87,8 @@ pub fn old(recording: &OsStr) -> OsString {
 #[derive(Debug)]
 pub struct Place {
     target: Target,
-    /// The name under which the earlier recording waits.
-    waiting: Option<OsString>,
+    /// The path at which the earlier recording waits.
+    waiting: Option<PathBuf>,
     /// The payload of the new one, which is not beside it yet.
     payload: Option<(Target, Pending)>,
     settled: bool,
@@ -104,15 +103,17 @@ impl Place {
         let target = Target::of(path)?.private();
         target.check()?;
         let mut place = Self { target: target.clone(), waiting: None, payload: None, settled: false };
-        let (folder, name) = named(&target)?;
-        if is_file(folder, name)? {
+        if target.is_stream() {
+            return Err(io::Error::other("a recording is a file; - is stdout"));
+        }
+        if is_file(path) {
             // No other process has this name. A link is moved itself, as perf does: its file stays what it is.
-            let waiting = with(name, &format!("{}.before", std::process::id()));
-            folder.rename(name, &waiting)?;
+            let waiting = PathBuf::from(with(path.as_os_str(), &format!("{}.before", std::process::id())));
+            fs::rename(path, &waiting)?;
             place.waiting = Some(waiting.clone());
-            move_companions(folder, name, &waiting)?;
+            move_companions(path, &waiting)?;
         } else {
-            forget(&target)?;
+            forget(path)?;
         }
         Ok(place)
     }
@@ -143,26 +144,23 @@ impl Place {
             let failed = |error| format!("functions have no names: cannot write {}: {error}", target.path().display());
             payload.finish_at_once().map_err(failed)
         });
-        let (Some(waiting), Some((folder, name))) = (&self.waiting, self.target.named()) else { return payload };
-        let kept = old(name);
-        let moved = folder.rename(waiting, &kept).and_then(|()| move_companions(folder, waiting, &kept));
+        let Some(waiting) = &self.waiting else { return payload };
+        let kept = PathBuf::from(old(self.target.path().as_os_str()));
+        let moved = fs::rename(waiting, &kept).and_then(|()| move_companions(waiting, &kept));
         payload.and(moved.map_err(|error| {
-            let stays = if is_file(folder, waiting).unwrap_or(false) { waiting } else { &kept };
-            format!(
-                "the earlier recording is {}, and not .old: {error}",
-                self.target.path().with_file_name(stays).display()
-            )
+            let stays = if is_file(waiting) { waiting } else { &kept };
+            format!("the earlier recording is {}, and not .old: {error}", stays.display())
         }))
     }
 
     /// Puts back what was there, in place of a recording that did not begin. A device stays.
     fn restore(&self) -> io::Result<()> {
-        let (folder, name) = named(&self.target)?;
+        let path = self.target.path();
         if let Some(waiting) = &self.waiting {
-            folder.rename(waiting, name)?;
-            return move_companions(folder, waiting, name);
+            fs::rename(waiting, path)?;
+            return move_companions(waiting, path);
         }
-        if is_file(folder, name)? { folder.remove(name) } else { Ok(()) }
+        if is_file(path) { fs::remove_file(path) } else { Ok(()) }
     }
 }
 
@@ -179,32 +177,23 @@ impl Drop for Place {
 ///
 /// # Errors
 /// The file's.
-pub fn forget(recording: &Target) -> io::Result<()> {
-    let (folder, name) = named(recording)?;
-    let companions = Companion::MOVED.map(|companion| companion.beside(name));
-    companions.iter().try_for_each(|file| if is_file(folder, file)? { folder.remove(file) } else { Ok(()) })
-}
-
-/// Its folder and its name there.
-///
-/// # Errors
-/// It is a descriptor.
-pub fn named(recording: &Target) -> io::Result<(&Folder, &OsStr)> {
-    recording.named().ok_or_else(|| io::Error::other("a recording is a file; - is stdout"))
+pub fn forget(recording: &Path) -> io::Result<()> {
+    let companions = Companion::MOVED.map(|companion| companion.of(recording));
+    companions.iter().try_for_each(|file| if is_file(file) { fs::remove_file(file) } else { Ok(()) })
 }
 
 /// Returns whether a file or a link has this name.
-fn is_file(folder: &Folder, name: &OsStr) -> io::Result<bool> {
-    Ok(matches!(folder.kind(name)?, Some(FileType::RegularFile | FileType::Symlink)))
+fn is_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_symlink())
 }
 
 /// Gives the companions of one recording to another, whose own go.
-fn move_companions(folder: &Folder, from: &OsStr, to: &OsStr) -> io::Result<()> {
+fn move_companions(from: &Path, to: &Path) -> io::Result<()> {
     let unless_missing = |error: io::Error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) };
     for companion in Companion::MOVED {
-        let (from, to) = (companion.beside(from), companion.beside(to));
-        match folder.rename(&from, &to) {
-            Err(error) if error.kind() == ErrorKind::NotFound => folder.remove(&to).or_else(unless_missing)?,
+        let (from, to) = (companion.of(from), companion.of(to));
+        match fs::rename(&from, &to) {
+            Err(error) if error.kind() == ErrorKind::NotFound => fs::remove_file(&to).or_else(unless_missing)?,
             done => done?,
         }
     }
@@ -367,28 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_its_owners_and_in_the_folder_that_was_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let (user, root) = (folder.path().join("user"), folder.path().join("root"));
-        for made in [&user, &root] {
-            fs::create_dir(made).unwrap();
-            write(&made.join("x.data"), "first");
-            write(&made.join("x.data.kallsyms"), "first");
-        }
-        let mut place = Place::clear(&user.join("x.data")).unwrap();
-        fs::rename(&user, folder.path().join("real")).unwrap();
-        symlink(&root, &user).unwrap();
-        place.create().unwrap().write_all(b"second").unwrap();
-        place.settle().unwrap();
-        assert_eq!(text(&root.join("x.data")).as_deref(), Some("first"));
-        assert_eq!(fs::read_dir(&root).unwrap().count(), 2);
-        let real = folder.path().join("real");
-        assert_eq!(text(&real.join("x.data")).as_deref(), Some("second"));
-        assert_eq!(text(&real.join("x.data.old.kallsyms")).as_deref(), Some("first"));
-        assert_eq!(fs::metadata(real.join("x.data")).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
     fn a_link_that_is_planted_in_the_place_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, victim) = (folder.path().join("x.data"), folder.path().join("victim"));
@@ -398,6 +365,7 @@ mod tests {
         place.create().unwrap().write_all(b"second").unwrap();
         place.settle().unwrap();
         assert_eq!((text(&victim).as_deref(), text(&path).as_deref()), (Some("kept"), Some("second")));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         for name in ["/dev/stdout", "/dev/fd/1"] {
             assert!(Place::clear(Path::new(name)).unwrap_err().to_string().contains("- is stdout"));
         }

@@ -13,7 +13,7 @@ use results::host::{self, HostFs};
 use results::write::{Pending, Target};
 use vmm::sample::Sampling;
 
-use super::beside::{Companion, Nmis, Place, named};
+use super::beside::{Companion, Nmis, Place};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
 use super::recorder::{Recorder, Subject, output};
@@ -120,10 +120,9 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     // perf reads the functions' names from a file.
     let file = spec.companion(Companion::Payload)?;
     let written = || {
-        let (folder, name) = named(&file)?;
         let mut pending = file.begin()?;
         pending.write_all(guest::PMU_PAYLOAD)?;
-        Ok((fs::canonicalize(folder.path())?.join(name), pending))
+        Ok((std::path::absolute(file.path())?, pending))
     };
     let (elf, pending) = written().map_err(|error| cannot_keep(&file, &error))?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());

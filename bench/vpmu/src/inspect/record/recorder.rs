@@ -13,7 +13,6 @@ use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
-use results::write::Target;
 use vmm::sample::{Channel, Event, NoTable, Sample, Sampling};
 
 use super::beside::{Place, forget};
@@ -106,7 +105,7 @@ pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error>
         Error::usage(what, error.to_string(), "give another --output")
     };
     if spec.is_pipe() {
-        Target::of(Path::new(PIPED)).and_then(|piped| forget(&piped)).map_err(cannot)?;
+        forget(Path::new(PIPED)).map_err(cannot)?;
         // Whatever the guest writes to stdout goes to stderr from here on.
         return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
     }

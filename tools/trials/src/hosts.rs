@@ -1,7 +1,7 @@
 //! Hosts for tests, as trees of the files that tell about them.
-#![expect(clippy::unwrap_used, reason = "a test helper fails the test")]
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
-use super::fs::HostFs;
+use results::host::HostFs;
 
 /// Writes a tree of `(path, text)` and gives the file system on it.
 ///

@@ -1,21 +1,23 @@
 //! Documents for tests, as a run of the tool leaves them: each arm's rounds of 40 samples, nothing lost.
-#![expect(clippy::unwrap_used, reason = "a test helper fails the test")]
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use std::path::{Path, PathBuf};
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use crate::document::{
+use results::document::{
     Arm, ArmKind, Column, Counts, Document, EventParameter, EventsHeld, GuestArm, GuestExtra, HostOp, Metrics,
     MsrCount, Parameters, Record, Rounds, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost,
     latency_histogram, warnings,
 };
-use crate::host::{HostFacts, fixture};
-use crate::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
-use crate::published::{Measured, Number, Origin, Reproduction, Row};
-use crate::read;
-use crate::synthetic::Turn;
+use results::host::HostFacts;
+use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
+use results::published::{Measured, Number, Origin, Reproduction, Row};
+use results::read;
+
+use super::hosts;
+use super::synthetic::Turn;
 
 /// Samples of a round.
 pub const SAMPLES: u64 = 40;
@@ -29,7 +31,7 @@ pub fn document(rounds: u64) -> Document {
 
 /// Builds a document of other strategies. The handler of `recreate` takes 2 µs, every other 1 µs.
 pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
-    let (_dir, fs) = fixture::tree(fixture::PVM);
+    let (_dir, fs) = hosts::tree(hosts::PVM);
     let mut host = HostFacts::read(&fs);
     host.finish(&fs);
     let kinds = strategies.iter().map(|name| (*name, ArmKind::Strategy));

@@ -5,6 +5,7 @@
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use results::paired::Pair;
 
 /// Changes of the CPU's throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,12 @@ pub struct Turn {
     pub guest: u64,
 }
 
+/// Pairs the turns of two arms in a round.
+pub fn pair(round: u64, arm: &Turn, base: &Turn) -> Pair {
+    let probe = arm.probe.zip(base.probe).map(|(a, b)| a - b);
+    Pair { round, guest: arm.guest, log: arm.log - base.log, probe }
+}
+
 /// The CPU's mode over time.
 struct Throughput {
     fast: bool,
@@ -182,27 +189,5 @@ impl Host {
             }
         }
         arms
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_host_has_the_modes_it_is_said_to_have() {
-        let host = Host { rounds: 4000, noise: 0.01, guests: 0.0, drift: 0.0, outliers: 0.0, ..Host::default() };
-        let arms = host.run(&[0.0, 0.1], &mut Random::new(1));
-        let fast = |turn: &&Turn| turn.log < -0.17;
-        let share = arms[0].iter().filter(fast).count() as f64 / 4000.0;
-        assert!((share - FAST).abs() < 0.05, "{share}");
-        let together =
-            arms[0].iter().zip(&arms[1]).filter(|(a, b)| fast(a) == fast(&&Turn { log: b.log - 0.1, ..**b }));
-        // A turn of 40 ms seldom meets a change of mode.
-        assert!(together.count() > 3600);
-        assert_eq!(host.run(&[0.0], &mut Random::new(7)), host.run(&[0.0], &mut Random::new(7)));
-        let levels = Random::new(3).related(4000, 0.9);
-        let spread = |lag: usize| levels.iter().zip(&levels[lag..]).map(|(a, b)| a * b).sum::<f64>() / 4000.0;
-        assert!((spread(0) - 1.0).abs() < 0.2 && (spread(1) / spread(0) - 0.9).abs() < 0.02, "{}", spread(1));
     }
 }
