@@ -141,7 +141,7 @@ fn entry(dir: &Path, file: &str, labels: Labels) -> Result<Entry, Error> {
         Some(_) => open::below(dir, Path::new(file), read::MAX_DOCUMENT),
         None => open::found(&path, read::MAX_DOCUMENT),
     };
-    let record = read::record_with(&path, opened, &mut Vec::new())?;
+    let record = read::of_file(&path, opened)?;
     Ok(Entry { stamp, run: Run::of(&record, file, labels) })
 }
 

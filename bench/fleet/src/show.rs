@@ -207,7 +207,7 @@ pub fn page(report: &Report, title: &str) -> Result<String, Error> {
     let part = |part: &Part| match part {
         Part::Table(table) => Some(context! { table => minijinja::Value::from(Serde(table)) }),
         Part::Heading(text) | Part::Note(text) | Part::Line(text) => Some(context! { text }),
-        Part::Drawing(_) | Part::Sources(_) | Part::Gap => None,
+        Part::Sources(_) | Part::Gap => None,
     };
     let (exit, verdict) = report.verdict.clone().unwrap_or((Exit::Done, String::new()));
     let values = context! {

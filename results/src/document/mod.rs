@@ -29,7 +29,7 @@ pub use guest::{
     SET_UP, WorkloadCost,
 };
 pub use linux::{LinuxArm, LinuxParameters};
-pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter, is_lossy};
+pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter};
 pub use rounds::{Column, Metrics, Round, Rounds};
 pub use schema::schema;
 pub use summary::{Summary, decode, decode_text, encode, latency_histogram, merge};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arch_pmu::amd::{PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CTL0, PERF_LEGACY_CTL0};
 use arch_pmu::caps::PmuCaps;
-use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram};
 use arch_pmu::intel::IA32_PERF_GLOBAL_OVF_CTRL;
 use arch_pmu::msr::{self, counter_of, is_global_ctrl};
 use arch_pmu::pmi::{Delivery, Lvtpc};
@@ -167,9 +167,9 @@ impl HostCounters for Told {
 
     fn set_period(&mut self, _counter: CounterId, _period: u64) {}
 
-    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+    fn touch(&mut self, _counter: CounterId) {}
 
-    fn due(&mut self, _pmi: bool) -> CounterSet {
+    fn due(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }
 

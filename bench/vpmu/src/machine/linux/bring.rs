@@ -62,12 +62,6 @@ impl Output {
     }
 }
 
-/// Checks a file as [`refuse_inside`] does.
-pub(crate) fn refuse_file_inside(share: &Folder, path: &Path) -> Result<(), Error> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Folder::open(parent).map_or(Ok(()), |folder| refuse_inside(share, &folder, path))
-}
-
 /// The name that `--get` of `path` makes.
 fn last_name(path: &str) -> &str {
     let path = path.trim_end_matches('/');
