@@ -12,7 +12,6 @@ use host_pmu::open::{self, Cost};
 use host_pmu::sampler::SampledEvent;
 use host_pmu::stats::ns;
 use serde::Serialize;
-use vmm::sample::Event;
 
 /// Medians over a number of events, created and closed one after the other; ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -99,7 +98,7 @@ pub struct RecordingEvent {
     pub about: String,
     /// Reason why it does not open here.
     pub refused: Option<String>,
-    /// Cost of creating one; none for events that the VMM itself sees.
+    /// Cost of creating one.
     pub price: Option<Price>,
 }
 
@@ -120,18 +119,12 @@ pub fn recording_events(named: impl Fn(&str) -> bool) -> Vec<RecordingEvent> {
             .to_owned(),
         ..of_host("r0", "", 1)
     });
-    let own = Event::of_vmm().filter(|(name, _)| named(name)).map(|(name, about)| RecordingEvent {
-        name: name.to_owned(),
-        about: about.to_owned(),
-        refused: None,
-        price: None,
-    });
-    host.chain(raw).chain(own).collect()
+    host.chain(raw).collect()
 }
 
 /// Returns their names; nothing is tried.
 pub fn recording_names() -> impl Iterator<Item = &'static str> {
-    SampledEvent::named().chain([RAW]).chain(Event::of_vmm().map(|(name, _)| name))
+    SampledEvent::named().chain([RAW])
 }
 
 /// Describes a tracepoint, with its cost.
@@ -190,9 +183,8 @@ mod tests {
     fn each_name_is_one_that_record_takes() {
         let all = recording_events(|_| true);
         assert!(recording_names().eq(all.iter().map(|event| event.name.as_str())));
-        assert_eq!(recording_events(|name| name == "pmi").len(), 1);
         for event in all {
-            assert!(event.name == RAW || event.name.parse::<Event>().is_ok(), "{event:?}");
+            assert!(event.name == RAW || event.name.parse::<SampledEvent>().is_ok(), "{event:?}");
             assert!(!event.about.is_empty() && (event.refused.is_none() || event.price.is_none()), "{event:?}");
         }
         let missing = recording_tracepoint("kvm:no_such_event");

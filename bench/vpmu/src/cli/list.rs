@@ -320,7 +320,7 @@ mod tests {
         let listed = of(&[]);
         for width in [60, 80, 120] {
             let text = text(&listed, width);
-            for needle in ["cpu-clock", "sim:development-host", "branch-misses", "exit:wrmsr", "pmi"] {
+            for needle in ["cpu-clock", "sim:development-host", "branch-misses", "rHEX"] {
                 assert!(text.contains(&format!("\n  {needle}")), "{text} lacks {needle}");
             }
             let long = text.lines().filter(|line| line.chars().count() > width.max(72));
@@ -330,9 +330,9 @@ mod tests {
 
     #[test]
     fn a_word_is_a_section_or_part_of_a_name() {
-        let exits = of(&["exit:*"]);
-        assert_eq!(exits.recording.len(), 5);
-        assert!(exits.backends.is_empty() && exits.guest.is_empty() && !text(&exits, 80).contains("Backends"));
+        let raw = of(&["rHEX"]);
+        assert_eq!(raw.recording.len(), 1);
+        assert!(raw.backends.is_empty() && raw.guest.is_empty() && !text(&raw, 80).contains("Backends"));
         let guest = of(&["guest"]);
         assert!(guest.recording.is_empty() && guest.guest.len() > 5 && guest.more_tracepoints.is_none());
         let nothing = of(&["no-such-event-anywhere"]);
