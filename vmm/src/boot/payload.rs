@@ -378,7 +378,7 @@ pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize
 
 #[cfg(test)]
 mod tests {
-    use super::{allocate, write_words, *};
+    use super::*;
 
     #[test]
     fn every_page_is_found_with_its_rights() {

@@ -70,40 +70,23 @@ mod tests {
     use super::*;
     use crate::inspect::sampled::GuestSpec;
 
-    fn record(args: &[&str]) -> Result<RecordSpec, Error> {
-        match parse(["vpmu", "record"].iter().chain(args))? {
-            Parsed::Run(Command::Record(args)) => Ok((*args).clone()),
+    fn record(args: &[&str]) -> RecordSpec {
+        match parse(["vpmu", "record"].iter().chain(args)) {
+            Ok(Parsed::Run(Command::Record(args))) => (*args).clone(),
             other => panic!("not record: {other:?}"),
         }
     }
 
     #[test]
     fn options_are_those_of_perf() {
-        let args = record(&["-F", "4000", "-g", "-z", "-o", "x", "--", "run", "k.elf", "--vcpus", "2"]).unwrap();
+        let args = record(&["-F", "4000", "-g", "-z", "-o", "x", "--", "run", "k.elf", "--vcpus", "2"]);
         assert_eq!((args.sampling.rate(), args.writing(), args.chains), (Rate::Hertz(4000), Options::level(1), true));
         assert!(matches!(args.guest, GuestSpec::Run(run) if run.vcpus == 2));
-        let writing = |args: &[&str]| record(args).unwrap().writing();
+        let writing = |args: &[&str]| record(args).writing();
         assert_eq!(writing(&["-z5", "--aio", "payload"]), Options { level: 5, aio: Some(1) });
         assert_eq!(writing(&["-z=3", "--aio=4", "--", "payload"]), Options { level: 3, aio: Some(4) });
-        let args =
-            record(&["-e", "cpu-clock,kvm:kvm_exit", "-c", "100", "linux", "vmlinuz", "--run", "ls -z9"]).unwrap();
+        let args = record(&["-e", "cpu-clock,kvm:kvm_exit", "-c", "100", "linux", "vmlinuz", "--run", "ls -z9"]);
         assert_eq!((args.sampling.event.len(), args.sampling.rate()), (2, Rate::Period(100)));
         assert!(matches!(args.guest, GuestSpec::Linux(linux) if linux.run.as_deref() == Some("ls -z9")));
-    }
-
-    #[test]
-    fn bad_values_are_refused_in_one_line() {
-        for (args, needle) in [
-            (&["-e", "cycels", "payload"][..], "cpu-clock"),
-            (&["-z23", "payload"], "0 to 22"),
-            (&["--aio=0", "payload"], "1 to 64"),
-            (&["-F", "5", "-c", "5", "payload"], "--count"),
-            (&["--", "sleep", "1"], "sleep"),
-            (&["--", "run"], "IMAGE"),
-        ] {
-            let error = record(args).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error} lacks {needle:?}");
-        }
     }
 }

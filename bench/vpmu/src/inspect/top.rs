@@ -308,8 +308,8 @@ impl Tally {
         if self.places.len() >= MOST_PLACES && !self.places.contains_key(&place) {
             place.address = OTHERS;
         }
-        let samples = self.places.entry(place).or_default();
-        samples.iter_mut().for_each(|samples| *samples += 1);
+        let [now, all] = self.places.entry(place).or_default();
+        (*now, *all) = (*now + 1, *all + 1);
     }
 
     /// Begins the next table.

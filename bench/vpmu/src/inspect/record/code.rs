@@ -79,13 +79,7 @@ mod tests {
     use super::*;
 
     fn module(name: &str, address: u64) -> Module {
-        Module {
-            name: name.to_owned(),
-            address,
-            size: 0x3000,
-            build_id: Some(vec![address as u8; 20]),
-            ..Module::default()
-        }
+        Module { name: name.to_owned(), address, size: 0x3000, build_id: Some(vec![address as u8; 20]) }
     }
 
     #[test]
