@@ -295,11 +295,6 @@ impl<const N: usize> Phases<N> {
         line.msr_writes += writes;
     }
 
-    /// Returns the RDMSR and WRMSR exits of all phases.
-    pub fn exits(&self) -> (u64, u64) {
-        self.lines.iter().fold((0, 0), |(reads, writes), line| (reads + line.msr_reads, writes + line.msr_writes))
-    }
-
     /// Begins phase `next`; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
     pub fn begin(&mut self, next: usize, ops: Option<&OpStats>) {
         let line = &mut self.lines[self.now];
@@ -476,7 +471,6 @@ mod tests {
         phases.begin(PHASE_READ, Some(&ops));
         phases.exit(false);
         ops.record(OpKind::Read, 2);
-        assert_eq!(phases.exits(), (2, 2));
         let lines = phases.finish(Some(&ops));
         let line = |begun, msr_reads, msr_writes, ops, ops_ns| PhaseTally { begun, msr_reads, msr_writes, ops, ops_ns };
         assert_eq!(lines[PHASE_NONE], line(1, 0, 1, [1, 0, 0, 0, 0, 0], 100));

@@ -29,12 +29,6 @@ pub const PERIOD: u64 = 1 << 8;
 pub const STREAM_ID: u64 = 1 << 9;
 /// PERF_SAMPLE_RAW.
 pub const RAW: u64 = 1 << 10;
-/// PERF_SAMPLE_BRANCH_STACK.
-pub const BRANCH_STACK: u64 = 1 << 11;
-/// PERF_SAMPLE_REGS_USER.
-pub const REGS_USER: u64 = 1 << 12;
-/// PERF_SAMPLE_STACK_USER.
-pub const STACK_USER: u64 = 1 << 13;
 /// PERF_SAMPLE_IDENTIFIER.
 pub const IDENTIFIER: u64 = 1 << 16;
 
@@ -69,17 +63,7 @@ pub struct Attr {
     pub exclude_host: bool,
     /// It counts in user mode only. perf then does not warn that it knows no symbols of the kernel.
     pub exclude_kernel: bool,
-    /// PERF_SAMPLE_BRANCH_*; only read.
-    pub branches: u64,
-    /// User registers of each sample, PERF_REG_X86_*; only read.
-    pub user_regs: u64,
 }
-
-/// Names of PERF_TYPE_HARDWARE and PERF_TYPE_SOFTWARE by `config`.
-const HARDWARE: &str = "cycles instructions cache-references cache-misses branches branch-misses bus-cycles \
-    stalled-cycles-frontend stalled-cycles-backend ref-cycles";
-const SOFTWARE: &str = "cpu-clock task-clock page-faults context-switches cpu-migrations minor-faults major-faults \
-    alignment-faults emulation-faults dummy bpf-output cgroup-switches";
 
 impl Attr {
     /// Appends the attribute. Times are those of CLOCK_MONOTONIC.
@@ -105,19 +89,6 @@ impl Attr {
         to.resize(start + SIZE, 0);
     }
 
-    /// Returns perf's name of the event, for files that have none.
-    pub fn usual_name(&self) -> String {
-        // The upper half is the PMU of a hybrid processor.
-        let of = |names: &str| names.split(' ').nth(self.config as u32 as usize).map(str::to_owned);
-        let named = match self.type_ {
-            0 => of(HARDWARE),
-            1 => of(SOFTWARE),
-            4 => Some(format!("r{:x}", self.config)),
-            _ => None,
-        };
-        named.unwrap_or_else(|| format!("type-{}-config-{:#x}", self.type_, self.config))
-    }
-
     /// Takes an attribute from `bytes`, and says how long it is by itself.
     pub(crate) fn take(bytes: &[u8]) -> Option<(Self, usize)> {
         let mut from = Take(bytes);
@@ -127,10 +98,7 @@ impl Attr {
         }
         let (config, period, sample_type, read_format, flags) =
             (from.u64()?, from.u64()?, from.u64()?, from.u64()?, from.u64()?);
-        let mut tail = Take(bytes.get(72..size.min(88)).unwrap_or_default());
         let attr = Self {
-            branches: tail.u64().unwrap_or(0),
-            user_regs: tail.u64().unwrap_or(0),
             type_,
             config,
             period,
@@ -150,7 +118,7 @@ impl Attr {
 pub struct Event {
     /// Its attribute.
     pub attr: Attr,
-    /// Its name; empty if the file does not say it.
+    /// Its name; not read back.
     pub name: String,
     /// Its ids.
     pub ids: Vec<u64>,
@@ -172,7 +140,6 @@ mod tests {
             read_format: 4,
             exclude_host: true,
             exclude_kernel: true,
-            ..Attr::default()
         };
         let mut bytes = Vec::new();
         attr.put(&mut bytes);

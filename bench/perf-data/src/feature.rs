@@ -1,31 +1,29 @@
 //! Features: what a recording says about its host, its command and its events.
 
-use crate::attr::{self, Attr, Event};
+use crate::attr::{self, Event};
 use crate::bytes::{Put as _, Take};
 use crate::record::{HEADER, kind};
 
 /// Number of HEADER_TRACING_DATA.
-pub const TRACING_DATA: u8 = 1;
+pub(crate) const TRACING_DATA: u8 = 1;
 /// Number of HEADER_BUILD_ID.
-pub const BUILD_ID: u8 = 2;
+pub(crate) const BUILD_ID: u8 = 2;
 /// Number of HEADER_OSRELEASE.
-pub const OS_RELEASE: u8 = 4;
-/// Number of HEADER_VERSION.
-pub const VERSION: u8 = 5;
+pub(crate) const OS_RELEASE: u8 = 4;
 /// Number of HEADER_ARCH.
-pub const ARCH: u8 = 6;
+pub(crate) const ARCH: u8 = 6;
 /// Number of HEADER_CPUDESC.
-pub const CPU: u8 = 8;
+pub(crate) const CPU: u8 = 8;
 /// Number of HEADER_CMDLINE.
-pub const CMDLINE: u8 = 11;
+pub(crate) const CMDLINE: u8 = 11;
 /// Number of HEADER_EVENT_DESC.
-pub const EVENT_DESC: u8 = 12;
+pub(crate) const EVENT_DESC: u8 = 12;
 /// Number of HEADER_SAMPLE_TIME.
-pub const SAMPLE_TIME: u8 = 21;
+pub(crate) const SAMPLE_TIME: u8 = 21;
 /// Number of HEADER_COMPRESSED.
-pub const COMPRESSED: u8 = 27;
+pub(crate) const COMPRESSED: u8 = 27;
 /// HEADER_CLOCK_DATA.
-pub const CLOCK_DATA: u8 = 29;
+pub(crate) const CLOCK_DATA: u8 = 29;
 
 /// Facts of the host, as perf names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,14 +78,6 @@ impl BuildId {
         to.resize(start + unpadded.next_multiple_of(8), 0);
         let size = (to.len() - start) as u16;
         to[start + 6..start + 8].copy_from_slice(&size.to_le_bytes());
-    }
-
-    pub(crate) fn take(misc: u16, body: &[u8]) -> Option<Self> {
-        let mut from = Take(body);
-        let pid = from.u32()?.cast_signed();
-        let id = from.bytes(24)?;
-        let length = if misc & HAS_SIZE != 0 { usize::from(id[ID]).min(ID) } else { ID };
-        Some(Self { misc: misc & !HAS_SIZE, pid, id: id[..length].to_vec(), file: from.text() })
     }
 }
 
@@ -191,91 +181,16 @@ fn description(events: &[Event]) -> Vec<u8> {
     bytes
 }
 
-/// Most entries that a feature is believed to have.
-const MOST: u32 = 4096;
-/// Most bytes of an event's name.
-pub const MOST_OF_NAME: usize = 4096;
-/// Most ids of all events of a recording together.
-pub const MOST_IDS: usize = 1 << 16;
-
-/// Reads the events of HEADER_EVENT_DESC; `None` if it makes no sense.
-pub(crate) fn take_description(bytes: &[u8]) -> Option<Vec<Event>> {
-    let mut from = Take(bytes);
-    let (count, size) = (from.u32()?, from.u32()? as usize);
-    if count > MOST {
-        return None;
-    }
-    (0..count)
-        .map(|_| {
-            let (attr, _) = Attr::take(from.bytes(size)?)?;
-            let ids = from.u32()?;
-            let name = take_string(&mut from)?;
-            if ids as usize > MOST_IDS || name.len() > MOST_OF_NAME {
-                return None;
-            }
-            let ids = (0..ids).map(|_| from.u64()).collect::<Option<_>>()?;
-            Some(Event { attr, name, ids })
-        })
-        .collect()
-}
-
-fn take_string(from: &mut Take<'_>) -> Option<String> {
-    let length = from.u32()? as usize;
-    Some(Take(from.bytes(length)?).text())
-}
-
-/// Reads the words of HEADER_CMDLINE.
-pub(crate) fn take_words(bytes: &[u8]) -> Option<Vec<String>> {
-    let mut from = Take(bytes);
-    let count = from.u32().filter(|&count| count <= MOST)?;
-    (0..count).map(|_| take_string(&mut from)).collect()
-}
-
 /// Reads the text of a feature.
 pub(crate) fn take_text(bytes: &[u8]) -> Option<String> {
-    take_string(&mut Take(bytes))
-}
-
-/// Reads HEADER_COMPRESSED.
-pub(crate) fn take_compression(bytes: &[u8]) -> Option<Compression> {
     let mut from = Take(bytes);
-    let (_version, _type) = (from.u32()?, from.u32()?);
-    Some(Compression { level: from.u32()?, ratio: from.u32()?, most: from.u32()? })
-}
-
-/// Reads CLOCK_REALTIME, and the time of the recording's clock at the same moment, ns.
-pub(crate) fn take_clocks(bytes: &[u8]) -> Option<(u64, u64)> {
-    let mut from = Take(bytes);
-    let (_version, _clock) = (from.u32()?, from.u32()?);
-    Some((from.u64()?, from.u64()?))
+    let length = from.u32()? as usize;
+    Some(Take(from.bytes(length)?).text())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_build_id_comes_back() {
-        let id = BuildId { misc: 4, pid: -1, id: vec![7; 20], file: "[guest.kernel.kallsyms]".to_owned() };
-        let mut bytes = Vec::new();
-        id.put(&mut bytes);
-        assert_eq!((bytes.len() % 8, bytes[4..6].to_vec()), (0, vec![4, 0x80]));
-        assert_eq!(BuildId::take(0x8004, &bytes[8..]), Some(id));
-        assert_eq!(BuildId::take(4, &bytes[8..30]), None);
-    }
-
-    #[test]
-    fn events_come_back_and_a_count_that_is_a_lie_is_refused() {
-        let events = vec![Event { name: "kvm:kvm_exit".to_owned(), ids: vec![5, 6], ..Event::default() }];
-        let mut bytes = description(&events);
-        let mut found = take_description(&bytes).unwrap();
-        found[0].attr = Attr::default();
-        assert_eq!(found, events);
-        bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(take_description(&bytes), None);
-        let long = [Event { name: "n".repeat(MOST_OF_NAME + 1), ..Event::default() }];
-        assert_eq!(take_description(&description(&long)), None, "a name that many events could share");
-    }
 
     #[test]
     fn features_ascend() {

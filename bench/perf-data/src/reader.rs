@@ -1,8 +1,9 @@
-//! Reads recordings of files and pipes, ours and perf's. Every field is distrusted: sizes are checked before they are used, and
-//! what is decompressed is bounded.
+//! Reads samples and losses of recordings in files and pipes. Every field is distrusted: sizes are checked before they
+//! are used, and what is decompressed is bounded.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::{ControlFlow, Range};
 
 use thiserror::Error;
@@ -10,15 +11,10 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
 use crate::attr::{self, Attr, Event};
 use crate::bytes::Take;
-use crate::feature::{self, BuildId, Compression, MOST_IDS};
+use crate::feature;
 use crate::record::{self, HEADER, Record, kind};
 use crate::tracepoint::{self, Tracepoint};
 use crate::writer::{FILE_HEADER, MAGIC, PIPE_HEADER};
-
-/// Prefix of the version in recordings that this tool wrote.
-const OURS: &str = "vpmu ";
-/// Most build-ids that are kept.
-pub const MOST_BUILD_IDS: usize = 1 << 16;
 
 /// A recording.
 #[derive(Clone, Debug)]
@@ -30,31 +26,15 @@ pub struct Recording<'a> {
     /// Parts that the header lists and the file lacks.
     damage: Damage,
     pipe: bool,
-    /// It has the times of its first and last sample, which this tool's writer puts at the end.
-    ended: bool,
     index: Index,
-    /// The names of events were read.
-    described: bool,
-    /// Its events.
+    /// Its events, without names.
     pub events: Vec<Event>,
-    /// Its command line, if it says it.
-    pub command_line: Vec<String>,
-    /// The architecture of the host, if it says it.
-    pub arch: Option<String>,
-    /// The version of what recorded it, if it says it.
-    pub version: Option<String>,
-    /// The release of the host's kernel and its processor, if it says them.
+    /// The release of the host's kernel, if it says it.
     pub os_release: Option<String>,
-    /// Its processor.
+    /// The host's processor, if it says it.
     pub cpu: Option<String>,
     /// Its tracepoints by the `config` of their events. Of a pipe they are known once its records are read.
     pub tracepoints: BTreeMap<u64, Tracepoint>,
-    /// Its compression, if it says it.
-    pub compression: Option<Compression>,
-    /// CLOCK_REALTIME, and the time of its own clock at the same moment, ns, if it says them.
-    pub clocks: Option<(u64, u64)>,
-    /// Build-ids of its files.
-    pub build_ids: Vec<BuildId>,
     /// Once its records are read: bytes of records that were compressed (of all, where none was), and of the compressed records.
     pub volume: (u64, u64),
 }
@@ -64,8 +44,6 @@ pub struct Recording<'a> {
 struct Index {
     /// Events by the ids of their records.
     ids: BTreeMap<u64, usize>,
-    /// Ids of all events; an id of two events counts twice.
-    count: usize,
     /// All events have [`attr::IDENTIFIER`].
     identified: bool,
     /// All events have the same fields.
@@ -86,36 +64,15 @@ impl<'a> Recording<'a> {
             parts: Vec::new(),
             damage: Damage { missing, unfinished, ..Damage::default() },
             pipe,
-            ended: feature(feature::SAMPLE_TIME).is_some(),
-            index: Index { ids: BTreeMap::new(), count: 0, identified: true, alike: true },
-            described: false,
+            index: Index { ids: BTreeMap::new(), identified: true, alike: true },
             events: Vec::with_capacity(events.len()),
-            command_line: feature(feature::CMDLINE).and_then(feature::take_words).unwrap_or_default(),
-            arch: feature(feature::ARCH).and_then(feature::take_text),
-            version: feature(feature::VERSION).and_then(feature::take_text),
             os_release: feature(feature::OS_RELEASE).and_then(feature::take_text),
             cpu: feature(feature::CPU).and_then(feature::take_text),
             tracepoints: feature(feature::TRACING_DATA).and_then(tracepoint::take).unwrap_or_default(),
-            compression: feature(feature::COMPRESSED).and_then(feature::take_compression),
-            clocks: feature(feature::CLOCK_DATA).and_then(feature::take_clocks),
-            build_ids: Vec::new(),
             volume: (0, 0),
         };
         for event in events {
             recording.add(event);
-        }
-        if let Some(described) = feature(feature::EVENT_DESC).and_then(feature::take_description) {
-            recording.name(&described);
-        }
-        if let Some(mut rest) = feature(feature::BUILD_ID) {
-            while let Some((type_, misc, body, size)) =
-                split(rest).filter(|_| recording.build_ids.len() < MOST_BUILD_IDS)
-            {
-                if type_ == kind::BUILD_ID || type_ == 0 {
-                    recording.build_ids.extend(BuildId::take(misc, body));
-                }
-                rest = &rest[size..];
-            }
         }
         Ok(recording)
     }
@@ -125,39 +82,12 @@ impl<'a> Recording<'a> {
         Self { parts, ..self }
     }
 
-    /// Adds an event; `false`: it is one too many, or its ids are.
-    fn add(&mut self, event: Event) -> bool {
+    fn add(&mut self, event: Event) {
         let (at, index) = (self.events.len(), &mut self.index);
-        if at >= MOST_EVENTS || index.count + event.ids.len() > MOST_IDS {
-            return false;
-        }
-        index.count += event.ids.len();
         index.ids.extend(event.ids.iter().map(|&id| (id, at)));
         index.identified &= event.attr.sample_type & attr::IDENTIFIER != 0;
         index.alike &= self.events.first().is_none_or(|first| first.attr.sample_type == event.attr.sample_type);
         self.events.push(event);
-        true
-    }
-
-    /// Names events by the first description; others are not looked at.
-    fn name(&mut self, described: &[Event]) {
-        if std::mem::replace(&mut self.described, true) {
-            return;
-        }
-        // The first of two events with equal ids counts.
-        let named = described.iter().rev().filter(|known| !known.ids.is_empty());
-        let by_ids: BTreeMap<&[u64], &Event> = named.map(|known| (known.ids.as_slice(), known)).collect();
-        for (at, event) in self.events.iter_mut().enumerate() {
-            let same = by_ids.get(event.ids.as_slice()).copied();
-            if let Some(known) = same.or_else(|| described.get(at)) {
-                event.name.clone_from(&known.name);
-            }
-        }
-    }
-
-    /// Returns whether this tool wrote it. For a pipe the answer is known once its records are read.
-    pub fn is_ours(&self) -> bool {
-        self.version.as_ref().is_some_and(|version| version.starts_with(OURS))
     }
 
     /// Hands each record to `visit`, with the number of its event, in the order of the file, and says what could not be used.
@@ -185,7 +115,7 @@ impl<'a> Recording<'a> {
         };
         while !over.get() {
             let Some((type_, misc, body, mut size)) = split(rest) else {
-                damage.rest += rest.len() as u64 + inflate.unused() as u64;
+                damage.rest += rest.len() as u64 + inflate.out.len() as u64;
                 let Some(next) = parts.next() else { break };
                 (rest, inflate.decoder) = (next, None);
                 inflate.out.clear();
@@ -223,16 +153,7 @@ impl<'a> Recording<'a> {
                 &[]
             });
         }
-        let mut known = BTreeMap::new();
-        for event in self.events.iter_mut().filter(|event| event.name.is_empty()) {
-            event.name = event.attr.usual_name();
-            let same = known.entry(event.name.clone()).and_modify(|n| *n += 1).or_insert(1);
-            if *same > 1 {
-                event.name.extend(["#", &same.to_string()]);
-            }
-        }
-        self.volume = (if compressed == 0 { plain } else { inflate.total() }, compressed);
-        damage.unfinished |= self.is_ours() && !self.ended;
+        self.volume = (if compressed == 0 { plain } else { inflate.total }, compressed);
         damage
     }
 
@@ -272,15 +193,11 @@ impl<'a> Recording<'a> {
         visit: &mut impl FnMut(usize, Option<u64>, Record),
     ) {
         match type_ {
-            kind::HEADER_ATTR if self.pipe => {
-                let added = take_attr(body).is_some_and(|event| self.add(event));
-                damage.records += u64::from(!added);
-            }
-            kind::FEATURE if self.pipe => self.feature(body),
-            kind::BUILD_ID => match BuildId::take(misc, body).filter(|_| self.build_ids.len() < MOST_BUILD_IDS) {
-                Some(id) => self.build_ids.push(id),
+            kind::HEADER_ATTR if self.pipe => match take_attr(body) {
+                Some(event) => self.add(event),
                 None => damage.records += 1,
             },
+            kind::FEATURE if self.pipe => self.feature(body),
             _ => self.one(type_, misc, body, damage, visit),
         }
     }
@@ -296,7 +213,6 @@ impl<'a> Recording<'a> {
         match type_ {
             // No recorder compresses these, and a small frame could hold any number of them.
             kind::HEADER_ATTR | kind::FEATURE if self.pipe => damage.records += 1,
-            kind::BUILD_ID => damage.records += 1,
             _ => {
                 // Types from 64 on are perf's own, and end without an id.
                 let at = if type_ < kind::HEADER_ATTR { self.event_of(type_, body) } else { Some(0) };
@@ -321,23 +237,8 @@ impl<'a> Recording<'a> {
     fn feature(&mut self, body: &[u8]) {
         let mut from = Take(body);
         match from.u64() {
-            Some(number) if number == u64::from(feature::EVENT_DESC) && !self.described => {
-                if let Some(described) = feature::take_description(from.0) {
-                    self.name(&described);
-                }
-            }
-            Some(number) if number == u64::from(feature::CMDLINE) => {
-                self.command_line = feature::take_words(from.0).unwrap_or_default();
-            }
-            Some(number) if number == u64::from(feature::ARCH) => self.arch = feature::take_text(from.0),
-            Some(number) if number == u64::from(feature::VERSION) => self.version = feature::take_text(from.0),
             Some(number) if number == u64::from(feature::OS_RELEASE) => self.os_release = feature::take_text(from.0),
             Some(number) if number == u64::from(feature::CPU) => self.cpu = feature::take_text(from.0),
-            Some(number) if number == u64::from(feature::COMPRESSED) => {
-                self.compression = feature::take_compression(from.0);
-            }
-            Some(number) if number == u64::from(feature::SAMPLE_TIME) => self.ended = true,
-            Some(number) if number == u64::from(feature::CLOCK_DATA) => self.clocks = feature::take_clocks(from.0),
             _ => {}
         }
     }
@@ -349,7 +250,7 @@ impl<'a> Recording<'a> {
             return Some(0).filter(|_| type_ != kind::SAMPLE || !self.events.is_empty());
         }
         let id_all = self.events[0].attr.sample_id_all;
-        let own = matches!(type_, kind::SAMPLE | kind::LOST_SAMPLES | kind::THROTTLE);
+        let own = matches!(type_, kind::SAMPLE | kind::LOST_SAMPLES);
         if self.index.identified
             && let Some(id) = record::identifier(type_, body, id_all)
         {
@@ -393,12 +294,8 @@ fn compressed2(record: &[u8], size: usize) -> (Option<&[u8]>, usize) {
 
 // The header of a recording.
 
-/// Most events of a recording.
-pub const MOST_EVENTS: usize = 4096;
-/// First bytes of a recording of a big-endian host, and of perf before Linux 3.4.
-pub const BIG_ENDIAN: &[u8; 8] = b"2ELIFREP";
-/// See [`BIG_ENDIAN`].
-pub const VERSION_1: &[u8; 8] = b"PERFFILE";
+/// Most ids of a file's events, which may all name the same bytes of it.
+const MOST_IDS: usize = 1 << 16;
 /// Bytes of an entry of a section table.
 const ENTRY: usize = 16;
 
@@ -418,11 +315,8 @@ struct Head<'a> {
 
 fn read_head(bytes: &[u8]) -> Result<Head<'_>, ReadError> {
     let mut from = Take(bytes);
-    match from.bytes(8) {
-        Some(start) if start == MAGIC => {}
-        Some(start) if start == BIG_ENDIAN => return Err(ReadError::BigEndian),
-        Some(start) if start == VERSION_1 => return Err(ReadError::Version1),
-        _ => return Err(ReadError::NotARecording),
+    if from.bytes(8).is_none_or(|start| start != MAGIC) {
+        return Err(ReadError::NotARecording);
     }
     match from.u64() {
         Some(PIPE_HEADER) => {
@@ -442,8 +336,8 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
     let (_, _) = (word()?, word()?);
     let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
     let attrs = section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
-    if entry <= ENTRY || attrs.len() / entry > MOST_EVENTS {
-        return Err(ReadError::Header("its events have no size, or are too many"));
+    if entry <= ENTRY {
+        return Err(ReadError::Header("its events have no size"));
     }
     let mut events = Vec::new();
     let mut count = 0;
@@ -454,7 +348,6 @@ fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadEr
             (Some(at), Some(size)) => section(bytes, at as usize, size as usize).unwrap_or_default(),
             _ => &[],
         };
-        // Events may name the same bytes.
         count += ids.len() / 8;
         if count > MOST_IDS {
             return Err(ReadError::Header("its events have more than 65536 ids"));
@@ -506,7 +399,7 @@ const STEP: usize = 256 << 10;
 /// Bytes that are used before the frame ends: more than a recorder puts into one, so that a damaged frame is not used in part.
 const FULL: usize = 2 << 20;
 /// Most bytes that wait for the rest of their record: its size has 16 bits.
-pub const MOST_UNUSED: usize = 64 << 10;
+const MOST_UNUSED: usize = 64 << 10;
 
 /// The stream, and what of it is not used yet.
 struct Inflate {
@@ -584,16 +477,6 @@ impl Inflate {
         }
     }
 
-    /// Bytes that were decompressed so far.
-    const fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// Returns the number of bytes that are decompressed and not used.
-    fn unused(&self) -> usize {
-        self.out.len()
-    }
-
     /// Drops the first `length` bytes, which were used. `false`: what is behind them cannot be the begin of a record,
     /// and is dropped.
     fn used(&mut self, length: usize) -> bool {
@@ -610,7 +493,7 @@ impl Inflate {
 // Damage of a recording.
 
 /// Most bytes that the records of a file are decompressed to.
-pub const MOST_INFLATED: u64 = 4 << 30;
+const MOST_INFLATED: u64 = 4 << 30;
 /// Bytes that may be decompressed whatever is compressed, and the bytes for each compressed one beyond them. Samples
 /// that are alike but for their time, with chains of 1024 frames, are compressed by nearly as much; zstd's format could
 /// make 32768 of one.
@@ -626,14 +509,8 @@ pub fn allowed(compressed: u64) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     /// It does not begin as one.
-    #[error("it is no perf.data: it does not begin with PERFILE2")]
+    #[error("it is no perf.data of a little-endian host: it does not begin with PERFILE2")]
     NotARecording,
-    /// Its host has another order of bytes.
-    #[error("it is of a big-endian host: `perf script` on that host reads it")]
-    BigEndian,
-    /// It has the first version of the format.
-    #[error("it is of perf before Linux 3.4, in the first version of the format: record again with a later perf")]
-    Version1,
     /// Its header makes no sense.
     #[error("its header is damaged: {0}")]
     Header(&'static str),
@@ -663,6 +540,26 @@ impl Damage {
     }
 }
 
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if self.unfinished {
+            parts.push("its recorder was killed before it had ended it".to_owned());
+        }
+        if self.missing > 0 {
+            parts.push(format!("it was cut: {} bytes of records are missing", self.missing));
+        }
+        if self.records + self.frames + self.rest > 0 {
+            let Self { records, frames, rest, .. } = self;
+            parts.push(format!("{records} records, {frames} frames and {rest} bytes could not be used"));
+        }
+        if self.too_much {
+            parts.push("more is compressed in it than is read of so many bytes".to_owned());
+        }
+        write!(f, "the recording is damaged: {}", parts.join("; "))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -673,7 +570,7 @@ mod tests {
         let mut add = |bytes: &[u8], used: usize| {
             let (frame, mut damage) = (zstd::bulk::compress(bytes, 1).unwrap(), Damage::default());
             inflate.add(&frame, &mut damage, |_, _| used);
-            (damage.records == 0, inflate.unused())
+            (damage.records == 0, inflate.out.len())
         };
         assert_eq!(add(&[9, 0, 0, 0, 0, 0, 16], 0), (true, 7), "a header in two parts");
         assert_eq!(add(&[0, 1, 2], 0), (true, 10));
@@ -695,7 +592,7 @@ mod tests {
                 bytes.len()
             });
         }
-        assert!(most <= FULL + STEP && damage.too_much && inflate.total() > allowed(0), "{most}, {damage:?}");
+        assert!(most <= FULL + STEP && damage.too_much && inflate.total > allowed(0), "{most}, {damage:?}");
         assert!(used as u64 <= allowed(3 * frame.len() as u64) && used >= 64 << 20, "{used}");
         assert!(inflate.out.capacity() <= 2 * (FULL + STEP), "{}", inflate.out.capacity());
     }

@@ -2,33 +2,22 @@
 
 use crate::attr::{self, Attr};
 use crate::bytes::{Put as _, Take};
-use crate::unwind::Registers;
 
 /// Bytes of a record's header.
 pub const HEADER: usize = 8;
 
 /// Record types of <linux/perf_event.h>, and those that perf itself writes.
 pub mod kind {
-    /// PERF_RECORD_MMAP.
-    pub const MMAP: u32 = 1;
     /// PERF_RECORD_LOST.
     pub const LOST: u32 = 2;
     /// PERF_RECORD_COMM.
     pub const COMM: u32 = 3;
-    /// PERF_RECORD_THROTTLE: the event rests up to the next tick, as it had too many samples.
-    pub const THROTTLE: u32 = 5;
-    /// PERF_RECORD_FORK.
-    pub const FORK: u32 = 7;
     /// PERF_RECORD_SAMPLE.
     pub const SAMPLE: u32 = 9;
     /// PERF_RECORD_MMAP2.
     pub const MMAP2: u32 = 10;
     /// PERF_RECORD_LOST_SAMPLES.
     pub const LOST_SAMPLES: u32 = 13;
-    /// PERF_RECORD_KSYMBOL.
-    pub const KSYMBOL: u32 = 17;
-    /// PERF_RECORD_CALLCHAIN_DEFERRED, of Linux 6.19.
-    pub const CALLCHAIN_DEFERRED: u32 = 22;
     /// PERF_RECORD_HEADER_ATTR, in a pipe.
     pub const HEADER_ATTR: u32 = 64;
     /// PERF_RECORD_HEADER_TRACING_DATA: as many bytes as it says follow it in a pipe.
@@ -64,18 +53,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the mode in a record's `misc`.
-    pub const fn of(misc: u16) -> Self {
-        match misc & 7 {
-            1 => Self::Kernel,
-            2 => Self::User,
-            3 => Self::Hypervisor,
-            4 => Self::GuestKernel,
-            5 => Self::GuestUser,
-            _ => Self::Unknown,
-        }
-    }
-
     /// Returns the entry of a call chain ahead of entries of this mode (PERF_CONTEXT_*).
     pub const fn context(self) -> u64 {
         let distance: u64 = match self {
@@ -87,21 +64,6 @@ impl Mode {
         };
         distance.wrapping_neg()
     }
-}
-
-/// Entries of a call chain from here on are contexts, not addresses (PERF_CONTEXT_MAX).
-pub const CONTEXTS: u64 = 4095_u64.wrapping_neg();
-
-/// Entry of a call chain ahead of the cookie of its user part, which is in a later record (PERF_CONTEXT_USER_DEFERRED).
-pub const DEFERRED: u64 = 640_u64.wrapping_neg();
-
-/// Registers and stack of a user task (`perf record --call-graph dwarf`).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UserStack {
-    /// The registers by DWARF's numbers, the instruction pointer last; none of a 32-bit task.
-    pub regs: Registers,
-    /// Bytes from the stack pointer on.
-    pub stack: Vec<u8>,
 }
 
 /// A sample.
@@ -123,14 +85,10 @@ pub struct Sample {
     pub cpu: u32,
     /// Period.
     pub period: u64,
-    /// Call chain with its contexts, innermost first: at most [`MOST_ENTRIES`].
+    /// Call chain with its contexts, innermost first.
     pub chain: Vec<u64>,
-    /// Entries of the file's chain that are beyond those, the outermost ones.
-    pub cut: u32,
     /// Bytes of a tracepoint, in which its [fields](crate::tracepoint::Field) lie.
     pub raw: Vec<u8>,
-    /// The user task's stack, to be unwound.
-    pub user: Option<Box<UserStack>>,
 }
 
 /// A mapping of code.
@@ -154,7 +112,7 @@ pub struct Mapping {
     pub build_id: Vec<u8>,
 }
 
-/// A record.
+/// A record. Names and mappings are written; of those that are read each is [`Record::Other`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The name of a thread.
@@ -165,19 +123,6 @@ pub enum Record {
         tid: u32,
         /// Its name.
         name: String,
-        /// It executes another program from here on: earlier mappings are gone.
-        exec: bool,
-    },
-    /// A process or thread that begins.
-    Fork {
-        /// Its process.
-        pid: u32,
-        /// The process that made it.
-        parent: u32,
-        /// Its thread.
-        tid: u32,
-        /// The thread that made it.
-        parent_tid: u32,
     },
     /// A mapping.
     Mapping(Mapping),
@@ -192,17 +137,6 @@ pub enum Record {
     },
     /// Samples of an event that were lost, by the event's own count, which may hold those of [`Record::Lost`].
     LostSamples(u64),
-    /// The user part of call chains of earlier samples.
-    Deferred {
-        /// Their thread.
-        tid: u32,
-        /// The number that those chains end with.
-        cookie: u64,
-        /// The part, and the entries that it lacks, as of [`Sample`].
-        chain: Vec<u64>,
-        /// See [`Sample::cut`].
-        cut: u32,
-    },
     /// Anything else, of this type.
     Other(u32),
 }
@@ -225,14 +159,10 @@ pub struct Stamp {
 /// The fields of samples that are written, without a call chain.
 pub const FIELDS: u64 = attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | attr::CPU | attr::PERIOD;
 
-/// In `misc` of a thread's name (PERF_RECORD_MISC_COMM_EXEC).
-const EXEC: u16 = 1 << 13;
 /// In `misc` of a mapping: device and inode are a build-id (PERF_RECORD_MISC_MMAP_BUILD_ID), for perf 5.12 and later.
 const HAS_BUILD_ID: u16 = 1 << 14;
 /// In `misc` of lost samples (PERF_RECORD_MISC_LOST_SAMPLES_BPF).
 const BY_FILTER: u16 = 1 << 15;
-/// In the flags of a symbol (PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER).
-const UNREGISTER: u16 = 1;
 /// Most bytes of a build-id.
 pub const MOST_OF_BUILD_ID: usize = 20;
 
@@ -243,27 +173,19 @@ const EXECUTABLE: (u32, u32) = (5, 2);
 pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool) {
     let start = to.len();
     let (type_, misc) = match record {
-        Record::Comm { exec, .. } => (kind::COMM, if *exec { EXEC } else { 0 }),
-        Record::Fork { .. } => (kind::FORK, 0),
+        Record::Comm { .. } => (kind::COMM, 0),
         Record::Mapping(mapping) if mapping.build_id.is_empty() => (kind::MMAP2, mapping.misc),
         Record::Mapping(mapping) => (kind::MMAP2, mapping.misc | HAS_BUILD_ID),
         Record::Sample(sample) => (kind::SAMPLE, sample.misc),
         Record::Lost { .. } => (kind::LOST, 0),
         Record::LostSamples(_) => (kind::LOST_SAMPLES, 0),
-        Record::Deferred { .. } => (kind::CALLCHAIN_DEFERRED, 0),
         Record::Other(type_) => (*type_, 0),
     };
     to.u32(type_);
     to.u16(misc);
     to.u16(0);
     match record {
-        Record::Fork { pid, parent, tid, parent_tid } => {
-            for id in [pid, parent, tid, parent_tid] {
-                to.u32(*id);
-            }
-            to.u64(stamp.time);
-        }
-        Record::Comm { pid, tid, name, .. } => {
+        Record::Comm { pid, tid, name } => {
             to.u32(*pid);
             to.u32(*tid);
             to.text(cut(name, 256), 8);
@@ -305,9 +227,6 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
             to.u64(*count);
         }
         Record::LostSamples(count) => to.u64(*count),
-        Record::Deferred { cookie, chain, .. } => {
-            [*cookie, chain.len() as u64].iter().chain(chain).for_each(|&word| to.u64(word));
-        }
         Record::Other(_) => {}
     }
     if type_ != kind::SAMPLE {
@@ -322,12 +241,11 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
     to[start + 6..start + 8].copy_from_slice(&size.to_le_bytes());
 }
 
-/// Most entries of a call chain, with its contexts, that are written and read. A kernel takes no more than 127 frames
-/// (perf_event_max_stack) unless it is told to.
-pub const MOST_ENTRIES: usize = 1024;
+/// Most entries of a call chain, with its contexts, that are written.
+const MOST_ENTRIES: usize = 1024;
 
 /// Returns the first `length` bytes of `text`, or a few less.
-pub(crate) fn cut(text: &str, length: usize) -> &str {
+fn cut(text: &str, length: usize) -> &str {
     let mut end = text.len().min(length);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -340,52 +258,14 @@ pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Re
     let mut from = Take(body);
     Some(match type_ {
         kind::SAMPLE => Record::Sample(take_sample(misc, from, attr)?),
-        kind::COMM => Record::Comm { pid: from.u32()?, tid: from.u32()?, name: from.text(), exec: misc & EXEC != 0 },
-        kind::FORK => Record::Fork { pid: from.u32()?, parent: from.u32()?, tid: from.u32()?, parent_tid: from.u32()? },
-        kind::MMAP => {
-            let (pid, tid) = (from.u32()?, from.u32()?);
-            let (address, length, offset) = (from.u64()?, from.u64()?, from.u64()?);
-            Record::Mapping(Mapping {
-                misc,
-                pid,
-                tid,
-                address,
-                length,
-                offset,
-                file: from.text(),
-                build_id: Vec::new(),
-            })
-        }
         kind::LOST => Record::Lost { id: from.u64()?, count: from.u64()? },
         // A filter of the user's dropped the others.
         kind::LOST_SAMPLES if misc & BY_FILTER == 0 => Record::LostSamples(from.u64()?),
-        kind::CALLCHAIN_DEFERRED => {
-            let cookie = from.u64()?;
-            let (chain, cut) = take_chain(&mut from)?;
-            let tid = behind(body, attr, attr::TID).and_then(|mut ids| (ids.u32(), ids.u32()).1).unwrap_or(0);
-            Record::Deferred { tid, cookie, chain, cut }
-        }
-        kind::KSYMBOL => {
-            let (address, length, _type, flags) = (from.u64()?, from.u32()?, from.u16()?, from.u16()?);
-            let length = if flags & UNREGISTER != 0 { 0 } else { length.into() };
-            let (misc, pid, file) = (Mode::Kernel as u16, u32::MAX, from.text());
-            Record::Mapping(Mapping { misc, pid, address, length, file, ..Mapping::default() })
-        }
-        kind::MMAP2 => {
-            let (pid, tid) = (from.u32()?, from.u32()?);
-            let (address, length, offset) = (from.u64()?, from.u64()?, from.u64()?);
-            let (length_of_id, id) = (from.u32()?, from.bytes(MOST_OF_BUILD_ID)?);
-            let known = if misc & HAS_BUILD_ID == 0 { 0 } else { usize::from(length_of_id as u8) };
-            let build_id = id[..known.min(MOST_OF_BUILD_ID)].to_vec();
-            // Protection and flags.
-            from.bytes(8)?;
-            let misc = misc & !HAS_BUILD_ID;
-            Record::Mapping(Mapping { misc, pid, tid, address, length, offset, file: from.text(), build_id })
-        }
         other => Record::Other(other),
     })
 }
 
+/// Reads the fields up to the raw bytes of a tracepoint.
 fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
     let has = |bit: u64| attr.sample_type & bit != 0;
     let mut sample = Sample { misc, ..Sample::default() };
@@ -421,62 +301,15 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
         skip_counts(&mut from, attr.read_format)?;
     }
     if has(attr::CALLCHAIN) {
-        (sample.chain, sample.cut) = take_chain(&mut from)?;
+        let entries = usize::try_from(from.u64()?).ok()?;
+        let mut bytes = Take(from.bytes(entries.checked_mul(8)?)?);
+        sample.chain = (0..entries).map_while(|_| bytes.u64()).collect();
     }
     if has(attr::RAW) {
         let size = from.u32()? as usize;
         sample.raw = from.bytes(size)?.to_vec();
     }
-    if has(attr::BRANCH_STACK) {
-        // An index of the hardware's, and counters behind the entries, where they are asked for.
-        let (index, counters) = (attr.branches >> 17 & 1, attr.branches >> 19 & 1);
-        let entries = usize::try_from(from.u64()?).ok()?;
-        let words = entries.checked_mul(3 + counters as usize)?.checked_add(index as usize)?;
-        from.bytes(words.checked_mul(8)?)?;
-    }
-    if has(attr::REGS_USER | attr::STACK_USER) {
-        take_user(&mut sample, &mut from, attr)?;
-    }
     Some(sample)
-}
-
-/// Takes entries behind their number: the innermost, and how many are beyond [`MOST_ENTRIES`].
-fn take_chain(from: &mut Take<'_>) -> Option<(Vec<u64>, u32)> {
-    let entries = usize::try_from(from.u64()?).ok()?;
-    let mut bytes = Take(from.bytes(entries.checked_mul(8)?)?);
-    let kept = entries.min(MOST_ENTRIES);
-    Some(((0..kept).map_while(|_| bytes.u64()).collect(), (entries - kept) as u32))
-}
-
-/// DWARF's numbers of PERF_REG_X86_AX to IP, and of R8 to R15 from 16 on.
-const DWARF_OF: [usize; 9] = [0, 3, 2, 1, 4, 5, 6, 7, 16];
-
-/// Takes registers and stack of a user task into the sample, unless it has none, as a thread of the kernel. Those of a
-/// 32-bit task are left out.
-fn take_user(sample: &mut Sample, from: &mut Take<'_>, attr: &Attr) -> Option<()> {
-    const ABI_64: u64 = 2;
-    let mut user = UserStack::default();
-    let abi = if attr.sample_type & attr::REGS_USER != 0 { from.u64()? } else { 0 };
-    if abi != 0 {
-        for bit in (0..64).filter(|bit| attr.user_regs >> bit & 1 != 0) {
-            let value = from.u64()?;
-            let place = if (16..24).contains(&bit) { Some(bit - 8) } else { DWARF_OF.get(bit).copied() };
-            if let Some(place) = place {
-                user.regs[place] = Some(value);
-            }
-        }
-    }
-    if attr.sample_type & attr::STACK_USER != 0 {
-        let size = usize::try_from(from.u64()?).ok()?;
-        let bytes = from.bytes(size)?;
-        let filled = if size > 0 { from.u64()? } else { 0 };
-        user.stack = bytes[..size.min(filled as usize)].to_vec();
-    }
-    if abi != ABI_64 {
-        user.regs = UserStack::default().regs;
-    }
-    sample.user = Some(user).filter(|user| abi != 0 && !user.stack.is_empty()).map(Box::new);
-    Some(())
 }
 
 /// Skips PERF_SAMPLE_READ.
@@ -491,17 +324,11 @@ fn skip_counts(from: &mut Take<'_>, format: u64) -> Option<()> {
     from.bytes(words.checked_mul(8)?).map(drop)
 }
 
-/// Returns the fields from `first` on, a PERF_SAMPLE_*, that a record other than a sample ends with.
-fn behind<'a>(body: &'a [u8], attr: &Attr, first: u64) -> Option<Take<'a>> {
-    let fields = attr::TID | attr::TIME | attr::ID | attr::STREAM_ID | attr::CPU | attr::IDENTIFIER;
-    let behind = attr.sample_type & fields & !(first - 1);
-    let at = body.len().checked_sub(8 * behind.count_ones() as usize)?;
-    Some(Take(body.get(at..)?)).filter(|_| attr.sample_id_all && attr.sample_type & first != 0)
-}
-
 /// Returns the time of a record other than a sample, at its end.
 pub(crate) fn time(body: &[u8], attr: &Attr) -> Option<u64> {
-    behind(body, attr, attr::TIME)?.u64()
+    let behind = attr.sample_type & (attr::TIME | attr::ID | attr::STREAM_ID | attr::CPU | attr::IDENTIFIER);
+    let at = body.len().checked_sub(8 * behind.count_ones() as usize)?;
+    Take(body.get(at..)?).u64().filter(|_| attr.sample_id_all && behind & attr::TIME != 0)
 }
 
 /// Returns the id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among

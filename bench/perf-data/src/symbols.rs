@@ -35,22 +35,19 @@ pub struct Image {
     symbols: Symbols,
     /// (place in the file, bytes, address), of segments.
     loads: Vec<(u64, u64, u64)>,
-    /// Rules to find callers, once they were asked for.
     callers: Table,
 }
 
 impl Image {
     /// Reads an ELF file; `None` if it is none.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        Some(Self { symbols: Symbols::of_elf(bytes)?, loads: loads(bytes), callers: Table::default() })
-    }
-
-    /// Adds the rules to find callers of the same file.
-    pub fn with_callers(self, bytes: &[u8]) -> Self {
-        let file = File::parse(bytes).ok();
-        let section = file.as_ref().and_then(|file| file.section_by_name(".eh_frame"));
-        let rules = section.and_then(|section| Some((section.data().ok()?.to_vec(), section.address())));
-        Self { callers: rules.map(|(bytes, address)| Table::new(bytes, address)).unwrap_or_default(), ..self }
+        let file = File::parse(bytes).ok()?;
+        let load = |((at, size), address)| (at, size, address);
+        let loads = file.segments().map(|segment| load((segment.file_range(), segment.address()))).collect();
+        let rules = file
+            .section_by_name(".eh_frame")
+            .and_then(|section| Some(Table::new(section.data().ok()?.to_vec(), section.address())));
+        Some(Self { symbols: Symbols::of_elf(bytes)?, loads, callers: rules.unwrap_or_default() })
     }
 
     /// Finds the caller of the frame at a place in the file, as [`Table::caller`].
@@ -84,12 +81,16 @@ impl Image {
 
 /// Returns the address of `_text` of a kernel's ELF image, if its segments say it: the lowest one of code in the kernel's half.
 pub fn text_of_kernel(image: &[u8]) -> Option<u64> {
-    lowest_code(image).filter(|&address| address >> 63 != 0)
+    let file = File::parse(image).ok()?;
+    let executable = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.0 & elf::PF_X.0 != 0);
+    let code = file.segments().filter(|segment| executable(segment.flags())).map(|segment| segment.address());
+    code.min().filter(|&address| address >> 63 != 0)
 }
 
 /// Returns the build-id of an ELF file, of a length that recordings have; `None` if it has none.
 pub fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
-    elf_build_id(bytes).filter(|id| !id.is_empty() && id.len() <= MOST_OF_BUILD_ID)
+    let id = File::parse(bytes).ok()?.build_id().ok()??.to_vec();
+    Some(id).filter(|id| !id.is_empty() && id.len() <= MOST_OF_BUILD_ID)
 }
 
 impl Symbols {
@@ -140,38 +141,20 @@ impl Symbols {
         (address < entry.end).then(|| self.name(entry))
     }
 
-    /// Returns the address of a symbol.
-    pub fn address(&self, name: &str) -> Option<u64> {
-        self.entries.iter().find(|entry| self.name(entry) == name).map(|entry| entry.start)
-    }
-
-    /// Returns the number of symbols.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// Longest name that is kept.
-const NAME: usize = 512;
-/// Most symbols that are read.
-const MOST: usize = 4_000_000;
-
 // Functions of an ELF file.
-
-/// Most segments that are looked at: a file of code has about ten.
-const SEGMENTS: usize = 256;
 
 /// Returns (start, size, name) of each function, and of each label in code.
 fn elf_functions(bytes: &[u8]) -> Option<Vec<(u64, u64, Cow<'_, str>)>> {
     let file = File::parse(bytes).ok()?;
     // A stripped library has its exported functions in the dynamic table only.
     let found = file.symbols().chain(file.dynamic_symbols()).filter_map(|symbol| {
-        let name = symbol.name().ok().filter(|name| !name.is_empty() && name.len() <= NAME)?;
+        let name = symbol.name().ok().filter(|name| !name.is_empty())?;
         match symbol.kind() {
             SymbolKind::Text => {}
             SymbolKind::Label | SymbolKind::Unknown if !name.starts_with(['.', '$']) => {
@@ -184,33 +167,14 @@ fn elf_functions(bytes: &[u8]) -> Option<Vec<(u64, u64, Cow<'_, str>)>> {
         }
         symbol.is_definition().then_some((symbol.address(), symbol.size(), Cow::Borrowed(name)))
     });
-    Some(found.take(MOST).collect())
-}
-
-/// Returns (place in the file, bytes, address) of each segment.
-fn loads(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
-    let Ok(file) = File::parse(bytes) else { return Vec::new() };
-    let load = |(at, size): (u64, u64), address| (at, size, address);
-    file.segments().take(SEGMENTS).map(|segment| load(segment.file_range(), segment.address())).collect()
-}
-
-/// Returns the lowest address of executable code.
-fn lowest_code(bytes: &[u8]) -> Option<u64> {
-    let file = File::parse(bytes).ok()?;
-    let executable = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.0 & elf::PF_X.0 != 0);
-    file.segments().filter(|segment| executable(segment.flags())).map(|segment| segment.address()).min()
-}
-
-/// Returns the id in the notes.
-fn elf_build_id(bytes: &[u8]) -> Option<Vec<u8>> {
-    File::parse(bytes).ok()?.build_id().ok()?.map(<[u8]>::to_vec)
+    Some(found.collect())
 }
 
 // A kernel's own list of its symbols: `ADDRESS TYPE NAME MODULE`.
 
 /// Returns (start, 0, name) of each function; those of a module with its name.
 fn kallsyms_functions(text: &str) -> Vec<(u64, u64, Cow<'_, str>)> {
-    text.lines().take(MOST).filter_map(line).collect()
+    text.lines().filter_map(line).collect()
 }
 
 fn line(line: &str) -> Option<(u64, u64, Cow<'_, str>)> {
@@ -219,9 +183,8 @@ fn line(line: &str) -> Option<(u64, u64, Cow<'_, str>)> {
     let address = u64::from_str_radix(address, 16).ok().filter(|&address| address != 0)?;
     let of_code = matches!(kind, "t" | "T" | "w" | "W");
     let module = words.next();
-    let short = name.len() + module.map_or(0, str::len) <= NAME;
     let name = || module.map_or(Cow::Borrowed(name), |module| Cow::Owned(format!("{name} {module}")));
-    (of_code && short).then(|| (address, 0, name()))
+    of_code.then(|| (address, 0, name()))
 }
 
 // Names of functions as they are written in the source.
@@ -279,11 +242,11 @@ mod tests {
             Symbols::new(found.iter().map(|&(start, size, name)| (start, size, name.into())).collect(), room)
         };
         let found = [(0x30, 0, "c"), (0x10, 0, "a"), (0x20, 4, "b"), (0x20, 0, "alias")];
-        assert_eq!(of(&found, 2).len(), 2, "names have as much room as they are given");
+        assert_eq!(of(&found, 2).entries.len(), 2, "names have as much room as they are given");
         let symbols = of(&found, 3);
         let names: Vec<_> = [0xf, 0x10, 0x1f, 0x20, 0x23, 0x24, 0x30, 0x4_0000].map(|at| symbols.find(at)).into();
         assert_eq!(names, [None, Some("a"), Some("a"), Some("b"), Some("b"), None, Some("c"), Some("c")]);
-        assert_eq!((symbols.find(u64::MAX), symbols.len(), symbols.address("c")), (None, 3, Some(0x30)));
+        assert_eq!((symbols.find(u64::MAX), symbols.entries.len()), (None, 3));
         assert!(Symbols::default().find(1).is_none());
     }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use perf_data::plain::Code;
 use perf_data::symbols::{Image, Symbols, demangled};
 use serde::Serialize;
 
@@ -63,8 +62,9 @@ impl Names {
     /// Opens the file of a mapping; `None`: it cannot be read, or is no ELF file.
     pub fn module(&mut self, path: &Path) -> Option<&Image> {
         let read = || {
-            let bytes = Code::open(path)?.read()?;
-            Some(Image::read(&bytes)?.with_callers(&bytes))
+            // A name in brackets is no file.
+            let is_file = path.is_absolute() && path.metadata().is_ok_and(|found| found.is_file());
+            is_file.then(|| Image::read(&std::fs::read(path).ok()?)).flatten()
         };
         self.modules.entry(path.to_owned()).or_insert_with(read).as_ref()
     }

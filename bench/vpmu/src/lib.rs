@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`cli`] | a file for each command: its options, its help, what it does; nothing below imports it |
 //! | [`campaign`] | many experiments on many hosts |
-//! | [`inspect`] | what looks into a guest or at this host: images, recordings, the live view, the doctor |
+//! | [`inspect`] | what looks into a guest or at this host: images, recordings, the doctor |
 //! | [`experiment`] | a folder for each experiment, with its plain specification |
 //! | [`arms`] | what runs an arm, and arms in rounds |
 //! | [`machine`] | the machine of an image or a Linux guest: its counters, its files, its report |

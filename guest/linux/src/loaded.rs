@@ -7,12 +7,6 @@ use crate::agent::{Agent, AgentError};
 
 /// Most bytes of the list of modules.
 const MOST_OF_LIST: u64 = 1 << 20;
-/// Most bytes of the sections of one module as files: some 4000.
-const MOST_SECTIONS: u64 = 2 << 20;
-/// Most bytes of a section's name. The kernel's own have some 30 at most.
-const MOST_OF_SECTION: usize = 64;
-/// Most bytes of the sections of all modules together: some hundred times as many as a distribution's kernel has.
-const MOST_OF_ALL: usize = 16 << 20;
 /// Most bytes of the notes of a module or the kernel.
 const MOST_NOTES: u64 = 1 << 16;
 
@@ -21,37 +15,15 @@ const MOST_NOTES: u64 = 1 << 16;
 /// # Errors
 /// The connection is of no use any more.
 pub fn fetch(agent: &mut Agent<'_>) -> Result<Code, AgentError> {
-    within(agent, MOST_OF_ALL)
-}
-
-fn within(agent: &mut Agent<'_>, mut left: usize) -> Result<Code, AgentError> {
     let list = files(agent, "/proc/modules", MOST_OF_LIST)?;
     let list = list.first().map_or_else(String::new, |(_, bytes)| String::from_utf8_lossy(bytes).into_owned());
     let (mut modules, left_out) = modules(&list);
     for module in &mut modules {
-        of_module(agent, module, &mut left)?;
+        let notes = files(agent, &format!("/sys/module/{}/notes", module.name), MOST_NOTES)?;
+        module.build_id = notes.iter().find_map(|(_, bytes)| build_id(bytes));
     }
     let notes = files(agent, "/sys/kernel/notes", MOST_NOTES)?;
     Ok(Code { build_id: notes.iter().find_map(|(_, bytes)| build_id(bytes)), modules, left_out })
-}
-
-/// Asks for the sections and notes of a module. One whose sections are more than what is `left` has none: its tables
-/// are not read then.
-fn of_module(agent: &mut Agent<'_>, module: &mut Module, left: &mut usize) -> Result<(), AgentError> {
-    let folder = format!("/sys/module/{}", module.name);
-    let section = |(name, bytes): (String, Vec<u8>)| {
-        let address = address_of(&String::from_utf8_lossy(&bytes)).filter(|_| name.len() <= MOST_OF_SECTION)?;
-        Some((name, address))
-    };
-    let found = files(agent, &format!("{folder}/sections"), MOST_SECTIONS)?;
-    let sections: Vec<_> = found.into_iter().filter_map(section).collect();
-    let size = sections.iter().map(|(name, _)| name.len() + size_of::<(String, u64)>()).sum();
-    if let Some(rest) = left.checked_sub(size) {
-        (module.sections, *left) = (sections, rest);
-    }
-    let notes = files(agent, &format!("{folder}/notes"), MOST_NOTES)?;
-    module.build_id = notes.iter().find_map(|(_, bytes)| build_id(bytes));
-    Ok(())
 }
 
 /// Fetches the files at a path; none if the guest has none there, or sends more than there can be.
@@ -83,8 +55,6 @@ pub struct Module {
     pub address: u64,
     /// Bytes of it and its data. Since Linux 6.4 these may lie apart, and the code is shorter.
     pub size: u64,
-    /// Names and addresses of its sections. The sizes are not known.
-    pub sections: Vec<(String, u64)>,
     /// Its build-id.
     pub build_id: Option<Vec<u8>>,
 }
@@ -126,7 +96,6 @@ fn module(line: &str) -> Option<Module> {
 
 /// Reads an address of the kernel, in hexadecimal digits. A kernel that hides addresses says 0.
 fn address_of(text: &str) -> Option<u64> {
-    let text = text.trim();
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).ok().filter(|&address| address >= KERNEL)
 }
@@ -179,10 +148,6 @@ mod tests {
 
     /// Fetches from a guest that answers each path with these bytes of frames; a path that it does not know is refused.
     fn from(answers: &'static [Answer]) -> Result<Code, AgentError> {
-        from_within(answers, MOST_OF_ALL)
-    }
-
-    fn from_within(answers: &'static [Answer], left: usize) -> Result<Code, AgentError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let guest = std::thread::spawn(move || {
             let mut asked = Vec::new();
@@ -208,7 +173,7 @@ mod tests {
             }
         });
         let mut agent = Agent::new(ours).unwrap();
-        let fetched = within(&mut agent, left);
+        let fetched = fetch(&mut agent);
         drop(agent);
         let asked = guest.join().unwrap();
         assert_eq!(asked.first().map(String::as_str), Some("/proc/modules"));
@@ -223,19 +188,16 @@ mod tests {
     const LIST: Answer = ("/proc/modules", || entry(FILE, "", b"loop 4096 0 - Live 0xffffffffc0000000\n"));
 
     #[test]
-    fn a_guest_is_asked_for_the_sections_and_notes_of_each_module() {
+    fn a_guest_is_asked_for_the_notes_of_each_module() {
         let code = from(&[
             LIST,
-            ("/sys/module/loop/sections", || {
-                let text = entry(FILE, ".text", b"0xffffffffc0000000\n");
-                [entry(FOLDER, "", b""), text, entry(FILE, ".hidden", b"0x0000000000000000\n")].concat()
+            ("/sys/module/loop/notes", || {
+                [entry(FOLDER, "", b""), entry(FILE, ".note.gnu.build-id", &note())].concat()
             }),
-            ("/sys/module/loop/notes", || entry(FILE, ".note.gnu.build-id", &note())),
             ("/sys/kernel/notes", || entry(FILE, "", &note())),
         ]);
         let code = code.unwrap();
         let [module] = &code.modules[..] else { panic!("{code:?}") };
-        assert_eq!(module.sections, [(".text".to_owned(), 0xffff_ffff_c000_0000)]);
         assert_eq!((&module.build_id, &code.build_id), (&Some(vec![1, 2, 3, 4]), &Some(vec![1, 2, 3, 4])));
     }
 
@@ -244,47 +206,11 @@ mod tests {
         assert_eq!(from(&[]).unwrap(), Code::default());
         let flood = from(&[
             LIST,
-            ("/sys/module/loop/sections", || entry(FILE, ".text", b"x").repeat(5000)),
             ("/sys/module/loop/notes", || entry(FILE, "n", &vec![0; 60_000]).repeat(2)),
             ("/sys/kernel/notes", || entry(FOLDER, "a", b"").repeat(200)),
         ]);
         let code = flood.unwrap();
-        assert_eq!((code.modules[0].sections.len(), &code.modules[0].build_id, &code.build_id), (0, &None, &None));
-    }
-
-    #[test]
-    fn names_of_sections_are_bounded_each_and_together() {
-        const ADDRESS: &[u8] = b"0xffffffffc0000000\n";
-        let long = from(&[
-            LIST,
-            ("/sys/module/loop/sections", || {
-                let of = |length| entry(FILE, &"n".repeat(length), ADDRESS);
-                [of(MOST_OF_SECTION), of(MOST_OF_SECTION + 1), of(255)].concat()
-            }),
-        ]);
-        let names: Vec<_> = long.unwrap().modules[0].sections.iter().map(|(name, _)| name.len()).collect();
-        assert_eq!(names, [MOST_OF_SECTION]);
-        // Names of files alone are a flood, too.
-        let deep = from(&[
-            LIST,
-            ("/sys/module/loop/sections", || entry(FILE, &format!("{0}/{0}", "n".repeat(255)), b"").repeat(2100)),
-        ]);
-        assert_eq!(deep.unwrap().modules[0].sections, []);
-        let both: &[Answer] = &[
-            ("/proc/modules", || {
-                let line = |name, at| format!("{name} 4096 0 - Live 0xffffffffc000{at}000\n");
-                entry(FILE, "", format!("{}{}{}", line("a", 0), line("b", 1), line("c", 2)).as_bytes())
-            }),
-            ("/sys/module/a/sections", || entry(FILE, ".text", ADDRESS)),
-            ("/sys/module/b/sections", || entry(FILE, ".text", ADDRESS).repeat(2)),
-            ("/sys/module/c/sections", || entry(FILE, ".text", ADDRESS)),
-        ];
-        let one = ".text".len() + size_of::<(String, u64)>();
-        let counts = |left: usize| {
-            let code = from_within(both, left).unwrap();
-            code.modules.iter().map(|module| module.sections.len()).collect::<Vec<_>>()
-        };
-        assert_eq!((counts(4 * one), counts(3 * one - 1)), (vec![1, 2, 1], vec![1, 0, 1]));
+        assert_eq!((&code.modules[0].build_id, &code.build_id), (&None, &None));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
-use crate::sample::{ExitKind, Past};
+use crate::sample::Past;
 use crate::sys;
 
 /// Reason why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay
@@ -105,28 +105,13 @@ impl Exit {
         })
     }
 
-    /// Returns its kind to a recording; `None`: the guest did not make it.
-    pub(crate) const fn kind(self) -> Option<ExitKind> {
+    /// Returns whether RIP is at the instruction that made the exit or past it; `None`: the guest did not make it.
+    pub(crate) const fn past(self) -> Option<Past> {
         match self {
             Self::Interrupted | Self::Failed { .. } => None,
-            Self::Rdmsr { .. } => Some(ExitKind::Rdmsr),
-            Self::Wrmsr { .. } => Some(ExitKind::Wrmsr),
-            Self::PortIn { .. } | Self::PortOut { .. } => Some(ExitKind::Io),
-            Self::MemoryRead { .. } | Self::MemoryWrite { .. } => Some(ExitKind::Mmio),
-            Self::Debug
-            | Self::Shutdown
-            | Self::EntryFailed { .. }
-            | Self::InternalError { .. }
-            | Self::Other { .. } => Some(ExitKind::Other),
-        }
-    }
-
-    /// Returns where RIP may be: at the instruction that made the exit or past it.
-    pub(crate) const fn past(self) -> Past {
-        match self {
-            Self::MemoryWrite { .. } => Past::Yes,
-            Self::PortOut { .. } => Past::UnlessOut,
-            _ => Past::No,
+            Self::MemoryWrite { .. } => Some(Past::Yes),
+            Self::PortOut { .. } => Some(Past::UnlessOut),
+            _ => Some(Past::No),
         }
     }
 
@@ -150,12 +135,8 @@ mod tests {
 
     #[test]
     fn a_signal_is_no_exit_of_the_guest() {
-        assert_eq!([Exit::Interrupted.kind(), Exit::Failed { errno: 4 }.kind()], [None; 2]);
-        assert_eq!(Exit::Wrmsr { index: 1, value: 2 }.kind(), Some(ExitKind::Wrmsr));
-        assert_eq!([Exit::PortIn { port: 1 }.kind(), Exit::PortOut { port: 1 }.kind()], [Some(ExitKind::Io); 2]);
-        assert_eq!(Exit::MemoryRead { address: 1 }.kind(), Some(ExitKind::Mmio));
-        assert_eq!(Exit::Other { reason: 5 }.kind(), Some(ExitKind::Other));
-        assert_eq!(Exit::MemoryWrite { address: 1 }.past(), Past::Yes);
-        assert_eq!([Exit::MemoryRead { address: 1 }.past(), Exit::PortIn { port: 1 }.past()], [Past::No; 2]);
+        assert_eq!([Exit::Interrupted.past(), Exit::Failed { errno: 4 }.past()], [None; 2]);
+        assert_eq!(Exit::MemoryWrite { address: 1 }.past(), Some(Past::Yes));
+        assert_eq!([Exit::MemoryRead { address: 1 }.past(), Exit::PortIn { port: 1 }.past()], [Some(Past::No); 2]);
     }
 }

@@ -9,7 +9,6 @@ use super::other_msrs::{OneMsr, OtherMsrs, Registers};
 use super::stats::LoopStats;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
-use crate::sample::ReturnKind;
 use crate::sys;
 
 /// Next step of the loop after an exit.
@@ -96,29 +95,12 @@ fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
     vcpu: &mut V,
 ) -> Action {
     let next = match exit {
-        Exit::PortOut { port } => {
-            parts.stats.count_other(ReturnKind::Port);
-            parts.bus.write_port(port, vcpu.port_data(), at)
-        }
-        Exit::PortIn { port } => {
-            parts.stats.count_other(ReturnKind::Port);
-            parts.bus.read_port(port, vcpu.port_data())
-        }
-        Exit::MemoryWrite { address } => {
-            parts.stats.count_other(ReturnKind::Memory);
-            parts.bus.write_memory(address, vcpu.memory_data())
-        }
-        Exit::MemoryRead { address } => {
-            parts.stats.count_other(ReturnKind::Memory);
-            parts.bus.read_memory(address, vcpu.memory_data())
-        }
-        // A signal ends a wait in KVM_RUN.
-        Exit::Interrupted => {
-            parts.stats.count_other(ReturnKind::Signal);
-            Next::Continue
-        }
-        // A step that was not asked for needs no action.
-        Exit::Debug => Next::Continue,
+        Exit::PortOut { port } => parts.bus.write_port(port, vcpu.port_data(), at),
+        Exit::PortIn { port } => parts.bus.read_port(port, vcpu.port_data()),
+        Exit::MemoryWrite { address } => parts.bus.write_memory(address, vcpu.memory_data()),
+        Exit::MemoryRead { address } => parts.bus.read_memory(address, vcpu.memory_data()),
+        // A signal ends a wait in KVM_RUN. A step that was not asked for needs no action.
+        Exit::Interrupted | Exit::Debug => Next::Continue,
         other => return Action::End(end_of(other, vcpu)),
     };
     match next {

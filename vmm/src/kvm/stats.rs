@@ -10,7 +10,6 @@ use host_pmu::stats::{Phases, ns_histogram};
 
 use super::tsc::TickClock;
 use crate::outcome::Account;
-use crate::sample::ReturnKind;
 
 /// Counts and times of one vCPU's loop.
 #[derive(Debug)]
@@ -24,8 +23,6 @@ pub(super) struct LoopStats {
     /// Host TSC at which the vPMU had done the last access.
     #[cfg(feature = "exit-points")]
     pub(super) accessed_at: u64,
-    /// Exits beside those of MSRs, in the order of [`ReturnKind::ALL`], MSRs left 0.
-    pub(super) others: [u64; ReturnKind::ALL.len()],
 }
 
 impl LoopStats {
@@ -40,17 +37,7 @@ impl LoopStats {
             exit_path_ns: ns_histogram(),
             #[cfg(feature = "exit-points")]
             accessed_at: 0,
-            others: Default::default(),
         }
-    }
-
-    /// Returns the exits since the account began, in the order of [`ReturnKind::ALL`].
-    pub(super) fn exits(&self) -> [u64; ReturnKind::ALL.len()] {
-        let (reads, writes) = self.phases.exits();
-        let mut exits = self.others;
-        exits[ReturnKind::MsrRead as usize] = reads;
-        exits[ReturnKind::MsrWrite as usize] = writes;
-        exits
     }
 
     /// Takes the account of the loop and of `pmu`, with its host side's, and begins anew. Histogram and deliveries are
@@ -68,7 +55,6 @@ impl LoopStats {
             turned_on: pmu.turned_on(),
             counts,
         };
-        self.others = Default::default();
         self.deliveries.clear();
         self.exit_path_ns.reset();
         account
@@ -83,11 +69,5 @@ impl LoopStats {
         }
         self.msr.count(msr, write, fault);
         self.phases.exit(write);
-    }
-
-    /// Counts an exit of another kind.
-    #[inline]
-    pub(super) const fn count_other(&mut self, kind: ReturnKind) {
-        self.others[kind as usize] += 1;
     }
 }

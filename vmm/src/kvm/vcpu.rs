@@ -11,7 +11,6 @@ use arch_pmu::spec::MAX_COUNTERS;
 use arch_pmu::{PmuMsr, Vpmu};
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::OpKind;
 use host_pmu::trace::{Access, Kind, Tracer};
 use kvm_bindings::KVM_EXIT_INTR;
 use kvm_ioctls::{SyncReg, VcpuFd, VmFd};
@@ -30,7 +29,7 @@ use super::register_cost::RegisterCost;
 use super::stats::LoopStats;
 use crate::devices::bus::Bus;
 use crate::outcome::{Account, End};
-use crate::sample::{LiveCounts, VcpuSampler};
+use crate::sample::VcpuSampler;
 use crate::sys::{self, KickGuard};
 
 /// Most PMIs of one entry: one of each counter.
@@ -274,9 +273,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             return Err(End::Stopped);
         }
         let sampled = self.sampler.as_mut().map_or(0, |sampler| sampler.take(&self.fd, self.ran));
-        if sampled > 0 {
-            self.publish_if_due();
-        }
         let seen = match &mut self.nested {
             Some(nested) => nested.take(&self.fd, self.pmu.depends_on_svm()).map_err(|error| transitions(&error))?,
             None => Seen::default(),
@@ -310,24 +306,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             tracer.pmi(self.returned_at, kind, delivery, merged);
             tracer.notes(self.returned_at, &mut self.pmu);
         }
-    }
-
-    /// Publishes what this vCPU has counted, where it is sampled and a while has gone by.
-    #[cold]
-    fn publish_if_due(&mut self) {
-        let now = self.stats.clock.ns(self.returned_at);
-        if self.sampler.as_mut().is_some_and(|sampler| sampler.is_due(now)) {
-            self.publish();
-        }
-    }
-
-    /// Publishes it now, where it is sampled.
-    fn publish(&mut self) {
-        let Some(sampler) = &self.sampler else { return };
-        let (exits, nmis) = (self.stats.exits(), self.stats.counts.nmis_injected);
-        let overflows = self.pmu.counts().overflows;
-        let ops = self.pmu.host().ops().map_or_else(Default::default, |ops| OpKind::ALL.map(|kind| ops.count(kind)));
-        sampler.publish(&LiveCounts { exits, nmis, overflows, ops });
     }
 
     /// Enters the guest by KVM_RUN, and returns its exit.
@@ -383,9 +361,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     #[inline(never)]
     fn dispatch_other(&mut self, exit: Exit) -> Option<End> {
         if let Some(sampler) = &mut self.sampler {
-            match exit.kind() {
-                Some(kind) if sampler.exit(&self.fd, kind, exit.past()) => self.publish_if_due(),
-                Some(_) => {}
+            match exit.past() {
+                Some(past) => sampler.exited(past),
                 None => sampler.interrupted(self.ran),
             }
         }
@@ -454,11 +431,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     }
 
     fn count_delivery(&mut self, Delivered { delivery, tick, merged }: Delivered, seen_at: u64) {
-        if let (Some(sampler), Delivery::Nmi | Delivery::Fixed(_), false) = (&mut self.sampler, delivery, merged)
-            && sampler.pmi(&self.fd)
-        {
-            self.publish_if_due();
-        }
         let counts = &mut self.stats.counts;
         counts.ticks_uncertain += u64::from(tick == Tick::Uncertain);
         match delivery {
@@ -501,7 +473,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     /// Takes the account since the vCPU began, or since [`begin_account`](Self::begin_account).
     pub(crate) fn take_account(&mut self) -> Account {
-        self.publish();
         #[cfg(feature = "exit-points")]
         self.points.hand_over();
         let mut account = self.stats.take(&mut self.pmu);

@@ -15,11 +15,10 @@ use super::guest::{Guest, InKernel, RunFacts, Start};
 use super::plan::Plan;
 use super::run::{self, Run};
 use crate::boot::layout::{Layout, MAX_VCPUS};
-use crate::boot::payload::{self, Payload, PayloadLog};
+use crate::boot::payload::{self, Payload};
 use crate::devices::doorbell::Doorbell;
 use crate::kvm::{Host, tsc};
 use crate::outcome::{End, PayloadLeft, RunOutcome, VcpuOutcome};
-use crate::sample::Sampling;
 
 /// Deliveries whose time is kept, per log entry.
 const DELIVERIES_PER_LOG_ENTRY: usize = 2;
@@ -110,14 +109,13 @@ struct PayloadGuest<'a> {
     pmu: PmuCaps,
     loaded: Option<Payload>,
     turns: Option<&'a Turns<VcpuOutcome>>,
-    sampling: Option<&'a Sampling>,
 }
 
 impl<'a> PayloadGuest<'a> {
     fn new(image: &'a [u8], plan: &'a PayloadPlan, turns: Option<&'a Turns<VcpuOutcome>>) -> Self {
         let layout = Layout::new(plan.machine.vcpus, plan.log_entries, plan.steps.len());
-        let (pmu, sampling) = (plan.machine.pmu.bounded(), plan.machine.sampling.as_deref());
-        Self { image, layout, boot: plan.boot, steps: &plan.steps, pmu, loaded: None, turns, sampling }
+        let pmu = plan.machine.pmu.bounded();
+        Self { image, layout, boot: plan.boot, steps: &plan.steps, pmu, loaded: None, turns }
     }
 }
 
@@ -138,10 +136,6 @@ impl Guest for PayloadGuest<'_> {
 
     fn load(&mut self, memory: &GuestMemoryMmap, _facts: RunFacts) -> Result<InKernel, MachineError> {
         self.loaded = Some(Payload::load(self.image, &self.layout, memory)?);
-        if let Some(sampling) = self.sampling {
-            // A recording is of one guest.
-            let _ = sampling.log.set(PayloadLog::new(memory, self.layout));
-        }
         Ok(InKernel::default())
     }
 

@@ -179,7 +179,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
         };
         let sampler = match &shared.plan.sampling {
             Some(sampling) => {
-                let opened = VcpuSampler::open(sampling, cpu, shared.memory, tsc_khz);
+                let opened = VcpuSampler::open(sampling, cpu, shared.memory);
                 Some(opened.map_err(|why| MachineError::Host(format!("sampling: {why}")))?)
             }
             None => None,

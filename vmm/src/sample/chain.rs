@@ -3,7 +3,6 @@
 //! Every step moves up the stack, so that a stack of the guest's making ends the walk; it is marked as broken unless it ends
 //! where a chain ends: at a frame pointer or a return address of 0, or at ORC's end.
 
-use super::modules::ModuleTables;
 use super::orc::{Base, Kind, Orc, Rule};
 use super::queue::{Words, flag};
 use super::space::Space;
@@ -13,7 +12,7 @@ const MOST_STEPS: usize = 256;
 /// Most bytes between two frames by frame pointers.
 const MOST_APART: u64 = 1 << 20;
 /// Start of the kernel's half of linear addresses.
-pub(super) const KERNEL: u64 = 1 << 63;
+const KERNEL: u64 = 1 << 63;
 
 /// Linux's segment of 32-bit programs (__USER32_CS).
 const USER32_CS: u16 = 0x23;
@@ -54,25 +53,11 @@ pub(super) enum Width {
     Bits64,
 }
 
-/// The unwind tables of a kernel.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tables<'a> {
-    pub(super) kernel: &'a Orc,
-    /// Tables of the kernel's modules, once they are known.
-    pub(super) modules: Option<&'a ModuleTables>,
-}
-
-impl Tables<'_> {
-    fn rule(&self, address: u64) -> Option<Rule> {
-        self.kernel.rule(address).or_else(|| self.modules?.rule(address))
-    }
-}
-
 /// Adds the chain of the sample in `words` to it; returns the flags of the broken parts. `frame` says where the stack
 /// is: the sample's own instruction may be the one before.
 pub(super) fn follow(
     space: &mut Space<'_>,
-    tables: Option<Tables<'_>>,
+    tables: Option<&Orc>,
     frame: Frame,
     others: Others,
     user: bool,
@@ -84,11 +69,10 @@ pub(super) fn follow(
         return broken(user);
     }
     match tables {
-        Some(tables) if !user && frame.ip >= KERNEL || tables.kernel.code().contains(&frame.ip) => {
+        Some(tables) if !user && frame.ip >= KERNEL || tables.code().contains(&frame.ip) => {
             match by_orc(space, tables, frame, others, user, words) {
                 Ended::Complete => 0,
                 Ended::Broken(user) => broken(user),
-                Ended::NoTable if tables.modules.is_none() => flag::KERNEL_BROKEN | flag::NO_TABLE | flag::NO_MODULES,
                 Ended::NoTable => flag::KERNEL_BROKEN | flag::NO_TABLE,
                 Ended::User(frame, width)
                     if words.entry(true, frame.ip) && by_frame_pointers(space, frame, true, width, words) =>
@@ -200,7 +184,7 @@ enum Ended {
 /// Follows ORC's rules from the last entry on as arch/x86/kernel/unwind_orc.c does.
 fn by_orc(
     space: &mut Space<'_>,
-    tables: Tables<'_>,
+    tables: &Orc,
     mut frame: Frame,
     others: Others,
     mut user: bool,
@@ -248,7 +232,7 @@ fn by_orc(
                 }
                 interrupted = true;
                 // Tables of all rings lead on, on another stack.
-                if cs & 3 != 0 && tables.kernel.code().contains(&frame.ip) {
+                if cs & 3 != 0 && tables.code().contains(&frame.ip) {
                     (user, least) = (true, frame.sp);
                 } else if cs & 3 != 0 {
                     return Ended::User(frame, if cs as u16 == USER32_CS { Width::Bits32 } else { Width::Bits64 });
@@ -339,9 +323,8 @@ mod tests {
         let sregs = sregs();
         let mut space = Space::new(memory, &sregs);
         let mut words = Words::new();
-        words.begin(frame.ip, 0);
-        let tables = orc.map(|kernel| Tables { kernel, modules: None });
-        let flags = follow(&mut space, tables, frame, Others::default(), user, Width::Bits64, &mut words);
+        words.begin(frame.ip);
+        let flags = follow(&mut space, orc, frame, Others::default(), user, Width::Bits64, &mut words);
         let queue = Queue::default();
         queue.push(words.of(0, 0, 0, flags));
         let sample = queue.pop().unwrap();
@@ -438,21 +421,17 @@ mod tests {
         let orc = tables(&[(TEXT, 5, 8, 0, 0, 2), (TEXT + 0x100, 0, 0, 0, 0, 1)]);
         put(&memory, STACK, &[0xffff_ffff_c000_0010, TEXT + 0x110]);
         let sregs = sregs();
-        let none = ModuleTables::default();
-        let flags = |modules: Option<&ModuleTables>, stack: u64| {
+        let flags = |stack: u64| {
             put(&memory, STACK, &[stack]);
             let mut words = Words::new();
-            words.begin(TEXT, 0);
+            words.begin(TEXT);
             let frame = Frame { ip: TEXT, sp: STACK, bp: 0 };
-            let tables = Some(Tables { kernel: &orc, modules });
             let mut space = Space::new(&memory, &sregs);
-            follow(&mut space, tables, frame, Others::default(), false, Width::Bits64, &mut words)
+            follow(&mut space, Some(&orc), frame, Others::default(), false, Width::Bits64, &mut words)
         };
-        let module = 0xffff_ffff_c000_0010;
-        assert_eq!(flags(None, module), flag::KERNEL_BROKEN | flag::NO_TABLE | flag::NO_MODULES);
-        assert_eq!(flags(Some(&none), module), flag::KERNEL_BROKEN | flag::NO_TABLE);
-        assert_eq!(flags(None, 0x5000), flag::KERNEL_BROKEN, "no code of the kernel");
-        assert_eq!(flags(None, TEXT + 0x110), 0);
+        assert_eq!(flags(0xffff_ffff_c000_0010), flag::KERNEL_BROKEN | flag::NO_TABLE, "a module's code");
+        assert_eq!(flags(0x5000), flag::KERNEL_BROKEN, "no code of the kernel");
+        assert_eq!(flags(TEXT + 0x110), 0);
     }
 
     #[test]

@@ -2,26 +2,19 @@
 //!
 //! The kernel gives a VMM no samples of a guest whose PMU it emulates, and call chains of no guest at all. This VMM has
 //! the guest's registers and memory: the event's signal ends KVM_RUN, and the vCPU's thread reads both before it enters
-//! again. The guest's PMIs and exits need no host event: the VMM samples them where it sees them.
+//! again.
 //!
 //! The thread writes to its own [`queue`] and never waits: samples that find no room are counted. A thread of the
 //! caller's takes samples out.
 
 mod chain;
-mod event;
-mod modules;
 mod orc;
 pub mod queue;
-mod sampling;
 mod space;
 mod take;
 
-pub use event::{Event, ExitKind, ExitKinds};
-pub use modules::{ModulePlace, Refusal, TablesRead};
 pub use orc::{CallerRule, Orc, OrcError};
-pub use queue::{MOST_EVENTS, NoTable, Queue, Sample};
-pub use sampling::{Channel, Sampling};
-pub use sampling::{Live, LiveCounts, ReturnKind};
-pub use take::Moment;
+pub use queue::{MOST_EVENTS, Queue, Sample};
+pub use take::{Channel, Sampling};
 
 pub(crate) use take::{Past, VcpuSampler};

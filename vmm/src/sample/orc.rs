@@ -19,7 +19,7 @@ pub enum OrcError {
 }
 
 /// Bytes of an entry of `.orc_unwind`.
-pub(super) const ENTRY: usize = 6;
+const ENTRY: usize = 6;
 
 /// A base register of an entry (ORC_REG_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub enum CallerRule {
 
 /// The layout of an entry's bits, which changed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+enum Layout {
     /// Up to 6.2: `type:2, end:1`.
     EndAtBit10,
     /// 6.3: `type:2, signal:1, end:1`.
@@ -101,7 +101,7 @@ impl Layout {
     }
 }
 
-/// The tables of a kernel at its link address, or of one of its modules.
+/// The tables of a kernel at its link address.
 #[derive(Clone, Debug)]
 pub struct Orc {
     /// Addresses from which each rule holds, ascending.
@@ -146,13 +146,8 @@ impl Orc {
         Ok(Self { addresses, rules, layout })
     }
 
-    /// Tables of addresses in ascending order; `None` if they have no code.
-    pub(super) fn of_entries(addresses: Vec<u64>, rules: Vec<[u8; ENTRY]>, layout: Layout) -> Option<Self> {
-        let sound = addresses.len() == rules.len() && addresses.is_sorted() && addresses.first() < addresses.last();
-        sound.then_some(Self { addresses, rules, layout })
-    }
-
-    /// Builds tables of code that is no Linux kernel's, of all rings, from (address, caller) in ascending order.
+    /// Builds tables of code that is no Linux kernel's, of all rings, from (address, caller) in ascending order; `None`
+    /// if they have no code.
     pub fn of_callers(callers: &[(u64, CallerRule)]) -> Option<Self> {
         let entry = |rule: &CallerRule| {
             let base = |by_bp: bool| if by_bp { 4 } else { 5_u16 };
@@ -169,12 +164,9 @@ impl Orc {
             entry[4..].copy_from_slice(&u16::to_le_bytes(bits));
             entry
         };
-        let (addresses, rules) = callers.iter().map(|(address, rule)| (*address, entry(rule))).unzip();
-        Self::of_entries(addresses, rules, Layout::TypeOf3Bits)
-    }
-
-    pub(super) const fn layout(&self) -> Layout {
-        self.layout
+        let (addresses, rules): (Vec<u64>, _) = callers.iter().map(|(address, rule)| (*address, entry(rule))).unzip();
+        let sound = addresses.is_sorted() && addresses.first() < addresses.last();
+        sound.then_some(Self { addresses, rules, layout: Layout::TypeOf3Bits })
     }
 
     /// Returns the range from the first entry to the last, which is where the code ends.
@@ -185,7 +177,7 @@ impl Orc {
     /// Returns the rule at an address; `None` where there is no code of the kernel's image.
     pub(super) fn rule(&self, address: u64) -> Option<Rule> {
         let at = self.addresses.partition_point(|&start| start <= address).checked_sub(1)?;
-        // After the last rule there are modules, which have tables of their own.
+        // After the last rule there are modules, whose tables are not read.
         if at + 1 == self.addresses.len() && address - self.addresses[at] > 0x1_0000 {
             return None;
         }

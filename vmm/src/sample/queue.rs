@@ -9,7 +9,7 @@ pub const MOST_ENTRIES: usize = 126;
 /// Most events of a recording: each has its count of losses.
 pub const MOST_EVENTS: usize = 64;
 /// Words ahead of the entries.
-const FIXED: usize = 6;
+const FIXED: usize = 5;
 /// Most words of a sample.
 pub(super) const MOST_WORDS: usize = FIXED + MOST_ENTRIES;
 
@@ -25,17 +25,6 @@ pub(super) mod flag {
     pub(in crate::sample) const USER_BROKEN: u64 = 8;
     /// The part at level 0 ended at code that no unwind table is known of.
     pub(in crate::sample) const NO_TABLE: u64 = 16;
-    /// Flag beside it: tables of modules were not known yet.
-    pub(in crate::sample) const NO_MODULES: u64 = 32;
-}
-
-/// Code of a kernel that no unwind table is known of, at which a chain broke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoTable {
-    /// Tables of modules were not known yet.
-    BeforeModules,
-    /// They were.
-    Other,
 }
 
 /// A sample.
@@ -49,16 +38,14 @@ pub struct Sample {
     pub period: u64,
     /// Instruction pointer.
     pub rip: u64,
-    /// CR3.
-    pub cr3: u64,
     /// True if the vCPU was at privilege level 3.
     pub user: bool,
     /// True if the host was handling an exit at this instruction.
     pub at_exit: bool,
     /// For each part of the chain, level 0 and level 3, whether it was followed to its end.
     pub complete: [bool; 2],
-    /// Reason why the part at level 0 is broken, if it is a missing table.
-    pub no_table: Option<NoTable>,
+    /// The part at level 0 is broken since code of the kernel has no unwind table that is known.
+    pub no_table: bool,
     /// The chain, innermost first, from `rip` on: level 0, then level 3.
     pub chain: [Vec<u64>; 2],
 }
@@ -126,7 +113,7 @@ impl Queue {
             return None;
         }
         let word = |at: usize| self.words[(tail as usize + at) % WORDS].load(Ordering::Relaxed);
-        let (first, lengths) = (word(0), word(5));
+        let (first, lengths) = (word(0), word(4));
         let (kernel, user) = (lengths as u32 as usize, (lengths >> 32) as usize);
         let flags = first >> 32;
         let part = |from: usize, length: usize| (from..from + length).map(|at| word(FIXED + at)).collect();
@@ -135,15 +122,10 @@ impl Queue {
             time: word(1),
             period: word(2),
             rip: word(3),
-            cr3: word(4),
             user: flags & flag::USER != 0,
             at_exit: flags & flag::AT_EXIT != 0,
             complete: [flags & flag::KERNEL_BROKEN == 0, flags & flag::USER_BROKEN == 0],
-            no_table: match (flags & flag::NO_TABLE != 0, flags & flag::NO_MODULES != 0) {
-                (false, _) => None,
-                (true, true) => Some(NoTable::BeforeModules),
-                (true, false) => Some(NoTable::Other),
-            },
+            no_table: flags & flag::NO_TABLE != 0,
             chain: [part(0, kernel), part(kernel, user)],
         };
         self.tail.store(tail + (FIXED + kernel + user) as u64, Ordering::Release);
@@ -184,10 +166,9 @@ impl Words {
         Self { all: [0; MOST_WORDS], kernel: 0, user: 0 }
     }
 
-    pub(super) const fn begin(&mut self, rip: u64, cr3: u64) {
+    pub(super) const fn begin(&mut self, rip: u64) {
         (self.kernel, self.user) = (0, 0);
         self.all[3] = rip;
-        self.all[4] = cr3;
     }
 
     /// Adds the sample's own instruction as the first entry; returns whether it was added.
@@ -215,7 +196,7 @@ impl Words {
         self.all[0] = event as u64 | flags << 32;
         self.all[1] = time;
         self.all[2] = period;
-        self.all[5] = self.kernel as u64 | (self.user as u64) << 32;
+        self.all[4] = self.kernel as u64 | (self.user as u64) << 32;
         &self.all[..FIXED + self.kernel + self.user]
     }
 }
@@ -228,7 +209,7 @@ mod tests {
     fn samples_come_out_as_they_went_in_and_none_is_lost_silently() {
         let queue = Queue::default();
         let mut words = Words::new();
-        words.begin(10, 20);
+        words.begin(10);
         assert!(words.entry(false, 0x1010) && words.entry(false, 0x1011) && words.entry(true, 0x1012));
         queue.push(words.of(3, 5, 7, flag::AT_EXIT | flag::USER_BROKEN | flag::NO_TABLE));
         let sample = Sample {
@@ -236,11 +217,10 @@ mod tests {
             time: 5,
             period: 7,
             rip: 10,
-            cr3: 20,
             user: false,
             at_exit: true,
             complete: [true, false],
-            no_table: Some(NoTable::Other),
+            no_table: true,
             chain: [vec![0x1010, 0x1011], vec![0x1012]],
         };
         assert_eq!((queue.pop(), queue.pop()), (Some(sample), None));
@@ -263,7 +243,7 @@ mod tests {
     #[test]
     fn a_chain_is_bounded() {
         let mut words = Words::new();
-        words.begin(0, 0);
+        words.begin(0);
         let room = (0x1000..0x2000).take_while(|&n| words.entry(true, n)).count();
         assert_eq!((room, words.of(0, 0, 0, 0).len()), (MOST_ENTRIES, MOST_WORDS));
     }
@@ -271,7 +251,7 @@ mod tests {
     #[test]
     fn what_is_no_code_ends_a_chain() {
         let mut words = Words::new();
-        words.begin(0x1010, 0);
+        words.begin(0x1010);
         for mark in [0, 0xfff, u64::MAX, (-128_i64).cast_unsigned(), (-4095_i64).cast_unsigned()] {
             assert!(!words.entry(true, mark) && !words.entry(false, mark), "{mark:#x}");
         }

@@ -14,8 +14,6 @@ const LARGE: u64 = 1 << 7;
 /// Physical address bits of an entry.
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const PAGE: u64 = 0x1000;
-/// Flag in the word that describes an address space: its tables have five levels.
-const DEEP: u64 = 2;
 
 /// Paging mode: how linear addresses become physical ones (SDM vol. 3, 5.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +49,6 @@ impl<'a> Space<'a> {
             Paging::Levels(if sregs.cr4 & CR4_LA57 == 0 { 4 } else { 5 })
         };
         Self { memory, paging, root: sregs.cr3, last: None }
-    }
-
-    /// Packs the address space of these registers, for [`Space::of_kernel`].
-    pub(super) const fn packed(sregs: &kvm_sregs) -> u64 {
-        let deep = if sregs.cr4 & CR4_LA57 == 0 { 0 } else { DEEP };
-        (sregs.cr3 & ADDRESS) | PRESENT | deep
-    }
-
-    /// Unpacks an address space of a kernel's registers in 64-bit mode from [`Space::packed`]; 0 is none.
-    pub(super) fn of_kernel(memory: &'a GuestMemoryMmap, packed: u64) -> Option<Self> {
-        let paging = Paging::Levels(if packed & DEEP == 0 { 4 } else { 5 });
-        (packed & PRESENT != 0).then_some(Self { memory, paging, root: packed & ADDRESS, last: None })
     }
 
     /// Reads 8 bytes.
@@ -193,17 +179,6 @@ mod tests {
         assert_eq!(Space::new(&memory, &sregs).u64(0), Some(0x1001));
         put(0x1000, 0xffff_ffff_f001);
         assert_eq!(Space::new(&memory, &sregs).u64(0), None);
-    }
-
-    #[test]
-    fn an_address_space_fits_a_word() {
-        let memory = memory();
-        let mut sregs = long_mode(0x8000_0000_0000_1abc);
-        assert_eq!(Space::packed(&sregs), 0x1001);
-        sregs.cr4 |= CR4_LA57;
-        let space = Space::of_kernel(&memory, Space::packed(&sregs)).unwrap();
-        assert_eq!((space.paging, space.root), (Paging::Levels(5), 0x1000));
-        assert!(Space::of_kernel(&memory, 0).is_none());
     }
 
     #[test]

@@ -1,22 +1,50 @@
 //! Takes the samples of one vCPU, on its thread.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use host_pmu::sampler::Sampler;
+use host_pmu::sampler::{Rate, SampledEvent, Sampler};
 use kvm_bindings::{kvm_regs, kvm_sregs};
 use kvm_ioctls::VcpuFd;
-use rustix::time::{ClockId, clock_gettime};
 use vm_memory::GuestMemoryMmap;
 
-use super::chain::{Frame, KERNEL, Others, Tables, Width, follow};
-use super::event::{Countdown, Event, ExitKind, ExitKinds};
-use super::queue::{Words, flag};
-use super::sampling::{Channel, Sampling};
-use super::sampling::{EVERY_NS, LiveCounts};
+use super::chain::{Frame, Others, Width, follow};
+use super::orc::Orc;
+use super::queue::{Queue, Words, flag};
 use super::space::Space;
 use crate::sys;
 
 const EFER_LMA: u64 = 1 << 10;
+
+/// Events to sample, and the channels that take the samples.
+#[derive(Debug)]
+pub struct Sampling {
+    /// Events that sample.
+    pub events: Vec<SampledEvent>,
+    /// Rate of the samples.
+    pub rate: Rate,
+    /// True if samples have call chains.
+    pub chains: bool,
+    /// The unwind tables of the guest's kernel.
+    pub orc: Option<Orc>,
+    /// One of each vCPU.
+    pub channels: Vec<Channel>,
+}
+
+/// The channel through which the samples of a vCPU leave it.
+#[derive(Debug, Default)]
+pub struct Channel {
+    /// Samples.
+    pub queue: Queue,
+    /// The vCPU's thread; 0 before it has begun.
+    pub tid: AtomicI32,
+}
+
+impl Sampling {
+    /// Creates the sampling of so many vCPUs.
+    pub fn new(events: Vec<SampledEvent>, rate: Rate, chains: bool, vcpus: usize) -> Self {
+        Self { events, rate, chains, orc: None, channels: (0..vcpus).map(|_| Channel::default()).collect() }
+    }
+}
 
 /// The sampling of one vCPU.
 #[derive(Debug)]
@@ -25,16 +53,10 @@ pub(crate) struct VcpuSampler<'a> {
     channel: &'a Channel,
     memory: &'a GuestMemoryMmap,
     events: Sampler,
-    /// The number in the recording of each of them.
-    numbers: Vec<usize>,
-    pmis: Option<Countdown>,
-    exits: Vec<(ExitKinds, Countdown)>,
     words: Words,
     /// Signals of its events that are in no account yet.
     signals: u64,
     since_exit: SinceExit,
-    /// Time at which counts were published last, ns.
-    published: Option<u64>,
 }
 
 impl<'a> VcpuSampler<'a> {
@@ -42,60 +64,30 @@ impl<'a> VcpuSampler<'a> {
     ///
     /// # Errors
     /// The event that was refused, and why.
-    pub(crate) fn open(
-        sampling: &'a Sampling,
-        cpu: usize,
-        memory: &'a GuestMemoryMmap,
-        tsc_khz: u64,
-    ) -> Result<Self, String> {
+    pub(crate) fn open(sampling: &'a Sampling, cpu: usize, memory: &'a GuestMemoryMmap) -> Result<Self, String> {
         let channel = sampling.channels.get(cpu).ok_or("samples of a vCPU that the recording does not know")?;
-        let (mut host, mut numbers, mut pmis, mut exits) = (Vec::new(), Vec::new(), None, Vec::new());
-        for (number, event) in sampling.events.iter().enumerate() {
-            let countdown = Countdown::new(number, event.rate(sampling.rate).0);
-            match event {
-                Event::Host(event) => {
-                    host.push(event.clone());
-                    numbers.push(number);
-                }
-                Event::Pmi => pmis = Some(countdown),
-                Event::Exit(kinds) => exits.push((*kinds, countdown)),
-            }
-        }
-        let events = Sampler::open(&host, sampling.rate)?;
+        let events = Sampler::open(&sampling.events, sampling.rate)?;
         channel.tid.store(sys::gettid(), Ordering::Relaxed);
-        sampling.has_memory(memory);
-        channel.tsc_khz.store(tsc_khz, Ordering::Relaxed);
-        Ok(Self {
-            sampling,
-            channel,
-            memory,
-            events,
-            numbers,
-            pmis,
-            exits,
-            words: Words::new(),
-            signals: 0,
-            since_exit: SinceExit::default(),
-            published: None,
-        })
+        let (words, since_exit) = (Words::new(), SinceExit::default());
+        Ok(Self { sampling, channel, memory, events, words, signals: 0, since_exit })
     }
 
     /// Takes a sample for each overflow since the last call, and says how many there were. `ran`: the kick ended
     /// KVM_RUN in the guest.
     pub(crate) fn take(&mut self, fd: &VcpuFd, ran: bool) -> u64 {
-        let Self { sampling, channel, memory, events, numbers, words, since_exit, .. } = self;
+        let Self { sampling, channel, memory, events, words, since_exit, .. } = self;
         let past = since_exit.past(ran);
         let mut flags = None;
         let taken = events.take(
             |overflow| {
                 // One look at the guest serves all overflows of this stop.
                 let flags = *flags.get_or_insert_with(|| {
-                    let look = look(fd, memory, sampling, channel, past, words);
+                    let look = look(fd, memory, sampling, past, words);
                     look | if ran { 0 } else { flag::AT_EXIT }
                 });
-                channel.queue.push(words.of(numbers[overflow.event], overflow.time, overflow.period, flags));
+                channel.queue.push(words.of(overflow.event, overflow.time, overflow.period, flags));
             },
-            |event, lost| channel.queue.lost_by_kernel(numbers[event], lost),
+            |event, lost| channel.queue.lost_by_kernel(event, lost),
         );
         if taken.throttled > 0 {
             channel.queue.throttled(taken.throttled);
@@ -104,61 +96,16 @@ impl<'a> VcpuSampler<'a> {
         taken.overflows
     }
 
-    /// Samples a PMI on its way into the guest, at the place at which the guest takes it. Returns whether that is a sample.
-    #[inline]
-    pub(crate) fn pmi(&mut self, fd: &VcpuFd) -> bool {
-        let Some(countdown) = &mut self.pmis else { return false };
-        let event = countdown.event;
-        let Some(period) = countdown.count() else { return false };
-        self.now(fd, event, period, Past::No);
-        true
-    }
-
     /// Notes that KVM_RUN was interrupted: in the guest, or before it `ran`.
     #[inline]
     pub(crate) fn interrupted(&mut self, ran: bool) {
         self.since_exit.interrupted(ran);
     }
 
-    /// Samples an exit of the guest, if it is one of those asked for. Returns whether that is a sample.
+    /// Notes an exit that the guest made.
     #[inline]
-    pub(crate) fn exit(&mut self, fd: &VcpuFd, kind: ExitKind, past: Past) -> bool {
+    pub(crate) fn exited(&mut self, past: Past) {
         self.since_exit = SinceExit(Some(past));
-        let mut sampled = false;
-        for at in 0..self.exits.len() {
-            let (kinds, countdown) = &mut self.exits[at];
-            let event = countdown.event;
-            if kinds.has(kind)
-                && let Some(period) = countdown.count()
-            {
-                self.now(fd, event, period, past);
-                sampled = true;
-            }
-        }
-        sampled
-    }
-
-    /// Takes a sample where the guest stands now. It did not fall into the handling of an exit by chance, as one of a
-    /// host event does.
-    #[cold]
-    fn now(&mut self, fd: &VcpuFd, event: usize, period: u64, past: Past) {
-        let time = monotonic_ns();
-        let flags = look(fd, self.memory, self.sampling, self.channel, past, &mut self.words);
-        self.channel.queue.push(self.words.of(event, time, period, flags));
-    }
-
-    /// Returns whether it is time to publish counts, at time `ns` of the caller's clock.
-    pub(crate) fn is_due(&mut self, ns: u64) -> bool {
-        let due = self.published.is_none_or(|before| ns.saturating_sub(before) >= EVERY_NS);
-        if due {
-            self.published = Some(ns);
-        }
-        due
-    }
-
-    /// Publishes counts.
-    pub(crate) fn publish(&self, counts: &LiveCounts) {
-        self.channel.live.publish(counts);
     }
 
     /// Takes the number of signals of its events since the last call.
@@ -225,22 +172,12 @@ fn is_instruction(space: &mut Space<'_>, ip: u64, wanted: impl Fn(u8) -> bool) -
 }
 
 /// Reads registers and chain into `words`; returns the sample's flags.
-fn look(
-    fd: &VcpuFd,
-    memory: &GuestMemoryMmap,
-    sampling: &Sampling,
-    channel: &Channel,
-    past: Past,
-    words: &mut Words,
-) -> u64 {
+fn look(fd: &VcpuFd, memory: &GuestMemoryMmap, sampling: &Sampling, past: Past, words: &mut Words) -> u64 {
     // Neither call fails on a vCPU that runs.
     let (Ok(regs), Ok(sregs)) = (fd.get_regs(), fd.get_sregs()) else {
-        words.begin(0, 0);
+        words.begin(0);
         return flag::KERNEL_BROKEN;
     };
-    if regs.rip >= KERNEL && sregs.ss.dpl == 0 && sregs.efer & EFER_LMA != 0 {
-        channel.kernel_space.store(Space::packed(&sregs), Ordering::Relaxed);
-    }
     walk(&regs, &sregs, memory, sampling, past, words)
 }
 
@@ -258,7 +195,7 @@ fn walk(
     let mut space = Space::new(memory, sregs);
     let ip = regs.rip.wrapping_add(if sregs.cs.l == 0 { sregs.cs.base } else { 0 });
     // The sample is at the instruction that made the exit; the stack is that of the next one.
-    words.begin(ip.wrapping_sub(past.back(&mut space, ip)), sregs.cr3);
+    words.begin(ip.wrapping_sub(past.back(&mut space, ip)));
     let width = match (sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0, sregs.cs.db != 0) {
         (true, _) => Width::Bits64,
         (false, true) if sregs.cs.base == 0 && sregs.ss.base == 0 => Width::Bits32,
@@ -273,39 +210,7 @@ fn walk(
     }
     let frame = Frame { ip, sp: regs.rsp, bp: regs.rbp };
     let others = Others { dx: regs.rdx, di: regs.rdi, r10: regs.r10, r13: regs.r13 };
-    let tables = sampling.orc.as_ref().map(|kernel| Tables { kernel, modules: sampling.modules() });
-    flags | follow(&mut space, tables, frame, others, user, width, words)
-}
-
-/// Returns CLOCK_MONOTONIC, ns: the time of samples.
-pub(super) fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
-}
-
-/// One moment by both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// The host's time-stamp counter.
-    pub tsc: u64,
-    /// CLOCK_MONOTONIC, ns.
-    pub ns: u64,
-}
-
-impl Moment {
-    /// Reads both clocks now.
-    pub fn now() -> Self {
-        let before = sys::rdtsc();
-        let ns = monotonic_ns();
-        Self { tsc: before.midpoint(sys::rdtsc()), ns }
-    }
-
-    /// Returns the samples' time at a time-stamp, on the line through this moment and a `later` one; `None` if they are not apart.
-    pub fn ns_at(self, later: Self, tsc: u64) -> Option<u64> {
-        let (ticks, ns) = (later.tsc.checked_sub(self.tsc).filter(|&ticks| ticks > 0)?, later.ns.checked_sub(self.ns)?);
-        let since = i128::from(tsc) - i128::from(self.tsc);
-        u64::try_from(i128::from(self.ns) + since * i128::from(ns) / i128::from(ticks)).ok()
-    }
+    flags | follow(&mut space, sampling.orc.as_ref(), frame, others, user, width, words)
 }
 
 #[cfg(test)]
@@ -350,8 +255,7 @@ mod tests {
     #[test]
     fn the_stack_is_read_by_the_instruction_after_the_exit() {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap();
-        let mut sampling = Sampling::new(Vec::new(), host_pmu::sampler::Rate::Hertz(1), true, 1);
-        sampling.orc = None;
+        let sampling = Sampling::new(Vec::new(), Rate::Hertz(1), true, 1);
         // The frame is set up, and the stack holds something other than a return address.
         let words_of = |at: u64, words: &[u32]| {
             words.iter().zip(0..).for_each(|(word, n)| memory.write_obj(*word, GuestAddress(at + 4 * n)).unwrap());
@@ -365,20 +269,11 @@ mod tests {
             memory.write_slice(&[0x89, 0x43, displacement, 0x90], GuestAddress(0x2000)).unwrap();
             let mut words = Words::new();
             let flags = walk(&regs, &sregs, &memory, &sampling, Past::Yes, &mut words);
-            let queue = super::super::queue::Queue::default();
+            let queue = Queue::default();
             queue.push(words.of(0, 0, 0, flags));
             let sample = queue.pop().unwrap();
             assert_eq!((sample.rip, &sample.chain[0]), (0x2002, &vec![0x2002, 0x5555]), "{displacement:#x}");
             assert_eq!(sample.complete, [true; 2]);
         }
-    }
-
-    #[test]
-    fn a_time_stamp_between_two_moments_is_between_their_times() {
-        let (first, later) = (Moment { tsc: 1000, ns: 50 }, Moment { tsc: 3000, ns: 1050 });
-        assert_eq!([1000, 2000, 3000, 4000].map(|tsc| first.ns_at(later, tsc)), [50, 550, 1050, 1550].map(Some));
-        assert_eq!((first.ns_at(later, 0), first.ns_at(first, 1000), later.ns_at(first, 1000)), (None, None, None));
-        let (first, later) = (Moment::now(), Moment::now());
-        assert!(first.tsc <= later.tsc && first.ns <= later.ns);
     }
 }

@@ -23,28 +23,22 @@ use store::Store;
 
 /// Bytes of the header of a pipe.
 pub(crate) const PIPE_HEADER: u64 = 16;
-/// Most bytes of records that are taken together, unless [`Options::least`] is more.
-pub const CHUNK: usize = 128 << 10;
-/// Largest [`Options::least`].
-pub const MOST_OF_CHUNK: usize = 1 << 20;
+/// Most bytes of records that are taken together.
+const CHUNK: usize = 128 << 10;
 
 /// Way in which records are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// zstd's level; 0: no compression.
     pub level: u32,
-    /// Threads that compress; with 0 and 1 the writer does it by itself.
-    pub threads: usize,
-    /// Least bytes of records that are taken together. `None`: whatever there is at each flush.
-    pub least: Option<usize>,
     /// Writes that a thread may be behind, for files; `None`: one write after the other, by the writer itself.
     pub aio: Option<usize>,
 }
 
 impl Options {
-    /// Sets one thread and serial writes.
+    /// Sets serial writes.
     pub const fn level(level: u32) -> Self {
-        Self { level, threads: 1, least: None, aio: None }
+        Self { level, aio: None }
     }
 }
 
@@ -114,7 +108,7 @@ pub struct Writer<W: Write> {
     events: Vec<Event>,
     /// Samples have call chains.
     chains: bool,
-    options: Options,
+    level: u32,
     /// Records that are not taken yet.
     pending: Vec<u8>,
     /// Bytes of records in frames, and of frames.
@@ -143,7 +137,7 @@ impl<W: Write> Writer<W> {
             event.attr.sample_type = record::FIELDS | if chains { attr::CALLCHAIN } else { 0 };
             event.attr.sample_id_all = true;
         }
-        let early = Facts { compression: compression(&options, 1.0), ..facts.clone() };
+        let early = Facts { compression: compression(options.level, 1.0), ..facts.clone() };
         let mut early = feature::all(&early, &events);
         // Times are not known, and build-ids come at the end of a file and as records of a pipe.
         early.retain(|&(number, _)| number != feature::BUILD_ID && number != feature::SAMPLE_TIME);
@@ -161,10 +155,10 @@ impl<W: Write> Writer<W> {
         };
         Ok(Self {
             sink,
-            packer: Packer::start(options.level, options.threads)?,
+            packer: Packer::new(options.level)?,
             events,
             chains,
-            options,
+            level: options.level,
             pending: Vec::with_capacity(2 * CHUNK),
             packed: (0, 0),
             early,
@@ -188,7 +182,7 @@ impl<W: Write> Writer<W> {
         let before = self.pending.len();
         record::put(&mut self.pending, record, stamp, self.chains);
         // A frame has whole records and at most so many bytes.
-        if self.pending.len() > chunk(&self.options) {
+        if self.pending.len() > CHUNK {
             let last = self.pending.split_off(before);
             let given = self.once(Self::give);
             self.pending.extend_from_slice(&last);
@@ -197,25 +191,12 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Takes the records together if there are as many as [`Options::least`] says.
-    ///
-    /// # Errors
-    /// Returns the errors of the output.
-    pub fn turn(&mut self) -> io::Result<()> {
-        if self.options.least.is_some_and(|least| self.pending.len() >= least) { self.once(Self::give) } else { Ok(()) }
-    }
-
-    /// Writes what waits, but for less than [`Options::least`], and brings a file's header up to date.
+    /// Writes what waits, and brings a file's header up to date.
     ///
     /// # Errors
     /// Returns the errors of the output.
     pub fn flush(&mut self) -> io::Result<()> {
-        if self.options.least.is_none() {
-            self.once(Self::give)?;
-        } else {
-            self.turn()?;
-        }
-        self.once(Self::settle)?;
+        self.once(Self::give)?;
         self.once(|writer| match &mut writer.sink {
             Sink::File(store) => store.commit(&writer.early),
             Sink::Pipe(..) => Ok(()),
@@ -237,24 +218,11 @@ impl<W: Write> Writer<W> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let ready = self.packer.give(&self.pending)?;
+        let packed = self.packer.pack(&self.pending)?;
         self.pending.clear();
-        self.put(ready)
-    }
-
-    /// Waits for the threads that compress.
-    fn settle(&mut self) -> io::Result<()> {
-        let ready = self.packer.rest()?;
-        self.put(ready)
-    }
-
-    fn put(&mut self, ready: Vec<Packed>) -> io::Result<()> {
-        for packed in ready {
-            self.packed.0 += packed.raw;
-            self.packed.1 += packed.compressed;
-            self.sink.put(packed)?;
-        }
-        Ok(())
+        self.packed.0 += packed.raw;
+        self.packed.1 += packed.compressed;
+        self.sink.put(packed)
     }
 
     /// Ends the recording: a file gets its features; `facts` are those known at the end. Says what the output has, also
@@ -263,24 +231,18 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// The first failure of the output that was not returned before; a file is readable nevertheless.
     pub fn finish(mut self, facts: &Facts) -> (Summary, io::Result<()>) {
-        let flushed = self.once(Self::give).and_then(|()| self.once(Self::settle));
+        let flushed = self.once(Self::give);
         let (raw, compressed) = self.packed;
         let ratio = if compressed == 0 { 1.0 } else { raw as f64 / compressed as f64 };
-        let facts = Facts { compression: compression(&self.options, ratio), times: self.times, ..facts.clone() };
-        let features = feature::all(&facts, &self.events);
         let store = match &mut self.sink {
             Sink::File(store) => store,
-            Sink::Pipe(pipe, piped) => {
-                // A pipe without the times of its samples is one whose recorder was killed.
-                let mut end = Vec::new();
-                let times = features.iter().filter(|(number, _)| *number == feature::SAMPLE_TIME && !self.failed);
-                times.for_each(|feature| put_feature(&mut end, feature));
-                let flushed = flushed.and_then(|()| pipe.write_all(&end)).and_then(|()| pipe.flush());
-                piped.bytes += if flushed.is_ok() { end.len() as u64 } else { 0 };
-                let Piped { bytes, raw, samples } = *piped;
+            Sink::Pipe(_, Piped { bytes, raw, samples }) => {
+                let (bytes, raw, samples) = (*bytes, *raw, *samples);
                 return (Summary { bytes, raw, samples, ratio, ..Summary::default() }, flushed);
             }
         };
+        let facts = Facts { compression: compression(self.level, ratio), times: self.times, ..facts.clone() };
+        let features = feature::all(&facts, &self.events);
         // Writes that were begun may fail here for the first time. The disk is full then: the last records make room.
         let committed = store.commit(&features).inspect_err(|_| {
             // Without room for all features the file has the early ones; the first failure is the one to report.
@@ -297,15 +259,9 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Returns most bytes of records that are taken together.
-fn chunk(options: &Options) -> usize {
-    options.least.map_or(CHUNK, |least| least.clamp(CHUNK, MOST_OF_CHUNK))
-}
-
-fn compression(options: &Options, ratio: f64) -> Option<Compression> {
-    let level = options.level;
+fn compression(level: u32, ratio: f64) -> Option<Compression> {
     // One record may be beyond a chunk.
-    let most = chunk(options) as u32 + (64 << 10);
+    let most = CHUNK as u32 + (64 << 10);
     (level > 0).then(|| Compression { level, ratio: rounded(ratio), most })
 }
 
@@ -334,18 +290,13 @@ fn pipe_start(events: &[Event], early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u
         event.ids.iter().for_each(|&id| body.u64(id));
         put(&mut bytes, kind::HEADER_ATTR, &body);
     }
-    for feature in early {
-        put_feature(&mut bytes, feature);
+    for (number, body) in early {
+        put(&mut bytes, kind::FEATURE, &[&u64::from(*number).to_le_bytes(), body.as_slice()].concat());
     }
     for id in &facts.build_ids {
         id.put(&mut bytes);
     }
     bytes
-}
-
-/// Appends a feature as a record.
-fn put_feature(to: &mut Vec<u8>, (number, body): &(u8, Vec<u8>)) {
-    put(to, kind::FEATURE, &[&u64::from(*number).to_le_bytes(), body.as_slice()].concat());
 }
 
 /// Appends a record of a pipe's header, unless it is longer than a record can be.

@@ -39,8 +39,7 @@ use crate::arms::rounds::options::ArmsOptions;
 use crate::experiment::guest_stat::spec;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::top::guests::top;
-use crate::inspect::top::spec::TopSpec;
+use crate::inspect::top::{TopSpec, top};
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
@@ -158,10 +157,9 @@ pub enum Command {
     /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
     Record(Described<RecordSpec>),
-    /// Watch a guest while it runs: functions, exits, host operations, NMI latency
+    /// Print the functions of a guest while it runs, a table each interval
     ///
-    /// Samples as `vpmu record`, and shows them in the terminal, or as plain tables. Keys: q ends, p pauses, s sorts, z shows callers,
-    /// ? helps.
+    /// Samples as `vpmu record`. The tables, and a summary at the end, are on stdout; the guest's own output is on stderr.
     #[command(after_help = super::top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]
     Top(Described<TopSpec>),
     /// Trace what guests do to their PMUs, for other strategies: `vpmu sim --trace`

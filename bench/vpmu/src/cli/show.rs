@@ -16,7 +16,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sim::mediated::{MEDIATED, Mediated};
 use sim::model::EMBEDDED;
-use vmm::sample::Event;
 
 use crate::arms::arm::sim::model;
 use crate::experiment::stat_setup::document::HostSetUp;
@@ -269,12 +268,11 @@ pub fn events() -> Vec<Item> {
         tried(&format!("--backend {key}"), &format!("{stand_in}{about}"), refused)
     });
     let recording = SampledEvent::named().filter_map(|name| Some(recorded_by(&name.parse().ok()?)));
-    let of_vmm = Event::of_vmm().map(|(name, about)| Item::new(&format!("-e {name}"), about));
     let open = [
         ("-e rHEX", "the host PMU's own event: umask and event in hexadecimal, in guest mode only"),
         ("-e GROUP:NAME", "occurrences of a tracepoint of this host (/sys/kernel/tracing/events) on the vCPU's thread"),
     ];
-    backends.chain(recording).chain(of_vmm).chain(open.map(|(name, about)| Item::new(name, about))).collect()
+    backends.chain(recording).chain(open.map(|(name, about)| Item::new(name, about))).collect()
 }
 
 /// Returns what an event of this name is for: one of the list, or one of the host's own.
@@ -286,7 +284,7 @@ pub fn event(name: &str) -> Result<Vec<Item>, Error> {
     found.retain(|item| item.name.split_once(' ').is_some_and(|(_, known)| known == name));
     if found.is_empty() {
         let event: SampledEvent = name.parse().map_err(|_| {
-            let known: Vec<_> = SampledEvent::named().chain(Event::of_vmm().map(|(name, _)| name)).collect();
+            let known: Vec<_> = SampledEvent::named().collect();
             unknown("event", name, &known)
         })?;
         found.push(recorded_by(&event));

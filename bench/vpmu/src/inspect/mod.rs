@@ -1,4 +1,4 @@
-//! Views into a guest or at this host: running an image, recordings, traces, the live view, the doctor.
+//! Views into a guest or at this host: running an image, recordings, traces, the doctor.
 
 pub mod doctor;
 pub mod record;

@@ -1,5 +1,4 @@
-//! Commands that sample a guest share: the guest, the events, the payload, the unwind tables of a Linux kernel, and the
-//! turns of vCPUs.
+//! Commands that sample a guest share: the guest, the events, the payload, and the turns of vCPUs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +9,12 @@ use host_pmu::backend::BackendKey;
 use host_pmu::sampler::{Rate, SampledEvent};
 use host_pmu::trace::Tracing;
 use perf_data::attr::{Attr, Event};
-use perf_data::symbols::Image;
-use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
 use vmm::kvm::Host;
-use vmm::machine::linux::Kernel;
 use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::RunOutcome;
-use vmm::sample::{self, CallerRule, MOST_EVENTS, Moment, Orc, OrcError, Sampling};
+use vmm::sample::{MOST_EVENTS, Sampling};
 
 use crate::arms::arm::{launch, real};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
@@ -110,28 +106,20 @@ const RAW: u32 = 4;
 /// Event and rate by which a guest is sampled.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct SamplingOptions {
-    /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit, exit, pmi ... (`vpmu show events`)
+    /// Events to sample by: cpu-clock, cycles, rHEX, kvm:kvm_exit ... (`vpmu show events`)
     ///
     /// cpu-clock and task-clock need no PMU. cycles, instructions, branches, branch-misses, cache-references, cache-misses and rHEX count
-    /// in guest mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread. exit, or
-    /// exit:rdmsr, exit:wrmsr, exit:io, exit:mmio, exit:other, is an exit of the guest to the VMM; pmi a PMI of the guest's own counters,
-    /// where the guest takes it. Without --count each exit and each PMI is a sample.
+    /// in guest mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread.
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "cpu-clock", value_parser = event)]
-    pub event: Vec<sample::Event>,
+    pub event: Vec<SampledEvent>,
 
     /// Samples a second of each vCPU that runs [default: 999]
-    ///
-    /// For host events; what the VMM itself sees has --count.
     #[arg(short = 'F', long, value_name = "HZ", value_parser = number_in(1..=100_000))]
     pub freq: Option<u64>,
 
     /// One sample in N counts, in place of --freq; of a clock they are ns, 10000 and more
     #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = number_in(1..=1 << 47))]
     pub count: Option<u64>,
-
-    /// Take call chains: by tables of a Linux kernel and of the payload, else by frame pointers
-    #[arg(short = 'g', long = "call-graph")]
-    pub chains: bool,
 }
 
 impl SamplingOptions {
@@ -140,24 +128,34 @@ impl SamplingOptions {
         self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
     }
 
-    /// Returns samples of `events` on so many vCPUs, still none.
-    pub fn sampling(&self, events: &[sample::Event], vcpus: u64) -> Sampling {
-        Sampling::new(events.to_vec(), self.rate(), self.chains, vcpus as usize)
+    /// Returns samples of so many vCPUs, still none.
+    pub fn sampling(&self, chains: bool, vcpus: u64) -> Sampling {
+        Sampling::new(self.event.clone(), self.rate(), chains, vcpus as usize)
     }
 
-    /// Checks that each of `events` is there once and can be sampled so often, and that some event has a given frequency.
+    /// Checks that each event is there once and can be sampled so often.
     ///
     /// # Errors
     /// Exit 2: it is not so.
-    pub fn check(&self, events: &[sample::Event]) -> Result<(), Error> {
-        if self.freq.is_some() && events.iter().all(|event| event.host().is_none()) {
-            return Err(Error::usage(
-                "--freq has nothing to do",
-                "exits and PMIs are counted by the VMM: each is a sample, or with --count one in N",
-                "leave it out, or give --count",
-            ));
+    pub fn check(&self) -> Result<(), Error> {
+        let events = &self.event;
+        if let Some(event) =
+            events.iter().enumerate().find_map(|(at, event)| events[..at].contains(event).then_some(event))
+        {
+            return Err(Error::usage(format!("duplicate event {event}"), "--event names it twice", "leave one out"));
         }
-        check(events, self.rate())
+        if events.len() > MOST_EVENTS {
+            let what = format!("cannot sample by {} events at once", events.len());
+            return Err(Error::usage(what, format!("a recording has {MOST_EVENTS} at the most"), "leave some out"));
+        }
+        match self.rate() {
+            Rate::Period(ns) if ns < SHORTEST_NS && events.iter().any(SampledEvent::is_clock) => Err(Error::usage(
+                format!("cannot sample a clock each {ns} ns"),
+                format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
+                "give a longer --count",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -165,11 +163,11 @@ impl SamplingOptions {
 const USUAL: u64 = 999;
 
 /// Reads the name of an event.
-fn event(text: &str) -> Result<sample::Event, String> {
+fn event(text: &str) -> Result<SampledEvent, String> {
     text.parse().map_err(|_: String| {
-        let known: Vec<_> = SampledEvent::named().chain(sample::Event::of_vmm().map(|(name, _)| name)).collect();
+        let known: Vec<_> = SampledEvent::named().collect();
         match text.split_once('/').or_else(|| text.split_once(':')) {
-            Some((name, _)) if known.contains(&name) && name != "exit" => {
+            Some((name, _)) if known.contains(&name) => {
                 format!("events have no modifiers here: those of a PMU count in guest mode, clocks all the thread's time; give {name}")
             }
             Some((group, name)) if text.contains('/') && !group.is_empty() && !name.is_empty() => {
@@ -180,54 +178,18 @@ fn event(text: &str) -> Result<sample::Event, String> {
     })
 }
 
-fn check(events: &[sample::Event], rate: Rate) -> Result<(), Error> {
-    if let Some((at, event)) = events.iter().enumerate().find(|(at, event)| events[..*at].contains(event)) {
-        let first = events[..at].iter().position(|before| before == event).unwrap_or(0);
-        return Err(Error::usage(
-            format!("duplicate event {event}"),
-            format!("it is number {} and {} of --event", first + 1, at + 1),
-            "leave one out",
-        ));
-    }
-    if events.len() > MOST_EVENTS {
-        let what = format!("cannot sample by {} events at once", events.len());
-        return Err(Error::usage(what, format!("a recording has {MOST_EVENTS} at the most"), "leave some out"));
-    }
-    match rate {
-        Rate::Period(ns)
-            if ns < SHORTEST_NS && events.iter().filter_map(sample::Event::host).any(SampledEvent::is_clock) =>
-        {
-            Err(Error::usage(
-                format!("cannot sample a clock each {ns} ns"),
-                format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
-                "give a longer --count",
-            ))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The events as a recording has them; `user_only`: all samples are those of a user task, and perf misses no kernel.
 ///
 /// # Errors
 /// Exit 4: this host does not have one.
 pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Error> {
-    let event = |(at, event): (usize, &sample::Event)| {
-        let host = event.host();
-        let (type_, config) = match host {
-            Some(host) => {
-                let encoding = host.encoding();
-                encoding.map_err(|why| {
-                    let remedy = "give another --event; `vpmu show events` has them";
-                    Error::host(format!("cannot sample by {event}"), why, remedy)
-                })?
-            }
-            None => (RAW, 0),
-        };
+    let event = |(at, event): (usize, &SampledEvent)| {
+        let cannot = |why| Error::host(format!("cannot sample by {event}"), why, "give another --event; `vpmu show events` has them");
+        let (type_, config) = event.encoding().map_err(cannot)?;
         // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
-        let type_ = if host.is_some_and(SampledEvent::is_tracepoint) { RAW } else { type_ };
-        let (period, by_frequency) = event.rate(sampling.rate);
-        let exclude_host = host.is_some_and(SampledEvent::is_hardware);
+        let type_ = if event.is_tracepoint() { RAW } else { type_ };
+        let (period, by_frequency) = sampling.rate.of(event);
+        let exclude_host = event.is_hardware();
         let attr =
             Attr { type_, config, period, by_frequency, exclude_host, exclude_kernel: user_only, ..Attr::default() };
         Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
@@ -252,42 +214,7 @@ pub fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// The unwind tables of a kernel, with a warning if it has none.
-pub fn unwind_tables(kernel: &Kernel) -> Option<Orc> {
-    match Orc::of_kernel(kernel.image(), kernel.release()) {
-        Ok(orc) => Some(orc),
-        Err(why @ (OrcError::Absent | OrcError::Damaged(_))) => {
-            complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
-            None
-        }
-    }
-}
-
 // The payload as a guest that is sampled.
-
-/// Returns the unwind tables of the payload, for its kernel and its ring 3.
-pub fn tables_of_payload() -> Option<Orc> {
-    // An interrupt's frame ends with RIP, CS, RFLAGS, RSP and SS.
-    const FRAME: i64 = 40;
-    let image = Image::read(guest::PMU_PAYLOAD)?.with_callers(guest::PMU_PAYLOAD);
-    let mut rules: Vec<(u64, CallerRule)> = Vec::new();
-    for row in image.rows() {
-        let (register, cfa) = row.cfa;
-        let by_bp = register != STACK_POINTER;
-        let rule = match row.frame_pointer.map(i16::try_from).transpose() {
-            _ if row.outermost => Some(CallerRule::Outermost),
-            _ if row.interrupted => i16::try_from(cfa - FRAME).ok().filter(|_| !by_bp).map(CallerRule::Interrupt),
-            Ok(bp) if !by_bp || register == FRAME_POINTER => {
-                i16::try_from(cfa).ok().map(|sp| CallerRule::Call { by_bp, sp, bp })
-            }
-            _ => None,
-        };
-        // Between functions nothing is known.
-        rules.pop_if(|(end, _)| *end == row.code.0);
-        rules.extend([(row.code.0, rule.unwrap_or(CallerRule::Unknown)), (row.code.1, CallerRule::Unknown)]);
-    }
-    Orc::of_callers(&rules)
-}
 
 /// A payload that may begin.
 #[derive(Debug)]
@@ -339,15 +266,18 @@ impl ReadyPayload {
         self.plan.guest.machine.cpu
     }
 
-    /// Runs it, and says on stderr what it did unless `quiet`.
+    /// Runs it, and says on stderr what it did unless `quiet`. Returns the exit code that it stands for, and its outcome.
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(self, sampling: Option<Arc<Sampling>>, trace: Option<Arc<Tracing>>, quiet: bool) -> Result<Ran, Error> {
-        let first = Moment::now();
+    pub fn run(
+        self,
+        sampling: Option<Arc<Sampling>>,
+        trace: Option<Arc<Tracing>>,
+        quiet: bool,
+    ) -> Result<(Exit, RunOutcome), Error> {
         let outcome =
             launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling, trace)?;
-        let last = Moment::now();
         let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
         if !quiet {
             complain(&format!(
@@ -356,22 +286,8 @@ impl ReadyPayload {
                 outcome.wall.as_secs_f64()
             ));
         }
-        let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
-        Ok(Ran { exit, outcome, first, last })
+        Ok((if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive }, outcome))
     }
-}
-
-/// A payload that ran.
-#[derive(Debug)]
-pub struct Ran {
-    /// The exit code that it stands for.
-    pub exit: Exit,
-    /// Outcome of its run.
-    pub outcome: RunOutcome,
-    /// The moment before the run began.
-    pub first: Moment,
-    /// The moment when it had ended.
-    pub last: Moment,
 }
 
 // Turns of vCPUs at the one thread that takes samples out of all queues.
@@ -392,37 +308,23 @@ pub fn take_turn<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_event_is_sampled_once() {
-        let of = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>();
-        let refused = |names: &[&str]| check(&of(names), Rate::Hertz(1)).map_err(|error| error.to_string());
-        assert_eq!(refused(&["pmi", "exit", "exit:io", "cpu-clock", "task-clock"]), Ok(()));
-        for (names, needle) in [
-            (&["pmi", "pmi"][..], "duplicate event pmi"),
-            (&["exit", "cpu-clock", "cpu-clock"], "number 2 and 3"),
-            (&["kvm:kvm_exit", "kvm:kvm_exit"], "kvm:kvm_exit"),
-        ] {
-            let why = refused(names).unwrap_err();
-            assert!(why.contains(needle) && why.lines().count() == 1, "{why}");
-        }
+    fn of(events: &[&str], count: Option<u64>) -> SamplingOptions {
+        SamplingOptions { event: events.iter().map(|name| name.parse().unwrap()).collect(), freq: None, count }
     }
 
     #[test]
-    fn a_clock_has_a_shortest_period() {
-        let clock = ["cpu-clock".parse().unwrap()];
-        assert!(
-            check(&clock, Rate::Period(SHORTEST_NS - 1)).is_err() && check(&clock, Rate::Period(SHORTEST_NS)).is_ok()
-        );
-        assert!(check(&["pmi".parse().unwrap()], Rate::Period(1)).is_ok());
+    fn an_event_is_sampled_once_and_a_clock_has_a_shortest_period() {
+        assert!(of(&["cpu-clock", "task-clock", "kvm:kvm_exit"], None).check().is_ok());
+        let why = of(&["cycles", "cpu-clock", "cpu-clock"], None).check().unwrap_err().to_string();
+        assert!(why.contains("duplicate event cpu-clock") && why.lines().count() == 1, "{why}");
+        assert!(of(&["cpu-clock"], Some(SHORTEST_NS - 1)).check().is_err());
+        assert!(of(&["cpu-clock"], Some(SHORTEST_NS)).check().is_ok() && of(&["cycles"], Some(1)).check().is_ok());
     }
 
     #[test]
     fn a_misspelt_event_is_told_the_right_one() {
         for (text, needle) in [
             ("cycels", "did you mean cycles?"),
-            ("cpu-cycles", "did you mean"),
-            ("exits", "did you mean exit?"),
-            ("exit:wmsr", "did you mean exit:wrmsr?"),
             ("kvm/kvm_exit", "kvm:kvm_exit"),
             ("cycles/", "give cycles"),
             ("zzz", "there are cpu-clock"),

@@ -95,21 +95,6 @@ pub fn size_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Strin
     }
 }
 
-/// A number of bytes like `4096`, `64K` or `1M` within `range`: a whole number and, as perf has it, B, K or M.
-pub fn bytes_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
-    move |text| {
-        let shift = match text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_') {
-            "" | "B" => 0,
-            "K" => 10,
-            "M" => 20,
-            _ => return Err("not a number of bytes; give e.g. 4096, 64K or 1M".to_owned()),
-        };
-        let number = text.trim_end_matches(['B', 'K', 'M']).replace('_', "").parse::<u64>().ok();
-        let bytes = number.and_then(|number| number.checked_mul(1 << shift)).filter(|bytes| range.contains(bytes));
-        bytes.ok_or_else(|| format!("out of range; give {} to {} bytes", range.start(), range.end()))
-    }
-}
-
 /// An architectural PMU version that a guest may see.
 pub fn pmu_version(text: &str) -> Result<u64, String> {
     match text {

@@ -29,12 +29,21 @@ pub(crate) const CHUNK: usize = 4096;
 /// Writes text to stdout, in which nothing of others [steers](shown::steers) a terminal. A reader that went away
 /// (`vpmu | head`) is no error. A reader that does not read is waited for, after Ctrl-C for [`PATIENCE`] only.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
-    offer(text).map(drop)
+    offer(io::stdout().as_fd(), text).map(drop)
 }
 
-/// Prints for a caller that goes on as long as there is a reader; returns whether there is.
-pub(crate) fn offer(text: &str) -> Result<bool, Error> {
-    match send(io::stdout().as_fd(), shown::text(text).as_bytes(), sys::interrupted()) {
+/// Prints to `out`, which is stdout or was it, for a caller that goes on as long as there is a reader; returns whether there is.
+pub(crate) fn offer(out: BorrowedFd<'_>, text: &str) -> Result<bool, Error> {
+    offer_bytes(out, shown::text(text).as_bytes())
+}
+
+/// Writes bytes that are no text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    offer_bytes(io::stdout().as_fd(), bytes).map(drop)
+}
+
+fn offer_bytes(out: BorrowedFd<'_>, bytes: &[u8]) -> Result<bool, Error> {
+    match send(out, bytes, sys::interrupted()) {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
         }

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,51 +52,6 @@ impl Shared {
     }
 }
 
-/// Output of a guest that goes to a file, or nowhere, and is counted.
-#[derive(Clone, Debug, Default)]
-pub struct Diverted(Arc<Elsewhere>);
-
-#[derive(Debug, Default)]
-struct Elsewhere {
-    file: Option<File>,
-    bytes: AtomicU64,
-    error: Mutex<Option<io::Error>>,
-}
-
-impl Diverted {
-    /// To a file.
-    pub fn to(file: File) -> Self {
-        Self(Arc::new(Elsewhere { file: Some(file), ..Elsewhere::default() }))
-    }
-
-    /// Bytes that went nowhere; `None`: there is a file.
-    pub fn dropped(&self) -> Option<u64> {
-        self.0.file.is_none().then(|| self.0.bytes.load(Ordering::Relaxed))
-    }
-
-    /// The first error of the file, once.
-    pub fn error(&self) -> Option<io::Error> {
-        self.0.error.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl Write for Diverted {
-    /// Fails no writer: the first error is kept.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        if let Some(mut file) = self.0.file.as_ref()
-            && let Err(error) = file.write_all(bytes)
-        {
-            self.0.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// A stream that never blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
@@ -108,11 +63,6 @@ impl Output {
     /// To stdout.
     pub(crate) fn to_stdout(limits: Limits) -> Self {
         Self::stdout(limits, io::stdout().is_terminal())
-    }
-
-    /// Elsewhere.
-    pub(crate) fn diverted(to: Diverted, limits: Limits) -> Self {
-        Self::to(to, false, limits)
     }
 
     /// To stdout as it comes, for a terminal that is the guest's.
@@ -260,19 +210,6 @@ mod tests {
         }
         output.finish().unwrap();
         assert_eq!(*into.0.lock().unwrap(), expected);
-    }
-
-    #[test]
-    fn diverted_output_is_counted_or_kept() {
-        let (mut nowhere, mut elsewhere) = (Diverted::default(), Diverted::to(tempfile::tempfile().unwrap()));
-        nowhere.clone().write_all(b"abc").unwrap();
-        nowhere.write_all(b"de").unwrap();
-        elsewhere.write_all(b"abc").unwrap();
-        assert_eq!((nowhere.dropped(), elsewhere.dropped()), (Some(5), None));
-        assert!(elsewhere.error().is_none());
-        let mut read_only = Diverted::to(File::open("/dev/null").unwrap());
-        read_only.write_all(b"abc").unwrap();
-        assert!(read_only.error().is_some() && read_only.error().is_none());
     }
 
     #[test]

@@ -44,34 +44,28 @@ fn line<'a>(text: &'a str, begin: &str) -> Result<&'a str> {
 }
 
 fn totals() -> Result<()> {
-    let options = ["--stdio", "--interval", "200ms", "--", "payload", "--samples", "300", "--vcpus", "2"];
+    let options = ["--interval", "200ms", "--", "payload", "--samples", "300", "--vcpus", "2"];
     let output = top(&options).output()?;
     let (out, err) = texts(&output);
     ensure!(output.status.code() == Some(0), "{}: {err}", output.status);
     let (tables, summary) = out.split_once("\nsummary").with_context(|| format!("no summary: {out}"))?;
-    let summary = format!("summary{summary}");
     let mut samples = 0;
     for (at, head) in tables.lines().filter(|line| line.starts_with("table ")).enumerate() {
         ensure!(behind(head, "table")? == at as u64 + 1, "{head}");
         samples += behind(head, "samples")?;
         ensure!(behind(head, "all")? == samples, "{head} is not the sum of those before");
     }
-    ensure!(behind(line(&summary, "summary")?, "summary")? == samples, "{summary}");
-    for begin in ["event    cpu-clock", "exits/s  rdmsr", "host/s   open", "guest/s  overflows", "  window     all"] {
+    ensure!(behind(&format!("summary{summary}"), "summary")? == samples, "{summary}");
+    for begin in ["event    cpu-clock", "     now     all"] {
         line(tables, begin)?;
     }
-    let (_, rest) = err.split_once(" s and ").with_context(|| format!("no report: {err}"))?;
-    let nmis: u64 = rest.split_whitespace().next().unwrap_or_default().parse()?;
-    ensure!(behind(line(&summary, "guest ")?, "nmis")? == nmis && nmis >= 600, "{summary}{err}");
-    let runs: u64 = line(&summary, "handler")?.split_whitespace().nth(1).unwrap_or_default().parse()?;
-    ensure!(runs >= 600, "{summary}");
-    ensure!(!summary.contains("output "), "the payload writes nothing: {summary}");
+    ensure!(summary.contains("  ring3_ftest\n"), "{summary}");
     Ok(())
 }
 
 fn iterations() -> Result<()> {
     let guest = ["--", "payload", "--samples", "1000000", "--time-limit", "60s"];
-    let options = ["--stdio", "--interval", "100ms", "--iterations", "2", "-g", "-q"];
+    let options = ["--interval", "100ms", "--iterations", "2", "-q"];
     let output = top(&[&options[..], &guest].concat()).output()?;
     let (out, err) = texts(&output);
     ensure!(output.status.code() == Some(0), "{}: {err}", output.status);
@@ -97,7 +91,6 @@ fn refusals() -> Result<()> {
         (&["--", "run", "no-such-image"], "no-such-image"),
         (&["--", "payload", "--backend", "sim:hots"], "simulated"),
         (&["--symbols", "list", "--", "payload"], "--symbols is for Linux"),
-        (&["--guest-output", "x", "--", "payload"], "--guest-output is for other guests"),
         (&["--", "linux", "no-such-kernel"], "--run"),
         (&["-c", "5", "--", "payload"], "longer --count"),
         (&["--interval", "1ms", "--", "payload"], "--interval"),

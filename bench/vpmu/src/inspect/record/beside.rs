@@ -4,15 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
 
-use guest::abi::LOG_NMI;
-use perf_data::plain;
-use perf_data::reader::Recording;
 use results::write::{Pending, Target};
-use serde::{Deserialize, Serialize};
-use vmm::outcome::RunOutcome;
-use vmm::sample::Moment;
 
 /// A file that belongs to a recording: its name is the recording's, a dot and a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +14,13 @@ pub enum Companion {
     Kallsyms,
     /// The list of its modules.
     Modules,
-    /// NMI handlers of the payload.
-    Nmis,
     /// The payload itself.
     Payload,
 }
 
 impl Companion {
     /// Those that move with their recording. A recording has the path of its payload in it, which must stay for it to have names.
-    const MOVED: [Self; 3] = [Self::Kallsyms, Self::Modules, Self::Nmis];
+    const MOVED: [Self; 2] = [Self::Kallsyms, Self::Modules];
 
     /// Returns the file beside this recording.
     pub fn of(self, recording: &Path) -> PathBuf {
@@ -40,7 +31,6 @@ impl Companion {
         let word = match self {
             Self::Kallsyms => "kallsyms",
             Self::Modules => "modules",
-            Self::Nmis => "nmis",
             Self::Payload => "payload",
         };
         with(recording, word)
@@ -52,29 +42,6 @@ fn with(recording: &OsStr, word: &str) -> OsString {
     name.push(".");
     name.push(word);
     name
-}
-
-/// Clocks of files are as coarse as a tick.
-const COARSE: Duration = Duration::from_secs(1);
-
-/// A file that lies beside a recording of this tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Beside {
-    /// It came with the recording.
-    Its(PathBuf),
-    /// It was there before the recording began, and is of an earlier one.
-    Older(PathBuf),
-}
-
-/// Reads the file beside a recording; `None`: there is none, or the recording is another tool's.
-pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<Beside> {
-    if !recording.is_ours() {
-        return None;
-    }
-    let file = which.of(path);
-    let written = fs::metadata(&file).and_then(|found| found.modified()).ok()?;
-    let began = recording.clocks.map_or(UNIX_EPOCH, |(wall, _)| UNIX_EPOCH + Duration::from_nanos(wall));
-    Some(if written + COARSE >= began { Beside::Its(file) } else { Beside::Older(file) })
 }
 
 /// Returns the name of an earlier recording.
@@ -200,90 +167,11 @@ fn move_companions(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-// The NMIs of a recorded payload, by the clock of its samples: `FILE.nmis`, so that a slow one leads to what was running.
-
-/// Largest file that is read.
-const LARGEST: u64 = 64 << 20;
-/// Most runs in a file: none takes more than 70 bytes.
-const MOST: usize = 900_000;
-
-/// An NMI handler's run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nmi {
-    /// The vCPU.
-    pub vcpu: usize,
-    /// Its entry, CLOCK_MONOTONIC, ns.
-    pub at: u64,
-    /// Time that it took, ns.
-    pub took: u64,
-}
-
-/// All that the guest's log has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nmis {
-    /// Handlers in the order of vCPU and time.
-    pub nmis: Vec<Nmi>,
-}
-
-impl Nmis {
-    /// Lists those of a run between two moments.
-    pub fn of(outcome: &RunOutcome, first: Moment, last: Moment) -> Self {
-        let mut nmis = Vec::new();
-        for (vcpu, of) in outcome.vcpus.iter().enumerate() {
-            let khz = of.left.tsc.khz.max(1);
-            for entry in of.left.log.iter().filter(|entry| entry.kind == LOG_NMI) {
-                // The log is the guest's: what makes no sense is left out.
-                let host = entry.tsc_entry.wrapping_sub(of.left.tsc.offset.cast_unsigned());
-                let (Some(ticks), Some(at)) = (entry.tsc_exit.checked_sub(entry.tsc_entry), first.ns_at(last, host))
-                else {
-                    continue;
-                };
-                let took = u64::try_from(u128::from(ticks) * 1_000_000 / u128::from(khz)).unwrap_or(u64::MAX);
-                if (first.ns..=last.ns).contains(&at) && took <= last.ns - at {
-                    nmis.push(Nmi { vcpu, at, took });
-                }
-            }
-        }
-        Self { nmis }
-    }
-
-    /// Writes it; returns how many runs were left out, the shortest, as a file of all would be too large to be read.
-    ///
-    /// # Errors
-    /// The file's.
-    pub fn write(mut self, target: &Target) -> io::Result<usize> {
-        let left_out = self.bound(MOST);
-        target.replace(&serde_json::to_vec(&self)?)?;
-        Ok(left_out)
-    }
-
-    fn bound(&mut self, most: usize) -> usize {
-        let left_out = self.nmis.len().saturating_sub(most);
-        if left_out > 0 {
-            self.nmis.sort_unstable_by_key(|nmi| std::cmp::Reverse(nmi.took));
-            self.nmis.truncate(most);
-            self.nmis.sort_unstable_by_key(|nmi| (nmi.vcpu, nmi.at));
-        }
-        left_out
-    }
-
-    /// Reads it; `None` if there is none, or it is not one.
-    pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice::<Self>(&plain::read(path, LARGEST).ok()?).ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    use std::time::SystemTime;
-
-    use perf_data::feature::{Facts, HostFacts};
-    use perf_data::writer::{Options, Output, Writer};
 
     use super::*;
 
@@ -307,7 +195,7 @@ mod tests {
         write(&path, "first");
         write(&Companion::Kallsyms.of(&path), "first");
         write(&Companion::Payload.of(&path), "payload");
-        write(&Companion::Nmis.of(&kept), "of one before");
+        write(&Companion::Modules.of(&kept), "of one before");
         write(&kept, "one before");
         let begin = || {
             let place = Place::clear(&path).unwrap();
@@ -319,14 +207,14 @@ mod tests {
         drop(begin());
         assert_eq!((text(&path).as_deref(), text(&kept).as_deref()), (Some("first"), Some("one before")));
         assert_eq!(text(&Companion::Kallsyms.of(&path)).as_deref(), Some("first"));
-        assert_eq!(text(&Companion::Nmis.of(&kept)).as_deref(), Some("of one before"));
+        assert_eq!(text(&Companion::Modules.of(&kept)).as_deref(), Some("of one before"));
         let mut place = begin();
         place.settle().unwrap();
         place.settle().unwrap();
         drop(place);
         assert_eq!((text(&path).as_deref(), text(&kept).as_deref()), (Some("second"), Some("first")));
         assert_eq!(text(&Companion::Kallsyms.of(&kept)).as_deref(), Some("first"));
-        assert_eq!(text(&Companion::Nmis.of(&kept)), None, "of the one before");
+        assert_eq!(text(&Companion::Modules.of(&kept)), None, "of the one before");
         assert_eq!(text(&Companion::Payload.of(&path)).as_deref(), Some("payload"), "the recording names this path");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4, "nothing else is left");
     }
@@ -411,50 +299,5 @@ mod tests {
         assert!(Companion::Modules.of(&path).is_dir());
         drop(Place::clear(Path::new("/dev/null")).unwrap());
         assert!(Path::new("/dev/null").exists());
-    }
-
-    #[test]
-    fn only_what_came_with_a_recording_is_its_companion() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.data");
-        let list = Companion::Kallsyms.of(&path);
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let of = |version: &str, wall: Duration| {
-            let host = HostFacts { version: version.to_owned(), ..HostFacts::default() };
-            let facts = Facts { host, clocks: (wall.as_nanos() as u64, 1), ..Facts::default() };
-            let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
-            let writer = Writer::begin(output, &[], false, Options::default(), &facts).unwrap();
-            writer.finish(&facts).1.unwrap();
-            let bytes = fs::read(&path).unwrap();
-            companion(Companion::Kallsyms, &path, &Recording::open(&bytes).unwrap())
-        };
-        assert_eq!(of("vpmu 1", wall), None);
-        fs::write(&list, "").unwrap();
-        assert_eq!((of("vpmu 1", wall), of("6.1.170", wall)), (Some(Beside::Its(list.clone())), None));
-        assert_eq!(of("vpmu 1", wall + Duration::from_secs(3600)), Some(Beside::Older(list)));
-    }
-
-    #[test]
-    fn a_file_reads_back_and_another_is_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.data.nmis");
-        assert!(Nmis::read(&path).is_none());
-        let nmis = Nmis { nmis: vec![Nmi { vcpu: 1, at: 5, took: 7 }] };
-        assert_eq!(nmis.clone().write(&Target::of(&path).unwrap()).unwrap(), 0);
-        assert_eq!(Nmis::read(&path), Some(nmis));
-        for other in ["{}", "", "{\"nmis\":[1]}"] {
-            fs::write(&path, other).unwrap();
-            assert_eq!(Nmis::read(&path), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn the_longest_runs_are_kept_and_a_file_of_them_can_be_read() {
-        let nmi = |vcpu, at, took| Nmi { vcpu, at, took };
-        let mut nmis = Nmis { nmis: vec![nmi(0, 1, 5), nmi(0, 2, 9), nmi(1, 1, 7)] };
-        assert_eq!((nmis.bound(3), nmis.bound(2)), (0, 1));
-        assert_eq!(nmis.nmis, [nmi(0, 2, 9), nmi(1, 1, 7)]);
-        let longest = serde_json::to_string(&nmi(999, u64::MAX, u64::MAX)).unwrap().len() as u64 + 1;
-        assert!(longest * MOST as u64 + 100 < LARGEST, "{longest} bytes");
     }
 }

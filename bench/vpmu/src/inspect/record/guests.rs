@@ -8,12 +8,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use host_pmu::stats::ns;
 use perf_data::feature::{Facts, HostFacts};
+use perf_data::symbols::{Image, build_id, text_of_kernel};
+use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
 use results::write::{Pending, Target};
-use vmm::sample::Sampling;
+use vmm::machine::linux::Kernel;
+use vmm::sample::{CallerRule, Orc, OrcError, Sampling};
 
-use super::beside::{Companion, Nmis, Place};
+use super::beside::{Companion, Place};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
 use super::recorder::{Recorder, Subject, output};
@@ -21,9 +24,7 @@ use super::spec::RecordSpec;
 use super::summary;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::sampled::{
-    self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, tables_of_payload, unwind_tables,
-};
+use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested};
 use crate::machine;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
@@ -37,31 +38,19 @@ use crate::terminal::console::complain;
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
 pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
-    check(spec)?;
-    match spec.guest.clone() {
-        GuestSpec::Payload(payload) => of_payload(spec, &payload),
-        GuestSpec::Run(image) => of_image(spec, *image),
-        GuestSpec::Linux(linux) => of_linux(spec, *linux),
-    }
-}
-
-fn check(spec: &RecordSpec) -> Result<(), Error> {
-    let writing = spec.writing();
-    if writing.aio.is_some() && spec.is_pipe() {
+    if spec.aio.is_some() && spec.is_pipe() {
         return Err(Error::usage(
             "cannot write to a pipe by --aio",
             "writes that are done at once need places of their own, which a pipe does not have",
             "give a file with --output, or leave --aio out",
         ));
     }
-    if writing.threads > 1 && writing.level == 0 {
-        return Err(Error::usage(
-            "--compress-threads has nothing to do",
-            "the recording is not compressed",
-            "give --compression-level as well, e.g. -z",
-        ));
+    spec.sampling.check()?;
+    match spec.guest.clone() {
+        GuestSpec::Payload(payload) => of_payload(spec, &payload),
+        GuestSpec::Run(image) => of_image(spec, *image),
+        GuestSpec::Linux(linux) => of_linux(spec, *linux),
     }
-    spec.sampling.check(spec.events())
 }
 
 fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
@@ -73,20 +62,19 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
         complain("warning: the image is no ELF file: its functions have no names");
     }
     image.quiet |= spec.quiet;
-    let sampling = Arc::new(spec.sampling.sampling(spec.events(), image.vcpus));
+    let sampling = Arc::new(spec.sampling.sampling(spec.chains, image.vcpus));
     image.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, None, || Ok((run::run(&image, &backend)?, None)))
+    recorded(spec, sampling, subject, None, || run::run(&image, &backend))
 }
 
 fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     refuse_nested(&linux)?;
     let backend = job::backend(&linux)?;
     let kernel = job::kernel(&linux.kernel)?;
-    let mut sampling = spec.sampling.sampling(spec.events(), linux.vcpus);
-    sampling.orc = spec.sampling.chains.then(|| unwind_tables(&kernel)).flatten();
-    let kind = Kind::of_linux(spec.guest_as, spec.sampling.chains);
-    let text = perf_data::symbols::text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
-    let build_id = perf_data::symbols::build_id(kernel.image());
+    let mut sampling = spec.sampling.sampling(spec.chains, linux.vcpus);
+    sampling.orc = spec.chains.then(|| tables_of_kernel(&kernel)).flatten();
+    let kind = Kind::of_linux(spec.chains);
+    let (text, build_id) = (text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT), build_id(kernel.image()));
     drop(kernel);
     let (reports, pid) = (Arc::new(CodeReports::default()), std::process::id());
     let mappings = vec![of_kernel(kind, text, pid, build_id.clone())];
@@ -98,18 +86,50 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
             reports,
         });
     } else {
-        complain(
-            "warning: without --run the guest's symbols are not fetched: functions of its kernel have no names, and chains through its modules are broken",
-        );
+        complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
     }
     linux.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
     linux.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, None, || Ok((job::run(&linux, &backend)?, None)))
+    recorded(spec, sampling, subject, None, || job::run(&linux, &backend))
 }
 
 /// `_text` of a kernel whose image does not say it.
 const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
+
+/// Returns the unwind tables of a kernel, with a warning if it has none.
+fn tables_of_kernel(kernel: &Kernel) -> Option<Orc> {
+    match Orc::of_kernel(kernel.image(), kernel.release()) {
+        Ok(orc) => Some(orc),
+        Err(why @ (OrcError::Absent | OrcError::Damaged(_))) => {
+            complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
+            None
+        }
+    }
+}
+
+/// Returns the unwind tables of the payload, for its kernel and its ring 3.
+fn tables_of_payload() -> Option<Orc> {
+    // An interrupt's frame ends with RIP, CS, RFLAGS, RSP and SS.
+    const FRAME: i64 = 40;
+    let mut rules: Vec<(u64, CallerRule)> = Vec::new();
+    for row in Image::read(guest::PMU_PAYLOAD)?.rows() {
+        let (register, cfa) = row.cfa;
+        let by_bp = register != STACK_POINTER;
+        let rule = match row.frame_pointer.map(i16::try_from).transpose() {
+            _ if row.outermost => Some(CallerRule::Outermost),
+            _ if row.interrupted => i16::try_from(cfa - FRAME).ok().filter(|_| !by_bp).map(CallerRule::Interrupt),
+            Ok(bp) if !by_bp || register == FRAME_POINTER => {
+                i16::try_from(cfa).ok().map(|sp| CallerRule::Call { by_bp, sp, bp })
+            }
+            _ => None,
+        };
+        // Between functions nothing is known.
+        rules.pop_if(|(end, _)| *end == row.code.0);
+        rules.extend([(row.code.0, rule.unwrap_or(CallerRule::Unknown)), (row.code.1, CallerRule::Unknown)]);
+    }
+    Orc::of_callers(&rules)
+}
 
 fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let ready = ReadyPayload::new(payload)?;
@@ -127,13 +147,12 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let (elf, pending) = written().map_err(|error| cannot_keep(&file, &error))?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
     let subject = Subject { kind: Kind::Task, mappings, code: None };
-    let mut sampling = spec.sampling.sampling(spec.events(), ready.vcpus);
-    sampling.orc = spec.sampling.chains.then(tables_of_payload).flatten();
+    let mut sampling = spec.sampling.sampling(spec.chains, ready.vcpus);
+    sampling.orc = spec.chains.then(tables_of_payload).flatten();
     let sampling = Arc::new(sampling);
     let sampled = Arc::clone(&sampling);
     recorded(spec, sampling, subject, Some((file, pending)), || {
-        let ran = ready.run(Some(sampled), None, spec.quiet)?;
-        Ok((ran.exit, Some(Nmis::of(&ran.outcome, ran.first, ran.last))))
+        ready.run(Some(sampled), None, spec.quiet).map(|(exit, _)| exit)
     })
 }
 
@@ -148,7 +167,7 @@ fn recorded(
     sampling: Arc<Sampling>,
     subject: Subject,
     payload: Option<(Target, Pending)>,
-    guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
+    guest: impl FnOnce() -> Result<Exit, Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     sampled::described(&sampling, kind == Kind::Task)?;
@@ -161,12 +180,11 @@ fn recorded(
         }
         (None, _) => {}
     }
-    let nmis = spec.companion(Companion::Nmis)?;
     let writing = Recorder::start(sampling, (output, place), subject, spec, facts)?;
     let ended = guest();
     let mut recorded = writing.finish()?;
     // A guest that did not begin leaves no recording, and earlier ones where they were.
-    let (exit, found) = ended?;
+    let exit = ended?;
     if let Some(Err(failed)) = recorded.place.as_mut().map(Place::settle) {
         recorded.not_kept = Some(failed);
     }
@@ -178,31 +196,10 @@ fn recorded(
     for warning in warnings {
         complain(&format!("warning: {warning}"));
     }
-    let kept = keep_nmis(spec, &nmis, found);
-    if let Some(error) = summary::error(&recorded, Path::new(&spec.output)) {
-        return Err(error);
+    match summary::error(&recorded, Path::new(&spec.output)) {
+        Some(error) => Err(error),
+        None => Ok(summary::exit(&recorded, exit)),
     }
-    kept.map(|()| summary::exit(&recorded, exit))
-}
-
-/// Puts the guest's NMIs beside its recording.
-fn keep_nmis(spec: &RecordSpec, target: &Target, found: Option<Nmis>) -> Result<(), Error> {
-    let Some(found) = found.filter(|found| !found.nmis.is_empty() && !spec.is_pipe()) else { return Ok(()) };
-    let path = target.path();
-    let cannot = |error: std::io::Error| {
-        let what = format!("cannot write the guest's NMIs to {}", path.display());
-        Error::new(
-            Exit::Inconclusive,
-            what,
-            error.to_string(),
-            "make room, and record again; the recording itself is whole",
-        )
-    };
-    let left_out = found.write(target).map_err(cannot)?;
-    if left_out > 0 {
-        complain(&format!("warning: {left_out} NMIs, those with the shortest handlers, are not in {}", path.display()));
-    }
-    Ok(())
 }
 
 fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {

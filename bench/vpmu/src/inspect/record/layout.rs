@@ -3,24 +3,14 @@
 
 use std::path::Path;
 
-use clap::ValueEnum;
 use linux_guest::loaded::Module;
-use perf_data::calls::BROKEN_END;
-use perf_data::record::{MOST_ENTRIES, Mapping, Mode, Sample};
+use perf_data::record::{Mapping, Mode, Sample};
 use vmm::boot::elf::Elf;
 use vmm::sample::Sample as Taken;
 
-/// The choice of a user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum As {
-    /// A user task (payload, image); of Linux host with -g, else guest
-    #[default]
-    Auto,
-    /// A guest: for `perf kvm --guest report`, which shows no call chains
-    Guest,
-    /// The kernel and a task of a host: for `perf report --kallsyms`
-    Host,
-}
+/// The entry at the outer end of a call chain that could not be followed to its end. No code lies there, and perf shows
+/// it as unknown.
+const BROKEN_END: u64 = 0;
 
 /// Form of a guest in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +24,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of a Linux guest.
-    pub const fn of_linux(choice: As, chains: bool) -> Self {
-        match (choice, chains) {
-            (As::Guest, _) | (As::Auto, false) => Self::Guest,
-            (As::Host, _) | (As::Auto, true) => Self::Host,
-        }
+    /// Returns the kind of a Linux guest: perf shows call chains of no guest.
+    pub const fn of_linux(chains: bool) -> Self {
+        if chains { Self::Host } else { Self::Guest }
     }
 
     /// Modes of levels 0 and 3.
@@ -65,7 +52,7 @@ impl Kind {
                 if part == 0 || self != Self::Task || chain.is_empty() {
                     chain.push(mode.context());
                 }
-                chain.extend(entries.iter().take(MOST_ENTRIES / 4));
+                chain.extend(entries);
                 if broken {
                     chain.push(BROKEN_END);
                 }
@@ -171,11 +158,10 @@ mod tests {
             time: 5,
             period: 7,
             rip: 0x10,
-            cr3: 0,
             user: false,
             at_exit: false,
             complete: [true, false],
-            no_table: None,
+            no_table: false,
             chain: [vec![0x10, 0x11], vec![0x12]],
         }
     }
@@ -193,10 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_is_a_host_where_there_are_chains() {
-        let kinds = [(As::Auto, true), (As::Auto, false), (As::Guest, true), (As::Host, false)];
-        let kinds = kinds.map(|(choice, chains)| Kind::of_linux(choice, chains));
-        assert_eq!(kinds, [Kind::Host, Kind::Guest, Kind::Guest, Kind::Host]);
+    fn a_kernel_is_mapped_up_to_its_modules() {
         let mapping = of_kernel(Kind::Host, 0xffff_ffff_8100_0000, 9, Some(vec![3; 20]));
         assert_eq!((mapping.pid, mapping.misc, mapping.build_id.len()), (u32::MAX, 1, 20));
         assert_eq!((mapping.file.as_str(), mapping.address + mapping.length), ("[kernel.kallsyms]_text", MODULES));

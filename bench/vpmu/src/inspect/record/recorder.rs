@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use host_pmu::sampler::Rate;
+use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
-use vmm::sample::{Channel, Event, NoTable, Sample, Sampling};
+use vmm::sample::{Channel, Sample, Sampling};
 
 use super::beside::{Place, forget};
-use super::code::{KernelCode, Unwinding};
+use super::code::KernelCode;
 use super::layout::Kind;
 use super::spec::{PIPED, RecordSpec};
 use crate::inspect::sampled;
@@ -47,9 +47,8 @@ pub struct Counts {
     pub parts: [u64; 2],
     /// Number of them that were followed to their end.
     pub complete: [u64; 2],
-    /// Samples whose chain broke at code of the kernel without an unwind table: before tables of modules were known,
-    /// and after that.
-    pub no_table: [u64; 2],
+    /// Samples whose chain broke at code of the kernel without an unwind table.
+    pub no_table: u64,
     /// Samples of a Linux guest before its command began, and after it had ended; none if it never began.
     pub around: [u64; 2],
     /// Samples after `--duration`, which are left out.
@@ -67,8 +66,6 @@ pub struct Recorded {
     pub failed: Option<io::Error>,
     /// It ended by its duration.
     pub by_duration: bool,
-    /// Unwind tables of the kernel's modules.
-    pub unwinding: Unwinding,
     /// Lines of the guest's list of modules that could not be used.
     pub left_out: usize,
     /// The place of the file.
@@ -132,7 +129,7 @@ impl Recorder {
             Error::usage(what, error.to_string(), "make room, or give another --output")
         };
         let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
-        let writer = Writer::begin(output, &events, spec.sampling.chains, spec.writing(), &facts).map_err(cannot)?;
+        let writer = Writer::begin(output, &events, spec.chains, spec.writing(), &facts).map_err(cannot)?;
         let done = Arc::new(AtomicBool::new(false));
         let work = Work {
             known: vec![false; sampling.channels.len()],
@@ -140,7 +137,7 @@ impl Recorder {
             writer,
             subject,
             facts,
-            chains: spec.sampling.chains,
+            chains: spec.chains,
             counts: Counts::default(),
             failed: None,
             until: u64::MAX,
@@ -183,12 +180,9 @@ impl Drop for Recorder {
 }
 
 /// Returns the interval at which queues are emptied, by the samples that a vCPU has at the most.
-fn poll(events: &[Event], rate: Rate) -> Duration {
-    let hertz = |event: &Event| match (event.host().filter(|host| host.is_clock()), event.rate(rate)) {
-        (Some(_), (ns, _)) => Some(1_000_000_000 / ns.max(1)),
-        // Nobody knows how often the others happen.
-        (None, _) => None,
-    };
+fn poll(events: &[SampledEvent], rate: Rate) -> Duration {
+    // Nobody knows how often events other than clocks happen.
+    let hertz = |event: &SampledEvent| event.is_clock().then(|| 1_000_000_000 / rate.of(event).0.max(1));
     let Some(all) = events.iter().map(hertz).sum::<Option<u64>>() else { return OFTEN };
     Duration::from_millis(1000 * SELDOM.1 / all.max(1)).clamp(OFTEN, SELDOM.0)
 }
@@ -231,13 +225,11 @@ impl Work {
             if last && !more {
                 break;
             }
-            let written = if flushed.elapsed() > FLUSH {
+            if flushed.elapsed() > FLUSH {
                 flushed = Instant::now();
-                self.writer.flush()
-            } else {
-                self.writer.turn()
-            };
-            self.keep(written);
+                let written = self.writer.flush();
+                self.keep(written);
+            }
             if !more && !done.load(Ordering::Relaxed) {
                 let left = duration.filter(|_| !by_duration).map(|duration| duration.saturating_sub(began.elapsed()));
                 std::thread::park_timeout(left.map_or(poll, |left| left.min(poll)));
@@ -249,17 +241,17 @@ impl Work {
             self.counts.around = [0, 0];
         }
         let Self { writer, mut facts, counts, mut failed, subject, place, not_kept, .. } = self;
-        let (build_ids, unwinding, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
+        let (build_ids, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
         facts.build_ids.extend(build_ids);
         let (file, ended) = writer.finish(&facts);
         failed = failed.or(ended.err());
-        Recorded { counts, file, failed, by_duration, unwinding, left_out, place, not_kept }
+        Recorded { counts, file, failed, by_duration, left_out, place, not_kept }
     }
 
     /// Writes the process and its code, ahead of all samples.
     fn begin(&mut self) {
         let pid = self.pid;
-        self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned(), exec: false }, Stamp::default());
+        self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned() }, Stamp::default());
         for mapping in self.subject.mappings.clone() {
             self.add(&Record::Mapping(mapping), Stamp::default());
         }
@@ -268,7 +260,7 @@ impl Work {
     /// Reads the guest's lists of its kernel's code.
     fn code(&mut self) {
         let Some(code) = &mut self.subject.code else { return };
-        for mapping in code.poll(&self.sampling) {
+        for mapping in code.poll() {
             self.add(&Record::Mapping(mapping), Stamp::default());
         }
     }
@@ -293,7 +285,7 @@ impl Work {
         }
         let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
         if !std::mem::replace(&mut self.known[cpu], true) {
-            let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM"), exec: false };
+            let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM") };
             self.add(&comm, Stamp { pid: self.pid, tid, cpu: cpu as u32, ..Stamp::default() });
         }
         self.count(taken);
@@ -316,11 +308,7 @@ impl Work {
             self.counts.around[1] += u64::from(!before && ended.is_some_and(|ended| taken.time > ended));
         }
         if self.chains {
-            match taken.no_table {
-                Some(NoTable::BeforeModules) => self.counts.no_table[0] += 1,
-                Some(NoTable::Other) => self.counts.no_table[1] += 1,
-                None => {}
-            }
+            self.counts.no_table += u64::from(taken.no_table);
             for part in 0..2 {
                 let (any, complete) = (!taken.chain[part].is_empty(), taken.complete[part]);
                 self.counts.parts[part] += u64::from(any || !complete);
@@ -374,14 +362,14 @@ mod tests {
     #[test]
     fn queues_are_emptied_as_often_as_they_fill() {
         let poll = |events: &[&str], rate| {
-            let events: Vec<Event> = events.iter().map(|event| event.parse().unwrap()).collect();
+            let events: Vec<SampledEvent> = events.iter().map(|event| event.parse().unwrap()).collect();
             poll(&events, rate).as_millis()
         };
         assert_eq!(poll(&["cpu-clock"], Rate::Hertz(999)), 50);
         assert_eq!(poll(&["cpu-clock"], Rate::Hertz(4000)), 25);
         assert_eq!(poll(&["cpu-clock", "task-clock"], Rate::Period(250_000)), 12);
         assert_eq!(poll(&["cpu-clock"], Rate::Hertz(100_000)), 10);
-        for unknown in [&["exit"][..], &["cpu-clock", "kvm:kvm_exit"], &["cycles"]] {
+        for unknown in [&["cpu-clock", "kvm:kvm_exit"][..], &["cycles"]] {
             assert_eq!(poll(unknown, Rate::Hertz(10)), 10);
         }
     }

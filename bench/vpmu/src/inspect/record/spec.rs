@@ -4,18 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use perf_data::writer::{MOST_OF_CHUNK, Options};
+use perf_data::writer::Options;
 use results::error::Error;
 use results::write::Target;
-use vmm::sample::Event;
 
 use super::beside::Companion;
-use super::layout::As;
 use crate::inspect::sampled::{GuestSpec, SamplingOptions};
-use crate::setting::parse::{bytes_in, duration_in, number_in};
-
-/// The event of `--at-pmi`.
-const AT_PMI: &[Event] = &[Event::Pmi];
+use crate::setting::parse::{duration_in, number_in};
 
 /// Options of `vpmu record`.
 #[derive(Clone, Debug, Args)]
@@ -30,26 +25,14 @@ pub struct RecordSpec {
     #[command(flatten)]
     pub sampling: SamplingOptions,
 
-    /// Sample where the guest takes PMIs of its own counters: -e pmi
-    #[arg(long, conflicts_with = "event")]
-    pub at_pmi: bool,
+    /// Take call chains: by tables of a Linux kernel and of the payload, else by frame pointers
+    #[arg(short = 'g', long = "call-graph")]
+    pub chains: bool,
 
     /// Compress with zstd at this level, 1 to 22 (0: not at all); -z is level 1
     #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = number_in(0..=22))]
     pub compression_level: Option<u64>,
-
-    /// Threads that compress; the order of the records stays
-    ///
-    /// 1 is the recorder's own thread. More keep up with more samples at high levels, where CPUs are free.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=64))]
-    pub compress_threads: u64,
-
-    /// Least bytes of records that are compressed and written together, e.g. 64K [default: what half a second or 128K brings]
-    ///
-    /// More makes fewer and better compressed records. What is less waits in memory, and is lost if the process is killed.
-    #[arg(long, value_name = "SIZE", value_parser = bytes_in(1..=MOST_OF_CHUNK as u64))]
-    pub mmap_flush: Option<u64>,
 
     /// Write asynchronously, with up to N writes on their way; --aio is 1
     ///
@@ -62,10 +45,6 @@ pub struct RecordSpec {
     #[arg(long, value_name = "TIME",
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub duration: Option<Duration>,
-
-    /// Machine that stock perf takes a Linux guest for
-    #[arg(long = "as", value_name = "WHAT", value_enum, default_value = "auto")]
-    pub guest_as: As,
 
     /// No summary on stderr
     #[arg(short, long)]
@@ -81,19 +60,9 @@ pub struct RecordSpec {
 }
 
 impl RecordSpec {
-    /// Returns the events that sample.
-    pub fn events(&self) -> &[Event] {
-        if self.at_pmi { AT_PMI } else { &self.sampling.event }
-    }
-
     /// Returns how it is compressed and written.
     pub fn writing(&self) -> Options {
-        Options {
-            level: self.compression_level.unwrap_or(0) as u32,
-            threads: self.compress_threads as usize,
-            least: self.mmap_flush.map(|bytes| bytes as usize),
-            aio: self.aio.map(|writes| writes as usize),
-        }
+        Options { level: self.compression_level.unwrap_or(0) as u32, aio: self.aio.map(|writes| writes as usize) }
     }
 
     /// Returns whether it goes to stdout.

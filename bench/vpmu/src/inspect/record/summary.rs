@@ -4,10 +4,8 @@ use std::path::Path;
 
 use linux_guest::loaded::MOST_MODULES;
 use results::error::{Error, Exit};
-use vmm::sample::Event;
 
 use super::beside::Companion;
-use super::code::Unwinding;
 use super::layout::Kind;
 use super::recorder::{Recorded, reader_left};
 use super::spec::RecordSpec;
@@ -17,13 +15,11 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     let counts = &recorded.counts;
     let to = if spec.is_pipe() { "stdout".to_owned() } else { spec.output.display().to_string() };
     let of_event = |event: usize| counts.by_event.get(event).copied().unwrap_or(0);
-    let names: Vec<_> = match spec.events() {
+    let events = &spec.sampling.event;
+    let names: Vec<_> = match &events[..] {
         [event] => vec![event.to_string()],
         events => events.iter().enumerate().map(|(n, event)| format!("{event} ({})", of_event(n))).collect(),
     };
-    // Exits and PMIs, which the VMM counts itself, are always at an exit: the share is of host events' samples alone.
-    let is_host = |event: &Event| matches!(event, Event::Host(_));
-    let by_chance: u64 = (0..spec.events().len()).filter(|&n| is_host(&spec.events()[n])).map(of_event).sum();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let taken = match recorded.file.samples {
         written if written < counts.samples => format!("{written} of {}", counts.samples),
@@ -42,8 +38,8 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     )];
     if counts.at_exit > 0 {
         lines.push(format!(
-            "{:.1} % of the {by_chance} samples of host events fell into the host's handling of an exit: they are at the instruction that made it",
-            of(counts.at_exit, by_chance)
+            "{:.1} % of the samples fell into the host's handling of an exit: they are at the instruction that made it",
+            of(counts.at_exit, counts.samples)
         ));
     }
     if counts.too_late > 0 {
@@ -55,7 +51,7 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
             "of the samples, {before} are of the guest's start and {after} of its end, before and after the command"
         ));
     }
-    if spec.sampling.chains {
+    if spec.chains {
         let part = |at: usize, what: &str| {
             let whole = counts.parts[at];
             (whole > 0).then(|| format!("{:.2} % of {whole} {what}", of(counts.complete[at], whole)))
@@ -65,22 +61,21 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         if !parts.is_empty() {
             lines.push(format!("complete: {}", parts.join(", ")));
         }
-        let [before, after] = counts.no_table;
-        if before + after > 0 {
+        if counts.no_table > 0 {
             lines.push(format!(
-                "{} chains broke at code of the kernel without an unwind table, {before} of them before those of its modules were read",
-                before + after
+                "{} chains broke at code of the kernel without an unwind table, as of its modules",
+                counts.no_table
             ));
         }
     }
     let mut warnings = warnings(recorded);
     if counts.samples > 0 {
-        let none = spec.events().iter().enumerate().filter(|&(n, _)| of_event(n) == 0);
+        let none = events.iter().enumerate().filter(|&(n, _)| of_event(n) == 0);
         warnings.extend(none.map(|(_, event)| {
             format!("no sample of {event} was taken: it did not happen, or less often than its period")
         }));
     }
-    if counts.at_exit * 2 > by_chance {
+    if counts.at_exit * 2 > counts.samples {
         warnings.push(
             "most samples fell into the VMM: sampling leaves the guest little time; sample less often".to_owned(),
         );
@@ -110,22 +105,6 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
             "no sample was taken: the guest ran for less than a period, slept all the time, or the event does not happen"
                 .to_owned(),
         );
-    }
-    match &recorded.unwinding {
-        Unwinding::Read(read) if !read.refused.is_empty() => {
-            let why: Vec<_> = read.refused.iter().take(4).map(|(name, why)| format!("{name} ({why})")).collect();
-            let more = if read.refused.len() > why.len() { ", ..." } else { "" };
-            warnings.push(format!(
-                "chains through {} of the {} modules are broken: {}{more}",
-                read.refused.len(),
-                read.refused.len() + read.modules,
-                why.join(", ")
-            ));
-        }
-        Unwinding::Unread(modules) if *modules > 0 => warnings.push(format!(
-            "the unwind tables of {modules} modules were not read, since no sample of the kernel showed where they are: sample more often"
-        )),
-        Unwinding::NotAsked | Unwinding::Unread(_) | Unwinding::Read(_) => {}
     }
     if recorded.left_out > 0 {
         warnings.push(format!(
@@ -176,12 +155,12 @@ pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
         });
     }
     Some(match kind {
-        Kind::Task => format!("look at it: perf report -i {file}, or vpmu report {file}"),
+        Kind::Task => format!("look at it: perf report -i {file}"),
         Kind::Host => {
-            format!("look at it: perf report --kallsyms {} -i {file}, or vpmu report {file}", kallsyms.display())
+            format!("look at it: perf report --kallsyms {} -i {file}", kallsyms.display())
         }
         Kind::Guest => format!(
-            "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}, or vpmu report {file}",
+            "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}",
             kallsyms.display(),
             modules.display()
         ),
@@ -193,7 +172,6 @@ mod tests {
     use std::io;
 
     use perf_data::writer::Summary;
-    use vmm::sample::{Refusal, TablesRead};
 
     use super::super::recorder::Counts;
     use super::*;
@@ -209,7 +187,6 @@ mod tests {
             counts,
             failed,
             by_duration: false,
-            unwinding: Unwinding::NotAsked,
             left_out: 0,
             place: None,
             not_kept: None,
@@ -217,90 +194,23 @@ mod tests {
     }
 
     #[test]
-    fn everything_lost_is_said() {
-        let counts = Counts {
-            samples: 1000,
-            by_event: vec![1000],
-            lost: [3, 4],
-            at_exit: 10,
-            parts: [900, 100],
-            complete: [899, 0],
-            throttled: 2,
-            no_table: [4, 2],
-            around: [70, 30],
-            too_late: 5,
-        };
-        let (lines, warnings) = lines(&recorded(counts, None), &spec("cpu-clock"), 2);
-        let text = lines.join("\n");
-        for needle in [
-            "1000 samples of cpu-clock on 2 vCPUs in x.data: 2 KiB",
-            "5.2:1 at level 1",
-            "1.0 %",
-            "99.89 % of 900",
-            "5 samples after --duration are left out",
-            "70 are of the guest's start and 30 of its end",
-            "6 chains broke at code of the kernel without an unwind table, 4 of them before",
-        ] {
-            assert!(text.contains(needle), "{text} lacks {needle}");
-        }
-        let text = warnings.join("\n");
-        assert!(text.contains("7 samples were lost (3 ") && text.contains("throttled an event 2 times"), "{text}");
-        assert!(warnings_of_none().contains("no sample was taken"));
-    }
-
-    #[test]
     fn each_event_has_its_count() {
-        let spec = spec("exit,cpu-clock,pmi");
-        let counts = Counts { samples: 50, by_event: vec![40, 10], at_exit: 2, ..Counts::default() };
+        let spec = spec("kvm:kvm_exit,cpu-clock,cycles");
+        let counts = Counts { samples: 50, by_event: vec![40, 10], at_exit: 10, ..Counts::default() };
         let (lines, warnings) = lines(&recorded(counts, None), &spec, 1);
-        assert!(lines[0].starts_with("recorded 50 samples of exit (40), cpu-clock (10), pmi (0) on"), "{lines:?}");
-        assert!(lines[1].starts_with("20.0 % of the 10 samples of host events"), "{lines:?}");
-        assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].starts_with("no sample of pmi was taken"), "{warnings:?}");
-    }
-
-    #[test]
-    fn the_first_line_names_the_thread_that_writes() {
-        let first = |aio| {
-            let spec = RecordSpec { aio, ..spec("cpu-clock") };
-            lines(&recorded(Counts::default(), None), &spec, 1).0.remove(0)
-        };
-        assert!(first(None).ends_with("at level 1"));
-        assert!(first(Some(2)).ends_with("at level 1, written by a thread, 2 ahead of it"));
-    }
-
-    #[test]
-    fn modules_without_tables_are_named() {
-        let of = |unwinding: Unwinding| warnings(&Recorded { unwinding, ..recorded(counted(), None) }).join("\n");
-        let refused = |count: usize| (0..count).map(|n| (format!("m{n}"), Refusal::Unmapped)).collect();
-        let text = of(Unwinding::Read(TablesRead { modules: 3, refused: refused(6) }));
         assert!(
-            text.contains("6 of the 9 modules") && text.contains("m3 (its unwind tables") && !text.contains("m4"),
-            "{text}"
+            lines[0].starts_with("recorded 50 samples of kvm:kvm_exit (40), cpu-clock (10), cycles (0) on"),
+            "{lines:?}"
         );
-        assert!(text.ends_with(", ..."), "{text}");
-        assert!(of(Unwinding::Unread(3)).contains("tables of 3 modules were not read"));
-        for nothing in [Unwinding::NotAsked, Unwinding::Unread(0), Unwinding::Read(TablesRead::default())] {
-            assert_eq!(of(nothing), "");
-        }
-        let left_out = Recorded { left_out: 2, ..recorded(counted(), None) };
-        assert!(warnings(&left_out).join("").contains("2 lines of the guest's list"));
-    }
-
-    #[test]
-    fn samples_that_are_not_in_the_file_are_told_apart() {
-        let mut recorded = recorded(counted(), Some(io::ErrorKind::StorageFull.into()));
-        (recorded.file.samples, recorded.file.given_up) = (7, 500);
-        recorded.not_kept = Some("the earlier recording is x.data.1.before".to_owned());
-        let (lines, warnings) = lines(&recorded, &spec("cpu-clock"), 1);
-        assert!(lines[0].starts_with("recorded 7 of 10 samples of cpu-clock"), "{lines:?}");
-        assert!(warnings[0].starts_with("500 bytes") && warnings[1].contains("x.data.1.before"), "{warnings:?}");
+        assert!(lines[1].starts_with("20.0 % of the samples"), "{lines:?}");
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("no sample of cycles was taken"), "{warnings:?}");
     }
 
     #[test]
     fn a_reader_that_left_is_no_whole_recording() {
         let of = |failed: Option<io::ErrorKind>, by_duration, guest| {
-            let recorded = Recorded { by_duration, ..recorded(counted(), failed.map(Into::into)) };
+            let recorded = Recorded { by_duration, ..recorded(Counts::default(), failed.map(Into::into)) };
             exit(&recorded, guest)
         };
         let left = Some(io::ErrorKind::BrokenPipe);
@@ -309,15 +219,6 @@ mod tests {
         assert_eq!(of(None, true, Exit::Inconclusive), Exit::Done);
         assert_eq!(of(left, true, Exit::Inconclusive), Exit::Inconclusive);
         assert_eq!(of(left, false, Exit::Guest(7)), Exit::Guest(7));
-    }
-
-    /// Samples that nothing is said of.
-    fn counted() -> Counts {
-        Counts { samples: 10, by_event: vec![10], ..Counts::default() }
-    }
-
-    fn warnings_of_none() -> String {
-        warnings(&recorded(Counts::default(), None)).join("\n")
     }
 
     #[test]

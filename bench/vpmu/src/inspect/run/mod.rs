@@ -27,10 +27,7 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let limits = Limits { began: Instant::now(), time_limit: args.time_limit };
-    let mut output = match &args.diverted {
-        Some(to) => Output::diverted(to.clone(), limits),
-        None => Output::to_stdout(limits),
-    };
+    let mut output = Output::to_stdout(limits);
     let outcome = image::run(&host, &image, &plan, &mut output, sys::interrupted())
         .map_err(|error| machine::not_begun(format!("cannot run {}", args.image.display()), &error))?;
     let unsent = output.finish();

@@ -15,7 +15,6 @@ use vmm::sample::Sampling;
 
 use crate::machine::CountersOptions;
 use crate::setting::parse::{duration_in, environ, number_in, one_of, size_in};
-use crate::terminal::output::Diverted;
 
 /// Treatments of an image's RDPMC instructions.
 const RDPMC: [Rdpmc; 2] = [Rdpmc::Rewrite, Rdpmc::Fault];
@@ -90,9 +89,6 @@ pub struct RunSpec {
     /// Its trace, if it is traced.
     #[arg(skip)]
     pub trace: Option<Arc<Tracing>>,
-    /// Destination of the guest's own output, if not this program's.
-    #[arg(skip)]
-    pub diverted: Option<Diverted>,
 }
 
 impl RunSpec {

@@ -102,8 +102,8 @@ fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Er
     let (backend, cpu) = (ready.backend().clone(), ready.cpu());
     let meta = meta(&payload.counters, &backend, cpu, payload.vcpus, &format!("payload {}", payload.workload))?;
     traced(&options.output, options.quiet, meta, |tracing| {
-        let ran = ready.run(None, Some(tracing), options.quiet)?;
-        Ok(told(ran.exit, &ran.outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
+        let (exit, outcome) = ready.run(None, Some(tracing), options.quiet)?;
+        Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
     })
 }
 

@@ -55,10 +55,7 @@ pub(super) fn run(
         Some(target) => Box::new(target.create().map_err(|error| {
             Error::usage(format!("cannot write the console to {}", target.path().display()), error.to_string(), "")
         })?),
-        None => match &spec.diverted {
-            Some(to) => Box::new(to.clone()),
-            None => Box::new(io::sink()),
-        },
+        None => Box::new(io::sink()),
     };
     let stdin = spec.stdin.as_deref().map(input).transpose()?;
     let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -152,10 +149,7 @@ impl Session<'_> {
         if let Some(stdin) = &self.stdin {
             shell = shell.stdin(stdin.as_fd());
         }
-        let ran = match &self.spec.diverted {
-            Some(to) => agent.run(&shell, &mut to.clone(), &mut to.clone()),
-            None => agent.run(&shell, &mut out, &mut err),
-        };
+        let ran = agent.run(&shell, &mut out, &mut err);
         if let Some(symbols) = &self.spec.symbols {
             symbols.reports.command_ended();
         }

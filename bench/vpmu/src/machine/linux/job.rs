@@ -23,7 +23,7 @@ use crate::machine::{self, EndedRun, Report};
 use crate::setting::backend::{ThisHost, choose};
 use crate::sys;
 use crate::terminal::console::complain;
-use crate::terminal::output::{Diverted, Limits, Output};
+use crate::terminal::output::{Limits, Output};
 
 /// Boots the kernel, and does what was asked for.
 ///
@@ -55,10 +55,7 @@ pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<Linux
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let host = Arc::new(host);
     let ran = match &spec.run {
-        None => match &spec.diverted {
-            Some(to) => on_its_own(&host, kernel, plan, to)?,
-            None => on_terminal(&host, kernel, plan)?,
-        },
+        None => on_terminal(&host, kernel, plan)?,
         Some(command) => command::run(&host, kernel, plan, spec, &places, command)?,
     };
     if let Some(outcome) = &ran.outcome {
@@ -138,15 +135,6 @@ fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran,
     let outcome = guest.join();
     let unsent = output.finish_soon();
     drop(raw);
-    Ok(ended(outcome?, unsent))
-}
-
-/// The user's own RAM disk without a terminal: its console gets no input.
-fn on_its_own(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan, to: &Diverted) -> Result<Ran, Error> {
-    let limits = Limits { began: Instant::now(), time_limit: plan.machine.time_limit };
-    let output = Output::diverted(to.clone(), limits);
-    let outcome = LinuxGuest::start(host, kernel, plan, output.clone(), None, None)?.join();
-    let unsent = output.finish_soon();
     Ok(ended(outcome?, unsent))
 }
 

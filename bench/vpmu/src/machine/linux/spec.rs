@@ -20,7 +20,6 @@ use super::place::Placed;
 use super::symbols::Symbols;
 use crate::machine::CountersOptions;
 use crate::setting::parse::{duration_in, environ, folder, number_in, processor, size_in};
-use crate::terminal::output::Diverted;
 
 /// Time of a command, unless another is given.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -139,9 +138,6 @@ pub struct LinuxSpec {
     /// Its trace, if it is traced.
     #[arg(skip)]
     pub trace: Option<Arc<Tracing>>,
-    /// Destination of the guest's own output, if not this program's.
-    #[arg(skip)]
-    pub diverted: Option<Diverted>,
 }
 
 impl LinuxSpec {

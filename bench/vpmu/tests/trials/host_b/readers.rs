@@ -34,16 +34,6 @@ fn of_script(text: &str) -> Shares {
     text.lines().filter_map(of).fold(Shares::new(), add)
 }
 
-/// Folded stacks: the innermost function, without a module's name.
-fn of_folded(text: &str) -> Shares {
-    let of = |line: &str| {
-        let (stack, count) = line.rsplit_once(' ')?;
-        let leaf = stack.rsplit(';').next()?;
-        Some((leaf.split(" [").next()?.to_owned(), count.parse().ok()?))
-    };
-    text.lines().filter_map(of).fold(Shares::new(), add)
-}
-
 fn add(mut shares: Shares, (name, count): (String, usize)) -> Shares {
     *shares.entry(name).or_default() += count;
     shares
@@ -69,7 +59,7 @@ fn agree(what: &str, ours: &Shares, theirs: &Shares) -> Result<()> {
     Ok(())
 }
 
-/// A guest's kernel by `perf kvm --guest report`, `perf script`, and, as a host's, by `perf report`, beside this tool's own reader.
+/// A guest's kernel by `perf kvm --guest report` and `perf script`, and, as a host's, by `perf report` and `perf script`.
 pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
     let guest = || linux(UNPACKED, &["--append", "nmi_watchdog=0"], WORK).into_iter().skip(1);
     let record = |options: &[&str]| {
@@ -84,6 +74,8 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
     ]
     .concat();
     let script = [&["/usr/bin/perf", "script"][..], &lists, &["-i", "/tmp/g.data", "-F", "ip,sym"]].concat();
+    let host_script =
+        ["/usr/bin/perf", "script", "--kallsyms", "/tmp/h.data.kallsyms", "-i", "/tmp/h.data", "-G", "-F", "ip,sym"];
     let as_host = [
         &[
             "/usr/bin/perf",
@@ -99,16 +91,15 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
     ]
     .concat();
     let report = job(parts)?
-        .command(record(&["--as", "guest", "-o", "/tmp/g.data"]))
+        .command(record(&["-o", "/tmp/g.data"]))
         .command(kvm)
         .command(script)
-        .command(["/vpmu", "report", "/tmp/g.data", "--format", "folded"])
         .command(record(&["-g", "-o", "/tmp/h.data"]))
         .command(as_host)
-        .command(["/vpmu", "report", "/tmp/h.data", "--format", "folded"])
+        .command(host_script)
         .run(parts)?;
     report.say("boot to power-off");
-    let [recorded, kvm, script, folded, with_chains, as_host, folded_host] = &report.commands[..] else {
+    let [recorded, kvm, script, with_chains, as_host, host_script] = &report.commands[..] else {
         anyhow::bail!("{} commands came back", report.commands.len());
     };
     for recorded in [recorded, with_chains] {
@@ -122,10 +113,10 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
                 .join("; ")
         );
     }
-    let ours = of_folded(text(folded)?);
-    agree("perf kvm --guest report", &ours, &of_report(text(kvm).context("perf kvm")?))?;
-    agree("perf script", &ours, &of_script(text(script).context("perf script")?))?;
-    agree("perf report --kallsyms", &of_folded(text(folded_host)?), &of_report(text(as_host).context("perf report")?))
+    let of = |what: &'static str, command| text(command).context(what);
+    agree("perf kvm --guest report", &of_script(of("script", script)?), &of_report(of("perf kvm", kvm)?))?;
+    let (script, shown) = (of("script", host_script)?, of("perf report", as_host)?);
+    agree("perf report --kallsyms", &of_script(script), &of_report(shown))
 }
 
 // The workloads of triage in a Linux guest, whose vPMU has hardware events.
