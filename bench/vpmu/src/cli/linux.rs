@@ -33,38 +33,3 @@ pub(super) fn run(args: &LinuxSpec) -> Result<Exit, Error> {
     let backend = job::backend(args)?;
     job::run(args, &backend)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::usage::parsed;
-    use super::*;
-
-    fn linux(args: &[&str]) -> Result<LinuxSpec, Error> {
-        parsed(args)
-    }
-
-    #[test]
-    fn options_that_do_not_go_together_are_refused_in_one_line() {
-        for (args, needle) in [
-            (&["k", "--get", "/x"][..], "--run"),
-            (&["k", "--share", "d"], "--run"),
-            (&["k", "--stdin", "-"], "--run"),
-            (&["k", "--run", "x", "--env", "A"], "KEY=VALUE"),
-            (&["k", "--run", "x", "--env", "=1"], "KEY of letters"),
-            (&["k", "--console", "d"], "--run"),
-            (&["k", "--initrd", "i", "--run", "x"], "--initrd"),
-            (&["k", "--initrd", "i", "--get", "/x"], "--initrd"),
-            (&["k", "--memory", "1M"], "out of range"),
-            (&["k", "--vcpus", "0"], "out of range"),
-            (&["k", "--cpu", "epyc"], "clx"),
-            (&["k", "--with", ""], "FILE"),
-            (&["k", "--load", "nested=1"], "NAME PARAMETER=VALUE"),
-            (&["k", "--msr-cost", "10s"], "--msr-cost"),
-            (&[], "KERNEL"),
-        ] {
-            let error = linux(args).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error} lacks {needle:?}");
-        }
-    }
-}

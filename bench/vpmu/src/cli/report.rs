@@ -24,6 +24,7 @@ use crate::inspect::record::beside::Nmis;
 use crate::inspect::record::profile::{Contents, FEWER, MOST_MADE};
 use crate::inspect::record::spec::PIPED;
 use crate::inspect::record::{firefox, flame, profile};
+use crate::removed;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
 
@@ -356,7 +357,7 @@ fn read(given: &[PathBuf]) -> Result<Read, Error> {
             all.extend(records);
             left_out.extend(others);
         } else if here.is_empty() {
-            all.push(record(source)?);
+            all.push(record(source).map_err(|error| removed::recording(source).unwrap_or(error))?);
         } else {
             // A sweep leaves its front beside its lines; whatever else is there are results.
             let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);

@@ -111,33 +111,7 @@ fn text(workload: &Workload, done: &Done) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::app::{Command, Parsed, parse};
     use super::*;
-
-    fn workload(args: &[&str]) -> Result<WorkloadArgs, Error> {
-        match parse(["vpmu", "workload"].iter().chain(args))? {
-            Parsed::Run(Command::Workload(args)) => Ok((*args).clone()),
-            other => panic!("not workload: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn options() {
-        let args = workload(&["rand", "--threads", "3", "--duration", "50ms", "--apart"]).unwrap();
-        assert_eq!((args.threads, args.duration, args.apart), (Some(3), Duration::from_millis(50), true));
-        assert_eq!(args.workload.unwrap().name, "rand");
-        assert!(workload(&["--list"]).unwrap().list);
-        for (args, needle) in [
-            (&[][..], "<NAME>"),
-            (&["spin"], "spinlock"),
-            (&["rand", "--threads", "0"], "1 to 256"),
-            (&["rand", "--duration", "1h"], "out of range"),
-            (&["rand", "--list"], "--list"),
-        ] {
-            let error = workload(args).unwrap_err();
-            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
-        }
-    }
 
     #[test]
     fn threads_are_the_workloads_own_number_unless_asked_for() {

@@ -13,6 +13,7 @@ use results::error::Error;
 use results::host::HostFs;
 use results::table::ranking::WITHOUT;
 
+use crate::removed;
 use crate::setting::parse::suggestion;
 use crate::terminal::console::internal;
 
@@ -283,10 +284,12 @@ fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Er
     if !missing.is_empty() {
         return Err(refuse(format!("it lacks {}", missing.join(", "))));
     }
-    let strategy: Strategy = toml::from_str(&text).map_err(|error| match wrong_key(&whole) {
-        Some(why) => refuse(format!("line {}: {why}", line_of(&error))),
-        None => at_line(error),
-    })?;
+    let strategy: Strategy =
+        toml::from_str(&text).map_err(|error| match (removed::of_strategy(&whole), wrong_key(&whole)) {
+            (Some((gone, instead)), _) => cannot(gone, instead),
+            (None, Some(why)) => refuse(format!("line {}: {why}", line_of(&error))),
+            (None, None) => at_line(error),
+        })?;
     // Every definition has all choices and one form, so that two of them can be compared.
     let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
         .map_err(|error| internal("a strategy has no TOML", error))?;
@@ -442,11 +445,6 @@ mod tests {
                 "'GATE' is that of a preset",
             ),
             (
-                "l.toml",
-                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = 1.5",
-                "line 4: hold-max is 1 to 64 events, or 0 for no bound, not 1.5",
-            ),
-            (
                 "m.toml",
                 "reuse = 'last'\nrelease = 'never'\napply = 3",
                 "line 3: apply is \"at-once\" or \"deferred\", not 3",
@@ -461,18 +459,8 @@ mod tests {
                 "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\ngates = true",
                 "line 4: no key 'gates'; did you mean gate?",
             ),
-            (
-                "j.toml",
-                "reuse = 'last'\nrelease = { idle-ms = '20ms' }\napply = 'deferred'",
-                "line 2: idle-ms is a number of milliseconds, e.g. 20",
-            ),
             ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
             ("g.toml", "reuse = 'none'", "it lacks release, apply; `vpmu show strategies deferred`"),
-            (
-                "i.toml",
-                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = -1",
-                "hold-max is 1 to 64 events",
-            ),
             ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
         ] {
             let error = resolved(&file(name, text)).unwrap_err().to_string();
