@@ -17,6 +17,7 @@ pub mod cli;
 pub mod experiment;
 pub mod inspect;
 pub mod machine;
+mod removed;
 pub mod setting;
 pub mod sys;
 pub mod terminal;

@@ -52,14 +52,14 @@ pub struct AbArgs {
     #[arg(value_name = "NEW")]
     pub new: Option<PathBuf>,
 
-    /// Options of `vpmu nmi-latency` for BASE alone, in one word
+    /// Extra nmi-latency options for BASE only, as one quoted string
     ///
     /// Those of the arms, the guest and the host: --strategy, --workload, --period, --samples, --time-limit, --vcpus, --backend, --pin and
     /// others. Rounds, duration, warm-up and seed are the comparison's.
     #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
     pub base_args: Option<Words>,
 
-    /// Options of `vpmu nmi-latency` for NEW alone, in one word; as --base-args
+    /// Extra nmi-latency options for NEW only, as --base-args
     #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
     pub new_args: Option<Words>,
 

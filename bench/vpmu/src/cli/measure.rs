@@ -8,7 +8,7 @@ use results::document::{ArmKind, Document, Status, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table;
-use results::table::layout::{columns, time};
+use results::table::layout::columns;
 use results::write::{OutputFolder, now_unix, time_stamp};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
@@ -141,9 +141,6 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
     for line in table::warnings(&finished.document.warnings) {
         complain(&format!("warning: {line}"));
     }
-    if let Some(line) = overrun(&finished.document) {
-        complain(&format!("notice: {line}"));
-    }
     if let Some(baseline) = &wanted.baseline {
         baseline.keep(&finished.document, verdict(&finished.document))?;
     }
@@ -203,21 +200,6 @@ fn no_strategy(document: &Document) -> Option<Error> {
     let names = strategies().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
     let what = format!("no strategy was measured ({names})");
     Some(Error::new(Exit::Inconclusive, what, why, "take another --backend"))
-}
-
-/// Describes a run that took much longer than `--duration`: a round that was begun is finished.
-fn overrun(document: &Document) -> Option<String> {
-    // A simulation's bound is its guests' time.
-    let bound = document.parameters.duration_ns.filter(|_| !document.parameters.backend.starts_with("sim:"))?;
-    let took = document.wall_ns;
-    let much = took > bound.saturating_add(bound / 4).saturating_add(1_000_000_000);
-    much.then(|| {
-        format!(
-            "it took {}, more than its bound of {}: a round that has begun is finished; fewer --samples make rounds shorter",
-            time(took as f64),
-            time(bound as f64)
-        )
-    })
 }
 
 /// Prepares a run on this host. Exit 4 if it cannot run guests, or no host event opens.
@@ -427,17 +409,6 @@ mod tests {
         std::fs::create_dir(&out).unwrap();
         kept.save(&finished.document).unwrap();
         assert!(kept.failed.is_none() && kept.path().is_some_and(std::path::Path::exists));
-    }
-
-    #[test]
-    fn a_run_much_longer_than_its_duration_is_noticed() {
-        let mut document = mock::finished(&[]).document;
-        document.wall_ns = 9_000_000_000;
-        assert_eq!(overrun(&document), None);
-        document.parameters.duration_ns = Some(7_000_000_000);
-        assert_eq!(overrun(&document), None);
-        document.parameters.duration_ns = Some(5_000_000_000);
-        assert!(overrun(&document).is_some_and(|line| line.contains("9.00 s") && line.contains("its bound of 5.00 s")));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct SeriesOptions {
 #[command(next_help_heading = "Result")]
 pub struct ResultOptions {
     /// Folder for the results
-    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results", value_parser = folder)]
+    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results", value_parser = folder, help_heading = None)]
     pub output: PathBuf,
 
     /// Write no results; a baseline of --save-baseline is kept
@@ -41,11 +41,11 @@ pub struct ResultOptions {
     pub no_save: bool,
 
     /// Print the result document in place of the table
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub json: bool,
 
     /// No progress bar
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = None)]
     pub quiet: bool,
 }
 

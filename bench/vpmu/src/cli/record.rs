@@ -33,7 +33,7 @@ pub(super) fn run(mut spec: RecordSpec, invocation: Invocation) -> Result<Exit, 
 }
 
 /// The names of guests on a command line.
-pub(super) const GUESTS: [&str; 3] = ["payload", "run", "linux"];
+const GUESTS: [&str; 3] = ["payload", "run", "linux"];
 
 /// Accepts perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
 pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
@@ -63,30 +63,13 @@ pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use host_pmu::sampler::Rate;
-    use perf_data::writer::Options;
-
-    use super::super::app::{Command, Parsed, parse};
     use super::*;
-    use crate::inspect::sampled::GuestSpec;
-
-    fn record(args: &[&str]) -> RecordSpec {
-        match parse(["vpmu", "record"].iter().chain(args)) {
-            Ok(Parsed::Run(Command::Record(args))) => (*args).clone(),
-            other => panic!("not record: {other:?}"),
-        }
-    }
 
     #[test]
-    fn options_are_those_of_perf() {
-        let args = record(&["-F", "4000", "-g", "-z", "-o", "x", "--", "run", "k.elf", "--vcpus", "2"]);
-        assert_eq!((args.sampling.rate(), args.writing(), args.chains), (Rate::Hertz(4000), Options::level(1), true));
-        assert!(matches!(args.guest, GuestSpec::Run(run) if run.vcpus == 2));
-        let writing = |args: &[&str]| record(args).writing();
-        assert_eq!(writing(&["-z5", "--aio", "payload"]), Options { level: 5, aio: Some(1) });
-        assert_eq!(writing(&["-z=3", "--aio=4", "--", "payload"]), Options { level: 3, aio: Some(4) });
-        let args = record(&["-e", "cpu-clock,kvm:kvm_exit", "-c", "100", "linux", "vmlinuz", "--run", "ls -z9"]);
-        assert_eq!((args.sampling.event.len(), args.sampling.rate()), (2, Rate::Period(100)));
-        assert!(matches!(args.guest, GuestSpec::Linux(linux) if linux.run.as_deref() == Some("ls -z9")));
+    fn perfs_spellings_are_taken_ahead_of_the_guest() {
+        let spelt = |line: &str| as_perf_spells(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
+        assert_eq!(spelt("vpmu record -z3 -g -- run k -z9 -- x"), "vpmu record -z=3 -g run k -z9 -- x");
+        assert_eq!(spelt("vpmu top -- payload"), "vpmu top payload");
+        assert_eq!(spelt("vpmu linux -- x"), "vpmu linux -- x");
     }
 }

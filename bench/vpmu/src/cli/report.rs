@@ -16,6 +16,7 @@ use super::by_host;
 use super::files::write;
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
+use crate::removed;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
 
@@ -137,7 +138,7 @@ fn read(given: &[PathBuf]) -> Result<Read, Error> {
             all.extend(records);
             left_out.extend(others);
         } else if here.is_empty() {
-            all.push(record(source)?);
+            all.push(record(source).map_err(|error| removed::recording(source).unwrap_or(error))?);
         } else {
             // A sweep leaves its front beside its lines; whatever else is there are results.
             let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);

@@ -1,6 +1,6 @@
 //! `vpmu completions` and `vpmu man`, from the definition of the command line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Command};
 use results::error::{Error, Exit};
@@ -45,51 +45,33 @@ pub struct ManArgs {
     pub output: Option<PathBuf>,
 }
 
-/// A name and the bytes of its page.
-type Page = (String, Vec<u8>);
-
-pub(super) fn completions(args: &CompletionsArgs, command: &Command) -> Result<Exit, Error> {
-    print(&script(args.shell, command)).map(|()| Exit::Done)
+pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Result<Exit, Error> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "vpmu", &mut script);
+    print(&String::from_utf8_lossy(&script)).map(|()| Exit::Done)
 }
 
-pub(super) fn man(args: &ManArgs, command: &Command) -> Result<Exit, Error> {
-    let pages = pages(command)?;
+pub(super) fn man(args: &ManArgs, mut command: Command) -> Result<Exit, Error> {
+    command.build();
     let Some(dir) = &args.output else {
-        let first = pages.first().map_or(&[][..], |(_, page)| page);
-        return print(&String::from_utf8_lossy(first)).map(|()| Exit::Done);
+        return print(&String::from_utf8_lossy(&page(&command)?.1)).map(|()| Exit::Done);
     };
-    save(dir, &pages).map_err(|error| {
-        Error::usage(
-            format!("cannot write manual pages to {}", dir.display()),
-            error.to_string(),
-            "give -o a folder you may write to",
-        )
-    })?;
+    let refused = |error: std::io::Error| {
+        let what = format!("cannot write manual pages to {}", dir.display());
+        Error::usage(what, error.to_string(), "give -o a folder you may write to")
+    };
+    std::fs::create_dir_all(dir).map_err(refused)?;
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let pages: Vec<_> = std::iter::once(&command).chain(shown).map(page).collect::<Result<_, _>>()?;
+    for (name, page) in &pages {
+        replace(&dir.join(name), page).map_err(refused)?;
+    }
     complain(&format!("{} pages in {}", pages.len(), dir.display()));
     Ok(Exit::Done)
 }
 
-fn save(dir: &Path, pages: &[Page]) -> std::io::Result<()> {
-    std::fs::create_dir_all(dir)?;
-    pages.iter().try_for_each(|(name, page)| replace(&dir.join(name), page))
-}
-
-fn script(shell: clap_complete::Shell, command: &Command) -> String {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command.clone(), "vpmu", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
-}
-
-/// Makes vpmu(1), and vpmu-COMMAND(1) for each command.
-fn pages(command: &Command) -> Result<Vec<Page>, Error> {
-    let mut command = command.clone();
-    command.build();
-    let subcommands: Vec<Command> =
-        command.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
-    std::iter::once(command).chain(subcommands).map(|command| page(&command)).collect()
-}
-
-fn page(command: &Command) -> Result<Page, Error> {
+/// Makes vpmu(1) or vpmu-COMMAND(1): the name of its file, and its text.
+fn page(command: &Command) -> Result<(String, Vec<u8>), Error> {
     let failed = |error: std::io::Error| internal("cannot make a manual page", error);
     let man = clap_mangen::Man::new(command.clone());
     let mut page = Vec::new();
@@ -120,54 +102,19 @@ fn examples(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
-
     use super::*;
 
-    fn command() -> Command {
-        let report = Command::new("report").arg(clap::Arg::new("output").long("output").help("The page"));
-        let format = clap::Arg::new("format").long("format").value_parser(["csv", "benchstat"]);
-        let export = Command::new("export").arg(format);
-        Command::new("vpmu")
-            .disable_help_subcommand(true)
-            .subcommands([report, export])
-            .after_help("Examples:\n  vpmu\n\nExit codes: 0 done")
-    }
-
     #[test]
-    fn every_command_has_a_page_with_its_options() {
-        let pages = pages(&command()).unwrap();
-        assert_eq!(pages.len(), 3);
-        let text = |name: &str| {
-            let page = &pages.iter().find(|(found, _)| found == name).unwrap().1;
-            String::from_utf8(page.clone()).unwrap()
-        };
-        assert!(text("vpmu.1").contains("vpmu\\-report(1)"));
-        assert!(text("vpmu-report.1").contains("\\-\\-output"));
-        assert!(text("vpmu.1").contains("\nExit codes: 0 done"));
-    }
-
-    #[test]
-    fn an_examples_line_is_no_macro() {
-        assert_eq!(examples("Examples:\n.x\\y -z"), ".SH EXAMPLES\n.nf\n\\&.x\\ey \\-z\n.fi\n");
-    }
-
-    #[test]
-    fn every_shells_completions_know_commands_and_values() {
-        for shell in clap_complete::Shell::value_variants() {
-            let script = script(*shell, &command());
-            for needle in ["report", "export"] {
-                assert!(script.contains(needle), "{shell}: {needle}");
-            }
-        }
-        assert!(script(clap_complete::Shell::Bash, &command()).contains("benchstat"));
-    }
-
-    #[test]
-    fn pages_land_in_a_new_folder() {
+    fn pages_land_in_a_new_folder_with_options_and_examples() {
         let dir = tempfile::tempdir().unwrap();
-        let man = dir.path().join("man/man1");
-        save(&man, &pages(&command()).unwrap()).unwrap();
-        assert!(man.join("vpmu-report.1").exists());
+        let folder = dir.path().join("man/man1");
+        let report = Command::new("report").arg(clap::Arg::new("output").long("output"));
+        let command = Command::new("vpmu").subcommand(report).after_help("Examples:\n.x\\y -z\n\nExit codes: 0 done");
+        man(&ManArgs { output: Some(folder.clone()) }, command.disable_help_subcommand(true)).unwrap();
+        let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        assert!(text("vpmu-report.1").contains("\\-\\-output"));
+        assert!(text("vpmu.1").contains("vpmu\\-report(1)"));
+        // A dot begins no macro.
+        assert!(text("vpmu.1").ends_with(".SH EXAMPLES\n.nf\n\\&.x\\ey \\-z\n\nExit codes: 0 done\n.fi\n"));
     }
 }

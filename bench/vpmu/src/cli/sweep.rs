@@ -192,22 +192,22 @@ fn dry_run(args: &SweepArgs, points: &[GridPoint]) -> Result<Exit, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::usage::parsed;
     use super::*;
-
-    fn args(line: &[&str]) -> Result<SweepArgs, Error> {
-        parsed(line)
-    }
+    use crate::setting::parse::options;
 
     #[test]
     fn options_become_the_same_grid_as_keys_of_a_file() {
         let line =
             "--strategy pool,reuse --cost exit=2 --cost open=0.1,10 --vcpus 1,2 --seed 1-3,7 --slice 1ms --freq 99";
-        let grid = args(&line.split(' ').collect::<Vec<_>>()).unwrap().axes;
+        let grid = options::<SweepArgs>(&line.split(' ').collect::<Vec<_>>()).unwrap().axes;
         let file = "strategy = ['pool', 'reuse']\ncost.open = [0.1, 10]\ncost.exit = [2]\nvcpus = [1, 2]\n\
                     seed = ['1-3', '7']\nslice = ['1ms']\nfreq = 99";
         assert_eq!(grid, toml::from_str(file).unwrap());
-        assert_eq!(args(&[]).unwrap().axes, Grid::default());
+        assert_eq!(options::<SweepArgs>(&[]).unwrap().axes, Grid::default());
+        let twice = options::<SweepArgs>(&["--cost", "open=1", "--cost", "open=2"]).unwrap().axes;
+        for error in [twice.points().unwrap_err(), Grid::default().overridden_by(&twice).unwrap_err()] {
+            assert!(error.to_string().contains("duplicate --cost open"), "{error}");
+        }
     }
 
     #[test]
@@ -215,28 +215,5 @@ mod tests {
         let of = |text: &str| part(text).unwrap().take((0..7).collect());
         assert_eq!((of("1/3"), of("2/3"), of("3/3")), (vec![0, 3, 6], vec![1, 4], vec![2, 5]));
         assert_eq!(of("8/9"), Vec::<i32>::new());
-    }
-
-    #[test]
-    fn bad_options_are_refused_in_one_line() {
-        for (line, needle) in [
-            (&["--cost", "open"][..], "open=0.1,1,10"),
-            (&["--cost", "open=x"], "'x' is no number"),
-            (&["--vcpus", "x"], "not a whole number"),
-            (&["--json", "--markdown"], "cannot be used with"),
-            (&["--by", "p42"], "p50"),
-            (&["--threads", "0"], "1 to 1024"),
-            (&["--part", "0/4"], "K from 1 to N"),
-            (&["--part", "5/4"], "K from 1 to N"),
-            (&["--part", "x"], "e.g. 3/16"),
-        ] {
-            let error = args(line).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error}");
-        }
-        let twice = args(&["--cost", "open=1", "--cost", "open=2"]).unwrap().axes;
-        for error in [twice.points().unwrap_err(), Grid::default().overridden_by(&twice).unwrap_err()] {
-            assert!(error.to_string().contains("duplicate --cost open"), "{error}");
-        }
     }
 }

@@ -126,34 +126,3 @@ pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
     saved?;
     Ok(account.exit())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::app::{Command, Parsed, parse};
-    use super::*;
-
-    fn triage(args: &[&str]) -> Result<TriageArgs, Error> {
-        match parse(["vpmu", "triage"].iter().chain(args))? {
-            Parsed::Run(Command::Triage(args)) => Ok((*args).clone()),
-            other => panic!("not triage: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn options() {
-        let args =
-            triage(&["rand", "--threads", "4", "--rounds", "7", "-o", "x.json", "--event", "page-faults"]).unwrap();
-        assert_eq!((args.workload.name, args.threads, args.rounds), ("rand", Some(4), 7));
-        assert_eq!(args.event.unwrap().name, "page-faults");
-        for (args, needle) in [
-            (&[][..], "<WORKLOAD>"),
-            (&["idle"], "rand"),
-            (&["rand", "--rounds", "0"], "1 to 1000"),
-            (&["rand", "--turn", "1ms"], "out of range"),
-            (&["rand", "--event", "context-switch"], "did you mean context-switches"),
-        ] {
-            let error = triage(args).unwrap_err();
-            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
-        }
-    }
-}

@@ -1,304 +1,213 @@
-//! Usage errors in one line: the command that has an option, the side of `--` that it belongs to, and how perf's
-//! spellings are spelt here.
+//! Usage errors: clap's message folded into one line, with a remedy.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use results::error::{Error, one_line};
+use results::error::Error;
 
-use super::record::GUESTS;
-use crate::setting::parse;
+use crate::removed;
 
-/// Options of another command: the command, the option, the remedy.
-const ELSEWHERE: &[(&str, &str, &str)] = &[
-    ("stat-setup", "--backend", "vpmu guest-stat has it"),
-    ("stat-setup", "--vcpus", "vpmu guest-stat has it"),
-    ("stat-setup", "--samples", "vpmu guest-stat has it"),
-    ("guest-stat", "--cpus", "it is --vcpus and --pin"),
-    ("sim", "--backend", "the model is the backend: vpmu sim MODEL, or vpmu nmi-latency --backend KEY"),
-    ("sim", "--pin", "each simulated vCPU has a CPU of its own"),
-    ("sim", "--no-seccomp", "a simulation confines no threads"),
-];
-
-/// Turns clap's lines into one: what is wrong, with which value, and where help is. `args` has the program's name first.
-pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -> Error {
+/// Folds clap's lines into one: what is wrong, and its tip or where help is. `args` has the program's name first.
+pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]) -> Error {
+    let words: Vec<_> = args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let get = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(list)) => Some(list.join(", ")),
-        Some(ContextValue::StyledStr(text)) => Some(text.to_string()),
-        Some(ContextValue::StyledStrs(list)) => {
-            Some(list.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-        }
+        Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
-    let words: Vec<String> = args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let name = words.iter().find(|word| command.get_subcommands().any(|sub| sub.get_name() == word.as_str()));
-    let command_line = name.map(|name| of_two_words(command, name, &words));
-    if let Some(elsewhere) = elsewhere(name.map_or("", String::as_str), get(ContextKind::InvalidArg).as_deref()) {
-        return elsewhere;
-    }
-    if matches!(words.first().map(String::as_str), Some("record" | "top"))
-        && let Some(said) = guest_error(error, command, &words)
-    {
-        return said;
-    }
-    if error.kind() == ErrorKind::ValueValidation
-        && let Some(arg) = get(ContextKind::InvalidArg)
-    {
-        let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-        let value = get(ContextKind::InvalidValue).unwrap_or_default();
-        // Our own parsers say the remedy in the same breath.
-        return Error::usage(format!("bad value '{value}' for {arg}"), why, "");
+    let path = path(definition, words.iter().take_while(|word| get(ContextKind::InvalidSubcommand) != Some(word)));
+    let option = get(ContextKind::InvalidArg).and_then(|arg| arg.split(['=', ' ']).next());
+    let gone = match (option, get(ContextKind::InvalidSubcommand), get(ContextKind::InvalidValue)) {
+        (Some(option), _, Some(value)) => removed::option(&path, &format!("{option} {value}")),
+        (Some(option), ..) => removed::option(&path, option),
+        (_, Some(word), _) => removed::command(&path, word),
+        _ => None,
+    };
+    if let Some(gone) = gone {
+        return gone;
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let command = name.map_or("vpmu".to_owned(), |name| format!("vpmu {name}"));
-        return Error::usage(format!("{command}: no command given"), "", help(command_line.as_deref()));
-    }
-    if let Some(said) = misplaced(error, &get(ContextKind::InvalidArg).unwrap_or_default(), args) {
-        return said;
+        return Error::usage(format!("vpmu {path}: no command given"), "", help(&path));
     }
     let text = error.to_string();
-    let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-    if error.kind() == ErrorKind::ArgumentConflict
-        && name.is_none()
-        && let Some(word) = first.strip_prefix("the subcommand '").and_then(|rest| rest.split('\'').next())
-    {
-        return Error::usage(format!("unrecognized command '{word}'"), "", help(None));
-    }
-    if error.kind() == ErrorKind::MissingRequiredArgument && name.is_some_and(|name| name == "show") {
-        return Error::usage(first, "", "KIND is strategies, models, workloads or metrics");
-    }
-    if let Some(said) = taken_for_a_word(name, &first) {
-        return Error::usage(first, "", said);
-    }
-    let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
-    let remedy = match (name, words.first()) {
-        // Options of the main job stand before a command.
-        (Some(name), Some(option)) if error.kind() == ErrorKind::ArgumentConflict && option.starts_with('-') => {
-            format!("put the command first: vpmu {name} {option} ...")
-        }
-        _ => suggested
-            .into_iter()
-            .find_map(get)
-            .map_or_else(|| help(command_line.as_deref()), |suggested| format!("did you mean {suggested}?")),
+    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
+    let what: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    let tip = lines.find_map(|line| line.strip_prefix("tip: ").filter(|tip| tip.contains("exist")));
+    let remedy = match (error.kind(), tip) {
+        (_, Some(tip)) => tip.to_owned(),
+        // What refuses a value says what it takes.
+        (ErrorKind::ValueValidation | ErrorKind::InvalidValue, _) => String::new(),
+        (ErrorKind::ArgumentConflict, _) if path.is_empty() => "the command comes before its options".to_owned(),
+        _ => help(&path),
     };
-    Error::usage(first, "", remedy)
+    Error::usage(what.join(" "), "", remedy)
 }
 
-/// Returns the error of a word that is no option: a value below 0, a third source of `compare`, or bytes that are no text.
-fn misplaced(error: &clap::Error, word: &str, args: &[OsString]) -> Option<Error> {
-    let before = |place: usize| {
-        let option = args[..place].last().map(|option| option.to_string_lossy()).filter(|it| it.starts_with('-'));
-        option.map_or_else(String::new, |option| format!(" for {option}"))
-    };
-    match error.kind() {
-        ErrorKind::UnknownArgument if word.starts_with('-') && word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
-            let option = before(args.iter().rposition(|arg| arg.to_str().is_some_and(|arg| arg.starts_with(word)))?);
-            let what = format!("bad value '{word}'{option}");
-            (!option.is_empty()).then(|| Error::usage(what, "no value here is below 0", "--help has its range"))
-        }
-        ErrorKind::UnknownArgument if args.get(1)? == "compare" && !word.starts_with('-') => {
-            let remedy = "put the results of a side into a folder: vpmu compare BASE-DIR NEW-DIR";
-            Some(Error::usage(
-                format!("one source too many: {word}"),
-                "BASE and NEW are a file or a folder each",
-                remedy,
-            ))
-        }
-        ErrorKind::InvalidUtf8 => {
-            let place = args.iter().position(|arg| arg.to_str().is_none())?;
-            let what = format!("bad value '{}'{}", args[place].to_string_lossy(), before(place));
-            Some(Error::usage(what, "it is not UTF-8, and documents and tables could not name it", "give another name"))
-        }
-        _ => None,
+/// Returns whether all that a command lacks is a command of its own, as a guest is.
+pub(super) fn lacks_command(error: &clap::Error) -> bool {
+    matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
+}
+
+/// Names the help of a command.
+fn help(path: &str) -> String {
+    match path {
+        "" => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
+        _ => format!("`vpmu {path} --help` lists its options"),
     }
 }
 
-fn elsewhere(command: &str, option: Option<&str>) -> Option<Error> {
-    let option = option?.split(['=', ' ']).next()?;
-    let (_, _, remedy) = ELSEWHERE.iter().find(|(of, other, _)| *of == command && *other == option)?;
-    Some(Error::usage(format!("vpmu {command} has no option {option}"), "", *remedy))
-}
-
-/// Returns the command with its own command, as in `trace record`, whose options stand there.
-fn of_two_words(command: &Command, name: &String, words: &[String]) -> String {
-    let own = command.find_subcommand(name);
-    let mut behind = words.iter().skip_while(|word| *word != name).skip(1);
-    let is_own = |word: &&String| own.is_some_and(|own| own.find_subcommand(word).is_some());
-    match behind.find(is_own).filter(|word| !GUESTS.contains(&word.as_str())) {
-        Some(second) => format!("{name} {second}"),
-        None => name.clone(),
-    }
-}
-
-/// Names the command that prints help.
-fn help(command: Option<&str>) -> String {
-    match command {
-        Some(name) => format!("`vpmu {name} --help` lists its options"),
-        None => "`vpmu --help` lists commands and options".to_owned(),
-    }
-}
-
-/// Returns the help of the main job, where clap takes an option's value, as in `vpmu --guest linux`, for the command.
-fn taken_for_a_word(name: Option<&String>, said: &str) -> Option<&'static str> {
-    let main_job = name.is_none_or(|name| name == "linux");
-    (main_job && said.contains("--kernel")).then_some("`vpmu nmi-latency --help` lists the options of --guest linux")
+/// Returns the command that the words name, such as `trace record`.
+fn path<'a>(definition: &Command, mut words: impl Iterator<Item = &'a String>) -> String {
+    let Some(command) = words.next().and_then(|word| definition.find_subcommand(word)) else { return String::new() };
+    let own = words.find_map(|word| command.find_subcommand(word));
+    let names: Vec<_> = std::iter::once(command).chain(own).map(Command::get_name).collect();
+    names.join(" ")
 }
 
 /// Parses the options of one command from a line without program and command name.
 #[cfg(test)]
 pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, Error> {
-    let command = A::augment_args(Command::new("vpmu").no_binary_name(true));
-    let words: Vec<OsString> = std::iter::once(&"vpmu").chain(line).map(OsString::from).collect();
-    let matches = command.clone().try_get_matches_from(line).map_err(|found| error(&found, &command, &words))?;
-    A::from_arg_matches(&matches).map_err(|found| error(&found, &command, &words))
-}
-
-/// Returns whether all that a command that samples lacks is its guest.
-pub(super) fn lacks_guest(error: &clap::Error) -> bool {
-    matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
-}
-
-/// Ways to unwind that perf's `--call-graph` takes.
-const WAYS: [&str; 5] = ["fp", "dwarf", "lbr", "no", "graph"];
-const HOW: &str = "give -- payload, run IMAGE or linux KERNEL";
-
-/// Returns the error of a line of `vpmu NAME`, where there is more to say than what clap says. `words` begin with the
-/// command's name.
-fn guest_error(error: &clap::Error, command: &Command, words: &[String]) -> Option<Error> {
-    let name = words.first()?;
-    let get = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.as_str()),
-        _ => None,
-    };
-    match error.kind() {
-        _ if lacks_guest(error) => Some(Error::usage(format!("vpmu {name}: no guest given"), "", HOW)),
-        ErrorKind::UnknownArgument => wrong_side(name, get(ContextKind::InvalidArg)?, command, words),
-        ErrorKind::InvalidSubcommand => no_guest(name, get(ContextKind::InvalidSubcommand)?, words),
-        ErrorKind::TooManyValues if get(ContextKind::InvalidArg)?.starts_with("--call-graph") => Some(no_way()),
-        _ => None,
-    }
-}
-
-fn no_way() -> Error {
-    Error::usage(
-        "-g takes no way of unwinding",
-        "a Linux kernel's chains are followed by its ORC tables, all others by frame pointers",
-        "give -g alone",
-    )
-}
-
-fn wrong_side(name: &str, unknown: &str, command: &Command, words: &[String]) -> Option<Error> {
-    let option = unknown.split(['=', ' ']).next().filter(|option| option.starts_with('-'))?;
-    let mut command = command.clone();
-    command.build();
-    let own = command.find_subcommand(name)?;
-    let guest = words.iter().skip(1).position(|word| GUESTS.contains(&word.as_str())).map(|at| at + 1);
-    let ahead = guest.is_none_or(|guest| words[1..guest].iter().any(|word| word.starts_with(option)));
-    let what = format!("unexpected argument '{}' ", one_line(option));
-    if ahead {
-        let of: Vec<_> = own.get_subcommands().filter(|guest| has(guest, option)).map(Command::get_name).collect();
-        // Several guests have it: that of the line, if it is one of them.
-        let named = guest.map(|at| words[at].as_str()).filter(|guest| of.contains(guest));
-        let of = named.map_or(of, |guest| vec![guest]);
-        let first = of.first()?;
-        return Some(Error::usage(
-            format!("{what}before the guest"),
-            format!("it is an option of {}", of.join(" and ")),
-            format!("put it behind the guest: vpmu {name} -- {first} ... {option}"),
-        ));
-    }
-    let guest = &words[guest?];
-    has(own, option).then(|| {
-        Error::usage(
-            format!("{what}behind the guest"),
-            format!("it is an option of vpmu {name} itself"),
-            format!("put it before the guest: vpmu {name} {option} ... -- {guest} ..."),
-        )
-    })
-}
-
-fn has(command: &Command, option: &str) -> bool {
-    command.get_arguments().any(|arg| match option.strip_prefix("--") {
-        Some(long) => arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|all| all.contains(&long)),
-        None => arg.get_short().is_some_and(|short| option.strip_prefix('-') == Some(short.to_string().as_str())),
-    })
-}
-
-fn no_guest(name: &str, word: &str, words: &[String]) -> Option<Error> {
-    let at = words.iter().position(|other| other == word)?;
-    let number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-    match (words.get(at - 1).map(String::as_str), number) {
-        (Some(option @ ("-z" | "--compression-level")), true) => {
-            let spelt = if option == "-z" { format!("-z{word}") } else { format!("{option}={word}") };
-            let why = "the level is a part of the option, as it may be left out";
-            return Some(Error::usage(format!("a space between {option} and {word}"), why, format!("write {spelt}")));
-        }
-        (Some("--aio"), true) => {
-            let why = "the number is a part of the option, as it may be left out";
-            return Some(Error::usage(format!("a space between --aio and {word}"), why, format!("write --aio={word}")));
-        }
-        (Some("-g" | "--call-graph"), _) if WAYS.contains(&word.split(',').next().unwrap_or(word)) => {
-            return Some(no_way());
-        }
-        _ => {}
-    }
-    let what = format!("'{}' is no guest", one_line(word));
-    let like = parse::most_like(word, GUESTS.into_iter());
-    Some(match like {
-        _ if Path::new(word).is_file() => Error::usage(
-            what,
-            "it is a file",
-            format!("write -- run {0} for an image, -- linux {0} for a Linux kernel", one_line(word)),
-        ),
-        Some(like) => Error::usage(what, "", format!("did you mean {like}? {HOW}")),
-        None => Error::usage(what, format!("vpmu {name} runs a guest, no command of this host"), HOW),
-    })
+    crate::setting::parse::options(line).map_err(|found| error(&found, &Command::new("vpmu"), &[]))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::app::parse;
-    use super::*;
+    use std::path::Path;
+
+    use super::super::app::run;
+
+    /// A line, and what its error says. None of them needs KVM, and none leaves a file.
+    const REFUSED: &[(&str, &str)] = &[
+        // Words that are none.
+        ("bogus", "unrecognized subcommand 'bogus'; `vpmu --help` lists the commands"),
+        ("docter", "'doctor'"),
+        ("help docter", "'doctor'"),
+        ("--bogus", "--bogus"),
+        ("--strateg reuse", "'--strategy'"),
+        ("sim --pin 0", "unexpected argument '--pin' found; `vpmu sim --help` lists its options"),
+        ("trace import --nonsense", "`vpmu trace import --help`"),
+        ("compare a b c.json", "c.json"),
+        ("stat-setup --json=x.json", "unexpected value 'x.json' for '--json'"),
+        ("--json doctor", "the command comes before its options"),
+        ("show", "<KIND>"),
+        ("show strategies mediated", "no definition in TOML"),
+        ("show strategies reues", "did you mean reuse? There are recreate"),
+        ("show models clx", "There are development-host"),
+        // Guests of record, top and trace.
+        ("record", "vpmu record: no command given; `vpmu record --help`"),
+        ("record -g", "requires a subcommand"),
+        ("record -z 3 -- payload", "unrecognized subcommand '3'; `vpmu record --help`"),
+        ("record -- paylod", "'payload'"),
+        ("record -- sleep 1", "sleep"),
+        ("record -- run", "IMAGE"),
+        ("record --vcpus 2 -- run k.elf", "'run --vcpus' exists"),
+        ("record -- run k.elf -F 100", "`vpmu record run --help`"),
+        ("record -F 5 -c 5 payload", "--count"),
+        ("record -e cycels payload", "cpu-clock"),
+        ("record -F 0 payload", "1 to 100000"),
+        ("record -z23 payload", "0 to 22"),
+        ("record --aio=0 payload", "1 to 64"),
+        ("top --interval 1ms payload", "100ms"),
+        ("top --iterations 0 payload", "1"),
+        // Values.
+        ("--period 0", "'--period <N>': 0 is out of range; give 2 to"),
+        ("--vcpus 999999", "1 to 64"),
+        ("--rounds x", "not a whole number"),
+        ("--rounds=-3", "--rounds"),
+        ("--mux-interval 4", "unit"),
+        ("--duration 0s", "out of range"),
+        ("--pin 3-1", "backwards"),
+        ("--pin 8000 --quiet", "not online"),
+        ("--workload spin", "sampling10"),
+        ("--freq 99 --period 9", "cannot be used with"),
+        ("--strategy reues", "did you mean reuse? There are recreate"),
+        ("--strategy no-such-file.toml", "(os error 2); give an existing file"),
+        ("--strategy mediated", "simulate it: vpmu sim spr-2026 --strategy mediated"),
+        ("--strategy reuse,mediated-filter --backend none", "no guest of vpmu's own VMM can have it"),
+        ("--backend abacus", "cpu-clock"),
+        ("--backend tracepoint:../../x/y", "GROUP/NAME"),
+        ("--backend step", "vpmu conformance"),
+        ("--backend sim:no-such.toml", "No such file"),
+        ("--backend sim:icx-2021 --pin 0", "not supported by a simulated host"),
+        ("--backend sim:spr-2026 --strategy mediated --cpu milan", "owns an Intel's PMU alone"),
+        ("--require-guest --backend sim:icx-2021", "excludes a simulation"),
+        ("--guest linux", "--kernel"),
+        ("-o Cargo.toml", "-o DIR"),
+        ("-o Cargo.toml/below", "-o DIR"),
+        ("sim -o -", "several files do not go to stdout"),
+        ("sim --force", "--save-baseline"),
+        ("sim --cpus 2", "more than the vCPUs can use"),
+        ("sim --strategy mediated", "model development-host cannot have strategy mediated"),
+        ("sim clx", "There are development-host"),
+        ("sweep --strategy mediated", "model development-host cannot have strategy mediated"),
+        ("sweep --vcpus 1-1000", "several are a list, e.g. 1,10,100"),
+        ("sweep --cost open", "open=0.1,1,10"),
+        ("sweep --cost open=x", "'x' is no number"),
+        ("sweep --json --markdown", "cannot be used with"),
+        ("sweep --by p42", "p50"),
+        ("sweep --part 5/4", "K from 1 to N"),
+        ("guest-stat --events cycles", "1 to 700"),
+        ("guest-stat --backend step", "vpmu conformance"),
+        ("guest-stat --strategy mediated", "no guest of vpmu's own VMM can have it"),
+        ("stat-setup --strategy pool", "there are event-major"),
+        ("conformance --strategy mediated", "no guest of vpmu's own VMM can have it"),
+        ("conformance --backend tracepoint:kvm/kvm_exit", "does not serve conformance"),
+        ("conformance --pmu-version 3", "2, 4"),
+        ("compare a b --threshold 5", "5% is 0.05"),
+        ("reproduce --measured no-such.json", "No such file"),
+        ("report no-such-folder", "No such file"),
+        ("report .", "no .json"),
+        ("export no-such.json --format csv", "No such file"),
+        ("export .", "--format"),
+        ("export . --format xml", "benchstat"),
+        ("completions tcsh", "zsh"),
+        ("triage idle", "rand"),
+        ("triage rand --turn 1ms", "out of range"),
+        ("triage rand --event context-switch", "did you mean context-switches"),
+        ("workload spin", "spinlock"),
+        ("workload rand --list", "--list"),
+        ("advise --workload spin", "sampling10"),
+        ("advise --workload single,single/ftest", "workload single/ftest is there twice"),
+        ("advise --on this-host,this-host", "host this-host is there twice"),
+        ("advise --on no-such", "no model 'no-such'"),
+        ("advise --backend sim:icx-2021", "take --on icx-2021"),
+        ("advise --backend step", "backend step measures no latencies"),
+        ("advise --strategy gate", "one strategy leaves no choice"),
+        ("advise --strategy gate,/nonexistent.toml", "No such file"),
+        ("advise --strategy gate,mediated", "no guest of vpmu's own VMM can have it"),
+        ("advise --strategy gate,mediated --on spr-2026,development-host", "cannot have strategy mediated"),
+        // Images and kernels.
+        ("run x --memory 256", "unit"),
+        ("run x --memory 4G", "2M to 3G"),
+        ("run x --memory 2049K", "multiple"),
+        ("run x --memory 99999999999999999999G", "not a size"),
+        ("run x --vcpus 255", "1 to 254"),
+        ("run x --environ A", "KEY=VALUE"),
+        ("run x y", "y"),
+        ("linux k --get /x", "--run"),
+        ("linux k --stdin -", "--run"),
+        ("linux k --console d", "--run"),
+        ("linux k --initrd i --run x", "--initrd"),
+        ("linux k --run x --env =1", "KEY of letters"),
+        ("linux k --with=", "FILE"),
+        ("linux k --load nested=1", "NAME PARAMETER=VALUE"),
+        ("linux k --msr-cost 10s", "--msr-cost"),
+        ("linux k --cpu epyc", "clx"),
+    ];
 
     #[test]
-    fn an_option_of_another_command_is_named_with_it() {
-        let error = elsewhere("stat-setup", Some("--samples=3")).unwrap().to_string();
-        assert_eq!(error, "vpmu stat-setup has no option --samples; vpmu guest-stat has it");
-        assert_eq!((elsewhere("report", Some("--samples")), elsewhere("sim", None)), (None, None));
-    }
-
-    #[test]
-    fn an_option_on_the_wrong_side_is_told_the_right_one() {
-        for (line, needle) in [
-            ("record -- run k.elf -F 100", "before the guest: vpmu record -F ... -- run ..."),
-            ("record run k.elf -F100", "before the guest"),
-            ("record -- payload --call-graph", "vpmu record --call-graph ... -- payload"),
-            ("top -- run k.elf --interval=1s", "vpmu top --interval ... -- run"),
-            (
-                "record --vcpus 2 -- run k.elf",
-                "it is an option of run; put it behind the guest: vpmu record -- run ... --vcpus",
-            ),
-            ("record --vcpus 2", "payload and run and linux"),
-            ("record --initrd x run k.elf", "vpmu record -- run ... --initrd"),
-            ("record --nonsense run k.elf", "`vpmu record --help`"),
-            ("record run k.elf --nonsense", "`vpmu record --help`"),
-            ("record -g", "no guest given"),
-            ("record -z 3 -- run k.elf", "write -z3"),
-            ("record --compression-level 3 -- run k.elf", "write --compression-level=3"),
-            ("record --aio 4 -- run k.elf", "write --aio=4"),
-            ("record --call-graph fp -- run k.elf", "give -g alone"),
-            ("record --call-graph=dwarf,512 -- run k.elf", "give -g alone"),
-            ("record -g -- Cargo.toml", "write -- run Cargo.toml"),
-            ("record -- paylod", "did you mean payload?"),
-            ("record -- sleep 1", "no command of this host"),
-            ("trace import --nonsense", "`vpmu trace import --help`"),
-        ] {
-            let error = parse(std::iter::once("vpmu").chain(line.split(' '))).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{line}: {error} lacks {needle:?}");
+    fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
+        let mut wrong = Vec::new();
+        for (line, needle) in REFUSED {
+            let words = std::iter::once("vpmu").chain(line.split(' ')).map(Into::into);
+            let error = run(words).expect_err(line);
+            let text = error.to_string();
+            if error.exit.code() != 2 || !text.contains(needle) || text.contains('\n') {
+                wrong.push(format!("{line}: {text} lacks {needle:?}"));
+            }
         }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(!Path::new("vpmu-results").exists());
     }
 }

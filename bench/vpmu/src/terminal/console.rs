@@ -34,16 +34,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 
 /// Prints to `out`, which is stdout or was it, for a caller that goes on as long as there is a reader; returns whether there is.
 pub(crate) fn offer(out: BorrowedFd<'_>, text: &str) -> Result<bool, Error> {
-    offer_bytes(out, shown::text(text).as_bytes())
-}
-
-/// Writes bytes that are no text.
-pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
-    offer_bytes(io::stdout().as_fd(), bytes).map(drop)
-}
-
-fn offer_bytes(out: BorrowedFd<'_>, bytes: &[u8]) -> Result<bool, Error> {
-    match send(out, bytes, sys::interrupted()) {
+    match send(out, shown::text(text).as_bytes(), sys::interrupted()) {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
         }

@@ -26,90 +26,6 @@ fn is_usage_error(output: &Output, needle: &str) {
     assert!(output.stdout.is_empty());
 }
 
-#[test]
-fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
-    let dir = tempfile::tempdir().unwrap();
-    for (args, needle) in [
-        (&["--period", "0"][..], "--period"),
-        (&["nmi-latency", "--vcpus", "0"], "1 to 64"),
-        (&["--vcpus", "999999"], "1 to 64"),
-        (&["--strategy", "reues"], "did you mean reuse? There are recreate"),
-        (&["--strategy", ""], "--strategy"),
-        (&["--strategy", "no-such-file.toml"], "(os error 2); give an existing file"),
-        (&["--backend", "abacus"], "cpu-clock"),
-        (&["--backend", "tracepoint:../../x/y"], "GROUP/NAME"),
-        (&["--workload", "spin"], "sampling10"),
-        (&["--mux-interval", "4"], "unit"),
-        (&["--pin", "8000", "--quiet"], "not online"),
-        (&["--rounds=-3"], "--rounds"),
-        (&["--rounds", "-3"], "bad value '-3' for --rounds: no value here is below 0"),
-        (&["compare", "a", "b", "c.json"], "one source too many: c.json: BASE and NEW are a file or a folder each"),
-        (&["compare", "a", "b", "--threshold", "5"], "5% is 0.05"),
-        (&["sweep", "--vcpus", "1-1000"], "several are a list, e.g. 1,10,100"),
-        (&["sim", "--cpus", "2"], "more than the vCPUs can use"),
-        (&["--require-guest", "--backend", "sim:icx-2021"], "excludes a simulation"),
-        (&["--freq", "99", "--period", "9"], "cannot be used with"),
-        (&["--json", "doctor"], "vpmu doctor --json"),
-        (&["stat-setup", "--json=x.json"], "unexpected value 'x.json' for '--json'"),
-        (&["stat-setup", "--vcpus", "2"], "vpmu guest-stat"),
-        (&["stat-setup", "--strategy", "pool"], "there are event-major"),
-        (&["guest-stat", "--events", "cycles"], "1 to 700"),
-        (&["show", "strategies", "mediated"], "no definition in TOML"),
-        (&["--strategy", "mediated"], "simulate it: vpmu sim spr-2026 --strategy mediated"),
-        (&["--strategy", "reuse,mediated-filter", "--backend", "none"], "no guest of vpmu's own VMM can have it"),
-        (&["guest-stat", "--strategy", "mediated"], "no guest of vpmu's own VMM can have it"),
-        (&["conformance", "--strategy", "mediated"], "no guest of vpmu's own VMM can have it"),
-        (&["sim", "--strategy", "mediated"], "model development-host cannot have strategy mediated"),
-        (&["sim", "spr-2026", "--strategy", "mediated", "--cpu", "milan"], "--cpu"),
-        (&["--backend", "sim:spr-2026", "--strategy", "mediated", "--cpu", "milan"], "owns an Intel's PMU alone"),
-        (&["sweep", "--strategy", "mediated"], "model development-host cannot have strategy mediated"),
-        (&["show"], "KIND is strategies, models, workloads or metrics"),
-        (&["--json", "--quick", "foo"], "unrecognized command 'foo'"),
-        (&["--guest", "linux"], "vpmu nmi-latency --help"),
-        (&["show", "strategies", "reues"], "did you mean reuse? There are recreate"),
-        (&["show", "models", "clx"], "There are development-host"),
-        (&["conformance", "--strategy", "reues"], "did you mean reuse? There are recreate"),
-        (&["conformance", "--backend", "abacus"], "step"),
-        (&["conformance", "--backend", "tracepoint:kvm/kvm_exit"], "does not serve conformance"),
-        (&["--backend", "step"], "vpmu conformance"),
-        (&["guest-stat", "--backend", "step"], "vpmu conformance"),
-        (&["conformance", "--pmu-version", "3"], "2, 4"),
-        (&["bogus"], "bogus"),
-        (&["--bogus"], "--bogus"),
-        (&["--strateg", "reuse"], "did you mean --strategy"),
-        (&["docter"], "did you mean doctor"),
-        (&["reproduce", "--measured", "no-such.json"], "No such file"),
-        (&["sim", "--pin", "0"], "has no option --pin"),
-        (&["--backend", "sim:icx-2021", "--pin", "0"], "not supported by a simulated host"),
-        (&["sim", "clx"], "There are development-host"),
-        (&["sim", "--backend", "cpu-clock"], "vpmu sim MODEL"),
-        (&["--backend", "sim:no-such.toml"], "No such file"),
-        (&["report", "no-such-folder"], "No such file"),
-        (&["report", "."], "no .json"),
-        (&["export", "no-such.json", "--format", "csv"], "No such file"),
-        (&["export", "."], "--format"),
-        (&["export", ".", "--format", "xml"], "benchstat"),
-        (&["completions", "tcsh"], "zsh"),
-        (&["sim", "-o", "-"], "several files do not go to stdout"),
-        (&["sweep", "-o", "-"], "several files do not go to stdout"),
-        (&["man", "-o", "-"], "several files do not go to stdout"),
-        (&["sim", "--force"], "--save-baseline"),
-        (&["help", "docter"], "did you mean doctor"),
-    ] {
-        is_usage_error(&vpmu(dir.path(), args), needle);
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn an_unwritable_output_folder_is_found_before_measuring() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("file"), "mine").unwrap();
-    is_usage_error(&vpmu(dir.path(), &["-o", "file"]), "-o DIR");
-    is_usage_error(&vpmu(dir.path(), &["-o", "file/below"]), "-o DIR");
-    assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"mine");
-}
-
 /// No file may grow, as on a full disk: writes fail with EFBIG, since SIGXFSZ is ignored.
 #[test]
 fn a_full_disk_still_prints_the_table() {
@@ -203,26 +119,6 @@ fn no_overflow_at_all_has_a_line_with_the_cause() {
 }
 
 #[test]
-fn help_and_version_go_to_stdout() {
-    let dir = tempfile::tempdir().unwrap();
-    for (args, needle) in [
-        (&["--help"][..], "Exit codes: 0 done"),
-        (&["-h"], "guest-stat"),
-        (&["nmi-latency", "--help"], "[default: recreate,reuse,reuse-lazy]"),
-        (&["doctor", "--help"], "--json"),
-        (&["help"], "Exit codes: 0 done"),
-        (&["help", "doctor"], "--json"),
-        (&["--version"], env!("CARGO_PKG_VERSION")),
-    ] {
-        let output = vpmu(dir.path(), args);
-        assert_eq!(output.status.code(), Some(0));
-        assert!(output.stderr.is_empty());
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains(needle), "{text}");
-    }
-}
-
-#[test]
 fn a_simulated_experiment_needs_no_host_and_repeats_to_the_byte() {
     let dir = tempfile::tempdir().unwrap();
     let figures = |seed: &str| {
@@ -303,34 +199,6 @@ fn a_duration_ends_a_run_with_whole_rounds_and_a_complete_result() {
     assert_eq!((&document["status"], &document["parameters"]["warmup_rounds"]), (&"complete".into(), &0.into()));
     let rounds = |at: usize| document["arms"][at]["rounds"]["round"].as_array().unwrap().len();
     assert!((2..99).contains(&rounds(0)) && (1..4).all(|at| rounds(at) == rounds(0)), "{}", rounds(0));
-}
-
-#[test]
-fn show_lists_what_options_take_and_prints_definitions() {
-    let dir = tempfile::tempdir().unwrap();
-    let shown = |args: &[&str]| {
-        let output = vpmu(dir.path(), &[&["show"], args].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    for (kind, name) in [
-        ("strategies", "deferred"),
-        ("models", "icx-2021"),
-        ("workloads", "sampling10"),
-        ("metrics", "nmi_handler_ns"),
-        ("schemas", "result"),
-    ] {
-        let list = shown(&[kind]);
-        assert!(list.lines().any(|line| line.starts_with(name)), "{list}");
-        let json: serde_json::Value = serde_json::from_str(&shown(&[kind, "--json"])).unwrap();
-        assert_eq!(json.as_array().unwrap().len(), list.lines().count());
-        assert!(!shown(&[kind, name]).is_empty());
-        assert!(serde_json::from_str::<serde_json::Value>(&shown(&[kind, name, "--json"])).is_ok());
-    }
-    // The output is a strategy file.
-    std::fs::write(dir.path().join("mine.toml"), shown(&["strategies", "pool"])).unwrap();
-    let line = ["sim", "--strategy", "mine.toml", "--samples", "20", "--rounds", "1", "--no-save", "-q"];
-    assert_eq!(vpmu(dir.path(), &line).status.code(), Some(0));
 }
 
 #[test]

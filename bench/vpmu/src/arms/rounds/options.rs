@@ -34,13 +34,7 @@ pub struct ArmsOptions {
     /// `vpmu show strategies` lists the presets. The floor (the same guest without host events) is always added. mediated and
     /// mediated-filter are models: of simulated guests only. kvm:STRATEGY keeps the host events of KVM's own vPMU, beside arm kvm,
     /// by the module of host-pmu/kernel.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "recreate,reuse,reuse-lazy",
-        help_heading = "Comparison"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "recreate,reuse,reuse-lazy")]
     pub strategy: Vec<StrategyChoice>,
 
     /// The guest's tick: rotation of multiplexed events, task switches
@@ -49,7 +43,7 @@ pub struct ArmsOptions {
     pub mux_interval: Duration,
 
     /// Virtual CPUs, a thread and a vPMU each
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS), help_heading = "Guest")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS))]
     pub vcpus: u64,
 
     /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
@@ -57,7 +51,7 @@ pub struct ArmsOptions {
     pub pmu_version: u64,
 
     /// Rounds that count; every arm runs once in each [default: 240, or as many as 36s allow]
-    #[arg(long, value_name = "N", value_parser = number_in(1..=100_000), help_heading = "Rounds")]
+    #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]
     pub rounds: Option<u64>,
 
     /// Rounds before those, with fewer samples, of each guest that lives on; their figures are discarded
@@ -99,7 +93,7 @@ fn backends() -> String {
 #[command(next_help_heading = "Host")]
 pub struct HostOptions {
     /// Event source behind the guest's counters
-    #[arg(long, value_name = "KEY", default_value = "auto", long_help = backends())]
+    #[arg(long, value_name = "KEY", default_value = "auto", long_help = backends(), help_heading = None)]
     pub backend: BackendChoice,
 
     /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
@@ -126,7 +120,7 @@ pub struct HostOptions {
 #[command(next_help_heading = "Rounds")]
 pub struct LengthOptions {
     /// A few seconds; the figures are indicative only
-    #[arg(long, conflicts_with_all = ["rounds", "duration", "until_ci"])]
+    #[arg(long, help_heading = None, conflicts_with_all = ["rounds", "duration", "until_ci"])]
     pub quick: bool,
 
     /// End when each ratio's 95 % interval is at most this wide to either side, e.g. 2%

@@ -70,7 +70,7 @@ pub struct GuestStatSpec {
     ///
     /// The payload's driver takes up to 64, perf in a Linux guest up to 700.
     #[arg(long, value_name = "LIST", default_value = "10", value_delimiter = ',', value_parser = number_in(1..=MAX_LINUX),
-          help_heading = "Guest")]
+          display_order = 1)]
     pub events: Vec<u64>,
 
     /// Way in which a set-up enables its events

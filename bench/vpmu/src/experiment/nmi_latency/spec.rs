@@ -29,7 +29,7 @@ pub struct NmiLatencySpec {
     /// at each tick as by a task switch), counting1 (one counting event, restarted likewise: no NMIs, rotations are timed),
     /// single (one sampling event). WORK: ftest (a branchy loop, ring 3; the default), io (port writes, so VM exits), idle (HLT).
     /// WORK alone means single/WORK.
-    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single", help_heading = "Guest")]
+    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single", help_heading = None, display_order = 1)]
     pub workload: Workload,
 
     /// Events between two overflows [default: 2000000 (1 ms at 2 GHz), 100 with a tracepoint]

@@ -1,0 +1,133 @@
+//! Words of earlier releases that are gone, and what to use instead. For this release only: the next one deletes this file, its line
+//! in `lib.rs` and the calls of its functions.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use results::error::Error;
+
+/// The command that had it, the word, and what to use instead.
+type Row = (&'static str, &'static str, &'static str);
+
+/// Commands; of the tool itself, and of its commands.
+const COMMANDS: &[Row] = &[
+    ("", "list", "`vpmu show events` lists the events of this host"),
+    ("", "kernel-module", "in host-pmu/kernel: make, make check, sudo make load, sudo make unload; or DKMS"),
+    ("trace", "show", "DuckDB and pandas read the folder's Parquet files"),
+    ("trace", "stat", "DuckDB and pandas read the folder's Parquet files"),
+    ("trace", "cut", "`vpmu sim --trace` replays the whole trace; DuckDB and pandas read a part of its rows"),
+    ("trace", "merge", "give `vpmu sim --trace` one trace at a time"),
+    ("trace", "anonymize", "host and guest are named in _trace.json, addresses in the column rip"),
+];
+
+/// Options, and values behind their option; those of every command have no command.
+const OPTIONS: &[Row] = &[
+    ("", "--backend task-clock", "cpu-clock counts the same time of the vCPU's thread"),
+    ("doctor", "--fix", "`vpmu doctor` prints the commands that set what it finds, and those that put it back"),
+    ("doctor", "--undo", "`vpmu doctor`, before anything is set, prints the commands that put it back"),
+    ("export", "--format bmf", "--format csv, or jq on the document (docs/report.md)"),
+    ("export", "--format github-action", "--format csv, or jq on the document (docs/report.md)"),
+    ("export", "--format prometheus", "--format csv, or jq on the document (docs/report.md)"),
+    ("export", "--format parquet", "--format csv, which DuckDB and pandas read"),
+    ("fleet", "--keep-binary", "a campaign has one vpmu: give another folder with -o DIR"),
+    ("fleet", "--trust-group", "a campaign's folder is its user's alone: chmod 700 DIR"),
+    ("linux", "--share", "--with FILE[:PATH] brings in, --get PATH with -o DIR brings out"),
+    (
+        "record",
+        "--as",
+        "with -g a Linux guest is a host for perf report --kallsyms, without it a guest for perf kvm report",
+    ),
+    ("record", "--at-pmi", "-e cpu-clock samples the guest, and nmi-latency times its PMI handler"),
+    ("record", "--compress-threads", "-z at a lower level, which the recorder's own thread keeps up with"),
+    ("record", "--mmap-flush", "each half second, or 128K, is written together"),
+    ("record", "--event exit", "-e kvm:kvm_exit, kvm:kvm_msr, kvm:kvm_pio or kvm:kvm_mmio"),
+    ("record", "--event pmi", "-e cpu-clock samples the guest, and nmi-latency times its PMI handler"),
+    ("report", "--event", "perf report and perf script show each event of a recording"),
+    ("report", "--format", "perf script, inferno and samply make stacks and profiles of a recording"),
+    ("stat-setup", "--last-close", "no way of closing shortens it (docs/stat-setup.md)"),
+    ("stat-setup", "--scale", "--events 100,200,400 has a result for each number"),
+    ("top", "--call-graph", "vpmu record -g, and perf report for the callers"),
+    ("top", "-g", "vpmu record -g, and perf report for the callers"),
+    ("top", "--guest-output", "2>FILE: the guest's output is on stderr"),
+    ("top", "--stdio", "leave it out: tables are all that top prints"),
+    ("top", "--window", "--interval: a table is of the time since the one before"),
+    ("workload", "--list", "`vpmu triage --help` lists them"),
+];
+
+/// Keys of strategy files, and their values: none is every value, of a table it is the key.
+const STRATEGY: &[Row] = &[
+    ("hold-max", "", "a pool's size bounds what is held: reuse = { pool = K }"),
+    ("mark", "", "leave it out: writes keep a counter in use, as in KVM"),
+    ("overflow", "stop", "overflow = \"reprogram\", as KVM has it, or \"keep\""),
+    ("release", "hlt", "release = { slices = N } or \"never\""),
+    ("release", "idle-ms", "release = { slices = N } or \"never\""),
+];
+
+/// Returns the error of a word in the place of a command of `path`, which is the words before it.
+pub(crate) fn command(path: &str, word: &str) -> Option<Error> {
+    let (_, _, instead) = COMMANDS.iter().find(|(of, gone, _)| *of == path && *gone == word)?;
+    Some(gone(word, instead))
+}
+
+/// Returns the error of an option of the command `path`, or of an option and its value.
+pub(crate) fn option(path: &str, word: &str) -> Option<Error> {
+    let is = |gone: &str| word.strip_prefix(gone).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+    let of = |command: &str| command.is_empty() || path.split(' ').any(|name| name == command);
+    let (_, _, instead) = OPTIONS.iter().find(|(command, gone, _)| of(command) && is(gone))?;
+    Some(gone(word, instead))
+}
+
+/// Returns the error of a recording where results are wanted.
+pub(crate) fn recording(file: &Path) -> Option<Error> {
+    if !std::fs::metadata(file).ok()?.is_file() {
+        return None;
+    }
+    let mut magic = [0; 8];
+    File::open(file).and_then(|mut file| file.read_exact(&mut magic)).ok()?;
+    let what = format!("the page of a recording ({})", file.display());
+    (magic == *b"PERFILE2").then(|| gone(&what, "perf report, hotspot, samply and inferno read it"))
+}
+
+/// Returns the first key or value of a strategy file that is gone, and what to use instead.
+pub(crate) fn of_strategy(file: &toml::Table) -> Option<(String, &'static str)> {
+    let is =
+        |value: &toml::Value, gone: &str| gone.is_empty() || value.as_str() == Some(gone) || value.get(gone).is_some();
+    let row = STRATEGY.iter().find(|(key, gone, _)| file.get(*key).is_some_and(|value| is(value, gone)));
+    row.map(|(key, value, instead)| (format!("{} is gone", [*key, *value].join(" ").trim_end()), *instead))
+}
+
+fn gone(word: &str, instead: &str) -> Error {
+    Error::usage(format!("{word} is gone"), "", instead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::app::parse;
+
+    #[test]
+    fn each_word_is_refused_with_what_replaces_it() {
+        for (of, word, instead) in COMMANDS.iter().chain(OPTIONS) {
+            let line = ["vpmu", of, word].join(" ");
+            let error = parse(line.split_whitespace()).expect_err(&line);
+            let text = error.to_string();
+            assert!(error.exit.code() == 2 && text.contains("is gone") && text.ends_with(instead), "{line}: {text}");
+        }
+        for (key, value, instead) in STRATEGY {
+            for file in [format!("{key} = '{value}'"), format!("{key} = {{ '{value}' = 3 }}")] {
+                assert_eq!(of_strategy(&file.parse().unwrap()).unwrap().1, *instead, "{file}");
+            }
+        }
+        assert!(of_strategy(&"overflow = 'keep'\nrelease = { slices = 1 }".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn the_changelog_has_each_word() {
+        let changelog = include_str!("../../../CHANGELOG.md");
+        for (of, word, _) in COMMANDS.iter().chain(OPTIONS) {
+            let of = if of.is_empty() { word.to_string() } else { format!("{of} {word}") };
+            assert!(changelog.contains(&format!("`{of}`")), "{of}");
+        }
+    }
+}
