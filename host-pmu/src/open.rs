@@ -171,25 +171,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backend_without_host_events_costs_none() {
-        for key in [BackendKey::Step, BackendKey::None] {
-            assert_eq!(costs(&key, 3).unwrap(), []);
-        }
-    }
-
-    #[test]
-    fn without_a_pmu_nothing_is_said_of_what_it_counts() {
-        let counts = counts_outside_guests(Duration::from_micros(100));
-        assert_eq!(counts.is_ok(), probe(&BackendKey::Hardware).is_ok(), "{counts:?}");
-    }
-
-    #[test]
-    fn an_event_that_does_not_open_has_a_reason() {
-        let missing = "tracepoint:kvm/no_such_event_at_all".parse().unwrap();
-        assert!(costs(&missing, 1).is_err());
-    }
-
-    #[test]
     fn an_event_that_does_not_open_is_not_closed() {
         assert_eq!(Cost::of(|| Err::<(), _>("no"), |()| panic!("closed")), Err("no"));
         let mut closed = 0;

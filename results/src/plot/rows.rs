@@ -238,53 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_named_within_or_given_back() {
-        let bar = Bar {
-            name: "reuse".to_owned(),
-            total: "10".to_owned(),
-            parts: vec![part("open", Ink::Part(0), 9.9), part("map", Ink::Part(1), 0.1)],
-        };
-        let (text, unnamed) = bars("bars", &axis(10.0), &[bar]);
-        assert!(text.contains(">open</text>") && !text.contains(">map</text>"), "{text}");
-        assert!(text.contains("<title>reuse: map 0.1</title>"), "{text}");
-        assert_eq!(unnamed, [("map".to_owned(), Ink::Part(1))]);
-    }
-
-    #[test]
-    fn every_round_is_a_dot_in_order_of_time() {
-        let row = Strip {
-            name: "reuse".to_owned(),
-            ink: Ink::Strategy(0, 0),
-            values: vec![3.0, 1.0, 2.0],
-            quartiles: [1.5, 2.0, 2.5],
-            text: "2".to_owned(),
-        };
-        let text = strips("rounds", &axis(4.0), &[row]);
-        let path = text.lines().find(|line| line.contains("class=\"p c0\"")).unwrap();
-        assert_eq!(path.matches("h0").count(), 3);
-        let heights: Vec<f64> =
-            path.split('M').skip(1).map(|at| at.split([' ', 'h']).nth(1).unwrap().parse().unwrap()).collect();
-        assert!(heights.windows(2).all(|two| two[0] < two[1]), "{heights:?}");
-    }
-
-    #[test]
-    fn estimates_stand_by_value_and_their_base_is_one_line() {
-        let row = |name: &str, value| Estimate {
-            name: name.to_owned(),
-            ink: Ink::Strategy(0, 0),
-            value,
-            interval: Some(Interval { low: value - 0.1, high: value + 0.1 }),
-            text: value.to_string(),
-        };
-        let rows = vec![row("slow", 3.0), row("fast", 1.5)];
-        let text = estimates("two", "A title", &axis(4.0).of_cost(), rows, (1.0, "floor"));
-        let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("no {needle}: {text}"));
-        assert!(at(">A title<") < at(">floor<") && at(">floor<") < at(">fast<") && at(">fast<") < at(">slow<"));
-        assert_eq!(text.matches("l c-floor whole").count(), 1);
-        assert!(text.contains(">n, lower is better<"));
-    }
-
-    #[test]
     fn cells_have_the_colour_of_their_difference_and_texts_are_escaped() {
         assert_eq!([-0.5, -0.03, 0.0, 0.015, 0.5].map(heat_colour), [0, 2, 4, 5, 8]);
         let cells = [Some(0.0), None, Some(0.5)];

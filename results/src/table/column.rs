@@ -232,20 +232,3 @@ pub(super) fn table(report: &mut Report, place: Place, arms: &[(String, Figures<
 pub(crate) fn legend(place: Place) -> impl Iterator<Item = &'static str> {
     columns(place).map(|column| column.about).filter(|about| !about.is_empty())
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn keys_are_unique_and_each_column_stands_somewhere() {
-        let keys: BTreeSet<&str> = ALL.iter().map(|column| column.key).collect();
-        assert_eq!(keys.len(), ALL.len());
-        for column in ALL {
-            assert_eq!(column.key.ends_with("_ns"), column.unit == Unit::Ns, "{}", column.key);
-            assert!(!column.places.is_empty(), "{}", column.key);
-        }
-    }
-}

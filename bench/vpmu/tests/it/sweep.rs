@@ -6,15 +6,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::binary::{text, vpmu as command};
+
 /// 80 points; one thread takes seconds for them.
 const GRID: &[&str] =
     &["sweep", "--strategy", "recreate,pool", "--seed", "1-40", "--samples", "400", "-o", "out", "--quiet"];
-
-fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    command.args(args).current_dir(dir).env_remove("RUST_BACKTRACE");
-    command
-}
 
 fn vpmu(dir: &Path, args: &[&str]) -> Output {
     command(dir, args).output().expect("the binary starts")
@@ -26,10 +22,6 @@ fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
 
 fn file(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("out/sweep.jsonl")).unwrap_or_default()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
 fn succeeds(output: &Output) -> String {

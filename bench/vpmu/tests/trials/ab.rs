@@ -7,9 +7,9 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use trials::Case;
 
+use crate::binary::{VPMU, text, vpmu};
 use crate::prerequisites::guests;
 
-const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
 /// Short simulated rounds.
 const SIM: [&str; 6] = ["--backend", "sim:development-host", "--samples", "5", "--duration", "1m"];
 
@@ -30,13 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn ab(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(VPMU);
-    command.args(["ab", "--quiet"]).args(args).current_dir(dir).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
-    command.output().expect("the binary starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    vpmu(dir, &["ab", "--quiet"]).args(args).output().expect("the binary starts")
 }
 
 fn script(dir: &Path, name: &str, body: &str) -> PathBuf {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use trials::Case;
 
+use crate::binary;
 use crate::prerequisites::kvm;
 
 /// Longest wait for a file or an end.
@@ -34,8 +35,7 @@ fn prerequisite() -> Option<String> {
 }
 
 fn vpmu(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    command.args(args).current_dir(dir).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    let mut command = binary::vpmu(dir, args);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

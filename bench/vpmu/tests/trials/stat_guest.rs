@@ -1,11 +1,12 @@
 //! `vpmu guest-stat`: real guests beside simulated ones, and what a run leaves. No time is asserted.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use results::document::{Arm, Document, Status};
 use trials::Case;
 
+use crate::binary;
 use crate::prerequisites::{guests, kvm};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -26,9 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn vpmu(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    command.args(["guest-stat", "--quiet"]).args(args).current_dir(dir).env_remove("RUST_BACKTRACE");
-    command.stdin(Stdio::null()).output().expect("the binary starts")
+    binary::vpmu(dir, &["guest-stat", "--quiet"]).args(args).output().expect("the binary starts")
 }
 
 /// The document of a run that succeeds, regardless of the host's load.

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use trials::Case;
 
+use crate::binary::text;
+
 fn vpmu(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vpmu")).args(args).output().expect("the binary starts")
 }
@@ -14,10 +16,6 @@ fn setup(args: &[&str]) -> Output {
     let mut all = vec!["stat-setup", "--no-save", "--quiet"];
     all.extend(args);
     vpmu(&all)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn document(args: &[&str]) -> serde_json::Value {
