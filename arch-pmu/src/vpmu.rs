@@ -193,7 +193,7 @@ mod tests {
         IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE, IA32_PERF_GLOBAL_OVF_CTRL,
         IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0, IA32_PMC0, IntelCaps,
     };
-    use crate::spec::{CounterId, CounterSet};
+    use crate::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
     const CTR_FRZ: u64 = 1 << 59;
     const LBR_FRZ: u64 = 1 << 58;
@@ -413,6 +413,17 @@ mod tests {
     }
 
     #[test]
+    fn global_ctrl_gates_and_a_frozen_pmu_does_not_count() {
+        let mut vpmu = vpmu();
+        vpmu.wrmsr(GLOBAL, 0).unwrap();
+        vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
+        vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x8).unwrap();
+        assert_eq!(vpmu.host().period, [None; MAX_COUNTERS]);
+        vpmu.wrmsr(GLOBAL, 1 | 1 << 32).unwrap();
+        assert_eq!(vpmu.host().starts, 1, "a fixed counter with PMI but no ring is off");
+    }
+
+    #[test]
     fn version_2_freezes_by_clearing_the_enables() {
         let mut vpmu = sampling((1 << 48) - 1);
         vpmu.wrmsr(IA32_DEBUGCTL, 0x1801).unwrap();
@@ -460,6 +471,13 @@ mod tests {
             (vpmu.rdmsr(IA32_DS_AREA), vpmu.wrmsr(IA32_PEBS_ENABLE, 1)),
             (Ok(0xffff_8000_0000_1000), Err(GeneralProtection))
         );
+    }
+
+    #[test]
+    fn an_early_signal_aims_again_at_what_is_left() {
+        let mut vpmu = sampling((1 << 48) - 1000);
+        vpmu.host().pending[0] = 990;
+        assert_eq!((vpmu.kick(), vpmu.host().period[0]), (0, Some(10)));
     }
 
     #[test]
@@ -558,6 +576,24 @@ mod tests {
         vpmu.wrmsr(PERF_CTR0, value).unwrap();
         vpmu.wrmsr(PERF_CTL0, CYCLES).unwrap();
         vpmu
+    }
+
+    #[test]
+    fn six_counters_are_started_by_their_own_enables() {
+        for mut vpmu in both() {
+            for n in 0..6 {
+                vpmu.wrmsr(PERF_CTL0 + 2 * n, CYCLES).unwrap();
+                assert_eq!(vpmu.host().period[n as usize], Some(1 << 48));
+                vpmu.wrmsr(PERF_CTL0 + 2 * n, CYCLES & !(1 << 22)).unwrap();
+                assert_eq!(vpmu.host().period[n as usize], None);
+            }
+            for beyond in [PERF_CTL0 + 12, PERF_CTR0 + 12, PERF_CTL0 - 1] {
+                assert_eq!(
+                    (vpmu.rdmsr(beyond), vpmu.wrmsr(beyond, 0)),
+                    (Err(GeneralProtection), Err(GeneralProtection))
+                );
+            }
+        }
     }
 
     #[test]
