@@ -15,7 +15,10 @@ fn path() -> String {
 /// Runs the commands of a transcript.
 fn played(transcript: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
-    let (revision, version) = (vpmu::setting::process::tool().git_revision, env!("CARGO_PKG_VERSION"));
+    let tool = vpmu::setting::process::tool();
+    let (revision, profile) = (tool.git_revision, format!("({})", tool.profile));
+    // Pages show the first digits.
+    let short: String = revision.chars().take(12).collect();
     let mut found = String::new();
     for line in transcript.lines() {
         let Some(words) = line.strip_prefix("$ ") else {
@@ -34,7 +37,11 @@ fn played(transcript: &str) -> String {
             .stdin(Stdio::null())
             .output()
             .expect("a shell");
-        let stdout = String::from_utf8_lossy(&output.stdout).replace(&revision, "REVISION").replace(version, "VERSION");
+        let stdout = String::from_utf8_lossy(&output.stdout)
+            .replace(&revision, "REVISION")
+            .replace(&short, "REVISION")
+            .replace(&tool.version, "VERSION")
+            .replace(&profile, "(PROFILE)");
         found += &format!("{line}\n{stdout}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         for line in stderr.lines().filter(|line| !line.contains("this is a debug build")) {
