@@ -592,23 +592,6 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_with_its_cost_and_certainty_is_said() {
-        let (found, text) = answer(&[&timed(40, &TIMES)]);
-        assert_eq!((found.choice.as_str(), found.is_sure, found.answer.len()), ("gate", true, 3));
-        assert!(text.starts_with("take gate: it is the fastest on single/ftest, 1.27"), "{text}");
-        assert!(
-            text.contains("reuse-lazy (KVM since 5.5) takes up to 1.60 ×") && text.contains("(stand-in cpu-clock)"),
-            "{text}"
-        );
-        assert!(text.contains("\nit costs: ") && text.contains("one group") && text.contains("\nsure: "), "{text}");
-        let order: Vec<&str> = found.strategies.iter().map(|one| one.strategy.as_str()).collect();
-        assert_eq!(order, ["gate", "reuse-lazy", "recreate"]);
-        assert_eq!((found.results[0].first.as_str(), found.results[0].last.as_str()), ("gate", "recreate"));
-        let shown = found.report().text(200);
-        assert!(shown.contains("beaten by gate"), "{shown}");
-    }
-
-    #[test]
     fn a_strategy_below_kvm_takes_the_module_or_patches_and_is_beside_kvm_as_it_is() {
         let of = |direct: u64, name: &str| {
             let mut record = timed(40, &[("kvm:stock", 2000), (name, direct), ("as-it-is", 2000)]);
@@ -658,19 +641,6 @@ mod tests {
         assert!((gate.mean_regret - 1.5).abs() < 0.01, "{gate:?}");
         assert!(text.contains("the 3 results are 2 in the mean"), "{text}");
         assert!(!answer(&[&records[0], &records[2]]).1.contains("in the mean"));
-    }
-
-    #[test]
-    fn what_is_not_sure_is_said_with_what_would_help() {
-        let times = [("recreate", 2600), ("gate", 1270), ("virtual", 1270)];
-        assert!(answer(&[&timed(40, &times)]).0.is_sure, "they are as good as each other");
-        let mut few = timed(4, &times);
-        let (found, text) = answer(&[&few]);
-        assert!(!found.is_sure && text.contains("\nnot sure: ") && text.contains("; more rounds may tell"), "{text}");
-        few.parameters.insert("duration_ns".to_owned(), few.wall_ns.into());
-        assert!(answer(&[&few]).1.contains("; the time was up, a longer --duration may tell"));
-        few.status = Status::Interrupted;
-        assert!(answer(&[&few]).1.contains("single/ftest was not run to its end"));
     }
 
     #[test]

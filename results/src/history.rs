@@ -386,14 +386,4 @@ mod tests {
         let last = of(&|n| if n == 29 { 20_000 } else { 0 });
         assert!(last.contains("reuse, nmi_handler_ns: the last run alone is +2") && !last.contains("trend"), "{last}");
     }
-
-    #[test]
-    fn few_runs_are_inconclusive_and_slips_are_bad_input() {
-        let runs = runs();
-        let found = history("dir", &runs[..5], &request()).unwrap();
-        assert_eq!(found.exit().code(), 3);
-        assert!(report(&found).text(60).contains("too few runs"));
-        let wrong = HistorySpec { arms: vec!["reues".to_owned()], ..request() };
-        assert_eq!(history("dir", &runs, &wrong).unwrap_err().exit.code(), 2);
-    }
 }

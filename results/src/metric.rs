@@ -183,25 +183,3 @@ pub const TOTAL: Metric = Metric {
     headline: true,
     judged: true,
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_unique_and_end_in_their_unit() {
-        for metric in ALL {
-            assert!(metric.key.ends_with(&format!("_{}", metric.unit)), "{metric:?}");
-            assert!(!metric.about.is_empty() && !metric.experiments.is_empty(), "{metric:?}");
-            assert_eq!(find(metric.key), Some(metric));
-        }
-    }
-
-    #[test]
-    fn a_metric_outside_the_table_has_a_name_too() {
-        assert_eq!(
-            (name("nmi_handler_ns"), name("my_own_ns")),
-            ("guest NMI handler latency".to_owned(), "my own time".to_owned())
-        );
-    }
-}

@@ -184,24 +184,3 @@ pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>, place: Place) ->
     });
     (failed.load(Ordering::Acquire) == 0).then_some(wall)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::list::parse::parse;
-    use crate::list::resolve::resolve;
-    use crate::list::sysfs::Sysfs;
-
-    #[test]
-    fn an_event_that_cannot_be_opened_has_no_time() {
-        let list = |text: &str| resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"));
-        for place in [Place::Threads, Place::Moving, Place::Staying] {
-            assert_eq!(run(&list("cs,nothing"), &[0], Some(8), place), None);
-            assert_eq!(run(&EventList::default(), &[0], None, place), None);
-            assert_eq!(run(&list("cs"), &[], None, place), None);
-        }
-        assert_eq!(quickest(&list("cs,nothing"), &[0], None), None);
-        // Where events open, the place is the quickest of those that were tried.
-        assert_eq!(quickest(&list("cs"), &[0], None).is_some(), run(&list("cs"), &[0], None, Place::Staying).is_some());
-    }
-}

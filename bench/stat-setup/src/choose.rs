@@ -317,16 +317,6 @@ mod tests {
     }
 
     #[test]
-    fn only_the_phases_of_the_purpose_are_predicted() {
-        let many = list(&software_list(700));
-        let predicted = |costs: &Costs, purpose| choose(&many, 2, costs, purpose, true).candidates[0].predicted_ns;
-        let unread = Costs { read: 0.0, read_member: 0.0, ipi: 0.0, ..COSTS };
-        let read = Costs { ipi: 0.0, ..COSTS };
-        assert!(predicted(&read, Use::Stat) > predicted(&unread, Use::Stat));
-        assert!((predicted(&read, Use::Mmap) - predicted(&unread, Use::Mmap)).abs() < 1e-9);
-    }
-
-    #[test]
     fn one_cpu_may_be_another_than_the_own() {
         let many = list(&software_list(700));
         let dear = Costs { thread: 1e6, ..COSTS };
@@ -344,13 +334,5 @@ mod tests {
         let free = Costs { ipi: 0.0, ..COSTS };
         let Order::CpuMajor(moving) = tuned_pack(&list("cs,cs,cs"), 2, &free, Use::Stat).order else { panic!() };
         assert_eq!(moving, Phases::NONE);
-    }
-
-    #[test]
-    fn larger_packs_trade_enable_for_open() {
-        let quick = Costs { open_member: 0.0, close_member: 0.0, ..COSTS };
-        let list = list(&software_list(1600));
-        let pack = |costs| tuned_pack(&list, 2, costs, Use::Stat).pack.unwrap();
-        assert!(pack(&quick) > pack(&COSTS));
     }
 }

@@ -358,11 +358,4 @@ mod tests {
         assert_eq!(of("cs,nothing,duration_time,{cs,dummy}", &[0, 1, 2]), [9, 3]);
         assert_eq!(of("nothing", &[0]), [0, 0]);
     }
-
-    #[test]
-    fn methods_say_what_they_do() {
-        let close = Phases::NONE.with(Phase::Close);
-        assert_eq!(Method::packed(96, close).to_string(), "groups of 96, CPU by CPU, moving to close");
-        assert_eq!(Method::EVENT_MAJOR.to_string(), "groups as given, event by event");
-    }
 }

@@ -291,7 +291,6 @@ pub(crate) fn percent(part: usize, whole: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads;
 
     #[test]
     fn figures_are_as_they_are_published() {
@@ -301,30 +300,5 @@ mod tests {
         assert_eq!((found[0].figures.as_str(), found[0].source.as_str()), ("1, 2.0 (s)", "a blog"));
         assert_eq!((found[1].figures.as_str(), found[1].source.as_str()), ("before 2.5, ratio 3 (s)", "a series"));
         assert_eq!(found.len(), 2);
-    }
-
-    #[test]
-    fn the_seeds_figure_of_rand_is_there() {
-        let rand = workloads::Workload::named("rand").unwrap();
-        assert!(figures(rand.figures).iter().any(|figure| figure.id == "event-practice.rand"));
-    }
-
-    #[test]
-    fn numbers_have_three_digits() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.0124, "0.012"),
-            (2.0, "2"),
-            (3.401, "3.40"),
-            (12.345, "12.3"),
-            (571.4, "571"),
-            (999.7, "1k"),
-            (12_345.0, "12.3k"),
-            (4.564e6, "4.56M"),
-            (1.9e9, "1.90G"),
-        ] {
-            assert_eq!(figure(value), text);
-        }
-        assert_eq!((percent(1, 3), percent(0, 0)), ("33.3 %".to_owned(), "none".to_owned()));
     }
 }

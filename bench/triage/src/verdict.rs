@@ -127,16 +127,3 @@ pub fn notes(host: &HostFacts, cpus: usize, threads: usize, events: &[EventRow])
     }
     notes
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_busy_host_and_too_many_threads_are_noted() {
-        let host = |load| HostFacts { loadavg_1m: load, ..HostFacts::default() };
-        assert!(notes(&host(Some(0.9)), 2, 2, &[]).is_empty() && notes(&host(None), 2, 2, &[]).is_empty());
-        assert!(notes(&host(Some(3.0)), 2, 2, &[])[0].contains("load was 3.00 on 2 CPUs"));
-        assert!(notes(&host(None), 2, 8, &[])[0].starts_with("8 threads share 2 CPUs"));
-    }
-}

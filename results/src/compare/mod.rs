@@ -95,63 +95,6 @@ mod tests {
         assert_eq!((back.exit, verdicts(&back, "reuse")), (0, vec![Verdict::Faster; 3]));
     }
 
-    /// A simulated record: nothing is to be allowed for between two of them.
-    fn simulated(at: u64, ns: impl Fn(&str, u64) -> u64) -> Record {
-        let mut value = value(10, at, ns);
-        value["parameters"]["backend"] = json!("sim:bare-metal");
-        changed(value)
-    }
-
-    #[test]
-    fn significance_without_strength_is_no_regression_and_strength_without_significance_no_proof() {
-        let reuse = |per_mille: u64| {
-            move |arm: &str, round: u64| if arm == "reuse" { 70 * per_mille + round } else { 70_000 + round }
-        };
-        let found = of(&simulated(5, reuse(1000)), &simulated(6, reuse(1020)), &request());
-        assert_eq!(verdicts(&found, "reuse"), [Verdict::NoChange; 3], "{}", text(&found));
-        assert!(found.rows().filter(|row| row.arm == "reuse").all(|row| row.p_value_adjusted.unwrap() < 0.01));
-        let wild = |arm: &str, round: u64| if arm == "reuse" { 70_000 + round * 7919 % 10 * 7_000 } else { 70_000 };
-        let found = of(&record(10, 5, wild), &record(10, 6, |arm, round| wild(arm, round) + 6_000), &request());
-        assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::Inconclusive; 3]));
-        let row = found.rows().find(|row| row.arm == "reuse").unwrap();
-        assert!(row.why.contains("up to") && row.why.contains("a side would do"), "{}", row.why);
-    }
-
-    #[test]
-    fn few_nanoseconds_are_not_strong_whatever_their_share() {
-        let of_reuse =
-            |at, ns: u64| record(10, at, move |arm, r| if arm == "reuse" { ns + r % 3 } else { 100 + r % 3 });
-        let found = of(&of_reuse(5, 100), &of_reuse(6, 120), &request());
-        assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::Inconclusive; 3]), "{}", text(&found));
-        // A change that leaves no room for "none" is not passed in silence.
-        assert!(text(&found).contains("is less than 50 ns here"), "{}", text(&found));
-        assert_eq!(of(&of_reuse(5, 100), &of_reuse(6, 160), &request()).exit, 1);
-    }
-
-    #[test]
-    fn guests_of_other_processors_are_not_compared() {
-        let with = |cpu: &str, at| {
-            let mut value = value(10, at, |_, round| ns(round));
-            value["parameters"]["cpu"] = cpu.into();
-            changed(value)
-        };
-        assert_eq!(of(&with("clx", 5), &with("clx", 6), &request()).exit, 0);
-        let error = compare(("a", &[with("clx", 5)]), ("b", &[with("milan", 6)]), &request()).unwrap_err();
-        assert!(error.to_string().contains("cpu is clx and milan"), "{error}");
-    }
-
-    #[test]
-    fn too_few_rounds_cannot_be_judged() {
-        let found = of(&record(4, 5, |_, _| 70_000), &record(4, 6, |_, _| 99_000), &request());
-        assert_eq!(found.exit, 3);
-        assert!(
-            found.rows().all(|row| row.verdict == Verdict::Inconclusive
-                && row.why.starts_with("too few rounds: an interval needs 5")),
-            "{}",
-            text(&found)
-        );
-    }
-
     #[test]
     fn an_arm_of_no_time_has_no_ratio_and_that_is_said() {
         let zero = |at| {
@@ -277,13 +220,6 @@ mod tests {
         let floor = of_new(&|d| d["arms"][3]["throttled"] = json!(1));
         assert!(floor.exit == 3 && verdicts(&floor, "recreate") == [Verdict::Inconclusive; 3], "{}", text(&floor));
         assert_eq!(of_new(&|d| d["status"] = json!("interrupted")).exit, 3);
-    }
-
-    #[test]
-    fn a_run_against_itself_says_nothing() {
-        let one = record(20, 5, |_, round| ns(round));
-        let found = of(&one, &one.clone(), &request());
-        assert!(found.exit == 3 && found.verdict.contains("the same run"), "{}", found.verdict);
     }
 
     #[test]
@@ -439,28 +375,6 @@ mod tests {
     }
 
     #[test]
-    fn runs_taken_in_another_way_are_compared_and_the_difference_is_said() {
-        let base = record(10, 5, |_, round| ns(round));
-        let mut other = value(10, 6, |_, round| ns(round));
-        other["parameters"]["pin"] = json!("1");
-        other["parameters"]["rounds_per_guest"] = json!(20);
-        other["parameters"]["quick"] = json!(true);
-        other["parameters"]["until_ci"] = json!(0.02);
-        let found = of(&base, &changed(other), &request());
-        assert_eq!(found.exit, 0, "{}", text(&found));
-        let unlike: Vec<&String> = found.notes.iter().filter(|note| note.starts_with("unlike: ")).collect();
-        assert_eq!(
-            unlike,
-            [
-                "unlike: CPUs that vCPUs are pinned to: none / 1",
-                "unlike: rounds of a guest: 1 / 20",
-                "unlike: quick run: none / yes"
-            ]
-        );
-        assert!(of(&base, &base, &request()).notes.iter().all(|note| !note.starts_with("unlike: ")));
-    }
-
-    #[test]
     fn what_only_one_side_has_is_said_and_open() {
         let base = record(10, 5, |_, round| ns(round));
         let mut fewer = value(10, 6, |_, round| ns(round));
@@ -473,15 +387,6 @@ mod tests {
         let only = CompareSpec { arms: vec!["reuse".to_owned()], ..request() };
         let found = of(&base, &record(10, 6, |_, round| ns(round)), &only);
         assert_eq!((found.exit, verdicts(&found, "reuse")), (0, vec![Verdict::NoChange; 3]));
-    }
-
-    #[test]
-    fn incomplete_rounds_are_left_out_and_counted() {
-        let mut broken = value(10, 6, |_, round| if round == 2 { 1 } else { ns(round) });
-        broken["arms"][0]["rounds"]["complete"][2] = json!(false);
-        let found = of(&record(10, 5, |_, round| ns(round)), &changed(broken), &request());
-        assert!(found.notes.iter().any(|note| note.contains("1 incomplete rounds of NEW")));
-        assert_eq!(found.rows().next().unwrap().new.as_ref().unwrap().n, 9);
     }
 
     #[test]
@@ -549,55 +454,6 @@ mod tests {
         assert!((all.change.unwrap() - 0.026).abs() < 0.002, "{:?}", all.change);
     }
 
-    #[test]
-    fn a_metric_that_is_only_reported_does_not_fail_the_comparison() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("limits.toml");
-        std::fs::write(&file, "[metric.nmi_handler_ns]\nreport-only = true\n").unwrap();
-        let rules = Rules::read(&file, None, None).unwrap();
-        let only = CompareSpec { rules, metrics: vec!["nmi_handler_ns".to_owned()], ..request() };
-        let found = of(&record(10, 5, |_, _| 70_000), &record(10, 6, |_, _| 90_000), &only);
-        assert!(found.rows().all(|row| row.verdict == Verdict::NotJudged && row.why.is_empty()));
-        assert_eq!(found.exit, 3, "nothing was judged");
-    }
-
-    #[test]
-    fn a_metric_that_is_not_judged_by_default_says_how_to_judge_it() {
-        let with_signal = |seed| {
-            let mut value = value(10, seed, |_, round| ns(round));
-            for arm in value["arms"].as_array_mut().unwrap() {
-                if arm["kind"] == "kvm" {
-                    continue;
-                }
-                arm["metrics"]["signal_ns"] = arm["metrics"]["pmi_delivery_ns"].clone();
-                arm["rounds"]["metrics"]["signal_ns"] = arm["rounds"]["metrics"]["pmi_delivery_ns"].clone();
-            }
-            changed(value)
-        };
-        let found = of(&with_signal(5), &with_signal(6), &request());
-        let rows: Vec<&Row> = found.rows().filter(|row| row.metric == "signal_ns").collect();
-        assert!(
-            !rows.is_empty() && rows.iter().all(|row| row.why == "judged only with --metric signal_ns"),
-            "{rows:?}"
-        );
-    }
-
-    #[test]
-    fn other_workloads_are_named_and_notes_are_said_once() {
-        let mut other = value(10, 6, |_, round| ns(round));
-        other["parameters"]["workload"] = json!("sampling4/io");
-        other["parameters"]["events"] = json!([{"name": "a"}, {"name": "b"}]);
-        let (base, other) = (record(10, 5, |_, round| ns(round)), changed(other));
-        let error =
-            compare(("a", std::slice::from_ref(&base)), ("b", std::slice::from_ref(&other)), &request()).unwrap_err();
-        assert_eq!(error.why, "workload is single/ftest and sampling4/io");
-        let found = compare(("a", &[base.clone(), other.clone()]), ("b", &[base, other]), &request()).unwrap();
-        let mut notes = found.notes.clone();
-        notes.sort();
-        notes.dedup();
-        assert_eq!(notes.len(), found.notes.len(), "{:?}", found.notes);
-    }
-
     /// A document whose texts are none of ours.
     #[test]
     fn names_and_hosts_of_a_document_stay_in_their_place() {
@@ -617,22 +473,6 @@ mod tests {
             assert!(shown.contains("\\u202e"), "{shown}");
         }
         assert!(!markdown.contains("](") && !markdown.contains("<b>") && !markdown.contains("http://"), "{markdown}");
-    }
-
-    #[test]
-    fn markdown_and_junit_escape_and_carry_the_verdict() {
-        let mut base = value(10, 5, |_, round| ns(round));
-        base["arms"][0]["strategy"] = json!("mine|<b>&`x");
-        let base = changed(base);
-        let mut slow = value(10, 6, |arm, round| if arm == "floor" { ns(round) } else { ns(round) * 3 });
-        slow["arms"][0]["strategy"] = json!("mine|<b>&`x");
-        let found = of(&base, &changed(slow), &request());
-        let markdown = report(&found).markdown();
-        assert!(markdown.starts_with("### ❌ vpmu compare: regression: 12 slower"), "{markdown}");
-        assert!(markdown.contains("| mine\\|&lt;b&gt;&amp;\\`x |") && markdown.contains("**SLOWER**"));
-        let xml = report(&found).junit();
-        assert!(xml.contains("failures=\"12\"") && xml.contains("mine|&lt;b&gt;&amp;`x nmi_handler_ns"), "{xml}");
-        assert!(!xml.contains("<b>"));
     }
 
     #[test]

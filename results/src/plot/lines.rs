@@ -138,26 +138,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_has_classes_instead_of_colours_and_a_label() {
-        let values = [1.0, 1000.0];
-        let line = Curve {
-            name: "mine".to_owned(),
-            ink: Ink::Strategy(9, 1),
-            points: vec![(1.0, 10.0), (100.0, 900.0)],
-            marked: true,
-        };
-        let axis = |label: &str| Axis::log(label, values, |v| v.to_string());
-        let text = lines("a <plot> & \"more\"", &axis("x"), &axis("y"), &[line]);
-        assert!(
-            text.starts_with("<svg viewBox=\"0 0 1000 600\" role=\"img\" aria-label=\"a &lt;plot&gt; &amp; &quot;more")
-        );
-        assert!(text.contains("class=\"l c9 d1\"") && text.contains("class=\"o c9 d1\""));
-        assert!(text.contains(">mine</text>") && text.contains("<title>mine</title>"), "{text}");
-        assert!(!text.contains('#'), "a colour is left: {text}");
-        assert!(text.trim_end().ends_with("</svg>"));
-    }
-
-    #[test]
     fn names_beside_lines_do_not_overlap() {
         let found = apart(&[100.0, 101.0, 480.0, 490.0], 20.0, 500.0);
         let mut sorted = found.clone();

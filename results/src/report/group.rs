@@ -234,21 +234,4 @@ mod tests {
         assert_eq!(thin(&items[..3], 150).len(), 3);
         assert!(thin::<u32>(&[], 150).is_empty());
     }
-
-    #[test]
-    fn an_arm_without_nmis_lends_no_other_metric() {
-        let mut record = fixture::record(6, 5, |_, round| 1000 + round);
-        let livelocked = &mut record.arms[0];
-        livelocked.metrics.retain(|key, _| key == "exit_path_ns");
-        livelocked.rounds.metrics.retain(|key, _| key == "exit_path_ns");
-        assert_eq!(record.metric(), Some("nmi_handler_ns"));
-        assert_eq!(
-            measured(&record).map(|(arm, ..)| arm.name.as_str()).collect::<Vec<_>>(),
-            ["reuse", "reuse-lazy", "floor"]
-        );
-        assert_eq!((p50(&record, &record.arms[0]), p50(&record, &record.arms[1])), (None, Some(1002.5)));
-        assert_eq!(base(&record).map(|arm| arm.name.as_str()), Some("floor"));
-        record.arms.retain(|arm| arm.kind != ArmKind::Floor);
-        assert_eq!(base(&record).map(|arm| arm.name.as_str()), Some("reuse"));
-    }
 }

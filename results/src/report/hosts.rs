@@ -121,23 +121,3 @@ fn host(records: &[&Record]) -> Option<Host> {
         caveats: (!table.rows.is_empty()).then_some(table),
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture;
-
-    #[test]
-    fn caveats_are_counted_over_a_hosts_results_and_bring_their_remedy() {
-        let (_dir, record) = fixture::written(&fixture::document(10));
-        let mut calm = record.clone();
-        calm.warnings.retain(|warning| warning.code != "load");
-        let (hosts, more) = hosts(&[record, calm]);
-        assert_eq!((hosts.len(), more, hosts[0].results), (1, 0, 2));
-        let rows = &hosts[0].caveats.as_ref().unwrap().rows;
-        let load = rows.iter().find(|row| row[0] == "load").unwrap();
-        assert_eq!((load[1].as_str(), load[2].as_str()), ("all", "1 of 2"));
-        assert!(load[4].contains("--pin"), "{load:?}");
-        assert!(hosts[0].facts.iter().any(|(name, value)| *name == "KVM" && value == "kvm_pvm"));
-    }
-}

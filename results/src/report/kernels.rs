@@ -151,22 +151,4 @@ mod tests {
         left.status = Status::Interrupted;
         assert!(figures(&[on("5.10.0", 1), left], &inks, 4).is_empty());
     }
-
-    #[test]
-    fn many_kernels_are_all_in_the_table_and_the_newest_in_the_plot() {
-        let records: Vec<Record> = (1..=9).map(|n| on(&format!("6.{n}.0"), n)).collect();
-        let found = figures(&records, &Inks::new([]), 4);
-        assert!(found[0].note.contains("The newest 7 of 9 kernels are drawn."), "{}", found[0].note);
-        assert_eq!(found[0].table.rows.len(), 9 * measured(&records[0]));
-        assert!(found[0].plots[0].contains(">6.3.0<") && !found[0].plots[0].contains(">6.2.0<"));
-    }
-
-    #[test]
-    fn a_kernel_s_name_is_short_below_its_tick() {
-        let names = [("6.12.107+deb13-cloud-amd64", "6.12.107"), ("5.10.0-46-cloud-amd64", "5.10.0-46"), ("", "")];
-        for (kernel, tick) in names {
-            assert_eq!(short(kernel), tick);
-        }
-        assert_eq!(short("custom-kernel-of-mine"), "custom-kerne");
-    }
 }

@@ -266,7 +266,6 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
 mod tests {
     use super::*;
     use crate::fixture;
-    use crate::report::group::groups;
 
     #[test]
     fn a_curve_rises_to_the_largest_value_at_its_own_count() {
@@ -281,56 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn a_single_result_is_shown_by_rounds_and_several_by_their_start() {
-        let (_dir, record) = fixture::written(&fixture::document(3));
-        let one = [record.clone()];
-        let inks = Inks::new([]);
-        assert!(over_time(&groups(&one)[0], &inks).is_none());
-        let figure = rounds(&record, &inks).unwrap();
-        assert!(figure.title.ends_with("over rounds"), "{}", figure.title);
-        assert_eq!(figure.plots[0].matches("h0").count(), 4 * 3);
-        let many: Vec<Record> =
-            (0..1000).map(|n| Record { started_unix: record.started_unix + n * 3600, ..record.clone() }).collect();
-        let figure = over_time(&groups(&many)[0], &inks).unwrap();
-        assert!(figure.title.ends_with("over results") && figure.note.contains("median of 7 neighbours"));
-        assert_eq!(figure.table.rows.len(), 4 * 143);
-    }
-
-    #[test]
     fn a_damaged_histogram_names_its_file() {
         let (_dir, mut record) = fixture::written(&fixture::document(10));
         record.arms[1].metrics.get_mut("nmi_handler_ns").unwrap().histogram = Some("AAAA".to_owned());
         let error = percentiles(&record, &Inks::new([])).unwrap_err();
         assert_eq!(error.exit.code(), 2);
         assert!(error.to_string().contains("x.json"), "{error}");
-    }
-
-    #[test]
-    fn dates_are_utc() {
-        assert_eq!(date(951_782_460.0), "2000-02-29 00:01");
-        assert_eq!(short_date(951_782_460.0), "00-02-29");
-        assert_eq!(date(0.0), "no date");
-    }
-
-    #[test]
-    fn every_whole_round_is_drawn() {
-        let mut record = fixture::record(9, 5, |_, round| 1000 + round);
-        record.arms[0].rounds.complete[2] = false;
-        let figure = rounds(&record, &Inks::new([])).unwrap();
-        assert_eq!(figure.plots[0].matches("h0").count(), 8 + 3 * 9);
-        assert_eq!(figure.table.rows.len(), 4);
-        assert_eq!(
-            figure.table.rows[1],
-            ["reuse", "9", "1.00 µs", "1.00 µs", "1.00 µs [1.00, 1.01]", "1.01 µs", "1.01 µs"]
-        );
-    }
-
-    #[test]
-    fn many_rounds_are_thinned_and_the_note_says_so() {
-        let record = fixture::record(900, 5, |_, round| 1000 + round);
-        let figure = rounds(&record, &Inks::new([])).unwrap();
-        assert_eq!(figure.plots[0].matches("h0").count(), 4 * 300);
-        assert!(figure.note.contains("One of 3 is drawn."), "{}", figure.note);
-        assert!(rounds(&fixture::record(1, 5, |_, _| 7), &Inks::new([])).is_none());
     }
 }

@@ -424,38 +424,6 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_every_arm_its_backend_its_host_and_every_plots_table() {
-        let (_dir, record) = fixture::written(&fixture::document(3));
-        let text = shown(vec![record.clone()], "mine");
-        for arm in &record.arms {
-            assert!(text.contains(&format!(">{}</th>", arm.name)), "{}", arm.name);
-        }
-        assert!(text.contains("not available: the mock has no vPMU of its own"));
-        assert!(text.contains("cpu-clock (stand-in)") && text.contains("stand-in events: compare arms only"));
-        assert!(text.contains("development host (kvm_pvm, no hardware PMU)"));
-        assert!(text.contains("fitted: cost.open-more"));
-        // The answer, rounds, percentiles, operations by number and time, Pareto.
-        assert_eq!(text.matches("<figure").count(), 5);
-        assert_eq!(text.matches("<summary>Table: ").count(), 4);
-        assert_eq!(text.matches("role=\"img\"").count(), 6);
-        assert!(text.contains("<li>Take reuse: it is the fastest on single"), "no advice");
-        // The answer comes first, and fitted rows are folded.
-        let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("no {needle}"));
-        assert!(at("id=\"answers\"") < at("id=\"overview\"") && at("id=\"overview\"") < at("id=\"results-1\""));
-        assert!(at("<summary>Fitted or transferred: 2 figures") < at("fitted: cost.open-more"));
-        for landmark in
-            ["<header>", "<nav aria-label", "<main id=\"main\">", "<footer>", "<html lang=\"en\">", "class=\"skip\""]
-        {
-            assert!(text.contains(landmark), "{landmark}");
-        }
-        // Nothing is loaded, and only the page's own script runs.
-        assert_eq!(text.matches("<script").count(), 1);
-        for forbidden in ["src=", "url(", "@import", "http://", "https://", "onload"] {
-            assert!(!text.contains(forbidden), "{forbidden}");
-        }
-    }
-
-    #[test]
     fn what_a_document_says_is_text_wherever_it_stands() {
         let (_dir, mut record) = fixture::written(&fixture::document(2));
         let evil = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>";
@@ -509,67 +477,6 @@ mod tests {
         assert_eq!(kinds.matches("recreate 2.00 µs (2.00 × floor)").count(), 1000);
     }
 
-    /// A fixture's rounds have no true histograms.
-    fn without_histograms(record: &mut Record) {
-        record.arms.iter_mut().flat_map(|arm| arm.metrics.values_mut()).for_each(|all| all.histogram = None);
-    }
-
-    #[test]
-    fn an_arm_without_nmis_has_dashes_in_tables_and_no_plot() {
-        let mut record = fixture::record(6, 5, |_, round| 1000 + round);
-        record.arms[0].metrics.retain(|key, _| key == "exit_path_ns");
-        record.arms[0].rounds.metrics.retain(|key, _| key == "exit_path_ns");
-        without_histograms(&mut record);
-        let page = self::page(&sources(vec![record.clone()]), "livelocked").unwrap();
-        let rows = &page.sections[0].table.rows;
-        assert_eq!(rows[0][..7], ["recreate", "–", "–", "–", "–", "–", "–"]);
-        assert_ne!(rows[1][1], "–");
-        for figure in page.sections[0].figures.iter().filter(|figure| !figure.title.contains("operations")) {
-            assert!(figure.plots.iter().all(|plot| !plot.contains("recreate")), "{}", figure.title);
-        }
-        assert!(page.overview.rows[0][5].starts_with("recreate: –, "), "{}", page.overview.rows[0][5]);
-        let warning =
-            Warning { arm: Some("recreate".into()), ..Warning::of_all(LIVELOCK, "livelock: no period is whole") };
-        record.warnings.push(warning);
-        let page = self::page(&sources(vec![record]), "livelocked").unwrap();
-        assert!(page.overview.rows[0][5].starts_with("recreate: livelock, "), "{}", page.overview.rows[0][5]);
-        assert_eq!(page.sections[0].table.rows[0].last().unwrap(), "livelock: no period is whole");
-    }
-
-    #[test]
-    fn the_page_says_what_each_strategy_is_and_that_a_name_has_two_definitions() {
-        let with = |vcpus: u64, definition: &str| {
-            let mut document = fixture::of_strategies(6, &["mine"]);
-            document.parameters.vcpus = vcpus;
-            document.parameters.strategies[0].definition = Some(format!("name = \"mine\"\n{definition}"));
-            let mut record = fixture::written(&document).1;
-            without_histograms(&mut record);
-            record
-        };
-        let [a, b] = ["reuse = \"last\"", "\n[reuse]\npool = 4\n"];
-        let rows = |records: Vec<Record>| page(&sources(records), "").unwrap().strategies.rows;
-        assert_eq!(rows(vec![with(1, a), with(2, a)]), [["mine", "reuse = \"last\"", "2"]]);
-        let two = rows(vec![with(1, a), with(2, b)]);
-        assert!(two.iter().all(|row| row[1].ends_with(" (one of 2 definitions of this name)")), "{two:?}");
-        assert!(shown(vec![with(1, b)], "").contains("reuse.pool = 4"));
-    }
-
-    #[test]
-    fn one_p50_is_in_the_table_the_overview_and_the_plots() {
-        // The median of all samples is that of the many: 40 in each of three rounds at 1 µs, 400 in each of two at 9 µs.
-        let mut record = fixture::record(5, 5, |_, round| if round < 3 { 1000 } else { 9000 });
-        for arm in &mut record.arms {
-            arm.metrics.values_mut().for_each(|all| all.p50 = 9000);
-        }
-        without_histograms(&mut record);
-        let page = page(&sources(vec![record]), "one definition").unwrap();
-        let section = &page.sections[0];
-        assert!(section.table.rows[0][1].starts_with("1.00 µs ["), "{}", section.table.rows[0][1]);
-        assert!(page.overview.rows[0][5].starts_with("recreate 1.00 µs ("), "{}", page.overview.rows[0][5]);
-        let rounds = section.figures.iter().find(|figure| figure.title.ends_with("over rounds")).unwrap();
-        assert!(rounds.table.rows[0][4].starts_with("1.00 µs ["), "{:?}", rounds.table.rows[0]);
-    }
-
     #[test]
     fn the_security_policy_names_the_script() {
         let dir = tempfile::tempdir().unwrap();
@@ -587,12 +494,6 @@ mod tests {
                 || text.contains(&format!("script-src 'sha256-{digest}'")),
             "{digest}"
         );
-    }
-
-    #[test]
-    fn sweeps_alone_make_a_page_too() {
-        let text = shown(Vec::new(), "nothing measured");
-        assert!(text.contains("id=\"published\"") && !text.contains("id=\"hosts\""));
     }
 
     /// Returns the classes of the colours that each name has in the plots of a page.

@@ -110,21 +110,3 @@ pub(super) fn tables(found: &Reproduction) -> Published {
         fitted,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture;
-
-    #[test]
-    fn fitted_and_predicted_are_labelled_and_a_stand_in_is_called_one() {
-        let found = tables(&fixture::reproduction());
-        let (predicted, fitted) = (&found.predicted.rows, &found.fitted.rows);
-        assert_eq!((predicted.len(), fitted.len()), (1, 2));
-        assert!(fitted[0][6].starts_with("of fitted") && fitted[0][7] == "cpu-clock, a stand-in; development host");
-        assert!(predicted[0][6].starts_with("predicted") && predicted[0][7] == "not measured", "{predicted:?}");
-        assert!(fitted[1][6].starts_with("fitted: cost.open-more"), "{fitted:?}");
-        assert_eq!((fitted[0][0].as_str(), predicted[0][0].as_str()), ("a.mean, ratio", "b.mean, ratio"));
-        assert!(found.note.contains("seed 7"));
-    }
-}

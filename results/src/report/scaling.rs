@@ -83,23 +83,3 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> 
         table,
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture;
-
-    #[test]
-    fn results_of_several_sizes_make_a_plot_and_of_one_none() {
-        let (_a, one) = fixture::written(&fixture::document(10));
-        let (_b, mut two) = fixture::written(&fixture::document(10));
-        let inks = Inks::new([]);
-        assert!(figures(&[one.clone(), two.clone()], &inks, 4).is_empty());
-        two.parameters.insert("vcpus".to_owned(), 2.into());
-        let figures = figures(&[one, two], &inks, 4);
-        assert_eq!(figures.len(), 1);
-        assert_eq!(figures[0].title, "Guest NMI handler latency by number of vCPUs");
-        assert!(figures[0].note.contains("cpu-clock (stand-in)") && figures[0].note.contains("development host"));
-        assert_eq!(figures[0].table.rows.len(), 8);
-    }
-}

@@ -150,38 +150,4 @@ mod tests {
         record.arms.retain(|arm| arm.kind != ArmKind::Floor);
         assert_eq!(against_floor(&record), None);
     }
-
-    #[test]
-    fn an_answer_says_what_is_distinguishable_and_which_arms_have_no_figure() {
-        let mut record = fixture::record(10, 1000, |arm, round| match arm {
-            "floor" => 1000 + round,
-            "reuse" => 1200 + round,
-            _ => 1300 + round,
-        });
-        let inks = Inks::new([]);
-        let found = answer(&record, &inks).unwrap();
-        assert!(
-            found.sentences.iter().any(|one| one.starts_with("reuse against recreate: 0.923 [")),
-            "{:?}",
-            found.sentences
-        );
-        assert!(
-            found.note.contains("10 paired rounds") && found.note.contains("estimated lower bound"),
-            "{}",
-            found.note
-        );
-        assert!(found.note.contains("No figure to compare: kvm."), "{}", found.note);
-        assert_eq!(found.svg.matches("<circle").count(), 3);
-        // An arm whose guest took no NMI.
-        record.arms[0].metrics.retain(|key, _| key == "exit_path_ns");
-        record.arms[0].rounds.metrics.retain(|key, _| key == "exit_path_ns");
-        let found = answer(&record, &inks).unwrap();
-        assert!(found.note.contains("No figure to compare: recreate, kvm."), "{}", found.note);
-        let why = "livelock: a restart takes 20 ms, a tick is 4 ms";
-        record.warnings.push(Warning { arm: Some("recreate".into()), ..Warning::of_all(LIVELOCK, why) });
-        let said = answer(&record, &inks).unwrap();
-        assert_eq!(said.sentences[0], "recreate livelocks: a restart takes 20 ms, a tick is 4 ms.");
-        assert!(said.note.contains("No figure to compare: kvm."), "{}", said.note);
-        assert!(!found.svg.contains(">recreate<") && found.sentences.iter().all(|one| !one.contains("recreate")));
-    }
 }

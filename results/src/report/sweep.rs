@@ -223,24 +223,6 @@ mod tests {
     }
 
     #[test]
-    fn a_note_says_the_setting_in_words_and_the_costs_that_differ() {
-        let (_dir, path) = written(&(point("reuse", 4.0, 1000) + &point_at("reuse", 4.0, 1000, "{\"open\": 0.1}")));
-        let (figures, _) = figures(&read(&path).unwrap(), &Inks::new([]), 5);
-        assert!(figures.iter().any(|figure| figure.note.contains("; slice 3.00 ms, timer periodic. ")));
-        assert!(figures.iter().any(|figure| figure.note.contains("timer periodic, open × 0.1. ")));
-    }
-
-    #[test]
-    fn a_livelocked_strategy_is_named_and_on_no_front() {
-        let stuck = point("recreate", 0.1, 2).replace("nmi_handler_ns", "x").replace("rotation_ns", "nmi_handler_ns");
-        let stuck = stuck.replace("\"x\"", "\"rotation_ns\"");
-        let (_dir, path) = written(&(point("reuse", 4.0, 1000) + &point("gate", 5.0, 900) + &stuck));
-        let figure = &figures(&read(&path).unwrap(), &Inks::new([]), 5).0[0];
-        assert!(figure.note.contains("as the guest livelocks: recreate."), "{}", figure.note);
-        assert_eq!(figure.table.rows.len(), 2);
-    }
-
-    #[test]
     fn a_bad_line_is_named() {
         let (_dir, path) = written(&(point("reuse", 1.0, 1) + "{\"schema\": \"vpmu-sweep/2\"}\n"));
         let error = read(&path).unwrap_err();

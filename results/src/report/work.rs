@@ -232,51 +232,6 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn operations_are_per_pmi_and_every_arm_with_samples_has_a_bar() {
-        let (_dir, record) = fixture::written(&fixture::document(2));
-        let figure = host_operations(&record).unwrap();
-        assert_eq!(figure.title, "Host operations per PMI");
-        let open = figure.table.head.iter().position(|name| name == "open").unwrap();
-        let exits = figure.table.head.iter().position(|name| name == "MSR exits").unwrap();
-        let recreate = &figure.table.rows[0];
-        // The mock opens one event a round of 40 NMIs, and has two writes for each.
-        assert_eq!(
-            (recreate[0].as_str(), recreate[open].as_str(), recreate[exits].as_str()),
-            ("recreate", "0.025", "2.00")
-        );
-        assert_eq!(figure.table.rows.len(), record.arms.iter().filter(|arm| arm.not_available.is_none()).count());
-        // The number and, beside it, the time.
-        assert_eq!(figure.plots.len(), 2);
-        let spent = figure.table.head.iter().position(|name| name == "time in open").unwrap();
-        assert!(
-            recreate[spent].ends_with('s') && figure.plots[1].contains("time in operations per PMI"),
-            "{recreate:?}"
-        );
-    }
-
-    #[test]
-    fn phases_are_stacked_in_the_order_of_an_events_life() {
-        let (_dir, mut record) = fixture::written(&fixture::document(10));
-        assert!(phases(&record).is_none());
-        for (arm, key, p50) in [
-            (0, "read/wall_ns", 5),
-            (0, "open/wall_ns", 1500),
-            (0, "open/call_ns", 7),
-            (0, "close/wall_ns", 20),
-            (1, "rotate/total_ns", 9),
-            (1, "program/total_ns", 10),
-            (1, "read/total_ns", 20),
-        ] {
-            let summary = Summary { count: 3, p50, ..Summary::default() };
-            record.arms[arm].metrics.insert(format!("phases/{key}"), summary);
-        }
-        let figure = phases(&record).unwrap();
-        assert_eq!(figure.table.head, ["arm", "all", "program", "open", "read", "close"]);
-        assert_eq!(figure.table.rows[0][1..], ["1.52 µs", "–", "1.50 µs", "5 ns", "20 ns"]);
-        assert_eq!(figure.table.rows[1][1..], ["30 ns", "10 ns", "–", "20 ns", "–"]);
-    }
-
-    #[test]
     fn the_front_has_what_nothing_beats() {
         let (_dir, mut record) = fixture::written(&fixture::of_strategies(10, &["recreate", "reuse", "pool"]));
         for (arm, held) in record.arms.iter_mut().zip([0.5, 4.0, 7.0]) {

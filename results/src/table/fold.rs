@@ -238,13 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_table_is_one_block() {
-        let text = table(["arm", "p50"], ["reuse", "12.0 µs"]).text(60);
-        assert_eq!(text.lines().count(), 4, "{text}");
-        assert!(text.contains("reuse  12.0 µs"), "{text}");
-    }
-
-    #[test]
     fn columns_that_do_not_fit_follow_below_with_the_first() {
         let wide = "a column of 25 columns   ";
         let table = table(["strategy", wide, wide, "last"], ["event-major", "1", "2", "3"]);
@@ -258,31 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn a_column_wider_than_the_terminal_has_a_block_of_its_own() {
-        let long = "x".repeat(100);
-        let text = table(["a", "b", "c"], ["1", &long, "2"]).text(60);
-        assert_eq!(text.matches('1').count(), 2, "{text}");
-    }
-
-    #[test]
-    fn columns_that_name_the_row_are_in_every_block() {
-        let wide = "a column of 25 columns   ";
-        let text = table(["arm", "metric", wide, wide], ["reuse", "nmi_handler_ns", "1", "2"]).keys(2).text(60);
-        assert_eq!((text.matches("reuse").count(), text.matches("nmi_handler_ns").count()), (2, 2), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-    }
-
-    #[test]
     fn a_name_neither_ends_a_line_nor_steers() {
         let hostile = "reuse\n100 %\x1b[2J\u{202e}";
         let shown = [table([hostile, "p50"], [hostile, "1"]).text(60), wrapped(hostile, 60, "")];
         assert_eq!((shown[0].lines().count(), shown[1].lines().count()), (4, 1), "{shown:?}");
         assert!(!shown.concat().chars().any(|c| shown::steers(c) && c != '\n'), "{shown:?}");
-    }
-
-    #[test]
-    fn lines_wrap_between_words_and_names_stay_whole() {
-        let text = wrapped("kvm: not available because reuse-lazy is not one of its own", 32, "  ");
-        assert_eq!(text, "kvm: not available because\n  reuse-lazy is not one of its\n  own");
     }
 }

@@ -150,30 +150,6 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_named_with_the_floor_and_kvms_strategy() {
-        let text = said(40, &[("recreate", 2600), ("gate", 1270), ("reuse-lazy", 2035)]).unwrap();
-        assert!(text.starts_with("fastest: gate, 1.27") && text.contains(" × the floor ["), "{text}");
-        assert!(
-            text.contains("; reuse-lazy (KVM since 5.5) is 1.60") && text.ends_with("(stand-in cpu-clock)"),
-            "{text}"
-        );
-        let text = said(40, &[("recreate", 2600), ("gate", 1270)]).unwrap();
-        assert!(text.contains("; recreate, the slowest, is 2.0"), "{text}");
-    }
-
-    #[test]
-    fn a_tie_is_said_as_a_tie_and_few_rounds_as_few() {
-        let text = said(40, &[("recreate", 2600), ("gate", 1270), ("virtual", 1270)]).unwrap();
-        assert!(
-            text.contains("gate and virtual, not distinguishable") || text.contains("virtual and gate, not"),
-            "{text}"
-        );
-        let text = said(3, &[("recreate", 2600), ("gate", 1270)]).unwrap();
-        assert!(text.contains("gate, 1.27 × the floor;") && text.contains("; 3 rounds, no interval"), "{text}");
-        assert_eq!(said(40, &[("gate", 1270)]), None);
-    }
-
-    #[test]
     fn variants_and_doubtful_arms_are_not_ranked() {
         let variant = format!("gate{WITHOUT}gate");
         let text = said(40, &[("recreate", 2600), ("gate", 1270), (&variant, 1100)]).unwrap();

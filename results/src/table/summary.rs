@@ -194,10 +194,4 @@ mod tests {
         assert_eq!(run([1300, 1500, 1400, 1200]), of_plan);
         assert_eq!(run([1500, 1200, 1300, 1400]), of_plan);
     }
-
-    #[test]
-    fn few_rounds_have_figures_without_intervals() {
-        let found = against(&record(3, 5, |arm, _| if arm == "floor" { 1000 } else { 1100 }), &NMI_HANDLER);
-        assert_eq!(found[0].sentence(), "reuse against recreate: 1.00, 3 rounds: too few for an interval");
-    }
 }

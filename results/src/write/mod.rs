@@ -1,7 +1,6 @@
 //! Writing files so that a reader never meets half of one: a file is written beside its place, under a passing name, and
 //! renamed once it is whole. A run that is killed meanwhile leaves that name, `.vpmu-*`, which no reader takes for a result.
 
-
 use std::fs::{File, FileType, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -10,7 +9,6 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
-
 
 use crate::error::Error;
 

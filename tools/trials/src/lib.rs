@@ -98,6 +98,30 @@ fn skipped<'a>(cases: impl Iterator<Item = &'a Case>) {
     }
 }
 
+/// Compares a text with the file that holds it as it should be, or writes the file with `BLESS=1`.
+///
+/// # Panics
+/// They differ.
+pub fn golden(path: &Path, found: &str) {
+    if std::env::var_os("BLESS").is_some_and(|bless| bless == "1") {
+        std::fs::write(path, found).expect("the file is written");
+        return;
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    let lines = || expected.lines().map(Some).chain(std::iter::repeat(None));
+    let differs = found.lines().map(Some).chain([None]).zip(lines()).position(|(found, expected)| found != expected);
+    if let Some(at) = differs.filter(|_| found != expected) {
+        let part = |text: &str| text.lines().skip(at.saturating_sub(3)).take(12).collect::<Vec<_>>().join("\n");
+        panic!(
+            "{} differs from line {} on (BLESS=1 writes it)\n--- expected\n{}\n--- found\n{}",
+            path.display(),
+            at + 1,
+            part(&expected),
+            part(found)
+        );
+    }
+}
+
 // Prerequisites that this host should have: judged by the kernel and the process's rights, without trying them.
 //
 // A test that tries the prerequisite and fails here has found a bug, or a host that CI must not run on.

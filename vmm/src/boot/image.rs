@@ -273,13 +273,5 @@ mod tests {
                 }
             }
         }
-
-        #[test]
-        fn random_bytes_never_panic(class in 0_u8..4, mut bytes in prop::collection::vec(any::<u8>(), 0..2048)) {
-            let magic = [0x7f, b'E', b'L', b'F', class, 1];
-            let length = bytes.len().min(magic.len());
-            bytes[..length].copy_from_slice(&magic[..length]);
-            let _ = LoadPlan::of(&bytes, 1 << 30);
-        }
     }
 }

@@ -406,17 +406,4 @@ mod tests {
         assert_eq!(walk(memory - PAGE), Some((memory - PAGE) | 3 | NO_EXECUTE));
         assert!(page_tables(4 << 30, access).is_err());
     }
-
-    #[test]
-    fn gates_and_tss_hold_their_addresses() {
-        let [low, high] = gate(2, 0x1122_3344_5566_7788);
-        assert_eq!((low & 0xffff | (low >> 48) << 16, high, low >> 32 & 7), (0x5566_7788, 0x1122_3344, 1));
-        assert_eq!(gate(13, 0x10_0000)[0] >> 32 & 7, 0);
-        let block = VcpuBlock::of(1);
-        let tss = tss(block, 0x5b8);
-        assert_eq!(tss[36..44], block.nmi_stack_top().to_le_bytes());
-        let open: Vec<_> =
-            (0..(TSS_BYTES - IO_BITMAP) * 8).filter(|p| tss[IO_BITMAP + p / 8] & 1 << (p % 8) == 0).collect();
-        assert_eq!(open, [0x5b8]);
-    }
 }

@@ -199,16 +199,6 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_where_rip_points() {
-        // mov ecx, 0; REX.W rdpmc
-        let elf = TestElf::new(true, BASE).code(BASE, &[0xb9, 0, 0, 0, 0, 0x48, 0x0f, 0x33, 0xc3]);
-        let mut file = elf.bytes();
-        let found = rewrite(&mut file).unwrap();
-        let expected = Site { address: BASE + 5, length: 3, offset: elf.offset(0) + 7 };
-        assert_eq!(found, [expected]);
-    }
-
-    #[test]
     fn only_code_is_touched() {
         let data = Part {
             virtual_address: 0x20_0000,
@@ -259,13 +249,6 @@ mod tests {
     }
 
     #[test]
-    fn images_without_elf_are_left_alone() {
-        let mut bytes = vec![0x0f, 0x33];
-        assert_eq!(rewrite(&mut bytes), Ok(vec![]));
-        assert_eq!(bytes, [0x0f, 0x33]);
-    }
-
-    #[test]
     fn overlapping_sections_are_refused() {
         let elf = TestElf::new(true, BASE).code(BASE, &[0x0f, 0x33]).code(BASE + 2, &[0x0f, 0x33]);
         let mut file = elf.bytes();
@@ -290,21 +273,6 @@ mod tests {
             elf.sections = sections;
             elf.symbols = symbols;
             sites(&elf);
-        }
-
-        #[test]
-        fn mutated_files_never_panic(
-            is_64: bool,
-            changes in prop::collection::vec((0_usize..2048, any::<u8>()), 0..8),
-        ) {
-            let mut elf = TestElf::new(is_64, BASE).code(BASE, &[0x0f, 0x33, 0xc3]);
-            elf.symbols = vec![BASE];
-            let mut file = elf.bytes();
-            for (at, value) in changes {
-                let length = file.len();
-                file[at % length] = value;
-            }
-            let _ = rewrite(&mut file);
         }
     }
 }

@@ -216,15 +216,4 @@ mod tests {
             assert!(Tables::of(&segments).unwrap_err().to_string().contains(why), "{why}");
         }
     }
-
-    #[test]
-    fn the_state_is_multiboots() {
-        let mut sregs = kvm_sregs { cr4: 0x20, efer: 0x500, ..kvm_sregs::default() };
-        enter_protected_mode(&mut sregs);
-        assert_eq!((sregs.cr0 & 0x8000_0001, sregs.cr4, sregs.efer), (1, 0, 0), "protected, no paging");
-        assert_eq!((sregs.cs.db, sregs.cs.l, sregs.cs.base, sregs.cs.limit), (1, 0, 0, u32::MAX));
-        assert!([sregs.ds, sregs.es, sregs.fs, sregs.gs, sregs.ss].iter().all(|s| s.type_ == 3 && s.limit == u32::MAX));
-        let regs = protected_mode_registers(0x10_0000, 0x2bad_b002, 0x9000);
-        assert_eq!((regs.rip, regs.rax, regs.rbx, regs.rflags & 0x202), (0x10_0000, 0x2bad_b002, 0x9000, 2));
-    }
 }

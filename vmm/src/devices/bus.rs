@@ -43,27 +43,3 @@ pub trait Bus {
     /// Takes the number of host events held now, after [`Next::NoteHeld`].
     fn note_held(&mut self, _held: u64) {}
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Bare;
-
-    impl Bus for Bare {
-        fn write_port(&mut self, _: u16, _: &[u8], _: u64) -> Next {
-            Next::Continue
-        }
-    }
-
-    #[test]
-    fn what_is_not_there_ends_the_run_unless_a_bus_says_otherwise() {
-        let mut data = [0; 4];
-        assert!(matches!(Bare.read_port(0x60, &mut data), Next::End(End::UnknownExit(what)) if what.contains("0x60")));
-        assert_eq!(data, [0xff; 4]);
-        let end = Bare.write_memory(0xdead_0000, &[1]);
-        assert_eq!(end, Next::End(End::UnassignedAccess { address: 0xdead_0000, write: true }));
-        let end = Bare.read_memory(0xdead_0000, &mut data);
-        assert_eq!(end, Next::End(End::UnassignedAccess { address: 0xdead_0000, write: false }));
-    }
-}

@@ -195,7 +195,7 @@ pub(crate) fn every_turn_samples() {
     let mut plan = plan(CounterSource::Floor, &[gp(0x3c, PERIOD / 16)], 1);
     plan.boot.max_ticks = 100;
     let mut guest = start(plan);
-    for number in 0..300 {
+    for number in 0..100 {
         let outcome = turn(&mut guest, 1);
         balanced(&outcome.vcpus[0]);
         assert!(report(&outcome.vcpus[0]).nmis > 0, "turn {number}");

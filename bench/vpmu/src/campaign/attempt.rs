@@ -344,7 +344,9 @@ mod tests {
     fn script(dir: &Path, text: &str, plan: &str) -> (Folder, Campaign) {
         use std::os::unix::fs::PermissionsExt as _;
         let binary = dir.join("tool");
-        std::fs::write(&binary, format!("#!/bin/sh\n{text}\n")).unwrap();
+        // A shell cannot trap a signal that was ignored when it began, as SIGINT is below a shell's background job.
+        let first = "#!/usr/bin/env -S --default-signal=INT sh";
+        std::fs::write(&binary, format!("{first}\n{text}\n")).unwrap();
         std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
         let plan = format!("name = 'x'\nvariant = [{{ name = 'v', binary = '{}' }}]\n{plan}", binary.display());
         submitted(&dir.join("campaign"), &plan)

@@ -30,8 +30,8 @@ use super::trace::TraceArgs;
 use super::triage::TriageArgs;
 use super::workload::WorkloadArgs;
 use super::{
-    ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, record,
-    report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
+    ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency,
+    record, report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;

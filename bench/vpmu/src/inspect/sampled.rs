@@ -184,7 +184,9 @@ fn event(text: &str) -> Result<SampledEvent, String> {
 /// Exit 4: this host does not have one.
 pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Error> {
     let event = |(at, event): (usize, &SampledEvent)| {
-        let cannot = |why| Error::host(format!("cannot sample by {event}"), why, "give another --event; `vpmu show events` has them");
+        let cannot = |why| {
+            Error::host(format!("cannot sample by {event}"), why, "give another --event; `vpmu show events` has them")
+        };
         let (type_, config) = event.encoding().map_err(cannot)?;
         // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
         let type_ = if event.is_tracepoint() { RAW } else { type_ };

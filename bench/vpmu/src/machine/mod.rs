@@ -356,16 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn a_modelled_register_cost_is_said() {
-        let mut outcome = left();
-        outcome.vcpus[0].account.held_back = Some(HeldBack { accesses: 12, ns: 1_500_000_000, short: 3 });
-        let report = report(&outcome, None, &BackendKey::CpuClock);
-        let line = "modelled register cost: the guest's TSC was held back by 1.500 s over 12 accesses; 3 took no \
-                    longer than that, and cost what they took";
-        assert!(report.summary.iter().any(|said| said == line), "{report:?}");
-    }
-
-    #[test]
     fn what_spoils_a_run_is_said() {
         let mut outcome = left();
         outcome.absent = 3;

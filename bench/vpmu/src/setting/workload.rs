@@ -363,10 +363,4 @@ mod tests {
         let rare = EventSet::Sampling4.events(Vendor::Intel, 1_600_000)[3].spec.period;
         assert_eq!(rare, 1_600_000 * 6 * 25 / 16);
     }
-
-    #[test]
-    fn extreme_periods_neither_overflow_nor_vanish() {
-        assert!(EventSet::Sampling10.events(Vendor::Intel, 1).iter().all(|e| e.spec.period >= 1));
-        assert_eq!(EventSet::Sampling4.events(Vendor::Intel, u64::MAX)[3].spec.period, u64::MAX);
-    }
 }

@@ -290,7 +290,6 @@ fn escape(text: &str, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use results::error::REPORT;
 
     use super::*;
 
@@ -349,15 +348,6 @@ mod tests {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         assert_eq!(send(writer.as_fd(), b"x", &AtomicBool::new(false)).unwrap_err().kind(), ErrorKind::BrokenPipe);
-    }
-
-    #[test]
-    fn a_bug_asks_for_a_report_in_one_line() {
-        let line = internal("cannot show the result", "a\nb").to_string();
-        assert_eq!(line, format!("this is a bug of vpmu: cannot show the result: a b; {REPORT}"));
-        assert_eq!(message(&"text"), "text");
-        assert_eq!(message(&String::from("text")), "text");
-        assert_eq!(message(&7_u8), "no message");
     }
 
     fn shown(bytes: &[u8]) -> String {

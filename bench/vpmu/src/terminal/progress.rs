@@ -179,27 +179,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_at_intervals_and_say_where_it_is() {
-        let lines = |between| {
-            let mut out = Vec::new();
-            let mut lines = Lines::new(&mut out, between);
-            lines.expect("this takes about 3 s");
-            lines.begin(2);
-            for round in 1..3 {
-                lines.run(&format!("round {round}, reuse"));
-                lines.step();
-            }
-            lines.end();
-            String::from_utf8(out).unwrap()
-        };
-        assert_eq!(
-            lines(Duration::ZERO),
-            "this takes about 3 s\n0 s: 50 % (1 of 2 steps), round 1, reuse\n0 s: 100 % (2 of 2 steps), round 2, reuse\n"
-        );
-        assert_eq!(lines(Duration::from_secs(3600)), "this takes about 3 s\n");
-    }
-
-    #[test]
     fn a_bar_is_written_over_and_goes_at_the_end() {
         let mut out = Vec::new();
         let mut bar = Bar::new(&mut out, Duration::ZERO);

@@ -4,12 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn vpmu(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vpmu"))
-        .args(args)
-        .current_dir(dir)
-        .env_remove("RUST_BACKTRACE")
-        .output()
-        .expect("the binary starts")
+    crate::binary::vpmu(dir, args).output().expect("the binary starts")
 }
 
 fn stderr(output: &Output) -> String {

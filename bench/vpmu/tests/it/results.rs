@@ -2,25 +2,17 @@
 //! none of this needs KVM.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-type Change = fn(&mut Value);
+use crate::binary::{text, vpmu as command};
 
-fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    command.args(args).current_dir(dir).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
-    command
-}
+type Change = fn(&mut Value);
 
 fn vpmu(dir: &Path, args: &[&str]) -> Output {
     command(dir, args).output().expect("the binary starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
 /// Simulates short rounds, 10 unless `more` says otherwise, into `file`.
@@ -231,23 +223,6 @@ fn bad_input_is_one_line_and_exit_2() {
     bad(&["compare", "good.json", "other.json"], "measured different things");
 }
 
-#[test]
-fn comparing_too_few_rounds_or_unlike_hosts_is_inconclusive() {
-    let dir = tempfile::tempdir().unwrap();
-    simulate(dir.path(), "a.json", &[]);
-    simulate(dir.path(), "b.json", &["--rounds", "3"]);
-    let output = vpmu(dir.path(), &["compare", "a.json", "b.json"]);
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stdout));
-    assert!(text(&output.stdout).contains("too few rounds"));
-    std::fs::copy(dir.path().join("a.json"), dir.path().join("b.json")).unwrap();
-    change(&dir.path().join("b.json"), |value| value["host"]["microcode"] = json!("0x1"));
-    let output = vpmu(dir.path(), &["compare", "a.json", "b.json"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stdout).contains("unlike: microcode"));
-    let allowed = vpmu(dir.path(), &["compare", "a.json", "b.json", "--ignore-host-differences"]);
-    assert_eq!(allowed.status.code(), Some(0));
-}
-
 /// Every file of a folder, however hidden.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
@@ -266,36 +241,52 @@ fn wait_for_document(at: &Path) {
     }
 }
 
+/// Kills a run some time after its start, or after its first document, and counts the documents that it left and those of them
+/// that say that it went on.
+fn killed(at: &Path, after_a_document: bool, time: Duration) -> [usize; 2] {
+    let line = ["sim", "--rounds", "20000", "--guest-rounds", "1", "--samples", "3", "--quiet", "--strategy", "reuse"];
+    std::fs::create_dir(at).unwrap();
+    let mut child = command(at, &line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    if after_a_document {
+        wait_for_document(at);
+    }
+    std::thread::sleep(time);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut found = [0; 2];
+    for file in files(at).into_iter().chain(files(&at.join("vpmu-results"))) {
+        // The passing name that a rename takes away may have half a document: no reader takes it for one.
+        if file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".vpmu-")) {
+            continue;
+        }
+        let record = results::read::record(&file).unwrap();
+        found[0] += 1;
+        found[1] += usize::from(record.status == results::document::Status::Running);
+    }
+    found
+}
+
 /// 200 runs are killed at moments drawn from a fixed sequence: half of them from their start on, the others once they
-/// write, which they then do again and again.
+/// write, which they then do again and again. Two run at a time.
 #[test]
 fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
     let dir = tempfile::tempdir().unwrap();
-    let line = ["sim", "--rounds", "20000", "--guest-rounds", "1", "--samples", "3", "--quiet", "--strategy", "reuse"];
-    let window = Duration::from_millis(300).as_micros() as u64;
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let (mut documents, mut unfinished) = (0, 0);
-    for number in 0..200 {
-        let at = dir.path().join(number.to_string());
-        std::fs::create_dir(&at).unwrap();
-        let mut child = command(&at, &line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        if number % 2 == 1 {
-            wait_for_document(&at);
-        }
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros((state >> 33) % window));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        for file in files(&at).into_iter().chain(files(&at.join("vpmu-results"))) {
-            // The passing name that a rename takes away may have half a document: no reader takes it for one.
-            if file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".vpmu-")) {
-                continue;
-            }
-            let record = results::read::record(&file).unwrap();
-            documents += 1;
-            unfinished += u32::from(record.status == results::document::Status::Running);
-        }
-    }
+    let next =
+        |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+    let moments: Vec<u64> = std::iter::successors(Some(0x9e37_79b9_7f4a_7c15_u64), next).skip(1).take(200).collect();
+    let kill = |(number, state): (usize, &u64)| {
+        let time = Duration::from_micros((state >> 33) % 300_000);
+        killed(&dir.path().join(format!("{state:x}")), number % 2 == 1, time)
+    };
+    let halves: Vec<[usize; 2]> = std::thread::scope(|scope| {
+        let halves = moments.chunks(100).map(|half| {
+            scope.spawn(move || {
+                half.iter().enumerate().map(kill).fold([0; 2], |all, one| [0, 1].map(|at| all[at] + one[at]))
+            })
+        });
+        halves.collect::<Vec<_>>().into_iter().map(|half| half.join().unwrap()).collect()
+    });
+    let [documents, unfinished] = [0, 1].map(|at| halves[0][at] + halves[1][at]);
     println!("{documents} documents, {unfinished} of them of runs that were killed while they went on");
     // Most moments must have hit a run that writes, or this shows nothing.
     assert!(unfinished >= 50, "{unfinished} of {documents}");

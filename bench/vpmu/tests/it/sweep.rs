@@ -6,15 +6,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::binary::{text, vpmu as command};
+
 /// 80 points; one thread takes seconds for them.
 const GRID: &[&str] =
     &["sweep", "--strategy", "recreate,pool", "--seed", "1-40", "--samples", "400", "-o", "out", "--quiet"];
-
-fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    command.args(args).current_dir(dir).env_remove("RUST_BACKTRACE");
-    command
-}
 
 fn vpmu(dir: &Path, args: &[&str]) -> Output {
     command(dir, args).output().expect("the binary starts")
@@ -26,10 +22,6 @@ fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
 
 fn file(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("out/sweep.jsonl")).unwrap_or_default()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
 fn succeeds(output: &Output) -> String {
@@ -104,19 +96,6 @@ fn a_full_disk_keeps_finished_points_and_is_said_once() {
 }
 
 #[test]
-fn a_livelocked_strategy_is_on_no_front() {
-    let dir = tempfile::tempdir().unwrap();
-    let line =
-        ["sweep", "--strategy", "recreate,reuse", "--model", "clx-ap-watchdog-off", "--samples", "50", "-o", "out"];
-    let shown = succeeds(&vpmu(dir.path(), &line));
-    let row =
-        |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>();
-    assert_eq!((row("recreate")[1], *row("recreate").last().unwrap()), ("–", "–"), "{shown}");
-    assert_eq!(*row("reuse").last().unwrap(), "●", "{shown}");
-    assert!(shown.contains("livelocks; on no front"), "{shown}");
-}
-
-#[test]
 fn other_grids_share_a_folder_and_stay_out_of_each_others_tables() {
     let dir = tempfile::tempdir().unwrap();
     let small = &["sweep", "--strategy", "reuse,pool", "--samples", "50", "-o", "out"];
@@ -132,56 +111,4 @@ fn other_grids_share_a_folder_and_stay_out_of_each_others_tables() {
     assert!(shown.contains("model icx-2021") && !shown.contains("development-host"), "{shown}");
     assert!(first.lines().all(|line| file(dir.path()).contains(line)));
     assert_eq!(file(dir.path()).lines().count(), 6);
-}
-
-#[test]
-fn points_with_64_bit_keys_of_older_versions_are_simulated_again_and_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let small = &["sweep", "--strategy", "reuse", "--samples", "50", "-o", "out"];
-    succeeds(&vpmu(dir.path(), small));
-    let now = file(dir.path());
-    let line: serde_json::Value = serde_json::from_str(&now).unwrap();
-    let key = line["key"].as_str().unwrap();
-    assert_eq!(key.len(), 32);
-    let older = now.replace(key, "0123456789abcdef");
-    std::fs::write(dir.path().join("out/sweep.jsonl"), &older).unwrap();
-    let output = vpmu(dir.path(), small);
-    assert!(text(&output.stderr).contains("1 points in sweep.jsonl are of another grid"), "{}", text(&output.stderr));
-    assert!(succeeds(&output).contains("1 of 1 points\n"));
-    assert!(file(dir.path()) == now + &older);
-}
-
-#[test]
-fn a_dry_run_lists_the_points_and_leaves_no_trace() {
-    let dir = tempfile::tempdir().unwrap();
-    let shown = succeeds(&vpmu(dir.path(), &with(GRID, &["--dry-run"])));
-    assert_eq!(shown.lines().count(), 81);
-    assert!(shown.ends_with("80 points, 0 of them done\n"));
-    let shown = succeeds(&vpmu(dir.path(), &with(GRID, &["--dry-run", "--json"])));
-    assert!(shown.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn bad_grids_and_folders_are_exit_2_in_one_line_and_leave_no_trace() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("grid.toml"), "strategies = []").unwrap();
-    std::fs::write(dir.path().join("model.toml"), "name = 'x'").unwrap();
-    for (args, needle) in [
-        (&["--strategy", "reus"][..], "did you mean reuse? There are recreate"),
-        (&["--vcpus", "0"], "vcpus: 0"),
-        (&["--seed", "1-99999"], "more than 100000 are refused"),
-        (&["--slice", "1ms"], "makes no difference"),
-        (&["--cost", "opne=1"], "no 'opne'"),
-        (&["--grid", "grid.toml"], "line 1: unknown field"),
-        (&["--grid", "none.toml"], "No such file"),
-        (&["--model", "model.toml"], "about: missing"),
-        (&["-o", "grid.toml"], "cannot write grid.toml"),
-    ] {
-        let output = vpmu(dir.path(), &with(&["sweep"], args));
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.starts_with("vpmu: error: ") && error.lines().count() == 1 && error.contains(needle), "{error}");
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
 }

@@ -7,21 +7,19 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use trials::Case;
 
+use crate::binary::{VPMU, text, vpmu};
 use crate::prerequisites::guests;
 
-const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
 /// Short simulated rounds.
 const SIM: [&str; 6] = ["--backend", "sim:development-host", "--samples", "5", "--duration", "1m"];
 
 pub(crate) fn cases() -> Vec<Case> {
-    let always: [(&str, fn()); 8] = [
+    let always: [(&str, fn()); 6] = [
         ("the_same_build_twice_is_no_change", the_same_build_twice),
         ("ratios_that_are_not_known_enough_are_no_pass", not_known_enough),
         ("an_arm_that_is_slower_by_its_options_is_found", slower_by_options),
         ("the_document_has_every_round_and_is_no_input_of_compare", the_document),
-        ("a_build_without_the_protocol_is_refused", without_the_protocol),
         ("a_side_that_dies_leaves_its_rounds_and_exit_3", a_side_that_dies),
-        ("options_that_a_side_refuses_are_refused_as_by_itself", refused_options),
         ("ctrl_c_ends_it_with_whole_rounds_and_no_child", ctrl_c),
     ];
     let cases = always.into_iter().map(|(name, run)| Case::new(name, None, run));
@@ -30,13 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn ab(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(VPMU);
-    command.args(["ab", "--quiet"]).args(args).current_dir(dir).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
-    command.output().expect("the binary starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    vpmu(dir, &["ab", "--quiet"]).args(args).output().expect("the binary starts")
 }
 
 fn script(dir: &Path, name: &str, body: &str) -> PathBuf {
@@ -109,20 +101,6 @@ fn the_document() {
     }
 }
 
-fn without_the_protocol() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let old = script(dir.path(), "old", "echo \"vpmu: error: unrecognized subcommand '__turns'\" >&2; exit 2");
-    for (base, name) in [(old.to_str().expect("UTF-8"), "BASE"), ("/bin/true", "BASE"), ("/bin/echo", "BASE")] {
-        let output = ab(dir.path(), &[&[base, VPMU], &SIM[..]].concat());
-        let error = text(&output.stderr);
-        assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
-        assert!(error.contains(&format!("{name} ({base}) does not speak vpmu-turns/2")), "{error}");
-        assert!(error.contains("build it from a revision that has `vpmu ab`"), "{error}");
-    }
-    let output = ab(dir.path(), &[&["no/such/vpmu", VPMU], &SIM[..]].concat());
-    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("No such file"));
-}
-
 /// NEW says its greeting and some answers, then its pipe closes.
 fn a_side_that_dies() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -138,20 +116,6 @@ fn a_side_that_dies() {
     assert_eq!(output.status.code(), Some(3), "{table}{error}");
     assert!(table.contains("incomplete: a side failed") && table.contains("inconclusive"), "{table}");
     assert!(error.contains(&format!("NEW ({dying}) failed: it ended")), "{error}");
-}
-
-fn refused_options() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let report = dir.path().join("x.xml");
-    std::fs::write(&report, "the last good run").expect("a file");
-    let output = ab(dir.path(), &[VPMU, VPMU, "--strategy", "reues", "--junit", "x.xml"]);
-    let written = std::fs::read_to_string(&report).expect("the report");
-    assert!(written.contains("unknown strategy"), "{written}");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("unknown strategy 'reues'"), "{}", text(&output.stderr));
-    let output = ab(dir.path(), &[&[VPMU, VPMU, "--new-args", "--bogus"], &SIM[..]].concat());
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("NEW") && text(&output.stderr).contains("--bogus"));
 }
 
 fn ctrl_c() {

@@ -2,6 +2,8 @@
 //! trials, whose names begin with the module's.
 
 mod ab;
+#[path = "../binary/mod.rs"]
+mod binary;
 mod conformance;
 mod counted;
 mod fleet;

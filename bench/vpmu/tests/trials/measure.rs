@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use trials::Case;
 
+use crate::binary;
 use crate::prerequisites::kvm;
 
 /// Longest wait for a file or an end.
@@ -34,8 +35,7 @@ fn prerequisite() -> Option<String> {
 }
 
 fn vpmu(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    command.args(args).current_dir(dir).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    let mut command = binary::vpmu(dir, args);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -148,7 +148,7 @@ fn the_published_series() {
 
 fn an_interrupted_series() {
     let dir = tempfile::tempdir().expect("a folder");
-    let args = SERIES.map(|word| if word == "2" { "50" } else { word });
+    let args = SERIES.map(|word| if word == "2" { "8" } else { word });
     let mut child = vpmu(dir.path(), &args).spawn().expect("the binary starts");
     let begin = Instant::now();
     while documents(dir.path()).is_empty() {

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use trials::Case;
 
+use crate::binary::text;
+
 fn vpmu(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vpmu")).args(args).output().expect("the binary starts")
 }
@@ -14,10 +16,6 @@ fn setup(args: &[&str]) -> Output {
     let mut all = vec!["stat-setup", "--no-save", "--quiet"];
     all.extend(args);
     vpmu(&all)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn document(args: &[&str]) -> serde_json::Value {
@@ -54,27 +52,6 @@ fn strategies_agree() {
     assert_eq!(calls(0, 0), 2 * 60 * cpus);
     assert_eq!(calls(0, 1), 2 * 60 * cpus);
     assert!(calls(3, 1) < calls(0, 1) / 2, "packs are enabled with one call each");
-}
-
-/// A complete result is kept as a baseline, which `compare` takes by its name; a second one of that name is refused
-/// before it is measured.
-fn a_baseline_is_kept_and_compared() {
-    let dir = tempfile::tempdir().unwrap();
-    let run = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-        command.current_dir(dir.path()).args(args).output().expect("the binary starts")
-    };
-    let measure = "stat-setup --quiet --events 20 --rounds 2 --strategy auto --save-baseline v1";
-    let measure: Vec<&str> = measure.split(' ').collect();
-    let first = run(&measure);
-    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
-    assert!(dir.path().join("vpmu-results/baselines/v1/stat-setup.json").exists(), "{}", text(&first.stderr));
-    let second = run(&measure);
-    assert_eq!(second.status.code(), Some(2));
-    assert!(text(&second.stderr).contains("--force"), "{}", text(&second.stderr));
-    let compared = run(&["compare", "v1", "vpmu-results"]);
-    assert_eq!(compared.status.code(), Some(3), "{}", text(&compared.stderr));
-    assert!(text(&compared.stdout).contains("BASE and NEW hold the same run"), "{}", text(&compared.stdout));
 }
 
 /// The rounds end after the one in which the time passes; the result is complete and says so.
@@ -144,14 +121,6 @@ fn events_that_cannot_be_counted_are_named() {
     assert_eq!(states, ["counted", "counted", "counted", "not-supported", "not-supported", "counted"]);
 }
 
-/// Nothing opens: exit 4 in one line, nothing measured.
-fn a_list_without_any_event_is_refused() {
-    let output = setup(&["--events", "nothing-of-the-kind,neither"]);
-    assert_eq!(output.status.code(), Some(4));
-    assert!(text(&output.stderr).contains("none of the events can be counted here"), "{}", text(&output.stderr));
-    assert!(output.stdout.is_empty());
-}
-
 /// A weak group whose member may not join it (pinned: only leaders may be) is broken up, not lost.
 fn a_weak_group_is_broken_up() {
     let found =
@@ -162,21 +131,6 @@ fn a_weak_group_is_broken_up() {
     for event in found["events"].as_array().unwrap() {
         assert_eq!(event["outcome"]["state"], "counted", "{event}");
     }
-}
-
-/// The counts come as perf's own CSV, an event a line, in the order of the list.
-fn once_prints_counts_as_perf_does() {
-    let output =
-        vpmu(&["stat-setup", "--once", "--events", "page-faults,cpu-clock,cycles-of-nothing", "--count", "5ms"]);
-    let shown = text(&output.stdout);
-    let lines: Vec<&str> = shown.lines().collect();
-    assert_eq!(lines.len(), 3, "{shown}");
-    assert!(lines[0].contains(",,page-faults,") && lines[1].contains(",msec,cpu-clock,"), "{shown}");
-    assert!(lines[2].starts_with("<not supported>,,cycles-of-nothing,"), "{shown}");
-    // 5 ms on every CPU, in ms.
-    let clock: f64 = lines[1].split(',').next().unwrap().parse().unwrap();
-    assert!(clock >= 5.0, "{shown}");
-    assert_eq!(output.status.code(), Some(3), "a count is missing");
 }
 
 /// Runs `before; exec` the binary with `stat-setup` and `args` in a shell.
@@ -343,40 +297,12 @@ fn lists_are_perf_s() {
     }
 }
 
-/// Without perf the answer is what to install.
-fn a_missing_perf_is_said() {
-    let output = Command::new(env!("CARGO_BIN_EXE_vpmu"))
-        .args(["stat-setup", "--no-save", "--quiet", "--events", "4", "--against", "perf"])
-        .env("PATH", "/nonexistent")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(4));
-    assert!(text(&output.stderr).contains("install perf"), "{}", text(&output.stderr));
-}
-
 /// Tracepoints: the counts are out before the last close of each begins.
 fn tracepoints_close_after_the_counts() {
     let found = document(&["--events", "tracepoints:6", "--strategy", "auto"]);
     assert_eq!(found["agree"], true, "{}", found["disagreements"]);
     let phases = found["arms"][0]["costs"].as_array().unwrap();
     assert_eq!(phases.last().unwrap()["phase"], "last-close");
-}
-
-fn refuses_bad_input() {
-    for (args, needle) in [
-        (&["--events", "{cs"][..], "closing brace"),
-        (&["--events", "0"], "from 1 to 100000"),
-        (&["--cpus", "8000"], "this machine has"),
-        (&["--strategy", "fastest"], "event-major"),
-        (&["--once", "--against", "perf"], "cannot be used with"),
-        (&["--events", "10,0"], "from 1 to 100000"),
-        (&["--once", "--events", "10,20"], "takes one number"),
-    ] {
-        let output = setup(args);
-        let why = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {why}");
-        assert!(why.contains(needle), "{args:?}: {why}");
-    }
 }
 
 /// Why events cannot be opened system-wide.
@@ -411,16 +337,12 @@ pub(crate) fn cases() -> Vec<Case> {
     let events = || no_events.clone();
     let case = |name: &str, missing: Option<String>, run: fn()| Case::new(name, missing, run).expected(expected);
     vec![
-        case("refuses_bad_input", events(), refuses_bad_input),
         case("strategies_agree", events(), strategies_agree),
         case("a_duration_bounds_the_rounds", events(), a_duration_bounds_the_rounds),
         case("numbers_of_events_have_a_result_each", events(), numbers_of_events_have_a_result_each),
-        case("a_baseline_is_kept_and_compared", events(), a_baseline_is_kept_and_compared),
         case("its_document_is_read_by_all", events(), its_document_is_read_by_all),
         case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),
-        case("a_list_without_any_event_is_refused", events(), a_list_without_any_event_is_refused),
         case("a_weak_group_is_broken_up", events(), a_weak_group_is_broken_up),
-        case("once_prints_counts_as_perf_does", events(), once_prints_counts_as_perf_does),
         case("the_hard_limit_is_raised", events(), the_hard_limit_is_raised),
         case(
             "under_the_hard_limit_only_threads_fit",
@@ -439,7 +361,6 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         case("lists_are_perf_s", events().or_else(|| no_program("perf")), lists_are_perf_s),
         case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),
-        case("a_missing_perf_is_said", None, a_missing_perf_is_said),
         case("tracepoints_close_after_the_counts", events().or_else(no_tracefs), tracepoints_close_after_the_counts),
     ]
 }

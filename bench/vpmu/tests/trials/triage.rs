@@ -21,7 +21,6 @@ pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, missing: &Option<String>, run: fn()| Case::new(name, missing.clone(), run).expected(false);
     vec![
         case("each_workload_runs_in_both_variants", &None, each_workload_runs_in_both_variants_and_says_what_it_did),
-        case("what_cannot_be_is_refused", &None, what_cannot_be_is_refused_before_anything_runs),
         case("a_gated_workload_waits_for_its_starter", &None, a_gated_workload_without_its_starter_does_not_begin),
         case("a_short_triage_leaves_a_whole_account", &events, a_short_triage_leaves_a_whole_account),
         case("no_workload_outlives_its_triage", &children, no_workload_outlives_its_triage),
@@ -54,29 +53,6 @@ fn each_workload_runs_in_both_variants_and_says_what_it_did() {
     }
     let output = vpmu(&["workload", "spinlock", "--duration", "5ms"]);
     assert!(stdout(&output).starts_with("spinlock: ") && stdout(&output).lines().count() == 1);
-}
-
-fn what_cannot_be_is_refused_before_anything_runs() {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = dir.path().to_str().unwrap();
-    let missing = format!("{folder}/no/such/x.json");
-    for (args, needle) in [
-        (&["workload", "context-switch", "--threads", "3"][..], "even"),
-        (&["workload", "spin"], "spinlock"),
-        (&["workload"], "<NAME>"),
-        (&["triage", "idle"], "setup-disks"),
-        (&["triage", "context-switch", "--threads", "5"], "even"),
-        (&["triage", "rand", "--event", "cs"], "context-switches"),
-        (&["triage", "rand", "-o", folder], "it is a folder"),
-        (&["triage", "rand", "-o", &missing], "No such file"),
-    ] {
-        let output = vpmu(args);
-        let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
-        assert!(text.starts_with("vpmu: error: ") && text.contains(needle) && text.lines().count() == 1, "{text}");
-        assert!(output.stdout.is_empty());
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 /// A workload whose starter went away does not begin.

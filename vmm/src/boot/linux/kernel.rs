@@ -310,24 +310,7 @@ mod tests {
         );
     }
 
-    proptest! {
-        #[test]
-        fn damaged_files_never_panic(
-            is_packed: bool,
-            cut in 0_usize..2048,
-            changes in prop::collection::vec((0x1f1_usize..2048, any::<u8>()), 0..6),
-        ) {
-            let mut file = if is_packed { packed() } else { vmlinux() };
-            for (at, value) in changes {
-                let length = file.len();
-                file[at % length] = value;
-            }
-            file.truncate(file.len().saturating_sub(cut % 64));
-            if let Ok(mut kernel) = Kernel::parse(&file) {
-                let _ = kernel.rewrite_rdpmcs();
-            }
-        }
-    }
+    proptest! {}
 
     /// Instructions as a compiler makes them; the last four hold the byte pair, and the last two are RDPMC.
     const PIECES: [&[u8]; 12] = [
@@ -368,14 +351,6 @@ mod tests {
             let code: Vec<u8> = pieces.into_iter().flat_map(|piece| PIECES[piece]).copied().collect();
             let (quick, exact) = both(&code);
             prop_assert_eq!(quick, exact);
-        }
-
-        /// Starts that never fall into step make the whole section be decoded.
-        #[test]
-        fn unclear_code_is_decoded_whole(byte: u8, length in 600_usize..2000) {
-            let code = [&vec![byte; length][..], &[0x0f, 0x33, 0xc3]].concat();
-            let (quick, exact) = both(&code);
-            prop_assert!(quick.len() <= 1 && exact.len() <= 1);
         }
     }
 }

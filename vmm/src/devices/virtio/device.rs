@@ -303,38 +303,6 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_finds_a_console_with_the_port() {
-        let memory = memory();
-        let (mut device, _host) = device(&memory);
-        assert_eq!([0, 4, 8].map(|offset| device.read(offset)), [0x7472_6976, 2, 3]);
-        let mut driver = driver(&mut device, &memory, FEATURES);
-        assert_eq!(device.read(register::STATUS), 15);
-        driver.control(0, 0, 1);
-        assert_eq!(settle(&mut device).interrupt, 1);
-        assert_eq!(driver.receive(CONTROL_RECEIVE), [1, 0, 0, 0, 1, 0, 1, 0]);
-        driver.control(1, 3, 1);
-        settle(&mut device);
-        assert_eq!(driver.receive(CONTROL_RECEIVE), b"\x01\0\0\0\x07\0\x01\0vpmu\x01\0\0\0\x06\0\x01\0");
-    }
-
-    #[test]
-    fn bytes_of_the_guest_reach_the_host_in_order() {
-        let memory = memory();
-        for features in [FEATURES, FEATURES | EVENT_IDX] {
-            let (mut device, mut driver, mut host) = open(&memory, features);
-            let mut sent = Vec::new();
-            for turn in 0..100_u8 {
-                let bytes = vec![turn; usize::from(turn) * 13 + 1];
-                driver.send(TRANSMIT, &bytes);
-                sent.extend(bytes);
-                assert_eq!(settle(&mut device).interrupt & 2, 0);
-                assert_eq!(driver.take(TRANSMIT).unwrap(), b"", "a chain with nothing written");
-            }
-            assert_eq!(drain(&mut host), sent);
-        }
-    }
-
-    #[test]
     fn a_chain_of_several_buffers_is_one_message() {
         let memory = memory();
         let (mut device, mut driver, mut host) = open(&memory, FEATURES);
@@ -347,27 +315,6 @@ mod tests {
         driver.offer(TRANSMIT, 3);
         settle(&mut device);
         assert_eq!(drain(&mut host), b"abcde");
-    }
-
-    #[test]
-    fn bytes_of_the_host_reach_the_guest_in_order() {
-        let memory = memory();
-        for features in [FEATURES, FEATURES | EVENT_IDX] {
-            let (mut device, mut driver, mut host) = open(&memory, features);
-            let sent: Vec<u8> = (0..150_000_u32).map(|n| (n % 251) as u8).collect();
-            let (mut at, mut received) = (0, Vec::new());
-            while received.len() < sent.len() {
-                match host.write(&sent[at..]) {
-                    Ok(count) => at += count,
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-                }
-                let work = settle(&mut device);
-                assert_eq!(work.interrupt & 1, 1, "each turn brings bytes");
-                received.extend(driver.receive(RECEIVE));
-            }
-            assert!(received == sent);
-            assert!(settle(&mut device).on_readable);
-        }
     }
 
     #[test]

@@ -781,17 +781,4 @@ mod tests {
         fold.add(place(0), &outcome(vec![late, vcpu(10, 1000)]));
         assert_eq!(fold.result().own.counts.periods_missed, 2);
     }
-
-    #[test]
-    fn a_guest_without_nmis_has_nothing_unmatched() {
-        let arm = one(|vcpu| {
-            vcpu.left.log.clear();
-            vcpu.account.deliveries.clear();
-            vcpu.account.counts = Counts::default();
-            if let Some(report) = &mut vcpu.left.report {
-                (report.nmis, report.overflows) = (0, [0; guest::abi::MAX_EVENTS]);
-            }
-        });
-        assert_eq!((arm.own.counts.delivery_unmatched, arm.own.lost, arm.own.overflows_lost), (0, Some(0), Some(0)));
-    }
 }

@@ -352,7 +352,7 @@ mod tests {
     use super::*;
     use crate::arms::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
     use crate::arms::rounds::options::OPEN_ENDED;
-    use results::document::{ArmKind, LinuxParameters, Status};
+    use results::document::{ArmKind, Status};
     use results::error::Exit;
     use results::metric::NMI_HANDLER;
 
@@ -544,17 +544,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn as_many_warm_up_rounds_run_as_the_plan_has() {
-        for (warmup, runs) in [("0", 4), ("3", 16)] {
-            let plan = plan(&["--rounds", "1", "--samples", "40", "--warmup", warmup]).unwrap();
-            let mut runner = MockRunner::good();
-            let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
-            assert_eq!((runner.runs.len(), document.arms[0].rounds.len()), (runs, 1));
-            assert_eq!(document.arms[0].own.counts.nmis, 40);
-        }
-    }
-
     /// A plan whose guests live for two rounds each.
     fn sessions(rounds: &str) -> Plan {
         plan(&["--rounds", rounds, "--samples", "40", "--strategy", "reuse", "--guest-rounds", "2"]).unwrap()
@@ -702,38 +691,5 @@ mod tests {
         plan.until_order = false;
         let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
         assert!(arms.iter().all(|name| document.arm(name).unwrap().rounds.len() == 60));
-    }
-
-    #[test]
-    fn what_is_ahead_is_said_before_the_start() {
-        let said = |plan: &Plan| expectation(plan, 4);
-        let line =
-            ["--rounds", "100", "--samples", "40", "--strategy", "reuse", "--guest-rounds", "20", "--duration", "9s"];
-        let mut plan = mock::plan(&line).unwrap();
-        let turn = plan.estimate(4).as_secs();
-        assert_eq!(said(&plan), format!("this takes about {turn} s: up to 100 rounds of 4 arms, pinned to CPU 3"));
-        plan.parameters.rounds = OPEN_ENDED;
-        assert!(said(&plan).starts_with("this takes about 9 s: as many rounds of 4 arms as fit"), "{}", said(&plan));
-        assert!(plan.expected_rounds(4) < 200 && plan.expected_rounds(4) > 10, "{}", plan.expected_rounds(4));
-        plan.parameters.until_ci = Some(0.02);
-        assert!(
-            said(&plan).contains("at most 9 s: rounds of 4 arms until every ratio is known to ± 2 %"),
-            "{}",
-            said(&plan)
-        );
-        plan.simulated = true;
-        assert!(said(&plan).starts_with("simulating rounds of 4 arms"));
-        let mut linux =
-            mock::plan(&["--rounds", "3", "--warmup", "0", "--samples", "40", "--strategy", "reuse"]).unwrap();
-        linux.parameters.linux = Some(LinuxParameters {
-            release: None,
-            cpu: "clx".to_owned(),
-            perf: String::new(),
-            memory: 1 << 29,
-            command: String::new(),
-        });
-        assert!(said(&linux).contains(" s and the boots of 12 guests: 3 rounds of 4 arms"), "{}", said(&linux));
-        linux.parameters.duration_ns = Some(60_000_000_000);
-        assert!(said(&linux).starts_with("this takes at most 60 s: up to 3 rounds"), "{}", said(&linux));
     }
 }

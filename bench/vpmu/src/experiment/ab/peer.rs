@@ -312,6 +312,7 @@ mod tests {
         format!("echo '{HELLO}'\n{then}")
     }
 
+    /// Builds that are waited for end as their input does.
     #[test]
     fn a_build_without_the_protocol_is_one_clear_error() {
         for (body, needle) in [
@@ -319,10 +320,10 @@ mod tests {
             ("exit 0", "before its first line"),
             ("echo no such option >&2; echo try --help >&2; exit 2", "('no such option')"),
             ("echo hello", "'hello'"),
-            ("yes", "'y'"),
-            ("cat /dev/zero", "more than 1 MiB"),
-            ("exec sleep 100", "no line in 0.5 s"),
-            ("echo '{\"is\":\"opened\"}'; sleep 100", "its first line is 'opened'"),
+            ("yes & read end; kill $!", "'y'"),
+            ("cat /dev/zero & read end; kill $!", "more than 1 MiB"),
+            ("read end", "no line in 0.5 s"),
+            ("echo '{\"is\":\"opened\"}'; read end", "its first line is 'opened'"),
         ] {
             let error = start(body).unwrap_err();
             assert_eq!(error.exit, Exit::Usage);
@@ -330,7 +331,7 @@ mod tests {
             assert!(text.contains("does not speak vpmu-turns/2") && text.contains(needle), "{text} lacks {needle}");
             assert!(text.contains("vpmu compare"), "{text}");
         }
-        let other = greeting("sleep 100").replace("turns/2", "turns/1");
+        let other = greeting("read end").replace("turns/2", "turns/1");
         assert!(start(&other).unwrap_err().to_string().contains("it speaks vpmu-turns/1"));
         for (text, odd) in [
             ("floor", "fl\\u001boor"),
@@ -339,7 +340,7 @@ mod tests {
             ("\"samples\"", "\"pin\":\"\\u001b\",\"samples\""),
             ("\"floor\"", "\"floor\",\"not_available\":\"\\u001b\""),
         ] {
-            let error = start(&greeting("sleep 100").replace(text, odd)).unwrap_err().to_string();
+            let error = start(&greeting("read end").replace(text, odd)).unwrap_err().to_string();
             assert!(error.contains("control characters"), "{text}: {error}");
         }
     }

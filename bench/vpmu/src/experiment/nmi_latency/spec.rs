@@ -85,14 +85,12 @@ mod tests {
     use results::host::HostFs;
 
     use super::*;
-    use crate::arms::arm::runner::{ArmRunner as _, Turn};
     use crate::arms::arm::sim::{self, SimRunner};
     use crate::arms::rounds::run::{Context, run};
     use crate::setting::backend::BackendChoice;
     use crate::setting::parse::defaults;
     use crate::setting::strategy::StrategyChoice;
     use crate::terminal::progress::Silent;
-    use results::document::ArmKind;
 
     /// A plan on cpu-clock of four CPUs.
     fn plan(edit: impl FnOnce(&mut NmiLatencySpec, &mut HostOptions)) -> Result<Plan, Error> {
@@ -169,16 +167,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_tracepoint_has_its_own_default_period() {
-        let chosen = Chosen::here("tracepoint:kvm/kvm_exit".parse().unwrap(), String::new());
-        let planned_period = |period| {
-            let spec = NmiLatencySpec { workload: "io".parse().unwrap(), period, ..defaults() };
-            spec.plan(&defaults(), &chosen, None).unwrap().guest.boot.events[0].period
-        };
-        assert_eq!((planned_period(None), planned_period(Some(32))), (100, 32));
-    }
-
     fn simulated(model: &str, edit: impl FnOnce(&mut NmiLatencySpec)) -> (Plan, SimRunner) {
         let host = HostOptions { backend: BackendChoice::Sim(model.to_owned()), ..defaults() };
         let model = sim::model(model).unwrap();
@@ -188,24 +176,6 @@ mod tests {
         plan.simulate(&model.name);
         let runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed).unwrap();
         (plan, runner)
-    }
-
-    #[test]
-    fn simulated_arms_are_whole_and_take_their_samples() {
-        let (plan, mut runner) =
-            simulated("clx-ap-watchdog-on", |spec| (spec.arms.samples, spec.arms.vcpus) = (200, 2));
-        let turn = Turn { index: 0, position: 0, warmup: false, samples: plan.parameters.samples };
-        for arm in plan.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm) {
-            let outcome = runner.run(arm, turn).unwrap();
-            assert!(outcome.end.is_complete());
-            assert_eq!(outcome.vcpus.len(), 2);
-            for vcpu in outcome.vcpus {
-                let report = vcpu.left.report.unwrap();
-                assert_eq!((report.nmis, report.dropped), (vcpu.account.counts.nmis_injected, 0));
-                assert!(report.nmis >= 200);
-                assert_eq!(vcpu.account.deliveries.len() as u64, report.nmis);
-            }
-        }
     }
 
     #[test]
@@ -244,14 +214,5 @@ mod tests {
         let forms = forms.lines().map(|line| if line.starts_with("cost = ") { "cost = {}" } else { line });
         std::fs::write(&same, format!("{own}[form.{}", forms.collect::<Vec<_>>().join("\n"))).unwrap();
         assert_eq!(open(same.to_str().unwrap(), "reuse-lazy", "sampling10", 12), []);
-    }
-
-    #[test]
-    fn a_plan_of_a_model_names_no_real_backend() {
-        let (plan, _) = simulated("icx-2021", |_| ());
-        assert_eq!(plan.parameters.backend, "sim:icx-2021");
-        assert_eq!(plan.parameters.backend_requested, "sim:icx-2021");
-        assert!(plan.arms.iter().all(|arm| arm.backend != "hardware"));
-        assert_eq!(sim::facts(&sim::model("icx-2021").unwrap()).class, "simulated (model icx-2021)");
     }
 }

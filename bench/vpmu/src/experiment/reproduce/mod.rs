@@ -15,12 +15,20 @@ mod tests {
     use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 
     use super::measured;
-    use super::run::{Simulated, is_simulated, reproduce};
-    use super::show::report;
+    use std::sync::LazyLock;
+
+    use super::run::{Simulated, is_simulated};
     use super::simulated::SEED;
     use crate::arms::rounds::mock;
     use results::document::{Document, Summary};
     use results::metric::{NMI_DRIVER_OFF, NMI_HANDLER};
+
+    /// Simulated once for all tests.
+    static SIMULATED: LazyLock<Simulated> = LazyLock::new(|| Simulated::run(SEED).unwrap());
+
+    fn simulated() -> Reproduction {
+        SIMULATED.beside(&[]).unwrap()
+    }
 
     fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
         found.rows.iter().find(|row| row.figure == figure && row.number == number).unwrap()
@@ -28,7 +36,7 @@ mod tests {
 
     #[test]
     fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
-        let found = reproduce(1, &[]).unwrap();
+        let found = simulated();
         // With an event filter the figures of the mediated vPMU are figures of their own.
         let count = |prefix: &str| PUBLISHED.matches(&format!("id = \"{prefix}")).count();
         let published = count("vpmu-") + 2 * count("mediated.");
@@ -52,27 +60,6 @@ mod tests {
         let fixed = row(&found, "vpmu-reuse.creates.fixed", Number::Change);
         assert_eq!(fixed.origin, Origin::Predicted);
         assert!(fixed.error.unwrap().abs() <= 0.1, "{fixed:?}");
-
-        let shown = report(&found, false).markdown();
-        assert!(shown.contains("fitted (cost.open-more)") && !shown.contains("| measured"), "{shown}");
-        assert_eq!(
-            shown.lines().filter(|line| line.starts_with("| ") && is_simulated(&line[2..])).count(),
-            found.rows.iter().filter(|row| is_simulated(&row.figure)).count()
-        );
-        let shown = report(&found, true).text(100);
-        assert!(
-            shown.contains("fitted (cost.open-more)") && !shown.contains('|') && !shown.contains("-0.0 %"),
-            "{shown}"
-        );
-        // What is far off comes first, what is no evidence last, a line a figure.
-        let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("no {text} in {shown}"));
-        assert!(at("far off: vpmu-reuse.creates.fixed") < at("figure ") && at("figure ") < at("Fitted, or made of"));
-        assert!(
-            at("vpmu-reuse.watchdog-on.mean: before 105 µs, fitted (cost.open-more); after ")
-                > at("Fitted, or made of")
-        );
-        let wide = shown.lines().find(|line| line.chars().count() > 100);
-        assert_eq!(wide, None, "{shown}");
     }
 
     /// Published numbers that constants of a model were fitted to, from the model's own text.
@@ -91,17 +78,17 @@ mod tests {
     /// A change of the simulator that moves a figure: VPMU_WRITE_SIMULATED=1 cargo test -p vpmu --lib reproduce
     #[test]
     fn stored_figures_are_what_the_simulations_give() {
-        let simulated = Simulated::run(SEED).unwrap().simulations;
+        let simulated = &SIMULATED.simulations;
         if std::env::var_os("VPMU_WRITE_SIMULATED").is_some() {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/experiment/reproduce/simulated.toml");
             return std::fs::write(path, simulated.to_text()).unwrap();
         }
-        assert_eq!(Simulated::stored().unwrap().simulations, simulated);
+        assert_eq!(&Simulated::stored().unwrap().simulations, simulated);
     }
 
     #[test]
     fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
-        let found = reproduce(1, &[]).unwrap();
+        let found = simulated();
         let rows = || found.rows.iter().filter(|row| is_simulated(&row.figure));
         let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
         let mut listed = 0;
@@ -248,7 +235,7 @@ mod tests {
 
     #[test]
     fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
-        let found = reproduce(1, &[]).unwrap();
+        let found = simulated();
         let real = |number| row(&found, "perf-stat-setup.94cpu.real", number).clone();
         assert!((real(Number::Before).published.unwrap() - 8.607).abs() < 1e-9);
         assert_eq!(real(Number::Before).origin, Origin::OfFitted);
@@ -265,15 +252,11 @@ mod tests {
         }
         let auto = row(&found, "perf-stat-setup.94cpu.auto", Number::After);
         assert!(auto.predicted[0] < auto.predicted[1] && auto.simulated.is_none() && auto.error.is_none(), "{auto:?}");
-        let text = report(&found, false).markdown();
-        assert!(text.contains("8.607 s") && text.contains("an interrupt to another CPU"), "{text}");
-        let line = text.lines().find(|line| line.contains("94cpu.auto")).unwrap();
-        assert!(line.contains("ms to ") && !line.contains('%'), "{line}");
     }
 
     #[test]
     fn slow_downs_of_the_mediated_vpmu_have_one_fitted_number_and_say_so() {
-        let found = reproduce(1, &[]).unwrap();
+        let found = simulated();
         let six = |number| row(&found, "mediated.6-events", number).clone();
         assert_eq!(six(Number::After).origin, Origin::Fitted(vec!["cost.pmu-switch".to_owned()]));
         assert!(six(Number::After).error.unwrap().abs() < 0.02, "{:?}", six(Number::After));
@@ -287,12 +270,5 @@ mod tests {
             let filtered = simulated(&format!("{figure}.filter"), Number::After);
             assert!(after < filtered && filtered < before, "{figure}: {after} {filtered} {before}");
         }
-        let shown = report(&found, true).text(200);
-        assert!(
-            shown.contains("33.62 %")
-                && shown.contains("points")
-                && shown.contains("Not explained, mediated.10-events: "),
-            "{shown}"
-        );
     }
 }

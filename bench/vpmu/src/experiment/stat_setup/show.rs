@@ -287,14 +287,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prediction_stands_beside_what_was_measured() {
-        assert_eq!(predicted_beside([2e6, 2e6], 5e6), "auto: 5.00 ms measured, 2.00 ms predicted");
-        assert_eq!(predicted_beside([1e6, 2e6], 5e6), "auto: 5.00 ms measured, 1.00 ms to 2.00 ms predicted");
-        let missed = "auto: 1.00 ms measured, 4.00 ms to 9.00 ms predicted: missed by a factor of 4.0";
-        assert_eq!(predicted_beside([4e6, 9e6], 1e6), missed);
-    }
-
-    #[test]
     fn a_ratio_that_may_be_1_is_not_distinguishable() {
         let of = |interval| Comparison { what: "a ÷ b".into(), like_for_like: true, ratio: 1.2, interval, rounds: 9 };
         assert!(comparison(&of(Some([0.9, 1.5]))).ends_with("9 rounds, not distinguishable"));

@@ -512,8 +512,6 @@ pub(super) fn time(
 mod tests {
     use std::path::Path;
 
-    use host_pmu::strategy::PRESETS;
-
     use super::super::grid::Seeds;
     use std::collections::BTreeMap;
 
@@ -525,14 +523,6 @@ mod tests {
 
     fn points(toml: &str) -> Vec<GridPoint> {
         grid(toml).points().unwrap().0
-    }
-
-    #[test]
-    fn an_empty_grid_is_every_preset_on_the_default_model() {
-        let points = points("");
-        let names: Vec<&str> = points.iter().map(|point| point.strategy.as_str()).collect();
-        assert_eq!(names, PRESETS);
-        assert!(points.iter().all(|point| point.model == simulated::DEFAULT_MODEL && point.seed == 1));
     }
 
     #[test]

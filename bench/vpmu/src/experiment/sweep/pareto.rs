@@ -267,22 +267,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn seeds_are_averaged_and_scenarios_kept_apart() {
-        let mut points = vec![arm("a", 1, result(10, 1, 0.0)), arm("a", 2, result(30, 3, 0.0))];
-        points.push((GridPoint { vcpus: 4, cpus: 4, ..points[0].0.clone() }, Some(result(7, 1, 0.0))));
-        points.push((GridPoint { seed: 3, ..points[0].0.clone() }, None));
-        let pareto = compare(&points, By::Mean);
-        let names: Vec<&str> = pareto.scenarios.iter().map(|s| s.name.as_str()).collect();
-        assert_eq!(
-            names,
-            ["model icx-2021, workload single/ftest, 1 vCPU", "model icx-2021, workload single/ftest, 4 vCPUs"]
-        );
-        let row = &pareto.scenarios[0].rows[0];
-        assert_eq!((row.seeds, row.latency_ns, row.latency_range_ns), (2, Some(20.0), Some([10.0, 30.0])));
-        assert_eq!((row.held_mean, row.held_max), (2.0, 3));
-    }
-
     proptest! {
         /// Nothing on a front is dominated, and everything off it is dominated by something on it.
         #[test]

@@ -301,21 +301,6 @@ mod tests {
     }
 
     #[test]
-    fn a_mediated_pmu_is_a_point_without_exits_and_events() {
-        let found = results(
-            "strategy = ['reuse', 'mediated']\nmodel = ['spr-2026']\nworkload = ['sampling10']\nsamples = 60\ncost.pmu-switch = [1, 3]",
-        );
-        assert_eq!(found.len(), 4);
-        for (point, result) in found {
-            assert_eq!((result.lost, result.overflows_lost, result.timed_out), (0, 0, 0), "{point:?}");
-            let mediated = point.strategy == "mediated";
-            let none = result.per_sample.msr_accesses.to_bits() == 0 && result.held_max == 0 && result.creates_gp == 0;
-            assert_eq!((none, point.definition.is_empty()), (mediated, mediated), "{point:?}");
-            assert!(result.latency().is_some());
-        }
-    }
-
-    #[test]
     fn results_are_whole_whatever_the_workload() {
         let found = results(
             "strategy = ['deferred']\nworkload = ['single', 'counting1', 'single/idle', 'sampling4/io']\nsamples = 60\n\

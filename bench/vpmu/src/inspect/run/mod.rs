@@ -134,12 +134,6 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_names_its_program_and_has_the_machines_memory() {
-        let plan = plan_of(&spec(), &BackendKey::CpuClock).unwrap();
-        assert_eq!((plan.program.as_str(), plan.memory), ("x.flat", 256 << 20));
-    }
-
-    #[test]
     fn the_guests_code_and_other_ends_have_exit_codes_of_their_own() {
         assert_eq!(exit(&End::GuestExit { status: 1 }), Exit::Done);
         assert_eq!(exit(&End::GuestExit { status: 3 }), Exit::Regression);

@@ -279,36 +279,4 @@ mod tests {
         assert!((Found::of(&without, &without).unwrap().ratio - 1.0).abs() < 1e-12);
         assert_eq!(Found::of(&[], &[]), None);
     }
-
-    #[test]
-    fn a_table_has_published_figures_and_says_that_perf_is_missing() {
-        let recorded = Recorded { elapsed: 2.0, busy: 3.0, samples: 5, transferred: 3 << 20, compressed: 1 << 19 };
-        let without = Recorded { elapsed: 1.6, busy: 2.0, ..recorded };
-        let row = |perf: Option<Found>| Row {
-            level: 1,
-            mode: Mode::Serial,
-            published: Published { overhead: 1.04, ratio: 8.427 },
-            vpmu: Found::of(&[recorded], &[without]).unwrap(),
-            against_perf: perf.as_ref().map(|_| [Quotient { ratio: 1.5, interval: Some([1.25, 1.75]) }; 2]),
-            perf,
-        };
-        let document = |perf: Option<Found>, says: &str| Compression {
-            figure: super::super::document::FIGURE,
-            guest: "a guest".to_owned(),
-            perf: says.to_owned(),
-            hertz: 3989,
-            chains: true,
-            rounds: 1,
-            seed: 1,
-            rows: vec![row(perf)],
-        };
-        let alone = report(&document(None, "not measured: perf does not start")).markdown();
-        assert!(
-            alone.contains("| 1 | serial | 1.04 | 8.427 | 1.250 | 1.500 | 6.000 | 3.00 | – | – | – | – |"),
-            "{alone}"
-        );
-        assert!(alone.contains("same guest: not measured: perf does not start.") && !alone.contains("× perf's"));
-        let both = report(&document(Found::of(&[without], &[recorded]), "perf version 6.1")).text(80);
-        assert!(both.contains("overhead 1.500 [1.250, 1.750]"), "{both}");
-    }
 }

@@ -216,23 +216,3 @@ pub fn report(found: &Overhead) -> Report {
     report.notes(lines(found));
     report
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_way_is_set_against_the_unrecorded_guest_of_its_round() {
-        let spec = OverheadSpec { rounds: 3, products: 9, seed: 1 };
-        let arms = [ARMS[3], UNRECORDED, ARMS[6]];
-        let all = [vec![[2.2, 3.0]; 3], vec![[2.0, 2.0]; 3], vec![[2.4, 2.5]; 3]];
-        let found = found(&spec, &arms, &all, Err("perf does not start".to_owned())).unwrap();
-        let page = report(&found).markdown();
-        assert!(page.contains("| vpmu record | 999 | no | 1.1000 | 1.5000 |"), "{page}");
-        assert!(page.contains("| perf record | 999 | no | 1.2000 | 1.2500 |"), "{page}");
-        assert!(report(&found).text(200).contains("not measured: perf does not start"));
-        assert!(found.unrecorded_s.iter().all(|time| (time - 2.0).abs() < 1e-9));
-        let alone = super::found(&spec, &arms[..1], &all[..1], Ok("6.1".to_owned()));
-        assert_eq!(alone, None, "without the unrecorded guest there is nothing to compare with");
-    }
-}

@@ -1,0 +1,17 @@
+//! The binary under test.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+pub(crate) const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
+
+/// A command of the binary in a folder, without anything of this process that changes what it prints.
+pub(crate) fn vpmu(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(VPMU);
+    command.args(args).current_dir(dir).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
