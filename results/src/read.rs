@@ -311,7 +311,7 @@ mod tests {
         type Change = fn(&mut Value);
         let whole = changed(|_| {});
         let changes: [(&str, Change); 11] = [
-            ("its schema is vpmu-result/2, and not vpmu-result/1", |d| d["schema"] = json!("vpmu-result/2")),
+            ("its schema is vpmu-result/1, and not vpmu-result/2", |d| d["schema"] = json!("vpmu-result/1")),
             ("no \"schema\"", |d| d["schema"] = json!(1)),
             ("host: missing field `class`", |d| drop(d["host"].as_object_mut().unwrap().remove("class"))),
             ("arms[0]", |d| d["arms"][0]["nmis"] = json!(1e29)),

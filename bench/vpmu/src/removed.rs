@@ -49,6 +49,8 @@ const OPTIONS: &[Row] = &[
     ("stat-setup", "--scale", "--events 100,200,400 has a result for each number"),
     ("top", "--call-graph", "vpmu record -g, and perf report for the callers"),
     ("top", "-g", "vpmu record -g, and perf report for the callers"),
+    ("top", "--event exit", "-e kvm:kvm_exit, kvm:kvm_msr, kvm:kvm_pio or kvm:kvm_mmio"),
+    ("top", "--event pmi", "-e cpu-clock samples the guest, and nmi-latency times its PMI handler"),
     ("top", "--guest-output", "2>FILE: the guest's output is on stderr"),
     ("top", "--stdio", "leave it out: tables are all that top prints"),
     ("top", "--window", "--interval: a table is of the time since the one before"),
@@ -73,7 +75,8 @@ pub(crate) fn command(path: &str, word: &str) -> Option<Error> {
 /// Returns the error of an option of the command `path`, or of an option and its value.
 pub(crate) fn option(path: &str, word: &str) -> Option<Error> {
     let is = |gone: &str| word.strip_prefix(gone).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
-    let of = |command: &str| command.is_empty() || path.split(' ').any(|name| name == command);
+    // Guests of `record` have options of their own behind them.
+    let of = |command: &str| command.is_empty() || path.split(' ').next() == Some(command);
     let (_, _, instead) = OPTIONS.iter().find(|(command, gone, _)| of(command) && is(gone))?;
     Some(gone(word, instead))
 }

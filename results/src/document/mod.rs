@@ -1,4 +1,4 @@
-//! The result document, `"schema": "vpmu-result/1"`: everything measured, and everything needed to measure it again.
+//! The result document, `"schema": "vpmu-result/2"`: everything measured, and everything needed to measure it again.
 //!
 //! One family of types writes documents and reads them. [`Document`] has what every experiment has in common: the
 //! envelope, the host, warnings, and [`Arm`]s with metrics over all rounds and by round ([`Rounds`]). An [`Experiment`]

@@ -35,7 +35,7 @@ pub(crate) fn of_counting(
         if !(a > 0.0 && *b > 0.0) {
             continue;
         }
-        let probe = own.probe_ns.zip(other.probe_ns).map(|(a, b)| (a / b).ln());
+        let probe = own.probe_ns.zip(other.probe_ns).filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| (a / b).ln());
         found.push(Pair { round: own.index, guest: own.guest, log: (a / b).ln(), probe });
     }
     found

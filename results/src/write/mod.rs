@@ -3,6 +3,7 @@
 
 use std::fs::{File, FileType, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -15,7 +16,7 @@ use crate::error::Error;
 /// A file to be written.
 ///
 /// A link that has the name is replaced and never followed. A pipe or a character device that has it is written to, and so is
-/// what `/dev/stdout` and the other links of `/dev` and `/proc` lead to; block devices, sockets and folders are refused.
+/// a descriptor of this process by its name (`/dev/stdout`, `/dev/fd/N`); block devices, sockets and folders are refused.
 #[derive(Clone, Debug)]
 pub struct Target {
     path: PathBuf,
@@ -75,9 +76,9 @@ impl Target {
         passing(&self.path, self.mode).map(drop)
     }
 
-    /// Returns whether it is a link of the system's, such as `/dev/stdout`.
+    /// Returns whether it names a descriptor of this process, such as `/dev/stdout`.
     pub fn is_stream(&self) -> bool {
-        ["/dev", "/proc"].iter().any(|folder| self.path.starts_with(folder)) && self.path.is_symlink()
+        descriptor(&self.path).is_some()
     }
 
     /// Returns whether the file of that name is written to, instead of being replaced.
@@ -89,6 +90,9 @@ impl Target {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             found => found?.file_type(),
         };
+        if kind.is_symlink() && ["/dev", "/proc"].iter().any(|folder| self.path.starts_with(folder)) {
+            return Err(io::Error::other("it is a link of the system's"));
+        }
         if !self.through || kind.is_file() || kind.is_symlink() {
             return Ok(false);
         }
@@ -103,11 +107,15 @@ impl Target {
         if !self.is_through()? {
             return Ok(Pending(Writing::File(passing(&self.path, self.mode)?, self.path.clone())));
         }
-        // A file that the user's shell opened is added to.
-        let file = OpenOptions::new().append(true).open(&self.path)?;
-        let kind = file.metadata()?.file_type();
-        if !kind.is_file() {
-            refuse_other(kind)?;
+        let file = match descriptor(&self.path) {
+            // What is printed follows what is written here: both have one offset.
+            Some(1) => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+            Some(2) => File::from(io::stderr().as_fd().try_clone_to_owned()?),
+            // A file that the user's shell opened is added to.
+            _ => OpenOptions::new().append(true).open(&self.path)?,
+        };
+        if file.metadata()?.file_type().is_block_device() {
+            return Err(io::Error::other("it is a block device"));
         }
         Ok(Pending(Writing::Through(file)))
     }
@@ -179,6 +187,17 @@ impl Write for Pending {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Returns the number of this process's descriptor that a path names.
+fn descriptor(path: &Path) -> Option<u32> {
+    let path = path.to_str()?;
+    let number = match path {
+        "/dev/stdout" => "1",
+        "/dev/stderr" => "2",
+        _ => ["/dev/fd/", "/proc/self/fd/"].iter().find_map(|folder| path.strip_prefix(folder))?,
+    };
+    number.parse().ok()
 }
 
 /// The folder of a file.

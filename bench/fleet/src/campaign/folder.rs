@@ -291,7 +291,12 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| refuse(&path, error.to_string()))?,
         };
-        parsed(&path, &text).map(Some)
+        let done: Done = parsed(&path, &text)?;
+        // A copy of another element's would move a run to another variant.
+        if done.attempt.element != number {
+            return Err(refuse(&path, format!("it is the outcome of element {}", done.attempt.element)));
+        }
+        Ok(Some(done))
     }
 
     /// Writes the outcome of an element, unless there is one: the first counts. Gives back whether this one counts.

@@ -215,7 +215,7 @@ fn reports_and_exports_are_whole_or_absent() {
         assert_eq!(std::fs::read(dir.path().join("x")).unwrap(), output.stdout);
     }
     // One bad document spoils the folder for an export, and a report leaves it out; what was written before stays.
-    std::fs::write(dir.path().join("results/cut.json"), "{\"schema\": \"vpmu-result/1\", ").unwrap();
+    std::fs::write(dir.path().join("results/cut.json"), "{\"schema\": \"vpmu-result/2\", ").unwrap();
     std::fs::write(dir.path().join("results/ab.json"), "{\"schema\": \"vpmu-ab/1\"}").unwrap();
     let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
     let said = stderr(&output);

@@ -72,7 +72,7 @@ fn a_short_run() {
     }
     let [path] = &documents(dir.path())[..] else { panic!("one document") };
     let document = parse(&std::fs::read(path).expect("the document"));
-    assert_eq!((&document["schema"], &document["status"]), (&"vpmu-result/1".into(), &"complete".into()));
+    assert_eq!((&document["schema"], &document["status"]), (&"vpmu-result/2".into(), &"complete".into()));
     for strategy in ["recreate", "reuse", "reuse-lazy", "floor"] {
         let arm = arm(&document, strategy);
         assert_eq!(arm["lost"], 0, "{strategy}");
@@ -172,7 +172,7 @@ fn killed_runs() {
         child.wait().expect("an end");
         for path in documents(dir.path()) {
             let document = parse(&std::fs::read(&path).expect("the document"));
-            assert_eq!(document["schema"], "vpmu-result/1");
+            assert_eq!(document["schema"], "vpmu-result/2");
         }
     }
 }

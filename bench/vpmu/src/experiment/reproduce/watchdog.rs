@@ -8,7 +8,7 @@ use crate::setting::backend::EventProbe;
 const FILE: &str = "proc/sys/kernel/nmi_watchdog";
 
 /// The watchdog; what it was is put back at the end, when dropped too. Signals that [`crate::sys::catch_interrupts`] catches end a run in
-/// the ordinary way; after a SIGKILL `sysctl kernel.nmi_watchdog=1` switches it on again.
+/// the ordinary way; after a SIGKILL or a second Ctrl-C it stays as the run set it, and `vpmu doctor`'s commands switch it.
 #[derive(Debug)]
 pub struct Watchdog {
     fs: HostFs,
