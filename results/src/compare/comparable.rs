@@ -208,7 +208,11 @@ mod tests {
         assert_eq!(last.definition("recreate").unwrap(), ["apply = \"at-once\"", "reuse = \"last\""]);
         let of = |base: &Record, new: &Record| conditions(&[base], &[new]);
         assert_eq!(of(&last, &pool), ["recreate has other definitions: reuse = \"last\" / reuse.pool = 4"]);
-        assert_eq!((of(&pool, &pool), of(&none, &pool)), (vec![], vec![]), "an earlier document does not say");
+        assert_eq!(
+            (of(&pool, &pool), of(&none, &pool)),
+            (vec![], vec![]),
+            "a document without definitions does not say"
+        );
     }
 
     #[test]

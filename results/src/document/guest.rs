@@ -49,7 +49,7 @@ pub struct Answer {
 pub struct GuestExtra {
     /// From the process's `main` to the first instruction of its first guest; `None` of a simulation.
     pub first_guest_instruction_ns: Option<u64>,
-    /// The first table; none in documents of earlier versions, nor while the run goes on.
+    /// The first table; none while the run goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<Answer>,
 }

@@ -100,7 +100,7 @@ impl PayloadSpec {
 
 /// Shortest period of the kernel's clocks, ns.
 const SHORTEST_NS: u64 = 10_000;
-/// PERF_TYPE_RAW, of events that no perf has a type for. `perf script` shows no address of a dummy event.
+/// PERF_TYPE_RAW, of tracepoints: perf refuses a file that has one without its format.
 const RAW: u32 = 4;
 
 /// Event and rate by which a guest is sampled.
