@@ -172,7 +172,7 @@ pub enum Command {
     /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
     Record(Box<RecordSpec>),
-    /// Print the functions of a guest while it runs, a table each interval
+    /// Print the functions of a guest while it runs, as tables
     ///
     /// Samples as `vpmu record`. The tables, and a summary at the end, are on stdout; the guest's own output is on stderr.
     #[command(after_help = super::top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]

@@ -68,11 +68,12 @@ impl Place {
     /// The file's. What was there is there again.
     pub fn clear(path: &Path) -> io::Result<Self> {
         let target = Target::of(path)?.private();
-        target.check()?;
-        let mut place = Self { target: target.clone(), waiting: None, payload: None, settled: false };
+        // First of all: a place that is given up removes what has its name.
         if target.is_stream() {
             return Err(io::Error::other("a recording is a file; - is stdout"));
         }
+        target.check()?;
+        let mut place = Self { target, waiting: None, payload: None, settled: false };
         if is_file(path) {
             // No other process has this name. A link is moved itself, as perf does: its file stays what it is.
             let waiting = PathBuf::from(with(path.as_os_str(), &format!("{}.before", std::process::id())));
@@ -256,6 +257,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         for name in ["/dev/stdout", "/dev/fd/1"] {
             assert!(Place::clear(Path::new(name)).unwrap_err().to_string().contains("- is stdout"));
+            assert!(Path::new(name).is_symlink(), "{name} is the system's");
         }
         assert!(Place::clear(folder.path()).is_err());
     }
