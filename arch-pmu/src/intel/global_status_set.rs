@@ -32,3 +32,14 @@ impl Register<Intel> for GlobalStatusSet {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cond_chgd_cannot_be_set() {
+        let caps = IntelCaps { version: 4, ..IntelCaps::default() };
+        assert_eq!(GlobalStatusSet::mask(caps), 0x7c00_0007_0000_000f);
+    }
+}
