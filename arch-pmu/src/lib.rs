@@ -17,8 +17,6 @@
 pub mod amd;
 pub mod caps;
 mod counters;
-#[cfg(test)]
-mod fake;
 pub mod filter;
 pub mod host;
 pub mod intel;
@@ -28,6 +26,8 @@ pub mod pmi;
 mod register;
 mod register_file;
 pub mod spec;
+#[cfg(test)]
+mod tests;
 mod vpmu;
 
 pub use host::HostCounters;

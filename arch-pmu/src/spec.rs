@@ -312,25 +312,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_named_by_kind() {
-        assert_eq!((CounterId::gp(8), CounterId::fixed(4)), (None, None));
-        assert_eq!(format!("{:?} {:?}", CounterId::gp(3).unwrap(), CounterId::fixed(2).unwrap()), "PMC3 FIXED2");
-    }
-
-    #[test]
-    fn a_set_iterates_what_was_put_in() {
-        let mut set = CounterSet::EMPTY;
-        for n in [3, 0] {
-            set.insert(CounterId::gp(n).unwrap());
-        }
-        set.insert(CounterId::fixed(3).unwrap());
-        let indices: Vec<_> = set.into_iter().map(CounterId::index).collect();
-        assert_eq!(indices, [0, 3, 11]);
-        set.remove(CounterId::gp(0).unwrap());
-        assert!(!set.contains(CounterId::gp(0).unwrap()) && !set.is_empty());
-    }
-
-    #[test]
     fn privilege_and_sampling_come_from_the_selector() {
         let plain = Selection::new().with_select(0x3c).with_user(true).with_int(true).with_enable(true);
         let cycles = Spec(Source::Selector(plain));

@@ -309,14 +309,6 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_file_may_combine_freely() {
-        let text =
-            "name = 'mine'\nreuse = { pool = 4 }\nrelease = { slices = 20 }\napply = 'deferred'\nskip-paused = true";
-        let mine = Strategy::from_toml(text).unwrap();
-        assert_eq!((mine.reuse, mine.release), (Reuse::Pool(4), Release::Slices(20)));
-    }
-
-    #[test]
     fn contradictions_and_typos_are_refused_by_name() {
         let with = |line: &str| {
             let text = format!("name = 'x'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'\n{line}");

@@ -246,14 +246,6 @@ fn arms_of_one_seed_share_the_world() {
     assert!(paired < 0.5 * apart, "{paired} and {apart}");
 }
 
-#[test]
-fn an_idle_guests_events_are_released_after_a_slice() {
-    let left = host::run(&model("clx-ap-watchdog-on"), &plan("reuse-lazy", &boot(TEN, 2_000_000, 500, 1000)), 0);
-    assert_eq!(left[0].held_at_tail_tick.last(), Some(&0));
-    let kept = host::run(&model("clx-ap-watchdog-on"), &plan("reuse", &boot(TEN, 2_000_000, 500, 1000)), 0);
-    assert!(kept[0].held_at_tail_tick.last() > Some(&0));
-}
-
 /// Model clx-ap-watchdog-on with another processor, and these events of other users.
 fn on(processor: &str, pinned: &str) -> Model {
     let text = sim::model::EMBEDDED[1].1;

@@ -121,16 +121,6 @@ fn counts_are_those_of_the_time_in_guest_mode() {
     assert_eq!(report.overflows[0], report.counts[0] / 3_000_000);
 }
 
-#[test]
-fn a_seed_means_the_same_figures() {
-    for kind in MEDIATED {
-        let boot = boot(TEN, 1_000_000, 200, 1000);
-        let plan = Plan { vcpus: 3, cpus: 2, ..of(kind, &boot) };
-        let one = |seed| format!("{:?}", host::run(&model("spr-2026"), &Plan { seed, ..plan.clone() }, 0));
-        assert_eq!(one(1), one(1));
-    }
-}
-
 /// Guests that live over several turns: each turn's account is balanced by itself.
 #[test]
 fn turns_have_accounts_of_their_own() {

@@ -55,19 +55,6 @@ fn every_turn_is_whole_and_has_its_own_figures() {
     }
 }
 
-#[test]
-fn turns_repeat_to_the_last_figure() {
-    let all = || {
-        let (turns, end) = turns("development-host", &in_turns("reuse-lazy", TEN, 2), &[25, 25, 25]);
-        let figures = |guest: &GuestOutcome| {
-            let ops = OpKind::ALL.map(|kind| (guest.side.host.ops.count(kind), guest.side.host.ops.total_ns(kind)));
-            (guest.report.clone(), guest.log.clone(), guest.deliveries.clone(), guest.ns, ops)
-        };
-        turns.iter().flatten().chain(&end).map(figures).collect::<Vec<_>>()
-    };
-    assert_eq!(all(), all());
-}
-
 /// A turn costs a stop and a start of the events, and no more: the cost of a PMI is that of one long run.
 #[test]
 fn operations_per_pmi_are_those_of_a_long_run() {

@@ -155,23 +155,3 @@ pub(crate) fn depends_on_svm(registers: &Registers) -> bool {
             selector.enabled(Svm::Host) != selector.enabled(Svm::Guest)
         })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn selector_fields_are_where_the_apm_has_them() {
-        let selector = PerfCtl::new().with_event_low(0xc2).with_usr(true).with_int(true).with_en(true).with_cmask(1);
-        assert_eq!(u64::from(selector), 0x0151_00c2);
-        assert_eq!(u64::from(PerfCtl::new().with_event_high(0xf)), 0xf_0000_0000);
-        assert_eq!(u64::from(PerfCtl::new().with_guest_only(true)), 1 << 40);
-        assert_eq!(u64::from(PerfCtl::new().with_host_only(true)), 1 << 41);
-    }
-
-    #[test]
-    fn all_but_the_reserved_bits_are_kept() {
-        let reserved = PerfCtl::new().with_reserved_19(1).with_reserved_21(1).with_reserved_36(0xf);
-        assert_eq!(PerfCtl::KEPT, !u64::from(reserved.with_reserved_42((1 << 22) - 1)));
-    }
-}

@@ -76,15 +76,3 @@ pub(crate) fn freeze_on_pmi<H: HostCounters>(state: &mut State<'_, H>) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn freeze_bits_came_with_version_2() {
-        assert_eq!(u64::from(DebugCtl::new().with_freeze_lbrs_on_pmi(true).with_freeze_perfmon_on_pmi(true)), 0x1800);
-        let caps = IntelCaps::default();
-        assert_eq!((DebugCtl::mask(IntelCaps { version: 1, ..caps }), DebugCtl::mask(caps)), (0x7c3, 0x1fc3));
-    }
-}

@@ -92,20 +92,3 @@ impl Register<Intel> for FixedCtrCtrl {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_nibble_enables_by_its_rings() {
-        let control = FixedControl::of(0xb80, 1);
-        assert!(control.pmi() && !control.enabled());
-        assert!(FixedControl::of(0xb80, 2).enabled());
-    }
-
-    #[test]
-    fn any_thread_is_refused() {
-        assert_eq!(FixedCtrCtrl::mask(IntelCaps::default()), 0xbbb);
-    }
-}

@@ -25,25 +25,3 @@ pub(super) const fn counters(bits: u64) -> CounterSet {
 pub(super) const fn mask(caps: IntelCaps) -> u64 {
     ((1 << caps.gp) - 1) | ((1 << caps.fixed) - 1) << FIRST_FIXED
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spec::CounterId;
-
-    #[test]
-    fn counters_own_the_bits_the_sdm_gives_them() {
-        for bit in (0..8).chain(32..36) {
-            let counter = if bit < 32 { CounterId::gp(bit) } else { CounterId::fixed(bit - 32) };
-            let set: CounterSet = counter.into_iter().collect();
-            assert_eq!((of(set), counters(1 << bit)), (1 << bit, set));
-        }
-        assert_eq!(of(CounterSet::ALL), 0xf_0000_00ff);
-        assert!([8, 31, 36, 63].into_iter().all(|bit| counters(1 << bit).is_empty()), "bits of no counter");
-        assert_eq!(mask(IntelCaps::default()), 0x7_0000_000f);
-        for (gp, fixed) in [(1, 0), (8, 4)] {
-            let caps = IntelCaps { gp, fixed, ..IntelCaps::default() };
-            assert_eq!(mask(caps), of(caps.counters()));
-        }
-    }
-}

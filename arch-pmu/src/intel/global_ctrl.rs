@@ -39,15 +39,3 @@ impl Register<Intel> for GlobalCtrl {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reset_enables_the_general_purpose_counters() {
-        let caps = IntelCaps::default();
-        assert_eq!(global_bits::of(GlobalCtrl::at_reset(caps)), 0xf);
-        assert_eq!(GlobalCtrl::at_reset(IntelCaps { version: 1, ..caps }), CounterSet::ALL);
-    }
-}

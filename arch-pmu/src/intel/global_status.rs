@@ -71,15 +71,3 @@ impl Register<Intel> for GlobalStatus {
         Err(GeneralProtection)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn version_4_adds_the_freeze_bits() {
-        let caps = IntelCaps::default();
-        assert_eq!(GlobalStatus::mask(caps), 0xc000_0007_0000_000f);
-        assert_eq!(GlobalStatus::mask(IntelCaps { version: 4, ..caps }), 0xfc00_0007_0000_000f);
-    }
-}

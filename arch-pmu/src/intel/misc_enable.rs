@@ -45,7 +45,7 @@ impl Register<Intel> for MiscEnable {
 mod tests {
     use super::*;
     use crate::Vpmu;
-    use crate::fake::Fake;
+    use crate::tests::Fake;
 
     #[test]
     fn a_guest_sees_its_pmu_and_cannot_clear_it() {

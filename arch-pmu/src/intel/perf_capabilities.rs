@@ -28,13 +28,3 @@ impl Register<Intel> for PerfCapabilities {
         Err(GeneralProtection)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_has_full_width_writes_alone() {
-        assert_eq!(PerfCapabilities::value(IntelCaps::default()), 0x2000);
-    }
-}

@@ -121,24 +121,3 @@ impl Register<Intel> for PerfEvtSel {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn selector_fields_stand_where_the_sdm_has_them() {
-        let selector = PerfEvtSel::new().with_event(0xc5).with_usr(true).with_int(true).with_en(true).with_cmask(1);
-        assert_eq!(u64::from(selector), 0x0151_00c5);
-        assert_eq!(u64::from(PerfEvtSel::new().with_any(true)), 1 << 21);
-        assert_eq!(u64::from(PerfEvtSel::new().with_in_txcp(true)), 1 << 33);
-    }
-
-    #[test]
-    fn transactional_bits_follow_rtm_and_counter_2() {
-        let plain = IntelCaps::default();
-        assert_eq!(PerfEvtSel::mask(plain, 2), 0xffdf_ffff);
-        let rtm = IntelCaps { transactions: true, ..plain };
-        assert_eq!((PerfEvtSel::mask(rtm, 0), PerfEvtSel::mask(rtm, 2)), (0x1_ffdf_ffff, 0x3_ffdf_ffff));
-    }
-}

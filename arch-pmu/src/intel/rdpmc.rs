@@ -15,16 +15,3 @@ pub(crate) const fn counter(ecx: u32) -> Option<CounterId> {
         _ => None,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fixed_is_a_type_value() {
-        assert_eq!((counter(7), counter(0x4000_0003)), (CounterId::gp(7), CounterId::fixed(3)));
-        for ecx in [8, 0xffff, 0x4000_0004, 0x8000_0000, 0xc000_0000, 0x2000_0000, 0x0001_0000, u32::MAX] {
-            assert_eq!(counter(ecx), None, "{ecx:#x}");
-        }
-    }
-}

@@ -469,18 +469,6 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_pages_address_is_its_first_word() {
-        assert_eq!(BootPage::OFFSETS[0], ("self_addr", 0));
-    }
-
-    #[test]
-    fn c_definitions_name_arrays_as_c_does() {
-        assert!(BootPage::C_DEFINITION.contains("EventSpec events[MAX_EVENTS];"));
-        assert!(Report::C_DEFINITION.contains("u64 sync_before[SYNC_ROUNDS];"));
-        assert!(EventSpec::C_DEFINITION.starts_with("struct EventSpec {"));
-    }
-
-    #[test]
     fn doorbells_and_vectors_are_distinct() {
         for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_", "PHASE_", "CASE_", "SKIP_", "STEP_"] {
             let mut of_prefix =

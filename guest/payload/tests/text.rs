@@ -1,6 +1,6 @@
 //! Ring-0 code may be run by KVM's instruction emulator: it may hold only what every emulator knows.
 
-use guest::abi::{ISR_COUNT, MAX_VCPUS, PORT_WORKLOAD};
+use guest::abi::{ISR_COUNT, MAX_VCPUS};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, elf};
 
@@ -103,16 +103,6 @@ fn ring_3_uses_general_registers_and_no_privilege() {
     );
 }
 
-#[test]
-fn the_first_instructions_ring_the_doorbell() {
-    let elf = payload();
-    assert_eq!(elf.entry(), 0x10_0000);
-    assert_eq!(symbol(&elf, "_start"), elf.entry());
-    let code = instructions(&elf, ".text");
-    let out = code.iter().position(|i| i.mnemonic() == Mnemonic::Out);
-    assert_eq!(out, Some(2), "only the port and the code are set before the OUT");
-}
-
 /// Executable segments are never writable, and only the part for ring 3 holds the workloads' code and tables.
 #[test]
 fn segments_have_the_permissions_the_vmm_maps() {
@@ -193,18 +183,4 @@ fn the_pmi_path_is_short() {
         code[stub + until_rdtsc(stub)..].iter().position(|i| i.mnemonic() == Mnemonic::Call).expect("CALL") + 1;
     let handler = until_rdtsc(from("pmi")) + 1;
     assert!(after_tsc + handler <= 120, "{after_tsc} + {handler}");
-}
-
-#[test]
-fn the_io_workload_writes_its_port_and_nothing_else() {
-    let elf = payload();
-    let code = instructions(&elf, ".user.text");
-    let outs: Vec<_> = code.iter().enumerate().filter(|(_, i)| i.mnemonic() == Mnemonic::Out).collect();
-    assert_eq!(outs.len(), 1);
-    let port = code[..outs[0].0]
-        .iter()
-        .rev()
-        .find(|i| i.mnemonic() == Mnemonic::Mov && i.op0_register() == iced_x86::Register::EDX)
-        .expect("the port in EDX");
-    assert_eq!(port.immediate32(), u32::from(PORT_WORKLOAD));
 }

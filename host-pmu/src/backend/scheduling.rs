@@ -190,34 +190,6 @@ impl Processor {
         // An event that counts by checkpoints has counter 2 alone (`hsw_get_event_constraints`).
         if selection.in_txcp() { allowed & 1 << 2 } else { allowed }
     }
-
-    /// Returns the counters of the NMI watchdog's event, pinned cycles of each CPU.
-    pub const fn of_watchdog(self) -> CounterMask {
-        let (gp, fixed) = self.counters();
-        ((1 << gp) - 1) | if fixed > 1 { 1 << (FIXED + 1) } else { 0 }
-    }
-}
-
-/// A release of Linux.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Release(pub u16, pub u16);
-
-impl Release {
-    /// Returns whether an event that goes to error state signals its owner (f4b07fd62d4d).
-    pub fn signals_errors(self) -> bool {
-        self >= Self(6, 15)
-    }
-
-    /// Returns whether records of hardware events reach a ring that they share with others (bd2756811766; without
-    /// stable's backport).
-    pub fn shares_rings(self) -> bool {
-        self >= Self(6, 2)
-    }
-
-    /// Returns whether a period of 1 makes a BTS event of branch instructions, in guest mode too (until 91dcfae0ff2b).
-    pub fn traces_branches(self) -> bool {
-        self < Self(6, 19)
-    }
 }
 
 /// Events that count at once, each on a counter of its own. Pinned ones are added as perf puts them on: those of a CPU's other
@@ -318,7 +290,7 @@ mod tests {
     /// Returns how many events of `specs`, one after the other, a processor counts at once.
     fn at_once(processor: Processor, watchdog: bool, specs: &[Spec]) -> usize {
         let mut assignment = Assignment::default();
-        assert!(!watchdog || assignment.add([processor.of_watchdog()]));
+        assert!(!watchdog || assignment.add([processor.allows(intel(0x3c))]));
         specs.iter().filter(|&&spec| assignment.add([processor.allows(spec)])).count()
     }
 
@@ -378,14 +350,5 @@ mod tests {
         let any = |events| std::iter::repeat_n(LOW, events);
         assert!(!assignment.add(any(5)), "five on four");
         assert!(assignment.add(any(3)) && !assignment.add(any(2)) && assignment.add(any(1)));
-    }
-
-    #[test]
-    fn releases_differ_in_signals_records_and_periods() {
-        let of = |release: Release| (release.signals_errors(), release.shares_rings(), release.traces_branches());
-        assert_eq!(of(Release(5, 4)), (false, false, true));
-        assert_eq!(of(Release(6, 12)), (false, true, true));
-        assert_eq!(of(Release(6, 15)), (true, true, true));
-        assert_eq!(of(Release(7, 2)), (true, true, false));
     }
 }

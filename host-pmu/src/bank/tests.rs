@@ -251,47 +251,6 @@ fn a_paused_event_is_not_paused_again_with_the_flag() {
 }
 
 #[test]
-fn an_event_dies_one_untouched_slice_after_its_counter_went_off() {
-    let (mut bank, host) = bank("reuse-lazy");
-    bank.touch(pmc(0));
-    bank.start(pmc(0), A, 100);
-    bank.pause(pmc(0));
-    bank.stop(pmc(0), false);
-    host.slice();
-    bank.on_entry(CounterSet::EMPTY);
-    assert_eq!(bank.held(), 1, "touched in the slice that ended");
-    bank.on_entry(CounterSet::EMPTY);
-    assert_eq!(bank.held(), 1, "no new slice");
-    host.slice();
-    bank.on_entry(CounterSet::EMPTY);
-    assert_eq!((bank.held(), bank.stats().counts.sched_ins), (0, 2));
-}
-
-#[test]
-fn own_enable_or_a_touch_keeps_an_event() {
-    let (mut bank, host) = bank("reuse-lazy");
-    for n in 0..3 {
-        bank.start(pmc(n), A, 100);
-        bank.pause(pmc(n));
-    }
-    bank.touch(pmc(1));
-    host.slice();
-    bank.on_entry([pmc(0)].into_iter().collect());
-    assert_eq!(bank.held(), 2);
-    assert_eq!(host.log().last().map(String::as_str), Some("release 2"));
-}
-
-#[test]
-fn a_slice_that_began_before_the_first_event_is_not_its() {
-    let (mut bank, host) = bank("reuse-lazy");
-    host.slice();
-    bank.start(pmc(0), A, 100);
-    bank.pause(pmc(0));
-    bank.on_entry(CounterSet::EMPTY);
-    assert_eq!(bank.held(), 1);
-}
-
-#[test]
 fn the_pool_serves_rotation_and_migration_without_opens() {
     let (mut bank, host) = bank("pool");
     for spec in [A, B] {
@@ -321,35 +280,6 @@ fn the_pool_gives_back_the_least_recently_parked() {
     }
     assert_eq!(bank.held(), 2);
     assert_eq!(host.log()[4..], ["release 0", "open 2 0xc5 10", "pause 2"]);
-}
-
-/// Rotates counter 0 between two events, one for each sched slice.
-fn rotate(bank: &mut Bank<Host>, host: &Host, slices: usize) {
-    for spec in [A, B].into_iter().cycle().take(slices) {
-        bank.touch(pmc(0));
-        bank.pause(pmc(0));
-        bank.start(pmc(0), spec, 100);
-        host.slice();
-        bank.on_entry([pmc(0)].into_iter().collect());
-    }
-}
-
-#[test]
-fn a_pooled_event_lives_as_long_as_the_counter_that_it_served_is_in_use() {
-    for preset in ["pool", "gate"] {
-        let (mut bank, host) = bank(preset);
-        rotate(&mut bank, &host, 20);
-        assert_eq!((bank.stats().ops.count(OpKind::Open), bank.held()), (2, 2), "{preset}");
-        bank.pause(pmc(0));
-        bank.stop(pmc(0), false);
-        // Others are in use, this one no more.
-        for _ in 0..2 {
-            bank.touch(pmc(1));
-            host.slice();
-            bank.on_entry([pmc(1)].into_iter().collect());
-        }
-        assert_eq!(bank.held(), 0, "{preset}");
-    }
 }
 
 #[test]
@@ -411,20 +341,6 @@ fn a_failed_open_is_retried_and_a_lost_pinned_event_is_reported() {
     assert_eq!(bank.take(pmc(0)), 0);
     assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
     assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");
-}
-
-#[test]
-fn nothing_is_left_open() {
-    for preset in crate::strategy::PRESETS {
-        let (mut bank, host) = bank(preset);
-        for n in 0..4 {
-            bank.start(pmc(n), A, 10);
-            bank.pause(pmc(n));
-            bank.stop(pmc(n), n % 2 == 0);
-        }
-        drop(bank);
-        assert!(host.0.borrow().open.is_empty(), "{preset}");
-    }
 }
 
 #[test]
@@ -509,11 +425,6 @@ fn pinned_errors(bank: &mut Bank<Host>) -> u64 {
 #[test]
 fn pitfall_22_a_lost_pinned_event_is_reported_and_enabled_again() {
     let (mut bank, host) = bank("deferred");
-    let pinned_errors = |bank: &mut Bank<_>| {
-        let mut counts = counts::Counts::default();
-        bank.account(&mut counts);
-        counts.pinned_errors
-    };
     bank.start(pmc(0), A, 100);
     assert_eq!(pinned_errors(&mut bank), 0);
     host.0.borrow_mut().lost = true;

@@ -1,9 +1,9 @@
 //! Sequences that found a bug once.
 
-use host_pmu::backend::scheduling;
+use host_pmu::backend::scheduling::Processor;
 use host_pmu::strategy::{Apply, OnOverflow, Pause, Release, Reuse, Strategy};
 
-use crate::model::host::{Failing, Rules};
+use crate::model::host::{self, Failing, Rules};
 use crate::model::pair::{Op, Pair, Records, Signal};
 use crate::model::{Amd, Shape};
 
@@ -157,7 +157,7 @@ fn of_a_period_begun_while_the_counter_was_off() {
 
 #[test]
 fn of_a_lost_event_that_is_enabled_beside_one_that_leaves() {
-    let rules = Rules { processor: scheduling::Processor::Zen3, release: scheduling::Release(5, 4), others: 0 };
+    let rules = Rules { processor: Processor::Zen3, release: host::Release(5, 4), others: 0 };
     let mut pair = Pair::by_rules(AMD, Strategy::preset("virtual").expect("a strategy"), rules);
     let ops = [
         Op::Write(3_221_291_010, 68_726_358_208),

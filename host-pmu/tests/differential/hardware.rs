@@ -3,13 +3,13 @@
 use arch_pmu::Vpmu;
 use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::HostError;
-use host_pmu::backend::scheduling::{Processor, Release};
+use host_pmu::backend::scheduling::Processor;
 use host_pmu::bank::{Bank, BankStats};
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
 
 use crate::model::Burst;
-use crate::model::host::{Rules, ScriptedHost};
+use crate::model::host::{Release, Rules, ScriptedHost};
 
 const GLOBAL_CTRL: u32 = 0x38f;
 /// Selectors of events that only general-purpose counters of a Cascade Lake count: branches, their misses, references, misses.

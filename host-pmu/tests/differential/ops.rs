@@ -1,12 +1,12 @@
 //! Random PMUs, strategies and sequences.
 
 use arch_pmu::spec::Vendor;
-use host_pmu::backend::scheduling::{Processor, Release};
+use host_pmu::backend::scheduling::Processor;
 use host_pmu::strategy::Strategy as Kept;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::model::host::{Failing, Rules};
+use crate::model::host::{Failing, Release, Rules};
 use crate::model::pair::{AMD_EVENTS, EVENTS, Op, Records, Signal};
 use crate::model::{Amd, Shape};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::Spec;
 use host_pmu::backend::monitor::Monitor;
-use host_pmu::backend::perf::PerfBackend;
+use host_pmu::backend::perf::{PerfBackend, PerfEvent};
 use host_pmu::backend::{Backend as _, BackendKey};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -33,18 +33,21 @@ fn run_to_overflow(backend: &mut PerfBackend) -> (u64, u64) {
 }
 
 pub(crate) fn counts_pauses_and_resumes() {
-    let mut backend = clock("recreate");
-    let mut event = backend.open(CYCLES, 1 << 40).unwrap();
-    let spin = || std::hint::black_box((0..20_000u64).fold(0, |a, b| a ^ std::hint::black_box(b)));
-    spin();
+    pauses_and_resumes(clock("recreate"), CYCLES, || run_for(Duration::from_millis(1)), 0);
+}
+
+/// An event of `spec` counts more than `least` in each `work`, but while it is paused.
+pub(crate) fn pauses_and_resumes(mut backend: PerfBackend, spec: Spec, work: fn(), least: u64) {
+    let mut event = backend.open(spec, 1 << 40).unwrap();
+    work();
     let first = backend.pause(&mut event).unwrap();
-    assert!(first > 0);
-    spin();
+    assert!(first > least, "{first} counts");
+    work();
     assert_eq!(backend.read(&mut event).unwrap(), first, "a paused event counts");
     backend.set_period(&mut event, 1 << 41).unwrap();
     backend.resume(&mut event).unwrap();
-    spin();
-    assert!(backend.read(&mut event).unwrap() > first);
+    work();
+    assert!(backend.read(&mut event).unwrap() > first + least);
     backend.release(event);
 }
 
@@ -162,26 +165,34 @@ pub(crate) fn peek() {
     }
 }
 
-pub(crate) fn gate() {
-    let mut backend = clock("gate");
-    let mut events = [backend.open(CYCLES, 1 << 40).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
+/// A gate stops and starts two events of `spec`, which count more than `least` in each `work` while it is open. Returns them, and
+/// their counts when it was shut.
+pub(crate) fn shuts(backend: &mut PerfBackend, spec: Spec, work: fn(), least: u64) -> ([PerfEvent; 2], [u64; 2]) {
+    let mut events = [backend.open(spec, 1 << 40).unwrap(), backend.open(spec, 1 << 40).unwrap()];
+    work();
     assert_eq!(backend.read(&mut events[0]).unwrap(), 0, "the gate is shut at first");
     backend.open_gate().unwrap();
-    run_for(Duration::from_millis(2));
+    work();
     let mut found = Vec::new();
     backend.shut_gate(&mut |id, count| found.push((id, count))).unwrap();
-    for event in &mut events {
+    let counts = events.each_mut().map(|event| {
         let count = backend.read(event).unwrap();
-        assert!(count > MS, "{count} in 2 ms");
+        assert!(count > least, "{count} counts");
         assert!(found.contains(&(backend.id(event), count)), "{found:?}");
-    }
-    // A paused event stays paused while the gate is open.
+        count
+    });
     backend.pause(&mut events[1]).unwrap();
     let paused = backend.read(&mut events[1]).unwrap();
     backend.open_gate().unwrap();
-    run_for(Duration::from_millis(1));
-    assert_eq!(backend.read(&mut events[1]).unwrap(), paused);
-    assert!(backend.read(&mut events[0]).unwrap() > found[0].1);
+    work();
+    assert_eq!(backend.read(&mut events[1]).unwrap(), paused, "a paused event counts while the gate is open");
+    assert!(backend.read(&mut events[0]).unwrap() > counts[0]);
+    (events, counts)
+}
+
+pub(crate) fn gate() {
+    let mut backend = clock("gate");
+    let (mut events, _) = shuts(&mut backend, CYCLES, || run_for(Duration::from_millis(2)), MS);
     // One that is resumed or opened while the gate is open counts at once, not from the next slice on.
     let mut late = 0;
     for _ in 0..20 {

@@ -9,6 +9,7 @@ use arch_pmu::spec::Spec;
 use host_pmu::backend::perf::{PerfBackend, PerfEvent};
 use host_pmu::backend::{Backend as _, BackendKey, HostError};
 
+use crate::events::{pauses_and_resumes, shuts};
 use crate::for_preset;
 
 /// EN, INT, OS, USR: instructions retired.
@@ -54,18 +55,7 @@ fn run_to(backend: &mut PerfBackend, event: &mut PerfEvent, count: u64) {
 }
 
 pub(crate) fn counts_pauses_and_resumes() {
-    let mut backend = hardware("recreate");
-    let mut event = backend.open(INSTRUCTIONS, NEVER).unwrap();
-    work(100_000);
-    let first = backend.pause(&mut event).unwrap();
-    assert!(first > 100_000, "{first} instructions");
-    work(100_000);
-    assert_eq!(backend.read(&mut event).unwrap(), first, "a paused event counts");
-    backend.set_period(&mut event, 1 << 41).unwrap();
-    backend.resume(&mut event).unwrap();
-    work(100_000);
-    assert!(backend.read(&mut event).unwrap() > first + 100_000);
-    backend.release(event);
+    pauses_and_resumes(hardware("recreate"), INSTRUCTIONS, || work(100_000), 100_000);
 }
 
 /// In guest mode only, as every event behind a vPMC is: without a guest it counts nothing.
@@ -134,27 +124,9 @@ pub(crate) fn overflows_by_period() {
 /// A gate over hardware events: a pinned leader that counts nothing, and a group that counts as one.
 pub(crate) fn gate() {
     let mut backend = hardware("gate");
-    let mut events = [backend.open(INSTRUCTIONS, NEVER).unwrap(), backend.open(INSTRUCTIONS, NEVER).unwrap()];
-    work(100_000);
-    assert_eq!(backend.read(&mut events[0]).unwrap(), 0, "the gate is shut at first");
-    backend.open_gate().unwrap();
-    work(100_000);
-    let mut found = Vec::new();
-    backend.shut_gate(&mut |id, count| found.push((id, count))).unwrap();
-    for event in &mut events {
-        let count = backend.read(event).unwrap();
-        assert!(count > 100_000, "{count} instructions");
-        assert!(found.contains(&(backend.id(event), count)), "{found:?}");
-    }
-    let counts = events.each_mut().map(|event| backend.read(event).unwrap());
+    let (events, counts) = shuts(&mut backend, INSTRUCTIONS, || work(100_000), 100_000);
     // A stand-in behind the PMU of a guest counts each by itself.
     assert!(counts[0].abs_diff(counts[1]) < counts[0] / 20, "events of one group count alike: {counts:?}");
-    backend.pause(&mut events[1]).unwrap();
-    let paused = backend.read(&mut events[1]).unwrap();
-    backend.open_gate().unwrap();
-    work(100_000);
-    assert_eq!(backend.read(&mut events[1]).unwrap(), paused, "a paused event counts while the gate is open");
-    assert!(backend.read(&mut events[0]).unwrap() > counts[0]);
     for event in events {
         backend.release(event);
     }

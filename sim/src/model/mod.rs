@@ -47,26 +47,19 @@ mod tests {
         for (from, to, needle) in [
             (exit, "exit = { ns = -3, source = 'x' }", "cost.exit.ns: -3 is negative"),
             (exit, "exit = { ns = nan, source = 'x' }", "cost.exit.ns: NaN is not a finite number"),
-            (exit, "exit = { ns = inf, source = 'x' }", "cost.exit.ns: inf"),
             (exit, "exit = { ns = 1e13, source = 'x' }", "cost.exit.ns: 10000000000000 is more"),
             (exit, "exit = { ns = [], source = 'x' }", "cost.exit.ns: a distribution needs"),
             (exit, "exit = { ns = [2, 1], source = 'x' }", "cost.exit.ns: quantiles must ascend"),
-            (exit, "exit = { ns = [1, nan], source = 'x' }", "cost.exit.ns: NaN"),
             (exit, "exit = { ns = 'fast', source = 'x' }", "cost.exit.ns"),
             (exit, "exit = { us = 3, source = 'x' }", "cost.exit.ns: missing"),
             (exit, "exit = { ns = 3 }", "cost.exit.source: missing"),
             (exit, "exit = { ns = 3, interval = [4, 2], source = 'x' }", "cost.exit.interval: not a lower"),
-            (exit, "exit = { ns = 3, interval = [-1, 2], source = 'x' }", "cost.exit.interval: -1 is negative"),
             (exit, "exit = { ns = 3, source = 'x', unit = 'ns' }", "cost.exit.unit: unknown key"),
             (exit, "exitt = { ns = 3, source = 'x' }", "cost.exit: missing"),
-            (exit, &format!("{exit}\nexits = 3"), "cost.exits: unknown key"),
-            ("[host]", "[hosts]", "host: missing"),
             ("follow = \"thread-time\"", "follow = \"time\"", "counts.follow"),
             ("follow = \"thread-time\"", "follow = \"exits\"", "counts.default.per-exit: missing"),
-            (exit, &format!("{exit}\nio = {{ ns = -1, source = 'x' }}"), "cost.io.ns: -1 is negative"),
             ("shortest-period = { ns = 57000", "shortest-period = { ns = 0", "host.shortest-period.ns: 0 is not"),
             ("others.every = { ns = [1000000,", "others.every = { ns = [0,", "host.others.every: 0 ns between"),
-            ("counters = { value = 64", "counters = { value = 99999999999999999999", "line "),
             ("taken = { value = 0", "taken = { value = 65", "host.taken.value: 65"),
             (
                 "counters = { value = 64",
@@ -74,13 +67,9 @@ mod tests {
                 "host.processor.name: \"z80\" is none of cascade-lake,",
             ),
             ("counters = { value = 64", "processor = { name = 'zen-4'", "host.taken: unknown key"),
-            ("[counts]", "pinned = { events = [0x3c], source = 'x' }\n[counts]", "host.pinned: unknown key"),
             ("khz = 2000000", "khz = 0", "tsc.khz: 0"),
-            ("per-us = 2000", "per-us = -2000", "counts.default.per-us: -2000 is negative"),
             (exit, "exit = { ns = 1, source = '' }", "cost.exit.source: not a text"),
-            (exit, "exit = { ns = true, source = 'x' }", "cost.exit.ns: true is not a number"),
             (exit, &format!("exit = {{ ns = [{}], source = 'x' }}", "1,".repeat(1002)), "1002 quantiles"),
-            (exit, &format!("{exit}\n{exit}"), "duplicate"),
             ("fitted = []", "fitted = [{ constant = 'cost.x', figure = 'y' }]", "no constant 'cost.x'"),
             ("name = ", "name = \n#", "line "),
         ] {
@@ -120,10 +109,8 @@ mod tests {
         let (name, text) = EMBEDDED[1];
         for (from, to, needle) in [
             ("[0x3c]", "[0x10000]", "host.pinned.events: not a list"),
-            ("[0x3c]", "'0x3c'", "host.pinned.events: not a list"),
             ("[0x3c]", &format!("[{}]", "0x3c,".repeat(65)), "host.pinned.events: not a list of at most 64"),
             ("pinned = ", "counters = ", "host.counters: unknown key"),
-            ("follow = \"guest-time\"", "follow = \"exits\"", "counts.default.per-exit: missing"),
         ] {
             let error = Model::from_toml(name, &text.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
@@ -195,12 +182,6 @@ mod tests {
                     prop_assert!(largest.into_iter().all(|ns| ns <= 1_000_000_000_000));
                 }
             }
-        }
-
-        /// No text makes the reader panic.
-        #[test]
-        fn any_text_is_read_or_refused(text in "[a-z.=\\[\\]{}\n'0-9-]{0,200}") {
-            let _ = Model::from_toml("x", &text);
         }
     }
 }

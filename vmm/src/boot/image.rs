@@ -128,7 +128,7 @@ fn from_elf(elf: &Elf) -> Result<(Vec<Segment>, Entry), LoadError> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::test_elf::{Part, TestElf};
+    use super::super::tests::{Part, TestElf};
     use super::*;
 
     const RAM: u64 = 16 << 20;

@@ -20,4 +20,4 @@ pub mod segment;
 pub mod vcpu;
 
 #[cfg(test)]
-pub(crate) mod test_elf;
+pub(crate) mod tests;

@@ -275,10 +275,8 @@ impl Piece {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::super::image::LoadPlan;
-    use super::super::test_elf::TestElf;
+    use super::super::tests::TestElf;
     use super::*;
 
     const RAM: u64 = 16 << 20;
@@ -394,6 +392,4 @@ mod tests {
         }
         assert_eq!((at, next), (end, 256 << 20));
     }
-
-    proptest! {}
 }

@@ -161,7 +161,7 @@ fn in_run(code: &Code, bytes: &[u8], run: Range<usize>, bits: u32, sites: &mut V
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::test_elf::{Part, TestElf};
+    use super::super::tests::{Part, TestElf};
     use super::*;
 
     const BASE: u64 = 0x10_0000;

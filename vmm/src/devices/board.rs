@@ -323,6 +323,4 @@ mod tests {
         assert_eq!(item(&mut device, 0, 2), b"QE");
         assert_eq!(item(&mut device, 0, 2), b"QE");
     }
-
-    proptest! {}
 }

@@ -230,20 +230,6 @@ mod tests {
     }
 
     #[test]
-    fn sends_after_a_drivers_initialisation() {
-        let mut port = Serial::new(COM1, Vec::new());
-        for (offset, value) in [(3, 0x80), (0, 1), (1, 0), (3, 3), (1, 0), (2, 0), (4, 3)] {
-            port.write(COM1 + offset, &[value]);
-        }
-        for byte in b"ok\n" {
-            assert_eq!(read(&mut port, 5) & 0x20, 0x20);
-            port.write(COM1, &[*byte]);
-        }
-        assert!(port.error().is_none());
-        assert_eq!(port.finish().unwrap(), b"ok\n");
-    }
-
-    #[test]
     fn an_interrupt_has_its_cause_until_it_is_served() {
         let mut port = Serial::new(COM1, io::sink());
         port.write(COM1 + 4, &[0x0b]);

@@ -371,20 +371,6 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_mode_that_is_not_known_drops_it_and_counts_it() {
-        let mut port = Port { lvtpc: Lvtpc::from_bits(0x200), ..Port::masked() };
-        let (mut deferred, mut stats) = with_deferred();
-        assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
-        assert_eq!(
-            (deferred.has_deferred(), stats.deferred_delivered, stats.deferred_dropped, stats.undeliverable),
-            (false, 0, 0, 1)
-        );
-        deferred.met_mask(false, BUSY, 9, &mut stats);
-        assert_eq!((deferred.has_deferred(), stats.masked), (false, 1), "no delivery has masked LVTPC since");
-        assert_eq!((port.lvtpc.into_bits(), port.sent), (0x200, 0));
-    }
-
-    #[test]
     fn another_kernels_lvtpc_drops_it() {
         let entries = [(0x1_0000, 1), (0x31, 1), (0x1_0031, 1), (0x1_0200, 1), (0x1_0400, 0)];
         for (entry, dropped) in entries {

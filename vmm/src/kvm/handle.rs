@@ -362,29 +362,4 @@ mod tests {
         }
         assert_eq!(world.vcpu.memory, [0xff; 4]);
     }
-
-    #[test]
-    fn exits_without_work_resume() {
-        let mut world = World::new(None);
-        assert_eq!(world.handle(Exit::Interrupted), Action::Resume);
-        assert_eq!(world.handle(Exit::Debug), Action::Resume);
-        assert!(world.stats.msr.exits().is_empty());
-    }
-
-    #[test]
-    fn exits_that_end_a_run_say_what_happened() {
-        let mut world = World::new(None);
-        world.vcpu.instruction = vec![0x0f, 0x01, 0xca];
-        let mut end = |exit| match world.handle(exit) {
-            Action::End(end) => end,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(end(Exit::Shutdown), End::TripleFault);
-        assert_eq!(end(Exit::EntryFailed { reason: 7 }), End::EntryFailed { reason: 7 });
-        let failed = end(Exit::InternalError { suberror: 1 });
-        assert_eq!(failed, End::InternalError { suberror: 1, instruction: vec![0x0f, 0x01, 0xca] });
-        assert!(failed.to_string().contains("0f, 01, ca"), "{failed}");
-        assert!(end(Exit::Other { reason: 5 }).to_string().contains("KVM_EXIT_HLT"));
-        assert!(end(Exit::Failed { errno: libc::EFAULT }).to_string().contains("KVM_RUN: Bad address"));
-    }
 }

@@ -410,22 +410,3 @@ pub const CAPABILITIES: [Capability; 8] = [
     needed(KVM_CAP_GET_TSC_KHZ, "KVM_CAP_GET_TSC_KHZ", "turns guest TSC ticks into nanoseconds"),
     PMU_CAPABILITY,
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pmu_that_others_hold_is_no_broken_kvm() {
-        assert!(matches!(no_vcpu(kvm_ioctls::Error::new(libc::EBUSY)), KvmError::PmuTaken));
-        assert!(no_vcpu(kvm_ioctls::Error::new(libc::ENOMEM)).to_string().starts_with("KVM_CREATE_VCPU: "));
-    }
-
-    #[test]
-    fn a_host_without_nesting_says_what_helps() {
-        for (nested, needle) in [(Some("0\n"), "nested=1"), (Some("N"), "nested=1"), (Some("1"), "log"), (None, "+svm")]
-        {
-            assert!(without_svm(nested).contains(needle), "{nested:?}");
-        }
-    }
-}

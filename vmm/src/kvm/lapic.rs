@@ -405,6 +405,8 @@ mod tests {
         outside: u64,
         nmis: u32,
         pending: bool,
+        /// Another vCPU's interrupt arrives with an NMI.
+        contended: bool,
     }
 
     impl PmiPort for Fake {
@@ -436,7 +438,7 @@ mod tests {
         fn nmi(&mut self) -> Result<(), Self::Error> {
             self.nmis += 1;
             self.pending = true;
-            Ok(())
+            if self.contended { self.interrupt(0x40) } else { Ok(()) }
         }
         fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error> {
             let page = self.page.as_mut().ok_or("there is no LAPIC in the kernel")?;
@@ -520,45 +522,9 @@ mod tests {
 
     #[test]
     fn a_contended_page_is_fetched_again_before_it_is_written() {
-        /// Another vCPU's interrupt arrives with the NMI.
-        struct Contended(Fake);
-        impl PmiPort for Contended {
-            type Error = &'static str;
-            fn mode(&mut self) -> Mode {
-                self.0.mode()
-            }
-            fn ns_outside(&self) -> (u64, u64) {
-                self.0.ns_outside()
-            }
-            fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error> {
-                self.0.lvtpc_msr()
-            }
-            fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
-                self.0.set_lvtpc_msr(lvtpc)
-            }
-            fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error> {
-                self.0.lapic()
-            }
-            fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), Self::Error> {
-                self.0.set_lapic(lapic)
-            }
-            fn nmi(&mut self) -> Result<(), Self::Error> {
-                self.0.nmi()?;
-                self.0.interrupt(0x40)
-            }
-            fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error> {
-                self.0.interrupt(vector)
-            }
-            fn nmi_pending(&mut self) -> Result<bool, Self::Error> {
-                self.0.nmi_pending()
-            }
-            fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error> {
-                self.0.in_handler(delivery)
-            }
-        }
-        let mut port = Contended(with(0x400));
-        assert_eq!(delivery(&mut port, true), Ok(Delivery::Nmi));
-        assert_eq!((port.0.page.unwrap().regs[IRR + 0x20], entry(&port.0)), (1, 0x1_0400));
+        let mut fake = Fake { contended: true, ..with(0x400) };
+        assert_eq!(delivery(&mut fake, true), Ok(Delivery::Nmi));
+        assert_eq!((fake.page.unwrap().regs[IRR + 0x20], entry(&fake)), (1, 0x1_0400));
     }
 
     #[test]
@@ -602,14 +568,10 @@ mod tests {
     #[test]
     fn a_tick_that_kvm_would_drop_is_pending_after_the_delivery() {
         for (outside, tick) in [(3_000, Tick::None), (500, Tick::Uncertain)] {
-            let mut fake = Fake { outside, ..with(0x400) };
-            let page = fake.page.as_mut().unwrap();
-            // Periodic, vector 0x31; 1000 of 100 000 ns have passed since it expired.
-            for (at, value) in [(0x320, 0x2_0031), (0x380, 100_000), (0x390, 99_000), (0x3e0, 0xbu32)] {
-                for (i, byte) in value.to_le_bytes().into_iter().enumerate() {
-                    page.regs[at + i] = byte.cast_signed();
-                }
-            }
+            // Vector 0x31; 1000 of 100 000 ns have passed since it expired.
+            let mut timer = page(PERIODIC | 0x31, 100_000, 99_000, 0xb);
+            set_lvtpc(&mut timer, Lvtpc::from_bits(0x400));
+            let mut fake = Fake { page: Some(timer), outside, ..Fake::default() };
             assert_eq!(deliver(&mut fake, false, true), Ok(Delivered { tick, ..Delivered::new(Delivery::Nmi) }));
             let pending = fake.page.unwrap().regs[IRR + 0x12];
             assert_eq!((pending, entry(&fake)), (i8::from(tick == Tick::None) << 1, 0x1_0400));

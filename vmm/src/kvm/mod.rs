@@ -14,8 +14,6 @@ pub(crate) mod nested;
 pub mod other_msrs;
 #[cfg(feature = "planted-slowdown")]
 mod planted;
-#[cfg(feature = "exit-points")]
-pub mod points;
 pub(crate) mod register_cost;
 pub(crate) mod run_loop;
 pub(crate) mod stats;

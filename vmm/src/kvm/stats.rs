@@ -20,9 +20,6 @@ pub(super) struct LoopStats {
     pub(super) phases: Phases<PHASES>,
     pub(super) deliveries: Vec<u64>,
     pub(super) exit_path_ns: Histogram<u64>,
-    /// Host TSC at which the vPMU had done the last access.
-    #[cfg(feature = "exit-points")]
-    pub(super) accessed_at: u64,
 }
 
 impl LoopStats {
@@ -35,8 +32,6 @@ impl LoopStats {
             phases: Phases::default(),
             deliveries: Vec::with_capacity(deliveries),
             exit_path_ns: ns_histogram(),
-            #[cfg(feature = "exit-points")]
-            accessed_at: 0,
         }
     }
 
@@ -63,10 +58,6 @@ impl LoopStats {
     /// Counts an MSR access that exited.
     #[inline]
     pub(super) fn count_msr(&mut self, msr: u32, write: bool, fault: bool) {
-        #[cfg(feature = "exit-points")]
-        {
-            self.accessed_at = crate::sys::rdtsc();
-        }
         self.msr.count(msr, write, fault);
         self.phases.exit(write);
     }

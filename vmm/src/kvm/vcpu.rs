@@ -69,14 +69,6 @@ fn transitions(error: &io::Error) -> End {
     End::Host(format!("entries to the guest's guests: {error}"))
 }
 
-/// The vCPU is at a point of its way from an exit to the next entry: nothing, but with the feature `exit-points`.
-macro_rules! pass {
-    ($vcpu:expr, $point:ident) => {
-        #[cfg(feature = "exit-points")]
-        $vcpu.points.pass(super::points::Point::$point);
-    };
-}
-
 /// The LAPIC of a vCPU: borrows some of its fields and leaves the others.
 macro_rules! local_apic {
     ($vcpu:expr) => {
@@ -154,8 +146,6 @@ pub(crate) struct Vcpu<'a, H, B> {
     ran_until: u64,
     /// Host TSC at the last return of KVM_RUN, if that was an MSR exit.
     msr_exit_at: Option<u64>,
-    #[cfg(feature = "exit-points")]
-    points: super::points::Points,
     #[cfg(feature = "planted-slowdown")]
     planted: super::planted::Planted,
 }
@@ -190,8 +180,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             returned_at: sys::rdtsc(),
             ran_until: sys::rdtsc(),
             msr_exit_at: None,
-            #[cfg(feature = "exit-points")]
-            points: super::points::Points::new(),
             #[cfg(feature = "planted-slowdown")]
             planted: super::planted::Planted::new(parts.tsc_khz, parts.strategy),
         }
@@ -201,7 +189,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
         let kicked = sys::take_kick(&mut self.fd);
-        pass!(self, Kicked);
         // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little
         // of the VMM's code and data in the caches.
         let may_be_quiet = !kicked && !self.deferred.has_deferred() && !self.always_due;
@@ -209,7 +196,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {
             return Some(end);
         }
-        pass!(self, Prepared);
         if let Some(at) = self.msr_exit_at.take() {
             self.goes_on(at);
         }
@@ -222,11 +208,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         #[cfg(feature = "planted-slowdown")]
         self.planted.spin(at);
         self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
-        #[cfg(feature = "exit-points")]
-        {
-            self.points.pass(super::points::Point::Ready);
-            self.points.over(at);
-        }
     }
 
     #[inline(never)]
@@ -322,7 +303,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if has_run {
             self.ran_until = at;
         }
-        pass!(self, Decoded);
         exit
     }
 
@@ -350,12 +330,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Gives an MSR access its answer.
     #[inline]
     fn answer(&mut self, value: Option<u64>) {
-        #[cfg(feature = "exit-points")]
-        self.points.passed(super::points::Point::Accessed, self.stats.accessed_at);
-        pass!(self, Handled);
         sys::answer_msr(&mut self.fd, value);
         self.msr_exit_at = Some(self.returned_at);
-        pass!(self, Answered);
     }
 
     #[inline(never)]
@@ -473,8 +449,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     /// Takes the account since the vCPU began, or since [`begin_account`](Self::begin_account).
     pub(crate) fn take_account(&mut self) -> Account {
-        #[cfg(feature = "exit-points")]
-        self.points.hand_over();
         let mut account = self.stats.take(&mut self.pmu);
         let sampled = self.sampler.as_mut().map_or(0, VcpuSampler::take_signals)
             + self.nested.as_mut().map_or(0, Nested::take_signals);

@@ -391,7 +391,7 @@ fn initrd_place(kernel: &Kernel, low: u64, size: usize) -> Result<Option<(u32, u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::test_elf::TestElf;
+    use crate::boot::tests::TestElf;
 
     const BASE: u64 = 0x100_0000;
     const MEMORY: u64 = 64 << 20;

@@ -3,12 +3,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{Source, Spec, Vendor};
-use host_pmu::backend::scheduling::{Assignment, Processor, Release, SHORTEST_PERIOD};
+use host_pmu::backend::scheduling::{Assignment, Processor, SHORTEST_PERIOD};
 use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{Pause, Strategy};
 
 use super::{Armed, Burst};
+
+/// Cycles, as the NMI watchdog counts them.
+const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
 
 #[derive(Debug)]
 struct Event {
@@ -63,6 +67,28 @@ struct State {
     error_signal: bool,
 }
 
+/// A release of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Release(pub(crate) u16, pub(crate) u16);
+
+impl Release {
+    /// Returns whether an event that goes to error state signals its owner (f4b07fd62d4d).
+    fn signals_errors(self) -> bool {
+        self >= Self(6, 15)
+    }
+
+    /// Returns whether records of hardware events reach a ring that they share with others (bd2756811766; without
+    /// stable's backport).
+    fn shares_rings(self) -> bool {
+        self >= Self(6, 2)
+    }
+
+    /// Returns whether a period of 1 makes a BTS event of branch instructions, in guest mode too (until 91dcfae0ff2b).
+    fn traces_branches(self) -> bool {
+        self < Self(6, 19)
+    }
+}
+
 /// perf's rules on a host with hardware events.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
@@ -90,7 +116,7 @@ impl State {
         let Some(Rules { processor, release, others }) = &self.rules else { return };
         let mut assignment = Assignment::default();
         for _ in 0..*others {
-            assignment.add([processor.of_watchdog()]);
+            assignment.add([processor.allows(CYCLES)]);
         }
         if let Some(open) = self.gate {
             let group = self.events.iter().flatten().filter(|e| e.running);

@@ -120,28 +120,6 @@ mod tests {
         control.take(bytes);
     }
 
-    fn drain(control: &mut Control) -> Vec<Vec<u8>> {
-        std::mem::take(&mut control.pending).into()
-    }
-
-    #[test]
-    fn a_driver_learns_of_the_port_its_name_and_its_open_end() {
-        let mut control = Control::default();
-        take(&mut control, 0, event::DEVICE_READY, 1);
-        assert_eq!(drain(&mut control), [[1, 0, 0, 0, 1, 0, 1, 0]]);
-        take(&mut control, 1, event::PORT_READY, 1);
-        assert_eq!(drain(&mut control), [b"\x01\0\0\0\x07\0\x01\0vpmu".to_vec(), vec![1, 0, 0, 0, 6, 0, 1, 0]]);
-        assert!(!control.guest_is_open());
-        take(&mut control, 1, event::PORT_OPEN, 1);
-        assert!(control.guest_is_open());
-        control.close_host();
-        control.close_host();
-        assert_eq!(drain(&mut control), [[1, 0, 0, 0, 6, 0, 0, 0]]);
-        control.reset();
-        take(&mut control, 1, event::PORT_READY, 1);
-        assert_eq!(drain(&mut control)[1], [1, 0, 0, 0, 6, 0, 0, 0], "closed after a reset, too");
-    }
-
     #[test]
     fn other_ports_unknown_events_and_refusals_change_nothing() {
         let mut control = Control::default();

@@ -246,7 +246,7 @@ mod tests {
     use proptest::prelude::*;
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-    use super::super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used, used_event};
+    use super::super::tests::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used, used_event};
     use super::super::transport::{register, status};
     use super::{Device, Faults, PUT_OFF, Work};
     use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};

@@ -15,9 +15,9 @@
 mod console;
 mod control;
 mod device;
-#[cfg(test)]
-mod driver;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 pub use console::Console;
