@@ -291,14 +291,4 @@ pub(crate) fn percent(part: usize, whole: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn figures_are_as_they_are_published() {
-        let text = "[[figure]]\nid = \"a\"\nsource = \"a series\"\nwhat = \"w\"\nunit = \"s\"\nbefore = 2.5\nratio = 3\n\
-                [[figure]]\nid = \"b\"\nsource = \"a blog\"\nwhat = \"v\"\nunit = \"s\"\nrows = [1, 2.0]\n";
-        let found = of(text, &["b", "none", "a"]);
-        assert_eq!((found[0].figures.as_str(), found[0].source.as_str()), ("1, 2.0 (s)", "a blog"));
-        assert_eq!((found[1].figures.as_str(), found[1].source.as_str()), ("before 2.5, ratio 3 (s)", "a series"));
-        assert_eq!(found.len(), 2);
-    }
 }

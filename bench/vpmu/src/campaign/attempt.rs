@@ -435,19 +435,4 @@ mod tests {
         let error = run(&folder, &campaign, &campaign.elements[0], Place::Here, &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains("not the binary that was submitted"), "{error}");
     }
-
-    #[test]
-    fn the_job_is_read_from_slurms_variables() {
-        let variables = [
-            ("SLURM_JOB_ID", "42"),
-            ("SLURM_ARRAY_JOB_ID", "40"),
-            ("SLURM_ARRAY_TASK_ID", "3"),
-            ("SLURMD_NODENAME", "n1"),
-        ];
-        let of = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let (job, node) = slurm_job(of);
-        assert_eq!(job, Some(Job { id: "42".to_owned(), task: Some("40_3".to_owned()), restarts: 0 }));
-        assert_eq!(node.as_deref(), Some("n1"));
-        assert_eq!(slurm_job(|_| None), (None, None));
-    }
 }

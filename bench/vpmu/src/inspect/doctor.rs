@@ -379,14 +379,6 @@ mod tests {
     use super::*;
     use crate::setting::backend::fake::{KvmWithout, Opens};
 
-    #[test]
-    fn the_remedy_names_the_program_as_a_shell_reads_it() {
-        let of = |path: &str| perf_remedy(Some(Path::new(path)));
-        assert!(of("/opt/vpmu").starts_with("sudo setcap cap_perfmon=ep /opt/vpmu for"), "{}", of("/opt/vpmu"));
-        assert!(of("/a b/vpmu").contains("'/a b/vpmu'"), "{}", of("/a b/vpmu"));
-        assert!(perf_remedy(None).contains(" FILE "));
-    }
-
     const PLENTY: Limits = Limits {
         open_files: Some(20_000),
         pending_signals: Some(90_000),
@@ -469,20 +461,6 @@ mod tests {
     }
 
     #[test]
-    fn text_shows_every_check_and_the_choice() {
-        let (_dir, fs) = tree(PVM);
-        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["cpu-clock"]), Duration::ZERO);
-        let text = text(&diagnosis);
-        for finding in &diagnosis.findings {
-            assert!(text.contains(finding.check));
-        }
-        assert!(text.contains("cpu-clock") && text.contains("stand-in"));
-        assert!(text.contains("development host"));
-        let json = serde_json::to_value(&diagnosis).unwrap();
-        assert_eq!(json["findings"][0]["check"], "/dev/kvm");
-    }
-
-    #[test]
     fn the_commands_that_set_and_put_back_end_the_text() {
         let thp = "sys/kernel/mm/transparent_hugepage/enabled";
         let (_dir, fs) = tree(&[CASCADE_LAKE, &[(thp, "[always] never\n")]].concat());
@@ -518,15 +496,5 @@ mod tests {
         };
         assert!(shown("unknown").starts_with("?  ") && shown("unknown").contains("does not tell; it matters"));
         assert!(shown("performance").starts_with("ok  ") && !shown("performance").contains("why"));
-    }
-
-    #[test]
-    fn long_text_is_wrapped_at_words_and_none_is_lost() {
-        let text = "a sentence of several words that does not fit into one line of that width";
-        let mut out = String::new();
-        wrap(&mut out, text, 60);
-        assert!(out.lines().count() > 1);
-        assert!(out.lines().skip(1).all(|line| line.chars().count() <= 60));
-        assert_eq!(one_line(&out), text);
     }
 }

@@ -291,12 +291,6 @@ mod tests {
         assert_eq!(code(MachineError::StepsOne(2)), 2);
     }
 
-    #[test]
-    fn a_file_that_cannot_be_read_is_named() {
-        let error = read(Path::new("no/such"), "the image").unwrap_err();
-        assert!(error.exit.code() == 2 && error.to_string().contains("the image no/such"), "{error}");
-    }
-
     /// Results of a run.
     struct Left {
         vcpus: Vec<VcpuOutcome<()>>,

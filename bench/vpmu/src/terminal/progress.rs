@@ -177,25 +177,4 @@ impl<W: Write> Progress for Bar<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bar_is_written_over_and_goes_at_the_end() {
-        let mut out = Vec::new();
-        let mut bar = Bar::new(&mut out, Duration::ZERO);
-        bar.expect("this takes about 3 s");
-        bar.begin(2);
-        bar.run("reuse");
-        bar.step();
-        bar.end();
-        let text = String::from_utf8(out).unwrap();
-        let pictures: Vec<&str> = text.split("\r\x1b[K").collect();
-        assert_eq!((pictures[..3].to_vec(), pictures.len()), (vec!["", "this takes about 3 s", "\n"], 6));
-        assert!(pictures[3].contains(" 0/2 0 s  reuse"), "{text}");
-        assert!(pictures[4].contains(" 1/2 0 s (about 0 s left)  reuse"), "{text}");
-        assert_eq!((pictures[4].matches('█').count(), pictures[5]), (15, ""));
-        let mut rarely = Vec::new();
-        let mut bar = Bar::new(&mut rarely, Duration::from_secs(3600));
-        (0..9).for_each(|_| bar.step());
-        assert_eq!(String::from_utf8(rarely).unwrap().matches('\r').count(), 1);
-    }
 }

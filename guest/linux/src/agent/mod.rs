@@ -8,7 +8,7 @@ mod error;
 mod extract;
 mod files;
 #[cfg(test)]
-mod forged;
+pub(crate) mod tests;
 mod run;
 mod wire;
 

@@ -288,15 +288,4 @@ mod tests {
         let kvm = |arm: &Arm| Arm { kind: ArmKind::Kvm, definition: None, ..arm.clone() };
         assert_eq!(end(kvm, 0), End::Done, "of KVM as it is nothing is counted");
     }
-
-    #[test]
-    fn arms_that_cannot_run_say_why() {
-        let plan = mock::plan(&[]).unwrap();
-        let boots = FakeBoots { fails: "", end: End::Done, booted: Vec::new(), opens: 1 };
-        let task = Task::SetUp { events: Vec::new(), limit: Duration::ZERO };
-        let mut runner = LinuxRunner::new(boots, &plan.parameters, task, &plan.backend);
-        let kvm = plan.arms.iter().find(|arm| arm.kind == ArmKind::Kvm).unwrap();
-        assert_eq!(runner.available(kvm), Err("none here".to_owned()));
-        assert!(runner.open(kvm, 0, 1).is_err());
-    }
 }

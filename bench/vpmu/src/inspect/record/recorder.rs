@@ -358,19 +358,4 @@ pub fn reader_left(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn queues_are_emptied_as_often_as_they_fill() {
-        let poll = |events: &[&str], rate| {
-            let events: Vec<SampledEvent> = events.iter().map(|event| event.parse().unwrap()).collect();
-            poll(&events, rate).as_millis()
-        };
-        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(999)), 50);
-        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(4000)), 25);
-        assert_eq!(poll(&["cpu-clock", "task-clock"], Rate::Period(250_000)), 12);
-        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(100_000)), 10);
-        for unknown in [&["cpu-clock", "kvm:kvm_exit"][..], &["cycles"]] {
-            assert_eq!(poll(unknown, Rate::Hertz(10)), 10);
-        }
-    }
 }
