@@ -187,8 +187,3 @@ pub(crate) fn take_text(bytes: &[u8]) -> Option<String> {
     let length = from.u32()? as usize;
     Some(Take(from.bytes(length)?).text())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-}

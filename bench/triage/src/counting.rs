@@ -128,12 +128,8 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// # Errors
 /// Why it has none here.
 fn id(group: &str, name: &str) -> Result<u64, String> {
-    id_in(&PLACES.map(Path::new), group, name)
-}
-
-fn id_in(places: &[&Path], group: &str, name: &str) -> Result<u64, String> {
     let mut why = format!("no tracefs at {}", PLACES[0]);
-    for events in places.iter().map(|place| place.join("events")) {
+    for events in PLACES.map(|place| Path::new(place).join("events")) {
         let file = events.join(group).join(name).join("id");
         match std::fs::read_to_string(&file) {
             Ok(text) => {

@@ -1,8 +1,7 @@
 //! Published figures beside what this host does.
 
-use crate::account::{Account, Rate, Sampling, Speedup, Status};
+use crate::account::{Account, Rate, Sampling, Speedup, Status, figure_row};
 use crate::workloads::setup::DISKS;
-use results::published::PUBLISHED;
 use results::stats::interval::Interval;
 use serde::Serialize;
 use toml::{Table, Value};
@@ -82,7 +81,7 @@ impl Practice {
     /// Builds the document from the accounts of a figure, in the order in which a practice runs them. `None`: the
     /// published figures lack it.
     pub fn of(figure: Figure, accounts: Vec<Account>) -> Option<Self> {
-        let row = published(figure.id())?;
+        let row = figure_row(figure.id())?;
         let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let lines = match figure {
             Figure::Rand => rand(&row, &accounts),
@@ -99,12 +98,6 @@ impl Practice {
         self.accounts.iter().all(|account| account.status == Status::Complete)
             && self.lines.iter().all(|line| line.measured.is_some())
     }
-}
-
-fn published(id: &str) -> Option<Table> {
-    let table: Table = PUBLISHED.parse().ok()?;
-    let rows = table.get("figure")?.as_array()?;
-    rows.iter().filter_map(Value::as_table).find(|row| row.get("id").and_then(Value::as_str) == Some(id)).cloned()
 }
 
 fn number(value: &Value) -> Option<f64> {
@@ -240,7 +233,8 @@ fn reasons(figure: Figure, accounts: &[Account]) -> Vec<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::account::{Leaf, SCHEMA, Subject};
+    use crate::account::{Leaf, Subject};
+    use crate::show::tests::planted;
     use crate::symbols::{Frame, KERNEL};
     use results::host::HostFacts;
 
@@ -251,54 +245,30 @@ pub(super) mod tests {
             per_second,
             interval: Some(Interval { low: per_second * 0.8, high: per_second * 1.25 }),
         };
-        let frame = |symbol: &str, module: &str| Frame { symbol: symbol.into(), module: module.into() };
-        let leaf = |samples: usize, symbol: &str, module: &str| Leaf { samples, function: frame(symbol, module) };
+        let leaf = |samples: usize, symbol: &str, module: &str| Leaf {
+            samples,
+            function: Frame { symbol: symbol.into(), module: module.into() },
+        };
+        let functions = vec![
+            leaf(200 - 2 * locked, "clear_page", KERNEL),
+            leaf(locked, "native_queued_spin_lock_slowpath", KERNEL),
+            leaf(locked, "spin_lock", "a program's own"),
+        ];
+        let base = planted();
+        let interval = Some(Interval { low: 1.5, high: 9.0 });
+        let (workload, apart, ratio) = (rate(workload), rate(apart), apart / workload);
         Account {
-            schema: SCHEMA,
-            tool: "0".into(),
-            status: Status::Complete,
-            subject: Subject {
-                workload: "w".into(),
-                about: String::new(),
-                apart: String::new(),
-                operation: String::new(),
-                threads: 8,
-                cpus: 2,
-                kernel: "6.18".into(),
-                turn_ms: 200,
-            },
+            subject: Subject { workload: "w".into(), threads: 8, kernel: "6.18".into(), ..base.subject },
             host: HostFacts::default(),
-            rounds: 10,
-            events: Vec::new(),
-            choice: None,
             sampling: Some(Sampling {
                 event: "cpu-clock".into(),
-                period: 1,
                 samples: 200,
-                lost: 0,
-                damaged: 0,
-                throttled: 0,
-                complete: 200,
-                broken: Vec::new(),
-                stacks: Vec::new(),
-                functions: vec![
-                    leaf(200 - 2 * locked, "clear_page", KERNEL),
-                    leaf(locked, "native_queued_spin_lock_slowpath", KERNEL),
-                    leaf(locked, "spin_lock", "a program's own"),
-                ],
-                found: None,
+                functions,
+                ..base.sampling.unwrap()
             }),
-            no_samples: None,
-            ratio: Some(Speedup {
-                workload: rate(workload),
-                apart: rate(apart),
-                ratio: apart / workload,
-                interval: Some(Interval { low: 1.5, high: 9.0 }),
-                rounds: 10,
-            }),
-            verdict: Vec::new(),
+            ratio: Some(Speedup { workload, apart, ratio, interval, rounds: 10 }),
             notes: vec!["a note".into()],
-            published: Vec::new(),
+            ..base
         }
     }
 

@@ -354,8 +354,3 @@ impl Work {
 pub fn reader_left(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-}
