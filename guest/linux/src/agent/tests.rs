@@ -189,6 +189,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(frame(TAKEN, &u32::MAX.to_le_bytes())),
         1 => (any::<u8>(), any::<u32>()).prop_map(|(kind, length)| [&[kind][..], &length.to_le_bytes()].concat()),
         1 => Just(frame(OUT, &vec![b'x'; MAX_PAYLOAD])),
+        1 => prop::collection::vec(any::<u8>(), 0..400),
     ]
 }
 

@@ -132,14 +132,4 @@ mod tests {
         let error = plan_of(&absent, &BackendKey::None).unwrap_err();
         assert!(error.to_string().contains("no/such"), "{error}");
     }
-
-    #[test]
-    fn the_guests_code_and_other_ends_have_exit_codes_of_their_own() {
-        assert_eq!(exit(&End::GuestExit { status: 1 }), Exit::Done);
-        assert_eq!(exit(&End::GuestExit { status: 3 }), Exit::Regression);
-        for end in [End::GuestExit { status: 77 }, End::TimedOut, End::TripleFault, End::Reset, End::Stopped] {
-            assert_eq!(exit(&end), Exit::Inconclusive);
-        }
-        assert_eq!(exit(&End::Host(String::new())), Exit::Host);
-    }
 }
