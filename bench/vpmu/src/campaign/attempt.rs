@@ -374,17 +374,6 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_an_outcome_with_the_last_complaint() {
-        let dir = tempfile::tempdir().unwrap();
-        let (folder, campaign) = script(dir.path(), "echo first >&2; echo 'vpmu: error: no KVM' >&2; exit 4", ONE);
-        let ended = attempt(&folder, &campaign);
-        assert_eq!(ended.exit(), Exit::Host);
-        let Ended::Done(done) = ended else { panic!() };
-        assert_eq!((done.exit, done.error.as_deref(), done.is_ok()), (Some(4), Some("vpmu: error: no KVM"), false));
-        assert_eq!(done.how(), "exit 4");
-    }
-
-    #[test]
     fn a_measurement_without_a_document_or_with_a_simulation_is_no_success() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = script(dir.path(), "exit 0", ONE);

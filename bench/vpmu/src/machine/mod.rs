@@ -269,21 +269,6 @@ mod tests {
     use crate::setting::parse::options;
 
     #[test]
-    fn a_plan_has_the_options_and_refuses_what_this_host_has_not() {
-        let plan = |line: &[&str], vcpus, backend| {
-            options::<CountersOptions>(line).unwrap().plan(Cpu::default(), vcpus, &backend)
-        };
-        let line = ["--pmu-version", "4", "--pin", "0"];
-        let found = plan(&line, 1, BackendKey::CpuClock).unwrap();
-        let pmu = Cpu::default().pmu_of_version(4);
-        assert_eq!((found.pmu, found.pin.as_slice(), found.vcpus), (pmu, &[0][..], 1));
-        assert!(matches!(found.behind, CounterSource::Events { backend: BackendKey::CpuClock, .. }));
-        assert!(matches!(plan(&line, 1, BackendKey::None).unwrap().behind, CounterSource::Floor));
-        assert!(plan(&line, 2, BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
-        assert!(plan(&["--strategy", "reues"], 1, BackendKey::CpuClock).is_err());
-    }
-
-    #[test]
     fn a_panic_is_a_bug_and_no_fault_of_the_host() {
         let code = |error| not_begun("cannot boot", &error).exit.code();
         assert_eq!(code(MachineError::Panicked("a vCPU's thread")), 70);
