@@ -260,15 +260,18 @@ pub(super) mod tests {
         Account {
             subject: Subject { workload: "w".into(), threads: 8, kernel: "6.18".into(), ..base.subject },
             host: HostFacts::default(),
-            sampling: Some(Sampling {
-                event: "cpu-clock".into(),
-                samples: 200,
-                functions,
-                ..base.sampling.unwrap()
-            }),
+            sampling: Some(Sampling { event: "cpu-clock".into(), samples: 200, functions, ..base.sampling.unwrap() }),
             ratio: Some(Speedup { workload, apart, ratio, interval, rounds: 10 }),
             notes: vec!["a note".into()],
             ..base
         }
+    }
+
+    #[test]
+    fn a_kernel_that_hides_its_functions_has_no_share() {
+        let mut hidden = account(1.0, 1.0, 50);
+        hidden.sampling.as_mut().unwrap().functions[0].function.symbol = HIDDEN.to_owned();
+        let found = Practice::of(Figure::SpinlockShare, vec![hidden]).unwrap();
+        assert!(!found.is_whole() && found.lines[0].by.contains("hides"), "{:?}", found.lines);
     }
 }

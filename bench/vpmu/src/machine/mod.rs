@@ -266,7 +266,6 @@ mod tests {
     use vmm::outcome::{Account, Counts, Steps};
 
     use super::*;
-    use crate::setting::parse::options;
 
     #[test]
     fn a_panic_is_a_bug_and_no_fault_of_the_host() {

@@ -175,7 +175,11 @@ mod tests {
             extraction.enter(&Entry::parse(&entry(FOLDER, sent, "", "")).unwrap()).unwrap();
             extraction.enter(&Entry::parse(&entry(FOLDER, 0o7777, "d", "")).unwrap()).unwrap();
             extraction.enter(&Entry::parse(&entry(FILE, 0o6666, "d/f", "")).unwrap()).unwrap();
-            assert_eq!([&to, &to.join("d"), &to.join("d/f")].map(|path| mode(path)), [all & (sent | 0o700), all, some], "{name}");
+            assert_eq!(
+                [&to, &to.join("d"), &to.join("d/f")].map(|path| mode(path)),
+                [all & (sent | 0o700), all, some],
+                "{name}"
+            );
         }
     }
 

@@ -7,9 +7,9 @@ mod client;
 mod error;
 mod extract;
 mod files;
+mod run;
 #[cfg(test)]
 pub(crate) mod tests;
-mod run;
 mod wire;
 
 pub use client::Agent;

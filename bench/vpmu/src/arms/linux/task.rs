@@ -131,8 +131,7 @@ mod tests {
     #[test]
     fn the_commands_are_those_of_stock_perf_with_events_by_their_codes() {
         let limit = Duration::from_secs(2);
-        let record =
-            Task::Record { events: events(&[("0x13412e", 7), ("0x13003c", 9)]), freq_hz: None, limit };
+        let record = Task::Record { events: events(&[("0x13412e", 7), ("0x13003c", 9)]), freq_hz: None, limit };
         assert_eq!(
             record.command(500, 2).join(" "),
             "/bin/perf record -q -B -N -o /tmp/perf.data -e cpu/event=0x2e,umask=0x41,period=7/,\
