@@ -133,7 +133,7 @@ fn no_link_is_in_place_of_what_was_asked_for_and_no_bytes_are_of_no_file() {
 #[test]
 fn a_tree_is_bounded_in_bytes_and_in_entries() {
     let folder = tempfile::tempdir().unwrap();
-    let (begin, data) = (entry(FOLDER, "", ""), frame(DATA, &[7; 60_000]));
+    let (begin, data) = (entry(FOLDER, "", ""), frame(DATA, &vec![7; 60_000]));
     let large = [&begin[..], &entry(FILE, "a", ""), &data, &data, &done()].concat();
     let many: Vec<u8> = (0..10_000).flat_map(|at| entry(FOLDER, &at.to_string(), "")).collect();
     for (name, frames) in [("large", large), ("many", [begin, many, done()].concat())] {

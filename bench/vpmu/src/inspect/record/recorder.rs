@@ -1,7 +1,7 @@
 //! The thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits for it.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -348,9 +348,4 @@ impl Work {
             sys::interrupted().store(true, Ordering::Relaxed);
         }
     }
-}
-
-/// Returns whether the reader of a pipe went away, which is no error.
-pub fn reader_left(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::BrokenPipe
 }

@@ -1,5 +1,6 @@
 //! Report of a recording at its end.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use linux_guest::loaded::MOST_MODULES;
@@ -7,7 +8,7 @@ use results::error::{Error, Exit};
 
 use super::beside::Companion;
 use super::layout::Kind;
-use super::recorder::{Recorded, reader_left};
+use super::recorder::Recorded;
 use super::spec::RecordSpec;
 
 /// Formats the lines of the summary, and its warnings.
@@ -135,7 +136,7 @@ pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
 
 /// Builds the error of a recording that ended early, unless its reader just left.
 pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
-    let error = recorded.failed.as_ref().filter(|error| !reader_left(error))?;
+    let error = recorded.failed.as_ref().filter(|error| error.kind() != ErrorKind::BrokenPipe)?;
     let what = format!("the recording {} ended early", output.display());
     Some(Error::new(
         Exit::Inconclusive,
@@ -169,14 +170,12 @@ pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use perf_data::writer::Summary;
 
     use super::super::recorder::Counts;
     use super::*;
 
-    fn recorded(failed: Option<io::ErrorKind>, by_duration: bool) -> Recorded {
+    fn recorded(failed: Option<ErrorKind>, by_duration: bool) -> Recorded {
         Recorded {
             file: Summary::default(),
             counts: Counts::default(),
@@ -190,15 +189,15 @@ mod tests {
 
     #[test]
     fn a_reader_that_left_is_no_whole_recording_and_a_full_disk_is_an_error() {
-        let of = |failed: Option<io::ErrorKind>, by_duration, guest| exit(&recorded(failed, by_duration), guest);
-        let left = Some(io::ErrorKind::BrokenPipe);
+        let of = |failed: Option<ErrorKind>, by_duration, guest| exit(&recorded(failed, by_duration), guest);
+        let left = Some(ErrorKind::BrokenPipe);
         assert_eq!(of(None, false, Exit::Done), Exit::Done);
         assert_eq!(of(left, false, Exit::Done), Exit::Inconclusive);
         assert_eq!(of(None, true, Exit::Inconclusive), Exit::Done);
         assert_eq!(of(left, true, Exit::Inconclusive), Exit::Inconclusive);
         assert_eq!(of(left, false, Exit::Guest(7)), Exit::Guest(7));
-        let of = |kind: io::ErrorKind| error(&recorded(Some(kind), false), Path::new("x"));
-        assert_eq!(of(io::ErrorKind::StorageFull).unwrap().exit, Exit::Inconclusive);
-        assert!(of(io::ErrorKind::BrokenPipe).is_none());
+        let of = |kind: ErrorKind| error(&recorded(Some(kind), false), Path::new("x"));
+        assert_eq!(of(ErrorKind::StorageFull).unwrap().exit, Exit::Inconclusive);
+        assert!(of(ErrorKind::BrokenPipe).is_none());
     }
 }

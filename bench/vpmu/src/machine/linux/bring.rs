@@ -218,7 +218,7 @@ mod tests {
         fs::write(&path, "kept").unwrap();
         let output = Output::open(&out).unwrap();
         fs::write(out.join("flood"), "kept").unwrap();
-        let flood = [entry(1, "", 0o755, b""), entry(0, "f", 0o644, &[0; 60_000])];
+        let flood = [entry(1, "", 0o755, b""), entry(0, "f", 0o644, &vec![0; 60_000])];
         let (mut agent, _guest) = start("/flood", &flood, || {});
         assert!(fetch(&mut agent, "/proc/kallsyms", &Target::of(&path).unwrap()).is_err());
         assert!(get(&mut agent, "/tmp/y", MOST, &output).is_err());
