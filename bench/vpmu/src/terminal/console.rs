@@ -319,7 +319,9 @@ mod tests {
         {
             let (mut reader, writer) = io::pipe().unwrap();
             let mut stream = Stream { filter, ..Stream::to("stdout", Ok(writer.into()), &Arc::default()) };
-            sent.map(|bytes| stream.write_all(bytes).unwrap());
+            for bytes in sent {
+                stream.write_all(bytes).unwrap();
+            }
             stream.result().unwrap();
             let mut read = Vec::new();
             io::Read::read_to_end(&mut reader, &mut read).unwrap();
