@@ -123,30 +123,3 @@ pub struct Event {
     /// Its ids.
     pub ids: Vec<u64>,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_attribute_has_112_bytes_and_comes_back() {
-        let attr = Attr {
-            type_: 1,
-            config: 7,
-            period: 999,
-            by_frequency: true,
-            sample_type: IP | TIME,
-            sample_id_all: true,
-            read_format: 4,
-            exclude_host: true,
-            exclude_kernel: true,
-        };
-        let mut bytes = Vec::new();
-        attr.put(&mut bytes);
-        assert_eq!((bytes.len(), bytes[92]), (112, 1), "CLOCK_MONOTONIC");
-        assert_eq!(Attr::take(&bytes), Some((attr, SIZE)));
-        assert_eq!(Attr::take(&bytes[..111]), None);
-        bytes[4] = 63;
-        assert_eq!(Attr::take(&bytes), None, "shorter than the first version");
-    }
-}

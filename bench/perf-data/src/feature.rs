@@ -187,15 +187,3 @@ pub(crate) fn take_text(bytes: &[u8]) -> Option<String> {
     let length = from.u32()? as usize;
     Some(Take(from.bytes(length)?).text())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn features_ascend() {
-        let facts = Facts { compression: Some(Compression::default()), ..Facts::default() };
-        let numbers: Vec<_> = all(&facts, &[]).into_iter().map(|(number, _)| number).collect();
-        assert!(numbers.is_sorted() && numbers.contains(&COMPRESSED) && numbers.contains(&EVENT_DESC));
-    }
-}

@@ -111,24 +111,3 @@ impl<'a> Take<'a> {
         self.bytes(usize::try_from(size).ok()?)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_lie_where_the_format_says() {
-        let text = "name: kvm_x\nID: 99\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
-                    \tfield:int less;\toffset:4;\tsize:4;\tsigned:1;\n\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
-                    \tfield:u64 *far;\toffset:99;\tsize:8;\tsigned:0;\n\nprint fmt: \"field:%d\", REC->less\n";
-        let (id, point) = Tracepoint::parse("kvm", text).unwrap();
-        assert_eq!((id, &*point.name, point.fields.len()), (99, "kvm:kvm_x", 4));
-        let raw = [7, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 1, 2];
-        let of = |name: &str| point.field(name).unwrap().of(&raw);
-        assert_eq!(
-            [of("common_type"), of("less"), of("comm"), of("far")],
-            [Some(7), Some((-2_i64).cast_unsigned()), None, None]
-        );
-        assert_eq!(point.field("more"), None);
-    }
-}

@@ -1,10 +1,12 @@
-//! Everything the writer writes, the reader reads: file and pipe, plain and compressed; and no damage is a panic or a surprise.
+//! Everything the writer writes, the reader reads: file and pipe, plain and compressed, at once and by a thread; the header
+//! never means what is not there; and no damage is a panic or a surprise. Forms that perf alone writes are read, too.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 use std::fs::File;
 use std::io::Read as _;
+use std::path::Path;
 
-use perf_data::attr::{Attr, Event};
+use perf_data::attr::{ADDR, Attr, CPU, Event, ID, IP, TID, TIME};
 use perf_data::feature::{BuildId, Facts, HostFacts};
 use perf_data::reader::{Damage, Recording};
 use perf_data::record::{Mapping, Record, Sample, Stamp, kind};
@@ -52,6 +54,20 @@ fn read(bytes: &[u8]) -> (Vec<(usize, Record)>, Damage, Vec<Event>) {
     (records, damage, recording.events)
 }
 
+/// A record as the reader gives it.
+fn as_read(record: &Record, chains: bool) -> Record {
+    match record.clone() {
+        Record::Sample(sample) if !chains => Record::Sample(Sample { chain: Vec::new(), ..sample }),
+        Record::Comm { .. } => Record::Other(kind::COMM),
+        Record::Mapping(_) => Record::Other(kind::MMAP2),
+        other => other,
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
 fn sample(events: usize) -> impl Strategy<Value = Record> {
     (any::<(u64, u64, u32, u64, u32)>(), 0..events as u64, 0..6_u16, prop::collection::vec(any::<u64>(), 0..90))
         .prop_map(|((ip, time, tid, period, cpu), id, misc, chain)| {
@@ -96,13 +112,7 @@ proptest! {
         let found: Vec<_> = found.into_iter().filter(|(_, record)| !header(record)).collect();
         prop_assert_eq!(found.len(), records.len());
         for ((event, found), record) in found.iter().zip(&records) {
-            let expected = match record.clone() {
-                Record::Sample(sample) if !chains => Record::Sample(Sample { chain: Vec::new(), ..sample }),
-                Record::Comm { .. } => Record::Other(kind::COMM),
-                Record::Mapping(_) => Record::Other(kind::MMAP2),
-                other => other,
-            };
-            prop_assert_eq!(found, &expected);
+            prop_assert_eq!(found, &as_read(record, chains));
             if let Record::Sample(sample) = record {
                 prop_assert_eq!(*event as u64 + 1, sample.id);
             }
@@ -155,28 +165,20 @@ fn records_of_a_newer_kind_of_compression_are_read_with_the_faults_of_their_firs
     let record = Record::Sample(Sample { misc: 2, id: 1, time: 5, ..Sample::default() });
     let plain = written(std::slice::from_ref(&record), 1, false, 0, false, 1);
     let compressed = written(std::slice::from_ref(&record), 1, false, 1, false, 1);
-    let (data, size) = (u64_at(&plain, 40) as usize, u64_at(&plain, 48) as usize);
+    let data = u64_at(&plain, 40) as usize;
     let old = &compressed[u64_at(&compressed, 40) as usize..];
     let frame = &old[8..usize::from(u16::from_le_bytes([old[6], old[7]]))];
     for claimed in [frame.len(), frame.len() * 3] {
         let size_of_record = (16 + frame.len()).next_multiple_of(8);
-        let mut bytes = plain[..data].to_vec();
-        bytes.extend(83_u32.to_le_bytes());
-        bytes.extend([0, 0]);
-        bytes.extend((size_of_record as u16).to_le_bytes());
-        bytes.extend((claimed as u64).to_le_bytes());
-        bytes.extend(frame);
-        bytes.resize(data + size_of_record, 0);
+        let mut body = (claimed as u64).to_le_bytes().to_vec();
+        body.extend(frame);
+        body.resize(size_of_record - 8, 0);
+        let mut bytes = [&plain[..data], &raw(83, &body)].concat();
         bytes[48..56].copy_from_slice(&(size_of_record as u64).to_le_bytes());
         bytes[72..80].fill(0);
         let (found, _, _) = read(&bytes);
         assert_eq!(found, [(0, record.clone())], "with a size of {claimed}, where {} are there", frame.len());
     }
-    assert!(size > 0);
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
 #[test]
@@ -288,4 +290,222 @@ fn a_stream_that_stops_at_a_size_below_a_header_goes_on_with_the_next_frame() {
     let (records, damage, _) = read(&bytes);
     let comms = records.iter().filter(|(_, record)| *record == Record::Other(kind::COMM)).count();
     assert_eq!((comms, damage.records, damage.frames, damage.rest), (3, 2, 0, 0));
+}
+
+// Streams that are longer than a write, by every way of writing them.
+
+const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
+const RECORDS: u64 = 6_000;
+
+/// A stream that is the same each time: names and mappings, then samples with chains that are partly noise.
+fn stream() -> Vec<Record> {
+    let mut noise = 1_u64;
+    let mut next = move || {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        noise >> 33
+    };
+    let mut records = vec![
+        Record::Comm { pid: 7, tid: 8, name: "CPU 0/KVM".to_owned() },
+        Record::Mapping(Mapping { misc: 2, pid: 7, length: 4096, file: "/image".to_owned(), ..Mapping::default() }),
+    ];
+    records.extend((0..RECORDS).map(|at| {
+        let chain: Vec<u64> = (0..next() % 12).map(|_| 0x20_0000 + next() % 4096).collect();
+        let (ip, time) = (0x20_0000 + next() % 512, at * 1000);
+        Record::Sample(Sample { misc: 2, id: 1, ip, pid: 7, tid: 8, time, period: 1000, chain, ..Sample::default() })
+    }));
+    records
+}
+
+fn write(path: &Path, records: &[Record], options: Options) {
+    let output: Output<Vec<u8>> = Output::File(File::create(path).unwrap());
+    let mut writer = Writer::begin(output, &events(1), true, options, &Facts::default()).unwrap();
+    for (at, record) in records.iter().enumerate() {
+        writer.add(record, Stamp { id: 1, ..Stamp::default() }).unwrap();
+        if at % 3000 == 2999 {
+            writer.flush().unwrap();
+        }
+    }
+    let (summary, ended) = writer.finish(&Facts::default());
+    ended.unwrap();
+    assert_eq!(summary.samples, records.iter().filter(|record| matches!(record, Record::Sample(_))).count() as u64);
+    assert_eq!(summary.bytes, std::fs::metadata(path).unwrap().len());
+    assert_eq!(summary.raw, plain(path).0.len() as u64);
+}
+
+/// The records of a file, frames decompressed, and the bytes of records in each frame.
+fn plain(path: &Path) -> (Vec<u8>, Vec<usize>) {
+    let bytes = std::fs::read(path).unwrap();
+    let mut data = &bytes[u64_at(&bytes, 40) as usize..][..u64_at(&bytes, 48) as usize];
+    let (mut records, mut frames) = (Vec::new(), Vec::new());
+    while !data.is_empty() {
+        let size = usize::from(u16::from_le_bytes([data[6], data[7]]));
+        let (record, rest) = data.split_at(size);
+        if record[..4] == 81_u32.to_le_bytes() {
+            let frame = zstd::bulk::decompress(&record[8..], 4 << 20).unwrap();
+            frames.push(frame.len());
+            records.extend(frame);
+        } else {
+            records.extend_from_slice(record);
+        }
+        data = rest;
+    }
+    (records, frames)
+}
+
+/// Writes at once, and by a thread.
+const WAYS: [Option<usize>; 3] = [None, Some(1), Some(4)];
+
+#[test]
+fn each_level_and_way_has_the_same_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.data");
+    let records = stream();
+    write(&path, &records, Options::default());
+    let (expected, none) = plain(&path);
+    assert!(none.is_empty());
+    for level in LEVELS {
+        for aio in WAYS {
+            let options = Options { level, aio };
+            write(&path, &records, options);
+            let (found, frames) = plain(&path);
+            assert!(found == expected, "{options:?}: other records");
+            assert_eq!(frames.is_empty(), level == 0);
+            let (found, damage, _) = read(&std::fs::read(&path).unwrap());
+            let same = found.iter().map(|(_, record)| record.clone()).eq(records.iter().map(|one| as_read(one, true)));
+            assert!(same && !damage.any(), "{options:?}: {} {damage:?}", found.len());
+        }
+    }
+}
+
+#[test]
+fn the_header_means_the_last_flush_whatever_is_written_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.data");
+    let records = stream();
+    for aio in WAYS {
+        for level in [0, 1] {
+            let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
+            let options = Options { level, aio };
+            let mut writer = Writer::begin(output, &events(1), true, options, &Facts::default()).unwrap();
+            let mut flushed = 0;
+            for (at, record) in records.iter().enumerate() {
+                writer.add(record, Stamp::default()).unwrap();
+                if at % 5000 == 100 {
+                    writer.flush().unwrap();
+                    flushed = at + 1;
+                }
+                if at % 700 == 0 && flushed > 0 {
+                    // File that a process leaves if it is killed now.
+                    let (found, damage, _) = read(&std::fs::read(&path).unwrap());
+                    assert!(found.len() == flushed && !damage.any(), "{options:?}: {flushed} flushed, {damage:?}");
+                }
+            }
+            drop(writer);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_takes_nothing_is_an_error_at_the_begin() {
+    for aio in WAYS {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output: Output<Vec<u8>> = Output::File(full);
+        let options = Options { level: 1, aio };
+        let began = Writer::begin(output, &events(1), true, options, &Facts::default());
+        assert_eq!(began.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    }
+}
+
+#[test]
+fn a_cut_file_and_one_of_a_killed_recorder_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.data");
+    let records = stream();
+    write(&path, &records, Options::default());
+    let bytes = std::fs::read(&path).unwrap();
+    let (data, size) = (u64_at(&bytes, 40) as usize, u64_at(&bytes, 48) as usize);
+    let read = |bytes: &[u8]| {
+        let (found, damage, _) = read(bytes);
+        (damage, found.len())
+    };
+    // Cut behind the first record: no byte is half a record's.
+    let first = usize::from(u16::from_le_bytes([bytes[data + 6], bytes[data + 7]]));
+    let (damage, count) = read(&bytes[..data + first]);
+    assert_eq!((damage.missing, damage.rest, count), ((size - first) as u64, 0, 1));
+    // perf says the size and the place of features at the end; it was killed before that, or before it wrote anything.
+    let mut killed = bytes[..data + size].to_vec();
+    killed[48..56].fill(0);
+    let (damage, count) = read(&killed);
+    assert_eq!((damage.unfinished, damage.rest, count), (true, 0, records.len()));
+    let (damage, count) = read(&killed[..data]);
+    assert_eq!((damage.unfinished, damage.any(), count), (true, true, 0));
+}
+
+// Forms of records that perf writes and this crate's writer does not: samples whose event is given by PERF_SAMPLE_ID, data
+// behind a record, and losses.
+
+const FIELDS: u64 = IP | TID | TIME | ADDR | ID | CPU;
+
+fn words(type_: u32, misc: u16, body: &[u64]) -> Vec<u8> {
+    let mut bytes = raw(type_, &body.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
+    bytes[4..6].copy_from_slice(&misc.to_le_bytes());
+    bytes
+}
+
+/// A software event with these fields; SAMPLE_ID_ALL.
+fn attr(id: u64) -> Vec<u8> {
+    let mut body = vec![0; 14];
+    (body[0], body[3], body[5]) = (112 << 32 | 1, FIELDS, 1 << 18);
+    body.push(id);
+    words(kind::HEADER_ATTR, 2, &body)
+}
+
+/// A pipe with two events, `between`, and two samples of the second event.
+fn pipe(between: &[u8]) -> Vec<u8> {
+    let mut bytes = b"PERFILE2".to_vec();
+    bytes.extend(16_u64.to_le_bytes());
+    bytes.extend(attr(11));
+    bytes.extend(attr(12));
+    bytes.extend(between);
+    for id in [12, 11, 12] {
+        bytes.extend(words(kind::SAMPLE, 2, &[0x1000, 7, 5, 0, id, 0]));
+    }
+    bytes.extend(words(kind::LOST, 2, &[12, 9, 7, 5, 12, 0]));
+    bytes
+}
+
+fn events_of(bytes: &[u8]) -> (Vec<usize>, bool) {
+    let (mut found, damage, _) = read(bytes);
+    found.retain(|(_, record)| matches!(record, Record::Sample(_) | Record::Lost { .. }));
+    (found.into_iter().map(|(event, _)| event).collect(), damage.any())
+}
+
+#[test]
+fn the_event_of_a_sample_is_that_of_its_id_and_data_behind_a_record_is_no_record() {
+    assert_eq!(events_of(&pipe(&[])), (vec![1, 0, 1, 1], false));
+    let mut tracing = words(kind::TRACING_DATA, 2, &[13]);
+    tracing.extend([0xff; 16]);
+    assert_eq!(events_of(&pipe(&tracing)), (vec![1, 0, 1, 1], false));
+    let mut traced = words(kind::AUXTRACE, 2, &[24, 0, 0, 0, 0]);
+    traced.extend([0xff; 24]);
+    assert_eq!(events_of(&pipe(&traced)), (vec![1, 0, 1, 1], false));
+    // More than there is: the rest is lost, and that is said.
+    assert_eq!(events_of(&pipe(&words(kind::AUXTRACE, 2, &[u64::MAX, 0, 0, 0, 0]))), (vec![], true));
+}
+
+#[test]
+fn an_event_lost_what_it_counts_itself_and_no_filter_dropped() {
+    const FILTERED: u16 = 1 << 15;
+    let mut bytes = pipe(&words(kind::LOST, 2, &[11, 100, 7, 5, 11, 0]));
+    for (id, lost, misc) in [(11, 60, 0), (12, 40, 0), (12, 99, FILTERED), (99, 7, 0)] {
+        bytes.extend(words(kind::LOST_SAMPLES, misc, &[lost, 7, 5, id, 0]));
+    }
+    let (found, damage, _) = read(&bytes);
+    let count = |record: &Record| match record {
+        Record::Lost { count, .. } | Record::LostSamples(count) => Some(*count),
+        _ => None,
+    };
+    let found: Vec<_> = found.iter().filter_map(|(event, record)| Some((*event, count(record)?))).collect();
+    assert_eq!(found, [(0, 100), (1, 9), (0, 60), (1, 40)]);
+    assert_eq!(damage.records, 1, "an unknown id is of no event");
 }

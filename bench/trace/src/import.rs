@@ -707,17 +707,4 @@ mod tests {
         assert!(!is_mediated(&[thread(&[IA32_PERFEVTSEL0, PMC0])], "7.2.0"));
         assert!(!is_mediated(&[Thread { rdpmcs: 1, ..selects[0].clone() }], "7.2.0"));
     }
-
-    #[test]
-    fn the_processor_is_one_with_such_registers() {
-        for (registers, cpu, version) in [
-            (&[PMC0, IA32_PERF_GLOBAL_STATUS_SET][..], "clx", 4),
-            (&[PMC0], "clx", 2),
-            (&[PERF_CTL0], "milan", 2),
-            (&[PERF_CTL0, PERF_CNTR_GLOBAL_CTL], "genoa", 2),
-        ] {
-            let Meta { cpu: found, pmu_version, .. } = meta(&[thread(registers)]);
-            assert_eq!((&*found, pmu_version), (cpu, version));
-        }
-    }
 }

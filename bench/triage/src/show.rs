@@ -143,7 +143,7 @@ fn published(text: &mut String, figure: &Published) -> std::fmt::Result {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use results::error::Exit;
     use results::host::HostFacts;
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     /// Two threads, a host without PMU and tracefs, and chains as rand's.
-    fn planted() -> Account {
+    pub(crate) fn planted() -> Account {
         let row = |event: &Event| {
             let known = |idle, busy, apart| (Some(rate(idle)), Some(rate(busy)), Some(rate(apart)), None);
             let (idle, workload, apart, not_counted) = match (event.name, event.class) {

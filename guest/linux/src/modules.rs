@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_named_with_the_module_that_needs_it() {
+    fn what_is_absent_is_named_with_the_module_that_needs_it_and_what_is_none_refused() {
         let folder = folder(
             &[
                 ("a.ko", "depends=b vermagic=6.1"),
@@ -380,23 +380,14 @@ mod tests {
         assert!(error.contains("module b, which a needs,"), "{error}");
         assert!(names(folder.path(), &["e"]).unwrap_err().to_string().starts_with("module e is not in"));
         assert_eq!(names(folder.path(), &["c"]).unwrap(), ["d", "c"], "a circle ends");
-    }
-
-    #[test]
-    fn without_a_list_of_what_is_built_in_only_needs_are_known() {
-        let folder = folder(&[("a.ko", "depends=b vermagic=6.1"), ("c.ko", "vermagic=6.1")], "");
-        fs::remove_file(folder.path().join("modules.builtin")).unwrap();
-        assert_eq!(names(folder.path(), &["c", "d"]).unwrap(), ["c"]);
-        assert!(matches!(names(folder.path(), &["a"]), Err(ModuleError::Absent { .. })));
-    }
-
-    #[test]
-    fn what_is_no_module_is_refused() {
-        let folder = folder(&[("a.ko", "license=GPL")], "");
-        fs::write(folder.path().join("b.ko"), "text").unwrap();
-        for name in ["a", "b"] {
-            assert!(matches!(names(folder.path(), &[name]), Err(ModuleError::NotAModule { .. })), "{name}");
+        for (name, bytes) in [("f.ko", module("license=GPL")), ("g.ko", b"text".to_vec())] {
+            fs::write(folder.path().join(name), bytes).unwrap();
+            assert!(matches!(names(folder.path(), &[&name[..1]]), Err(ModuleError::NotAModule { .. })), "{name}");
         }
+        // Without a list of what is built in only needs are known.
+        fs::remove_file(folder.path().join("modules.builtin")).unwrap();
+        assert_eq!(names(folder.path(), &["c", "e"]).unwrap(), ["d", "c"]);
+        assert!(matches!(names(folder.path(), &["a"]), Err(ModuleError::Absent { .. })));
     }
 
     /// "vpmu\n" as `gzip -n`, `xz --check=crc32` and `zstd` pack it.
@@ -411,30 +402,21 @@ mod tests {
     }
 
     #[test]
-    fn packed_and_plain_modules_are_read() {
+    fn packed_and_plain_modules_are_read_and_damage_is_an_error_with_the_path() {
         let folder = tempfile::tempdir().unwrap();
-        let packed = [("a.ko.gz", unhex(GZ)), ("a.ko.xz", unhex(XZ)), ("a.ko.zst", unhex(ZSTD))];
-        for (name, bytes) in packed.into_iter().chain([("a.ko", b"vpmu\n".to_vec())]) {
-            let path = folder.path().join(name);
-            assert!(ENDINGS.iter().any(|ending| name == format!("a{ending}")), "{name}");
-            std::fs::write(&path, &bytes).unwrap();
+        for (name, packed) in ENDINGS.iter().zip([None, Some(GZ), Some(XZ), Some(ZSTD)]) {
+            let path = folder.path().join(format!("a{name}"));
+            let mut bytes = packed.map_or_else(|| b"vpmu\n".to_vec(), unhex);
+            fs::write(&path, &bytes).unwrap();
             assert_eq!(read(&path).unwrap(), b"vpmu\n", "{name}");
+            if packed.is_some() {
+                fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+                assert!(read(&path).is_err(), "half of {name}");
+                bytes[0] ^= 1;
+                fs::write(&path, &bytes).unwrap();
+                assert!(read(&path).unwrap_err().to_string().contains(name));
+            }
         }
-    }
-
-    #[test]
-    fn damage_is_an_error_with_the_path() {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, mut bytes) in [("b.ko.gz", unhex(GZ)), ("b.ko.xz", unhex(XZ)), ("b.ko.zst", unhex(ZSTD))] {
-            let path = folder.path().join(name);
-            bytes[0] ^= 1;
-            std::fs::write(&path, &bytes).unwrap();
-            assert!(read(&path).unwrap_err().to_string().contains(name));
-            bytes[0] ^= 1;
-            std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-            assert!(read(&path).is_err(), "half of {name}");
-        }
-        assert!(read(&folder.path().join("none.ko")).is_err());
     }
 
     fn make(root: &Path, path: &str) {

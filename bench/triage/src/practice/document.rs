@@ -1,8 +1,7 @@
 //! Published figures beside what this host does.
 
-use crate::account::{Account, Rate, Sampling, Speedup, Status};
+use crate::account::{Account, Rate, Sampling, Speedup, Status, figure_row};
 use crate::workloads::setup::DISKS;
-use results::published::PUBLISHED;
 use results::stats::interval::Interval;
 use serde::Serialize;
 use toml::{Table, Value};
@@ -82,7 +81,7 @@ impl Practice {
     /// Builds the document from the accounts of a figure, in the order in which a practice runs them. `None`: the
     /// published figures lack it.
     pub fn of(figure: Figure, accounts: Vec<Account>) -> Option<Self> {
-        let row = published(figure.id())?;
+        let row = figure_row(figure.id())?;
         let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let lines = match figure {
             Figure::Rand => rand(&row, &accounts),
@@ -99,12 +98,6 @@ impl Practice {
         self.accounts.iter().all(|account| account.status == Status::Complete)
             && self.lines.iter().all(|line| line.measured.is_some())
     }
-}
-
-fn published(id: &str) -> Option<Table> {
-    let table: Table = PUBLISHED.parse().ok()?;
-    let rows = table.get("figure")?.as_array()?;
-    rows.iter().filter_map(Value::as_table).find(|row| row.get("id").and_then(Value::as_str) == Some(id)).cloned()
 }
 
 fn number(value: &Value) -> Option<f64> {
@@ -240,7 +233,8 @@ fn reasons(figure: Figure, accounts: &[Account]) -> Vec<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::account::{Leaf, SCHEMA, Subject};
+    use crate::account::{Leaf, Subject};
+    use crate::show::tests::planted;
     use crate::symbols::{Frame, KERNEL};
     use results::host::HostFacts;
 
@@ -251,102 +245,33 @@ pub(super) mod tests {
             per_second,
             interval: Some(Interval { low: per_second * 0.8, high: per_second * 1.25 }),
         };
-        let frame = |symbol: &str, module: &str| Frame { symbol: symbol.into(), module: module.into() };
-        let leaf = |samples: usize, symbol: &str, module: &str| Leaf { samples, function: frame(symbol, module) };
+        let leaf = |samples: usize, symbol: &str, module: &str| Leaf {
+            samples,
+            function: Frame { symbol: symbol.into(), module: module.into() },
+        };
+        let functions = vec![
+            leaf(200 - 2 * locked, "clear_page", KERNEL),
+            leaf(locked, "native_queued_spin_lock_slowpath", KERNEL),
+            leaf(locked, "spin_lock", "a program's own"),
+        ];
+        let base = planted();
+        let interval = Some(Interval { low: 1.5, high: 9.0 });
+        let (workload, apart, ratio) = (rate(workload), rate(apart), apart / workload);
         Account {
-            schema: SCHEMA,
-            tool: "0".into(),
-            status: Status::Complete,
-            subject: Subject {
-                workload: "w".into(),
-                about: String::new(),
-                apart: String::new(),
-                operation: String::new(),
-                threads: 8,
-                cpus: 2,
-                kernel: "6.18".into(),
-                turn_ms: 200,
-            },
+            subject: Subject { workload: "w".into(), threads: 8, kernel: "6.18".into(), ..base.subject },
             host: HostFacts::default(),
-            rounds: 10,
-            events: Vec::new(),
-            choice: None,
-            sampling: Some(Sampling {
-                event: "cpu-clock".into(),
-                period: 1,
-                samples: 200,
-                lost: 0,
-                damaged: 0,
-                throttled: 0,
-                complete: 200,
-                broken: Vec::new(),
-                stacks: Vec::new(),
-                functions: vec![
-                    leaf(200 - 2 * locked, "clear_page", KERNEL),
-                    leaf(locked, "native_queued_spin_lock_slowpath", KERNEL),
-                    leaf(locked, "spin_lock", "a program's own"),
-                ],
-                found: None,
-            }),
-            no_samples: None,
-            ratio: Some(Speedup {
-                workload: rate(workload),
-                apart: rate(apart),
-                ratio: apart / workload,
-                interval: Some(Interval { low: 1.5, high: 9.0 }),
-                rounds: 10,
-            }),
-            verdict: Vec::new(),
+            sampling: Some(Sampling { event: "cpu-clock".into(), samples: 200, functions, ..base.sampling.unwrap() }),
+            ratio: Some(Speedup { workload, apart, ratio, interval, rounds: 10 }),
             notes: vec!["a note".into()],
-            published: Vec::new(),
+            ..base
         }
     }
 
-    fn close(found: Option<f64>, expected: f64) -> bool {
-        found.is_some_and(|found| (found - expected).abs() < 1e-6 * expected)
-    }
-
     #[test]
-    fn times_of_rand_are_those_of_the_published_draws() {
-        let found = Practice::of(Figure::Rand, vec![account(8e6, 32e6, 0)]).unwrap();
-        let [locked, own, ratio] = &found.lines[..] else { panic!("{:?}", found.lines) };
-        assert_eq!([locked.published, own.published, ratio.published], [Some(171.978), Some(4.83206), Some(35.6)]);
-        assert!(close(locked.measured, 100.0) && close(own.measured, 25.0) && close(ratio.measured, 4.0));
-        let [low, high] = locked.interval.unwrap();
-        assert!(close(Some(low), 80.0) && close(Some(high), 125.0));
-        assert!(
-            found.is_whole()
-                && found.reasons.iter().any(|reason| reason.contains("8 threads cannot run at once on 2 CPUs"))
-        );
-        assert_eq!(found.reasons.last().map(String::as_str), Some("w: a note"));
-        let none = Practice::of(Figure::Rand, vec![Account { ratio: None, ..account(1.0, 1.0, 0) }]).unwrap();
-        assert!(!none.is_whole() && none.lines.iter().all(|line| line.measured.is_none() && line.published.is_some()));
-    }
-
-    #[test]
-    fn the_share_is_that_of_the_kernels_locks() {
-        let found = Practice::of(Figure::SpinlockShare, vec![account(1.0, 1.0, 50), account(1.0, 1.0, 0)]).unwrap();
-        let [copies, threads] = &found.lines[..] else { panic!("{:?}", found.lines) };
-        assert!(copies.published == Some(70.0) && close(copies.measured, 25.0), "{copies:?}");
-        let [low, high] = copies.interval.unwrap();
-        assert!(low > 19.0 && low < 25.0 && high > 25.0 && high < 32.0, "{low} {high}");
-        assert_eq!((threads.published, threads.measured), (None, Some(0.0)));
+    fn a_kernel_that_hides_its_functions_has_no_share() {
         let mut hidden = account(1.0, 1.0, 50);
         hidden.sampling.as_mut().unwrap().functions[0].function.symbol = HIDDEN.to_owned();
-        let hidden = Practice::of(Figure::SpinlockShare, vec![hidden]).unwrap();
-        assert!(hidden.lines[0].measured.is_none() && hidden.lines[0].by.contains("hides"), "{:?}", hidden.lines);
-        assert!(threads.interval.unwrap()[1] > 0.0 && threads.by.contains("clear_page"), "{threads:?}");
-    }
-
-    #[test]
-    fn each_way_of_probing_has_its_time() {
-        let found = Practice::of(Figure::ParallelProbing, vec![account(400.0, 2000.0, 0), account(500.0, 2100.0, 0)]);
-        let found = found.unwrap();
-        let published: Vec<_> = found.lines.iter().map(|line| line.published).collect();
-        assert_eq!(published[..3], [Some(88.0), Some(67.0), Some(15.0)]);
-        assert!(close(published[3], 88.0 / 15.0) && close(published[4], 67.0 / 15.0));
-        let measured: Vec<_> = found.lines.iter().map(|line| line.measured).collect();
-        let expected = [0.08, 0.064, 0.016, 5.0, 4.2];
-        assert!(measured.iter().zip(expected).all(|(&found, expected)| close(found, expected)), "{measured:?}");
+        let found = Practice::of(Figure::SpinlockShare, vec![hidden]).unwrap();
+        assert!(!found.is_whole() && found.lines[0].by.contains("hides"), "{:?}", found.lines);
     }
 }

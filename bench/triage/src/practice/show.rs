@@ -64,9 +64,12 @@ mod tests {
 
     #[test]
     fn published_and_measured_numbers_are_beside_each_other_with_the_reasons() {
-        let found = Practice::of(Figure::Rand, vec![account(8e6, 32e6, 0)]).unwrap();
-        let share = Practice::of(Figure::SpinlockShare, Vec::new()).unwrap();
-        let shown = report(&found).markdown() + "\n" + &report(&share).text(100);
+        let of = |figure, accounts| report(&Practice::of(figure, accounts).unwrap());
+        let rand = of(Figure::Rand, vec![account(8e6, 32e6, 0)]);
+        let share = of(Figure::SpinlockShare, vec![account(1.0, 1.0, 50), account(1.0, 1.0, 0)]);
+        let probing = of(Figure::ParallelProbing, vec![account(400.0, 2000.0, 0), account(500.0, 2100.0, 0)]);
+        let none = of(Figure::SpinlockShare, Vec::new());
+        let shown = rand.markdown() + "\n" + &[share, probing, none].map(|report| report.text(100)).join("\n");
         trials::golden(
             std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/published.txt")),
             &shown,

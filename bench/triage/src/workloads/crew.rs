@@ -28,23 +28,13 @@ pub(super) fn together(
     set: Set<'_>,
     work: impl Fn(usize, &AtomicBool) -> io::Result<u64> + Sync,
 ) -> io::Result<Worked> {
-    together_in(|_| Builder::new(), threads, duration, set, work)
-}
-
-fn together_in(
-    builder: impl Fn(usize) -> Builder,
-    threads: usize,
-    duration: Duration,
-    set: Set<'_>,
-    work: impl Fn(usize, &AtomicBool) -> io::Result<u64> + Sync,
-) -> io::Result<Worked> {
     let (stop, gate) = (AtomicBool::new(false), Gate::default());
     std::thread::scope(|scope| {
         let (stop, gate, work) = (&stop, &gate, &work);
         // Whatever goes wrong from here on, those that wait are sent home: the scope waits for them.
         let closing = Closing(gate);
         let spawn = |index: usize| {
-            builder(index).spawn_scoped(scope, move || if gate.pass() { work(index, stop) } else { Ok(0) })
+            Builder::new().spawn_scoped(scope, move || if gate.pass() { work(index, stop) } else { Ok(0) })
         };
         let crew = (0..threads).map(spawn).collect::<io::Result<Vec<_>>>()?;
         gate.wait_for(threads);
@@ -132,17 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_cannot_be_created_is_an_error_and_nobody_works() {
+    fn a_crew_that_cannot_begin_is_an_error_and_nobody_works() {
         let begun = AtomicUsize::new(0);
-        let work = |_: usize, _: &AtomicBool| {
+        let failed = together(2, SHORT, &mut || Err(io::ErrorKind::BrokenPipe.into()), |_, _| {
             begun.fetch_add(1, Ordering::Relaxed);
             Ok(1)
-        };
-        // More stack than there are addresses.
-        let builder = |index| if index == 2 { Builder::new().stack_size(1 << 50) } else { Builder::new() };
-        let mut set = || panic!("the crew is not whole");
-        assert!(together_in(builder, 4, SHORT, &mut set, work).is_err());
-        let error = together(2, SHORT, &mut || Err(io::ErrorKind::BrokenPipe.into()), work).unwrap_err();
-        assert_eq!((error.kind(), begun.into_inner()), (io::ErrorKind::BrokenPipe, 0));
+        });
+        assert_eq!((failed.unwrap_err().kind(), begun.into_inner()), (io::ErrorKind::BrokenPipe, 0));
     }
 }

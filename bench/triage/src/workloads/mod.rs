@@ -184,17 +184,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn names_are_unique_and_pairs_are_whole() {
-        let names = ALL.map(|workload| workload.name);
-        assert!(names.iter().all(|name| Workload::named(name).is_some_and(|found| found.name == *name)));
-        assert_eq!(names.last(), Some(&IDLE));
-        assert_eq!(names.len(), names.iter().collect::<std::collections::BTreeSet<_>>().len());
-        assert!(Workload::named("spin").is_none());
-        let pairs = Workload::named("context-switch").unwrap();
-        assert_eq!((pairs.default_threads(1), pairs.default_threads(3), pairs.default_threads(4)), (2, 4, 4));
-        assert!(pairs.check_threads(3).is_err() && pairs.check_threads(4).is_ok());
-        assert_eq!(Workload::named("rand").unwrap().default_threads(3), 3);
-    }
 }

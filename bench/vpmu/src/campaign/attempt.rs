@@ -374,17 +374,6 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_an_outcome_with_the_last_complaint() {
-        let dir = tempfile::tempdir().unwrap();
-        let (folder, campaign) = script(dir.path(), "echo first >&2; echo 'vpmu: error: no KVM' >&2; exit 4", ONE);
-        let ended = attempt(&folder, &campaign);
-        assert_eq!(ended.exit(), Exit::Host);
-        let Ended::Done(done) = ended else { panic!() };
-        assert_eq!((done.exit, done.error.as_deref(), done.is_ok()), (Some(4), Some("vpmu: error: no KVM"), false));
-        assert_eq!(done.how(), "exit 4");
-    }
-
-    #[test]
     fn a_measurement_without_a_document_or_with_a_simulation_is_no_success() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = script(dir.path(), "exit 0", ONE);
@@ -434,20 +423,5 @@ mod tests {
         std::fs::write(folder.binary(&campaign.binaries["v"]), "#!/bin/sh\nexit 0 # changed\n").unwrap();
         let error = run(&folder, &campaign, &campaign.elements[0], Place::Here, &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains("not the binary that was submitted"), "{error}");
-    }
-
-    #[test]
-    fn the_job_is_read_from_slurms_variables() {
-        let variables = [
-            ("SLURM_JOB_ID", "42"),
-            ("SLURM_ARRAY_JOB_ID", "40"),
-            ("SLURM_ARRAY_TASK_ID", "3"),
-            ("SLURMD_NODENAME", "n1"),
-        ];
-        let of = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let (job, node) = slurm_job(of);
-        assert_eq!(job, Some(Job { id: "42".to_owned(), task: Some("40_3".to_owned()), restarts: 0 }));
-        assert_eq!(node.as_deref(), Some("n1"));
-        assert_eq!(slurm_job(|_| None), (None, None));
     }
 }

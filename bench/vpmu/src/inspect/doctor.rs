@@ -379,14 +379,6 @@ mod tests {
     use super::*;
     use crate::setting::backend::fake::{KvmWithout, Opens};
 
-    #[test]
-    fn the_remedy_names_the_program_as_a_shell_reads_it() {
-        let of = |path: &str| perf_remedy(Some(Path::new(path)));
-        assert!(of("/opt/vpmu").starts_with("sudo setcap cap_perfmon=ep /opt/vpmu for"), "{}", of("/opt/vpmu"));
-        assert!(of("/a b/vpmu").contains("'/a b/vpmu'"), "{}", of("/a b/vpmu"));
-        assert!(perf_remedy(None).contains(" FILE "));
-    }
-
     const PLENTY: Limits = Limits {
         open_files: Some(20_000),
         pending_signals: Some(90_000),
@@ -399,39 +391,35 @@ mod tests {
         diagnosis.findings.iter().find(|f| f.check == check).unwrap()
     }
 
+    /// Diagnoses a host of these files whose KVM lacks nothing.
+    fn look(files: &[(&str, &str)], limits: Limits, opens: &'static [&'static str]) -> Diagnosis {
+        let (_dir, fs) = tree(files);
+        diagnose(&fs, limits, &KvmWithout(&[]), &Opens(opens), Duration::ZERO)
+    }
+
     #[test]
-    fn a_good_host_is_fine() {
-        let (_dir, fs) = tree(CASCADE_LAKE);
-        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware", "cpu-clock"]), Duration::ZERO);
-        assert_eq!(diagnosis.exit(), Exit::Done);
-        assert_eq!(diagnosis.auto_backend.as_deref(), Some("hardware"));
+    fn a_good_host_is_fine_and_each_lack_by_itself_is_a_warning_with_its_remedy() {
+        let diagnosis = look(CASCADE_LAKE, PLENTY, &["hardware", "cpu-clock"]);
+        assert_eq!((diagnosis.exit(), diagnosis.auto_backend.as_deref()), (Exit::Done, Some("hardware")));
         for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "open files", "load"] {
             assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
-    }
-
-    #[test]
-    fn a_tracefs_that_this_user_cannot_read_is_not_fine() {
         let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
-        let (_dir, fs) = tree(&unreadable);
-        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
-        let found = status(&diagnosis, "tracefs");
-        assert!(found.status == Status::Warn && found.remedy.contains("remount"), "{found:?}");
-    }
-
-    /// Each permission by itself, with its own remedy.
-    #[test]
-    fn a_user_without_root_learns_which_permission_is_missing() {
-        let (_dir, fs) = tree(PVM);
-        let user = |perfmon| Limits { perfmon, ..PLENTY };
-        let without = diagnose(&fs, user(false), &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
-        for check in ["event backend", "perf_event_paranoid"] {
-            let found = status(&without, check);
-            assert!(found.remedy.contains("setcap cap_perfmon") && found.remedy.contains("paranoid=1"), "{found:?}");
+        let queued = Limits { queued_signals: 89_990, ..PLENTY };
+        let user = Limits { perfmon: false, ..PLENTY };
+        for (files, limits, check, found, remedy) in [
+            (&unreadable[..], PLENTY, "tracefs", "cannot read", "remount"),
+            (CASCADE_LAKE, queued, "pending signals", "10 left of 90000", "end this user's other runs"),
+            (PVM, user, "perf_event_paranoid", "2, without CAP_PERFMON", "paranoid=1"),
+            (PVM, user, "perf_event_paranoid", "2, without CAP_PERFMON", "setcap cap_perfmon"),
+        ] {
+            let diagnosis = look(files, limits, &["cpu-clock"]);
+            let finding = status(&diagnosis, check);
+            assert!(finding.status == Status::Warn && finding.found.contains(found), "{finding:?}");
+            assert!(finding.remedy.contains(remedy), "{finding:?}");
         }
-        assert!(status(&without, "perf_event_paranoid").found.ends_with("2, without CAP_PERFMON"));
-        let with = diagnose(&fs, user(true), &KvmWithout(&[]), &Opens(&["cpu-clock"]), Duration::ZERO);
-        assert_eq!(status(&with, "perf_event_paranoid").status, Status::Ok);
+        assert!(status(&look(PVM, user, &[]), "event backend").remedy.contains("setcap cap_perfmon"));
+        assert_eq!(status(&look(PVM, PLENTY, &["cpu-clock"]), "perf_event_paranoid").status, Status::Ok);
     }
 
     #[test]
@@ -460,49 +448,18 @@ mod tests {
     }
 
     #[test]
-    fn a_user_whose_other_runs_have_its_signals_is_warned() {
-        let (_dir, fs) = tree(CASCADE_LAKE);
-        let limits = Limits { queued_signals: 89_990, ..PLENTY };
-        let diagnosis = diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
-        let found = status(&diagnosis, "pending signals");
-        assert!(found.status == Status::Warn && found.found.starts_with("10 left of 90000"), "{found:?}");
-    }
-
-    #[test]
-    fn text_shows_every_check_and_the_choice() {
-        let (_dir, fs) = tree(PVM);
-        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["cpu-clock"]), Duration::ZERO);
-        let text = text(&diagnosis);
-        for finding in &diagnosis.findings {
-            assert!(text.contains(finding.check));
-        }
-        assert!(text.contains("cpu-clock") && text.contains("stand-in"));
-        assert!(text.contains("development host"));
-        let json = serde_json::to_value(&diagnosis).unwrap();
-        assert_eq!(json["findings"][0]["check"], "/dev/kvm");
-    }
-
-    #[test]
-    fn the_commands_that_set_and_put_back_end_the_text() {
-        let thp = "sys/kernel/mm/transparent_hugepage/enabled";
-        let (_dir, fs) = tree(&[CASCADE_LAKE, &[(thp, "[always] never\n")]].concat());
-        let look = |limits| diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
-        let shown = text(&look(PLENTY));
-        let commands = "\n# set what one write mends\nsudo sysctl kernel.nmi_watchdog=0\necho madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled\n\
-                        \n# put back today's values\nsudo sysctl kernel.nmi_watchdog=1\necho always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled\n";
-        assert!(shown.ends_with(commands), "{shown}");
-        assert_eq!(look(Limits { root: true, ..PLENTY }).set[0], "sysctl kernel.nmi_watchdog=0");
-    }
-
-    #[test]
     fn a_setting_that_nothing_can_write_has_another_remedy_and_no_command() {
         use std::os::unix::fs::PermissionsExt as _;
         let poll = "sys/module/kvm/parameters/halt_poll_ns";
         let (_dir, fs) = tree(&[CASCADE_LAKE, &[(poll, "200000\n")]].concat());
-        let look = || diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
+        let look_as = |limits| diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
+        assert_eq!(look_as(Limits { root: true, ..PLENTY }).set[0], "sysctl kernel.nmi_watchdog=0");
+        let look = || look_as(PLENTY);
         let has_command = |found: &Diagnosis| found.set.iter().any(|command| command.contains("halt_poll_ns"));
         let found = look();
         assert!(has_command(&found) && status(&found, "halt_poll_ns").remedy.contains("| sudo tee"));
+        let put_back = format!("\n# put back today's values\n{}\n", found.put_back.join("\n"));
+        assert!(text(&found).ends_with(&put_back) && text(&found).contains(&found.set.join("\n")));
         std::fs::set_permissions(fs.path(poll), std::fs::Permissions::from_mode(0o444)).unwrap();
         let found = look();
         let remedy = &status(&found, "halt_poll_ns").remedy;
@@ -518,15 +475,5 @@ mod tests {
         };
         assert!(shown("unknown").starts_with("?  ") && shown("unknown").contains("does not tell; it matters"));
         assert!(shown("performance").starts_with("ok  ") && !shown("performance").contains("why"));
-    }
-
-    #[test]
-    fn long_text_is_wrapped_at_words_and_none_is_lost() {
-        let text = "a sentence of several words that does not fit into one line of that width";
-        let mut out = String::new();
-        wrap(&mut out, text, 60);
-        assert!(out.lines().count() > 1);
-        assert!(out.lines().skip(1).all(|line| line.chars().count() <= 60));
-        assert_eq!(one_line(&out), text);
     }
 }

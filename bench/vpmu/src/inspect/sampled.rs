@@ -310,32 +310,6 @@ pub fn take_turn<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)
 mod tests {
     use super::*;
 
-    fn of(events: &[&str], count: Option<u64>) -> SamplingOptions {
-        SamplingOptions { event: events.iter().map(|name| name.parse().unwrap()).collect(), freq: None, count }
-    }
-
-    #[test]
-    fn an_event_is_sampled_once_and_a_clock_has_a_shortest_period() {
-        assert!(of(&["cpu-clock", "task-clock", "kvm:kvm_exit"], None).check().is_ok());
-        let why = of(&["cycles", "cpu-clock", "cpu-clock"], None).check().unwrap_err().to_string();
-        assert!(why.contains("duplicate event cpu-clock") && why.lines().count() == 1, "{why}");
-        assert!(of(&["cpu-clock"], Some(SHORTEST_NS - 1)).check().is_err());
-        assert!(of(&["cpu-clock"], Some(SHORTEST_NS)).check().is_ok() && of(&["cycles"], Some(1)).check().is_ok());
-    }
-
-    #[test]
-    fn a_misspelt_event_is_told_the_right_one() {
-        for (text, needle) in [
-            ("cycels", "did you mean cycles?"),
-            ("kvm/kvm_exit", "kvm:kvm_exit"),
-            ("cycles/", "give cycles"),
-            ("zzz", "there are cpu-clock"),
-        ] {
-            let why = event(text).unwrap_err();
-            assert!(why.contains(needle), "{text}: {why} lacks {needle}");
-        }
-    }
-
     #[test]
     fn a_vcpu_that_never_stops_leaves_the_others_their_turn() {
         let mut taken = 0;

@@ -266,22 +266,6 @@ mod tests {
     use vmm::outcome::{Account, Counts, Steps};
 
     use super::*;
-    use crate::setting::parse::options;
-
-    #[test]
-    fn a_plan_has_the_options_and_refuses_what_this_host_has_not() {
-        let plan = |line: &[&str], vcpus, backend| {
-            options::<CountersOptions>(line).unwrap().plan(Cpu::default(), vcpus, &backend)
-        };
-        let line = ["--pmu-version", "4", "--pin", "0"];
-        let found = plan(&line, 1, BackendKey::CpuClock).unwrap();
-        let pmu = Cpu::default().pmu_of_version(4);
-        assert_eq!((found.pmu, found.pin.as_slice(), found.vcpus), (pmu, &[0][..], 1));
-        assert!(matches!(found.behind, CounterSource::Events { backend: BackendKey::CpuClock, .. }));
-        assert!(matches!(plan(&line, 1, BackendKey::None).unwrap().behind, CounterSource::Floor));
-        assert!(plan(&line, 2, BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
-        assert!(plan(&["--strategy", "reues"], 1, BackendKey::CpuClock).is_err());
-    }
 
     #[test]
     fn a_panic_is_a_bug_and_no_fault_of_the_host() {
@@ -291,18 +275,8 @@ mod tests {
         assert_eq!(code(MachineError::StepsOne(2)), 2);
     }
 
-    #[test]
-    fn a_file_that_cannot_be_read_is_named() {
-        let error = read(Path::new("no/such"), "the image").unwrap_err();
-        assert!(error.exit.code() == 2 && error.to_string().contains("the image no/such"), "{error}");
-    }
-
-    /// Results of a run.
-    struct Left {
-        vcpus: Vec<VcpuOutcome<()>>,
-        absent: u64,
-        output: Output,
-    }
+    /// The vCPUs of a run, accesses to what is absent, and its output.
+    type Left = (Vec<VcpuOutcome<()>>, u64, Output);
 
     fn left() -> Left {
         let vcpu = VcpuOutcome {
@@ -330,14 +304,12 @@ mod tests {
             steps: None,
             probe_ns: None,
         };
-        Left { vcpus: vec![vcpu.clone(), vcpu], absent: 0, output: Output { error: None, dropped: 0 } }
+        (vec![vcpu.clone(), vcpu], 0, Output { error: None, dropped: 0 })
     }
 
-    fn report(left: &Left, rewritten: Option<usize>, backend: &BackendKey) -> Report {
-        let Left { vcpus, absent, output } = left;
-        let wall = Duration::from_millis(1500);
-        let end = &vcpus[0].end;
-        report_of(&EndedRun { end, wall, vcpus, rewritten, absent: *absent, checked_addresses: false, output }, backend)
+    fn report((vcpus, absent, output): &Left, rewritten: Option<usize>, backend: &BackendKey) -> Report {
+        let (end, wall, checked_addresses) = (&vcpus[0].end, Duration::from_millis(1500), false);
+        report_of(&EndedRun { end, wall, vcpus, rewritten, absent: *absent, checked_addresses, output }, backend)
     }
 
     #[test]
@@ -357,14 +329,13 @@ mod tests {
 
     #[test]
     fn what_spoils_a_run_is_said() {
-        let mut outcome = left();
-        outcome.absent = 3;
-        outcome.vcpus[1].account.counts.throttled = 2;
-        outcome.vcpus[1].account.counts.undeliverable = 1;
-        outcome.vcpus[0].account.counts.rdpmcs_elsewhere = 6;
-        outcome.vcpus[0].account.counts.ticks_uncertain = 4;
-        outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
-        let report = report(&outcome, None, &BackendKey::None);
+        let (mut vcpus, ..) = left();
+        vcpus[1].account.counts.throttled = 2;
+        vcpus[1].account.counts.undeliverable = 1;
+        vcpus[0].account.counts.rdpmcs_elsewhere = 6;
+        vcpus[0].account.counts.ticks_uncertain = 4;
+        let output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
+        let report = report(&(vcpus, 3, output), None, &BackendKey::None);
         let warned = report.warnings.join("\n");
         for needle in
             ["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs were #GP", "output was lost", "9 bytes"]
@@ -384,17 +355,17 @@ mod tests {
         let report = |outcome: &Left, backend| report(outcome, None, &backend);
         let text = |outcome: &Left, backend| report(outcome, backend).warnings.join("\n");
         assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "nothing was programmed");
-        outcome.vcpus[0].account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
+        outcome.0[0].account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
         assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "a selector was cleared");
-        outcome.vcpus[0].account.turned_on = 1;
+        outcome.0[0].account.turned_on = 1;
         assert!(text(&outcome, BackendKey::CpuClock).contains("none ever counted"));
-        outcome.vcpus[0].account.host.ops.record(OpKind::Open, 1);
+        outcome.0[0].account.host.ops.record(OpKind::Open, 1);
         assert!(text(&outcome, BackendKey::CpuClock).is_empty());
         // The step backend opens events of its own: what counts are instructions.
-        outcome.vcpus[0].steps = Some(Steps { instructions: 0, unsupported: 2 });
+        outcome.0[0].steps = Some(Steps { instructions: 0, unsupported: 2 });
         let warned = text(&outcome, BackendKey::Step);
         assert!(warned.contains("none ever counted") && warned.contains("2 times"), "{warned}");
-        outcome.vcpus[0].steps = Some(Steps { instructions: 9, unsupported: 0 });
+        outcome.0[0].steps = Some(Steps { instructions: 9, unsupported: 0 });
         let fine = report(&outcome, BackendKey::Step);
         assert!(fine.summary.join("\n").contains("9 instructions") && fine.warnings.is_empty(), "{fine:?}");
     }

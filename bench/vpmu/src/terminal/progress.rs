@@ -1,6 +1,6 @@
 //! Progress on stderr.
 
-use std::io::{IsTerminal as _, Write};
+use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use results::shown;
@@ -39,94 +39,45 @@ impl Progress for Silent {
 
 /// Returns a bar on a terminal, lines elsewhere, or nothing.
 pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
-    match (shown, std::io::stderr().is_terminal()) {
-        (false, _) => Box::new(Silent),
-        (true, true) => Box::new(Bar::new(std::io::stderr(), BETWEEN_PICTURES)),
-        (true, false) => Box::new(Lines::new(std::io::stderr(), BETWEEN_LINES)),
+    if !shown {
+        return Box::new(Silent);
     }
+    let is_terminal = std::io::stderr().is_terminal();
+    Box::new(Stderr { is_terminal, began: Instant::now(), last: None, what: String::new(), done: 0, total: 0 })
 }
 
-/// A line every few seconds, for logs.
+/// On a terminal a line that is written over and over, without colour; in a log a line every few seconds.
 #[derive(Debug)]
-pub struct Lines<W> {
-    out: W,
-    between: Duration,
+struct Stderr {
+    is_terminal: bool,
     began: Instant,
-    last: Instant,
+    /// Time of the last line or picture.
+    last: Option<Instant>,
     what: String,
     done: u64,
     total: u64,
 }
 
-impl<W: Write> Lines<W> {
-    /// Lines to `out`, with at least the time `between` them.
-    pub fn new(out: W, between: Duration) -> Self {
-        let now = Instant::now();
-        Self { out, between, began: now, last: now, what: String::new(), done: 0, total: 0 }
-    }
-
-    fn line(&mut self, text: &str) {
-        // A log that cannot be written is no reason to end the run.
-        let _ = writeln!(self.out, "{}", shown::line(text));
-    }
-}
-
-impl<W: Write> Progress for Lines<W> {
-    fn expect(&mut self, what: &str) {
-        self.line(what);
-    }
-
-    fn begin(&mut self, total: u64) {
-        (self.done, self.total) = (0, total);
-        self.began = Instant::now();
-        self.last = self.began;
-    }
-
-    fn run(&mut self, what: &str) {
-        what.clone_into(&mut self.what);
-    }
-
-    fn step(&mut self) {
-        self.done += 1;
-        if self.last.elapsed() >= self.between {
-            self.last = Instant::now();
+impl Stderr {
+    // Shown between runs only: a ticking thread would take its time from the vCPUs.
+    fn show(&mut self) {
+        let between = if self.is_terminal { BETWEEN_PICTURES } else { BETWEEN_LINES };
+        if self.last.is_some_and(|last| last.elapsed() < between) {
+            return;
+        }
+        self.last = Some(Instant::now());
+        if self.is_terminal {
+            self.draw();
+        } else {
             let what = if self.what.is_empty() { String::new() } else { format!(", {}", self.what) };
             // A duration may have room for more rounds than were expected.
             let total = self.total.max(self.done);
-            let percent = 100 * self.done / total.max(1);
-            let text =
-                format!("{} s: {percent} % ({} of {} steps){what}", self.began.elapsed().as_secs(), self.done, total);
-            self.line(&text);
+            let (seconds, percent) = (self.began.elapsed().as_secs(), 100 * self.done / total.max(1));
+            write(&format!("{seconds} s: {percent} % ({} of {total} steps){what}\n", self.done));
         }
     }
 
-    fn end(&mut self) {}
-}
-
-/// A line that is written over and over, for a terminal; without colour.
-#[derive(Debug)]
-pub struct Bar<W> {
-    out: W,
-    between: Duration,
-    began: Instant,
-    drawn: Option<Instant>,
-    what: String,
-    done: u64,
-    total: u64,
-}
-
-impl<W: Write> Bar<W> {
-    /// Returns a bar on `out`, drawn with at least the time `between` two pictures.
-    pub fn new(out: W, between: Duration) -> Self {
-        Self { out, between, began: Instant::now(), drawn: None, what: String::new(), done: 0, total: 0 }
-    }
-
-    // Drawn between runs only: a ticking thread would take its time from the vCPUs.
-    fn draw(&mut self) {
-        if self.drawn.is_some_and(|drawn| drawn.elapsed() < self.between) {
-            return;
-        }
-        self.drawn = Some(Instant::now());
+    fn draw(&self) {
         let total = self.total.max(1);
         let done = (BAR * self.done / total).min(BAR) as usize;
         let spent = self.began.elapsed().as_secs_f64();
@@ -138,64 +89,44 @@ impl<W: Write> Bar<W> {
         let text = format!("{bar} {}/{} {spent:.0} s{left}  {}", self.done, self.total, self.what);
         let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
         let text: String = text.chars().take(columns.saturating_sub(1)).collect();
-        self.write(&text);
-    }
-
-    /// Writes over the line. A terminal that is gone is no reason to end the run.
-    fn write(&mut self, text: &str) {
-        let _ = write!(self.out, "\r\x1b[K{text}").and_then(|()| self.out.flush());
+        write(&format!("{OVER}{text}"));
     }
 }
 
-impl<W: Write> Progress for Bar<W> {
+/// Begin of the line, which is cleared.
+const OVER: &str = "\r\x1b[K";
+
+/// A log or a terminal that cannot be written to is no reason to end the run.
+fn write(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+impl Progress for Stderr {
     fn expect(&mut self, what: &str) {
-        self.write(&shown::line(what));
-        self.write("\n");
+        write(&format!("{}{}\n", if self.is_terminal { OVER } else { "" }, shown::line(what)));
     }
 
     fn begin(&mut self, total: u64) {
-        (self.done, self.total) = (0, total);
-        self.began = Instant::now();
-        self.drawn = None;
+        let now = Instant::now();
+        // The first line comes after a while, the first picture at once.
+        (self.done, self.total, self.began, self.last) = (0, total, now, Some(now).filter(|_| !self.is_terminal));
     }
 
     fn run(&mut self, what: &str) {
         self.what = shown::line(what).into_owned();
-        self.draw();
+        if self.is_terminal {
+            self.show();
+        }
     }
 
     fn step(&mut self) {
         self.done += 1;
-        self.draw();
+        self.show();
     }
 
     fn end(&mut self) {
-        self.write("");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bar_is_written_over_and_goes_at_the_end() {
-        let mut out = Vec::new();
-        let mut bar = Bar::new(&mut out, Duration::ZERO);
-        bar.expect("this takes about 3 s");
-        bar.begin(2);
-        bar.run("reuse");
-        bar.step();
-        bar.end();
-        let text = String::from_utf8(out).unwrap();
-        let pictures: Vec<&str> = text.split("\r\x1b[K").collect();
-        assert_eq!((pictures[..3].to_vec(), pictures.len()), (vec!["", "this takes about 3 s", "\n"], 6));
-        assert!(pictures[3].contains(" 0/2 0 s  reuse"), "{text}");
-        assert!(pictures[4].contains(" 1/2 0 s (about 0 s left)  reuse"), "{text}");
-        assert_eq!((pictures[4].matches('█').count(), pictures[5]), (15, ""));
-        let mut rarely = Vec::new();
-        let mut bar = Bar::new(&mut rarely, Duration::from_secs(3600));
-        (0..9).for_each(|_| bar.step());
-        assert_eq!(String::from_utf8(rarely).unwrap().matches('\r').count(), 1);
+        if self.is_terminal {
+            write(OVER);
+        }
     }
 }

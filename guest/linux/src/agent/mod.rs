@@ -7,9 +7,9 @@ mod client;
 mod error;
 mod extract;
 mod files;
-#[cfg(test)]
-mod forged;
 mod run;
+#[cfg(test)]
+pub(crate) mod tests;
 mod wire;
 
 pub use client::Agent;

@@ -201,8 +201,6 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     const SOON: Duration = Duration::from_millis(10);
@@ -254,21 +252,5 @@ mod tests {
         wire.step(SOON, None).unwrap();
         assert!(!wire.ended, "a full buffer is no end");
         assert_eq!(wire.events(), PollFlags::empty(), "it waits for nothing that it cannot take");
-    }
-
-    proptest! {
-        #[test]
-        fn random_bytes_are_frames_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let mut wire = Wire::new(ours).unwrap();
-            theirs.write_all(&bytes).unwrap();
-            drop(theirs);
-            wire.step(SOON, None).unwrap();
-            wire.step(SOON, None).unwrap();
-            while let Ok(Some(frame)) = wire.frame() {
-                let mut fields = Fields(&frame.payload);
-                let _ = (fields.u8(), fields.string(), fields.u32(), fields.u64());
-            }
-        }
     }
 }

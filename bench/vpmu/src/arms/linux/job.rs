@@ -25,7 +25,7 @@ use super::task::{FTEST, PERF, Task};
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::{kvm, real};
 use crate::arms::rounds::plan::Plan;
-use crate::machine::linux::guest::{LinuxGuest, channel, kernel_log};
+use crate::machine::linux::guest::{LinuxGuest, OnInterrupt, channel, kernel_log};
 use crate::machine::linux::job as boot_job;
 use crate::machine::linux::place::in_path;
 use crate::machine::linux::userland::{Wanted, initramfs};
@@ -246,7 +246,8 @@ impl Boots for Boot {
         work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
     ) -> Result<(Left, Result<(), String>), Error> {
         let (end, agent) = channel()?;
-        let guest = LinuxGuest::start(&self.host, self.kernel.clone(), self.plan(behind), io::sink(), None, Some(end))?;
+        let (kernel, plan, ends) = (self.kernel.clone(), self.plan(behind), (None, Some(end)));
+        let guest = LinuxGuest::start(&self.host, kernel, plan, io::sink(), ends, OnInterrupt::PowerCut)?;
         let mut shell = AgentShell(agent);
         let worked = shell
             .0

@@ -118,40 +118,32 @@ pub(super) fn units(text: &str) -> Vec<(u64, u64)> {
 mod tests {
     use super::*;
 
-    fn events(periods: &[u64]) -> Vec<EventParameter> {
-        let event = |&period: &u64| EventParameter {
+    fn events(events: &[(&str, u64)]) -> Vec<EventParameter> {
+        let event = |&(selector, period): &(&str, u64)| EventParameter {
             name: "cpu-cycles".to_owned(),
-            selector: "0x13003c".to_owned(),
+            selector: selector.to_owned(),
             fixed_counter: None,
             period,
         };
-        periods.iter().map(event).collect()
+        events.iter().map(event).collect()
     }
 
     #[test]
-    fn the_commands_are_those_of_stock_perf() {
-        let record = Task::Record { events: events(&[7, 9]), freq_hz: None, limit: Duration::from_secs(2) };
+    fn the_commands_are_those_of_stock_perf_with_events_by_their_codes() {
+        let limit = Duration::from_secs(2);
+        let record = Task::Record { events: events(&[("0x13412e", 7), ("0x13003c", 9)]), freq_hz: None, limit };
         assert_eq!(
             record.command(500, 2).join(" "),
-            "/bin/perf record -q -B -N -o /tmp/perf.data -e cpu/event=0x3c,umask=0x0,period=7/,\
+            "/bin/perf record -q -B -N -o /tmp/perf.data -e cpu/event=0x2e,umask=0x41,period=7/,\
              cpu/event=0x3c,umask=0x0,period=9/ -- /bin/ftest 500 2000 2"
         );
-        let set_up = Task::SetUp { events: events(&[0]), limit: Duration::MAX };
+        let by_frequency = Task::Record { events: events(&[("0x13003c", 9)]), freq_hz: Some(99), limit };
+        assert!(by_frequency.command(5, 1).join(" ").contains("-e cpu/event=0x3c,umask=0x0,freq=99/ "));
+        let set_up = Task::SetUp { events: events(&[("0x1300c5", 0)]), limit };
         assert_eq!(
             set_up.command(5, 1).join(" "),
-            "/bin/perf stat -x , -o /dev/null -e cpu/event=0x3c,umask=0x0/ -- /bin/ftest"
+            "/bin/perf stat -x , -o /dev/null -e cpu/event=0xc5,umask=0x0/ -- /bin/ftest"
         );
-    }
-
-    #[test]
-    fn events_are_given_by_their_code() {
-        let of = |selector: &str, period, freq| {
-            let name = String::new();
-            event(&EventParameter { name, selector: selector.to_owned(), fixed_counter: None, period }, freq)
-        };
-        assert_eq!(of("0x13412e", 5000, None), "cpu/event=0x2e,umask=0x41,period=5000/");
-        assert_eq!(of("0x13003c", 5000, Some(99)), "cpu/event=0x3c,umask=0x0,freq=99/");
-        assert_eq!(of("0x1300c5", 0, None), "cpu/event=0xc5,umask=0x0/");
     }
 
     #[test]
@@ -163,11 +155,5 @@ mod tests {
         assert_eq!((found["SAMPLE"], found["LOST"], found["MMAP"], found.len()), (95, 2, 73, 3));
         assert!(records("nothing").is_empty());
         assert_eq!((event_samples(text), event_samples("nothing")), (vec![40, 0], Vec::new()));
-    }
-
-    #[test]
-    fn each_process_of_the_workload_says_what_it_did() {
-        let text = "ftest: 12 units in 34 ns\nperf: something\nftest: 5 units in 6 ns\nftest: x units in 6 ns\n";
-        assert_eq!(units(text), [(12, 34), (5, 6)]);
     }
 }

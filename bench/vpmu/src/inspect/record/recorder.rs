@@ -1,7 +1,7 @@
 //! The thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits for it.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -346,31 +346,6 @@ impl Work {
         if let Err(error) = written {
             self.failed.get_or_insert(error);
             sys::interrupted().store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Returns whether the reader of a pipe went away, which is no error.
-pub fn reader_left(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::BrokenPipe
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn queues_are_emptied_as_often_as_they_fill() {
-        let poll = |events: &[&str], rate| {
-            let events: Vec<SampledEvent> = events.iter().map(|event| event.parse().unwrap()).collect();
-            poll(&events, rate).as_millis()
-        };
-        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(999)), 50);
-        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(4000)), 25);
-        assert_eq!(poll(&["cpu-clock", "task-clock"], Rate::Period(250_000)), 12);
-        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(100_000)), 10);
-        for unknown in [&["cpu-clock", "kvm:kvm_exit"][..], &["cycles"]] {
-            assert_eq!(poll(unknown, Rate::Hertz(10)), 10);
         }
     }
 }

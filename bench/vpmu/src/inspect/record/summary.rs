@@ -1,5 +1,6 @@
 //! Report of a recording at its end.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use linux_guest::loaded::MOST_MODULES;
@@ -7,7 +8,7 @@ use results::error::{Error, Exit};
 
 use super::beside::Companion;
 use super::layout::Kind;
-use super::recorder::{Recorded, reader_left};
+use super::recorder::Recorded;
 use super::spec::RecordSpec;
 
 /// Formats the lines of the summary, and its warnings.
@@ -135,7 +136,7 @@ pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
 
 /// Builds the error of a recording that ended early, unless its reader just left.
 pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
-    let error = recorded.failed.as_ref().filter(|error| !reader_left(error))?;
+    let error = recorded.failed.as_ref().filter(|error| error.kind() != ErrorKind::BrokenPipe)?;
     let what = format!("the recording {} ended early", output.display());
     Some(Error::new(
         Exit::Inconclusive,
@@ -169,24 +170,17 @@ pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use perf_data::writer::Summary;
 
     use super::super::recorder::Counts;
     use super::*;
-    use crate::setting::parse::options;
 
-    fn spec(events: &str) -> RecordSpec {
-        options(&["-o", "x.data", "-e", events, "-g", "-z=1", "payload"]).unwrap()
-    }
-
-    fn recorded(counts: Counts, failed: Option<io::Error>) -> Recorded {
+    fn recorded(failed: Option<ErrorKind>, by_duration: bool) -> Recorded {
         Recorded {
-            file: Summary { bytes: 2000, samples: counts.samples, ratio: 5.25, ..Summary::default() },
-            counts,
-            failed,
-            by_duration: false,
+            file: Summary::default(),
+            counts: Counts::default(),
+            failed: failed.map(Into::into),
+            by_duration,
             left_out: 0,
             place: None,
             not_kept: None,
@@ -194,37 +188,16 @@ mod tests {
     }
 
     #[test]
-    fn each_event_has_its_count() {
-        let spec = spec("kvm:kvm_exit,cpu-clock,cycles");
-        let counts = Counts { samples: 50, by_event: vec![40, 10], at_exit: 10, ..Counts::default() };
-        let (lines, warnings) = lines(&recorded(counts, None), &spec, 1);
-        assert!(
-            lines[0].starts_with("recorded 50 samples of kvm:kvm_exit (40), cpu-clock (10), cycles (0) on"),
-            "{lines:?}"
-        );
-        assert!(lines[1].starts_with("20.0 % of the samples"), "{lines:?}");
-        assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].starts_with("no sample of cycles was taken"), "{warnings:?}");
-    }
-
-    #[test]
-    fn a_reader_that_left_is_no_whole_recording() {
-        let of = |failed: Option<io::ErrorKind>, by_duration, guest| {
-            let recorded = Recorded { by_duration, ..recorded(Counts::default(), failed.map(Into::into)) };
-            exit(&recorded, guest)
-        };
-        let left = Some(io::ErrorKind::BrokenPipe);
+    fn a_reader_that_left_is_no_whole_recording_and_a_full_disk_is_an_error() {
+        let of = |failed: Option<ErrorKind>, by_duration, guest| exit(&recorded(failed, by_duration), guest);
+        let left = Some(ErrorKind::BrokenPipe);
         assert_eq!(of(None, false, Exit::Done), Exit::Done);
         assert_eq!(of(left, false, Exit::Done), Exit::Inconclusive);
         assert_eq!(of(None, true, Exit::Inconclusive), Exit::Done);
         assert_eq!(of(left, true, Exit::Inconclusive), Exit::Inconclusive);
         assert_eq!(of(left, false, Exit::Guest(7)), Exit::Guest(7));
-    }
-
-    #[test]
-    fn a_full_disk_is_an_error_and_a_reader_that_left_is_none() {
-        let of = |kind: io::ErrorKind| error(&recorded(Counts::default(), Some(kind.into())), Path::new("x"));
-        assert_eq!(of(io::ErrorKind::StorageFull).unwrap().exit, Exit::Inconclusive);
-        assert!(of(io::ErrorKind::BrokenPipe).is_none());
+        let of = |kind: ErrorKind| error(&recorded(Some(kind), false), Path::new("x"));
+        assert_eq!(of(ErrorKind::StorageFull).unwrap().exit, Exit::Inconclusive);
+        assert!(of(ErrorKind::BrokenPipe).is_none());
     }
 }

@@ -128,18 +128,5 @@ mod tests {
         assert_eq!(lengths(&RunSpec { module: vec![path.clone()], ..spec() }), [3]);
         let both = RunSpec { module: vec![path], environ: vec![pair("A", "1")], ..spec() };
         assert_eq!(lengths(&both).len(), 2);
-        let absent = RunSpec { module: vec!["no/such".into()], ..spec() };
-        let error = plan_of(&absent, &BackendKey::None).unwrap_err();
-        assert!(error.to_string().contains("no/such"), "{error}");
-    }
-
-    #[test]
-    fn the_guests_code_and_other_ends_have_exit_codes_of_their_own() {
-        assert_eq!(exit(&End::GuestExit { status: 1 }), Exit::Done);
-        assert_eq!(exit(&End::GuestExit { status: 3 }), Exit::Regression);
-        for end in [End::GuestExit { status: 77 }, End::TimedOut, End::TripleFault, End::Reset, End::Stopped] {
-            assert_eq!(exit(&end), Exit::Inconclusive);
-        }
-        assert_eq!(exit(&End::Host(String::new())), Exit::Host);
     }
 }

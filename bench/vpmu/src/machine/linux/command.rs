@@ -61,7 +61,7 @@ pub(super) fn run(
     let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (channel, agent) = guest::pair()?;
     let mut agent = agent.stopped_by(&cut);
-    let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
+    let guest = LinuxGuest::start(host, kernel, plan, console, (None, Some(channel)), OnInterrupt::Leave)?;
     let over = Arc::clone(guest.over());
     let mut session = Session { spec, places, stdin, over, cut: &cut, errors: Vec::new(), log: None };
     let ended = std::thread::scope(|scope| {

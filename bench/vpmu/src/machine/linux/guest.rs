@@ -66,23 +66,7 @@ impl LinuxGuest {
         kernel: Kernel,
         plan: LinuxPlan,
         console: impl Write + Send + 'static,
-        input: Option<OwnedFd>,
-        channel: Option<UnixStream>,
-    ) -> Result<Self, Error> {
-        Self::start_with(host, kernel, plan, console, input, channel, OnInterrupt::PowerCut)
-    }
-
-    /// Starts a guest, with a choice of the effect of Ctrl-C.
-    ///
-    /// # Errors
-    /// Fails if the host gives no thread.
-    pub fn start_with(
-        host: &Arc<Host>,
-        kernel: Kernel,
-        plan: LinuxPlan,
-        console: impl Write + Send + 'static,
-        input: Option<OwnedFd>,
-        channel: Option<UnixStream>,
+        (input, channel): (Option<OwnedFd>, Option<UnixStream>),
         on_interrupt: OnInterrupt,
     ) -> Result<Self, Error> {
         let (stop, over, tail) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Tail::default());
@@ -98,22 +82,17 @@ impl LinuxGuest {
         let thread = thread.map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
         let guest = Self { thread: Some(thread), stop, over, tail };
         if on_interrupt == OnInterrupt::PowerCut {
-            guest.pass_on_interruptions();
+            let (stop, over) = (Arc::clone(&guest.stop), Arc::clone(&guest.over));
+            std::thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    if sys::interrupted().load(Ordering::Relaxed) {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(POLL);
+                }
+            });
         }
         Ok(guest)
-    }
-
-    /// Lets Ctrl-C stop the guest.
-    fn pass_on_interruptions(&self) {
-        let (stop, over) = (Arc::clone(&self.stop), Arc::clone(&self.over));
-        std::thread::spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                if sys::interrupted().load(Ordering::Relaxed) {
-                    stop.store(true, Ordering::Relaxed);
-                }
-                std::thread::sleep(POLL);
-            }
-        });
     }
 
     /// Returns the flag that is set once the guest has ended.

@@ -15,7 +15,7 @@ use vmm::outcome::End;
 
 use super::bring::Places;
 use super::command::{self, Ran};
-use super::guest::LinuxGuest;
+use super::guest::{LinuxGuest, OnInterrupt};
 use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
@@ -128,7 +128,7 @@ fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran,
     }
     let output = Output::raw_stdout(limits);
     let raw = Raw::stdin();
-    let guest = LinuxGuest::start(host, kernel, plan, output.clone(), Some(reader), None)?;
+    let guest = LinuxGuest::start(host, kernel, plan, output.clone(), (Some(reader), None), OnInterrupt::PowerCut)?;
     if terminal::copy_input(&writer, guest.over()) {
         guest.stop();
     }

@@ -5,8 +5,6 @@
 
 mod bring;
 mod command;
-#[cfg(test)]
-mod fake;
 pub mod guest;
 pub mod job;
 pub mod place;

@@ -15,8 +15,7 @@ use vmm::machine::linux::MAX_VCPUS;
 use vmm::machine::{Cpu, Plan};
 use vmm::sample::Sampling;
 
-use super::place::Load;
-use super::place::Placed;
+use super::place::{Load, Placed};
 use super::symbols::Symbols;
 use crate::machine::CountersOptions;
 use crate::setting::parse::{duration_in, environ, folder, number_in, processor, size_in};

@@ -125,29 +125,22 @@ mod tests {
         });
     }
 
-    #[test]
-    fn the_escape_is_seen_behind_what_the_guest_does_not_take() {
+    /// Copies from a user who types more than the guest takes, and then these bytes.
+    fn copied(terminal: bool, last: &[u8], ends: bool) -> bool {
         let (typed, mut user) = io::pipe().unwrap();
-        let ((guest, to), over) = (pipe(), AtomicBool::new(false));
+        let ((_guest, to), over) = (pipe(), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let copied = scope.spawn(|| copy(typed.as_fd(), true, &to, &over));
+            let copied = scope.spawn(|| copy(typed.as_fd(), terminal, &to, &over));
             user.write_all(&vec![b'x'; 200_000]).unwrap();
-            user.write_all(&[b'y', ESCAPE]).unwrap();
-            assert!(copied.join().unwrap());
-        });
-        drop(guest);
+            user.write_all(last).unwrap();
+            over.store(ends, Ordering::Relaxed);
+            copied.join().unwrap()
+        })
     }
 
     #[test]
-    fn a_guest_that_ends_while_input_waits_ends_the_copy() {
-        let (typed, mut user) = io::pipe().unwrap();
-        let ((guest, to), over) = (pipe(), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            let copied = scope.spawn(|| copy(typed.as_fd(), false, &to, &over));
-            user.write_all(&vec![ESCAPE; 200_000]).unwrap();
-            over.store(true, Ordering::Relaxed);
-            assert!(!copied.join().unwrap(), "no escape where there is no terminal");
-        });
-        drop(guest);
+    fn behind_what_the_guest_does_not_take_the_escape_is_seen_and_its_end_ends_the_copy() {
+        assert!(copied(true, &[b'y', ESCAPE], false));
+        assert!(!copied(false, &[ESCAPE], true), "no escape where there is no terminal");
     }
 }

@@ -8,8 +8,7 @@ use linux_guest::initramfs::Initramfs;
 use linux_guest::modules;
 use results::error::Error;
 
-use super::place::Load;
-use super::place::{Found, Placed, in_path};
+use super::place::{Load, Placed, in_path};
 
 /// Modules of the agent's port.
 const PORT: [&str; 2] = ["virtio_mmio", "virtio_console"];
@@ -74,18 +73,13 @@ pub fn initramfs(wanted: &Wanted<'_>) -> Result<Initramfs, Error> {
         let cannot =
             |why: String| Error::usage(format!("cannot put {} into the guest", placed.host.display()), why, "");
         let found = placed.resolve(path.as_deref()).map_err(cannot)?;
-        put(&mut initramfs, &found).map_err(cannot)?;
+        initramfs.copy(Some(&found.guest), &found.host).map_err(|error| cannot(error.to_string()))?;
     }
     // Last, so that the user's programs have their paths.
     if wanted.shell {
         shell(&mut initramfs, path.as_deref())?;
     }
     Ok(initramfs)
-}
-
-/// Puts a file, or a folder with all that is in it.
-fn put(initramfs: &mut Initramfs, found: &Found) -> Result<(), String> {
-    initramfs.copy(Some(&found.guest), &found.host).map_err(|error| error.to_string())
 }
 
 /// Puts a shell: busybox with its applets if this host has it, else the host's sh and a few tools.

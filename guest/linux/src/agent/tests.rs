@@ -20,11 +20,11 @@ const ENDLESS: u64 = 256 << 20;
 /// Time that a test has for what the client ends by itself.
 const SOON: Duration = Duration::from_secs(20);
 
-fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&[kind][..], &(payload.len() as u32).to_le_bytes(), payload].concat()
 }
 
-fn entry(kind: u8, path: &str, target: &str) -> Vec<u8> {
+pub(crate) fn entry(kind: u8, path: &str, target: &str) -> Vec<u8> {
     frame(ENTRY, &[&[kind][..], &0o644_u32.to_le_bytes(), path.as_bytes(), &[0], target.as_bytes(), &[0]].concat())
 }
 
@@ -119,8 +119,12 @@ fn a_single_file_is_the_one_that_was_asked_for() {
 }
 
 #[test]
-fn no_link_is_in_place_of_what_was_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
+fn no_link_is_in_place_of_what_was_asked_for_and_no_bytes_are_of_no_file() {
+    let (folder, data) = (tempfile::tempdir().unwrap(), frame(DATA, b"x"));
+    for broken in [data.clone(), [entry(FOLDER, "", ""), data].concat()] {
+        let error = sends(&broken).get_files("/d", 1 << 20).unwrap_err();
+        assert!(matches!(error, AgentError::Protocol(_)), "{error}");
+    }
     let to = folder.path().join("copy");
     let error = get_tree(&mut sends(&[entry(LINK, "", "/etc"), done()].concat()), "/share", &to).unwrap_err();
     assert!(matches!(error, AgentError::Protocol(_)) && to.symlink_metadata().is_err(), "{error}");
@@ -129,7 +133,7 @@ fn no_link_is_in_place_of_what_was_asked_for() {
 #[test]
 fn a_tree_is_bounded_in_bytes_and_in_entries() {
     let folder = tempfile::tempdir().unwrap();
-    let (begin, data) = (entry(FOLDER, "", ""), frame(DATA, &[7; 60_000]));
+    let (begin, data) = (entry(FOLDER, "", ""), frame(DATA, &vec![7; 60_000]));
     let large = [&begin[..], &entry(FILE, "a", ""), &data, &data, &done()].concat();
     let many: Vec<u8> = (0..10_000).flat_map(|at| entry(FOLDER, &at.to_string(), "")).collect();
     for (name, frames) in [("large", large), ("many", [begin, many, done()].concat())] {
@@ -185,6 +189,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(frame(TAKEN, &u32::MAX.to_le_bytes())),
         1 => (any::<u8>(), any::<u32>()).prop_map(|(kind, length)| [&[kind][..], &length.to_le_bytes()].concat()),
         1 => Just(frame(OUT, &vec![b'x'; MAX_PAYLOAD])),
+        1 => prop::collection::vec(any::<u8>(), 0..400),
     ]
 }
 
