@@ -265,7 +265,6 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
 
     #[test]
     fn a_curve_rises_to_the_largest_value_at_its_own_count() {
@@ -277,14 +276,5 @@ mod tests {
         assert!(curve.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1), "{curve:?}");
         assert_eq!(curve.last().copied(), Some((1000.0, 1000.0)));
         assert!(curve.iter().any(|&(x, y)| (x - 2.0).abs() < 0.01 && (y - 500.0).abs() < 1.0), "{curve:?}");
-    }
-
-    #[test]
-    fn a_damaged_histogram_names_its_file() {
-        let (_dir, mut record) = fixture::written(&fixture::document(10));
-        record.arms[1].metrics.get_mut("nmi_handler_ns").unwrap().histogram = Some("AAAA".to_owned());
-        let error = percentiles(&record, &Inks::new([])).unwrap_err();
-        assert_eq!(error.exit.code(), 2);
-        assert!(error.to_string().contains("x.json"), "{error}");
     }
 }
