@@ -135,9 +135,4 @@ mod tests {
         }
         assert_eq!((Exit::from_code(137), Exit::Guest(137).code()), (Exit::Inconclusive, 137));
     }
-
-    #[test]
-    fn empty_parts_leave_no_separator() {
-        assert_eq!(Error::usage("no such strategy", "", "").to_string(), "no such strategy");
-    }
 }

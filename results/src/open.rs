@@ -2,7 +2,6 @@
 //! of a kernel's stream in the folder of a stranger would otherwise hold a command for ever. One that the user names may be a
 //! pipe.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,19 +36,11 @@ pub fn below(dir: &Path, file: &Path, most: u64) -> io::Result<File> {
     while let Some(part) = parts.next() {
         let Component::Normal(name) = part else { break };
         if parts.peek().is_none() {
-            return self::at(&at, name, most);
+            return regular(&at, Path::new(name), OFlags::NOFOLLOW, most);
         }
         at = openat(&at, name, path | OFlags::NOFOLLOW, Mode::empty())?;
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "its path leaves the folder"))
-}
-
-/// Opens the file `name` of an open folder; a link is not followed.
-///
-/// # Errors
-/// Returns the errors of [`found`], and that of a link.
-pub fn at(dir: impl AsFd, name: &OsStr, most: u64) -> io::Result<File> {
-    regular(dir, Path::new(name), OFlags::NOFOLLOW, most)
 }
 
 /// Reads a file that is open, if it has no more than `most` bytes.

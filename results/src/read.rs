@@ -294,19 +294,6 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_ours_is_read_back() {
-        let (_dir, path) = written(&changed(|_| {}));
-        let record = record(&path).unwrap();
-        assert_eq!((record.experiment.as_str(), record.arms.len()), ("nmi-latency", 5));
-        let arm = record.arm("recreate").unwrap();
-        assert_eq!((arm.rounds.len(), arm.metrics["nmi_handler_ns"].count), (3, 120));
-        assert!(arm.rounds.metrics["nmi_handler_ns"].p50[2] > 0);
-        assert_eq!(record.parameter("workload").as_deref(), Some("single/ftest"));
-        assert!(record.arm("kvm").unwrap().not_available.is_some());
-        assert_eq!(document::<GuestRun>(&path).unwrap().arms.len(), 5);
-    }
-
-    #[test]
     fn what_is_no_result_is_refused_with_its_reason() {
         type Change = fn(&mut Value);
         let whole = changed(|_| {});
@@ -342,22 +329,6 @@ mod tests {
             assert!(error.exit.code() == 2 && line.contains("x.json") && !line.contains('\n'), "{line}");
             assert!(line.contains(needle), "{line} lacks {needle}");
         }
-    }
-
-    #[test]
-    fn rounds_are_of_guests_and_probed() {
-        let (_dir, path) = written(&changed(|d| fixture::in_guests(d, 2)));
-        let read = record(&path).unwrap();
-        let rounds = &read.arm("reuse").unwrap().rounds;
-        assert_eq!(rounds.iter().map(|round| round.guest).collect::<Vec<_>>(), [0, 0, 1]);
-        assert_eq!(rounds.probe_ns[2], Some(20_000.5));
-        let again = serde_json::to_value(&read).unwrap();
-        assert_eq!(again["arms"][0]["rounds"]["guest"], json!([0, 0, 1]));
-        let (_dir, path) = written(&changed(|_| {}));
-        let read = record(&path).unwrap();
-        let round = read.arm("reuse").unwrap().rounds.iter().nth(2).unwrap();
-        assert_eq!((round.guest, round.probe_ns), (2, None));
-        assert!(serde_json::to_value(&read).unwrap()["arms"][0]["rounds"].get("probe_ns").is_none());
     }
 
     #[test]

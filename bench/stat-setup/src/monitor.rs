@@ -196,16 +196,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_stays_unknown() {
-        let some = Traffic { syscalls: Some(5), reschedules: Some(1), ..Traffic::default() };
-        let more = Traffic { syscalls: Some(7), ..Traffic::default() };
-        assert_eq!(more.since(some), Traffic { syscalls: Some(2), ..Traffic::default() });
-        assert_eq!((some.since(more).syscalls, some.interrupts()), (None, None));
-        assert_eq!(more.plus(some).syscalls, Some(12));
-        assert_eq!(more.plus(some).reschedules, None);
-    }
-
-    #[test]
     fn a_broadcast_is_as_many_interrupts_as_cpus_that_received_it() {
         let before = "           CPU0       CPU1       CPU2\n RES:          1          2          3   Rescheduling interrupts\n \
                       CAL:         10         20         30   Function call interrupts\n TLB:          0          0          0   TLB shootdowns\n";

@@ -90,11 +90,5 @@ mod tests {
             let list = CpuList(cpus.into_iter().collect());
             prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
         }
-
-        #[test]
-        fn a_dense_cpu_list_reads_back_as_written(first in 0_u32..100, len in 1_u32..100) {
-            let list = CpuList((first..first + len).collect());
-            prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
-        }
     }
 }

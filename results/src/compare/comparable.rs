@@ -216,18 +216,6 @@ mod tests {
     }
 
     #[test]
-    fn a_model_whose_constants_were_edited_is_another_host() {
-        let of = |model: &str| {
-            let mut value = value(3, 5, |_, _| 1000);
-            value["host"]["model"] = json!(model);
-            changed(value)
-        };
-        let line = "model's constants: aa-bb / ac-bb".to_owned();
-        assert_eq!(differences(&[&of("aa-bb")], &[&of("ac-bb")]), [line]);
-        assert!(differences(&[&of("aa-bb")], &[&of("aa-bb")]).is_empty());
-    }
-
-    #[test]
     fn a_document_and_its_copy_are_one_run() {
         let of = |at| changed(value(3, at, |_, round| 1000 + round));
         let base = [of(4), of(5), of(5)];

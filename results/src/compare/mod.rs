@@ -390,20 +390,6 @@ mod tests {
     }
 
     #[test]
-    fn rounds_of_few_samples_are_left_out_and_counted() {
-        let mut short = value(10, 6, |_, round| if round == 2 { 1 } else { ns(round) });
-        short["arms"][0]["rounds"]["metrics"]["nmi_handler_ns"]["count"][2] = json!(19);
-        short["arms"][0]["metrics"]["nmi_handler_ns"]["count"] = json!(10 * 40 - 21);
-        let short = changed(short);
-        let found = of(&record(10, 5, |_, round| ns(round)), &short, &request());
-        let note = "recreate, nmi_handler_ns: 1 round of NEW left out: fewer than half of the usual samples";
-        assert!(found.notes.iter().any(|one| one == note), "{:?}", found.notes);
-        assert_eq!(found.rows().find(|row| row.metric == "nmi_handler_ns").unwrap().new.as_ref().unwrap().n, 9);
-        let within = arms("x", &short, &["reuse", "recreate"].map(str::to_owned), &request()).unwrap();
-        assert!(within.notes.iter().any(|one| one.contains("1 round of x left out")), "{:?}", within.notes);
-    }
-
-    #[test]
     fn different_experiments_names_and_slips_are_bad_input() {
         let base = record(10, 5, |_, round| ns(round));
         let mut other = value(10, 6, |_, round| ns(round));
@@ -452,27 +438,6 @@ mod tests {
         let found = compare(("a", &side(0)), ("b", &side(5_600)), &request()).unwrap();
         let all = found.rows().find(|row| row.question == Question::AllArms && row.metric == "nmi_handler_ns").unwrap();
         assert!((all.change.unwrap() - 0.026).abs() < 0.002, "{:?}", all.change);
-    }
-
-    /// A document whose texts are none of ours.
-    #[test]
-    fn names_and_hosts_of_a_document_stay_in_their_place() {
-        const HOSTILE: &str = "x\n| SLOWER |\x1b]52;c;\u{9b}\u{202e}[l](http://l)<b>";
-        let hostile = |at| {
-            let mut value = value(10, at, |_, round| ns(round));
-            value["host"]["class"] = json!(HOSTILE);
-            value["tool"]["git_revision"] = json!(HOSTILE);
-            value["arms"][0]["strategy"] = json!("mine\u{202e}\u{200b}[l](http://l)");
-            changed(value)
-        };
-        let found = of(&hostile(5), &hostile(6), &request());
-        let (text, markdown) = (text(&found), report(&found).markdown());
-        for shown in [&text, &markdown] {
-            assert!(!shown.chars().any(|c| crate::shown::steers(c) && c != '\n'), "{shown:?}");
-            assert!(!shown.lines().any(|line| line.starts_with("| SLOWER")), "{shown}");
-            assert!(shown.contains("\\u202e"), "{shown}");
-        }
-        assert!(!markdown.contains("](") && !markdown.contains("<b>") && !markdown.contains("http://"), "{markdown}");
     }
 
     #[test]

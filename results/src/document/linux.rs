@@ -68,26 +68,3 @@ impl LinuxArm {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn guests_add_up() {
-        let one = LinuxArm {
-            perf_records: BTreeMap::from([("SAMPLE".to_owned(), 5)]),
-            event_samples: vec![4, 1],
-            trace_lost: 1,
-            rdpmcs: 2,
-            complaints: 3,
-            complained: vec!["x: 3".to_owned()],
-        };
-        let mut sum = one.clone();
-        sum.add(&LinuxArm { perf_records: BTreeMap::from([("LOST".to_owned(), 1)]), ..LinuxArm::default() });
-        sum.add(&one);
-        assert_eq!((sum.records("SAMPLE"), sum.records("LOST"), sum.records("THROTTLE")), (10, 1, 0));
-        assert_eq!(sum.event_samples, [8, 2]);
-        assert_eq!((sum.trace_lost, sum.rdpmcs, sum.complaints, sum.complained.len()), (2, 4, 6, 1));
-    }
-}

@@ -180,14 +180,6 @@ mod tests {
     }
 
     #[test]
-    fn a_few_values() {
-        let summary = Summary::of_values(&[4, 1, 3, 2]);
-        assert_eq!((summary.count, summary.min, summary.p50, summary.max), (4, Some(1), 2, Some(4)));
-        assert!((summary.mean.unwrap() - 2.5).abs() < f64::EPSILON);
-        assert_eq!(Summary::of_values(&[]), Summary::default());
-    }
-
-    #[test]
     fn a_damaged_histogram_is_refused() {
         let mut histogram = latency_histogram();
         histogram.record(5).unwrap();

@@ -145,9 +145,4 @@ mod tests {
         let text = super::text(&[record]).unwrap();
         assert!(text.contains("Benchmarknmi_handler/arm=recreate/backend=cpu-clock 40 "), "{text}");
     }
-
-    #[test]
-    fn a_tracepoints_slash_does_not_split_the_name() {
-        assert_eq!(super::part("tracepoint:kvm/kvm_exit"), "tracepoint:kvm:kvm_exit");
-    }
 }

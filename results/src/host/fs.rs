@@ -61,22 +61,3 @@ fn read(path: &Path) -> Option<String> {
     std::fs::File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_stay_below_the_root_and_absent_files_are_none() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("d")).unwrap();
-        std::fs::write(dir.path().join("d/n"), "42\n").unwrap();
-        std::fs::write(dir.path().join("d/empty"), "\n").unwrap();
-        let fs = HostFs::at(dir.path());
-        assert_eq!(fs.number("/d/n"), Some(42));
-        assert_eq!(fs.text("d/empty"), None);
-        assert_eq!(fs.text("d/absent"), None);
-        assert_eq!(fs.names("d"), ["empty", "n"]);
-        assert!(fs.names("absent").is_empty());
-    }
-}

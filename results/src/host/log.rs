@@ -113,12 +113,4 @@ mod tests {
         let lines = facts.complaints.unwrap();
         assert_eq!((lines.len(), &*lines[1]), (MAX_COMPLAINTS, "WARNING: [2J at kvm"));
     }
-
-    #[test]
-    fn a_log_that_cannot_be_read_is_unknown() {
-        let (_dir, fs) = tree(&[]);
-        let mut facts = HostFacts::begin(&fs);
-        facts.finish(&fs);
-        assert_eq!(facts.complaints, None);
-    }
 }

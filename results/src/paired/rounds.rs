@@ -239,17 +239,6 @@ mod tests {
     }
 
     #[test]
-    fn a_round_without_it_has_none() {
-        let brief = Summary { count: 1, p50: 7, ..Summary::default() };
-        assert_eq!((Statistic::P50.of(&brief), Statistic::P99.of(&brief)), (Some(7.0), None));
-        let mut column = Column::default();
-        let summary = Summary { p10: Some(5), mean: Some(9.0), max: Some(12), ..brief };
-        column.push(Some(&summary));
-        assert!(Statistic::ALL.iter().all(|one| one.of_round(&column, 0) == one.of(&summary)));
-        assert!(Statistic::ALL.iter().all(|one| !one.name().is_empty() && !one.about().is_empty()));
-    }
-
-    #[test]
     fn few_strategies_are_compared_with_all_and_many_with_the_one_before() {
         let pairs = |strategies: &[&str]| -> Vec<String> {
             let document = of_strategies(5, strategies);

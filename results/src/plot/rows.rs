@@ -170,27 +170,3 @@ fn for_rows(svg: &mut Svg, area: Area, texts: &[(&str, &str)], draw: impl Fn(&mu
         svg.close();
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn axis(high: f64) -> Axis {
-        Axis::linear("n", [high], |v| v.to_string())
-    }
-
-    fn part(name: &str, ink: Ink, value: f64) -> Part {
-        Part { name: name.to_owned(), ink, value, text: value.to_string() }
-    }
-
-    #[test]
-    fn names_from_documents_cannot_become_markup() {
-        let evil = "</text><script>alert(1)</script>";
-        let bar = Bar { name: evil.to_owned(), total: "3".to_owned(), parts: vec![part(evil, Ink::Part(0), 3.0)] };
-        let (text, _) = bars("bars", &axis(3.0), &[bar]);
-        assert!(!text.contains("<script") && text.contains("&lt;script&gt;"), "{text}");
-        let row = Estimate { name: "x".repeat(5000), ink: Ink::Floor, value: 1.0, interval: None, text: String::new() };
-        let text = estimates("dots", "", &axis(2.0), vec![row], (1.0, "floor"));
-        assert!(text.len() < 10_000, "{}", text.len());
-    }
-}

@@ -278,13 +278,4 @@ mod tests {
         assert_eq!(curve.last().copied(), Some((1000.0, 1000.0)));
         assert!(curve.iter().any(|&(x, y)| (x - 2.0).abs() < 0.01 && (y - 500.0).abs() < 1.0), "{curve:?}");
     }
-
-    #[test]
-    fn a_damaged_histogram_names_its_file() {
-        let (_dir, mut record) = fixture::written(&fixture::document(10));
-        record.arms[1].metrics.get_mut("nmi_handler_ns").unwrap().histogram = Some("AAAA".to_owned());
-        let error = percentiles(&record, &Inks::new([])).unwrap_err();
-        assert_eq!(error.exit.code(), 2);
-        assert!(error.to_string().contains("x.json"), "{error}");
-    }
 }

@@ -224,26 +224,3 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
         table,
     }
 }
-
-#[cfg(test)]
-mod tests {
-
-    use super::*;
-    use crate::fixture;
-
-    #[test]
-    fn the_front_has_what_nothing_beats() {
-        let (_dir, mut record) = fixture::written(&fixture::of_strategies(10, &["recreate", "reuse", "pool"]));
-        for (arm, held) in record.arms.iter_mut().zip([0.5, 4.0, 7.0]) {
-            arm.own.events_held.time_mean = Some(held);
-        }
-        let inks = Inks::new([]);
-        let figure = pareto(&record, &inks).unwrap();
-        let on_front = |name: &str| figure.table.rows.iter().find(|row| row[0] == name).unwrap()[3].clone();
-        // recreate takes twice as long but holds least; pool is as fast as reuse and holds more.
-        assert_eq!(
-            (on_front("recreate"), on_front("reuse"), on_front("pool")),
-            ("yes".into(), "yes".into(), "no".into())
-        );
-    }
-}

@@ -234,19 +234,4 @@ mod tests {
             assert_eq!(signed(value, decimals), text);
         }
     }
-
-    #[test]
-    fn ratios_keep_three_digits() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.012, "0.012"),
-            (0.000_11, "0.00011"),
-            (0.000_086, "0.000086"),
-            (1.149, "1.15"),
-            (12.34, "12.3"),
-            (580.4, "580"),
-        ] {
-            assert_eq!(ratio(value), text);
-        }
-    }
 }

@@ -256,11 +256,6 @@ mod tests {
     }
 
     #[test]
-    fn inline_code_is_taken_out_of_prose() {
-        assert_eq!(split_code("see `a/b` and `c`."), (vec!["a/b", "c"], "see `` and ``.".to_owned()));
-    }
-
-    #[test]
     fn planted_dead_links_anchors_and_paths_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {

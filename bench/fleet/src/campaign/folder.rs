@@ -387,14 +387,47 @@ fn refuse(path: &Path, why: String) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
     use crate::campaign::element::elements;
-    use crate::campaign::fixture::{done, plan, submitted, tool};
+    use crate::campaign::plan::Plan;
     use crate::campaign::submission::submit;
+
+    /// Submits the campaign of a plan to `dir`, or says why not.
+    fn submit_to(dir: &Path, text: &str) -> Result<(Folder, Campaign), Error> {
+        let plan = Plan::parse(text, "/".into()).unwrap();
+        let tool = trials::fixture::document(1).tool;
+        submit(dir, &plan, elements(&plan, &|_| None), (tool, Path::new("/bin/true")), 7)
+    }
+
+    pub(crate) fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
+        submit_to(dir, text).unwrap()
+    }
+
+    /// Builds an outcome.
+    pub(crate) fn done(number: u64, attempt: u32, exit: u8) -> Done {
+        Done {
+            attempt: Attempt {
+                schema: SCHEMA.to_owned(),
+                element: number,
+                attempt,
+                host: Some("n1".to_owned()),
+                boot: None,
+                job: None,
+                began_unix: 5,
+                findings: Vec::new(),
+            },
+            name: "x".to_owned(),
+            ended_unix: 6,
+            exit: Some(exit),
+            signal: None,
+            documents: Vec::new(),
+            error: None,
+        }
+    }
 
     const PLAN: &str = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ names = 'a,b' }]";
 
@@ -409,9 +442,7 @@ mod tests {
         assert_eq!(std::fs::read(folder.binary(&campaign.binaries["default"])).unwrap(), own);
         assert_eq!(submitted(&path, PLAN), (folder.clone(), campaign.clone()));
         assert_eq!(Folder::own(&path).unwrap(), (folder, campaign));
-        let other = plan(&PLAN.replace("a,b", "a,c"));
-        let error =
-            submit(&path, &other, elements(&other, &|_| None), (tool(), Path::new("/bin/true")), 9).unwrap_err();
+        let error = submit_to(&path, &PLAN.replace("a,b", "a,c")).unwrap_err();
         assert!(error.to_string().contains("holds another campaign"), "{error}");
     }
 

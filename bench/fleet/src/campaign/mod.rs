@@ -5,8 +5,6 @@
 //! is the tool's.
 
 pub mod element;
-#[cfg(any(test, feature = "testing"))]
-pub mod fixture;
 pub mod folder;
 pub mod options;
 pub mod plan;

@@ -366,14 +366,6 @@ mod tests {
     const SMALL: &str = "name = 'small'\n[[experiment]]\nrun = 'sim'\n";
 
     #[test]
-    fn the_smallest_plan_is_one_element_on_any_host() {
-        let plan = plan(SMALL).unwrap();
-        assert_eq!((plan.targets.as_slice(), plan.times, plan.every), (&[Target::Any][..], 1, Duration::ZERO));
-        assert_eq!(plan.variants[0].name, ONLY_VARIANT);
-        assert_eq!(plan.runs(&plan.experiments[0]), 1);
-    }
-
-    #[test]
     fn hosts_variants_and_repetitions_multiply_and_a_sweep_has_parts_instead() {
         let plan = plan(
             "name = 'x'\nrepeat = { times = 3, every = '6h' }\n\

@@ -211,7 +211,7 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::campaign::fixture::{done, submitted};
+    use crate::campaign::folder::tests::{done, submitted};
 
     #[test]
     fn outcomes_come_before_what_slurm_says() {

@@ -414,12 +414,6 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_requeue_on_a_dead_node_has_failed_with_it() {
-        let job = show_job(SHOWN).into_iter().find(|task| task.index.is_none()).unwrap();
-        assert_eq!((job.state, job.node.as_deref()), (State::NodeFailed, Some("node3")));
-    }
-
-    #[test]
     fn a_comment_does_not_change_a_state_and_unknown_fields_are_ignored() {
         // 24.11 has new fields, and no Power.
         let line = "JobId=9 JobName=x JobState=RUNNING Reason=None FailedNode=(null) Dependency=(null) Restarts=2 \

@@ -122,11 +122,6 @@ fn check(request: &Request) -> Result<(), Error> {
     if request.elements.is_empty() {
         return Err(wrong("nothing to submit", "the request has no elements", ""));
     }
-    // JobName comes early in `scontrol show job -o`, whose fields are separated by blanks.
-    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if request.name.is_empty() || !request.name.chars().all(fine) {
-        return Err(wrong(format!("job name {:?}", request.name), "only letters, digits, '-', '_' and '.'", ""));
-    }
     if request.slurm.at_once == Some(0) {
         return Err(wrong("no element could run", "at most 0 at once", "ask for at least 1"));
     }
@@ -306,7 +301,6 @@ mod tests {
             assert!(option(wrong).contains("not of the form"));
         }
         assert!(of(SlurmOptions { at_once: Some(0), ..SlurmOptions::default() }).contains("at most 0"));
-        assert!(refused(Request { name: "a b".into(), ..request(vec![0]) }).contains("job name"));
         assert!(refused(Request { folder: "a".into(), ..request(vec![0]) }).contains("not absolute"));
         assert!(refused(Request { folder: "/a\nb".into(), ..request(vec![0]) }).contains("control character"));
         assert!(refused(Request { folder: "/a\\b".into(), ..request(vec![0]) }).contains("backslash"));

@@ -252,9 +252,4 @@ mod tests {
         assert!(stderr.contains("cannot copy") && stderr.contains(NAME), "{stderr}");
         assert_eq!(rig.leftovers(), 0);
     }
-
-    #[test]
-    fn ranges_keep_order_and_join_neighbours() {
-        assert_eq!(ranges(&[0, 1, 2, 5, 4, 1 << 40]), "0-2 5-5 4-4 1099511627776-1099511627776");
-    }
 }

@@ -336,7 +336,9 @@ pub fn one_after_the_other(
 
 #[cfg(test)]
 mod tests {
-    use fleet::campaign::fixture::submitted;
+    use fleet::campaign::element::elements;
+    use fleet::campaign::plan::Plan;
+    use fleet::campaign::submission::submit;
 
     use super::*;
 
@@ -349,7 +351,9 @@ mod tests {
         std::fs::write(&binary, format!("{first}\n{text}\n")).unwrap();
         std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
         let plan = format!("name = 'x'\nvariant = [{{ name = 'v', binary = '{}' }}]\n{plan}", binary.display());
-        submitted(&dir.join("campaign"), &plan)
+        let plan = Plan::parse(&plan, "/".into()).unwrap();
+        let program = (trials::fixture::document(1).tool, Path::new("/bin/true"));
+        submit(&dir.join("campaign"), &plan, elements(&plan, &|_| None), program, 7).unwrap()
     }
 
     const ONE: &str = "experiment = [{ run = 'sim', options = { rounds = 2 } }]";
