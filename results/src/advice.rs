@@ -275,15 +275,11 @@ impl Standing {
     fn held(&self) -> f64 {
         self.work.get("held_mean").copied().unwrap_or(f64::INFINITY)
     }
-
-    fn objectives(&self) -> [f64; 2] {
-        [self.mean_regret, self.held()]
-    }
 }
 
 /// Names for each strategy off the front one of the front that is as good in everything and better in something.
 fn mark_front(strategies: &mut [Standing]) {
-    let points: Vec<[f64; 2]> = strategies.iter().map(Standing::objectives).collect();
+    let points: Vec<[f64; 2]> = strategies.iter().map(|one| [one.mean_regret, one.held()]).collect();
     let on_front = front(&points);
     let names: Vec<String> = strategies.iter().map(|one| one.strategy.clone()).collect();
     for (own, strategy) in points.iter().zip(strategies) {

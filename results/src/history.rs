@@ -365,25 +365,4 @@ mod tests {
             "{text}"
         );
     }
-
-    #[test]
-    fn a_creep_is_a_trend_and_a_last_run_one_run() {
-        let of = |ns: &dyn Fn(u64) -> u64| {
-            let runs: Vec<Record> = (0..30)
-                .map(|n| {
-                    record(3, 1_000_000 + n, |arm, _| {
-                        70_000 + n * 37 % 8 * 100 + if arm == "reuse" { ns(n) } else { 0 }
-                    })
-                })
-                .collect();
-            let found = history("dir", &runs, &request()).unwrap();
-            assert!(found.series.iter().all(|series| series.changes.is_empty()), "{}", report(&found).text(100));
-            report(&found).text(100)
-        };
-        let creep = of(&|n| n * 400);
-        assert!(creep.contains("reuse, nmi_handler_ns: a trend, × ") && creep.contains("no one revision"), "{creep}");
-        assert!(creep.contains("no change point in 9 series of recreate, reuse, reuse-lazy"), "{creep}");
-        let last = of(&|n| if n == 29 { 20_000 } else { 0 });
-        assert!(last.contains("reuse, nmi_handler_ns: the last run alone is +2") && !last.contains("trend"), "{last}");
-    }
 }

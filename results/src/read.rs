@@ -297,12 +297,10 @@ mod tests {
     fn what_is_no_result_is_refused_with_its_reason() {
         type Change = fn(&mut Value);
         let whole = changed(|_| {});
-        let changes: [(&str, Change); 11] = [
+        let changes: [(&str, Change); 9] = [
             ("its schema is vpmu-result/1, and not vpmu-result/2", |d| d["schema"] = json!("vpmu-result/1")),
-            ("no \"schema\"", |d| d["schema"] = json!(1)),
             ("host: missing field `class`", |d| drop(d["host"].as_object_mut().unwrap().remove("class"))),
             ("arms[0]", |d| d["arms"][0]["nmis"] = json!(1e29)),
-            ("arms[0].rounds: invalid type", |d| d["arms"][0]["rounds"] = json!(3)),
             ("arms[0].metrics.nmi_handler_ns.p50: invalid value: integer `-5`", |d| {
                 d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!(-5);
             }),
@@ -317,8 +315,6 @@ mod tests {
         let texts = [
             (String::new(), "not JSON: EOF"),
             (whole[..whole.len() / 2].to_owned(), "not JSON: EOF"),
-            ("<html>".to_owned(), "not JSON"),
-            ("[[1, 2], [3]]".to_owned(), "no \"schema\""),
             ("{\"schema\": \"vpmu-ab/1\"}".to_owned(), "vpmu-ab/1"),
         ];
         let changes = changes.into_iter().map(|(needle, change)| (changed(change), needle));

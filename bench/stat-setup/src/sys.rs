@@ -16,10 +16,6 @@ fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }
 
-fn checked_long(ret: libc::c_long) -> io::Result<libc::c_long> {
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
-}
-
 /// Scope of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -88,15 +84,7 @@ pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) -> u64 {
         let last = rest[run - 1];
         calls += 1;
         // SAFETY: every number from `first` to `last` is a descriptor of `fds`, whose ownership was given up above.
-        let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0;
-        if !closed {
-            // Linux before 5.9 has no close_range.
-            for &fd in &rest[..run] {
-                calls += 1;
-                // SAFETY: as above.
-                unsafe { libc::close(fd) };
-            }
-        }
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         rest = &rest[run..];
     }
     calls
@@ -107,14 +95,8 @@ pub(crate) fn own_descriptor_table() -> io::Result<()> {
     const UNSHARE: libc::c_uint = libc::CLOSE_RANGE_UNSHARE;
     // SAFETY: takes no pointer; descriptors of other threads stay open in their table, of which only the standard
     // streams are copied.
-    if checked_long(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, UNSHARE) }).is_ok() {
-        return Ok(());
-    }
-    // Linux before 5.11 copies all of them.
-    // SAFETY: takes no pointer; descriptors of other threads stay open in their table.
-    checked(unsafe { libc::unshare(libc::CLONE_FILES) })?;
-    // SAFETY: closes copies of this thread only, which has no OwnedFd yet.
-    checked_long(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) }).map(drop)
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, UNSHARE) };
+    if closed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Makes the calling thread's descriptor table large enough for `more` descriptors, at once rather than by doubling.

@@ -178,15 +178,4 @@ mod tests {
         merge(&mut ours, &coarse);
         assert_eq!(ours.len(), 3);
     }
-
-    #[test]
-    fn a_damaged_histogram_is_refused() {
-        let mut histogram = latency_histogram();
-        histogram.record(5).unwrap();
-        let mut summary = Summary::of(&histogram).unwrap();
-        summary.histogram = Some("AAAA".to_owned());
-        assert!(summary.decode().is_err());
-        summary.histogram = Some("***".to_owned());
-        assert!(summary.decode().is_err());
-    }
 }

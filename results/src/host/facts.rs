@@ -108,14 +108,6 @@ pub struct CpuTime {
     pub total: u64,
 }
 
-impl CpuTime {
-    /// Returns the share stolen since `earlier`, 0 to 1; `None` if no time passed.
-    pub fn steal_share_since(self, earlier: Self) -> Option<f64> {
-        let total = self.total.checked_sub(earlier.total).filter(|&n| n > 0)?;
-        Some(self.steal.saturating_sub(earlier.steal) as f64 / total as f64)
-    }
-}
-
 /// Describes the host in one phrase from facts alone: where it runs, its CPU generation if it is a Cascade Lake, its
 /// KVM, and whether it has a hardware PMU.
 ///
@@ -167,17 +159,5 @@ mod tests {
             let (_dir, fs) = hosts::tree(&[("proc/cmdline", line)]);
             assert_eq!(HostFacts::read(&fs).register_cost_ns, None, "{line}");
         }
-    }
-
-    #[test]
-    fn a_virtual_machine_is_not_called_bare_metal() {
-        let facts = HostFacts {
-            cpu_model: Some("x".into()),
-            virtualized: true,
-            kvm: Some("kvm_amd".into()),
-            cpu_signature: Some([6, 85, 7]),
-            ..HostFacts::default()
-        };
-        assert_eq!(host_class(&facts), "virtual machine (kvm_amd, no hardware PMU)");
     }
 }

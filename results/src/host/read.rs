@@ -11,11 +11,6 @@ use super::tuning::Tuning;
 /// A word of the kernel's command line: the cost of an access to a register of the PMU on this host, ns, as its VMM models it.
 pub const REGISTER_COST_WORD: &str = "vpmu.msr_cost=";
 
-/// Returns whether Linux lists a CPU's core PMU under this name: `cpu`, or one per core type on hybrids.
-fn is_core_pmu(name: &str) -> bool {
-    matches!(name, "cpu" | "cpu_core" | "cpu_atom") || name.starts_with("armv8_pmuv3")
-}
-
 impl HostFacts {
     /// Reads every fact.
     pub fn read(fs: &HostFs) -> Self {
@@ -72,7 +67,8 @@ impl HostFacts {
             mitigations: mitigations(fs),
             perf_event_paranoid: fs.number("proc/sys/kernel/perf_event_paranoid"),
             perf_max_sample_rate: fs.number("proc/sys/kernel/perf_event_max_sample_rate"),
-            hardware_pmu: perf_pmus.iter().any(|name| is_core_pmu(name)),
+            // The PMU of a CPU's cores: `cpu`, or one per kind of core on hybrids.
+            hardware_pmu: perf_pmus.iter().any(|name| matches!(&**name, "cpu" | "cpu_core" | "cpu_atom")),
             perf_pmus,
             tracefs: tracefs(fs),
             clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -115,9 +111,11 @@ impl HostFacts {
         self.tuning.finish(fs);
     }
 
-    /// Returns the share of CPU time stolen during the measurement.
+    /// Returns the share of CPU time stolen during the measurement, 0 to 1; `None` if no time passed.
     pub fn steal_share(&self) -> Option<f64> {
-        self.steal_after?.steal_share_since(self.steal_before?)
+        let (after, before) = (self.steal_after?, self.steal_before?);
+        let total = after.total.checked_sub(before.total).filter(|&n| n > 0)?;
+        Some(after.steal.saturating_sub(before.steal) as f64 / total as f64)
     }
 
     /// Returns the online CPUs as numbers; `None` if the host does not tell.

@@ -87,12 +87,6 @@ fn expanded(fs: &HostFs, pattern: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether a file is that of an idle state which is left alone.
-fn is_shallow(fs: &HostFs, file: &str) -> bool {
-    let is_deep = |us: i64| us > DEEP_IDLE_US.cast_signed();
-    file.strip_suffix("/disable").is_some_and(|state| !fs.number(&format!("{state}/latency")).is_some_and(is_deep))
-}
-
 /// Returns a file's name with `*` for the number of its CPU.
 fn of_any_cpu(file: &str) -> String {
     let any = |part: &str| match part.strip_prefix("cpu") {
@@ -135,11 +129,17 @@ pub struct Mend {
 
 /// Returns what mends the findings of these checks; files of many CPUs are in one command.
 pub fn mends(fs: &HostFs, checks: &[&str]) -> Vec<Mend> {
+    // A shallow idle state is left alone.
+    let is_deep = |us: i64| us > DEEP_IDLE_US.cast_signed();
+    let is_shallow = |state: &str| !fs.number(&format!("{state}/latency")).is_some_and(is_deep);
     let mut found = Vec::new();
     for setting in TABLE.iter().filter(|setting| checks.contains(&setting.check)) {
         // Files that differ in the CPU alone, and have the same value.
         let mut alike: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-        for file in expanded(fs, setting.file).into_iter().filter(|file| !is_shallow(fs, file)) {
+        for file in expanded(fs, setting.file) {
+            if file.strip_suffix("/disable").is_some_and(is_shallow) {
+                continue;
+            }
             if let Some(value) = present(fs, &file).filter(|value| value != setting.value) {
                 alike.entry((of_any_cpu(&file), value)).or_default().push(file);
             }

@@ -14,23 +14,9 @@ fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
     Some(arm.own.counts.nmis.max(counted)).filter(|&n| n > 0).map(|n| n as f64)
 }
 
-/// Host operations: kind, how often and how long in all, ns.
-type Operations = Vec<(String, f64, f64)>;
-
-/// Returns the host operations of an arm.
-fn operations(arm: &Arm<Any>) -> Operations {
-    arm.own.host_ops.iter().map(|(kind, op)| (kind.clone(), op.count as f64, op.total_ns as f64)).collect()
-}
-
-/// Returns the MSR exits of an arm.
-fn exits(arm: &Arm<Any>) -> Option<f64> {
-    (!arm.own.msr_exits.is_empty()).then(|| arm.own.all_exits() as f64)
-}
-
 /// Draws the host operations per PMI of a result, by number and by time; `None` if it has none.
 pub(super) fn host_operations(record: &Record) -> Option<Figure> {
-    let arms: Vec<(&Arm<Any>, Operations)> = record.arms.iter().map(|arm| (arm, operations(arm))).collect();
-    let mut kinds: Vec<&str> = arms.iter().flat_map(|(_, ops)| ops).map(|(kind, ..)| kind.as_str()).collect();
+    let mut kinds: Vec<&str> = record.arms.iter().flat_map(|arm| arm.own.host_ops.keys()).map(String::as_str).collect();
     kinds.sort_unstable();
     kinds.dedup();
     if kinds.is_empty() {
@@ -49,17 +35,18 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     head.extend(kinds.iter().map(|kind| format!("time in {kind}")));
     let mut table = Table { caption: title.clone(), head, rows: Vec::new() };
     let (mut numbers, mut times) = (Vec::new(), Vec::new());
-    for (arm, ops) in &arms {
+    for arm in &record.arms {
         let Some(samples) = samples(arm, metric) else { continue };
         // Number and time of a kind, per sample.
         let per_sample = |kind: &str| {
-            let found = ops.iter().find(|(name, ..)| name == kind);
-            found.map_or((0.0, 0.0), |(_, count, ns)| (count / samples, ns / samples))
+            let found = arm.own.host_ops.get(kind);
+            found.map_or((0.0, 0.0), |op| (op.count as f64 / samples, op.total_ns as f64 / samples))
         };
         let all = kinds.iter().map(|kind| per_sample(kind)).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut row = vec![arm.name.clone(), ratio(all.0)];
         row.extend(kinds.iter().map(|kind| ratio(per_sample(kind).0)));
-        row.push(exits(arm).map_or_else(dash, |n| ratio(n / samples)));
+        let has_exits = !arm.own.msr_exits.is_empty();
+        row.push(if has_exits { ratio(arm.own.all_exits() as f64 / samples) } else { dash() });
         row.push(time(all.1));
         row.extend(kinds.iter().map(|kind| time(per_sample(kind).1)));
         table.rows.push(row);

@@ -237,10 +237,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn nothing_has_no_centre_and_equal_values_their_own() {
-        assert_eq!((centres(&[], &[], 0), centres(&[1.0], &[0], 1)), (None, None));
-        assert_eq!(centres(&[2.0, 2.0, 2.0, 7.0], &[0, 1, 2, 3], 4), Some(vec![2.0; 4]));
-    }
 }

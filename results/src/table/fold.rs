@@ -238,19 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_fit_follow_below_with_the_first() {
-        let wide = "a column of 25 columns   ";
-        let table = table(["strategy", wide, wide, "last"], ["event-major", "1", "2", "3"]);
-        let text = table.text(60);
-        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-        assert_eq!(text.matches("event-major").count(), 2, "{text}");
-        for needle in ["1", "2", "3", "last"] {
-            assert!(text.contains(needle), "{text}");
-        }
-        assert_eq!(table.text(80).matches("event-major").count(), 1, "the wider terminal has room for all");
-    }
-
-    #[test]
     fn a_name_neither_ends_a_line_nor_steers() {
         let hostile = "reuse\n100 %\x1b[2J\u{202e}";
         let shown = [table([hostile, "p50"], [hostile, "1"]).text(60), wrapped(hostile, 60, "")];

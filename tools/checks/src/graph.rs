@@ -1,7 +1,6 @@
 //! Arrows between named things, and the circles among them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 /// Arrows by (from, to); each carries the names that tie it.
 #[derive(Clone, Debug, Default)]
@@ -62,20 +61,15 @@ impl Graph {
                 reach[from].iter().filter(|to| mutual(from, to)).map(|&to| to.to_owned()).collect();
             placed.extend(reach[from].iter().copied().filter(|to| mutual(from, to)));
             let arrows = self.arrows().filter(|(a, b, _)| [a, b].iter().all(|end| members.iter().any(|m| m == *end)));
-            let arrows = arrows.map(|(a, b, names)| format!("{a} -> {b}: {}", few(names))).collect();
+            let arrows = arrows
+                .map(|(a, b, names)| {
+                    format!("{a} -> {b}: {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+                })
+                .collect();
             circles.push(Circle { members, arrows });
         }
         circles
     }
-}
-
-/// Returns the first eight names, and how many more there are.
-fn few(names: &BTreeSet<String>) -> String {
-    let mut text = names.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if names.len() > 8 {
-        let _ = write!(text, " and {} more", names.len() - 8);
-    }
-    text
 }
 
 // The arrows among the files and folders of one folder have no circle: its files and folders have levels, and every
@@ -89,7 +83,7 @@ pub fn circles_in_folders(files: &Graph) -> Vec<(String, Circle)> {
         .filter_map(|file| Some(file.rsplit_once('/')?.0.to_owned()))
         .collect();
     let place = |file: &str| place(file, &owners);
-    let mut folders: std::collections::BTreeMap<String, Graph> = std::collections::BTreeMap::new();
+    let mut folders: BTreeMap<String, Graph> = BTreeMap::new();
     for (from, to, names) in files.arrows() {
         let (from_place, to_place) = (place(from), place(to));
         let shared = from_place.iter().zip(&to_place).take_while(|(a, b)| a == b).count();
@@ -141,11 +135,7 @@ mod tests {
     }
 
     fn places(arrows: &[(&str, &str)]) -> Vec<(String, Vec<String>)> {
-        let mut graph = Graph::default();
-        for (from, to) in arrows {
-            graph.add(from, to, "name");
-        }
-        circles_in_folders(&graph).into_iter().map(|(folder, circle)| (folder, circle.members)).collect()
+        circles_in_folders(&graph(arrows)).into_iter().map(|(folder, circle)| (folder, circle.members)).collect()
     }
 
     #[test]

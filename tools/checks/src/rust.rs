@@ -109,7 +109,7 @@ impl<'ast> Visit<'ast> for Found {
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         // An import within a function.
-        within(&item.tree, &mut Vec::new(), &mut self.0);
+        self.0.extend(imports(&item.tree).into_iter().map(|(_, path)| path));
     }
 
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
@@ -125,17 +125,18 @@ impl<'ast> Visit<'ast> for Found {
     }
 }
 
-fn within(tree: &syn::UseTree, prefix: &mut Segments, found: &mut Vec<Segments>) {
+/// Returns the names that a `use` brings in, `*` for all, each with its path.
+fn imports(tree: &UseTree) -> Vec<(String, Segments)> {
+    let under = |name: String, tree: &UseTree| {
+        let under = |(alias, path): (String, Segments)| (alias, [vec![name.clone()], path].concat());
+        imports(tree).into_iter().map(under).collect()
+    };
     match tree {
-        syn::UseTree::Path(path) => {
-            prefix.push(path.ident.to_string());
-            within(&path.tree, prefix, found);
-            prefix.pop();
-        }
-        syn::UseTree::Name(name) => found.push([&prefix[..], &[name.ident.to_string()]].concat()),
-        syn::UseTree::Rename(rename) => found.push([&prefix[..], &[rename.ident.to_string()]].concat()),
-        syn::UseTree::Glob(_) => found.push(prefix.clone()),
-        syn::UseTree::Group(group) => group.items.iter().for_each(|tree| within(tree, prefix, found)),
+        UseTree::Path(path) => under(path.ident.to_string(), &path.tree),
+        UseTree::Name(name) => vec![(name.ident.to_string(), vec![name.ident.to_string()])],
+        UseTree::Rename(rename) => vec![(rename.rename.to_string(), vec![rename.ident.to_string()])],
+        UseTree::Glob(_) => vec![("*".to_owned(), Vec::new())],
+        UseTree::Group(group) => group.items.iter().flat_map(imports).collect(),
     }
 }
 
@@ -252,44 +253,27 @@ impl Crate {
                     };
                     self.modules[at].children.insert(name, child);
                 }
-                Item::Use(import) => self.import(at, &mut Vec::new(), &import.tree),
+                Item::Use(import) => self.import(at, &import.tree),
                 other => self.modules[at].paths.extend(of_item(other)),
             }
         }
         Ok(())
     }
 
-    fn import(&mut self, at: usize, prefix: &mut Segments, tree: &UseTree) {
+    fn import(&mut self, at: usize, tree: &UseTree) {
         let module = &mut self.modules[at];
-        match tree {
-            UseTree::Path(path) => {
-                prefix.push(path.ident.to_string());
-                self.import(at, prefix, &path.tree);
-                prefix.pop();
+        for (mut alias, mut path) in imports(tree) {
+            if alias == "*" {
+                module.globs.push(path);
+                continue;
             }
-            UseTree::Name(name) if name.ident == "self" => {
-                let last = prefix.last().cloned().unwrap_or_default();
-                module.imports.push((last, prefix.clone()));
+            // `a::b::{self}` is `a::b`.
+            path.pop_if(|last| last == "self");
+            if alias == "self" {
+                alias = path.last().cloned().unwrap_or_default();
             }
-            UseTree::Name(name) => {
-                let path = [&prefix[..], &[name.ident.to_string()]].concat();
-                module.imports.push((name.ident.to_string(), path.clone()));
-                module.paths.push(path);
-            }
-            UseTree::Rename(rename) => {
-                let mut path = prefix.clone();
-                if rename.ident != "self" {
-                    path.push(rename.ident.to_string());
-                }
-                module.imports.push((rename.rename.to_string(), path.clone()));
-                module.paths.push(path);
-            }
-            UseTree::Glob(_) => module.globs.push(prefix.clone()),
-            UseTree::Group(group) => {
-                for tree in &group.items {
-                    self.import(at, prefix, tree);
-                }
-            }
+            module.imports.push((alias, path.clone()));
+            module.paths.push(path);
         }
     }
 }

@@ -95,13 +95,4 @@ mod tests {
         assert_eq!(found.len(), 2, "as files and as folders: {found:#?}");
         assert!(found[0].contains("high/a.rs -> high/mod.rs: Above\n    high/mod.rs -> high/a.rs: b"), "{}", found[0]);
     }
-
-    #[test]
-    fn a_planted_upward_arrow_is_drawn_although_no_files_are_in_a_circle() {
-        let mut files = SOUND;
-        files[3].1 = "pub struct Below; pub fn up(_: crate::high::Above) {}";
-        let found = found(&files);
-        assert_eq!(found.len(), 1, "{found:#?}");
-        assert!(found[0].contains("runs back up") && found[0].contains("low.rs -> high/mod.rs"), "{}", found[0]);
-    }
 }

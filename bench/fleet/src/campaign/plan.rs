@@ -389,7 +389,6 @@ mod tests {
         for (text, needle) in [
             ("", "missing field `name`"),
             ("name = 'x'\nbogus = 1\n[[experiment]]\nrun = 'sim'", "line 2: unknown field `bogus`"),
-            ("name = '../x'\n[[experiment]]\nrun = 'sim'", "begins with a letter"),
             ("name = 'x'\nexperiment = []", "no [[experiment]]"),
             ("name = 'x'\n[[experiment]]\nrun = 'nmi'", "did you mean"),
             (&more("parts = 3"), "only a sweep"),
@@ -400,12 +399,10 @@ mod tests {
             (&more("[[experiment]]\nrun = 'sim'"), "there twice"),
             (&more("[[hosts]]\nnames = 'a,a'"), "a is there twice"),
             (&more("[[hosts]]\ncount = 2"), "names = 'clx"),
-            (&more("[[hosts]]\nnames = 'a[3-1]'"), "hosts 1"),
             (&more("[[hosts]]\nconstraint = 'a;b'"), "none of Slurm's"),
             (&more("[[hosts]]\nconstraint = 'a'\ncount = 0"), "count is 0"),
             (&more("[repeat]\ntimes = 0"), "repeat.times"),
             (&more("[repeat]\ntimes = 200000"), "more than 100000"),
-            (&more("[slurm]\nnodes = 3"), "unknown field `nodes`"),
         ] {
             let error = plan(text).unwrap_err();
             assert!(error.contains(needle), "{error:?} lacks {needle:?}");
