@@ -249,15 +249,4 @@ mod tests {
         assert_eq!(serde_json::from_str::<Counts>(&text).unwrap(), all.written());
         assert_eq!(all.written(), Counts { held_max: 0, opens: 0, ..all });
     }
-
-    #[test]
-    fn a_round_has_its_value_in_each_column() {
-        let mut columns = CountColumns::default();
-        columns.push(&Counts { overflows: 7, opens: 1, ..Counts::default() });
-        columns.push(&Counts { overflows: 7, opens: 2, ..Counts::default() });
-        let text = serde_json::to_string(&columns).unwrap();
-        assert_eq!(text, r#"{"overflows":[7],"opens":[1,2],"opens_fixed":[0],"held_at_end":[0],"nmis":[0]}"#);
-        let keys: Vec<_> = columns.columns().map(|(key, column)| (key, column.len())).collect();
-        assert_eq!(keys, [("overflows", 2), ("opens", 2), ("opens_fixed", 2), ("held_at_end", 2), ("nmis", 2)]);
-    }
 }

@@ -204,10 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_remedy_of_each_setting_is_a_checks() {
-        let ours = "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo, or echo 0 | sudo tee ";
-        assert_eq!(remedy("turbo"), format!("{ours}/sys/devices/system/cpu/cpufreq/boost"));
-        assert_eq!(remedy(WATCHDOG), "sudo sysctl kernel.nmi_watchdog=0");
+    fn each_setting_has_a_check() {
         let checks = super::super::noise::findings(&super::super::HostFacts::default(), &[]);
         for Setting { check, .. } in &TABLE {
             assert!(checks.iter().any(|finding| finding.check == *check), "{check}");

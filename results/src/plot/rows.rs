@@ -1,5 +1,4 @@
-//! Plots of rows below each other, each with its name left of it: estimates with intervals, the spread of rounds, stacked bars, and
-//! a map of cells.
+//! Plots of rows below each other, each with its name left of it: estimates with intervals, the spread of rounds, stacked bars.
 
 use super::axis::Axis;
 use super::colour::Ink;

@@ -225,13 +225,4 @@ mod tests {
         assert_eq!(shown(&[old.clone(), short]), 2000, "another definition is another strategy");
         assert_eq!(shown(&[old, with(10, 2000, "reuse = \"last\"")]), 1000);
     }
-
-    #[test]
-    fn thinning_keeps_every_item_in_few_runs() {
-        let items: Vec<u32> = (0..1000).collect();
-        let runs = thin(&items, 150);
-        assert!(runs.len() <= 150 && runs.concat() == items);
-        assert_eq!(thin(&items[..3], 150).len(), 3);
-        assert!(thin::<u32>(&[], 150).is_empty());
-    }
 }

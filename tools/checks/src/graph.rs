@@ -122,11 +122,6 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_without_a_way_back_has_no_circle() {
-        assert!(graph(&[("a", "b"), ("a", "c"), ("b", "c"), ("c", "d"), ("a", "a")]).circles().is_empty());
-    }
-
-    #[test]
     fn each_circle_is_found_once_with_the_arrows_that_tie_it() {
         let circles = graph(&[("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("d", "e"), ("e", "d")]).circles();
         let members: Vec<_> = circles.iter().map(|circle| circle.members.join(" ")).collect();

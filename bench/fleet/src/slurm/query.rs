@@ -379,38 +379,28 @@ mod tests {
     /// An array and a job, on a controller of 22.05 with a dead slurmd.
     const SHOWN: &str = include_str!("../../tests/outputs/show-job-22.05.txt");
 
-    fn of(index: u32) -> Task {
-        show_job(SHOWN).into_iter().find(|task| task.index == Some(index)).unwrap()
-    }
-
     #[test]
-    fn every_task_of_an_array_is_found_once() {
+    fn every_task_of_an_array_is_found_once_with_its_state() {
         let tasks = show_job(SHOWN);
         let indexes: Vec<u32> = tasks.iter().filter(|task| task.job == 1).filter_map(|task| task.index).collect();
         // Task 15 was cancelled before it began: the controller keeps no record of it.
         assert_eq!(indexes, [14, 16, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
-    }
-
-    #[test]
-    fn ends_have_their_exit_code_or_signal_and_node() {
-        let done = of(0);
-        assert_eq!((&done.state, done.exit_code, done.id().as_str()), (&State::Completed, Some(0), "1_0"));
-        assert!(done.node.is_some());
-        let failed = of(1);
-        assert_eq!((failed.state, failed.exit_code), (State::Failed("NonZeroExitCode".into()), Some(5)));
-        assert_eq!(of(3).state, State::Cancelled);
-    }
-
-    #[test]
-    fn tasks_that_wait_have_a_reason_and_those_requeued_a_count() {
-        let requeued = of(4);
-        assert_eq!((&requeued.state, requeued.restarts), (&State::Pending("Resources".into()), 1));
-        assert_eq!((requeued.node, requeued.exit_code), (None, None));
-        assert_eq!(of(6).state, State::Pending("job_requeued_in_held_state".into()));
-        assert_eq!((of(16).state, of(16).restarts), (State::Pending("Resources".into()), 0));
-        let running = of(13);
-        assert_eq!((&running.state, running.exit_code), (&State::Running, None));
-        assert!(running.node.is_some());
+        let pending = |why: &str| State::Pending(why.into());
+        for (index, state, exit_code, restarts, has_node) in [
+            (Some(0), State::Completed, Some(0), 0, true),
+            (Some(1), State::Failed("NonZeroExitCode".into()), Some(5), 0, true),
+            (Some(4), pending("Resources"), None, 1, false),
+            (Some(6), pending("job_requeued_in_held_state"), None, 2, false),
+            (Some(13), State::Running, None, 0, true),
+            (Some(16), pending("Resources"), None, 0, false),
+        ] {
+            let task = tasks.iter().find(|task| task.index == index).unwrap();
+            let found = (&task.state, task.exit_code, task.restarts, task.node.is_some());
+            assert_eq!(found, (&state, exit_code, restarts, has_node), "{}", task.id());
+        }
+        assert_eq!(tasks.iter().find(|task| task.index == Some(3)).unwrap().state, State::Cancelled);
+        let alone = tasks.iter().find(|task| task.index.is_none()).unwrap();
+        assert_eq!((&alone.state, alone.node.as_deref()), (&State::NodeFailed, Some("node3")));
     }
 
     #[test]
