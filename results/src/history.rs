@@ -304,7 +304,7 @@ mod tests {
     use super::*;
     use crate::compare::Statistic;
     use crate::document::Record;
-    use crate::fixture::{changed, record, value};
+    use crate::fixture::{changed, value};
     use crate::stats::change_points::Rules;
     use serde_json::json;
 

@@ -276,7 +276,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::document::{Any, GuestRun};
+    use crate::document::Any;
     use crate::fixture;
 
     /// A good document, changed.

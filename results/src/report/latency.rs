@@ -265,7 +265,6 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
 
     #[test]
     fn a_curve_rises_to_the_largest_value_at_its_own_count() {

@@ -6,11 +6,11 @@ use anyhow::Result;
 
 use crate::graph::{Circle, Graph, circles_in_folders};
 use crate::rust;
-use crate::workspace::{self, Member, Workspace};
+use crate::workspace::{self, Member};
 
 /// Checks the workspace at `root`; returns one text per breach, of several lines where a circle is drawn.
 pub fn check(root: &Path) -> Result<Vec<String>> {
-    let members = Workspace::read(root)?.members();
+    let members = workspace::members(root)?;
     let mut findings = workspace::arrows(root, &members);
     for member in &members {
         findings.extend(circles(member)?);

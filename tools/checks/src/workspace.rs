@@ -6,12 +6,6 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// Output of `cargo metadata`.
-#[derive(Debug)]
-pub struct Workspace {
-    metadata: Value,
-}
-
 /// A crate of the workspace.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -23,53 +17,26 @@ pub struct Member {
     pub dependencies: Vec<String>,
 }
 
-impl Workspace {
-    /// Reads the workspace at `root`; needs no network once its dependencies are there.
-    pub fn read(root: &Path) -> Result<Self> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["metadata", "--format-version", "1", "--locked", "--manifest-path"])
-            .arg(root.join("Cargo.toml"))
-            .output()
-            .context("cannot start cargo")?;
-        ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(Self { metadata: serde_json::from_slice(&output.stdout)? })
-    }
-
-    fn packages(&self) -> impl Iterator<Item = &Value> {
-        self.metadata["packages"].as_array().into_iter().flatten()
-    }
-
-    /// Returns the crates of the workspace.
-    pub fn members(&self) -> Vec<Member> {
-        self.packages()
-            .filter(|package| package["source"].is_null())
-            .map(|package| Member {
-                name: text(&package["name"]),
-                folder: PathBuf::from(text(&package["manifest_path"]))
-                    .parent()
-                    .map_or_else(PathBuf::new, Path::to_owned),
-                dependencies: package["dependencies"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .filter(|dependency| dependency["kind"] != "dev")
-                    .map(|dependency| text(&dependency["name"]))
-                    .collect(),
-            })
-            .collect()
-    }
-
-    /// Dependencies whose licence is not among those allowed.
-    pub fn licences(&self) -> Vec<String> {
-        let outside = self.packages().filter(|package| !package["source"].is_null());
-        let found = outside.filter_map(|package| {
-            let licence = text(&package["license"]);
-            (!is_allowed(&licence))
-                .then(|| format!("{} {}: licence {licence:?}", text(&package["name"]), text(&package["version"])))
-        });
-        found.collect()
-    }
+/// Reads the crates of the workspace at `root`.
+pub fn members(root: &Path) -> Result<Vec<Member>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--manifest-path"])
+        .arg(root.join("Cargo.toml"))
+        .output()
+        .context("cannot start cargo")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let member = |package: &Value| {
+        let used = list(&package["dependencies"]).into_iter().filter(|dependency| dependency["kind"] != "dev");
+        Member {
+            name: text(&package["name"]),
+            folder: PathBuf::from(text(&package["manifest_path"])).parent().map_or_else(PathBuf::new, Path::to_owned),
+            dependencies: used.map(|dependency| text(&dependency["name"])).collect(),
+        }
+    };
+    Ok(list(&metadata["packages"]).iter().map(member).collect())
 }
 
 fn text(value: &Value) -> String {

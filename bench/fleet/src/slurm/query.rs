@@ -390,7 +390,7 @@ mod tests {
             (Some(0), State::Completed, Some(0), 0, true),
             (Some(1), State::Failed("NonZeroExitCode".into()), Some(5), 0, true),
             (Some(4), pending("Resources"), None, 1, false),
-            (Some(6), pending("job_requeued_in_held_state"), None, 2, false),
+            (Some(6), pending("job_requeued_in_held_state"), None, 1, false),
             (Some(13), State::Running, None, 0, true),
             (Some(16), pending("Resources"), None, 0, false),
         ] {
