@@ -411,11 +411,6 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_consistent() {
-        definition().debug_assert();
-    }
-
-    #[test]
     fn no_command_is_the_main_job_with_its_defaults() {
         let args = main_job(&[]).unwrap();
         assert_eq!(args.spec.arms.strategy.len(), 3);

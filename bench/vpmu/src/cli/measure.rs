@@ -380,22 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn a_run_leaves_its_document() {
-        let dir = tempfile::tempdir().unwrap();
-        let finished = mock::finished(&[]);
-        let mut kept = Kept::new(Some(OutputFolder::open(&dir.path().join("out")).unwrap()));
-        kept.save(&finished.document).unwrap();
-        let shown = report(&finished, &kept, true).unwrap();
-        assert!(serde_json::from_str::<Document>(&shown).is_ok());
-        let shown = report(&finished, &kept, false).unwrap();
-        assert!(shown.contains("saved: ") && shown.contains("recreate"));
-        assert_eq!(std::fs::read_dir(dir.path().join("out")).unwrap().count(), 1);
-        let text = std::fs::read_to_string(kept.folder.unwrap().path().unwrap()).unwrap();
-        let back: Document = serde_json::from_str(&text).unwrap();
-        assert_eq!(back.arms.len(), finished.document.arms.len());
-    }
-
-    #[test]
     fn a_folder_that_cannot_be_written_to_leaves_the_table() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
@@ -409,16 +393,5 @@ mod tests {
         std::fs::create_dir(&out).unwrap();
         kept.save(&finished.document).unwrap();
         assert!(kept.failed.is_none() && kept.path().is_some_and(std::path::Path::exists));
-    }
-
-    #[test]
-    fn a_notice_has_each_cause_once_and_one_remedy() {
-        let kvm = KvmError::Open { error: std::io::Error::from_raw_os_error(13), remedy: "; join group kvm" };
-        let events = Error::host("no host event", "cpu-clock: Permission denied", "lower it");
-        let both = nothing_measured("m", &events, Some(&kvm));
-        assert!(both.contains("(model m): /dev/kvm: Permission denied (os error 13); cpu-clock: "), "{both}");
-        assert!(both.ends_with("; `vpmu doctor` says what helps") && !both.contains("join"), "{both}");
-        let one = nothing_measured("m", &Error::host("cannot start a guest", kvm.to_string(), ""), Some(&kvm));
-        assert_eq!(one.matches("/dev/kvm").count(), 1, "{one}");
     }
 }

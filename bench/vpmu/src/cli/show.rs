@@ -372,19 +372,4 @@ mod tests {
         let missing = event("kvm:no_such_event").unwrap();
         assert!(missing[0].about.contains("; not here: "), "{missing:?}");
     }
-
-    #[test]
-    fn an_unknown_name_lists_the_known_ones() {
-        for (error, needle) in [
-            (strategy("reues").unwrap_err(), "did you mean reuse? There are recreate"),
-            (strategy("mediated").unwrap_err(), "no definition in TOML"),
-            (model_text("clx").unwrap_err(), "There are development-host"),
-            (workload("spin").unwrap_err(), "sampling10"),
-            (metric("latency").unwrap_err(), "nmi_handler_ns"),
-            (event("cyclse").unwrap_err(), "did you mean cycles?"),
-        ] {
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error}");
-        }
-    }
 }

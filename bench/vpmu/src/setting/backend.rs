@@ -1,7 +1,6 @@
 //! The choice of a backend: one of the host's, a simulated one, or `auto`.
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 
 use host_pmu::backend::{BackendKey, HostError};
@@ -115,9 +114,6 @@ fn remedy(known: &str, or: &str) -> String {
     format!("{first}{or}")
 }
 
-/// Mount points of tracefs.
-const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-
 /// KVM's answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvmReport {
@@ -226,28 +222,16 @@ impl KvmProbe for ThisHost {
 
 impl EventProbe for ThisHost {
     fn try_open(&self, backend: &BackendKey) -> Result<(), Refused> {
-        host_pmu::open::probe(backend).map_err(|error| refused(backend, &error))
+        host_pmu::open::probe(backend).map_err(|error| refused(&error))
     }
 }
 
-fn refused(backend: &BackendKey, error: &HostError) -> Refused {
+fn refused(error: &HostError) -> Refused {
     let HostError::Os { call, errno, remedy } = error else {
         return Refused { why: error.to_string(), remedy: String::new() };
     };
     let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
-    let remedy = match backend {
-        BackendKey::Tracepoint { group, .. } if *errno == libc::ENOENT => tracepoints(&TRACEFS.map(Path::new), group),
-        _ => None,
-    }
-    .unwrap_or_else(|| remedy.trim_start_matches("; ").to_owned());
-    Refused { why, remedy }
-}
-
-/// Tells how to list the tracepoints near a misspelt one: its group's, or all groups; `None` where there is no tracefs.
-fn tracepoints(roots: &[&Path], group: &str) -> Option<String> {
-    let events = roots.iter().map(|root| root.join("events")).find(|events| events.is_dir())?;
-    let folder = Some(events.join(group)).filter(|group| group.is_dir()).unwrap_or(events);
-    Some(format!("list what is there with: ls {}", folder.display()))
+    Refused { why, remedy: remedy.trim_start_matches("; ").to_owned() }
 }
 
 #[cfg(test)]
@@ -321,16 +305,5 @@ mod tests {
         let none = choose_backend(&Opens(&[]));
         assert_eq!((none.backend, none.remedy.as_str()), (None, "look elsewhere"));
         assert!(!none.why.contains("elsewhere"), "a remedy within the reason: {}", none.why);
-    }
-
-    #[test]
-    fn a_misspelt_tracepoint_names_the_folder_to_look_in() {
-        let root = tempfile::tempdir().unwrap();
-        let events = root.path().join("events");
-        std::fs::create_dir_all(events.join("sched")).unwrap();
-        let remedy = |group| tracepoints(&[Path::new("/nonexistent"), root.path()], group).unwrap();
-        assert!(remedy("sched").ends_with(&format!("ls {}", events.join("sched").display())));
-        assert!(remedy("shed").ends_with(&format!("ls {}", events.display())));
-        assert_eq!(tracepoints(&[Path::new("/nonexistent")], "sched"), None);
     }
 }

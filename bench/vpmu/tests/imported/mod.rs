@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use arch_pmu::PmuMsr;
 use host_pmu::trace::Kind;
 use serde_json::Value;
 use trace::read::Trace;
+
+use crate::binary::text;
 
 /// Imports `stock-kvm.data` of `from`, VM by VM, and compares accesses by register with `stock-kvm.counts`, which
 /// `perf script | sort | uniq -c` printed.
@@ -26,16 +27,15 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
     }
     ensure!(vms.len() == 2, "{counts}");
     let vpmu = |words: &[&str]| {
-        let done = Command::new(env!("CARGO_BIN_EXE_vpmu")).current_dir(to).args(words).output()?;
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        Ok::<_, anyhow::Error>((done.status.code(), String::from_utf8(done.stdout)?, said))
+        let done = crate::binary::run(to, words);
+        (done.status.code(), done.stdout, text(&done.stderr))
     };
     let recording = from.canonicalize()?.join("stock-kvm.data");
     let recording = recording.to_str().context("a name")?;
-    let (code, _, said) = vpmu(&["trace", "import", recording, "-o", "both"])?;
+    let (code, _, said) = vpmu(&["trace", "import", recording, "-o", "both"]);
     ensure!(code == Some(2) && vms.keys().all(|pid| said.contains(&format!("{pid} (1 vCPU"))), "{said}");
     for (pid, expected) in vms {
-        let (code, _, said) = vpmu(&["trace", "import", "-q", recording, "--pid", pid, "-o", pid])?;
+        let (code, _, said) = vpmu(&["trace", "import", "-q", recording, "--pid", pid, "-o", pid]);
         ensure!(code == Some(0), "{code:?}: {said}");
         let trace = Trace::open(&to.join(pid)).map_err(|error| anyhow::anyhow!("{error}"))?;
         let mut found = BTreeMap::new();
@@ -47,8 +47,8 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
         }
         ensure!(found == expected, "process {pid}: {found:x?}, and perf counted {expected:x?}");
         // KVM is no strategy of ours, and nearly all that its guest read and met comes again.
-        let (_, replay, _) = vpmu(&["sim", "--trace", pid, "--strategy", "reuse", "--json"])?;
-        let arm = &serde_json::from_str::<Value>(&replay)?["arms"][0];
+        let (_, replay, _) = vpmu(&["sim", "--trace", pid, "--strategy", "reuse", "--json"]);
+        let arm = &serde_json::from_slice::<Value>(&replay)?["arms"][0];
         let of = |key: &str| arm[key].as_u64().with_context(|| key.to_owned());
         let (accesses, pmis) = (of("accesses")?, of("trace_pmis")?);
         eprintln!(

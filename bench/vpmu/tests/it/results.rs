@@ -2,18 +2,14 @@
 //! none of this needs KVM.
 
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::binary::{text, vpmu as command};
+use crate::binary::{json as parsed, run as vpmu, text, vpmu as command};
 
 type Change = fn(&mut Value);
-
-fn vpmu(dir: &Path, args: &[&str]) -> Output {
-    command(dir, args).output().expect("the binary starts")
-}
 
 /// Simulates short rounds, 10 unless `more` says otherwise, into `file`.
 fn simulate(dir: &Path, file: &str, more: &[&str]) {
@@ -90,39 +86,19 @@ fn a_baseline_by_name_a_regression_and_every_output() {
     change(&at.join("slow.json"), slow_down);
 
     let same = vpmu(at, &["compare", "v1", "same.json"]);
-    let shown = text(&same.stdout);
-    assert_eq!(same.status.code(), Some(0), "{shown}{}", text(&same.stderr));
-    assert!(shown.contains("no regression") && shown.contains("nmi_handler_ns") && !shown.contains('\x1b'), "{shown}");
-
+    assert_eq!(same.status.code(), Some(0), "{}{}", text(&same.stdout), text(&same.stderr));
     let slow = vpmu(at, &["compare", "v1", "slow.json", "--json", "--junit", "report.xml"]);
     assert_eq!(slow.status.code(), Some(1), "{}", text(&slow.stderr));
-    let found: Value = serde_json::from_slice(&slow.stdout).unwrap();
+    let found = parsed(&slow);
     assert_eq!((&found["schema"], &found["exit"]), (&json!("vpmu-compare/1"), &json!(1)));
     // Every arm, the floor included, takes half as long again: the ratios are as before, the times of all arms are not.
     let rows = found["groups"][0]["rows"].as_array().unwrap();
-    assert!(
-        rows[0]["verdict"] == "no-change" && rows[0]["base"]["interval_ns"]["low"].as_f64() > Some(0.0),
-        "{}",
-        rows[0]
-    );
+    assert_eq!(rows[0]["verdict"], "no-change");
     let row = rows.iter().find(|row| row["arm"] == "all arms" && row["metric"] == "nmi_handler_ns").unwrap();
     assert_eq!(row["verdict"], "slower");
-    assert!(
-        row["p_value_adjusted"].as_f64() < Some(0.01) && row["change_interval"]["low"].as_f64() > Some(0.4),
-        "{row}"
-    );
     assert!(std::fs::read_to_string(at.join("report.xml")).unwrap().contains("<failure"));
-    let markdown = vpmu(at, &["compare", "v1", "slow.json", "--markdown"]);
-    assert!(text(&markdown.stdout).contains("| **SLOWER** |"));
-
-    // A comparison repeats to the byte.
-    let again = || vpmu(at, &["compare", "v1", "slow.json"]).stdout;
-    assert_eq!(again(), again());
     let arms = vpmu(at, &["compare", "--arms", "floor,recreate", "--metric", "nmi_handler_ns", "slow.json"]);
     assert_eq!(arms.status.code(), Some(1), "{}", text(&arms.stdout));
-    assert!(text(&arms.stdout).contains("SLOWER"), "{}", text(&arms.stdout));
-    let bounded = vpmu(at, &["compare", "--ratios", "3", "v1", "slow.json"]);
-    assert_eq!(bounded.status.code(), Some(0), "{}", text(&bounded.stdout));
 }
 
 #[test]
@@ -142,21 +118,11 @@ fn a_folder_has_a_history() {
         });
     }
     let ratios = vpmu(dir.path(), &["history", "series"]);
-    let shown = text(&ratios.stdout);
-    let words: Vec<&str> = shown.split_whitespace().collect();
-    assert!(
-        words.join(" ").contains("against floor (--times: by times) no change point in 12 series of "),
-        "{}",
-        text(&ratios.stdout)
-    );
-    let output = vpmu(dir.path(), &["history", "series", "--times"]);
-    let shown = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(shown.contains("0000008") && shown.contains("(run 9)") && shown.contains("+50.0 %"), "{shown}");
+    assert!(text(&ratios.stdout).contains("no change point"), "{}", text(&ratios.stdout));
     let output =
         vpmu(dir.path(), &["history", "series", "--times", "--json", "--arm", "floor", "--metric", "nmi_handler_ns"]);
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found["series"][0]["changes"][0]["last_good_revision"], "0000007");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(parsed(&output)["series"][0]["changes"][0]["last_good_revision"], "0000007");
     assert_eq!(vpmu(dir.path(), &["history", "series/run-1.json"]).status.code(), Some(3));
 }
 
@@ -171,31 +137,25 @@ fn bad_input_is_one_line_and_exit_2() {
     std::fs::write(at.join("mixed/a.json"), &good).unwrap();
     std::fs::write(at.join("mixed/b.json"), "{}").unwrap();
     std::fs::write(at.join("limits.toml"), "treshold = 0.1").unwrap();
-    std::fs::write(at.join("other.toml"), "[metric.no_such_ns]\nthreshold = 0.1").unwrap();
-    let cases: [(&str, Change); 4] = [
-        ("its schema is vpmu-result/9", |d| d["schema"] = json!("vpmu-result/9")),
-        ("no arms", |d| d["arms"] = json!([])),
-        ("arms[0].metrics.nmi_handler_ns.p50: invalid type", |d| {
-            d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = Value::Null;
-        }),
-        ("missing field", |d| {
-            d.as_object_mut().unwrap().remove("tool");
-        }),
+    let files = [
+        ("../evil", "no such file"),
+        ("empty", "no .json"),
+        ("mixed", "b.json"),
+        ("cut.json", "not JSON"),
+        ("schema.json", "its schema is vpmu-result/9"),
+        ("arms.json", "no arms"),
+        ("type.json", "arms[0].metrics.nmi_handler_ns.p50: invalid type"),
     ];
-    let mut files: Vec<(String, String)> = vec![
-        ("no-such.json".into(), "no such file".into()),
-        ("../evil".into(), "no such file".into()),
-        ("empty".into(), "no .json".into()),
-        ("mixed".into(), "b.json".into()),
+    let changes: [Change; 3] = [
+        |d| d["schema"] = json!("vpmu-result/9"),
+        |d| d["arms"] = json!([]),
+        |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = Value::Null,
     ];
-    for (number, (needle, spoil)) in cases.into_iter().enumerate() {
-        let name = format!("bad-{number}.json");
-        std::fs::write(at.join(&name), &good).unwrap();
-        change(&at.join(&name), spoil);
-        files.push((name, needle.to_owned()));
+    for ((name, _), spoil) in files[4..].iter().zip(changes) {
+        std::fs::write(at.join(name), &good).unwrap();
+        change(&at.join(name), spoil);
     }
     std::fs::write(at.join("cut.json"), &good[..good.len() / 3]).unwrap();
-    files.push(("cut.json".to_owned(), "not JSON".to_owned()));
     let bad = |args: &[&str], needle: &str| {
         let output = vpmu(at, args);
         let line = text(&output.stderr);
@@ -204,20 +164,15 @@ fn bad_input_is_one_line_and_exit_2() {
         assert!(line.starts_with("vpmu: error: ") && line.contains(needle), "{line} lacks {needle}");
         assert!(output.stdout.is_empty());
     };
-    for (file, needle) in &files {
+    for (file, needle) in files {
         bad(&["compare", "good.json", file], needle);
         bad(&["compare", file, "good.json"], needle);
         bad(&["history", file], needle);
     }
     bad(&["compare", "good.json", "good.json", "--rules", "limits.toml"], "treshold");
-    bad(&["compare", "good.json", "good.json", "--rules", "other.toml"], "there are");
-    bad(&["compare", "good.json", "good.json", "--arm", "reues"], "there are");
-    bad(&["compare", "good.json", "--arms", "reuse"], "two arms");
     bad(&["compare", "good.json", "--arms", "reuse,recreat"], "there are recreate, reuse");
     bad(&["compare", "good.json", "good.json", "--metric", "foo"], "there are exit_path_ns, nmi_handler_ns");
-    bad(&["compare", "good.json", "good.json", "--ratios", "0"], "factor");
     bad(&["compare", "good.json", "good.json", "--junit", "no/such/x.xml"], "--junit");
-    bad(&["compare", "good.json"], "NEW");
     bad(&["sim", "--save-baseline", "../x"], "baseline's name");
     simulate(at, "other.json", &["--workload", "sampling10"]);
     bad(&["compare", "good.json", "other.json"], "measured different things");

@@ -6,15 +6,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::binary::{text, vpmu as command};
+use crate::binary::{run as vpmu, text, vpmu as command};
 
 /// 80 points; one thread takes seconds for them.
 const GRID: &[&str] =
     &["sweep", "--strategy", "recreate,pool", "--seed", "1-40", "--samples", "400", "-o", "out", "--quiet"];
-
-fn vpmu(dir: &Path, args: &[&str]) -> Output {
-    command(dir, args).output().expect("the binary starts")
-}
 
 fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     args.iter().chain(more).copied().collect()

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use trials::Case;
 
+use crate::binary::VPMU;
 use crate::prerequisites::is_root;
 
 type Run = fn() -> Result<()>;
@@ -50,7 +51,7 @@ impl Rig {
     /// A command that is ended, with exit code 124, if it does not end by itself.
     fn run(&self, words: &[&str]) -> Result<Output> {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", "60", env!("CARGO_BIN_EXE_vpmu")]).args(words).current_dir(self.0.path());
+        command.args(["--kill-after=5", "60", VPMU]).args(words).current_dir(self.0.path());
         // The caller is a task of somebody's array.
         command.env("SLURM_JOB_ID", "42").env("SLURM_ARRAY_JOB_ID", "40").env("SLURM_ARRAY_TASK_ID", "3");
         Ok(command.output()?)
@@ -167,7 +168,7 @@ fn open_folder_and_another_vpmu() -> Result<()> {
 
 fn open_mask() -> Result<()> {
     let rig = Rig::new()?;
-    let script = format!("umask 0; exec {} fleet submit plan.toml -o open --quiet", env!("CARGO_BIN_EXE_vpmu"));
+    let script = format!("umask 0; exec {} fleet submit plan.toml -o open --quiet", VPMU);
     let output = Command::new("sh").args(["-c", &script]).current_dir(rig.0.path()).output()?;
     ensure!(output.status.code() == Some(0), "{}", said(&output));
     let mode = std::fs::metadata(rig.path("open"))?.mode();
@@ -179,8 +180,7 @@ fn fifo_in_a_folder() -> Result<()> {
     let rig = Rig::new()?;
     let document = rig.document()?;
     // A pipe that the user names is read as ever.
-    let vpmu = env!("CARGO_BIN_EXE_vpmu");
-    let script = format!("exec '{vpmu}' compare <(cat '{0}') <(cat '{0}')", document.display());
+    let script = format!("exec '{VPMU}' compare <(cat '{0}') <(cat '{0}')", document.display());
     let piped = Command::new("bash").args(["-c", &script]).output()?;
     let named = rig.run(&["compare", &document.to_string_lossy(), &document.to_string_lossy()])?;
     ensure!(piped.status == named.status && said(&piped).contains("exit_path_ns"), "{}", said(&piped));
@@ -233,7 +233,7 @@ fn nightly() -> Result<()> {
     let date = Command::new("date").arg("+%F").output()?;
     let date = String::from_utf8(date.stdout)?;
     std::fs::rename(rig.path("run"), rig.path(date.trim()))?;
-    let vpmu = Path::new(env!("CARGO_BIN_EXE_vpmu")).parent().context("a folder")?;
+    let vpmu = Path::new(VPMU).parent().context("a folder")?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/packaging/nightly");
     let path = format!("{}:/usr/bin:/bin", vpmu.display());
     let mut command = Command::new("sh");

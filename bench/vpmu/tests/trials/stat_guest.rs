@@ -1,20 +1,16 @@
 //! `vpmu guest-stat`: real guests beside simulated ones, and what a run leaves. No time is asserted.
 
-use std::path::Path;
-use std::process::Output;
-
 use results::document::{Arm, Document, Status};
 use trials::Case;
 
-use crate::binary;
+use crate::binary::{run, text};
 use crate::prerequisites::{guests, kvm};
 
 pub(crate) fn cases() -> Vec<Case> {
     let (expected, missing) = (kvm().is_ok(), guests().err());
-    let real: [(&str, fn()); 4] = [
+    let real: [(&str, fn()); 3] = [
         ("real_and_simulated_guests_do_the_same_in_each_phase", real_and_simulated),
         ("events_enabled_once_take_one_call", enabled_once),
-        ("a_run_leaves_a_document", a_short_run),
         ("two_vcpus_set_up_for_themselves", two_vcpus),
     ];
     let real = real.map(|(name, run)| Case::new(name, missing.clone(), run).expected(expected));
@@ -22,15 +18,12 @@ pub(crate) fn cases() -> Vec<Case> {
     real.into_iter().chain([anywhere]).collect()
 }
 
-fn vpmu(dir: &Path, args: &[&str]) -> Output {
-    binary::vpmu(dir, &["guest-stat", "--quiet"]).args(args).output().expect("the binary starts")
-}
-
 /// The document of a run that succeeds, regardless of the host's load.
 fn document(args: &[&str]) -> Document {
     let dir = tempfile::tempdir().expect("a folder");
-    let output = vpmu(dir.path(), &[args, &["--json", "--no-save", "--time-limit", "60s"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let line = [&["guest-stat", "--quiet"], args, &["--json", "--no-save", "--time-limit", "60s"]].concat();
+    let output = run(dir.path(), &line);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
     assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is saved");
     let document: Document = serde_json::from_slice(&output.stdout).expect("a document");
     assert_eq!((document.experiment.as_str(), document.place.as_deref()), ("guest-stat", Some("guest")));
@@ -80,18 +73,6 @@ fn enabled_once() {
             assert_eq!((calls("enable"), calls("program"), calls("disable")), (10, 70, 70), "{backend}");
         }
     }
-}
-
-fn a_short_run() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let line = ["--strategy", "recreate,pool", "--rounds", "2", "--samples", "5", "--time-limit", "60s"];
-    let output = vpmu(dir.path(), &line);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let table = String::from_utf8_lossy(&output.stdout);
-    for word in ["recreate", "pool", "floor", "program", "disable", "stand-in", "2 of 2 rounds", "saved: "] {
-        assert!(table.contains(word), "{word} in {table}");
-    }
-    assert_eq!(std::fs::read_dir(dir.path().join("vpmu-results")).expect("the folder").count(), 1);
 }
 
 fn two_vcpus() {

@@ -683,18 +683,6 @@ mod tests {
         assert_eq!((arm.own.lost, arm.own.nmis_delivered, arm.own.counts.nmis), (None, None, 10));
         assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
         assert_eq!(arm.metric(&PMI_DELIVERY), None);
-        let shown = |arm: &document::Arm, key: &str| {
-            let column = results::table::column::ALL.iter().find(|column| column.key == key).unwrap();
-            column.text(&results::table::column::Figures::new(arm, arm.metric(&NMI_HANDLER)))
-        };
-        assert_eq!([shown(&arm, "opens"), shown(&arm, "reads"), shown(&arm, "events_held")], ["–"; 3]);
-        let below = Arm { strategy: "kvm:recreate".to_owned(), ..super::tests::arm(ArmKind::Kvm) };
-        let mut fold = ArmFold::new(&below, false);
-        let mut vcpu = crate::arms::rounds::mock::vcpu(10, 1000);
-        vcpu.account.host.ops.add(host_pmu::stats::OpKind::Open, 20, 400);
-        fold.add(place(0), &outcome(vec![vcpu]));
-        let arm = fold.result();
-        assert_eq!([shown(&arm, "opens"), shown(&arm, "reads"), shown(&arm, "events_held")], ["2.10", "0", "–"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod estimate;
 pub mod experiment;
 #[cfg(test)]
+#[path = "tests/mock.rs"]
 pub(crate) mod mock;
 pub mod options;
 pub mod plan;

@@ -128,17 +128,6 @@ impl Draft {
         }
     }
 
-    /// Returns a cost with its interval, if it has one.
-    #[cfg(test)]
-    pub(super) fn interval_of(&self, key: &str) -> Option<(u64, [u64; 2])> {
-        let entry = self.costs.get(key)?;
-        let value = match &entry.constant {
-            Constant::Ns(value) | Constant::Ps(value) | Constant::Sum(value) => *value,
-            Constant::Quantiles(all) => all[all.len() / 2],
-        };
-        Some((value, entry.interval?))
-    }
-
     /// Returns the costs with an interval as a table of so many columns.
     pub fn fitted(&self, width: usize) -> String {
         let mut table = Table::new(["constant", "value", "95 % interval", "from"]).left(3);
@@ -224,6 +213,13 @@ fn rounded(figure: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Draft {
+        /// Returns the interval of a cost, if it has one.
+        pub(crate) fn interval_of(&self, key: &str) -> Option<[u64; 2]> {
+            self.costs.get(key)?.interval
+        }
+    }
 
     #[test]
     fn a_distribution_keeps_its_median_and_drops_its_outlier() {

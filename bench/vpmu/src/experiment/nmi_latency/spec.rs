@@ -77,20 +77,13 @@ impl NmiLatencySpec {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use host_pmu::backend::BackendKey;
-    use results::document::warnings::UNIDENTIFIED;
-    use results::host::HostFs;
 
     use super::*;
-    use crate::arms::arm::sim::{self, SimRunner};
-    use crate::arms::rounds::run::{Context, run};
-    use crate::setting::backend::BackendChoice;
+    use crate::arms::arm::sim;
     use crate::setting::parse::defaults;
-    use crate::setting::strategy::StrategyChoice;
-    use crate::terminal::progress::Silent;
 
     /// A plan on cpu-clock of four CPUs.
     fn plan(edit: impl FnOnce(&mut NmiLatencySpec, &mut HostOptions)) -> Result<Plan, Error> {
@@ -152,9 +145,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_refused_with_a_remedy() {
         type Edit = fn(&mut ArmsOptions, &mut HostOptions);
-        let cases: [(Edit, &str); 6] = [
-            (|arms, _| arms.strategy = StrategyChoice::presets(&["reues"]), "did you mean reuse?"),
-            (|arms, _| arms.strategy = StrategyChoice::presets(&["reuse", "reuse"]), "two arms"),
+        let cases: [(Edit, &str); 4] = [
             (|arms, host| (arms.vcpus, host.pin) = (2, "0".parse().unwrap()), "1 CPUs for 2 vCPUs"),
             (|_, host| host.pin = "9".parse().unwrap(), "CPU 9 is not online"),
             (|arms, _| (arms.samples, arms.vcpus) = (1_000_000, 64), "do not fit"),
@@ -165,54 +156,5 @@ mod tests {
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle), "{error}");
         }
-    }
-
-    fn simulated(model: &str, edit: impl FnOnce(&mut NmiLatencySpec)) -> (Plan, SimRunner) {
-        let host = HostOptions { backend: BackendChoice::Sim(model.to_owned()), ..defaults() };
-        let model = sim::model(model).unwrap();
-        let mut spec: NmiLatencySpec = defaults();
-        edit(&mut spec);
-        let mut plan = spec.plan(&host, &sim::chosen(&model, "test"), None).unwrap();
-        plan.simulate(&model.name);
-        let runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed).unwrap();
-        (plan, runner)
-    }
-
-    #[test]
-    fn a_simulation_says_which_figures_its_model_leaves_open() {
-        let open = |model: &str, strategy: &str, workload: &str, rounds: u64| {
-            let (plan, mut runner) = simulated(model, |spec| {
-                spec.workload = workload.parse().unwrap();
-                spec.arms.strategy = StrategyChoice::presets(&[strategy]);
-                (spec.arms.rounds, spec.arms.samples) = (Some(rounds), 50);
-            });
-            let context = Context {
-                process_began: Instant::now(),
-                stop: &AtomicBool::new(false),
-                fs: &HostFs::at("/nonexistent"),
-                host: sim::facts(&sim::model(model).unwrap()),
-                command_line: Vec::new(),
-                earlier: None,
-                progress: &mut Silent,
-                save: &mut |_| Ok(()),
-            };
-            let document = run(&plan, &mut runner, context).unwrap().document;
-            let open = document.warnings.into_iter().filter(|warning| warning.code == UNIDENTIFIED);
-            open.map(|warning| (warning.arm.unwrap(), warning.message)).collect::<Vec<_>>()
-        };
-        let found = open("clx-ap-watchdog-on", "gate", "single", 4);
-        assert!(
-            matches!(&found[..], [(arm, said)] if arm == "gate" && said.starts_with("1.27 to 1.34 × floor")),
-            "{found:?}"
-        );
-        assert_eq!(open("development-host", "gate", "single", 4), [], "it was measured");
-        // The median of twelve rounds is not that of the first four, and the forms have no part in it.
-        let dir = tempfile::tempdir().unwrap();
-        let same = dir.path().join("same.toml");
-        let (text, _) = sim::model_text("clx-ap-watchdog-off").unwrap();
-        let (own, forms) = text.split_once("[form.").unwrap();
-        let forms = forms.lines().map(|line| if line.starts_with("cost = ") { "cost = {}" } else { line });
-        std::fs::write(&same, format!("{own}[form.{}", forms.collect::<Vec<_>>().join("\n"))).unwrap();
-        assert_eq!(open(same.to_str().unwrap(), "reuse-lazy", "sampling10", 12), []);
     }
 }

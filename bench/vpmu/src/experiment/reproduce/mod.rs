@@ -30,10 +30,6 @@ mod tests {
         SIMULATED.beside(&[]).unwrap()
     }
 
-    fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
-        found.rows.iter().find(|row| row.figure == figure && row.number == number).unwrap()
-    }
-
     #[test]
     fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
         let found = simulated();
@@ -55,11 +51,6 @@ mod tests {
                 assert!(error.abs() < 1.0, "{} {:?}: {error}", row.figure, row.number);
             }
         }
-        assert_eq!(row(&found, "vpmu-paused-flag.mean", Number::Ratio).origin, Origin::Predicted);
-        assert_eq!(row(&found, "vpmu-reuse.watchdog-on.mean", Number::Ratio).origin, Origin::OfFitted);
-        let fixed = row(&found, "vpmu-reuse.creates.fixed", Number::Change);
-        assert_eq!(fixed.origin, Origin::Predicted);
-        assert!(fixed.error.unwrap().abs() <= 0.1, "{fixed:?}");
     }
 
     /// Published numbers that constants of a model were fitted to, from the model's own text.
@@ -132,9 +123,6 @@ mod tests {
                 }
             }
         }
-        let v1 = || rows().filter(|row| row.figure == "vpmu-reuse.v1.mean");
-        assert_eq!(v1().count(), 3);
-        assert!(v1().all(|row| row.origin == Origin::Transferred("vpmu-reuse.watchdog-on.mean".to_owned())));
     }
 
     #[test]
@@ -231,44 +219,5 @@ mod tests {
         let rounds = document.arms.iter().find(|arm| arm.name == "recreate").unwrap().rounds.len() as u64;
         let (even, burst) = (width(&|_| 10).unwrap(), width(&|at| if at == 1 { 10 * rounds } else { 0 }).unwrap());
         assert!((even.0 - burst.0).abs() < 1e-9 && even.1 < 0.01 && burst.1 > 1.0, "{even:?} {burst:?}");
-    }
-
-    #[test]
-    fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
-        let found = simulated();
-        let real = |number| row(&found, "perf-stat-setup.94cpu.real", number).clone();
-        assert!((real(Number::Before).published.unwrap() - 8.607).abs() < 1e-9);
-        assert_eq!(real(Number::Before).origin, Origin::OfFitted);
-        assert!(matches!(real(Number::After).origin, Origin::Fitted(_)));
-        assert_eq!(row(&found, "perf-stat-setup.4socket.real", Number::After).origin, Origin::Predicted);
-        let rows = found.rows.iter().filter(|row| row.figure.starts_with("perf-stat-setup.")).count();
-        // Real, user and sys, before, after and their ratio, of two machines; calls and interrupts, and the time of `auto`.
-        assert_eq!(rows, 28);
-        for (number, within) in [(Number::Before, 10.0), (Number::After, 5.0)] {
-            let calls = row(&found, "perf-stat-setup.94cpu.calls", number);
-            assert_eq!(calls.origin, Origin::OfFitted, "the list's groups were chosen by them");
-            assert!(calls.published.is_some() && calls.error.unwrap().abs() < within, "{calls:?}");
-            assert!(row(&found, "perf-stat-setup.94cpu.interrupts", number).simulated > Some(1000.0));
-        }
-        let auto = row(&found, "perf-stat-setup.94cpu.auto", Number::After);
-        assert!(auto.predicted[0] < auto.predicted[1] && auto.simulated.is_none() && auto.error.is_none(), "{auto:?}");
-    }
-
-    #[test]
-    fn slow_downs_of_the_mediated_vpmu_have_one_fitted_number_and_say_so() {
-        let found = simulated();
-        let six = |number| row(&found, "mediated.6-events", number).clone();
-        assert_eq!(six(Number::After).origin, Origin::Fitted(vec!["cost.pmu-switch".to_owned()]));
-        assert!(six(Number::After).error.unwrap().abs() < 0.02, "{:?}", six(Number::After));
-        assert_eq!(six(Number::Before).origin, Origin::Predicted);
-        for figure in ["mediated.6-events.filter", "mediated.10-events", "mediated.10-events.filter"] {
-            assert_eq!(row(&found, figure, Number::After).origin, Origin::Predicted, "{figure}");
-        }
-        let simulated = |figure: &str, number| row(&found, figure, number).simulated.unwrap();
-        for figure in ["mediated.6-events", "mediated.10-events"] {
-            let [before, after] = [Number::Before, Number::After].map(|number| simulated(figure, number));
-            let filtered = simulated(&format!("{figure}.filter"), Number::After);
-            assert!(after < filtered && filtered < before, "{figure}: {after} {filtered} {before}");
-        }
     }
 }

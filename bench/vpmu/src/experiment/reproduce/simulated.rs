@@ -287,13 +287,6 @@ impl Simulations {
         Ok(Self { done })
     }
 
-    /// Returns the text of [`STORED`].
-    #[cfg(test)]
-    pub(super) fn to_text(&self) -> String {
-        let lines = self.done.iter().map(|(name, number)| format!("{name:?} = {number:?}\n"));
-        lines.collect()
-    }
-
     /// Returns a published figure; `None` if there is no simulation for it.
     pub(super) fn figure(&self, id: &str) -> Result<Option<Found>, Error> {
         let Some(question) = question(id) else { return Ok(None) };
@@ -353,6 +346,13 @@ mod tests {
     use sim::model::Model;
 
     use super::*;
+
+    impl Simulations {
+        /// Returns the text of [`STORED`].
+        pub(crate) fn to_text(&self) -> String {
+            self.done.iter().map(|(name, number)| format!("{name:?} = {number:?}\n")).collect()
+        }
+    }
 
     fn mean(model: &Model, question: &Question, strategy: &str) -> f64 {
         let plan = Simulations::plan(SEED, question, behind(strategy).unwrap());

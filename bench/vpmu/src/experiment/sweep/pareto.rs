@@ -249,24 +249,6 @@ mod tests {
         (GridPoint { strategy: strategy.to_owned(), seed, ..point() }, Some(result))
     }
 
-    #[test]
-    fn the_front_is_what_no_other_beats_and_creates_may_save_one() {
-        let points = [
-            arm("fast", 1, result(10, 8, 0.5)),
-            arm("small", 1, result(20, 2, 0.5)),
-            arm("beaten", 1, result(20, 8, 0.5)),
-            arm("few-creates", 1, result(20, 8, 0.1)),
-            arm("silent", 1, result(0, 1, 0.0)),
-        ];
-        let pareto = compare(&points, By::P50);
-        assert_eq!(pareto.scenarios.len(), 1);
-        let fronts: Vec<Front> = pareto.scenarios[0].rows.iter().map(|row| row.front).collect();
-        assert_eq!(
-            fronts,
-            [Front::LatencyAndHeld, Front::LatencyAndHeld, Front::Beaten, Front::WithCreates, Front::Unknown]
-        );
-    }
-
     proptest! {
         /// Nothing on a front is dominated, and everything off it is dominated by something on it.
         #[test]

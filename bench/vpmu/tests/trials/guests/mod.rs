@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use trials::Case;
 
+use crate::binary::{run, text, vpmu};
 use crate::counted::{self, Counted};
 use crate::prerequisites::{events, kvm};
 use hostile::{Ending, Hostile};
@@ -59,24 +60,17 @@ fn is_counted(image: Counted) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("counted");
     std::fs::write(&path, image.build()?)?;
-    let vpmu = env!("CARGO_BIN_EXE_vpmu");
-    let output = Command::new(vpmu).arg("run").arg(&path).args(Counted::options()).stdin(Stdio::null()).output()?;
-    let (text, report) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    image.check(output.status.code(), &text, &report, true)
+    let output = vpmu(folder.path(), &["run", "counted"]).args(Counted::options()).output()?;
+    image.check(output.status.code(), &text(&output.stdout), &text(&output.stderr), true)
 }
 
 fn survives(guest: &Hostile, backend: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let image = folder.path().join("guest.bin");
-    std::fs::write(&image, &guest.image)?;
+    std::fs::write(folder.path().join("guest.bin"), &guest.image)?;
     let limit = if guest.ending == Ending::TimeLimit { TIME_LIMIT } else { TIME_ENOUGH };
     let mut child = Running(
-        Command::new(env!("CARGO_BIN_EXE_vpmu"))
-            .arg("run")
-            .arg(&image)
-            .args(["--backend", backend, "--time-limit", limit, "--memory", "16M"])
+        vpmu(folder.path(), &["run", "guest.bin", "--backend", backend, "--time-limit", limit, "--memory", "16M"])
             .args(guest.arguments)
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -168,10 +162,8 @@ impl Stepped {
         cc.args(self.defines.iter().map(|define| format!("-D{define}")));
         let built = cc.arg(&source).arg("-o").arg(&image).output().context("cannot run cc")?;
         ensure!(built.status.success(), "cc: {}", String::from_utf8_lossy(&built.stderr));
-        let options = ["--backend", "step", "--memory", "16M", "--time-limit", "50s"];
-        let vpmu = env!("CARGO_BIN_EXE_vpmu");
-        let output = Command::new(vpmu).arg("run").arg(&image).args(options).stdin(Stdio::null()).output()?;
-        let report = String::from_utf8_lossy(&output.stderr);
+        let line = ["run", "stepped", "--backend", "step", "--memory", "16M", "--time-limit", "50s"];
+        let report = text(&run(folder.path(), &line).stderr);
         ensure!(report.contains(self.says), "the report lacks {:?}: {report}", self.says);
         Ok(())
     }

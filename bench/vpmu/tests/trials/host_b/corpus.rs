@@ -33,8 +33,7 @@ pub(crate) fn recorded(parts: &Parts) -> Result<()> {
         .file(&kernel, 0o644, &std::fs::read(&parts.kernel)?)
         .command(["sh", "-c", &script])
         .run(parts)?;
-    report.say("boot to power-off");
-    let [recorded] = &report.commands[..] else { anyhow::bail!("{} commands came back", report.commands.len()) };
+    let [recorded] = report.done()?;
     ensure!(recorded.status == 0, "{}", String::from_utf8_lossy(&recorded.stderr));
     unpacked(&recorded.stdout, to)?;
     let traces: Vec<_> = std::fs::read_dir(to)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;

@@ -32,10 +32,6 @@ pub(crate) fn ninety_four(parts: &Parts) -> Result<()> {
     trial(parts, 94, "94", 70)
 }
 
-pub(crate) fn four_sockets(parts: &Parts) -> Result<()> {
-    trial(parts, 96, "96,sockets=4,cores=24,threads=1", 70)
-}
-
 /// Sets up `events` events in a machine of `cpus` CPUs.
 fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
     ensure!(Path::new(PERF).is_file(), "no perf at {PERF}; install linux-perf");
@@ -71,10 +67,7 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
         .command(["sh", "-c", &fates])
         .command(["sh", "-c", &limited])
         .run(parts)?;
-    report.say("boot to power-off");
-    let [held, set_up, own, nothing, once, fates, limited] = &report.commands[..] else {
-        anyhow::bail!("{} commands came back", report.commands.len());
-    };
+    let [held, set_up, own, nothing, once, fates, limited] = report.done()?;
     ensure!(held.status == 0, "{held:?}");
     let document: Value = serde_json::from_str(set_up.text()?)
         .with_context(|| format!("exit {}: {}", set_up.status, String::from_utf8_lossy(&set_up.stderr)))?;

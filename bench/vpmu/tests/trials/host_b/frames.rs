@@ -90,36 +90,6 @@ fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>> {
     Ok(Some((kind, number, &rest[..length], after)))
 }
 
-/// Whole, cut at every byte, and malformed.
-pub(crate) fn check() -> Result<()> {
-    let wire =
-        b"host-b stdout 0 14\nhost-b end 0 0\nhost-b stderr 0 2\n\xc3\xa9\nhost-b status 0 1\n7\nhost-b end 1 0\n\n";
-    // The first body says 14 bytes: a line that looks like a frame.
-    let all = parse(wire)?;
-    ensure!(all.whole && all.failure.is_none());
-    let expected = Finished { status: 7, stdout: b"host-b end 0 0".to_vec(), stderr: "é".as_bytes().to_vec() };
-    ensure!(all.commands == [expected]);
-    for cut in 0..wire.len() {
-        let part = parse(&wire[..cut])?;
-        ensure!(!part.whole, "cut at {cut}");
-        ensure!(part.commands.len() == usize::from(cut >= 75), "cut at {cut}");
-    }
-    for bad in [
-        &b"host-b stdout 1 0\n\n"[..],
-        b"host-b what 0 0\n\n",
-        b"host-b stdout 0 1\nabc",
-        b"host-b stdout 0 99999999999999999999\n",
-        b"host-b status 0 1\nx\n",
-        b"host-b end 0 0\n\nx",
-        b"a kernel's oops, in the place of a frame\n",
-    ] {
-        ensure!(parse(bad).is_err(), "{:?} was taken", String::from_utf8_lossy(bad));
-    }
-    let failed = parse(b"host-b failure 0 9\ninsmod: x\n")?;
-    ensure!(failed.failure.as_deref() == Some("insmod: x"));
-    Ok(())
-}
-
 // The first program in the machine: a busybox shell script that loads KVM, runs the commands and sends what they
 // left over the second serial port.
 
@@ -148,25 +118,12 @@ mount -t tracefs tracefs /sys/kernel/tracing
 exec 3<>/dev/ttyS1
 stty 115200 raw -echo <&3
 done=0
-# A sign of life on the console every five seconds; every minute also what each thread waits for.
+# A sign of life on the console every five seconds.
 beat() {{
-    beats=0
     while sleep 5; do
         read -r up idle </proc/uptime
         echo "{BEAT} $up s"
-        beats=$((beats + 1))
-        if [ $((beats % 12)) = 0 ]; then threads; fi
     done
-}}
-# State, user and system time, wait channel and system call of each thread outside of the kernel.
-threads() {{
-    for task in /proc/[0-9]*/task/*; do
-        if [ -n "$(tr -d '\0' <$task/cmdline 2>/dev/null)" ]; then
-            stat=$(cat $task/stat)
-            set -- ${{stat##*)}}
-            echo "# $(cat $task/comm): $1 user ${{12}} system ${{13}}, $(cat $task/wchan), call $(cat $task/syscall)"
-        fi
-    done 2>/dev/null
 }}
 beat >/dev/ttyS0 &
 # frame KIND FILE
@@ -222,18 +179,4 @@ run() {{
 /// One shell word that stands for exactly `word`.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// The quoting, by asking a shell.
-pub(crate) fn check_script() -> anyhow::Result<()> {
-    for word in ["", "plain", "two words", "it's", "$HOME `id` \"x\" \\", "é\n*", "-n"] {
-        let output =
-            std::process::Command::new("sh").args(["-c", &format!("printf '%s.' {}", quoted(word))]).output()?;
-        anyhow::ensure!(
-            output.stdout == format!("{word}.").as_bytes(),
-            "{word:?} became {:?}",
-            String::from_utf8_lossy(&output.stdout)
-        );
-    }
-    Ok(())
 }

@@ -4,10 +4,9 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use kvm_ioctls::{Cap, Kvm};
 use serde_json::Value;
 
 use super::frames::Finished;
@@ -187,26 +186,6 @@ pub(crate) fn inside() -> Option<ExitCode> {
 pub(crate) fn probe(name: &str, file: Option<&str>) -> Result<u8> {
     let mut out = std::io::stdout().lock();
     match name {
-        "kvm" => {
-            let kvm = Kvm::new().context("cannot open /dev/kvm")?;
-            let vm = kvm.create_vm().context("KVM_CREATE_VM")?;
-            let _vcpu = vm.create_vcpu(0).context("KVM_CREATE_VCPU")?;
-            writeln!(out, "version {}", kvm.get_api_version())?;
-            for (name, cap) in [("user-space-msr", Cap::X86UserSpaceMsr), ("msr-filter", Cap::X86MsrFilter)] {
-                writeln!(out, "{name} {}", kvm.check_extension(cap))?;
-            }
-            Ok(0)
-        }
-        // A loop of known length, and the time it took.
-        "loop" => {
-            let start = Instant::now();
-            let mut x = 1_u64;
-            for _ in 0..3_000_000 {
-                x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-            }
-            writeln!(out, "{}", start.elapsed().as_nanos())?;
-            Ok(0)
-        }
         // As `setcap cap_perfmon=ep FILE`.
         "perfmon" => {
             let capability = perfmon();

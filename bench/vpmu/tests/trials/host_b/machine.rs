@@ -47,8 +47,6 @@ pub(crate) struct Job {
 pub(crate) struct Report {
     /// One per command, in order.
     pub(crate) commands: Vec<Finished>,
-    /// Output of the kernel and QEMU on the console.
-    pub(crate) console: String,
     /// From starting QEMU to its end.
     pub(crate) wall: Duration,
     /// The longest time without a byte from the machine.
@@ -62,6 +60,12 @@ enum Boot {
 }
 
 impl Report {
+    /// Prints the times of a boot from power-on to power-off, and returns what its commands left.
+    pub(crate) fn done<const N: usize>(&self) -> Result<&[Finished; N]> {
+        self.say("boot to power-off");
+        self.commands.as_slice().try_into().with_context(|| format!("{} commands came back", self.commands.len()))
+    }
+
     /// Prints the times of a boot.
     pub(crate) fn say(&self, what: &str) {
         let (wall, silence) = (self.wall.as_secs_f64(), self.silence.as_secs_f64());
@@ -210,7 +214,7 @@ impl Job {
             "host B {how}, though its commands had finished; {left}"
         );
         ensure!(finished == self.commands.len(), "{finished} of {} commands ran", self.commands.len());
-        Ok(Boot::Ended(Report { commands: received.commands, console: log, wall, silence }))
+        Ok(Boot::Ended(Report { commands: received.commands, wall, silence }))
     }
 
     fn qemu(&self, parts: &Parts, initramfs: &Path, files: &Files) -> Command {

@@ -36,10 +36,7 @@ fn run(parts: &Parts, clock: Clock) -> Result<(Value, Value)> {
         .command(["/vpmu", "doctor", "--json"])
         .command([&SHORT[..], &PERIOD].concat())
         .run(parts)?;
-    report.say("boot to power-off");
-    let [doctor, measured] = &report.commands[..] else {
-        anyhow::bail!("{} commands came back", report.commands.len());
-    };
+    let [doctor, measured] = report.done()?;
     for command in [doctor, measured] {
         ensure!(command.status == 0, "exit {}: {}", command.status, String::from_utf8_lossy(&command.stderr));
     }
@@ -122,10 +119,7 @@ impl Suite {
             .limit(std::time::Duration::from_secs(600))
             .command(words)
             .run(parts)?;
-        report.say("boot to power-off");
-        let [there] = &report.commands[..] else {
-            anyhow::bail!("{} commands came back", report.commands.len());
-        };
+        let [there] = report.done()?;
         let tap = there.text()?;
         for line in tap.lines().filter(|line| !line.starts_with("    ")) {
             eprintln!("{line}");

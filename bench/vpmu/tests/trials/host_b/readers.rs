@@ -98,10 +98,7 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
         .command(as_host)
         .command(host_script)
         .run(parts)?;
-    report.say("boot to power-off");
-    let [recorded, kvm, script, with_chains, as_host, host_script] = &report.commands[..] else {
-        anyhow::bail!("{} commands came back", report.commands.len());
-    };
+    let [recorded, kvm, script, with_chains, as_host, host_script] = report.done()?;
     for recorded in [recorded, with_chains] {
         let said = String::from_utf8_lossy(&recorded.stderr);
         ensure!(recorded.status == 0 && said.contains("recorded "), "exit {}: {said}", recorded.status);

@@ -1,5 +1,5 @@
 //! The report in a real browser: quiet, no wider than a phone, readable by day, by night and on paper, and deaf to what a
-//! document would have it do. Needs Chromium; pictures are kept in $VPMU_PICTURES if that is set.
+//! document would have it do. Needs Chromium.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use base64::Engine as _;
 use serde_json::{Value, json};
 use trials::Case;
 
+use crate::binary::{run, text};
 use crate::prerequisites::is_required;
 
 /// The names of a hostile document's arms.
@@ -21,9 +21,8 @@ const CONTRAST: &str = include_str!("contrast.js");
 const STRUCTURE: &str = include_str!("structure.js");
 
 fn vpmu(dir: &Path, args: &[&str]) -> Result<(), String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_vpmu")).args(args).current_dir(dir).output();
-    let output = output.map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    let output = run(dir, args);
+    if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
 }
 
 /// A folder with simulated results: a series, two sizes, another host, set-ups, a hostile document; and the page of it.
@@ -40,38 +39,9 @@ fn page(dir: &Path) -> Result<PathBuf, String> {
     ] {
         vpmu(dir, &[line, &short].concat())?;
     }
-    // The newest result of the first kind has a strategy of the user's own, and few rounds.
-    std::fs::write(dir.join("mine.toml"), "reuse = { pool = 4 }\nrelease = 'never'\napply = 'deferred'\n")
-        .map_err(|error| error.to_string())?;
-    let mine = ["sim", "development-host", "--workload", "sampling10", "--strategy", "reuse,mine.toml"];
-    vpmu(dir, &[&mine[..], &["--samples", "60", "--rounds", "1", "--quiet", "-o", "results"]].concat())?;
-    livelock(dir)?;
     hostile(&dir.join("results"))?;
-    // What another command left there is no result.
-    std::fs::write(dir.join("results/ab.json"), "{\"schema\": \"vpmu-ab/1\"}").map_err(|error| error.to_string())?;
     vpmu(dir, &["report", "results", "--title", "A <b>title</b>"])?;
     Ok(dir.join("report.html"))
-}
-
-/// Adds a result with a strategy that livelocks, which is inconclusive.
-fn livelock(dir: &Path) -> Result<(), String> {
-    let line = [
-        "sim",
-        "clx-ap-watchdog-off",
-        "--workload",
-        "sampling10",
-        "--period",
-        "20000",
-        "--rounds",
-        "2",
-        "-o",
-        "results",
-    ];
-    let ended = Command::new(env!("CARGO_BIN_EXE_vpmu")).args(line).arg("--quiet").current_dir(dir).output();
-    match ended.map_err(|error| error.to_string())?.status.code() {
-        Some(3) => Ok(()),
-        other => Err(format!("a livelocked arm: exit {other:?}")),
-    }
 }
 
 /// A copy of a result whose texts are markup.
@@ -93,14 +63,6 @@ fn hostile(results: &Path) -> Result<(), String> {
     document["arms"][0]["strategy"] = EVIL.into();
     document["arms"][0]["backend"] = EVIL.into();
     std::fs::write(results.join("evil.json"), document.to_string()).map_err(failed)
-}
-
-fn keep(name: &str, base64: &str) -> Result<usize, String> {
-    let bytes = base64::engine::general_purpose::STANDARD.decode(base64).map_err(|error| error.to_string())?;
-    if let Some(dir) = std::env::var_os("VPMU_PICTURES") {
-        std::fs::write(Path::new(&dir).join(name), &bytes).map_err(|error| error.to_string())?;
-    }
-    Ok(bytes.len())
 }
 
 fn none(what: &str, found: &Value) -> Result<(), String> {
@@ -148,13 +110,6 @@ const LEGIBLE: &str = "[...document.querySelectorAll('.plot > svg')].flatMap(svg
 /// Content of the page for a reader: its texts and plots, without the values under the pointer.
 const CONTENT: &str = "[document.querySelector('main').innerText, document.querySelectorAll('.plot > svg').length]";
 
-/// The page says the newest definition, the livelock in words and definitions, and hides internals.
-const SAYS: &str = "(() => { const text = document.body.textContent, bad = []; \
-    for (const wanted of ['recreate livelocks: ', 'recreate: livelock, ', 'mine against reuse', 'A strategy is the rules', 'reuse.pool = 4', \
-        'lower is better']) if (!text.includes(wanted)) bad.push('not said: ' + wanted); \
-    for (const leak of ['costs {', '\"periodic\"']) if (text.includes(leak)) bad.push('said: ' + leak); \
-    return bad; })()";
-
 /// On a phone each row of a table is as high as its texts, and no cell is beyond the edge.
 const ROWS: &str = "[...document.querySelectorAll('table.stack tr')].filter(row => row.offsetHeight > 0).flatMap(row => { \
     const cells = [...row.children].filter(cell => cell.offsetHeight > 0); \
@@ -187,19 +142,6 @@ fn report(program: &str) -> Result<(), String> {
     shows_values(&mut browser)?;
     let with = browser.evaluate(CONTENT)?;
     none("structure", &browser.evaluate(STRUCTURE)?)?;
-    none("texts", &browser.evaluate(SAYS)?)?;
-    // What is not asked for is folded: the page grows by a table and a plot with each kind of results.
-    let height = browser.evaluate(
-        "document.body.offsetHeight / (3 + document.querySelectorAll('#advice, [id^=results-]:not([id$=-h])').length)",
-    )?;
-    if height.as_f64().is_none_or(|height| height > 1100.0) {
-        return Err(format!("the page is {height} px high for each kind of results"));
-    }
-    let figures = browser.evaluate("document.querySelectorAll('figure').length")?;
-    if figures.as_u64().is_none_or(|n| n < 15) {
-        return Err(format!("only {figures} figures"));
-    }
-
     // Plots of single results are folded, too.
     browser.evaluate("document.querySelectorAll('details:has(.figures)').forEach(el => el.open = true)")?;
     for scheme in ["light", "dark"] {
@@ -215,7 +157,6 @@ fn report(program: &str) -> Result<(), String> {
             if width < 640 {
                 none(&format!("rows at {width} px"), &browser.evaluate(ROWS)?)?;
             }
-            keep(&format!("{scheme}-{width}.png"), &browser.picture()?)?;
         }
     }
     // Every table is opened, as a reader may have it.
@@ -225,7 +166,6 @@ fn report(program: &str) -> Result<(), String> {
         return Err(format!("with its tables open the page is {wide} px wide"));
     }
     browser.width(1280)?;
-    keep("open-1280.png", &browser.picture()?)?;
     // Whoever reads in the dark prints on white paper.
     browser.medium("print", "dark")?;
     none("contrast, print", &browser.evaluate(CONTRAST)?)?;
@@ -233,7 +173,6 @@ fn report(program: &str) -> Result<(), String> {
     if paper != "rgb(255, 255, 255)" {
         return Err(format!("paper is {paper}"));
     }
-    keep("print.pdf", &browser.print()?)?;
     is_quiet(&mut browser)?;
 
     // A page without scripts has the same content.
@@ -401,19 +340,6 @@ impl Browser {
     pub(crate) fn medium(&mut self, medium: &str, scheme: &str) -> Result<(), String> {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", &json!({"media": medium, "features": features})).map(drop)
-    }
-
-    /// A picture of the whole page as PNG, base64.
-    pub(crate) fn picture(&mut self) -> Result<String, String> {
-        let options = json!({"format": "png", "captureBeyondViewport": true});
-        let answer = self.call("Page.captureScreenshot", &options)?;
-        answer["data"].as_str().map(str::to_owned).ok_or_else(|| "no picture".to_owned())
-    }
-
-    /// The page printed, PDF in base64.
-    pub(crate) fn print(&mut self) -> Result<String, String> {
-        let answer = self.call("Page.printToPDF", &json!({"preferCSSPageSize": true}))?;
-        answer["data"].as_str().map(str::to_owned).ok_or_else(|| "no PDF".to_owned())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,9 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const RATE: &str = "3989";
 
 pub(crate) fn vpmu() -> Command {
-    let mut vpmu = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    vpmu.stdin(Stdio::null());
-    vpmu
+    crate::binary::vpmu(Path::new("."), &[])
 }
 
 /// A folder with the planted guest in it.

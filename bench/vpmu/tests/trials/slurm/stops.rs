@@ -7,17 +7,13 @@ use std::process::Output;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use super::campaigns::{Campaign, QUICK, has, over, paced, read, text};
+use super::campaigns::{Campaign, QUICK, has, over, paced, paced_plan, read, text};
 use super::rig::{Rig, wait};
 
 /// The controller goes after the submission: what ended is collected, and nothing is submitted twice.
 pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Result<()> {
     let binary = paced(rig, 1, "", "")?;
-    let plan = format!(
-        "name = 'gone'\nhosts = [{{ constraint = 'clx', count = 6 }}]\n[[experiment]]\n{QUICK}\
-         [[variant]]\nname = 'paced'\nbinary = '{}'\n",
-        binary.display()
-    );
+    let plan = paced_plan("hosts = [{ constraint = 'clx', count = 6 }]", &binary);
     let campaign = Campaign::new(rig, &plan)?;
     campaign.submit(&[])?;
     campaign.until("two outcomes", |elements| elements.iter().filter(|element| over(element)).count() >= 2)?;
@@ -139,11 +135,7 @@ pub(crate) fn status_says_what_pending_elements_wait_for(rig: &mut Rig) -> Resul
 /// Collectors and submissions at the same time: one works, the other says so in a line, and every element has one job.
 pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
     let binary = paced(rig, 1, "", "1_0")?;
-    let plan = format!(
-        "name = 'twice'\nhosts = [{{ constraint = 'clx', count = 4 }}]\n[[experiment]]\n{QUICK}\
-         [[variant]]\nname = 'paced'\nbinary = '{}'\n",
-        binary.display()
-    );
+    let plan = paced_plan("hosts = [{ constraint = 'clx', count = 4 }]", &binary);
     let campaign = Campaign::new(rig, &plan)?;
     let twice = |subcommand: &str, options: &[&str]| -> Result<Vec<Output>> {
         std::thread::scope(|scope| {
@@ -216,11 +208,7 @@ pub(crate) fn a_full_disk_loses_no_outcome(rig: &mut Rig) -> Result<()> {
 
 fn full_disk(rig: &Rig, shared: &Path) -> Result<()> {
     let binary = paced(rig, 2, "", "")?;
-    let plan = format!(
-        "name = 'full'\nhosts = [{{ names = 'clx1' }}]\nrepeat = {{ times = 5 }}\n[[experiment]]\n{QUICK}\
-         [[variant]]\nname = 'paced'\nbinary = '{}'\n",
-        binary.display()
-    );
+    let plan = paced_plan("hosts = [{ names = 'clx1' }]\nrepeat = { times = 5 }", &binary);
     let campaign = Campaign::new(rig, &plan)?;
     campaign.submit(&[])?;
     campaign.until("an outcome", |elements| elements.iter().any(over))?;

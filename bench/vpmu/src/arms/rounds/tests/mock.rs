@@ -10,10 +10,10 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{Account, End, HostSide, MsrExits, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
-use super::options::{ArmsOptions, LengthOptions};
-use super::plan::{GuestTask, Plan};
-use super::run::{Context, Finished, run};
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use crate::arms::rounds::options::{ArmsOptions, LengthOptions};
+use crate::arms::rounds::plan::{GuestTask, Plan};
+use crate::arms::rounds::run::{Context, Finished, run};
 use crate::setting::backend::Chosen;
 use crate::setting::parse::{defaults, options};
 use crate::setting::workload::Workload;
