@@ -91,7 +91,7 @@ fn the_document() {
         let words: Vec<&str> = command.split(' ').chain(["ab.json"]).collect();
         let refused = run(dir.path(), &words);
         assert_eq!(refused.status.code(), Some(2));
-        assert!(text(&refused.stderr).contains("a result of `vpmu ab`"), "{}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains("its schema is vpmu-ab/1"), "{}", text(&refused.stderr));
     }
 }
 
