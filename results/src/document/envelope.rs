@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use super::arm::Arm;
 use super::between::Between;
-use super::experiment::{Any, Experiment};
-use super::guest::GuestRun;
-use super::warnings::Warning;
+use super::experiment::Experiment;
+use super::guest::{Any, GuestRun};
 use crate::host::HostFacts;
 use crate::metric;
 
@@ -169,5 +168,26 @@ impl Record {
             Value::Array(list) => Some(list.len() as u64),
             value => value.as_u64(),
         }
+    }
+}
+
+/// A caveat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Warning {
+    /// A stable key, e.g. "lost-nmis".
+    pub code: String,
+    /// The arm it is about; `None`: the whole experiment.
+    pub arm: Option<String>,
+    /// Text of the warning, with its meaning.
+    pub message: String,
+    /// The command that mends it, for a setting of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Warning {
+    /// Makes a warning about the whole experiment.
+    pub fn of_all(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), arm: None, message: message.into(), remedy: None }
     }
 }

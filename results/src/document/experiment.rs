@@ -4,9 +4,6 @@ use std::fmt::Debug;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
-
-use super::guest::GuestArm;
 
 /// A part of a document: written, read back, compared in tests.
 pub trait Part: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
@@ -20,14 +17,4 @@ pub trait Experiment: Clone + Debug + PartialEq {
     type Extra: Part;
     /// Part of an arm beside its metrics.
     type Arm: Part;
-}
-
-/// Any experiment. Made for reading: parameters are kept as JSON, and arms have the counts of a guest, 0 where there is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Any;
-
-impl Experiment for Any {
-    type Parameters = Map<String, Value>;
-    type Extra = ();
-    type Arm = GuestArm;
 }

@@ -22,10 +22,10 @@ pub mod warnings;
 pub use arm::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 pub use between::{Between, Spread};
 pub use counts::{CountColumns, Counts};
-pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
-pub use experiment::{Any, Experiment, Part};
+pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool, Warning};
+pub use experiment::{Experiment, Part};
 pub use guest::{
-    Answer, DOUBTS, Doubt, EventCount, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, PhaseResult,
+    Answer, Any, DOUBTS, Doubt, EventCount, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, PhaseResult,
     SET_UP, WorkloadCost,
 };
 pub use linux::{LinuxArm, LinuxParameters};
@@ -33,4 +33,3 @@ pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, Strate
 pub use rounds::{Column, Metrics, Round, Rounds};
 pub use schema::schema;
 pub use summary::{Summary, decode, decode_text, encode, latency_histogram, merge};
-pub use warnings::Warning;

@@ -1,9 +1,13 @@
 //! Sampling without a single overflow: the likely cause, and what helps.
 
 use super::arm::{Arm, ArmKind};
-use super::envelope::Document;
-use super::warnings::{LIVELOCK, NO_OVERFLOWS, Warning};
+use super::envelope::{Document, Warning};
 use crate::metric::{NMI_HANDLER, ROTATION};
+
+/// Code of the warning of arms that no counter overflowed in.
+pub const NO_OVERFLOWS: &str = "no-overflows";
+/// Code of the warning of an arm whose guest gets no period whole.
+pub const LIVELOCK: &str = "livelock";
 
 /// Warns of each arm that livelocks, else of all arms if none had an overflow, else of each that had none.
 pub(super) fn of(document: &Document) -> Vec<Warning> {

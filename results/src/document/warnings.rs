@@ -3,48 +3,22 @@
 use super::Counts;
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
-use super::envelope::{Document, Tool};
+use super::envelope::{Document, Tool, Warning};
 use super::no_overflows;
+pub use super::no_overflows::{LIVELOCK, NO_OVERFLOWS};
 use super::parameters::Parameters;
 use super::rounds::Round;
 use crate::host::noise::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
 use cpu_list::CpuList;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-/// Code of the warning of arms that no counter overflowed in.
-pub const NO_OVERFLOWS: &str = "no-overflows";
-/// Code of the warning of an arm whose guest gets no period whole.
-pub const LIVELOCK: &str = "livelock";
 /// Code of the warning that a run ended before its intervals were as narrow as asked.
 pub const UNSURE: &str = "until-ci";
 /// Code of the warning that a simulated figure is known to a range only.
 pub const UNIDENTIFIED: &str = "unidentified";
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
-
-/// A caveat.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Warning {
-    /// A stable key, e.g. "lost-nmis".
-    pub code: String,
-    /// The arm it is about; `None`: the whole experiment.
-    pub arm: Option<String>,
-    /// Text of the warning, with its meaning.
-    pub message: String,
-    /// The command that mends it, for a setting of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
-}
-
-impl Warning {
-    /// Makes a warning about the whole experiment.
-    pub fn of_all(code: &str, message: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), arm: None, message: message.into(), remedy: None }
-    }
-}
 
 /// Collects all caveats of a document.
 pub fn collect(document: &Document) -> Vec<Warning> {

@@ -43,9 +43,9 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The folders at the top, from those that may use all others to those that use none.
+/// The folders at the top, from those that may use all others to those that use none. Tools serve tests alone, which are not looked at.
 const FLOORS: &[&[&str]] =
-    &[&["bench"], &["vmm", "sim"], &["host-pmu", "guest"], &["arch-pmu"], &["results"], &["tools"]];
+    &[&["tools"], &["bench"], &["vmm", "sim"], &["host-pmu", "guest"], &["arch-pmu"], &["results"]];
 
 fn floor(root: &Path, member: &Member) -> Option<usize> {
     let top = top(root, member)?.to_str()?;

@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::plan::SlurmOptions;
 use crate::hash::sha256;
+use crate::slurm::request::SlurmOptions;
 
 /// Schema of a campaign's files.
 pub const SCHEMA: &str = "vpmu-campaign/1";

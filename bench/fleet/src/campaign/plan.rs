@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::options::Options;
 use crate::slurm::hostlist;
+use crate::slurm::request::SlurmOptions;
 use results::parse;
 
 /// Largest plan, bytes.
@@ -91,29 +92,6 @@ struct Repeat {
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     parse::duration(&String::deserialize(deserializer)?).map(Some).map_err(D::Error::custom)
-}
-
-/// Options for Slurm beside hosts and time; passed through.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct SlurmOptions {
-    /// `--partition`.
-    pub partition: Option<String>,
-    /// `--account`.
-    pub account: Option<String>,
-    /// `--qos`.
-    pub qos: Option<String>,
-    /// `--reservation`.
-    pub reservation: Option<String>,
-    /// Most elements that run at the same time: `%K` of `--array`.
-    pub at_once: Option<u32>,
-    /// An element has its node for itself; absent: it has.
-    pub exclusive: Option<bool>,
-    /// The binary is copied to a folder of the node before it runs; absent: it is.
-    pub broadcast: Option<bool>,
-    /// Further options of sbatch.
-    #[serde(default)]
-    pub options: Vec<String>,
 }
 
 /// Host on which an element is to run.

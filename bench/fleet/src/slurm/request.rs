@@ -5,9 +5,32 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use results::error::Error;
+use serde::{Deserialize, Serialize};
 
-use crate::campaign::plan::SlurmOptions;
-use crate::slurm::script;
+use crate::slurm::script::{self, plain};
+
+/// Options for Slurm beside hosts and time; passed through.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SlurmOptions {
+    /// `--partition`.
+    pub partition: Option<String>,
+    /// `--account`.
+    pub account: Option<String>,
+    /// `--qos`.
+    pub qos: Option<String>,
+    /// `--reservation`.
+    pub reservation: Option<String>,
+    /// Most elements that run at the same time: `%K` of `--array`.
+    pub at_once: Option<u32>,
+    /// An element has its node for itself; absent: it has.
+    pub exclusive: Option<bool>,
+    /// The binary is copied to a folder of the node before it runs; absent: it is.
+    pub broadcast: Option<bool>,
+    /// Further options of sbatch.
+    #[serde(default)]
+    pub options: Vec<String>,
+}
 
 /// Elements to run as array jobs, one element per task.
 #[derive(Clone, Debug)]
@@ -104,6 +127,7 @@ const OURS: [&str; 22] = [
 /// Exit 2 for a request that cannot be passed to `sbatch`.
 pub(crate) fn parts(request: &Request, max_array_size: u32) -> Result<Vec<Part>, Error> {
     check(request)?;
+    let copied = request.slurm.broadcast.unwrap_or(true).then_some(request.files.as_slice());
     let most = usize::try_from(max_array_size.max(1)).unwrap_or(usize::MAX);
     request
         .elements
@@ -112,7 +136,7 @@ pub(crate) fn parts(request: &Request, max_array_size: u32) -> Result<Vec<Part>,
             Ok(Part {
                 elements: elements.to_vec(),
                 arguments: arguments(request, elements.len())?,
-                script: script::text(request, elements)?,
+                script: script::text(&request.runner, &request.arguments, copied, elements)?,
             })
         })
         .collect()
@@ -191,19 +215,6 @@ fn arguments(request: &Request, tasks: usize) -> Result<Vec<OsString>, Error> {
         words.push(format!("--dependency=afterany:{}", jobs.join(":")));
     }
     Ok(words.into_iter().map(OsString::from).collect())
-}
-
-/// Returns a path as text, absolute and without control characters: `sbatch` and the script take it literally.
-///
-/// # Errors
-/// Exit 2 for other paths.
-pub(crate) fn plain(path: &Path) -> Result<&str, Error> {
-    let what = || format!("path {}", path.display());
-    let text = path.to_str().ok_or_else(|| wrong(what(), "not UTF-8", "rename it"))?;
-    if text.chars().any(char::is_control) {
-        return Err(wrong(what(), "a control character", "rename it"));
-    }
-    if path.is_absolute() { Ok(text) } else { Err(wrong(what(), "not absolute", "")) }
 }
 
 /// Builds an error of usage.

@@ -1,11 +1,9 @@
 //! The batch script of a task: copy the binaries to the node, run the element, remove the copies.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use results::error::Error;
-
-use crate::slurm::request::{Request, plain};
 
 /// Environment variable with the folder of the copies, for the runner.
 pub const COPIES: &str = "VPMU_FLEET_COPIES";
@@ -30,24 +28,29 @@ copy() {
 }
 "#;
 
-/// Writes the script for an array with these elements.
+/// Writes the script for an array with these elements: the vpmu that runs one, with arguments ahead of its number, and further files that
+/// are copied to the node beside it, unless nothing is.
 ///
 /// # Errors
 /// Exit 2 for paths that a script cannot name.
-pub(crate) fn text(request: &Request, elements: &[u64]) -> Result<String, Error> {
+pub(crate) fn text(
+    runner: &Path,
+    arguments: &[String],
+    copied: Option<&[PathBuf]>,
+    elements: &[u64],
+) -> Result<String, Error> {
     let mut copies = TEMPORARY.to_owned();
-    let mut runner = quoted(plain(&request.runner)?);
-    if request.slurm.broadcast.unwrap_or(true) {
+    let mut command = quoted(plain(runner)?);
+    if let Some(files) = copied {
         copies += COPY;
-        for file in [&request.runner].into_iter().chain(&request.files) {
+        for file in [runner].into_iter().chain(files.iter().map(PathBuf::as_path)) {
             writeln!(copies, "copy {} {}", quoted(plain(file)?), quoted(plain_name(file)?)).unwrap_or_default();
         }
         writeln!(copies, "export {COPIES}=\"$local\"").unwrap_or_default();
-        runner = format!("\"$local\"/{}", quoted(plain_name(&request.runner)?));
+        command = format!("\"$local\"/{}", quoted(plain_name(runner)?));
     }
-    let mut arguments = String::new();
-    for word in &request.arguments {
-        write!(arguments, "{} ", quoted(word)).unwrap_or_default();
+    for word in arguments {
+        write!(command, " {}", quoted(word)).unwrap_or_default();
     }
     let ranges = ranges(elements);
     Ok(format!(
@@ -76,7 +79,7 @@ trap 'stopped=1; if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null; fi' T
 trap 'if [ -n "$local" ]; then rm -rf "$local"; fi' EXIT
 {copies}
 if [ -n "$stopped" ]; then exit 143; fi
-{runner} {arguments}"$element" &
+{command} "$element" &
 child=$!
 # One that came before the child was known.
 if [ -n "$stopped" ]; then kill -TERM "$child" 2>/dev/null; fi
@@ -89,6 +92,19 @@ done
 exit "$code"
 "#
     ))
+}
+
+/// Returns a path as text, absolute and without control characters: `sbatch` and the script take it literally.
+///
+/// # Errors
+/// Exit 2 for other paths.
+pub(crate) fn plain(path: &Path) -> Result<&str, Error> {
+    let wrong = |why, remedy| Error::usage(format!("path {}", path.display()), why, remedy);
+    let text = path.to_str().ok_or_else(|| wrong("not UTF-8", "rename it"))?;
+    if text.chars().any(char::is_control) {
+        return Err(wrong("a control character", "rename it"));
+    }
+    if path.is_absolute() { Ok(text) } else { Err(wrong("not absolute", "")) }
 }
 
 fn plain_name(path: &Path) -> Result<&str, Error> {
@@ -116,7 +132,6 @@ fn ranges(elements: &[u64]) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
-    use std::path::PathBuf;
     use std::process::{Command, Output, Stdio};
     use std::time::{Duration, Instant};
 
@@ -125,7 +140,9 @@ mod tests {
     /// Folders with a name that a careless script breaks on, and a runner in place of vpmu.
     struct Rig {
         folder: tempfile::TempDir,
-        request: Request,
+        runner: PathBuf,
+        arguments: Vec<String>,
+        copied: bool,
     }
 
     const NAME: &str = "it's a \"$(name)\" %A `id`; x";
@@ -140,8 +157,7 @@ mod tests {
             std::fs::write(&path, format!("#!/bin/sh\n{runner}\n")).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-            let request = Request { arguments, ..Request::new("n", &shared, &path, vec![7]) };
-            Self { folder, request }
+            Self { folder, runner: path, arguments, copied: true }
         }
 
         fn temporary(&self) -> PathBuf {
@@ -151,7 +167,8 @@ mod tests {
         /// Runs the script of `elements`, with no sbcast in PATH.
         fn command(&self, elements: &[u64], task: usize) -> Command {
             let script = self.folder.path().join("script");
-            std::fs::write(&script, text(&self.request, elements).unwrap()).unwrap();
+            std::fs::write(&script, text(&self.runner, &self.arguments, self.copied.then_some(&[]), elements).unwrap())
+                .unwrap();
             let mut command = Command::new("/bin/sh");
             command.arg(script).env("SLURM_ARRAY_TASK_ID", task.to_string()).env("SLURM_JOB_ID", "18");
             command.env("PATH", "/usr/bin:/bin").env("TMPDIR", self.temporary()).env_remove("SLURM_TMPDIR");
@@ -197,8 +214,8 @@ mod tests {
     #[test]
     fn without_copies_the_shared_runner_runs() {
         let mut rig = Rig::new("echo \"$0 [$VPMU_FLEET_COPIES] $1\"", &[]);
-        rig.request.slurm.broadcast = Some(false);
-        let expected = format!("{} [] 7\n", rig.request.runner.display());
+        rig.copied = false;
+        let expected = format!("{} [] 7\n", rig.runner.display());
         assert_eq!((String::from_utf8(rig.run(&[7], 0).stdout).unwrap(), rig.leftovers()), (expected, 0));
     }
 
@@ -242,7 +259,7 @@ mod tests {
     #[test]
     fn a_runner_that_is_not_there_is_exit_4_with_the_reason() {
         let rig = Rig::new("", &[]);
-        std::fs::remove_file(&rig.request.runner).unwrap();
+        std::fs::remove_file(&rig.runner).unwrap();
         let output = rig.run(&[7], 0);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(4), "{stderr}");

@@ -12,11 +12,12 @@ use results::open::{self, below};
 
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::{Campaign, Folder};
-use fleet::campaign::plan::{SlurmOptions, Target};
+use fleet::campaign::plan::Target;
 use fleet::slurm::command::Slurm;
 use fleet::slurm::nodes::Config;
 use fleet::slurm::query::States;
 use fleet::slurm::request::Request;
+use fleet::slurm::request::SlurmOptions;
 use fleet::slurm::submit::Submitted;
 
 /// A line for each job that was submitted.

@@ -8,9 +8,9 @@ use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use fleet::campaign::plan::SlurmOptions;
 use fleet::slurm::query::{State, States, Task};
 use fleet::slurm::request::Request;
+use fleet::slurm::request::SlurmOptions;
 use fleet::slurm::submit::Submitted;
 use results::error::Exit;
 use serde_json::Value;
