@@ -55,17 +55,15 @@ impl EventState {
     pub(super) const fn next(self, event: Transition) -> Option<Self> {
         use EventState::{Entering, Leaving, Lost, Parked, ParkedLost, Running};
         Some(match (event, self) {
-            (Transition::Enabled, Entering | Parked | Lost | ParkedLost) => Running,
-            (Transition::Disabled, Running | Leaving | Parked) => Parked,
-            // An event in error state is not disabled by IOC_DISABLE.
-            (Transition::Disabled, Lost | ParkedLost) => ParkedLost,
-            (Transition::On, Leaving) => Running,
+            (Transition::Enabled, Entering | Parked | Lost | ParkedLost) | (Transition::On, Leaving) => Running,
+            (Transition::Disabled, Running | Leaving | Parked) | (Transition::Off, Entering) => Parked,
             (Transition::On, Parked) => Entering,
             (Transition::Off, Running) => Leaving,
-            (Transition::Off, Entering) => Parked,
-            (Transition::Off, Lost) => ParkedLost,
             (Transition::Failed, Running | Entering | Lost) => Lost,
-            (Transition::Failed, Leaving | Parked | ParkedLost) => ParkedLost,
+            // An event in error state is not disabled by IOC_DISABLE.
+            (Transition::Disabled, Lost | ParkedLost)
+            | (Transition::Off, Lost)
+            | (Transition::Failed, Leaving | Parked | ParkedLost) => ParkedLost,
             _ => return None,
         })
     }

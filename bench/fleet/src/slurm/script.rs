@@ -39,14 +39,14 @@ pub(crate) fn text(
     copied: Option<&[PathBuf]>,
     elements: &[u64],
 ) -> Result<String, Error> {
-    let mut copies = TEMPORARY.to_owned();
+    let mut setup = TEMPORARY.to_owned();
     let mut command = quoted(plain(runner)?);
     if let Some(files) = copied {
-        copies += COPY;
+        setup += COPY;
         for file in [runner].into_iter().chain(files.iter().map(PathBuf::as_path)) {
-            writeln!(copies, "copy {} {}", quoted(plain(file)?), quoted(plain_name(file)?)).unwrap_or_default();
+            writeln!(setup, "copy {} {}", quoted(plain(file)?), quoted(plain_name(file)?)).unwrap_or_default();
         }
-        writeln!(copies, "export {COPIES}=\"$local\"").unwrap_or_default();
+        writeln!(setup, "export {COPIES}=\"$local\"").unwrap_or_default();
         command = format!("\"$local\"/{}", quoted(plain_name(runner)?));
     }
     for word in arguments {
@@ -77,7 +77,7 @@ child= local= stopped=
 # SIGTERM comes before a time limit and at preemption: the element ends with a whole document.
 trap 'stopped=1; if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null; fi' TERM
 trap 'if [ -n "$local" ]; then rm -rf "$local"; fi' EXIT
-{copies}
+{setup}
 if [ -n "$stopped" ]; then exit 143; fi
 {command} "$element" &
 child=$!
