@@ -257,7 +257,7 @@ pub(crate) mod tests {
             change(&mut account);
             account.verdict = sentences(&account);
             assert!(account.exit() == Exit::Inconclusive || what == "broken chains", "{what}");
-            shown += &format!("\n# {what}\n{}\n", account.verdict.join("\n"));
+            shown.extend(["\n# ", what, "\n", &account.verdict.join("\n"), "\n"]);
         }
         trials::golden(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/account.txt")), &shown);
     }

@@ -263,7 +263,7 @@ mod tests {
             let wide = tables.lines().find(|line| line.chars().count() > 60 && !line.contains("not available"));
             // Sentences of other runs have commands in them, which are not broken.
             assert!(wide.is_none() || !what.starts_with("large"), "{wide:?} in\n{text}");
-            all += &format!("# {what}\n\n{text}\n");
+            all.extend(["# ", what, "\n\n", &text, "\n"]);
         }
         trials::golden(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/tables.txt")), &all);
     }

@@ -24,7 +24,7 @@ fn played(transcript: &str) -> String {
         let Some(words) = line.strip_prefix("$ ") else {
             // A remark before the first command.
             if found.lines().all(|line| line.starts_with('#')) && line.starts_with('#') {
-                found += &format!("{line}\n");
+                found.extend([line, "\n"]);
             }
             continue;
         };
@@ -42,13 +42,13 @@ fn played(transcript: &str) -> String {
             .replace(&short, "REVISION")
             .replace(&tool.version, "VERSION")
             .replace(&profile, "(PROFILE)");
-        found += &format!("{line}\n{stdout}");
+        found.extend([line, "\n", &stdout]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         for line in stderr.lines().filter(|line| !line.contains("this is a debug build")) {
-            found += &format!("! {line}\n");
+            found.extend(["! ", line, "\n"]);
         }
         if output.status.code() != Some(0) {
-            found += &format!("exit {}\n", output.status.code().unwrap_or(-1));
+            found.extend(["exit ", &output.status.code().unwrap_or(-1).to_string(), "\n"]);
         }
     }
     found

@@ -168,7 +168,7 @@ fn open_folder_and_another_vpmu() -> Result<()> {
 
 fn open_mask() -> Result<()> {
     let rig = Rig::new()?;
-    let script = format!("umask 0; exec {} fleet submit plan.toml -o open --quiet", VPMU);
+    let script = format!("umask 0; exec {VPMU} fleet submit plan.toml -o open --quiet");
     let output = Command::new("sh").args(["-c", &script]).current_dir(rig.0.path()).output()?;
     ensure!(output.status.code() == Some(0), "{}", said(&output));
     let mode = std::fs::metadata(rig.path("open"))?.mode();

@@ -26,12 +26,15 @@ use std::process::ExitCode;
 
 use trials::Case;
 
+/// A module of trials by its name.
+type Module = (&'static str, fn() -> Vec<Case>);
+
 fn main() -> ExitCode {
     // Host B carries this binary.
     if let Some(code) = host_b::kernels::inside() {
         return code;
     }
-    let modules: [(&str, fn() -> Vec<Case>); 14] = [
+    let modules: [Module; 14] = [
         ("ab", ab::cases),
         ("conformance", conformance::cases),
         ("fleet", fleet::cases),

@@ -350,7 +350,8 @@ mod tests {
     impl Simulations {
         /// Returns the text of [`STORED`].
         pub(crate) fn to_text(&self) -> String {
-            self.done.iter().map(|(name, number)| format!("{name:?} = {number:?}\n")).collect()
+            let lines = self.done.iter().map(|(name, number)| format!("{name:?} = {number:?}"));
+            lines.chain([String::new()]).collect::<Vec<_>>().join("\n")
         }
     }
 

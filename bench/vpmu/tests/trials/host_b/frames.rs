@@ -108,7 +108,7 @@ const LATER: u32 = 997;
 /// Under the instruction clock two equal boots hang in the same place, so a further one comes to everything at another time.
 pub(crate) fn init(modules: &[String], commands: &[Vec<String>], boot: u32) -> String {
     let mut script = format!(
-        r##"#!/bin/busybox sh
+        r#"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/ TERM=dumb NO_COLOR=1
@@ -155,7 +155,7 @@ run() {{
     stty -echo <&3
     done=$((done + 1))
 }}
-"##
+"#
     );
     if boot > 0 {
         let _ = writeln!(script, "turn=0; while [ $turn -lt {} ]; do turn=$((turn + 1)); done", boot * LATER);

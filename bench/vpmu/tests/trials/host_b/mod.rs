@@ -30,8 +30,10 @@ use vmm::boot::elf::Elf;
 use vmm::boot::linux::Kernel;
 use vmm::boot::rdpmc;
 type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
+/// A boot by its name.
+type Named = (&'static str, fn(&Parts) -> Result<()>);
 
-const BOOTS: [(&str, fn(&Parts) -> Result<()>); 15] = [
+const BOOTS: [Named; 15] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::a_machine_that_dies_is_reported", a_machine_that_dies_is_reported),
@@ -50,7 +52,7 @@ const BOOTS: [(&str, fn(&Parts) -> Result<()>); 15] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, fn(&Parts) -> Result<()>); 15] = [
+const LONG: [Named; 15] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
@@ -69,7 +71,7 @@ const LONG: [(&str, fn(&Parts) -> Result<()>); 15] = [
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.
-const BOTH: [(&str, fn(&Parts) -> Result<()>); 3] = [
+const BOTH: [Named; 3] = [
     ("conformance::cpu_clock_version_2_is_the_same_here", measure::version_2_here),
     ("conformance::cpu_clock_version_4_is_the_same_here", measure::version_4_here),
     ("conformance::step_is_the_same_here", measure::step_here),
@@ -86,7 +88,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let found = found.clone();
         Case::fallible(name, lacks.clone().or(missing), move || boot(&found.map_err(Error::msg)?)).expected(false)
     };
-    let of = |boots: &[(&'static str, fn(&Parts) -> Result<()>)], missing: &Option<String>| {
+    let of = |boots: &[Named], missing: &Option<String>| {
         boots.iter().map(|&(name, boot)| case(name, missing.clone(), Box::new(boot))).collect::<Vec<_>>()
     };
     let mut cases: Vec<Case> =
