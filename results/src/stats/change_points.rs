@@ -593,12 +593,5 @@ mod tests {
             prop_assert!(points.windows(2).all(|pair| pair[0].index < pair[1].index));
             prop_assert!(points.iter().all(|point| point.index > 0 && point.index < series.len() && point.p < 0.001));
         }
-
-        #[test]
-        fn a_step_far_above_the_noise_is_found_where_it_is(at in 6_usize..34, up in 1.2_f64..3.0) {
-            let series: Vec<f64> =
-                (0..40).map(|n| if n < at { 1.0 } else { up } + ((n * 31) % 7) as f64 / 1000.0).collect();
-            prop_assert_eq!(indices(&series, Rules::default()), vec![at]);
-        }
     }
 }

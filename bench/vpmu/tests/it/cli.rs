@@ -90,19 +90,10 @@ fn no_overflow_at_all_has_a_line_with_the_cause() {
 fn a_simulated_experiment_needs_no_host_and_repeats_to_the_byte() {
     let dir = tempfile::tempdir().unwrap();
     let figures = |seed: &str| {
-        let line = [
-            "sim",
-            "clx-ap-watchdog-on",
-            "--workload",
-            "sampling10/ftest",
-            "--samples",
-            "60",
-            "--rounds",
-            "2",
-            "--vcpus",
-            "2",
-        ];
-        let output = vpmu(dir.path(), &[&line[..], &["--seed", seed, "--no-save", "--quiet", "--json"]].concat());
+        let line = format!(
+            "sim clx-ap-watchdog-on --workload sampling10/ftest --samples 60 --rounds 2 --vcpus 2 --seed {seed} --no-save -q --json"
+        );
+        let output = vpmu(dir.path(), &line.split(' ').collect::<Vec<_>>());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let found = json(&output);
         assert!(found["started_unix"] == 0 && found["first_guest_instruction_ns"].is_null(), "no time of this machine");
@@ -114,22 +105,13 @@ fn a_simulated_experiment_needs_no_host_and_repeats_to_the_byte() {
 }
 
 #[test]
-fn equal_simulations_in_a_folder_are_one_result() {
-    let dir = tempfile::tempdir().unwrap();
-    let line = ["sim", "--samples", "20", "--rounds", "2", "--strategy", "reuse", "-o", "out", "--quiet"];
-    for _ in 0..2 {
-        assert_eq!(vpmu(dir.path(), &line).status.code(), Some(0));
-    }
-    let shown = vpmu(dir.path(), &["history", "out"]);
-    let said = text(&shown.stdout) + &stderr(&shown);
-    assert!(said.contains("1 run,"), "{said}");
-}
-
-#[test]
 fn reports_and_exports_are_whole_or_absent() {
     let dir = tempfile::tempdir().unwrap();
     let run = ["sim", "icx-2021", "--samples", "50", "--rounds", "2", "--quiet", "-o", "results"];
-    assert_eq!(vpmu(dir.path(), &run).status.code(), Some(0));
+    // Equal simulations in a folder are one result, else the second is refused as a copy of the first.
+    for _ in 0..2 {
+        assert_eq!(vpmu(dir.path(), &run).status.code(), Some(0));
+    }
     let output = vpmu(dir.path(), &["report", "results"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(output.stdout.is_empty());
@@ -145,21 +127,20 @@ fn reports_and_exports_are_whole_or_absent() {
     }
     // One bad document spoils the folder for an export, and a report leaves it out; what was written before stays.
     std::fs::write(dir.path().join("results/cut.json"), "{\"schema\": \"vpmu-result/2\", ").unwrap();
-    std::fs::write(dir.path().join("results/ab.json"), "{\"schema\": \"vpmu-ab/1\"}").unwrap();
     let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("left out: results/cut.json (") && said.contains("left out: results/ab.json ("), "{said}");
+    assert!(said.contains("left out: results/cut.json ("), "{said}");
     is_usage_error(&vpmu(dir.path(), &["export", "results", "--format", "csv", "-o", "x"]), "EOF");
     is_usage_error(&vpmu(dir.path(), &["report", "results/cut.json", "-o", "/dev/full"]), "EOF");
     assert_eq!(std::fs::read_to_string(dir.path().join("report.html")).unwrap(), page);
     std::fs::remove_file(dir.path().join("results/cut.json")).unwrap();
-    let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stderr(&output).contains("vpmu-ab/1"), "{}", stderr(&output));
-    std::fs::remove_file(dir.path().join("results/ab.json")).unwrap();
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "/dev/full"]), "No space left");
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "no/such/folder.html"]), "-o");
+    // What another command wrote is named, and is no bad result.
+    std::fs::write(dir.path().join("results/ab.json"), "{\"schema\": \"vpmu-ab/1\"}").unwrap();
+    let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
+    assert!(output.status.code() == Some(0) && stderr(&output).contains("vpmu-ab/1"), "{}", stderr(&output));
 }
 
 #[test]

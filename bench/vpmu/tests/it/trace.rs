@@ -65,12 +65,6 @@ fn a_trace_of_a_guest_on_kvm_gives_its_registers_and_pmis() {
     assert_eq!((&arm["divergences"], &arm["missing_rows"]), (&0.into(), &0.into()));
     assert_eq!((&arm["pmis"], &arm["accesses"]), (&meta.pmis.into(), &meta.accesses.into()));
     assert_eq!((&arm["pmi_divergences"], &arm["masked_divergences"]), (&0.into(), &0.into()));
-    // Under another strategy the PMIs that the replay lacks are beside those that it had.
-    let other = replayed(at, "sim --trace t --strategy deferred --json");
-    let pmis = |of: &str| other[of].as_u64().unwrap();
-    assert_eq!(other["trace_pmis"], arm["pmis"]);
-    assert!(pmis("pmis") + pmis("pmis_missing") >= pmis("trace_pmis"), "{other}");
-    assert!(pmis("pmi_divergences") >= pmis("pmis_missing"), "{other}");
     let ops: u64 = arm["ops"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
     let run: u64 = meta.ops.iter().sum();
     // A clock that signals early is read again, and the trace does not say how often.

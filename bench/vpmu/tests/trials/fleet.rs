@@ -196,11 +196,7 @@ fn fifo_in_a_folder() -> Result<()> {
     let report = rig.run(&["report", "results", "-o", "page.html"])?;
     let named = said(&report).contains("it is a FIFO, not a regular file");
     ensure!(report.status.code() == Some(3) && named, "{}", said(&report));
-    for words in
-        [&["history", "results"][..], &["compare", "results", "results"], &["export", "results", "--format", "csv"]]
-    {
-        refused(&rig.run(words)?, "it is a FIFO, not a regular file")?;
-    }
+    refused(&rig.run(&["history", "results"])?, "it is a FIFO, not a regular file")?;
     std::fs::remove_file(rig.path("results/b.json"))?;
     fifo(&rig.path("results/sweep.jsonl"))?;
     refused(&rig.run(&["report", "results", "-o", "page.html"])?, "it is a FIFO, not a regular file")?;

@@ -29,12 +29,11 @@ mod tests {
     use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
     use crate::terminal::progress::Silent;
 
-    /// Guests on a simulated host with these constants, measured as real ones are.
-    fn measured(model: &Model, cpu: Cpu, dear: bool) -> (CalibrateSpec, Vec<Measured>) {
-        measured_with(model, cpu, dear, (0, 40, 50))
-    }
+    /// Seed, rounds and samples.
+    const USUAL: (u64, u64, u64) = (0, 40, 50);
 
-    fn measured_with(
+    /// Guests on a simulated host with these constants, measured as real ones are.
+    fn measured(
         model: &Model,
         cpu: Cpu,
         dear: bool,
@@ -75,7 +74,7 @@ mod tests {
 
     fn fitted(known: &str, cpu: Cpu) -> (toml::Table, toml::Table) {
         let model = Model::from_toml("known", known).unwrap();
-        let (calibration, measured) = measured(&model, cpu, false);
+        let (calibration, measured) = measured(&model, cpu, false, USUAL);
         let draft = fit(&calibration, "a simulated host", &measured).unwrap();
         (known.parse().unwrap(), draft.toml().parse().unwrap())
     }
@@ -98,22 +97,9 @@ mod tests {
         let mut failed = Vec::new();
         for (text, cpu) in known() {
             let (known, found) = fitted(&text, cpu);
-            for key in [
-                "exit",
-                "instruction",
-                "tick-exit",
-                "vmm",
-                "work-unit",
-                "open-first",
-                "open-more",
-                "release-last",
-                "release",
-                "pause",
-                "resume",
-                "resume-other",
-                "period",
-                "read",
-            ] {
+            let read = "exit instruction tick-exit vmm work-unit open-first open-more release-last release pause resume \
+                resume-other period read";
+            for key in read.split(' ') {
                 let off = constant(&found, key) / constant(&known, key) - 1.0;
                 if off.abs() > 0.05 {
                     failed.push(format!("{key} {:+.1} %", 100.0 * off));
@@ -144,7 +130,7 @@ mod tests {
         let model = Model::from_toml("known", &known.to_string()).unwrap();
         let mut held = BTreeMap::new();
         for seed in 0..u64::from(hosts) {
-            let (calibration, measured) = measured_with(&model, Cpu::CascadeLake, false, (100 + seed, 12, 50));
+            let (calibration, measured) = measured(&model, Cpu::CascadeLake, false, (100 + seed, 12, 50));
             let draft = fit(&calibration, "a simulated host", &measured).unwrap();
             for (key, truth) in &truth {
                 let Some([low, high]) = draft.interval_of(key) else { continue };
@@ -176,7 +162,7 @@ mod tests {
             known["host"]["others"][key]["ns"] = toml::Value::Integer(ns);
         }
         let model = Model::from_toml("known", &known.to_string()).unwrap();
-        let (calibration, measured) = measured_with(&model, Cpu::CascadeLake, false, (0, 12, 50));
+        let (calibration, measured) = measured(&model, Cpu::CascadeLake, false, (0, 12, 50));
         let draft = fit(&calibration, "a simulated host", &measured).unwrap();
         assert_eq!(draft.interval_of("tick-exit"), None, "{}", draft.fitted(80));
         assert!(draft.interval_of("exit").is_some() && draft.toml().contains("not identified"), "{}", draft.toml());
@@ -186,7 +172,7 @@ mod tests {
     fn a_further_open_costs_what_it_costs_where_each_guest_has_a_dear_first() {
         let (text, _) = model_text("clx-ap-watchdog-off").unwrap();
         let model = Model::from_toml("known", &text).unwrap();
-        let (mut calibration, measured) = measured(&model, Cpu::default(), true);
+        let (mut calibration, measured) = measured(&model, Cpu::default(), true, USUAL);
         calibration.pmu = Some(Pmu { processor: None, counters: 7, taken: 0, outside: 0.0 });
         let found = fit(&calibration, "a simulated host", &measured).unwrap().toml();
         let found: toml::Table = found.parse().unwrap();
@@ -201,7 +187,8 @@ mod tests {
     #[test]
     fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
         let (text, _) = model_text("clx-ap-watchdog-on").unwrap();
-        let (mut calibration, measured) = measured(&Model::from_toml("known", &text).unwrap(), Cpu::default(), false);
+        let model = Model::from_toml("known", &text).unwrap();
+        let (mut calibration, measured) = measured(&model, Cpu::default(), false, USUAL);
         let known = Some(Processor::CascadeLakeNoSmt);
         for (processor, outside, follow) in
             [(None, 0.0, "guest-time"), (known, 0.0, "guest-time"), (None, 1800.0, "thread-time")]
