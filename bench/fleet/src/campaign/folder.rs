@@ -1,7 +1,7 @@
 //! The folder of a campaign: what was submitted, and what each element left.
 //!
 //! Whoever submits a campaign runs its binaries, so it is acted on only in a folder that is this user's and closed to all others
-//! ([`own`]). What is in such a folder is not checked again. A campaign of somebody else is only read: its files are opened below its
+//! (`own`). What is in such a folder is not checked again. A campaign of somebody else is only read: its files are opened below its
 //! folder, without links, and of a bounded size.
 
 use std::collections::BTreeMap;
