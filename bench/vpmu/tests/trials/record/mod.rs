@@ -54,9 +54,14 @@ fn samples_and_chains() -> Result<()> {
     ensure!(samples > 0 && stacks.len() == samples, "{samples} samples, and perf script shows {}", stacks.len());
     let found = leaves(stacks.iter().filter_map(|stack| Some(stack.first()?.as_str())));
     ensure!(FUNCTIONS.iter().all(|name| found.contains_key(name)), "{found:?}");
+    // Before a function has made its frame, and after it has left it, a frame pointer does not lead to its caller.
+    let mut without_caller = 0;
     for stack in stacks.iter().filter(|stack| FUNCTIONS.contains(&stack[0].as_str())) {
-        ensure!(stack[1..] == ["round_of_work", "guest_main", "ring_3"], "{stack:?}");
+        let is_whole = stack[1..] == ["round_of_work", "guest_main", "ring_3"];
+        ensure!(is_whole || stack[1..] == ["guest_main", "ring_3"], "{stack:?}");
+        without_caller += usize::from(!is_whole);
     }
+    ensure!(100 * without_caller <= stacks.len(), "{without_caller} of {} chains lack the caller", stacks.len());
 
     let report = Command::new("perf")
         .current_dir(folder.path())
