@@ -24,6 +24,8 @@ const EARLY: u64 = 2 * PART;
 /// After this many consecutive entries that a signal caused, none with an overflow, the interval is lengthened: on a
 /// host whose exits take longer than the interval the guest would make no progress.
 const STARVATION_LIMIT: u32 = 32;
+/// Inside a handler the signals are looked at once in so many entries: the clock is not asked at each register access.
+const LOOK: u32 = 32;
 /// Longest interval that such a guest is given, and that a host is said to need.
 const PATIENT_US: u64 = 8000;
 
@@ -92,8 +94,10 @@ pub struct Arming {
     shortest: u64,
     /// Number of those consecutive entries.
     vain: u32,
-    /// Signals of the setting at the last entry.
+    /// Signals of the setting at the last entry that asked.
     signals: u64,
+    /// Entries of the handler that is under way since the signals were looked at.
+    unlooked: u32,
     /// Settings so far.
     pub calls: u64,
 }
@@ -116,6 +120,7 @@ impl Arming {
             shortest: SHORTEST_US * per_us.max(1),
             vain: 0,
             signals: 0,
+            unlooked: 0,
             calls: 0,
         }
     }
@@ -186,10 +191,12 @@ impl Arming {
     }
 
     /// Returns whether an [entry](Self::entry) with no counter running has nothing to do because the handler runs, as
-    /// at the entry before.
+    /// at the entry before, and counts it. Once in a while there is: signals may leave the handler no time.
     #[inline]
-    pub fn is_in_handler(&self) -> bool {
-        self.stage == Stage::Handled && self.signalled.is_none()
+    pub fn passes_in_handler(&mut self) -> bool {
+        let passes = self.stage == Stage::Handled && self.signalled.is_none() && self.unlooked < LOOK;
+        self.unlooked += u32::from(passes);
+        passes
     }
 
     /// Decides on a new setting before a guest entry with these counters running. A setting that is returned is made
@@ -199,8 +206,15 @@ impl Arming {
         self.signalled = None;
         if running.is_empty() && self.stage != Stage::Idle {
             self.stage = Stage::Handled;
-            return None;
+            if self.unlooked < LOOK {
+                return None;
+            }
+            // A timer that is too fast for this host interrupts a handler at each of its entries, and would for good.
+            let entries = std::mem::take(&mut self.unlooked);
+            let wanted = self.starved(now(), entries)?;
+            return Some(self.make(wanted));
         }
+        self.unlooked = 0;
         let now = now();
         let wanted = match self.stage {
             // A guest that takes no PMI, or leaves its counters on meanwhile, may need the timer earlier.
@@ -221,19 +235,27 @@ impl Arming {
             }
             Stage::Idle => self.idle(running, now),
         };
-        let wanted = wanted.or_else(|| self.starved(now))?;
-        (self.setting, self.calls, self.restarted, self.signals) = (wanted, self.calls + 1, false, 0);
-        Some(wanted)
+        let wanted = wanted.or_else(|| self.starved(now, 1))?;
+        self.restarted = false;
+        Some(self.make(wanted))
+    }
+
+    const fn make(&mut self, setting: Setting) -> Setting {
+        (self.setting, self.calls, self.signals) = (setting, self.calls + 1, 0);
+        setting
     }
 
     /// Returns the setting with a longer interval, where signals bring the guest back again and again and none finds an overflow.
-    fn starved(&mut self, now: u64) -> Option<Setting> {
+    /// `entries`: those since the last call.
+    fn starved(&mut self, now: u64, entries: u32) -> Option<Setting> {
         let Setting::At { first, every } = self.setting else { return None };
         let signals = if first <= now { (now - first) / every + 1 } else { 0 };
-        if signals <= std::mem::replace(&mut self.signals, signals) {
+        let new = signals.saturating_sub(std::mem::replace(&mut self.signals, signals));
+        if new == 0 {
             return None;
         }
-        self.vain += 1;
+        // Several signals during one entry are one that is in vain.
+        self.vain += entries.min(u32::try_from(new).unwrap_or(u32::MAX));
         let longest = PATIENT_US * self.per_us;
         if self.vain < STARVATION_LIMIT || every >= longest {
             return None;
@@ -444,6 +466,30 @@ mod tests {
         // Handlers that take place bring the interval down again.
         (0..20).for_each(|_| arming.handler_took(10));
         assert_eq!(arming.shortest, SHORTEST_US);
+    }
+
+    /// A handler that a busy host preempts for longer than the period has its counters off, and signals at each entry.
+    #[test]
+    fn a_handler_whose_exits_take_longer_than_the_interval_gets_on() {
+        let (mut arming, exit, mut now) = (Arming::new(1), 60, 0);
+        arming.started(counter(), now, PERIOD);
+        arming.entry(running(), || 0);
+        arming.overflowed(counter(), PERIOD);
+        arming.entry(running(), || PERIOD);
+        // The counters are off from here on. The handler needs 10 µs, after ten periods in which it did not run.
+        now += 11 * PERIOD;
+        let (mut entries, mut left) = (0, 10);
+        while left > 0 {
+            entries += 1;
+            assert!(entries < 400, "the handler starves with {:?}", arming.setting);
+            if !arming.passes_in_handler() {
+                arming.entry(CounterSet::EMPTY, || now);
+            }
+            let next = arming.next(now).unwrap();
+            left -= i64::try_from((next - now).saturating_sub(exit)).unwrap().min(left);
+            now = next.max(now + exit);
+        }
+        assert!(arming.calls < 10, "{}", arming.calls);
     }
 
     #[test]

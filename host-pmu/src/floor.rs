@@ -176,7 +176,7 @@ impl HostCounters for Floor {
 impl HostPmu for Floor {
     #[inline]
     fn passes_entry(&mut self) -> bool {
-        let quiet = self.running.is_empty() && self.arming.is_in_handler();
+        let quiet = self.running.is_empty() && self.arming.passes_in_handler();
         self.entries += u64::from(quiet);
         quiet
     }

@@ -58,8 +58,8 @@ impl SimFloor {
 
     /// Returns whether an entry has nothing to do here but to be counted.
     #[inline]
-    pub fn is_quiet(&self) -> bool {
-        self.running.is_empty() && self.arming.is_in_handler()
+    pub fn is_quiet(&mut self) -> bool {
+        self.running.is_empty() && self.arming.passes_in_handler()
     }
 
     /// Counts an entry at which nothing [is to be done](Self::is_quiet).
