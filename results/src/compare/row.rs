@@ -69,7 +69,7 @@ pub struct Row {
     pub limits: Limits,
     /// Verdict on the change.
     pub verdict: Verdict,
-    /// Why there is no verdict, and what would do; empty where there is one.
+    /// Why there is no verdict, and what would do; beside one, the doubt about its figures.
     pub why: String,
     /// Its figures may be judged: both sides have them, and they are whole.
     #[serde(skip)]
@@ -134,13 +134,19 @@ impl Row {
 /// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another;
 /// `one_run`: rows are of arms of one run.
 pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool, one_run: bool) -> Vec<(usize, Row)> {
-    let is_judged = |row: &Row| row.p_value.is_some() && !row.limits.report_only && row.whole;
+    let is_judged = |row: &Row| row.p_value.is_some() && !row.limits.report_only;
     let judged: Vec<usize> = (0..rows.len()).filter(|&i| is_judged(&rows[i].1)).collect();
     let p: Vec<f64> = judged.iter().filter_map(|&i| rows[i].1.p_value).collect();
     for (&i, adjusted) in judged.iter().zip(holm(&p)) {
         let row = &mut rows[i].1;
         row.p_value_adjusted = Some(adjusted);
-        (row.verdict, row.why) = verdict(row, adjusted, exact, one_run, p.len());
+        let (found, why) = verdict(row, adjusted, exact, one_run, p.len());
+        if row.whole {
+            (row.verdict, row.why) = (found, why);
+        } else if found == Verdict::Slower {
+            // A doubt, which stands beside it, hides no regression.
+            row.verdict = found;
+        }
     }
     for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only && row.verdict != Verdict::NotJudged) {
         row.verdict = Verdict::NotJudged;

@@ -318,7 +318,7 @@ fn note_gaps(name: &str, which: &str, arms: &[&Arm<Any>], documents: usize, note
     }
     let partial: usize = arms.iter().flat_map(|arm| &arm.rounds.complete).filter(|complete| !**complete).count();
     if partial > 0 {
-        notes.push(format!("{name}: {partial} incomplete rounds of {which} are left out"));
+        notes.push(format!("{name}: {which}: {} not whole, left out", plural(partial, "round")));
     }
     note_short(name, which, arms, notes);
 }

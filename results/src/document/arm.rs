@@ -63,6 +63,10 @@ pub struct Arm<E: Experiment = GuestRun> {
     pub not_available: Option<String>,
     /// Why figures are not whole: one line per round and vCPU.
     pub incomplete: Vec<String>,
+    /// Turns that are in no figure, and why, a line each: rounds that are not complete, discarded turns, ends of guests. Fewer than
+    /// one for 20 rounds; of more, or where they cannot be left out, the figures are not whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Its metrics over all rounds.
     pub metrics: Metrics,
     /// The experiment's own part.

@@ -163,9 +163,19 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     let is_short = |round: Round| round.complete && measured(arm, round.at, parameters) < parameters.samples;
     // A part of a trace has what it has.
     let short = if parameters.is_replayed() { 0 } else { count(&is_short) };
-    let reason = arm.incomplete.first().map_or("", String::as_str);
+    let (left_out, reason) = (arm.left_out.len() as u64, |all: &[String]| all.first().cloned().unwrap_or_default());
+    let broken = if left_out > 0 { 0 } else { broken };
     vec![
-        (broken, "incomplete", format!("{broken} of {rounds} rounds are incomplete: {reason}")),
+        (broken, "incomplete", format!("{broken} of {rounds} rounds are incomplete: {}", reason(&arm.incomplete))),
+        (
+            left_out,
+            "left-out",
+            format!(
+                "{} not whole and left out, beside {rounds} rounds: {}",
+                counted(left_out, "turn is", "turns are"),
+                reason(&arm.left_out)
+            ),
+        ),
         (short, "fewer-samples", format!("--time-limit ended {short} of {rounds} rounds before --samples was reached")),
     ]
 }

@@ -92,7 +92,7 @@ pub(super) fn text(records: &[Record]) -> Result<String, Error> {
                 let Some(column) = arm.rounds.metrics.get(key) else { continue };
                 for round in arm.rounds.iter() {
                     if let Some(summary) = column.get(round.at) {
-                        let note = if round.complete { "" } else { "incomplete round" };
+                        let note = if round.complete { "" } else { "left out" };
                         rows.push(row(record, arm, &round.index.to_string(), Some((key, &summary)), note));
                     }
                 }

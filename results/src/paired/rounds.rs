@@ -66,6 +66,12 @@ pub fn counting<'a, E: Experiment>(
     })
 }
 
+/// Returns whether so few of an arm's turns are not whole that they are left out of its figures: less than 5 % of its rounds. With more
+/// of them the figures are not whole.
+pub const fn are_few(bad: usize, rounds: usize) -> bool {
+    bad * 20 < rounds
+}
+
 /// Returns the number of rounds of an arm that do not count because they have few samples.
 pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
     let least = fewest(counts(arm, metric).collect());

@@ -252,11 +252,11 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
             print(&format!("saved: {}\n", file.display()))?;
         }
     }
-    for doubt in &document.doubts {
-        complain(&format!("warning: {doubt}"));
-    }
-    if let Some(error) = error {
-        return Err(error);
+    match error {
+        // It hides no regression.
+        Some(error) if exit == Exit::Regression => complain(&format!("warning: {error}")),
+        Some(error) => return Err(error),
+        None => {}
     }
     saved.transpose()?;
     reported?;

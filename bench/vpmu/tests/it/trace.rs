@@ -81,6 +81,7 @@ fn played_back(at: &Path, accesses_per_pmi: u64) {
     for arm in document["arms"].as_array().expect("arms").iter().filter(|arm| arm["not_available"].is_null()) {
         let count = |of: &str| arm[of].as_u64().unwrap_or(0);
         assert_eq!((&arm["incomplete"], &arm["lost"]), (&Value::Array(Vec::new()), &0.into()), "{arm}");
+        assert!(arm["left_out"].is_null(), "{arm}");
         // Two turns of 60 PMIs, some of which the host may not have brought in time, and the way to them.
         let played = count("played");
         assert!(played / 120 >= accesses_per_pmi / 2 && count("pmis_absent") < 60, "{arm}");

@@ -13,10 +13,11 @@ use crate::prerequisites::guests;
 const SIM: [&str; 6] = ["--backend", "sim:development-host", "--samples", "5", "--duration", "1m"];
 
 pub(crate) fn cases() -> Vec<Case> {
-    let always: [(&str, fn()); 6] = [
+    let always: [(&str, fn()); 7] = [
         ("the_same_build_twice_is_no_change", the_same_build_twice),
         ("ratios_that_are_not_known_enough_are_no_pass", not_known_enough),
         ("an_arm_that_is_slower_by_its_options_is_found", slower_by_options),
+        ("a_doubt_stands_beside_a_regression_and_hides_none", a_doubt_hides_no_regression),
         ("the_document_has_every_round_and_is_no_input_of_compare", the_document),
         ("a_side_that_dies_leaves_its_rounds_and_exit_3", a_side_that_dies),
         ("ctrl_c_ends_it_with_whole_rounds_and_no_child", ctrl_c),
@@ -67,6 +68,22 @@ fn slower_by_options() {
     assert!(table.contains("gate → recreate") && table.contains("NEW is slower: "), "{table}");
     let floor = table.lines().find(|line| line.starts_with("floor")).expect("a row of the floor");
     assert!(floor.contains("no change"), "{table}");
+}
+
+fn a_doubt_hides_no_regression() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let doubting = script(
+        dir.path(),
+        "doubting",
+        &format!("{VPMU} \"$@\" | sed -u 's/\"doubts\":\\[\\]/\"doubts\":[\"a thing was lost\"]/'"),
+    );
+    let doubting = doubting.to_str().expect("UTF-8");
+    let sides =
+        [VPMU, doubting, "--base-args", "--strategy gate", "--new-args", "--strategy recreate", "--rounds", "8"];
+    let output = ab(dir.path(), &[&sides[..], &SIM[..]].concat());
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{table}{}", text(&output.stderr));
+    assert!(table.contains("SLOWER (not whole)") && table.contains("not whole: NEW: a thing was lost"), "{table}");
 }
 
 fn the_document() {

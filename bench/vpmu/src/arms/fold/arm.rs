@@ -17,6 +17,7 @@ use results::error::one_line;
 use results::metric::{
     EXIT_PATH, HOST_WORK, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL,
 };
+use results::paired::are_few;
 
 use super::delivery::deliveries;
 use super::periods::Periods;
@@ -64,7 +65,7 @@ impl Work {
 }
 
 /// Collects one arm's rounds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ArmFold {
     result: document::Arm,
     all: Latencies,
@@ -80,6 +81,8 @@ pub struct ArmFold {
     pairs_deliveries: bool,
     /// The trace that its guests play back.
     played: Option<Arc<Played>>,
+    /// The arm without the turns that are not whole, from the first of them on.
+    whole: Option<Box<Self>>,
 }
 
 /// Position of a run in the experiment.
@@ -110,6 +113,7 @@ impl ArmFold {
             periods: None,
             pairs_deliveries: true,
             played: None,
+            whole: None,
         }
     }
 
@@ -135,6 +139,24 @@ impl ArmFold {
     /// Records a reason for incomplete figures beyond those of the rounds.
     pub fn incomplete(&mut self, why: &str) {
         self.result.incomplete.push(one_line(why));
+        if let Some(whole) = &mut self.whole {
+            whole.incomplete(why);
+        }
+    }
+
+    /// Leaves a turn out of the figures, which is yet to be added.
+    fn leave_out(&mut self, why: &[String]) {
+        if self.whole.is_none() {
+            self.whole = Some(Box::new(self.clone()));
+        }
+        if let Some(whole) = &mut self.whole {
+            whole.result.left_out.push(one_line(&why.join("; ")));
+        }
+    }
+
+    /// Returns the arm without the turns that are not whole, if there are such, and few.
+    fn without_few(&self) -> Option<&Self> {
+        self.whole.as_deref().filter(|whole| are_few(whole.result.left_out.len(), self.result.rounds.len()))
     }
 
     /// Records how a discarded turn ended that did not end as it should: its counts are in no figure.
@@ -143,12 +165,14 @@ impl ArmFold {
         outcome.vcpus.iter().for_each(|vcpu| add_run(&mut counts, vcpu));
         let errors: Vec<_> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.account.host.last_error.as_deref()).collect();
         let error = errors.last().map_or_else(String::new, |error| format!("; last error: {error}"));
-        self.incomplete(&format!("warm-up: {}{}{error}", outcome.end, explained(&counts)));
+        let why = format!("warm-up: {}{}{error}", outcome.end, explained(&counts));
+        self.leave_out(std::slice::from_ref(&why));
+        self.result.incomplete.push(one_line(&why));
     }
 
-    /// Returns whether every round so far is complete.
+    /// Returns whether every round so far is complete, but for a few that are left out.
     pub fn is_complete(&self) -> bool {
-        self.result.incomplete.is_empty()
+        self.without_few().unwrap_or(self).result.incomplete.is_empty()
     }
 
     /// Declares that its guests' log has no times of the host's clock: no delivery is paired with its handler.
@@ -168,6 +192,14 @@ impl ArmFold {
     }
 
     fn add_all(&mut self, place: Place, outcome: &RunOutcome, linux: Option<&LinuxTurn>, host_work: &[u64]) {
+        let broken = broken(place.turn.index, outcome);
+        let why: Vec<String> = broken.iter().cloned().chain(self.doubts(place.turn.index, outcome)).collect();
+        if !why.is_empty() {
+            self.leave_out(&why);
+        } else if let Some(whole) = &mut self.whole {
+            whole.add_all(place, outcome, linux, host_work);
+        }
+        self.result.incomplete.extend(broken.iter().map(|why| one_line(why)));
         let mut latencies = Latencies::default();
         for &ns in host_work {
             latencies.of(&HOST_WORK).saturating_record(ns.max(1));
@@ -187,12 +219,9 @@ impl ArmFold {
         }
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
             let who = format!("round {}, vCPU {index}", place.turn.index);
-            let vcpu_lost = self.add_vcpu(&who, vcpu, &mut counts, &mut latencies);
-            lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b.unsigned_abs()));
+            self.add_vcpu(&who, vcpu, &mut counts, &mut latencies);
+            lost = lost.zip(self.lost(vcpu)).map(|(a, b)| a.saturating_add(b));
             add_each(&mut tail, &vcpu.left.held_at_tail_tick);
-        }
-        if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
-            self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
         }
         self.result.own.counts.merge(&counts);
         if place.guest.is_none() {
@@ -233,6 +262,9 @@ impl ArmFold {
 
     /// Adds the start and the baseline of a guest that is kept alive.
     pub fn open(&mut self, opening: &RunOutcome) {
+        if let Some(whole) = &mut self.whole {
+            whole.open(opening);
+        }
         self.guest_start_ns = Some(ns(opening.start));
         for vcpu in &opening.vcpus {
             if let Some(report) = vcpu.left.report.as_ref().filter(|_| vcpu.left.tsc.khz > 0) {
@@ -247,15 +279,22 @@ impl ArmFold {
         if outcome.end == End::Stopped {
             return;
         }
-        let (mut tail, mut counts) = (Vec::new(), Counts::default());
+        let (mut tail, mut counts, mut why) = (Vec::new(), Counts::default(), Vec::new());
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
             if !vcpu.end.is_complete() {
-                self.incomplete(&format!("end of guest {number}, vCPU {index}: {}", vcpu.end));
+                why.push(one_line(&format!("end of guest {number}, vCPU {index}: {}", vcpu.end)));
             }
             counts.merge(&vcpu.account.counts);
             add_each(&mut tail, &vcpu.left.held_at_tail_tick);
         }
+        if !why.is_empty() {
+            self.leave_out(&why);
+            self.result.incomplete.extend(why);
+        }
         self.note_held(counts.held_at_end, &tail);
+        if let Some(whole) = &mut self.whole {
+            whole.note_held(counts.held_at_end, &tail);
+        }
     }
 
     fn note_held(&mut self, at_end: u64, tail: &[u64]) {
@@ -267,27 +306,42 @@ impl ArmFold {
         }
     }
 
-    /// Adds one vCPU, its counts to `counts`; returns NMIs delivered minus NMIs taken, if both are known.
-    fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, counts: &mut Counts, into: &mut Latencies) -> Option<i64> {
-        if !vcpu.end.is_complete() {
-            let mut own = Counts::default();
-            add_run(&mut own, vcpu);
-            self.incomplete(&format!("{who}: {}{}", vcpu.end, explained(&own)));
-        }
+    /// Returns by how many NMIs delivered and NMIs taken differ, if both are known.
+    fn lost(&self, vcpu: &VcpuOutcome) -> Option<u64> {
+        let report = vcpu.left.report.as_ref().filter(|_| self.result.kind != ArmKind::Kvm)?;
+        Some(difference(vcpu.account.counts.nmis_injected, report.nmis).unsigned_abs())
+    }
+
+    /// Returns by how many overflows host and guest differ, if both count them and the guest was not stopped.
+    fn overflows_lost(&self, vcpu: &VcpuOutcome) -> Option<u64> {
+        let report = vcpu.left.report.as_ref().filter(|_| vcpu.end.is_complete())?;
+        self.result.own.overflows_lost?;
+        Some(vcpu.account.counts.overflows_lost(overflows(report)))
+    }
+
+    /// Lists what makes a round doubtful that may have ended as it should.
+    fn doubts(&self, round: u64, outcome: &RunOutcome) -> Vec<String> {
+        let sum = |of: &dyn Fn(&VcpuOutcome) -> Option<u64>| {
+            Some(outcome.vcpus.iter().filter_map(of).fold(0_u64, u64::saturating_add))
+        };
+        let (lost, overflows_lost) = (sum(&|vcpu| self.lost(vcpu)), sum(&|vcpu| self.overflows_lost(vcpu)));
+        let mut own = GuestArm { lost, overflows_lost, ..GuestArm::default() };
+        outcome.vcpus.iter().for_each(|vcpu| own.counts.merge(&vcpu.account.counts));
+        own.doubts().map(|(count, about)| format!("round {round}: {count} {about}")).collect()
+    }
+
+    /// Adds one vCPU, its counts to `counts`.
+    fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, counts: &mut Counts, into: &mut Latencies) {
         let account = &vcpu.account;
         counts.merge(&account.counts);
         self.add_host_side(account);
         merge(into.of(&EXIT_PATH), &account.exit_path_ns);
         merge(into.of(&SIGNAL), &account.host.signal_ns.histogram());
-        let Some(report) = &vcpu.left.report else {
-            self.incomplete(&format!("{who}: the guest left no report"));
-            return None;
-        };
-        let guest_overflows = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
+        let Some(report) = &vcpu.left.report else { return };
         counts.merge(&Counts {
             nmis: report.nmis,
             nmis_without_status: report.nmis_without_status,
-            guest_overflows,
+            guest_overflows: overflows(report),
             log_dropped: report.dropped,
             played: report.played,
             pmis_absent: report.absent,
@@ -300,22 +354,15 @@ impl ArmFold {
         {
             self.result.own.first_otherwise = played.first_otherwise(report).map(|first| format!("{who}: {first}"));
         }
-        if vcpu.end.is_complete()
-            && let Some(lost) = &mut self.result.own.overflows_lost
-        {
-            *lost = lost.saturating_add(account.counts.overflows_lost(guest_overflows));
+        if let Some(lost) = self.overflows_lost(vcpu) {
+            self.result.own.overflows_lost = self.result.own.overflows_lost.map(|sum| sum.saturating_add(lost));
         }
-        if vcpu.left.tsc.khz == 0 {
-            self.incomplete(&format!("{who}: the guest's TSC frequency is unknown"));
-        } else {
+        if vcpu.left.tsc.khz > 0 {
             self.add_times(vcpu, report, counts, into);
         }
-        if self.result.kind == ArmKind::Kvm {
-            return None;
+        if self.result.kind != ArmKind::Kvm {
+            counts.surplus = counts.surplus.saturating_add(report.nmis.saturating_sub(account.counts.nmis_injected));
         }
-        let injected = account.counts.nmis_injected;
-        counts.surplus = counts.surplus.saturating_add(report.nmis.saturating_sub(injected));
-        Some(difference(injected, report.nmis))
     }
 
     fn add_host_side(&mut self, account: &Account) {
@@ -374,13 +421,31 @@ impl ArmFold {
         self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
     }
 
+    /// Says why the last round, which has this number, is not whole; `None` if it is.
+    pub fn doubt(&self, round: u64) -> Option<&str> {
+        let whole = self.whole.as_deref().filter(|whole| whole.result.rounds.index.last() != Some(&round))?;
+        whole.result.left_out.last().map(String::as_str)
+    }
+
     /// Returns the rounds so far.
     pub const fn rounds(&self) -> &Rounds {
         &self.result.rounds
     }
 
-    /// Returns the arm so far.
+    /// Returns the arm so far. A few turns that are not whole are left out of its figures.
     pub fn result(&self) -> document::Arm {
+        let Some(whole) = self.without_few() else { return self.figures() };
+        let mut result = whole.figures();
+        let counting = std::mem::replace(&mut result.rounds, self.result.rounds.clone()).index;
+        for (complete, index) in result.rounds.complete.iter_mut().zip(&result.rounds.index) {
+            *complete = counting.binary_search(index).is_ok();
+        }
+        // Turns of a guest are judged together.
+        result.own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
+        result
+    }
+
+    fn figures(&self) -> document::Arm {
         let mut result = self.result.clone();
         result.metrics = self.all.metrics(Summary::of);
         let own = &mut result.own;
@@ -412,6 +477,33 @@ impl ArmFold {
         own.workload = cost(self.baseline, self.measured);
         result
     }
+}
+
+/// Says what keeps a round from being complete.
+fn broken(round: u64, outcome: &RunOutcome) -> Vec<String> {
+    let mut why = Vec::new();
+    for (index, vcpu) in outcome.vcpus.iter().enumerate() {
+        let who = format!("round {round}, vCPU {index}");
+        if !vcpu.end.is_complete() {
+            let mut own = Counts::default();
+            add_run(&mut own, vcpu);
+            why.push(format!("{who}: {}{}", vcpu.end, explained(&own)));
+        }
+        if vcpu.left.report.is_none() {
+            why.push(format!("{who}: the guest left no report"));
+        } else if vcpu.left.tsc.khz == 0 {
+            why.push(format!("{who}: the guest's TSC frequency is unknown"));
+        }
+    }
+    if !outcome.end.is_complete() && outcome.vcpus.iter().all(|vcpu| vcpu.end.is_complete()) {
+        why.push(format!("round {round}: {}", outcome.end));
+    }
+    why
+}
+
+/// Counts the overflows that the guest's driver saw.
+fn overflows(report: &Report) -> u64 {
+    report.overflows.iter().fold(0, |sum, &n| sum.saturating_add(n))
 }
 
 /// Adds a vCPU's counts, with those of its report.
@@ -464,6 +556,7 @@ fn empty(arm: &Arm, stand_in: bool) -> document::Arm {
         stand_in,
         not_available: None,
         incomplete: Vec::new(),
+        left_out: Vec::new(),
         metrics: Metrics::new(),
         own: GuestArm { overflows_lost: counted, ..GuestArm::default() },
         rounds: Rounds::default(),
@@ -476,6 +569,8 @@ mod tests {
 
     use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry};
     use vmm::outcome::{Counts, End, RunOutcome, VcpuOutcome};
+
+    use results::paired::{self, Statistic};
 
     use super::*;
     use crate::arms::rounds::mock::{outcome, vcpu};
@@ -549,6 +644,39 @@ mod tests {
         assert_eq!(arm.metric(&SIGNAL).unwrap().max, Some(10));
         assert_eq!(arm.rounds.metric(&SIGNAL, 0).unwrap().p50, 10);
         assert_eq!(one(|_| ()).metric(&SIGNAL), None, "no host event recorded a time");
+    }
+
+    #[test]
+    fn a_few_turns_that_are_not_whole_are_in_no_figure() {
+        type Change = fn(&mut VcpuOutcome);
+        let ways: [(&str, Change); 4] = [
+            ("1 NMIs delivered and not taken", |vcpu| vcpu.account.counts.nmis_injected += 1),
+            ("7 times that the host throttled", |vcpu| vcpu.account.counts.throttled = 7),
+            ("the time limit passed", |vcpu| vcpu.end = End::TimedOut),
+            ("left no report", |vcpu| vcpu.left.report = None),
+        ];
+        for (what, change) in ways {
+            let mut bad = vcpu(10, 9_000);
+            change(&mut bad);
+            let rounds = |all: u64, bad: &[VcpuOutcome]| {
+                let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
+                for index in 0..all {
+                    let bad = bad.get(usize::try_from(index).unwrap());
+                    fold.add(place(index), &outcome(vec![bad.cloned().unwrap_or_else(|| vcpu(10, 1000))]));
+                }
+                (fold.is_complete(), fold.result())
+            };
+            let (is_complete, few) = rounds(21, std::slice::from_ref(&bad));
+            let (_, without) = rounds(20, &[]);
+            assert!(is_complete && few.own == without.own && few.metrics == without.metrics, "{what}: {few:?}");
+            assert!(few.left_out.len() == 1 && few.left_out[0].contains("round 0"), "{:?}", few.left_out);
+            assert!(few.left_out[0].contains(what) && few.incomplete.is_empty(), "{:?}", few.left_out);
+            let counting = paired::counting(&few, NMI_HANDLER.key, Statistic::P50).map(|(round, _)| round.index);
+            assert_eq!(counting.collect::<Vec<_>>(), (1..21).collect::<Vec<_>>());
+            // From 5 % on all rounds are kept, with the doubt.
+            let (is_complete, more) = rounds(20, &[bad]);
+            assert!(more.left_out.is_empty() && (!is_complete || more.own.doubts().next().is_some()), "{what}");
+        }
     }
 
     #[test]

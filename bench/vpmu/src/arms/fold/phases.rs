@@ -15,7 +15,7 @@ use vmm::outcome::VcpuOutcome;
 const KEYS: [&str; PHASES] = ["none", "program", "enable", "read", "disable", "rotate"];
 
 /// Collects one arm's set-ups.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PhaseFold {
     /// 3 MB, of arms with set-ups only: a first guest does not wait for those of all arms.
     times: Option<Box<Times>>,
@@ -24,7 +24,7 @@ pub(super) struct PhaseFold {
     cycles: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Times {
     calls: [Histogram<u64>; PHASES],
     totals: [Histogram<u64>; PHASES],

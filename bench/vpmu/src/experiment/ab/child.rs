@@ -117,7 +117,8 @@ impl Side<'_> {
                     let rounds = fold.rounds();
                     let round = rounds.iter().skip(before).last().filter(|round| round.complete)?;
                     let metrics = rounds.metrics_at(round.at);
-                    Some(Figures { arm, round: round.index, probe_ns: round.probe_ns, metrics })
+                    let doubt = fold.doubt(round.index).map(str::to_owned);
+                    Some(Figures { arm, round: round.index, probe_ns: round.probe_ns, doubt, metrics })
                 });
                 Answer::Kept { figures: last.collect() }
             }
@@ -140,7 +141,6 @@ impl Side<'_> {
     fn doubts(&self) -> Vec<String> {
         let mut found = Vec::new();
         for arm in self.experiment.folds().map(crate::arms::fold::arm::ArmFold::result) {
-            found.extend(arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}", arm.name)));
             found.extend(arm.incomplete.iter().map(|why| format!("{}: {why}", arm.name)));
         }
         found

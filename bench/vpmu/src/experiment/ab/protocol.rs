@@ -135,6 +135,9 @@ pub struct Figures {
     /// Time of the throughput probe just before it, ns, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_ns: Option<f64>,
+    /// Why they are not whole; absent if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
     /// Its metrics.
     pub metrics: Metrics,
 }

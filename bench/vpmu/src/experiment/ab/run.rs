@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cpu_list::CpuList;
 use host_pmu::stats::ns;
 use results::document::{KVM_ARMS, Status};
-use results::error::{Error, Exit};
+use results::error::{Error, Exit, one_line};
 use results::host::{HostFacts, HostFs};
 use results::paired::{Looks, Statistic};
 use results::verdict::Verdict;
@@ -99,6 +99,8 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         (None, false) => Status::Complete,
     };
     let rows = verdict::rows(&run.arms, Statistic::P50, &spec.rules);
+    let doubtful = run.arms.iter().filter(|arm| !arm.is_whole());
+    doubtful.flat_map(AbArm::bad).for_each(|why| run.doubts.add(why.clone()));
     let doubts = run.doubts.into_lines();
     let whole = status == Status::Complete && doubts.is_empty();
     let [base, new] = &greetings;
@@ -116,7 +118,8 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         same_build: same(&spec.base, &spec.new),
         rules: spec.rules,
         sessions: run.sessions,
-        verdict: if whole { verdict::overall(&rows) } else { Verdict::Inconclusive },
+        // A doubt hides no regression.
+        verdict: verdict::overall(&rows).max(if whole { Verdict::NotJudged } else { Verdict::Inconclusive }),
         rows,
         doubts,
         arms: run.arms,
@@ -182,7 +185,8 @@ impl Run<'_> {
                 empty += 1;
                 if empty == GIVE_UP && !self.stopped() {
                     let what = format!("{GIVE_UP} sessions without a whole round");
-                    return Err(Error::new(Exit::Inconclusive, what, self.doubts.lines.join("; "), ""));
+                    let why: Vec<&str> = self.arms.iter().flat_map(AbArm::bad).map(String::as_str).collect();
+                    return Err(Error::new(Exit::Inconclusive, what, why.join("; "), ""));
                 }
             } else {
                 empty = 0;
@@ -249,7 +253,7 @@ impl Run<'_> {
         for (peer, (name, _)) in peers.iter_mut().zip(sides) {
             match peer.ask(&Ask::Close, self.stop)? {
                 Some(Answer::Closed { doubts }) => {
-                    let own = doubts.iter().map(|doubt| format!("{name}: {}", results::error::one_line(doubt)));
+                    let own = doubts.iter().map(|doubt| format!("{name}: {}", one_line(doubt)));
                     own.take(PER_SESSION).for_each(|doubt| self.doubts.add(doubt));
                 }
                 Some(_) => return Err(peer.unexpected()),
@@ -283,7 +287,7 @@ impl Run<'_> {
             .map(|&[base, new]| {
                 let (base, new) = (&hello[0].arms[base].name, &hello[1].arms[new].name);
                 let name = if base == new { base.clone() } else { format!("{base} → {new}") };
-                AbArm { name, rounds: Vec::new() }
+                AbArm { name, failed: Vec::new(), rounds: Vec::new() }
             })
             .collect();
         self.claim(&hello);
@@ -319,7 +323,9 @@ impl Run<'_> {
                     Some(Answer::TurnOver { end: End::Finished }) => {}
                     Some(Answer::TurnOver { end: End::Failed }) => {
                         let name = ["BASE", "NEW"][side];
-                        self.doubts.add(format!("{name}: a guest of arm {} failed", self.arms[arm].name));
+                        let session = self.sessions + 1;
+                        let (what, of) = (if warmup { "the warm-up" } else { "a round" }, &mut self.arms[arm]);
+                        of.failed.push(format!("{name}: {}: its guest failed in {what} of session {session}", of.name));
                         return Ok(false);
                     }
                     Some(Answer::TurnOver { end: End::Interrupted }) | None => return Ok(false),
@@ -331,6 +337,7 @@ impl Run<'_> {
             return Ok(true);
         }
         let mut turns: Both<Vec<Option<AbTurn>>> = [vec![None; arms.len()], vec![None; arms.len()]];
+        let mut doubts: Vec<Option<String>> = vec![None; arms.len()];
         for (side, peer) in peers.iter_mut().enumerate() {
             match peer.ask(&Ask::Keep, self.stop)? {
                 Some(Answer::Kept { figures }) => {
@@ -339,6 +346,11 @@ impl Run<'_> {
                         let Some(arm) = arms.iter().position(is_its_arm).filter(|_| one.round == round) else {
                             continue;
                         };
+                        if let Some(why) = &one.doubt {
+                            let (name, of) = (["BASE", "NEW"][side], &self.arms[arm].name);
+                            let (session, why) = (self.sessions + 1, one_line(why));
+                            doubts[arm] = Some(format!("{name}: {of}: session {session}, {why}"));
+                        }
                         turns[side][arm] = checked(one);
                     }
                 }
@@ -347,9 +359,9 @@ impl Run<'_> {
             }
         }
         let [base, new] = turns;
-        for (arm, turns) in self.arms.iter_mut().zip(base.into_iter().zip(new)) {
+        for ((arm, turns), doubt) in self.arms.iter_mut().zip(base.into_iter().zip(new)).zip(doubts) {
             if let (Some(base), Some(new)) = turns {
-                arm.rounds.push(AbRound { round: self.rounds, session: self.sessions, base, new });
+                arm.rounds.push(AbRound { round: self.rounds, session: self.sessions, doubt, base, new });
             }
         }
         self.rounds += 1;

@@ -14,6 +14,7 @@ use super::verdict::{ALL, Row};
 /// Returns the verdicts, the rules, and what was run, as they are shown.
 pub fn report(document: &AbDocument) -> Report {
     let mut report = Report::new("vpmu ab");
+    let doubtful = !document.doubts.is_empty();
     let judged: Vec<&Row> = document.rows.iter().filter(|row| row.judged).collect();
     let name =
         judged.first().map_or("no figures", |row| metric::find(row.metric).map_or(row.metric, |found| found.name));
@@ -21,10 +22,14 @@ pub fn report(document: &AbDocument) -> Report {
     if !judged.is_empty() {
         let mut table = Table::new(["arm", "ratio", "95 % interval", "verdict", "p"]);
         for row in &judged {
-            table.add_row(cells(row));
+            table.add_row(cells(row, doubtful));
         }
         report.table(table);
         report.suite(document.new.workload.clone(), judged.iter().map(|row| case(row)).collect());
+    }
+    report.notes(document.doubts.iter().map(|why| format!("not whole: {why}")));
+    for arm in document.arms.iter().filter(|arm| arm.is_whole()) {
+        report.notes(arm.bad().map(|why| format!("left out: {why}")));
     }
     report.notes(legend(document, &judged));
     other_metrics(document, &mut report);
@@ -65,12 +70,13 @@ fn case(row: &Row) -> Case {
     }
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &Row, doubtful: bool) -> Vec<String> {
+    let beside = if doubtful { " (not whole)" } else { "" };
     vec![
         row.arm.clone(),
         format!("{:.3}", row.ratio.ratio),
         interval(row),
-        row.verdict.map_or_else(dash, |verdict| verdict.word().to_owned()),
+        row.verdict.map_or_else(dash, |verdict| format!("{}{beside}", verdict.word())),
         row.p.map_or_else(dash, p),
     ]
 }
@@ -141,7 +147,9 @@ fn conclusion(document: &AbDocument) -> String {
         let rows = document.rows.iter().filter(|row| row.verdict == Some(verdict));
         rows.map(|row| format!("{} {:.3} {}", row.arm, row.ratio.ratio, interval(row))).collect::<Vec<_>>().join(", ")
     };
+    let doubts = if document.doubts.is_empty() { "" } else { "the figures are not whole" };
     match document.verdict {
+        Verdict::Slower if !doubts.is_empty() => format!("NEW is slower, and {doubts}: {}", names(Verdict::Slower)),
         Verdict::Slower => format!("NEW is slower: {}", names(Verdict::Slower)),
         Verdict::Faster => format!("NEW is faster: {}", names(Verdict::Faster)),
         Verdict::NoChange => "no change".to_owned(),
@@ -156,8 +164,8 @@ fn conclusion(document: &AbDocument) -> String {
                     format!("; about {rounds} (--rounds, --duration) would decide")
                 }
             });
-            let doubts = if document.doubts.is_empty() { "" } else { ": the figures are not whole" };
-            format!("inconclusive{doubts}{more}")
+            let colon = if doubts.is_empty() { "" } else { ": " };
+            format!("inconclusive{colon}{doubts}{more}")
         }
     }
 }

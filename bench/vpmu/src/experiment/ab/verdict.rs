@@ -2,7 +2,7 @@
 
 use results::document::Metrics;
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
-use results::paired::{MIN_ROUNDS, Pair, Ratio, Statistic, fewest, of_turns};
+use results::paired::{MIN_ROUNDS, Pair, Ratio, Statistic, are_few, fewest, of_turns};
 use results::stats::holm;
 use results::verdict::{Limits, Verdict};
 use serde::Serialize;
@@ -15,8 +15,29 @@ pub const ALL: &str = "all arms";
 pub struct AbArm {
     /// Its name; BASE → NEW where the two differ.
     pub name: String,
-    /// Its whole rounds, in order of time.
+    /// Rounds that a guest of it failed in, or was not made for; they are in no figure.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
+    /// Its rounds, in order of time.
     pub rounds: Vec<AbRound>,
+}
+
+impl AbArm {
+    /// Says of each round that is not whole why.
+    pub fn bad(&self) -> impl Iterator<Item = &String> {
+        self.rounds.iter().filter_map(|round| round.doubt.as_ref()).chain(&self.failed)
+    }
+
+    /// Returns whether the figures are whole: a few bad rounds are left out of them.
+    pub fn is_whole(&self) -> bool {
+        self.bad().next().is_none() || are_few(self.bad().count(), self.rounds.len())
+    }
+
+    /// Returns the rounds that count.
+    fn counting(&self) -> impl Iterator<Item = &AbRound> {
+        let all = !self.is_whole();
+        self.rounds.iter().filter(move |round| all || round.doubt.is_none())
+    }
 }
 
 /// A round of an arm: a turn of each side, one right after the other.
@@ -26,6 +47,9 @@ pub struct AbRound {
     pub round: u64,
     /// Number of the session.
     pub session: u64,
+    /// Why it is not whole; absent if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
     /// BASE's turn.
     pub base: AbTurn,
     /// NEW's turn.
@@ -93,7 +117,7 @@ fn headline(arms: &[AbArm]) -> &'static Metric {
 /// Returns the rounds of an arm in which both sides have the metric.
 fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
     let count = |turn: &AbTurn| turn.metrics.get(metric.key).map(|found| found.count);
-    let least = |of: fn(&AbRound) -> &AbTurn| fewest(arm.rounds.iter().filter_map(|round| count(of(round))).collect());
+    let least = |of: fn(&AbRound) -> &AbTurn| fewest(arm.counting().filter_map(|round| count(of(round))).collect());
     let (least_base, least_new) = (least(|round| &round.base), least(|round| &round.new));
     let pair = |round: &AbRound| {
         // A turn that was cut short has a median of few samples, as in one run.
@@ -106,7 +130,7 @@ fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
         let probe = round.new.probe_ns.zip(round.base.probe_ns).map(|(new, base)| (new / base).ln());
         Some(Pair { round: round.round, guest: round.session, log: (new / base).ln(), probe })
     };
-    arm.rounds.iter().filter_map(pair).collect()
+    arm.counting().filter_map(pair).collect()
 }
 
 /// Returns the mean of the arms' logarithms, over the rounds that all of them have.
@@ -177,10 +201,12 @@ mod tests {
         let noise = |round: u64, arm: usize| 1.0 + 0.04 * ((((round * 37 + arm as u64 * 11) % 41) as f64) / 20.0 - 1.0);
         let arm = |(at, &ratio): (usize, &f64)| AbArm {
             name: format!("arm{at}"),
+            failed: Vec::new(),
             rounds: (0..96)
                 .map(|round| AbRound {
                     round,
                     session: round / 8,
+                    doubt: None,
                     base: turn(100_000.0 * noise(round, at)),
                     new: turn(100_000.0 * ratio * noise(round + 5, at + 3)),
                 })
@@ -221,6 +247,18 @@ mod tests {
         assert!(!known_to(&found, 0.5) && known_to(&rows(&arms(&[1.0]), Statistic::P50, &Limits::default()), 0.05));
         assert_eq!(overall(&[]), Verdict::Inconclusive);
         assert!(!known_to(&[], 1.0));
+    }
+
+    #[test]
+    fn a_few_bad_rounds_do_not_count_and_more_are_a_doubt() {
+        let mut one = arms(&[1.0]);
+        let of = |arms: &[AbArm]| rows(arms, Statistic::P50, &Limits::default())[0].ratio.rounds;
+        for round in 0..4 {
+            one[0].rounds[round].doubt = Some("NEW: a: round 0: 3 overflows lost".to_owned());
+        }
+        assert_eq!((of(&one), one[0].is_whole()), (92, true));
+        one[0].failed.push("BASE: a: its guest failed".to_owned());
+        assert_eq!((of(&one), one[0].is_whole()), (96, false), "5 of 96 are 5 %");
     }
 
     #[test]

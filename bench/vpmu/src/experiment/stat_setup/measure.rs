@@ -203,6 +203,7 @@ impl SetUpArm {
             stand_in: false,
             not_available: None,
             incomplete: Vec::new(),
+            left_out: Vec::new(),
             metrics,
             own: HostSetUpArm {
                 method: self.method,

@@ -181,7 +181,10 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     ensure!(middle.document["parameters"]["backend"] == "hardware", "{}", middle.document["parameters"]);
     for name in ["recreate", "reuse", "floor"] {
         let arm = middle.arm(name)?;
-        ensure!(middle.nmis(name)? >= 20 && arm["lost"] == 0 && arm["overflows_lost"] == 0, "{name}: {arm}");
+        ensure!(
+            middle.nmis(name)? >= 20 && arm["left_out"].is_null() && arm["lost"] == 0 && arm["overflows_lost"] == 0,
+            "{name}: {arm}"
+        );
     }
     let nmis = middle.nmis("kvm")?;
     ensure!(nmis >= 20, "kvm: {}", middle.arm("kvm")?);
@@ -285,7 +288,7 @@ fn contended(name: &str, found: &Middle, taken: bool, samples: u64) -> Result<()
         if strategy == "kvm" {
             continue;
         }
-        ensure!(arm["lost"] == 0 && arm["overflows_lost"] == 0, "{strategy}: {arm}");
+        ensure!(arm["left_out"].is_null() && arm["lost"] == 0 && arm["overflows_lost"] == 0, "{strategy}: {arm}");
         ensure!((pinned > 0) == (taken && strategy != "floor"), "{strategy}: {arm}");
         if let Some(kvm) = kvm.filter(|_| strategy.starts_with("reuse")) {
             // A slower handler leaves more rotations between two PMIs.
@@ -348,7 +351,10 @@ pub(crate) fn ten_thousand(parts: &Parts) -> Result<()> {
         let arm = found.arm(strategy)?;
         let nmis = arm["nmis"].as_u64().context("NMIs")?;
         eprintln!("# {strategy}: {nmis} NMIs, {}", arm["host_ops"]);
-        ensure!(nmis >= SAMPLES && arm["lost"] == 0 && arm["overflows_lost"] == 0, "{strategy}: {arm}");
+        ensure!(
+            nmis >= SAMPLES && arm["left_out"].is_null() && arm["lost"] == 0 && arm["overflows_lost"] == 0,
+            "{strategy}: {arm}"
+        );
         let opens = arm["host_ops"]["open"]["count"].as_u64().context("opens")?;
         let expected = if strategy == "recreate" { nmis..=nmis + 1 } else { 1..=1 };
         ensure!(expected.contains(&opens), "{strategy}: {opens} opens, {nmis} NMIs");
