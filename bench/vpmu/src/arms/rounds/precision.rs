@@ -5,25 +5,35 @@ use std::collections::BTreeSet;
 use results::advice::AS_GOOD;
 use results::answers;
 use results::document::{Arm, ArmKind, Document};
-use results::metric::Metric;
-use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs, ratio};
+use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs};
 use results::table::layout::percent;
 use results::table::ranking::{WITHOUT, contenders};
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
 /// tables, each strategy to others and to the floor.
-pub(super) fn is_reached(arms: &[Arm], metric: &'static Metric, wanted: f64) -> bool {
-    let mut all = ratios(arms, metric).peekable();
+fn is_reached(document: &Document, wanted: f64) -> bool {
+    let mut all = ratios(document).peekable();
     all.peek().is_some() && all.all(|(_, found)| found.is_some_and(|found| is_sure(&found, wanted)))
 }
 
+/// Returns whether a run for such intervals may end: they are reached, or one of them cannot be by more rounds.
+pub(super) fn is_over(document: &Document, wanted: f64) -> bool {
+    is_reached(document, wanted) || ratios(document).any(|(_, found)| found.is_some_and(|found| least(&found) > wanted))
+}
+
+/// Returns the half-width that is left of an interval however many rounds there are: runs differ.
+fn least(ratio: &Ratio) -> f64 {
+    ratio.between.interval().high.exp_m1()
+}
+
 /// Returns what is not known to `wanted` after a run that ended without it; `None` if everything is.
-pub(super) fn missing(arms: &[Arm], metric: &'static Metric, wanted: f64) -> Option<String> {
-    if is_reached(arms, metric, wanted) {
+pub(super) fn missing(document: &Document, wanted: f64) -> Option<String> {
+    if is_reached(document, wanted) {
         return None;
     }
     let half = |found: &Option<Ratio>| found.and_then(|found| found.half_width()).unwrap_or(f64::INFINITY);
-    let worst = ratios(arms, metric).max_by(|(_, a), (_, b)| half(a).total_cmp(&half(b)));
+    let (asked, worst) = (wanted, ratios(document));
+    let worst = worst.max_by(|(_, a), (_, b)| half(a).total_cmp(&half(b)));
     let wanted = percent(wanted);
     Some(match worst {
         None => format!("no ratio is known to ± {wanted} % as --until-ci asks: no two arms have figures"),
@@ -36,18 +46,19 @@ pub(super) fn missing(arms: &[Arm], metric: &'static Metric, wanted: f64) -> Opt
             }
             Some(found) => {
                 let half = half(&Some(found)) * 100.0;
-                format!("--until-ci {wanted}% was not reached: {pair} is known to ± {half:.1} %")
+                let runs = "; runs differ by more than that, which more of them may narrow and rounds do not";
+                let runs = if least(&found) > asked { runs } else { "" };
+                format!("--until-ci {wanted}% was not reached: {pair} is known to ± {half:.2} %{runs}")
             }
             None => format!("--until-ci {wanted}% was not reached: {pair} has too few rounds for an interval"),
         },
     })
 }
 
-/// Returns the ratios of the plan; `None` where the two arms have no round in common.
-fn ratios(arms: &[Arm], metric: &'static Metric) -> impl Iterator<Item = (String, Option<Ratio>)> {
-    in_plan_order(arms, metric.key).into_iter().map(move |(arm, base)| {
-        (format!("{} to {}", arm.name, base.name), ratio(arm, base, metric.key, Statistic::P50))
-    })
+/// Returns the ratios of the plan as tables show them; `None` where the two arms have no round in common.
+fn ratios(document: &Document) -> impl Iterator<Item = (String, Option<Ratio>)> {
+    let pairs = in_plan_order(&document.arms, answers::metric(&document.parameters).key);
+    pairs.into_iter().map(|(arm, base)| (format!("{} to {}", arm.name, base.name), against(document, arm, base)))
 }
 
 /// The strategies of a run by their times.
@@ -144,18 +155,30 @@ mod tests {
     #[test]
     fn equal_rounds_are_sure_and_few_guests_are_not() {
         // Every round is the same, so the intervals have no width.
-        let arms = |rounds| mock::finished(&["--rounds", rounds]).document.arms;
-        assert!(is_reached(&arms("10"), &NMI_HANDLER, 0.02) && missing(&arms("10"), &NMI_HANDLER, 0.02).is_none());
-        assert!(!is_reached(&arms("9"), &NMI_HANDLER, 0.02));
-        assert!(missing(&arms("9"), &NMI_HANDLER, 0.02).is_some_and(|why| why.contains("9 guests an arm are too few")));
-        assert!(missing(&arms("4"), &NMI_HANDLER, 0.02).is_some_and(|why| why.contains("has too few rounds")));
+        let arms = |rounds| mock::finished(&["--rounds", rounds]).document;
+        assert!(is_reached(&arms("10"), 0.02) && missing(&arms("10"), 0.02).is_none());
+        assert!(!is_reached(&arms("9"), 0.02));
+        assert!(missing(&arms("9"), 0.02).is_some_and(|why| why.contains("9 guests an arm are too few")));
+        assert!(missing(&arms("4"), 0.02).is_some_and(|why| why.contains("has too few rounds")));
         let mut noisy = arms("12");
-        for (p50, n) in noisy[0].rounds.metrics.get_mut(NMI_HANDLER.key).unwrap().p50.iter_mut().zip(1..) {
+        for (p50, n) in noisy.arms[0].rounds.metrics.get_mut(NMI_HANDLER.key).unwrap().p50.iter_mut().zip(1..) {
             *p50 += 300 * (n % 3);
         }
-        assert!(!is_reached(&noisy, &NMI_HANDLER, 0.02) && is_reached(&noisy, &NMI_HANDLER, 10.0));
-        let why = missing(&noisy, &NMI_HANDLER, 0.02).unwrap_or_default();
+        assert!(!is_reached(&noisy, 0.02) && is_reached(&noisy, 10.0));
+        let why = missing(&noisy, 0.02).unwrap_or_default();
         assert!(why.starts_with("--until-ci 2% was not reached: ") && why.contains(" is known to ± "), "{why}");
-        assert!(!is_reached(&[], &NMI_HANDLER, 0.02) && missing(&[], &NMI_HANDLER, 0.02).is_some());
+        noisy.arms.clear();
+        assert!(!is_reached(&noisy, 0.02) && missing(&noisy, 0.02).is_some());
+    }
+
+    #[test]
+    fn a_run_ends_by_the_intervals_that_it_shows() {
+        // All rounds are the same, and runs of a host differ by a default: by 3.18 × 0.3 % of a ratio to the floor.
+        let document = mock::finished(&["--rounds", "12"]).document;
+        let shown = document.extra.answers[0].times_floor_interval.unwrap();
+        assert!((shown[1] / shown[0]).sqrt() - 1.0 > 0.007, "{shown:?}");
+        assert!(!is_reached(&document, 0.007) && is_over(&document, 0.007) && is_reached(&document, 0.012));
+        let why = missing(&document, 0.007).unwrap();
+        assert!(why.contains("known to ± 0.96 %; runs differ by more than that, which"), "{why}");
     }
 }

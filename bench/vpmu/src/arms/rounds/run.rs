@@ -10,7 +10,6 @@ use super::plan::Plan;
 use super::precision;
 use super::schedule::Schedule;
 use crate::arms::arm::runner::ArmRunner;
-use crate::arms::fold::arm::ArmFold;
 use crate::terminal::progress::{Progress, Silent};
 use host_pmu::backend::BackendKey;
 use results::document::{Between, Document, Parameters, Warning, warnings};
@@ -82,15 +81,17 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     let turns = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
     context.progress.expect(&expectation(plan, experiment.running()));
     context.progress.begin(turns);
-    let ended = Rounds {
+    let mut rounds = Rounds {
         experiment: &mut experiment,
         plan,
         kept_in_session: 0,
         saved: Instant::now(),
         looks: Looks::default(),
         leaving: BTreeSet::new(),
-    }
-    .all(&mut context);
+        between: None,
+    };
+    let ended = rounds.all(&mut context);
+    let between = rounds.between;
     context.progress.end();
 
     let nothing = experiment.is_empty();
@@ -102,13 +103,9 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         experiment.incomplete(&format!("the experiment ended early: {error}"));
     }
     let mut document = context.document(&experiment, true);
-    document.between = differences(&context, &document);
+    document.between = between.or_else(|| differences(&context, &document));
     document.extra.answers = answers::of(&document);
-    if let Some(why) = plan
-        .parameters
-        .until_ci
-        .and_then(|wanted| precision::missing(&document.arms, answers::metric(&plan.parameters), wanted))
-    {
+    if let Some(why) = plan.parameters.until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
     let apart = unidentified(plan, &document, forms, &context)?;
@@ -218,6 +215,8 @@ struct Rounds<'a, 'b> {
     looks: Looks,
     /// Arms that needed no more rounds at the last look.
     leaving: BTreeSet<String>,
+    /// How runs differ, once it was asked for: the run ends by the intervals that it shows.
+    between: Option<Between>,
 }
 
 impl Rounds<'_, '_> {
@@ -313,12 +312,19 @@ impl Rounds<'_, '_> {
 
     /// Returns whether the intervals are as narrow as wanted, or the order is known; looked at between guests, because guests differ.
     fn is_sure(&mut self, context: &mut Context<'_>) -> bool {
-        if self.plan.until_order && self.is_between_guests() {
-            let experiment = &*self.experiment;
-            let mut looked_at = None;
-            let ends = self
-                .looks
-                .are_enough(|| precision::order_is_known(looked_at.insert(context.document(experiment, false))));
+        let wanted = self.plan.parameters.until_ci;
+        if !self.is_between_guests() || !self.plan.until_order && wanted.is_none() {
+            return false;
+        }
+        let (experiment, between, mut looked_at) = (&*self.experiment, &mut self.between, None);
+        let mut look = || {
+            let mut document = context.document(experiment, false);
+            *between = between.or_else(|| differences(context, &document));
+            document.between = *between;
+            document
+        };
+        if self.plan.until_order {
+            let ends = self.looks.are_enough(|| precision::order_is_known(looked_at.insert(look())));
             if let Some(document) = looked_at.filter(|_| !ends) {
                 let now = precision::need_no_more(&document);
                 // Two looks in a row, as for the end of the run.
@@ -327,9 +333,7 @@ impl Rounds<'_, '_> {
             }
             return ends;
         }
-        let Some(wanted) = self.plan.parameters.until_ci.filter(|_| self.is_between_guests()) else { return false };
-        let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();
-        self.looks.are_enough(|| precision::is_reached(&arms(), answers::metric(&self.plan.parameters), wanted))
+        self.looks.are_enough(|| wanted.is_some_and(|wanted| precision::is_over(&look(), wanted)))
     }
 
     fn save(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
@@ -406,6 +410,30 @@ mod tests {
         assert!(reuse.incomplete.last().unwrap().contains("given up"));
         assert_eq!(document.arms[0].rounds.len(), 6);
         assert!(document.warnings.iter().any(|w| w.code == "incomplete"));
+    }
+
+    #[test]
+    fn one_bad_round_of_many_leaves_the_run_whole_and_is_said() {
+        let plan = plan(&["--rounds", "40", "--samples", "40"]).unwrap();
+        let mut runner = MockRunner::new(|arm, round| {
+            let mut vcpu = vcpu(round.samples, 1000 + 10 * round.index);
+            if arm.strategy == "reuse" && !round.warmup && round.index == 5 {
+                (vcpu.end, vcpu.account.counts.empty_kicks) = (End::TimedOut, 18_801);
+            }
+            Ok(outcome(vec![vcpu]))
+        });
+        let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        assert_eq!(document.status, Status::Complete);
+        let whole: Vec<_> = document.extra.answers.iter().map(|answer| (answer.rounds, answer.whole)).collect();
+        assert_eq!(whole, [(40, true), (39, true), (40, true), (40, true)]);
+        // The pair is left out, and shifts no other.
+        assert_eq!(document.extra.answers[1].times_floor, Some(1.0));
+        let warning = document.warnings.iter().find(|warning| warning.code == "left-out").unwrap();
+        assert!(
+            warning.message.starts_with("1 turn is not whole and left out, beside 40 rounds: round 5, vCPU 0: the")
+        );
+        let text = results::table::report(&document).text(200);
+        assert!(text.contains("reuse: left out: round 5, vCPU 0: the time limit passed"), "{text}");
     }
 
     #[test]
