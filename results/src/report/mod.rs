@@ -87,14 +87,22 @@ struct Choice {
     tables: Vec<fold::Table>,
 }
 
-/// Returns the strategy to take by these results.
-fn choice(records: &[&Record]) -> Option<Choice> {
-    let found = advice::advise(records)?;
+/// Returns the strategy to take by these results, or what keeps them from telling.
+fn choice(groups: &[Group<'_>]) -> Option<Choice> {
+    let records: Vec<&Record> = groups.iter().take(GROUPS).map(Group::shown).collect();
+    let older = groups.len().saturating_sub(GROUPS);
+    let left_out = (older > 0).then(|| format!("the oldest results are left out: {} of {} kinds", older, groups.len()));
+    let sentences = |all: &[String]| all.iter().map(|text| strategies::capital(text) + ".").collect();
+    let found = match advice::advise(&records, left_out.into_iter().collect()) {
+        Ok(found) => found,
+        Err(why) if why.is_empty() => return None,
+        Err(why) => return Some(Choice { answer: sentences(&why), notes: Vec::new(), tables: Vec::new() }),
+    };
     let keys = (!found.keys.is_empty()).then(|| found.key_table());
-    let notes = advice::LEGEND.into_iter().map(str::to_owned).chain(found.left_out.clone()).collect();
+    let notes = advice::LEGEND.into_iter().map(str::to_owned).collect();
     let table = found.table().caption("Strategies over all results that have them, the least regret first");
     let tables = std::iter::once(table).chain(keys).collect();
-    let answer = found.answer.iter().map(|text| strategies::capital(text) + ".").collect();
+    let answer = sentences(&[found.left_out, found.answer].concat());
     Some(Choice { answer, notes, tables })
 }
 
@@ -168,7 +176,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         overview: overview(&groups),
         links: (0..groups.len().min(ROWS)).map(id).collect(),
         sections,
-        advice: choice(&groups.iter().take(GROUPS).map(Group::shown).collect::<Vec<_>>()),
+        advice: choice(&groups),
         strategies,
         scaling: scaling::figures(records, &inks, SCALINGS),
         kernels: kernels::figures(records, &inks, KERNELS),

@@ -314,20 +314,23 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
         }
         if name == THIS_HOST { named_model(&args.host.backend).map(|_| None) } else { sim::model(name).map(Some) }
     };
-    args.on.iter().map(model).collect()
+    let models = args.on.iter().map(model).collect::<Result<Vec<_>, _>>()?;
+    if models.iter().any(Option::is_some) && models.iter().any(Option::is_none) {
+        return Err(Error::usage(
+            format!("{THIS_HOST} and a model are not one answer"),
+            "",
+            "take one --on after the other",
+        ));
+    }
+    Ok(models)
 }
 
 /// Prints the advice, and says how the command ends.
 fn show(args: &AdviseArgs, records: &[Record], saved: &[PathBuf], left_out: Vec<String>) -> Result<Exit, Error> {
-    let Some(mut advice) = advise(&records.iter().collect::<Vec<_>>()) else {
-        let why = "fewer than two strategies have whole figures";
-        return Err(Error::new(
-            Exit::Inconclusive,
-            "there is no advice",
-            why,
-            "give other --strategy or more --duration",
-        ));
-    };
+    let mut advice = advise(&records.iter().collect::<Vec<_>>(), Vec::new()).map_err(|why| {
+        let remedy = "give other --strategy or more --duration";
+        Error::new(Exit::Inconclusive, "there is no advice", why.join("; "), remedy)
+    })?;
     advice.left_out.extend(left_out);
     console::show(Form::of(args.result.json, false), &advice.report(), &advice)?;
     if let (Some(first), false) = (saved.first(), args.result.json) {
@@ -382,7 +385,7 @@ mod tests {
             assert!(document.warnings.iter().all(|warning| warning.code != "played"), "{:?}", document.warnings);
             records.push(serde_json::from_str(&document.to_json().unwrap()).unwrap());
         }
-        let advice = advise(&records.iter().collect::<Vec<_>>()).unwrap();
+        let advice = advise(&records.iter().collect::<Vec<_>>(), Vec::new()).unwrap();
         let rounds = advice.results[0].rounds;
         (advice, rounds)
     }

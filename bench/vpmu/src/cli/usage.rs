@@ -124,6 +124,7 @@ mod tests {
         ("export no-such.json --format csv", "No such file"),
         ("advise --workload single,single/ftest", "workload single/ftest is there twice"),
         ("advise --on this-host,this-host", "host this-host is there twice"),
+        ("advise --on this-host,icx-2021", "this-host and a model are not one answer"),
         ("advise --backend sim:icx-2021", "take --on icx-2021"),
         ("advise --backend step", "backend step measures no latencies"),
         ("advise --strategy gate,mediated", "no guest of vpmu's own VMM can have it"),
