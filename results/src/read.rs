@@ -315,7 +315,7 @@ mod tests {
         let texts = [
             (String::new(), "not JSON: EOF"),
             (whole[..whole.len() / 2].to_owned(), "not JSON: EOF"),
-            ("{\"schema\": \"vpmu-ab/1\"}".to_owned(), "vpmu-ab/1"),
+            ("{\"schema\": \"vpmu-ab/2\"}".to_owned(), "vpmu-ab/2"),
         ];
         let changes = changes.into_iter().map(|(needle, change)| (changed(change), needle));
         for (text, needle) in changes.chain(texts) {
@@ -340,7 +340,7 @@ mod tests {
         let both = folder(dir.path()).unwrap();
         assert_eq!((both.len(), both[0].started_unix), (2, 5));
         // What another command wrote is no result, and no bad one.
-        std::fs::write(&copy, "{\"schema\": \"vpmu-ab/1\", \"rows\": []}").unwrap();
+        std::fs::write(&copy, "{\"schema\": \"vpmu-ab/2\", \"rows\": []}").unwrap();
         assert_eq!(folder(dir.path()).unwrap().len(), 1);
         for bad in ["{\"schema\": \"vpmu-result/2\"}", "{\"name\": \"x\"}", "{"] {
             std::fs::write(&copy, bad).unwrap();

@@ -23,6 +23,7 @@ const COMMANDS: &[Row] = &[
 
 /// Options, and values behind their option; those of every command have no command.
 const OPTIONS: &[Row] = &[
+    ("ab", "--rounds", "--pairs N: a pair has a process of six rounds on each side"),
     ("", "--backend task-clock", "cpu-clock counts the same time of the vCPU's thread"),
     ("doctor", "--fix", "`vpmu doctor` prints the commands that set what it finds, and those that put it back"),
     ("doctor", "--undo", "`vpmu doctor`, before anything is set, prints the commands that put it back"),

@@ -26,4 +26,4 @@ pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, log_ratio, of_turns, ratio};
 pub(crate) use rounds::of_counting;
-pub use rounds::{Pair, Statistic, are_few, counting, fewest, in_plan_order, pairs, short};
+pub use rounds::{Pair, Statistic, are_few, counting, in_plan_order, pairs, short};

@@ -46,7 +46,7 @@ pub(crate) fn of_counting(
 /// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the
 /// arm's own rounds and not the number asked for: an arm that is too slow for `--samples` within `--time-limit` has
 /// such rounds only.
-pub fn fewest(mut counts: Vec<u64>) -> u64 {
+fn fewest(mut counts: Vec<u64>) -> u64 {
     counts.sort_unstable();
     counts.get(counts.len() / 2).map_or(0, |middle| middle.div_ceil(2))
 }

@@ -1,4 +1,4 @@
-//! `vpmu ab`, and `vpmu __turns`: one of its sides, driven by its parent.
+//! `vpmu ab`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,14 +10,9 @@ use results::table::Report;
 use results::verdict::Limits;
 
 use super::files::{write_junit, write_to};
-use super::measure::{Claiming, Invocation, Ready, named_model, ready};
-use crate::arms::rounds::options::HostOptions;
-use crate::experiment::ab::child::{Streams, serve};
+use super::measure::Invocation;
 use crate::experiment::ab::run::{self, Context};
-use crate::experiment::ab::spec::{AbSpec, Side};
-use crate::experiment::ab::{show, verdict};
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::setting::backend::Chosen;
+use crate::experiment::ab::{AbSpec, Side, judge, show};
 use crate::setting::parse::{duration_in, number_in, share};
 use crate::sys;
 use crate::terminal::console::{self, Form, compact, complain, internal, print};
@@ -37,9 +32,9 @@ Examples:
   # is the method sound here? the same build twice
   vpmu ab target/release/vpmu target/release/vpmu
 
-Exit codes: 0 not slower, 1 slower, 2 bad usage or a build
-without `vpmu ab`, 3 inconclusive, 4 the host cannot do it,
-70 a bug of vpmu.";
+Exit codes: 0 not slower, 1 slower, 2 bad usage or no build
+of vpmu, 3 inconclusive, 4 the host cannot do it, 70 a bug
+of vpmu.";
 
 /// Options of `vpmu ab`.
 #[derive(Clone, Debug, Args)]
@@ -87,18 +82,18 @@ pub struct AbArgs {
     #[arg(long, value_name = "N", help_heading = "Guest")]
     pub vcpus: Option<String>,
 
-    /// Samples of a turn and vCPU
+    /// Samples of a round and vCPU
     #[arg(long, value_name = "N", default_value = "25", help_heading = "Rounds")]
     pub samples: String,
 
-    /// The run ends after the round in which this time passes
+    /// The run ends after the pair in which this time passes
     #[arg(long, value_name = "TIME", default_value = "1m", help_heading = "Rounds",
           value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(7 * 86_400)))]
     pub duration: Duration,
 
-    /// The run ends after so many rounds; each has a turn of every arm on both sides
+    /// The run ends after so many pairs; each is a process of six rounds on both sides
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
-    pub rounds: Option<u64>,
+    pub pairs: Option<u64>,
 
     /// The run ends once every ratio is known to this share, e.g. 1%: half of its interval
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Rounds")]
@@ -146,18 +141,44 @@ fn words(text: &str) -> Result<Words, String> {
 }
 
 /// Options of `vpmu nmi-latency` that the comparison decides for both sides.
-const OWN: [&str; 7] = ["--rounds", "--warmup", "--duration", "--guest-rounds", "--quick", "--until-ci", "--seed"];
+const OWN: [&str; 18] = [
+    "--rounds",
+    "--warmup",
+    "--duration",
+    "--guest-rounds",
+    "--quick",
+    "--until-ci",
+    "--seed",
+    "--json",
+    "--quiet",
+    "-q",
+    "--output",
+    "-o",
+    "--markdown",
+    "--no-save",
+    "--save-baseline",
+    "--force",
+    "--junit",
+    "--verbose",
+];
 
 /// Refuses what a side has no say in.
 fn check_own(option: &str, words: &[String]) -> Result<(), Error> {
     let name = |word: &String| word.split('=').next().unwrap_or_default().to_owned();
     let Some(word) = words.iter().map(name).find(|word| OWN.contains(&word.as_str())) else { return Ok(()) };
-    let remedy = if matches!(word.as_str(), "--rounds" | "--duration" | "--until-ci" | "--seed") {
-        format!("give {word} to `vpmu ab` itself")
-    } else {
-        format!("leave {word} out: each session has one warm-up and two fresh processes")
+    let remedy = match word.as_str() {
+        "--duration" | "--until-ci" | "--seed" | "--json" | "--markdown" | "--junit" | "--output" | "-o"
+        | "--quiet" | "-q" => {
+            format!("give {word} to `vpmu ab` itself")
+        }
+        "--rounds" => "give --pairs to `vpmu ab` itself: a turn has six rounds".to_owned(),
+        _ => format!("leave {word} out"),
     };
-    Err(Error::usage(format!("{option} cannot have {word}"), "both sides run the same rounds", remedy))
+    Err(Error::usage(
+        format!("{option} cannot have {word}"),
+        "every turn of both sides is alike, and writes nothing",
+        remedy,
+    ))
 }
 
 fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
@@ -196,11 +217,13 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     ];
     let given = options.into_iter().filter_map(|(option, value)| Some(format!("{option}={}", value.as_ref()?)));
     Ok(AbSpec {
-        base: Side { binary: base, args: own(&args.base_args) },
-        new: Side { binary: new, args: own(&args.new_args) },
+        sides: [
+            Side { name: "BASE", binary: base, args: own(&args.base_args) },
+            Side { name: "NEW", binary: new, args: own(&args.new_args) },
+        ],
         common: given.collect(),
         duration: args.duration,
-        rounds: args.rounds,
+        pairs: args.pairs,
         until_ci: args.until_ci,
         seed: args.seed,
         rules: Limits {
@@ -235,7 +258,7 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
     let json = compact(&document)?;
     let saved = output.as_ref().map(|target| write_to(target, json.as_bytes()).map(|()| target.path()));
     let mut report = show::report(&document);
-    let unsure = spec.until_ci.is_some_and(|share| !verdict::known_to(&document.rows, share));
+    let unsure = spec.until_ci.is_some_and(|share| !judge::known_to(&document.rows, share));
     let exit = match document.verdict.exit() {
         Exit::Done if unsure => {
             report.verdict = Some((Exit::Inconclusive, "inconclusive: --until-ci was not reached".to_owned()));
@@ -261,41 +284,9 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
     saved.transpose()?;
     reported?;
     if unsure {
-        complain("warning: --until-ci was not reached: a longer --duration has more rounds");
+        complain("warning: --until-ci was not reached: a longer --duration has more pairs");
     }
     Ok(exit)
-}
-
-/// Rounds of a session at most; the parent ends it.
-const ENDLESS: u64 = u64::MAX;
-
-/// Options of `vpmu __turns`: those of `vpmu nmi-latency` but for where the result goes.
-#[derive(Clone, Debug, Args)]
-#[command(args_override_self = true)]
-pub struct TurnsArgs {
-    /// Arms, guest and rounds.
-    #[command(flatten)]
-    pub spec: NmiLatencySpec,
-    /// The host.
-    #[command(flatten)]
-    pub host: HostOptions,
-}
-
-/// Serves the turns of one side of `vpmu ab`, driven by its parent.
-pub(super) fn turns(args: &TurnsArgs) -> Result<Exit, Error> {
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let mut streams = Streams { input: std::io::stdin().lock(), output: std::io::stdout().lock() };
-    let named = named_model(&args.host.backend)?;
-    let fs = HostFs::default();
-    let host = HostFacts::read(&fs);
-    let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
-        let mut spec = args.spec.clone();
-        spec.length.guest_rounds = Some(if chosen.shares_first { 1 } else { ENDLESS });
-        spec.plan(&args.host, chosen, usable)
-    };
-    let Ready { plan, mut runner, host, .. } =
-        ready((&args.host.backend, None, args.host.require_guest), named, &plan, (host, fs), Claiming::Ignore)?;
-    serve(&plan, runner.as_mut(), &host.class, sys::interrupted(), &mut streams)
 }
 
 #[cfg(test)]
@@ -311,18 +302,12 @@ mod tests {
     fn options_of_both_and_of_one_side_are_kept_apart() {
         let spec =
             found(&["a", "b", "--pin", "1", "--new-args", "--strategy 'my own.toml'", "--until-ci", "1%"]).unwrap();
-        assert_eq!((spec.base.binary.to_str(), spec.new.binary.to_str()), (Some("a"), Some("b")));
+        assert_eq!(spec.sides.each_ref().map(|side| side.binary.to_str()), [Some("a"), Some("b")]);
         assert_eq!(spec.common, ["--pin=1", "--samples=25"]);
-        assert_eq!(spec.wants_simulation(), [false; 2]);
-        assert_eq!((spec.base.args.len(), spec.new.args), (0, vec!["--strategy".to_owned(), "my own.toml".to_owned()]));
+        assert_eq!(spec.sides.each_ref().map(|side| side.args.join("|")), ["", "--strategy|my own.toml"]);
         assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Limits { least_change_ns: 0.0, ..Limits::default() }));
-        let simulated = found(&["a", "b", "--base-args", "--backend sim:x", "--new-args", "--backend=sim:y"]).unwrap();
-        assert_eq!(simulated.wants_simulation(), [true; 2]);
-        assert_eq!(found(&["a", "b", "--backend", "sim:x"]).unwrap().wants_simulation(), [true; 2]);
-        let overridden = found(&["a", "b", "--backend", "sim:x", "--new-args", "--backend auto"]).unwrap();
-        assert_eq!(overridden.wants_simulation(), [true, false], "the last one holds");
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
-        assert_eq!(one.base.binary, one.new.binary);
+        assert_eq!(one.sides[0].binary, one.sides[1].binary);
     }
 
     #[test]

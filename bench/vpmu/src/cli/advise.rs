@@ -19,7 +19,7 @@ use results::table::layout::plural;
 use results::write::OutputFolder;
 use trace::read::Trace;
 
-use super::measure::{Claiming, Invocation, Kept, MakePlan, can_have, carry_out, named_model, ready};
+use super::measure::{Invocation, Kept, MakePlan, can_have, carry_out, named_model, ready};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::Parts;
 use crate::arms::arm::sim;
@@ -194,7 +194,7 @@ fn one(
     // A host that cannot measure is not replaced by a model that nobody asked for.
     let require_guest = args.host.require_guest || model.is_none();
     let wanted = (&args.host.backend, None, require_guest);
-    let ready = ready(wanted, model.cloned(), plan, (facts, fs), Claiming::Claim)?;
+    let ready = ready(wanted, model.cloned(), plan, (facts, fs))?;
     let finished = carry_out(ready, &mut kept, result, invocation.clone())?;
     let path = kept.path().map(std::path::Path::to_owned);
     Ok((finished.document, path, finished.error.or(kept.failed)))

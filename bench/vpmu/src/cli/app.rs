@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
-use super::ab::{AbArgs, TurnsArgs};
+use super::ab::AbArgs;
 use super::advise::AdviseArgs;
 use super::calibrate::CalibrateArgs;
 use super::compare::CompareArgs;
@@ -134,9 +134,6 @@ pub enum Command {
     /// turns.
     #[command(after_help = ab::EXAMPLES)]
     Ab(Box<AbArgs>),
-    /// One side of `vpmu ab`
-    #[command(name = crate::experiment::ab::protocol::COMMAND, hide = true)]
-    Turns(Box<TurnsArgs>),
     /// Run a plan of many experiments, here or on many hosts by Slurm
     ///
     /// A plan has experiments, hosts, variants and repetitions. Its elements run once each; what is stopped or lost runs again with
@@ -330,7 +327,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Ab(args) => ab::run(&args, invocation),
-        Command::Turns(args) => ab::turns(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Fleet(args) => fleet::run(&args, &check),
         Command::History(args) => history::run(&args),

@@ -65,15 +65,6 @@ pub(super) struct Ready {
     pub(super) claims: Vec<Claim>,
 }
 
-/// Decision of a run to claim its CPUs, so that another run takes others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claiming {
-    /// It takes unclaimed CPUs first, and claims them.
-    Claim,
-    /// It does not: both sides of `vpmu ab` run on CPUs that the parent process claims.
-    Ignore,
-}
-
 /// Reads the model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
 pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
     match backend {
@@ -93,7 +84,6 @@ pub(super) fn ready(
     named: Option<Model>,
     plan: MakePlan<'_>,
     (host, fs): (HostFacts, HostFs),
-    claiming: Claiming,
 ) -> Result<Ready, Error> {
     if let Some(model) = &named
         && linux.is_some()
@@ -114,7 +104,7 @@ pub(super) fn ready(
     if let Some(model) = named {
         return simulation(plan, model, "asked for");
     }
-    match real((backend, linux), plan, (host, fs), claiming) {
+    match real((backend, linux), plan, (host, fs)) {
         Err(error) if linux.is_some() || require_guest => Err(error),
         Err(error) if *backend == BackendChoice::Auto && error.exit == Exit::Host => fall_back(plan, &error),
         found => found,
@@ -135,7 +125,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
         baseline.check(tried.experiment)?;
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
-    let ready = ready((wanted.backend, wanted.linux, wanted.require_guest), named, plan, (host, fs), Claiming::Claim)?;
+    let ready = ready((wanted.backend, wanted.linux, wanted.require_guest), named, plan, (host, fs))?;
     let finished = carry_out(ready, &mut kept, options, invocation.clone())?;
     print(&report(&finished, &kept, options.json)?)?;
     for line in table::warnings(&finished.document.warnings) {
@@ -207,14 +197,13 @@ fn real(
     (backend, linux): (&BackendChoice, Option<&LinuxJob>),
     plan: MakePlan<'_>,
     (host, fs): (HostFacts, HostFs),
-    claiming: Claiming,
 ) -> Result<Ready, Error> {
     let chosen = choose(backend, &ThisHost)?;
     let usable = usable(&host);
-    let mut plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
+    // Unclaimed CPUs come first, and are claimed, so that another run takes others.
+    let mut plan = plan(&chosen, usable.map(free_last).as_deref())?;
     can_have(None, &plan)?;
-    let pin = if claiming == Claiming::Claim { &plan.guest.machine.pin[..] } else { &[] };
-    let (claims, warning) = process::claim(pin);
+    let (claims, warning) = process::claim(&plan.guest.machine.pin);
     if let Some(warning) = warning {
         complain(&warning);
     }

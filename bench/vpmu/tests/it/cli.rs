@@ -138,9 +138,9 @@ fn reports_and_exports_are_whole_or_absent() {
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "/dev/full"]), "No space left");
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "no/such/folder.html"]), "-o");
     // What another command wrote is named, and is no bad result.
-    std::fs::write(dir.path().join("results/ab.json"), "{\"schema\": \"vpmu-ab/1\"}").unwrap();
+    std::fs::write(dir.path().join("results/ab.json"), "{\"schema\": \"vpmu-ab/2\"}").unwrap();
     let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
-    assert!(output.status.code() == Some(0) && stderr(&output).contains("vpmu-ab/1"), "{}", stderr(&output));
+    assert!(output.status.code() == Some(0) && stderr(&output).contains("vpmu-ab/2"), "{}", stderr(&output));
 }
 
 #[test]

@@ -1,37 +1,90 @@
-//! Sessions of two processes, rounds of turns, until there is enough.
+//! Pairs of turns, until there are enough.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cpu_list::CpuList;
 use host_pmu::stats::ns;
-use results::document::{KVM_ARMS, Status};
-use results::error::{Error, Exit, one_line};
+use results::document::{KVM_ARMS, Status, Tool};
+use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::paired::{Looks, Statistic};
-use results::verdict::Verdict;
+use results::paired::{Looks, are_few};
+use results::verdict::{Limits, Verdict};
 use results::write::now_unix;
+use serde::Serialize;
 
-use super::document::{AbDocument, AbSide, SCHEMA};
-use super::peer::{Peer, same};
-use super::protocol::{Answer, Ask, End, Figures, Hello};
-use super::spec::AbSpec;
-use super::verdict::{self, AbArm, AbRound, AbTurn};
+use super::judge::{self, AbArm, AbPair, Row};
+use super::turn::{self, Parameters, Turn};
+use super::{AbSpec, Side};
 use crate::arms::rounds::schedule::Schedule;
-use crate::setting::process::{self, Claim};
-use crate::terminal::console::complain;
+use crate::setting::process;
 use crate::terminal::progress::Progress;
 
-/// Fewest rounds of a session.
-const LEAST: u64 = 2;
-/// Sessions in a row without a whole round after which the run ends.
-const GIVE_UP: u64 = 2;
-/// Most doubts that a side is asked about in a session.
-const PER_SESSION: usize = 20;
-/// Most different doubts that are kept.
-const MOST_DOUBTS: usize = 100;
+/// Name and version of the schema.
+pub const SCHEMA: &str = "vpmu-ab/2";
 /// Steps of the progress display.
 const STEPS: u64 = 100;
+
+/// The two sides, BASE first.
+type Both<T> = [T; 2];
+
+/// Everything that was measured, and the verdicts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AbDocument {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The build that started both sides.
+    pub tool: Tool,
+    /// The command line, program name first.
+    pub command_line: Vec<String>,
+    /// Start, seconds since 1970.
+    pub started_unix: u64,
+    /// Time from the start to the last whole pair.
+    pub wall_ns: u64,
+    /// Outcome of the whole.
+    pub status: Status,
+    /// Seed of all orders.
+    pub seed: u64,
+    /// The host.
+    pub host: HostFacts,
+    /// The reference.
+    pub base: AbSide,
+    /// Side that is judged.
+    pub new: AbSide,
+    /// Both sides are one build with the same options.
+    pub same_build: bool,
+    /// Rules of the verdicts.
+    pub rules: Limits,
+    /// Pairs of turns.
+    pub pairs: u64,
+    /// The verdict of the whole.
+    pub verdict: Verdict,
+    /// The verdict for each arm and metric.
+    pub rows: Vec<Row>,
+    /// Reasons why figures are not whole: of an arm too many pairs are left out.
+    pub doubts: Vec<String>,
+    /// Pairs that are left out of an arm, where they are few.
+    pub left_out: Vec<String>,
+    /// The arms with their pairs.
+    pub arms: Vec<AbArm>,
+}
+
+/// One side.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AbSide {
+    /// The build's path.
+    pub binary: String,
+    /// The build.
+    pub tool: Tool,
+    /// Options of its own.
+    pub args: Vec<String>,
+    /// What it ran.
+    #[serde(flatten)]
+    pub parameters: Parameters,
+    /// True if its backend stands in for hardware events.
+    pub stand_in: bool,
+}
 
 /// Surroundings of a run.
 pub struct Context<'a> {
@@ -56,54 +109,43 @@ impl std::fmt::Debug for Context<'_> {
 /// Runs both sides.
 ///
 /// # Errors
-/// A side that does not start, or fails before there is a round. A later failure ends the run; the rounds before it count.
+/// A side that fails before there is a pair. A later failure ends the run; the pairs before it count.
 pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Option<Error>), Error> {
-    let started_unix = now_unix();
+    let (started_unix, began) = (now_unix(), Instant::now());
     let mut run = Run {
         spec,
-        stop: context.stop,
-        schedule: Schedule::new(spec.seed),
-        began: Instant::now(),
-        wall: Duration::ZERO,
-        greetings: None,
+        began,
+        first: None,
+        places: Vec::new(),
         arms: Vec::new(),
-        rounds: 0,
-        sessions: 0,
-        looks: Looks::default(),
-        claims: Vec::new(),
-        doubts: Doubts::default(),
-        steps: 0,
+        pairs: 0,
+        wall: Duration::ZERO,
+        why: Vec::new(),
     };
+    let stopped = || context.stop.load(Ordering::Relaxed);
     context.progress.begin(STEPS);
-    let ended = run.sessions(context.progress);
+    let ended = run.pairs(&stopped, context.progress);
     context.progress.end();
     let error = ended.err();
-    let Some(greetings) = run.greetings.take() else {
-        return Err(error.unwrap_or_else(|| Error::new(Exit::Inconclusive, "interrupted", "", "")));
+    let (Some([base, new]), 1..) = (&run.first, run.pairs) else {
+        return Err(
+            error.unwrap_or_else(|| Error::new(Exit::Inconclusive, "interrupted before there was a pair", "", ""))
+        );
     };
-    if run.rounds == 0
-        && let Some(error) = error
-    {
-        return Err(error);
-    }
-    if greetings[1].backend.starts_with("sim:") {
+    if is_simulated(new) {
         // Nothing of this machine enters the result.
-        context.host = HostFacts { class: greetings[1].host.clone(), ..HostFacts::default() };
+        context.host = HostFacts { class: new.host(), ..HostFacts::default() };
     } else {
         context.host.finish(context.fs);
     }
-    let interrupted = context.stop.load(Ordering::Relaxed);
-    let status = match (&error, interrupted) {
+    let status = match (&error, stopped()) {
         (_, true) => Status::Interrupted,
         (Some(_), _) => Status::Incomplete,
         (None, false) => Status::Complete,
     };
-    let rows = verdict::rows(&run.arms, Statistic::P50, &spec.rules);
-    let doubtful = run.arms.iter().filter(|arm| !arm.is_whole());
-    doubtful.flat_map(AbArm::bad).for_each(|why| run.doubts.add(why.clone()));
-    let doubts = run.doubts.into_lines();
-    let whole = status == Status::Complete && doubts.is_empty();
-    let [base, new] = &greetings;
+    let rows = judge::rows(&run.arms, &spec.rules);
+    let (doubts, left_out) = (run.left_out(false), run.left_out(true));
+    let [base_side, new_side] = &spec.sides;
     let document = AbDocument {
         schema: SCHEMA,
         tool: process::tool(),
@@ -113,430 +155,235 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         status,
         seed: spec.seed,
         host: context.host,
-        base: AbSide::new(&spec.base, base),
-        new: AbSide::new(&spec.new, new),
-        same_build: same(&spec.base, &spec.new),
+        base: side(base_side, base),
+        new: side(new_side, new),
+        same_build: same(base_side, new_side),
         rules: spec.rules,
-        sessions: run.sessions,
-        // A doubt hides no regression.
-        verdict: verdict::overall(&rows).max(if whole { Verdict::NotJudged } else { Verdict::Inconclusive }),
+        pairs: run.pairs,
+        verdict: judge::overall(&rows, status != Status::Complete || !doubts.is_empty()),
         rows,
         doubts,
+        left_out,
         arms: run.arms,
     };
     Ok((document, error))
 }
 
-/// Doubts that keep a run from being whole, each once, in the order of their first appearance.
-#[derive(Debug, Default)]
-struct Doubts {
-    lines: Vec<String>,
-    /// Further ones that were not kept.
-    more: usize,
-}
-
-impl Doubts {
-    /// Adds a doubt unless it is known: a side may say anything, and as much as it likes.
-    fn add(&mut self, doubt: String) {
-        if self.lines.contains(&doubt) {
-            return;
-        }
-        if self.lines.len() < MOST_DOUBTS {
-            self.lines.push(doubt);
-        } else {
-            self.more += 1;
-        }
-    }
-
-    fn into_lines(mut self) -> Vec<String> {
-        if self.more > 0 {
-            self.lines.push(format!("and {} more, which were not kept", self.more));
-        }
-        self.lines
+fn side(of: &Side, turn: &Turn) -> AbSide {
+    AbSide {
+        binary: of.binary.display().to_string(),
+        tool: turn.tool.clone(),
+        args: of.args.clone(),
+        parameters: turn.parameters.clone(),
+        stand_in: turn.is_stand_in(),
     }
 }
 
 struct Run<'a> {
     spec: &'a AbSpec,
-    stop: &'a AtomicBool,
-    schedule: Schedule,
     began: Instant,
-    wall: Duration,
-    greetings: Option<Both<Hello>>,
+    /// The turns of the first pair.
+    first: Option<Both<Turn>>,
+    /// Where each arm stands on both sides.
+    places: Vec<Both<usize>>,
     arms: Vec<AbArm>,
-    /// Whole rounds.
-    rounds: u64,
-    /// Sessions with a whole round.
-    sessions: u64,
-    looks: Looks,
-    /// The CPUs of both sides.
-    claims: Vec<Claim>,
-    doubts: Doubts,
-    steps: u64,
+    pairs: u64,
+    wall: Duration,
+    /// For each arm, why a turn of it was left out first.
+    why: Vec<Option<String>>,
 }
 
 impl Run<'_> {
-    fn sessions(&mut self, progress: &mut dyn Progress) -> Result<(), Error> {
-        let mut empty = 0;
-        while !self.over() {
-            let before = self.rounds;
-            self.session(progress)?;
-            if self.rounds == before {
-                empty += 1;
-                if empty == GIVE_UP && !self.stopped() {
-                    let what = format!("{GIVE_UP} sessions without a whole round");
-                    let why: Vec<&str> = self.arms.iter().flat_map(AbArm::bad).map(String::as_str).collect();
-                    return Err(Error::new(Exit::Inconclusive, what, why.join("; "), ""));
-                }
-            } else {
-                empty = 0;
-                self.sessions += 1;
-                if self.is_sure() {
-                    break;
-                }
+    fn pairs(&mut self, stopped: &dyn Fn() -> bool, progress: &mut dyn Progress) -> Result<(), Error> {
+        let (mut order, mut looks, mut steps) = (Schedule::new(self.spec.seed), Looks::default(), 0);
+        loop {
+            progress.run(&format!("pair {}", self.pairs + 1));
+            let mut turns: Both<Option<Turn>> = [None, None];
+            for at in order.next_round(2) {
+                let seed = self.spec.seed.wrapping_add(self.pairs);
+                let side = &self.spec.sides[at];
+                let Some(turn) = turn::take(side, &self.spec.common, seed, self.spec.duration, stopped)? else {
+                    return Ok(());
+                };
+                turns[at] = Some(turn);
             }
-        }
-        Ok(())
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether the run is over: asked after a round.
-    fn over(&self) -> bool {
-        let all = self.spec.rounds.is_some_and(|bound| self.rounds >= bound);
-        self.stopped() || all || self.began.elapsed() >= self.spec.duration
-    }
-
-    /// Returns whether every judged ratio is known as wanted: asked after a session with a whole round.
-    fn is_sure(&mut self) -> bool {
-        let Some(share) = self.spec.until_ci else { return false };
-        let (arms, rules) = (&self.arms, &self.spec.rules);
-        self.looks.are_enough(|| verdict::known_to(&verdict::rows(arms, Statistic::P50, rules), share))
-    }
-
-    /// Runs two fresh processes, until the session's time is over.
-    fn session(&mut self, progress: &mut dyn Progress) -> Result<(), Error> {
-        progress.run(&format!("session {}", self.sessions + 1));
-        let began = Instant::now();
-        let spec = self.spec;
-        let sides = [("BASE", &spec.base), ("NEW", &spec.new)];
-        let mut started: Both<Option<Peer>> = [None, None];
-        let mut greetings: Both<Option<Hello>> = [None, None];
-        for side in self.schedule.next_round(2) {
-            let (name, of) = sides[side];
-            let Some((mut peer, hello)) = Peer::start(name, of, &spec.common, self.stop)? else { return Ok(()) };
-            if !self.open(&mut peer)? {
+            let [Some(base), Some(new)] = turns else { return Ok(()) };
+            self.add([base, new])?;
+            let share = self.share();
+            while steps < STEPS && (steps as f64) < share * STEPS as f64 {
+                steps += 1;
+                progress.step();
+            }
+            let known = |share| judge::known_to(&judge::rows(&self.arms, &self.spec.rules), share);
+            if share >= 1.0 || self.spec.until_ci.is_some_and(|share| looks.are_enough(|| known(share))) {
                 return Ok(());
             }
-            started[side] = Some(peer);
-            greetings[side] = Some(hello);
         }
-        let ([Some(base), Some(new)], [Some(hello_base), Some(hello_new)]) = (started, greetings) else {
-            return Ok(());
-        };
-        let arms = self.greeted([hello_base, hello_new])?;
-        let mut peers = [base, new];
-        if !self.round(&mut peers, &arms, None)? {
-            return Ok(());
-        }
-        for index in 0.. {
-            if !self.round(&mut peers, &arms, Some(index))? {
-                break;
+    }
+
+    /// Returns how much of the run is over.
+    fn share(&self) -> f64 {
+        let by_time = self.began.elapsed().as_secs_f64() / self.spec.duration.as_secs_f64();
+        by_time.max(self.spec.pairs.map_or(0.0, |bound| self.pairs as f64 / bound.max(1) as f64))
+    }
+
+    /// Adds a pair of turns.
+    fn add(&mut self, turns: Both<Turn>) -> Result<(), Error> {
+        let arms = [turns[0].arms(), turns[1].arms()];
+        if self.first.is_none() {
+            check(&turns, self.spec)?;
+            let names = arms.each_ref().map(|arms| arms.iter().map(|arm| arm.name.clone()).collect::<Vec<_>>());
+            let is_here =
+                |[b, n]: &Both<usize>| [&arms[0][*b], &arms[1][*n]].iter().all(|arm| arm.not_available.is_none());
+            self.places = paired(&names)?.into_iter().filter(is_here).collect();
+            if self.places.is_empty() {
+                let why: Vec<&str> = arms.iter().flatten().filter_map(|arm| arm.not_available.as_deref()).collect();
+                return Err(Error::host(
+                    "no arm runs on both sides",
+                    why.join("; "),
+                    "`vpmu doctor` says what is missing",
+                ));
             }
-            self.show(progress);
-            if self.over() || (index + 1 >= LEAST && began.elapsed() >= spec.session()) {
-                break;
-            }
+            let name = |[b, n]: &Both<usize>| {
+                let (base, new) = (&names[0][*b], &names[1][*n]);
+                if base == new { base.clone() } else { format!("{base} → {new}") }
+            };
+            let arm = |places| AbArm { name: name(places), pairs: Vec::new(), left_out: 0 };
+            self.arms = self.places.iter().map(arm).collect();
+            self.why = vec![None; self.arms.len()];
+            self.first = Some(turns);
         }
-        for (peer, (name, _)) in peers.iter_mut().zip(sides) {
-            match peer.ask(&Ask::Close, self.stop)? {
-                Some(Answer::Closed { doubts }) => {
-                    let own = doubts.iter().map(|doubt| format!("{name}: {}", one_line(doubt)));
-                    own.take(PER_SESSION).for_each(|doubt| self.doubts.add(doubt));
+        for ((arm, why), places) in self.arms.iter_mut().zip(&mut self.why).zip(&self.places) {
+            let medians = |side: usize| {
+                let found = arms[side].get(places[side]).map(|arm| arm.medians.clone());
+                let gone = || Err("it was gone".to_owned());
+                found.unwrap_or_else(gone).map_err(|why| format!("{}: {}: {why}", self.spec.sides[side].name, arm.name))
+            };
+            match (medians(0), medians(1)) {
+                (Ok(base), Ok(new)) => arm.pairs.push(AbPair { pair: self.pairs, base, new }),
+                (Err(reason), _) | (_, Err(reason)) => {
+                    arm.left_out += 1;
+                    why.get_or_insert(reason);
                 }
-                Some(_) => return Err(peer.unexpected()),
-                None => {}
             }
         }
-        peers.into_iter().for_each(Peer::stop);
+        self.pairs += 1;
+        self.wall = self.began.elapsed();
         Ok(())
     }
 
-    fn open(&self, peer: &mut Peer) -> Result<bool, Error> {
-        match peer.ask(&Ask::Open, self.stop)? {
-            Some(Answer::Opened) => Ok(true),
-            Some(_) => Err(peer.unexpected()),
-            None => Ok(false),
-        }
-    }
-
-    /// Checks both greetings, and pairs the arms that can run: by name, or by place where each side has its own names.
-    fn greeted(&mut self, hello: Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
-        check_sides(&hello, self.spec.wants_simulation())?;
-        let pairs = paired(&hello)?;
-        if let Some(before) = &self.greetings {
-            if *before != hello {
-                return Err(Error::usage("a side changed during the run", "its greeting is another one", "begin anew"));
-            }
-            return Ok(pairs);
-        }
-        self.arms = pairs
-            .iter()
-            .map(|&[base, new]| {
-                let (base, new) = (&hello[0].arms[base].name, &hello[1].arms[new].name);
-                let name = if base == new { base.clone() } else { format!("{base} → {new}") };
-                AbArm { name, failed: Vec::new(), rounds: Vec::new() }
-            })
-            .collect();
-        self.claim(&hello);
-        self.greetings = Some(hello);
-        Ok(pairs)
-    }
-
-    /// Keeps the sides' CPUs from other runs.
-    fn claim(&mut self, hello: &Both<Hello>) {
-        let pins = hello.iter().filter_map(|side| side.pin.as_deref()?.parse::<CpuList>().ok());
-        let mut cpus: Vec<u32> = pins.flat_map(|list| list.0).collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        let (claims, warning) = process::claim(&cpus);
-        self.claims = claims;
-        if let Some(warning) = warning {
-            complain(&warning);
-        }
-    }
-
-    /// Runs every arm once on both sides; `None`: a warm-up. False if the session is over.
-    fn round(&mut self, peers: &mut Both<Peer>, arms: &[Both<usize>], index: Option<u64>) -> Result<bool, Error> {
-        let (round, warmup) = (index.unwrap_or(0), index.is_none());
-        let mut position = 0;
-        for arm in self.schedule.next_round(arms.len()) {
-            for side in self.schedule.next_round(2) {
-                if self.stopped() {
-                    return Ok(false);
-                }
-                let ask = Ask::Turn { arm: arms[arm][side], round, position, warmup };
-                position += 1;
-                match peers[side].ask(&ask, self.stop)? {
-                    Some(Answer::TurnOver { end: End::Finished }) => {}
-                    Some(Answer::TurnOver { end: End::Failed }) => {
-                        let name = ["BASE", "NEW"][side];
-                        let session = self.sessions + 1;
-                        let (what, of) = (if warmup { "the warm-up" } else { "a round" }, &mut self.arms[arm]);
-                        of.failed.push(format!("{name}: {}: its guest failed in {what} of session {session}", of.name));
-                        return Ok(false);
-                    }
-                    Some(Answer::TurnOver { end: End::Interrupted }) | None => return Ok(false),
-                    Some(_) => return Err(peers[side].unexpected()),
-                }
-            }
-        }
-        if warmup {
-            return Ok(true);
-        }
-        let mut turns: Both<Vec<Option<AbTurn>>> = [vec![None; arms.len()], vec![None; arms.len()]];
-        let mut doubts: Vec<Option<String>> = vec![None; arms.len()];
-        for (side, peer) in peers.iter_mut().enumerate() {
-            match peer.ask(&Ask::Keep, self.stop)? {
-                Some(Answer::Kept { figures }) => {
-                    for one in figures {
-                        let is_its_arm = |pair: &Both<usize>| pair[side] == one.arm;
-                        let Some(arm) = arms.iter().position(is_its_arm).filter(|_| one.round == round) else {
-                            continue;
-                        };
-                        if let Some(why) = &one.doubt {
-                            let (name, of) = (["BASE", "NEW"][side], &self.arms[arm].name);
-                            let (session, why) = (self.sessions + 1, one_line(why));
-                            doubts[arm] = Some(format!("{name}: {of}: session {session}, {why}"));
-                        }
-                        turns[side][arm] = checked(one);
-                    }
-                }
-                Some(_) => return Err(peer.unexpected()),
-                None => return Ok(false),
-            }
-        }
-        let [base, new] = turns;
-        for ((arm, turns), doubt) in self.arms.iter_mut().zip(base.into_iter().zip(new)).zip(doubts) {
-            if let (Some(base), Some(new)) = turns {
-                arm.rounds.push(AbRound { round: self.rounds, session: self.sessions, doubt, base, new });
-            }
-        }
-        self.rounds += 1;
-        self.wall = self.began.elapsed();
-        Ok(true)
-    }
-
-    fn show(&mut self, progress: &mut dyn Progress) {
-        let by_time = self.began.elapsed().as_secs_f64() / self.spec.duration.as_secs_f64();
-        let by_rounds = self.spec.rounds.map_or(0.0, |bound| self.rounds as f64 / bound.max(1) as f64);
-        while self.steps < STEPS && (self.steps as f64) < by_time.max(by_rounds) * STEPS as f64 {
-            self.steps += 1;
-            progress.step();
-        }
+    /// Lists the arms with pairs that are left out: those with `few`, or those with so many that their figures are not whole.
+    fn left_out(&self, few: bool) -> Vec<String> {
+        let pairs = usize::try_from(self.pairs).unwrap_or(usize::MAX);
+        let arms = self.arms.iter().zip(&self.why).filter(|(arm, _)| are_few(arm.left_out, pairs) == few);
+        let line = |(arm, why): (&AbArm, &Option<String>)| {
+            why.as_ref().map(|why| format!("{} of {pairs} pairs are left out: {why}", arm.left_out))
+        };
+        arms.filter_map(line).collect()
     }
 }
 
-/// Returns the figures that may be calculated with: another build may have sent anything.
-fn checked(figures: Figures) -> Option<AbTurn> {
-    let probe_ns = figures.probe_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
-    let sound = figures.metrics.values().all(|metric| metric.count > 0 && metric.mean.is_none_or(f64::is_finite));
-    sound.then_some(AbTurn { probe_ns, metrics: figures.metrics })
+fn is_simulated(turn: &Turn) -> bool {
+    turn.parameters.backend.starts_with("sim:")
 }
-
-/// Arms that are on both sides whatever was asked for.
-const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
-
-/// The sides, BASE first.
-pub(super) type Both<T> = [T; 2];
 
 /// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a
-/// simulation is judged only where it is `wanted`.
-pub(super) fn check_sides(hello: &Both<Hello>, wanted: Both<bool>) -> Result<(), Error> {
-    let simulated = |side: &Hello| side.backend.starts_with("sim:");
-    if hello.iter().zip(wanted).any(|(side, wanted)| simulated(side) && !wanted) {
+/// simulation is judged only where it was asked for.
+fn check(turns: &Both<Turn>, spec: &AbSpec) -> Result<(), Error> {
+    let wanted = |side: &Side| names_a_model(spec.common.iter().chain(&side.args));
+    if turns.iter().zip(&spec.sides).any(|(turn, side)| is_simulated(turn) && !wanted(side)) {
         return Err(Error::host(
             "nothing can be measured here",
             "with --backend auto a side fell back to a simulation, in which builds do not differ",
             "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
         ));
     }
-    if simulated(&hello[0]) == simulated(&hello[1]) {
+    if is_simulated(&turns[0]) == is_simulated(&turns[1]) {
         return Ok(());
     }
+    let [base, new] = turns.each_ref().map(|turn| &turn.parameters.backend);
     Err(Error::usage(
         "a simulation and real guests cannot be compared",
-        format!("BASE has backend {}, NEW has {}", hello[0].backend, hello[1].backend),
+        format!("BASE has backend {base}, NEW has {new}"),
         "give both the same --backend",
     ))
 }
 
-/// Returns the arms of both sides that can run on both, by their places.
-pub(super) fn paired(hello: &Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
-    let [base, new] = hello;
-    let names = |hello: &Hello| -> Vec<String> { hello.arms.iter().map(|arm| arm.name.clone()).collect() };
-    let (of_base, of_new) = (names(base), names(new));
-    let pairs: Vec<Both<usize>> = if of_base.len() == of_new.len() {
-        (0..of_base.len()).map(|at| [at, of_new.iter().position(|name| *name == of_base[at]).unwrap_or(at)]).collect()
-    } else {
-        let same = |(at, name): (usize, &String)| of_new.iter().position(|other| other == name).map(|new| [at, new]);
-        of_base.iter().enumerate().filter_map(same).collect()
-    };
+/// Returns whether options name a simulated host: by their last `--backend`, which is the one that holds.
+fn names_a_model<'a>(words: impl Iterator<Item = &'a String>) -> bool {
+    let (mut simulated, mut is_backend) = (false, false);
+    for word in words {
+        if let Some(backend) = is_backend.then_some(word.as_str()).or_else(|| word.strip_prefix("--backend=")) {
+            simulated = backend.starts_with("sim:");
+        }
+        is_backend = !is_backend && word == "--backend";
+    }
+    simulated
+}
+
+/// Arms that are on both sides whatever was asked for.
+const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
+
+/// Pairs arms of both sides, by their places: by name, or by place where each side has as many with its own names.
+fn paired([base, new]: &Both<Vec<String>>) -> Result<Vec<Both<usize>>, Error> {
+    let by_name = |name: &String| new.iter().position(|other| other == name);
+    let many = base.len() == new.len();
+    let places = base.iter().enumerate().filter_map(|(at, name)| Some([at, by_name(name).or(many.then_some(at))?]));
+    let pairs: Vec<Both<usize>> = places.collect();
     let is_strategy = |name: &String| !NO_STRATEGY.contains(&name.as_str());
     let strategies = |names: &[String]| names.iter().any(is_strategy);
-    if strategies(&of_base) && strategies(&of_new) && !pairs.iter().any(|&[at, _]| is_strategy(&of_base[at])) {
-        return Err(Error::usage(
-            "no strategy of BASE can be paired with one of NEW",
-            format!("{} against {}", of_base.join(", "), of_new.join(", ")),
-            "give both the same strategies, or as many in the same order",
-        ));
-    }
+    let lacks = strategies(base) && strategies(new) && !pairs.iter().any(|&[at, _]| is_strategy(&base[at]));
     let mut seen: Vec<usize> = pairs.iter().map(|[_, new]| *new).collect();
     seen.sort_unstable();
     seen.dedup();
-    if seen.len() < pairs.len() {
+    if lacks || seen.len() < pairs.len() {
         return Err(Error::usage(
             "the arms of BASE and NEW cannot be paired",
-            format!("{} against {}", of_base.join(", "), of_new.join(", ")),
+            format!("{} against {}", base.join(", "), new.join(", ")),
             "give both the same strategies, or as many in the same order",
         ));
-    }
-    let runs = |[b, n]: &Both<usize>| base.arms[*b].not_available.is_none() && new.arms[*n].not_available.is_none();
-    let pairs: Vec<Both<usize>> = pairs.into_iter().filter(runs).collect();
-    if pairs.is_empty() {
-        let why: Vec<&str> =
-            hello.iter().flat_map(|side| &side.arms).filter_map(|arm| arm.not_available.as_deref()).collect();
-        return Err(Error::host("no arm runs on both sides", why.join("; "), "`vpmu doctor` says what is missing"));
     }
     Ok(pairs)
 }
 
+/// Returns whether two sides are the same build with the same options.
+fn same(base: &Side, new: &Side) -> bool {
+    base.args == new.args && same_content(&base.binary, &new.binary).unwrap_or(false)
+}
+
+fn same_content(one: &Path, other: &Path) -> std::io::Result<bool> {
+    let (a, b) = (one.metadata()?, other.metadata()?);
+    if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
+        return Ok(true);
+    }
+    Ok(a.len() == b.len() && std::fs::read(one)? == std::fs::read(other)?)
+}
+
 #[cfg(test)]
 mod tests {
-    use results::document::Tool;
-    use results::error::Exit;
-
-    use super::super::protocol::TurnArm;
     use super::*;
 
     #[test]
-    fn a_doubt_is_kept_once_and_those_that_do_not_fit_are_counted() {
-        let mut doubts = Doubts::default();
-        for _ in 0..3 {
-            doubts.add("BASE: lost".to_owned());
-            doubts.add("NEW: throttled".to_owned());
-        }
-        (0..110).for_each(|n| doubts.add(format!("NEW: {n}")));
-        let lines = doubts.into_lines();
-        assert_eq!(lines[..3], ["BASE: lost", "NEW: throttled", "NEW: 0"]);
-        assert_eq!((lines.len(), lines[100].as_str()), (101, "and 12 more, which were not kept"));
-    }
-
-    #[test]
-    fn figures_that_cannot_be_are_left_out() {
-        let text = |count: u64, probe: f64| {
-            format!(
-                "{{\"arm\":0,\"round\":0,\"probe_ns\":{probe},\"nmis\":1,\"metrics\":{{\"x_ns\":{{\"count\":{count},\"p50\":5}}}}}}"
-            )
-        };
-        let read = |text: String| checked(serde_json::from_str(&text).unwrap());
-        assert_eq!(read(text(3, -1.0)).unwrap().probe_ns, None);
-        assert_eq!(read(text(3, 7.0)).unwrap().probe_ns, Some(7.0));
-        assert_eq!(read(text(0, 7.0)), None);
-    }
-
-    fn hello(arms: &[&str]) -> Hello {
-        let arm = |name: &&str| {
-            let (name, gone) = name.strip_suffix('!').map_or((*name, false), |name| (name, true));
-            TurnArm { name: name.to_owned(), not_available: gone.then(|| "not here".to_owned()) }
-        };
-        Hello {
-            protocol: String::new(),
-            tool: Tool {
-                name: "vpmu".to_owned(),
-                version: "0".to_owned(),
-                git_revision: "r".to_owned(),
-                profile: "debug".to_owned(),
-            },
-            arms: arms.iter().map(arm).collect(),
-            workload: "w".to_owned(),
-            backend: "b".to_owned(),
-            stand_in: true,
-            host: "h".to_owned(),
-            pin: None,
-            samples: 1,
-            turn_limit_ms: 1,
-        }
-    }
-
-    #[test]
     fn arms_are_paired_by_name_or_by_place() {
-        let pairs = |base: &[&str], new: &[&str]| paired(&[hello(base), hello(new)]);
+        let pairs = |base: &[&str], new: &[&str]| {
+            paired(&[base, new].map(|names| names.iter().map(|name| (*name).to_owned()).collect()))
+        };
         assert_eq!(pairs(&["a", "floor"], &["a", "floor"]), Ok(vec![[0, 0], [1, 1]]));
         assert_eq!(pairs(&["a", "b", "floor"], &["b", "a", "floor"]), Ok(vec![[0, 1], [1, 0], [2, 2]]));
         assert_eq!(pairs(&["a", "floor"], &["mine", "floor"]), Ok(vec![[0, 0], [1, 1]]));
         assert_eq!(pairs(&["a", "b", "floor"], &["b", "floor"]), Ok(vec![[1, 0], [2, 1]]));
-        assert_eq!(pairs(&["a!", "floor"], &["a", "floor"]), Ok(vec![[1, 1]]));
-        assert_eq!(pairs(&["a!"], &["a"]).unwrap_err().exit, Exit::Host);
         assert_eq!(pairs(&["a", "b"], &["b", "c"]).unwrap_err().exit, Exit::Usage);
-        let floor_alone = pairs(&["a", "b", "floor", "kvm!"], &["c", "floor", "kvm!"]).unwrap_err();
-        let why = "a, b, floor, kvm against c, floor, kvm";
-        assert_eq!((floor_alone.exit, floor_alone.why.as_str()), (Exit::Usage, why));
+        let floor_alone = pairs(&["a", "b", "floor", "kvm"], &["c", "floor", "kvm"]).unwrap_err();
+        assert_eq!(
+            (floor_alone.exit, floor_alone.why.as_str()),
+            (Exit::Usage, "a, b, floor, kvm against c, floor, kvm")
+        );
     }
 
     #[test]
-    fn a_simulation_is_compared_with_simulations_only_and_where_it_was_asked_for() {
-        let sides = |backends: [&str; 2], wanted| {
-            check_sides(&backends.map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) }), wanted)
-        };
-        let checked = |backends| sides(backends, [true; 2]);
-        assert_eq!((checked(["cpu-clock", "hardware"]), checked(["sim:a", "sim:b"])), (Ok(()), Ok(())));
-        let error = checked(["cpu-clock", "sim:a"]).unwrap_err();
-        assert_eq!((error.exit, error.why.as_str()), (Exit::Usage, "BASE has backend cpu-clock, NEW has sim:a"));
-        for wanted in [[false, false], [true, false], [false, true]] {
-            assert_eq!(sides(["sim:a", "sim:a"], wanted).unwrap_err().exit, Exit::Host);
-        }
+    fn a_simulation_is_one_by_the_last_backend() {
+        let of = |words: &[&str]| names_a_model(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().iter());
+        assert!(of(&["--backend=sim:x"]) && of(&["--backend", "auto", "--backend", "sim:x"]));
+        assert!(!of(&["--backend=sim:x", "--backend", "auto"]) && !of(&["sim:x"]));
     }
 }

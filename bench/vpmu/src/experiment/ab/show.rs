@@ -8,8 +8,9 @@ use results::table::layout::{dash, p, percent, plural, time};
 use results::table::{Report, Table};
 use results::verdict::Verdict;
 
-use super::document::{AbDocument, AbSide};
-use super::verdict::{ALL, Row};
+use super::judge::{ALL, Row};
+use super::run::{AbDocument, AbSide};
+use super::turn::Parameters;
 
 /// Returns the verdicts, the rules, and what was run, as they are shown.
 pub fn report(document: &AbDocument) -> Report {
@@ -18,19 +19,17 @@ pub fn report(document: &AbDocument) -> Report {
     let judged: Vec<&Row> = document.rows.iter().filter(|row| row.judged).collect();
     let name =
         judged.first().map_or("no figures", |row| metric::find(row.metric).map_or(row.metric, |found| found.name));
-    report.line(format!("NEW against BASE: {name}, {}", document.new.workload));
+    report.line(format!("NEW against BASE: {name}, {}", document.new.parameters.workload));
     if !judged.is_empty() {
         let mut table = Table::new(["arm", "ratio", "95 % interval", "verdict", "p"]);
         for row in &judged {
             table.add_row(cells(row, doubtful));
         }
         report.table(table);
-        report.suite(document.new.workload.clone(), judged.iter().map(|row| case(row)).collect());
+        report.suite(document.new.parameters.workload.clone(), judged.iter().map(|row| case(row)).collect());
     }
     report.notes(document.doubts.iter().map(|why| format!("not whole: {why}")));
-    for arm in document.arms.iter().filter(|arm| arm.is_whole()) {
-        report.notes(arm.bad().map(|why| format!("left out: {why}")));
-    }
+    report.notes(document.left_out.iter().map(|why| format!("left out: {why}")));
     report.notes(legend(document, &judged));
     other_metrics(document, &mut report);
     for (side, of) in [("BASE", &document.base), ("NEW", &document.new)] {
@@ -41,18 +40,12 @@ pub fn report(document: &AbDocument) -> Report {
         report.line("A/A: both sides are the same build with the same options");
     }
     let stand_in = if document.base.stand_in || document.new.stand_in { ", a stand-in" } else { "" };
-    report.line(format!("backend: {}{stand_in}", document.new.backend));
+    report.line(format!("backend: {}{stand_in}", document.new.parameters.backend));
     report.line(format!("host: {}", document.host.class));
-    let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-    report.line(format!(
-        "{} in {}, {}, seed {}",
-        plural(rounds, "round"),
-        plural(usize::try_from(document.sessions).unwrap_or(0), "session"),
-        time(document.wall_ns as f64),
-        document.seed
-    ));
+    let pairs = plural(usize::try_from(document.pairs).unwrap_or(usize::MAX), "pair");
+    report.line(format!("{pairs} of turns, {}, seed {}", time(document.wall_ns as f64), document.seed));
     match document.status {
-        Status::Interrupted => report.line("interrupted: whole rounds only"),
+        Status::Interrupted => report.line("interrupted: whole pairs only"),
         Status::Incomplete => report.line("incomplete: a side failed"),
         Status::Running | Status::Complete => {}
     }
@@ -88,15 +81,12 @@ fn interval(row: &Row) -> String {
 fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
     let rules = &document.rules;
     let mut lines = vec![
-        "ratio: NEW over BASE, centre of the rounds' ratios of medians; a round has a turn of both, one right after the \
-         other. Interval: over sessions, each with two fresh processes."
+        "ratio: NEW over BASE, centre of the pairs' ratios; a pair is a turn of both, one right after the other, and a \
+         turn a process of six rounds, whose median counts. Interval: over pairs."
             .to_owned(),
     ];
-    if document.sessions == 1 {
-        lines.push("One session: how processes differ, by their layout, is in no interval.".to_owned());
-    }
     if judged.iter().any(|row| row.arm == ALL) {
-        lines.push(format!("{ALL}: mean of the arms in each round; what all have in common, such as the exit path."));
+        lines.push(format!("{ALL}: mean of the arms in each pair; what all have in common, such as the exit path."));
     }
     lines.push(format!(
         "slower, faster: p, adjusted over the rows, below {}, and a change of {} % or more; no change: neither, and the \
@@ -124,7 +114,8 @@ fn other_metrics(document: &AbDocument, report: &mut Report) {
 
 /// Lists the differences of the two sides beside their builds, a line each.
 fn differences(base: &AbSide, new: &AbSide) -> Vec<String> {
-    let pin = |side: &AbSide| side.pin.clone().unwrap_or_else(|| "none".to_owned());
+    let (base, new) = (&base.parameters, &new.parameters);
+    let pin = |of: &Parameters| of.pin.clone().unwrap_or_else(|| "none".to_owned());
     let all = [
         ("workload", base.workload.clone(), new.workload.clone()),
         ("backend", base.backend.clone(), new.backend.clone()),
@@ -155,13 +146,13 @@ fn conclusion(document: &AbDocument) -> String {
         Verdict::NoChange => "no change".to_owned(),
         Verdict::Inconclusive | Verdict::NotJudged => {
             let open = || document.rows.iter().filter(|row| row.verdict == Some(Verdict::Inconclusive));
-            let more = open().filter_map(|row| row.more_rounds).max().filter(|more| *more > 0);
+            let more = open().filter_map(|row| row.more_pairs).max().filter(|more| *more > 0);
             let more = more.map_or_else(String::new, |more| {
-                let rounds = plural(usize::try_from(more).unwrap_or(usize::MAX), "more round");
+                let pairs = plural(usize::try_from(more).unwrap_or(usize::MAX), "more pair");
                 if open().any(|row| row.ratio.log.is_none()) {
-                    format!("; an interval needs {rounds}, and a verdict more yet")
+                    format!("; an interval needs {pairs}, and a verdict more yet")
                 } else {
-                    format!("; about {rounds} (--rounds, --duration) would decide")
+                    format!("; about {pairs} (--pairs, --duration) would decide")
                 }
             });
             let colon = if doubts.is_empty() { "" } else { ": " };

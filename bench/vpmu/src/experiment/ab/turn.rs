@@ -1,0 +1,295 @@
+//! A turn of a side: a process that may be another build, and may die, hang, or write anything.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use results::child::{Gathered, Keep, POLL, Supervised};
+use results::document::Tool;
+use results::error::{Error, Exit, one_line};
+use results::stats::median_of;
+use serde::{Deserialize, Serialize};
+
+use super::Side;
+
+/// Rounds of a turn, and those before them that do not count.
+const ROUNDS: [&str; 2] = ["--rounds=6", "--warmup=1"];
+/// Longest time of a turn, unless the whole run may take longer.
+const LEAST_LIMIT: Duration = Duration::from_secs(60);
+/// Longest document that is read, in bytes.
+const MAX_DOCUMENT: usize = 16 << 20;
+/// Part of a side's stderr that is kept, in bytes.
+const LAST: usize = 64 << 10;
+/// Time to wait for the last output of a side that has ended.
+const WORDS: Duration = Duration::from_millis(500);
+/// Longest text that is taken from a document, in characters.
+const MAX_TEXT: usize = 400;
+
+/// The document of a turn: what any build writes, as far as it is read here.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Turn {
+    /// The build.
+    pub tool: Tool,
+    /// What it ran.
+    pub parameters: Parameters,
+    host: Host,
+    arms: Vec<Written>,
+    #[serde(default)]
+    answers: Vec<Answer>,
+}
+
+/// Parameters that sides may not share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parameters {
+    /// Events and work of the guests.
+    pub workload: String,
+    /// Backend behind their counters.
+    pub backend: String,
+    /// CPUs that vCPUs are bound to.
+    pub pin: Option<String>,
+    /// Samples of a round and vCPU.
+    pub samples: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Host {
+    class: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Written {
+    strategy: String,
+    #[serde(default)]
+    stand_in: bool,
+    not_available: Option<String>,
+    #[serde(default)]
+    incomplete: Vec<String>,
+    #[serde(default)]
+    rounds: Rounds,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Rounds {
+    #[serde(default)]
+    metrics: BTreeMap<String, Column>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Column {
+    #[serde(default)]
+    p50: Vec<Option<f64>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Answer {
+    arm: String,
+    whole: bool,
+}
+
+/// An arm of a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnArm {
+    /// Its name.
+    pub name: String,
+    /// Reason why it cannot run here.
+    pub not_available: Option<String>,
+    /// Median over the rounds of their p50s, by metric, ns; the reason if the figures are not whole.
+    pub medians: Result<BTreeMap<String, f64>, String>,
+}
+
+impl Turn {
+    /// Returns whether the backend stands in for hardware events.
+    pub fn is_stand_in(&self) -> bool {
+        self.arms.iter().any(|arm| arm.stand_in)
+    }
+
+    /// Class of the host.
+    pub fn host(&self) -> String {
+        plain(&self.host.class)
+    }
+
+    /// Returns the arms in order.
+    pub fn arms(&self) -> Vec<TurnArm> {
+        let whole = |name: &str| self.answers.iter().all(|answer| answer.arm != name || answer.whole);
+        let arm = |arm: &Written| TurnArm {
+            name: plain(&arm.strategy),
+            not_available: arm.not_available.as_deref().map(plain),
+            medians: match arm.incomplete.first() {
+                Some(why) => Err(plain(why)),
+                None if !whole(&arm.strategy) => Err("figures that are not whole".to_owned()),
+                None => Ok(medians(&arm.rounds)),
+            },
+        };
+        self.arms.iter().map(arm).collect()
+    }
+}
+
+fn medians(rounds: &Rounds) -> BTreeMap<String, f64> {
+    let median = |column: &Column| {
+        let mut values: Vec<f64> =
+            column.p50.iter().flatten().copied().filter(|ns| ns.is_finite() && *ns > 0.0).collect();
+        median_of(&mut values)
+    };
+    rounds.metrics.iter().filter_map(|(key, column)| Some((key.clone(), median(column)?))).collect()
+}
+
+/// Returns text of another build as one bounded line.
+fn plain(text: &str) -> String {
+    one_line(&text.chars().take(MAX_TEXT).collect::<String>())
+}
+
+/// Takes a turn of a side: `None` if `stopped` held meanwhile.
+///
+/// # Errors
+/// It does not start, fails, takes longer than `limit`, or writes no document.
+pub fn take(
+    side: &Side,
+    common: &[String],
+    seed: u64,
+    limit: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<Turn>, Error> {
+    let Side { name, binary, args } = side;
+    let what = format!("{name} ({})", binary.display());
+    let failed = |exit, why: String| Error::new(exit, what.clone(), why, "run it alone: vpmu nmi-latency");
+    // A bare name is a file of this folder, as it is for every other command: not one of PATH.
+    let path = if binary.components().count() == 1 { std::path::Path::new(".").join(binary) } else { binary.clone() };
+    let mut command = Command::new(path);
+    command.arg0("vpmu").arg("nmi-latency").args(ROUNDS).arg(format!("--seed={seed}"));
+    command
+        .args(["--json", "--quiet", "--no-save"])
+        .args(common.iter().filter(|word| !is_given(word, args)))
+        .args(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Supervised::start(&mut command).map_err(|error| {
+        let remedy = "give the path of a vpmu that can be executed";
+        Error::usage(format!("cannot start {what}"), error.to_string(), remedy)
+    })?;
+    let (Some(output), Some(errors)) = (child.process.stdout.take(), child.process.stderr.take()) else {
+        return Err(failed(Exit::Inconclusive, "it has no pipes".to_owned()));
+    };
+    let output = Gathered::start(output, Keep::First(MAX_DOCUMENT));
+    let errors = Gathered::start(errors, Keep::Last(LAST));
+    let limit = limit.max(LEAST_LIMIT);
+    let until = Instant::now() + limit;
+    let ended = child.wait(POLL, || stopped() || Instant::now() >= until);
+    let Some(status) = ended.map_err(|error| failed(Exit::Inconclusive, error.to_string()))? else {
+        let late = failed(Exit::Inconclusive, format!("it did not end in {} s", limit.as_secs()));
+        return if stopped() { Ok(None) } else { Err(late) };
+    };
+    // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
+    if let Some(0 | 1 | 3) = status.code() {
+        return match read(&output.text(WORDS)) {
+            Ok(turn) => Ok(Some(turn)),
+            Err(_) if stopped() => Ok(None),
+            Err(why) => Err(Error::usage(format!("{what} wrote no result"), why, "give a vpmu that has nmi-latency")),
+        };
+    }
+    let (exit, why) = reason(status, &errors.text(WORDS).0);
+    Err(failed(exit, why))
+}
+
+/// Returns whether one of a side's own words gives the option of this one.
+fn is_given(word: &str, own: &[String]) -> bool {
+    let option = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+    own.iter().any(|other| option(other) == option(word))
+}
+
+fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
+    if *cut {
+        return Err(format!("it wrote more than {} MiB, or did not end", MAX_DOCUMENT >> 20));
+    }
+    let mut turn: Turn = serde_json::from_str(text).map_err(|error| {
+        let begin = plain(&text.chars().take(80).collect::<String>());
+        format!("'{begin}' ({error})")
+    })?;
+    let (Tool { name, version, git_revision, profile }, set) = (&mut turn.tool, &mut turn.parameters);
+    let texts = [name, version, git_revision, profile, &mut set.workload, &mut set.backend];
+    texts.into_iter().chain(&mut set.pin).for_each(|text| *text = plain(text));
+    if turn.arms.is_empty() { Err("it has no arms".to_owned()) } else { Ok(turn) }
+}
+
+/// Returns the exit and the reason of a process that failed: in its own words if it has some.
+fn reason(status: ExitStatus, errors: &str) -> (Exit, String) {
+    let lines = || errors.lines().map(plain).filter(|line| !line.is_empty());
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    let exit = code.map_or(Exit::Inconclusive, Exit::from_code);
+    let own = lines().find_map(|line| line.strip_prefix("vpmu: error: ").map(str::to_owned));
+    let last = || lines().last().map_or_else(String::new, |line| format!(" ('{line}')"));
+    (exit, own.unwrap_or_else(|| format!("it ended with {status}{}", last())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Returns a side that is a shell script.
+    fn script(body: &str) -> (tempfile::TempDir, Side) {
+        let dir = tempfile::tempdir().unwrap();
+        let binary = dir.path().join("side");
+        std::fs::write(&binary, format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
+        (dir, Side { name: "NEW", binary, args: Vec::new() })
+    }
+
+    fn taken(body: &str) -> Result<Option<Turn>, Error> {
+        let (_dir, side) = script(body);
+        take(&side, &[], 1, LEAST_LIMIT, &|| false)
+    }
+
+    const WRITTEN: &str = r#"{"schema":"vpmu-result/9","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},
+      "parameters":{"workload":"w","backend":"b","pin":"1","samples":9,"more":1},"host":{"class":"h"},"arms":[
+      {"strategy":"reuse","incomplete":[],"rounds":{"metrics":{"x_ns":{"p50":[5,null,7,-1,6]},"y_ns":{"p50":[]}}}},
+      {"strategy":"gate","incomplete":["a guest\u001b failed"]},{"strategy":"pool","rounds":{}},
+      {"strategy":"kvm","not_available":"not here"}],"answers":[{"arm":"pool","whole":false}]}"#;
+
+    #[test]
+    fn a_document_of_any_build_is_its_medians() {
+        for code in [0, 1, 3] {
+            let turn = taken(&format!("cat <<'E'\n{WRITTEN}\nE\nexit {code}")).unwrap().unwrap();
+            let arms = turn.arms();
+            assert_eq!(arms[0].medians, Ok([("x_ns".to_owned(), 6.0)].into()));
+            assert_eq!(arms[1].medians, Err("a guest failed".to_owned()));
+            assert_eq!(arms[2].medians, Err("figures that are not whole".to_owned()));
+            assert_eq!((arms[3].not_available.as_deref(), turn.host().as_str()), (Some("not here"), "h"));
+        }
+    }
+
+    #[test]
+    fn a_side_that_is_no_build_dies_or_floods_is_one_clear_error() {
+        for (body, exit, needle) in [
+            ("echo hello", Exit::Usage, "wrote no result: 'hello'"),
+            ("exit 0", Exit::Usage, "wrote no result"),
+            ("yes", Exit::Usage, "more than 16 MiB"),
+            (
+                "echo 'vpmu: error: bad value for --pin; mend it' >&2; exit 2",
+                Exit::Usage,
+                "bad value for --pin; mend it",
+            ),
+            ("echo 'vpmu: error: no KVM' >&2; exit 4", Exit::Host, "no KVM"),
+            ("echo the last words >&2; exit 70", Exit::Internal, "the last words"),
+            ("kill -9 $$", Exit::Inconclusive, "signal: 9"),
+        ] {
+            let body = if body == "yes" { "yes | head -c 20000000; exit 0" } else { body };
+            let error = taken(body).unwrap_err();
+            assert!(error.exit == exit && error.to_string().contains(needle), "{error} lacks {needle}");
+        }
+        let absent = Side { name: "NEW", binary: "/no/such/vpmu".into(), args: Vec::new() };
+        let error = take(&absent, &[], 1, LEAST_LIMIT, &|| false).unwrap_err();
+        assert!(error.exit == Exit::Usage && error.to_string().contains("cannot start NEW (/no/such/vpmu)"), "{error}");
+    }
+
+    #[test]
+    fn an_option_of_its_own_replaces_the_common_one_and_ctrl_c_ends_the_wait() {
+        let (_dir, mut side) = script("echo \"vpmu: error: $*\" >&2; exit 2");
+        side.args = vec!["--pin".to_owned(), "1".to_owned(), "--strategy=gate".to_owned()];
+        let common = ["--pin=0", "--samples=9", "--strategy=reuse"].map(str::to_owned);
+        let words = take(&side, &common, 7, LEAST_LIMIT, &|| false).unwrap_err().to_string();
+        assert!(words.contains("--seed=7 --json --quiet --no-save --samples=9 --pin 1 --strategy=gate"), "{words}");
+        let (_dir, side) = script("exec sleep 100");
+        assert!(take(&side, &[], 1, LEAST_LIMIT, &|| true).unwrap().is_none());
+    }
+}
