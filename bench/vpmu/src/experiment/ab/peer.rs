@@ -1,9 +1,8 @@
 //! The process of one side, as its parent sees it: it may die, hang, or say anything.
 
-use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -65,10 +64,12 @@ impl Peer {
     ) -> Result<Option<(Self, Hello)>, Error> {
         let binary = side.binary.display().to_string();
         let failed = |why: String| {
-            Error::usage(format!("cannot start {name}, {binary}"), why, "give the path of a vpmu that can be executed")
+            let remedy = "give the path of a vpmu that can be executed; a bare name is a file of this folder";
+            Error::usage(format!("cannot start {name}, {binary}"), why, remedy)
         };
         // Both sides run under one name, and Ctrl-C is the parent's alone.
-        let mut command = Command::new(&side.binary);
+        // A bare name would be looked up in PATH.
+        let mut command = Command::new(Path::new(".").join(&side.binary));
         command
             .arg0("vpmu")
             .arg(COMMAND)
@@ -252,7 +253,7 @@ fn check(hello: Hello) -> Result<Hello, String> {
 
 /// Returns whether two sides are the same build with the same options.
 pub fn same(base: &Side, new: &Side) -> bool {
-    base.args == new.args && same_content(&path(base), &path(new)).unwrap_or(false)
+    base.args == new.args && same_content(&base.binary, &new.binary).unwrap_or(false)
 }
 
 fn same_content(one: &Path, other: &Path) -> std::io::Result<bool> {
@@ -261,16 +262,6 @@ fn same_content(one: &Path, other: &Path) -> std::io::Result<bool> {
         return Ok(true);
     }
     Ok(a.len() == b.len() && std::fs::read(one)? == std::fs::read(other)?)
-}
-
-/// Returns the path of the build; a bare name is looked up as the kernel does for execvp.
-fn path(side: &Side) -> PathBuf {
-    if side.binary.components().count() > 1 {
-        return side.binary.clone();
-    }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths::<OsStr>(&folders).map(|dir| dir.join(&side.binary)).find(|path| path.is_file());
-    found.unwrap_or_else(|| side.binary.clone())
 }
 
 #[cfg(test)]

@@ -142,7 +142,11 @@ fn ended(outcome: LinuxOutcome, unsent: io::Result<()>) -> Ran {
     if let Err(error) = unsent {
         complain(&format!("warning: console output was lost: {error}"));
     }
-    let exit = if outcome.end == End::PowerOff { Exit::Done } else { Exit::Inconclusive };
+    let exit = match outcome.end {
+        End::PowerOff => Exit::Done,
+        End::Host(_) => Exit::Host,
+        _ => Exit::Inconclusive,
+    };
     Ran { outcome: Some(outcome), errors: Vec::new(), exit }
 }
 
