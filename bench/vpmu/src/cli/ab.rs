@@ -294,7 +294,7 @@ pub(super) fn turns(args: &TurnsArgs) -> Result<Exit, Error> {
         spec.plan(&args.host, chosen, usable)
     };
     let Ready { plan, mut runner, host, .. } =
-        ready((&args.host.backend, None, args.host.require_guest), named, &plan, (host, fs), Claiming::Ignore)?;
+        ready((&args.host.backend, None, "--backend"), named, &plan, (host, fs), Claiming::Ignore)?;
     serve(&plan, runner.as_mut(), &host.class, sys::interrupted(), &mut streams)
 }
 
@@ -313,14 +313,8 @@ mod tests {
             found(&["a", "b", "--pin", "1", "--new-args", "--strategy 'my own.toml'", "--until-ci", "1%"]).unwrap();
         assert_eq!((spec.base.binary.to_str(), spec.new.binary.to_str()), (Some("a"), Some("b")));
         assert_eq!(spec.common, ["--pin=1", "--samples=25"]);
-        assert_eq!(spec.wants_simulation(), [false; 2]);
         assert_eq!((spec.base.args.len(), spec.new.args), (0, vec!["--strategy".to_owned(), "my own.toml".to_owned()]));
         assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Limits { least_change_ns: 0.0, ..Limits::default() }));
-        let simulated = found(&["a", "b", "--base-args", "--backend sim:x", "--new-args", "--backend=sim:y"]).unwrap();
-        assert_eq!(simulated.wants_simulation(), [true; 2]);
-        assert_eq!(found(&["a", "b", "--backend", "sim:x"]).unwrap().wants_simulation(), [true; 2]);
-        let overridden = found(&["a", "b", "--backend", "sim:x", "--new-args", "--backend auto"]).unwrap();
-        assert_eq!(overridden.wants_simulation(), [true, false], "the last one holds");
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
         assert_eq!(one.base.binary, one.new.binary);
     }

@@ -39,11 +39,15 @@ fn script(dir: &Path, name: &str, body: &str) -> PathBuf {
 
 fn the_same_build_twice() {
     let dir = tempfile::tempdir().expect("a folder");
-    let output = ab(dir.path(), &[&[VPMU, VPMU, "--rounds", "6"], &SIM[..]].concat());
+    // Bare names are files of the folder.
+    for name in ["base", "new"] {
+        std::os::unix::fs::symlink(VPMU, dir.path().join(name)).expect("a link");
+    }
+    let output = ab(dir.path(), &[&["base", "new", "--rounds", "6"], &SIM[..]].concat());
     let table = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
     assert!(table.contains("A/A: both sides") && table.contains("no change"), "{table}");
-    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is written unasked");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 2, "nothing is written unasked");
 }
 
 fn not_known_enough() {

@@ -328,9 +328,13 @@ mod tests {
             "echo \"vpmu: error: unexpected argument '--foo' found; \\`vpmu __turns --help\\` lists its options\" >&2";
         let error = start(&format!("{option}; exit 2")).unwrap_err().to_string();
         assert!(error.contains("'--foo'") && error.ends_with("`vpmu nmi-latency --help` lists its options"), "{error}");
-        let absent = Side { binary: "/no/such/vpmu".into(), args: Vec::new() };
-        let error = Peer::start("NEW", &absent, &[], &AtomicBool::new(false)).unwrap_err();
-        assert!(error.to_string().contains("cannot start NEW, /no/such/vpmu"), "{error}");
+        // A bare name is no command of PATH.
+        for absent in ["/no/such/vpmu", "true"] {
+            let side = Side { binary: absent.into(), args: Vec::new() };
+            let error = Peer::start("NEW", &side, &[], &AtomicBool::new(false)).unwrap_err();
+            let needle = format!("cannot start NEW, {absent}: No such file");
+            assert!(error.to_string().contains(&needle), "{error}");
+        }
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl Run<'_> {
 
     /// Checks both greetings, and pairs the arms that can run: by name, or by place where each side has its own names.
     fn greeted(&mut self, hello: Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
-        check_sides(&hello, self.spec.wants_simulation())?;
+        check_sides(&hello)?;
         let pairs = paired(&hello)?;
         if let Some(before) = &self.greetings {
             if *before != hello {
@@ -380,17 +380,9 @@ const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 /// The sides, BASE first.
 pub(super) type Both<T> = [T; 2];
 
-/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a
-/// simulation is judged only where it is `wanted`.
-pub(super) fn check_sides(hello: &Both<Hello>, wanted: Both<bool>) -> Result<(), Error> {
+/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common.
+pub(super) fn check_sides(hello: &Both<Hello>) -> Result<(), Error> {
     let simulated = |side: &Hello| side.backend.starts_with("sim:");
-    if hello.iter().zip(wanted).any(|(side, wanted)| simulated(side) && !wanted) {
-        return Err(Error::host(
-            "nothing can be measured here",
-            "with --backend auto a side fell back to a simulation, in which builds do not differ",
-            "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
-        ));
-    }
     if simulated(&hello[0]) == simulated(&hello[1]) {
         return Ok(());
     }
@@ -515,16 +507,12 @@ mod tests {
     }
 
     #[test]
-    fn a_simulation_is_compared_with_simulations_only_and_where_it_was_asked_for() {
-        let sides = |backends: [&str; 2], wanted| {
-            check_sides(&backends.map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) }), wanted)
+    fn a_simulation_is_compared_with_simulations_only() {
+        let checked = |backends: [&str; 2]| {
+            check_sides(&backends.map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) }))
         };
-        let checked = |backends| sides(backends, [true; 2]);
         assert_eq!((checked(["cpu-clock", "hardware"]), checked(["sim:a", "sim:b"])), (Ok(()), Ok(())));
         let error = checked(["cpu-clock", "sim:a"]).unwrap_err();
         assert_eq!((error.exit, error.why.as_str()), (Exit::Usage, "BASE has backend cpu-clock, NEW has sim:a"));
-        for wanted in [[false, false], [true, false], [false, true]] {
-            assert_eq!(sides(["sim:a", "sim:a"], wanted).unwrap_err().exit, Exit::Host);
-        }
     }
 }
