@@ -25,6 +25,7 @@ const COMMANDS: &[Row] = &[
 const OPTIONS: &[Row] = &[
     ("ab", "--rounds", "--pairs N: a pair has a process of six rounds on each side"),
     ("", "--backend task-clock", "cpu-clock counts the same time of the vCPU's thread"),
+    ("", "--require-guest", "leave it out: an experiment that is named simulates with --backend sim:MODEL alone"),
     ("doctor", "--fix", "`vpmu doctor` prints the commands that set what it finds, and those that put it back"),
     ("doctor", "--undo", "`vpmu doctor`, before anything is set, prints the commands that put it back"),
     ("export", "--format bmf", "--format csv, or jq on the document (docs/report.md#exports)"),

@@ -27,7 +27,8 @@ pub(crate) struct Seen {
 
 /// The transitions of one vCPU.
 pub(crate) struct Nested {
-    events: Sampler,
+    /// Or why they do not open here, which matters once a counter asks.
+    events: Result<Sampler, String>,
     state: Box<KvmNestedStateBuffer>,
     watched: bool,
     /// Signals that are in no account yet.
@@ -41,17 +42,14 @@ impl fmt::Debug for Nested {
 }
 
 impl Nested {
-    /// Opens the tracepoints on the calling thread.
-    ///
-    /// # Errors
-    /// The one that was refused, and why.
-    pub(crate) fn open() -> Result<Self, String> {
+    /// Opens the tracepoints on the calling thread, which may open no file later.
+    pub(crate) fn open() -> Self {
         let open = |entry: &str| {
             let events = Sampler::open(&[entry.parse()?, EXIT.parse::<SampledEvent>()?], Rate::Period(1))?;
             events.set_enabled(false).map_err(|error| error.to_string()).map(|()| events)
         };
-        let events = open(ENTRIES[0]).or_else(|_| open(ENTRIES[1]))?;
-        Ok(Self { events, state: Box::default(), watched: false, signals: 0 })
+        let events = open(ENTRIES[0]).or_else(|_| open(ENTRIES[1]));
+        Self { events, state: Box::default(), watched: false, signals: 0 }
     }
 
     /// Watches the transitions if a counter `depends` on them and none did. Returns the mode then.
@@ -59,21 +57,23 @@ impl Nested {
         if !depends || self.watched {
             return Ok(None);
         }
+        let events = self.events.as_ref().map_err(|why| io::Error::other(why.clone()))?;
+        events.set_enabled(true)?;
         self.watched = true;
-        self.events.set_enabled(true)?;
         self.guest_mode(fd).map(Some)
     }
 
     /// Returns what came since the last call. Transitions on which no counter `depends` are no longer watched.
     pub(crate) fn take(&mut self, fd: &VcpuFd, depends: bool) -> io::Result<Seen> {
-        let taken = self.events.take(|_| (), |_, _| ());
+        let Ok(events) = &mut self.events else { return Ok(Seen::default()) };
+        let taken = events.take(|_| (), |_, _| ());
         if taken.overflows + taken.throttled == 0 {
             return Ok(Seen::default());
         }
         self.signals += taken.overflows;
         if !depends {
             self.watched = false;
-            self.events.set_enabled(false)?;
+            events.set_enabled(false)?;
         }
         let guest = self.guest_mode(fd)?;
         Ok(Seen { transitions: taken.overflows, throttled: taken.throttled, guest: Some(guest) })

@@ -165,11 +165,9 @@ impl<G: Guest> open::Work for Work<'_, G> {
             }
             None => None,
         };
-        let nested = match shared.plan.pmu {
-            PmuCaps::Amd(AmdCaps { svm: true, .. }) => {
-                let opened = Nested::open();
-                Some(opened.map_err(|why| MachineError::Host(format!("a guest with SVM: {why}")))?)
-            }
+        let nested = match (&shared.plan.behind, shared.plan.pmu) {
+            (CounterSource::Kvm { .. }, _) => None,
+            (_, PmuCaps::Amd(AmdCaps { svm: true, .. })) => Some(Nested::open()),
             _ => None,
         };
         // Of this thread, on which KVM creates the vCPU's events.

@@ -56,6 +56,7 @@ const TRIALS: &[Entry] = &[
     ("a_guest_that_hangs_in_its_turn_is_ended_by_its_limit", turns::time_limit, Need::Kvm),
     ("an_interrupted_turn_ends_at_once", turns::interruption, Need::Kvm),
     ("a_guest_that_is_dropped_between_turns_is_gone", turns::dropped, Need::Kvm),
+    ("a_guest_with_svm_runs_where_tracepoints_do_not_open", runs::svm_without_tracepoints, Need::Kvm),
     ("too_many_vcpus_are_refused", runs::too_many_vcpus, Need::Kvm),
 ];
 

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
 use guest::abi::{FLAG_PMI_FIXED, LOG_NMI, LOG_ROTATION, WORKLOAD_IDLE, WORKLOAD_IO};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
@@ -355,6 +357,16 @@ pub(crate) fn no_allocation() {
         // 700 more PMIs are some 10 000 more exits. The main thread's waiting is the only other thing that takes longer.
         assert!(many.abs_diff(few) < 50, "{preset}: {few} allocations with 100 PMIs, {many} with 800");
     }
+}
+
+/// No counter of the payload's asks for the mode of a guest's guests, which tracepoints would tell.
+pub(crate) fn svm_without_tracepoints() {
+    let mut plan = plan(CounterSource::Floor, SINGLE, 20);
+    (plan.machine.cpu, plan.machine.pmu) = (Cpu::Milan, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::default() }));
+    let host = vmm::kvm::Host::open().expect("the trial is skipped without KVM");
+    let ran =
+        sys::without_files(|| vmm::machine::payload::run(&host, guest::PMU_PAYLOAD, &plan, &AtomicBool::new(false)));
+    whole(only(&ran.expect("a run that begins")));
 }
 
 pub(crate) fn too_many_vcpus() {

@@ -118,11 +118,6 @@ pub fn run(
     match judged(folder, element, &documents) {
         // Whoever stopped the job signalled the command itself.
         Found::Interrupted if !status.success() => return Ok(stopped_by(&path, "it was interrupted".to_owned())),
-        Found::Simulated if status.success() => {
-            exit = Some(Exit::Host.code());
-            error =
-                Some("this host cannot measure: the result is a simulation, which the plan did not ask for".to_owned());
-        }
         Found::Nothing if status.success() => {
             exit = Some(Exit::Inconclusive.code());
             error = Some("it left no document".to_owned());
@@ -262,8 +257,6 @@ enum Found {
     Nothing,
     /// One was written by a command that was interrupted.
     Interrupted,
-    /// One is a simulation of a command that measures.
-    Simulated,
     /// Nothing of these.
     Fine,
 }
@@ -276,15 +269,11 @@ fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
     if documents.is_empty() {
         return Found::Nothing;
     }
-    let asked = command == "sim" || command == "sweep" || element.words.iter().any(|word| word.starts_with("sim:"));
     // A document that cannot be read is found by whoever collects it.
     let records = documents.iter().filter(|file| Path::new(file).extension().is_some_and(|kind| kind == "json"));
     for record in records.filter_map(|file| results::read::found::<Any>(&folder.path.join(file)).ok()) {
         if matches!(record.status, results::document::Status::Interrupted | results::document::Status::Running) {
             return Found::Interrupted;
-        }
-        if record.is_simulated() && !asked {
-            return Found::Simulated;
         }
     }
     Found::Fine
@@ -378,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_without_a_document_or_with_a_simulation_is_no_success() {
+    fn a_measurement_without_a_document_is_no_success() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = script(dir.path(), "exit 0", ONE);
         let ended = attempt(&folder, &campaign);
@@ -399,10 +388,6 @@ mod tests {
         value["status"] = "interrupted".into();
         let stopped = exit_with(&value, 3, "nmi-latency");
         assert_eq!(stopped, Ended::Stopped("it was interrupted".to_owned()));
-        value["status"] = "complete".into();
-        value["host"]["class"] = "simulated host".into();
-        assert_eq!(exit_with(&value, 0, "nmi-latency").exit(), Exit::Host);
-        assert_eq!(exit_with(&value, 0, "sim").exit(), Exit::Done);
     }
 
     #[test]

@@ -97,7 +97,6 @@ pub(super) fn with_defaults(command: Command) -> Command {
         ("rounds", "Rounds of each run [default: until the order is sure, in a simulation 240 at most]"),
         ("duration", "Bound on all runs on this host together, and on those of a model [default: 100s on this host]"),
         ("json", "Print the advice as JSON in place of the tables"),
-        ("require_guest", "Refuse --on MODEL; for CI"),
         ("no_save", "Write no results"),
     ];
     let command = command.mut_arg("strategy", |arg| {
@@ -191,10 +190,7 @@ fn one(
     let mut kept = Kept::new(if result.no_save { None } else { Some(OutputFolder::open(&result.output)?) });
     let fs = HostFs::default();
     let facts = HostFacts::begin(&fs);
-    // A host that cannot measure is not replaced by a model that nobody asked for.
-    let require_guest = args.host.require_guest || model.is_none();
-    let wanted = (&args.host.backend, None, require_guest);
-    let ready = ready(wanted, model.cloned(), plan, (facts, fs))?;
+    let ready = ready((&args.host.backend, None, "--on"), model.cloned(), plan, (facts, fs))?;
     let finished = carry_out(ready, &mut kept, result, invocation.clone())?;
     let path = kept.path().map(std::path::Path::to_owned);
     Ok((finished.document, path, finished.error.or(kept.failed)))

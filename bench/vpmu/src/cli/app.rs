@@ -93,7 +93,7 @@ pub enum Command {
     ///
     /// Every arm (each strategy, and the floor: the same guest without host events, PMIs raised by a timer) runs once per round,
     /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, and a table on
-    /// stdout. Where this host cannot measure, --backend auto simulates.
+    /// stdout.
     #[command(after_help = nmi_latency::EXAMPLES)]
     NmiLatency(Box<NmiLatencyArgs>),
     /// Advise which strategy to take, on this host or modelled ones
@@ -189,8 +189,7 @@ pub enum Command {
     /// Time setting up N perf events inside a guest, on its vPMU
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
-    /// timed in the guest. Writes DIR/guest-stat-TIME.json, and a table on stdout. Where this host cannot measure, --backend auto
-    /// simulates.
+    /// timed in the guest. Writes DIR/guest-stat-TIME.json, and a table on stdout.
     #[command(after_help = guest_stat::EXAMPLES)]
     GuestStat(Box<GuestStatArgs>),
     /// Find what holds a workload up, and the fix

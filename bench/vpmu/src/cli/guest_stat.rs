@@ -98,8 +98,8 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
             Ok(plan)
         };
         let baseline = args.baseline.baseline(&args.result);
-        let (backend, require_guest) = (&host.backend, host.require_guest);
-        let wanted = Wanted { backend, require_guest, linux: linux.as_ref(), result: &args.result, baseline };
+        let (backend, linux) = (&host.backend, linux.as_ref());
+        let wanted = Wanted { backend, is_bare: false, linux, result: &args.result, baseline };
         let exit = measure(&wanted, &plan, invocation)?;
         if first == Exit::Done {
             first = exit;

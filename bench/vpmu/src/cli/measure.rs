@@ -16,7 +16,7 @@ use vmm::kvm::{Host, KvmError};
 use super::options::{Baseline, ResultOptions};
 use crate::arms::arm::replay::ReplayRunner;
 use crate::arms::arm::runner::ArmRunner;
-use crate::arms::arm::sim::{self as simulated, SimRunner};
+use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL, SimRunner};
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{self as rounds, Context, Finished};
@@ -42,8 +42,8 @@ pub(super) struct Invocation {
 pub(super) struct Wanted<'a> {
     /// `--backend`.
     pub(super) backend: &'a BackendChoice,
-    /// `--require-guest`.
-    pub(super) require_guest: bool,
+    /// The tool was called without a word: a newcomer sees something even where nothing can be measured.
+    pub(super) is_bare: bool,
     /// Linux in place of the payload.
     pub(super) linux: Option<&'a LinuxJob>,
     /// Place of the result.
@@ -78,36 +78,27 @@ pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Erro
     }
 }
 
-/// Makes the plan and its runner: by this model, or on this host, or, with `auto` on a host that cannot, by the default model.
+/// Makes the plan and its runner, by this model or on this host. `option` is the one that names a model.
 pub(super) fn ready(
-    (backend, linux, require_guest): (&BackendChoice, Option<&LinuxJob>, bool),
+    (backend, linux, option): (&BackendChoice, Option<&LinuxJob>, &str),
     named: Option<Model>,
     plan: MakePlan<'_>,
-    (host, fs): (HostFacts, HostFs),
+    host: (HostFacts, HostFs),
 ) -> Result<Ready, Error> {
-    if let Some(model) = &named
-        && linux.is_some()
-    {
-        return Err(Error::usage(
+    match named {
+        Some(model) if linux.is_some() => Err(Error::usage(
             format!("model {} does not simulate Linux", model.name),
             "it simulates the payload",
             "leave --guest linux out, or take a backend of this host",
-        ));
-    }
-    if named.is_some() && require_guest {
-        return Err(Error::usage(
-            "--require-guest excludes a simulation",
-            format!("--backend is {backend}"),
-            "leave one out",
-        ));
-    }
-    if let Some(model) = named {
-        return simulation(plan, model, "asked for");
-    }
-    match real((backend, linux), plan, (host, fs)) {
-        Err(error) if linux.is_some() || require_guest => Err(error),
-        Err(error) if *backend == BackendChoice::Auto && error.exit == Exit::Host => fall_back(plan, &error),
-        found => found,
+        )),
+        Some(model) => simulation(plan, model, "asked for"),
+        None => real((backend, linux), plan, host).map_err(|mut error| {
+            if error.exit == Exit::Host && linux.is_none() {
+                let model = if option == "--backend" { "sim:" } else { "" };
+                error.remedy = format!("{}; {option} {model}{DEFAULT_MODEL} simulates", error.remedy);
+            }
+            error
+        }),
     }
 }
 
@@ -125,7 +116,10 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
         baseline.check(tried.experiment)?;
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
-    let ready = ready((wanted.backend, wanted.linux, wanted.require_guest), named, plan, (host, fs))?;
+    let ready = match ready((wanted.backend, wanted.linux, "--backend"), named, plan, (host, fs)) {
+        Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(plan, &error)?,
+        ready => ready?,
+    };
     let finished = carry_out(ready, &mut kept, options, invocation.clone())?;
     print(&report(&finished, &kept, options.json)?)?;
     for line in table::warnings(&finished.document.warnings) {
@@ -230,21 +224,11 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent"), claims: Vec::new() })
 }
 
-/// Simulates, with a notice, where `--backend auto` finds a host that cannot measure.
+/// Simulates, with a notice, on a host that cannot measure.
 fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
-    let model = simulated::model(simulated::DEFAULT_MODEL)?;
+    let model = simulated::model(DEFAULT_MODEL)?;
     complain(&format!("notice: {}", nothing_measured(&model.name, error, Host::open().err().as_ref())));
     simulation(plan, model, &format!("this host cannot measure ({})", error.what))
-        .map_err(|refused| unasked(refused, error))
-}
-
-/// Blames the host when the simulation that nobody asked for refuses an option.
-fn unasked(refused: Error, host: &Error) -> Error {
-    if refused.exit != Exit::Usage {
-        return refused;
-    }
-    let why = format!("{}: {}; a simulation cannot stand in: {}", host.what, host.why, refused.what);
-    Error::host("nothing can be measured here", why, "`vpmu doctor` says what is missing")
 }
 
 /// Lists all that is missing, each thing once, and one remedy. Events are tried before KVM; a user who mends one should know of
@@ -327,17 +311,6 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::arms::rounds::mock;
-
-    #[test]
-    fn an_option_that_a_simulation_lacks_is_not_at_fault_where_none_was_asked_for() {
-        let host = Error::host("no host event can stand behind a counter", "Permission denied", "");
-        let found = unasked(Error::usage("--pin is not supported by a simulated host", "", "leave it out"), &host);
-        assert_eq!(found.exit, Exit::Host);
-        assert!(
-            found.to_string().contains("Permission denied") && !found.to_string().contains("leave it out"),
-            "{found}"
-        );
-    }
 
     #[test]
     fn lost_nmis_make_a_result_inconclusive() {

@@ -165,8 +165,9 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
     }
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     let baseline = args.baseline.baseline(&args.result);
-    let (backend, require_guest) = (&args.host.backend, args.host.require_guest);
-    let wanted = Wanted { backend, require_guest, linux: linux.as_ref(), result: &args.result, baseline };
+    // Whoever gives the tool a word asks for something: a simulation would pass for it.
+    let (backend, is_bare) = (&args.host.backend, invocation.command_line.len() == 1);
+    let wanted = Wanted { backend, is_bare, linux: linux.as_ref(), result: &args.result, baseline };
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = spec.plan(&args.host, chosen, usable)?;
         if let Some(job) = &linux {
@@ -217,7 +218,7 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
         return Err(Error::usage(format!("--cpus {cpus} are more than the vCPUs can use"), why, "leave it out"));
     }
     let backend = &host.backend;
-    let wanted = Wanted { backend, require_guest: false, linux: None, result: &args.result, baseline };
+    let wanted = Wanted { backend, is_bare: false, linux: None, result: &args.result, baseline };
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = args.spec.plan(&host, chosen, usable)?;
         plan.parameters.cpus = args.cpus.filter(|&cpus| cpus < vcpus);

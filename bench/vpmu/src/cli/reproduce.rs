@@ -29,7 +29,7 @@ use crate::experiment::reproduce::series::{SeriesSpec, series};
 use crate::experiment::reproduce::set_up;
 use crate::experiment::reproduce::show;
 use crate::experiment::reproduce::watchdog::Watchdog;
-use crate::setting::backend::ThisHost;
+use crate::setting::backend::{ThisHost, open_kvm};
 use crate::setting::parse::{duration_in, folder, number_in};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal};
@@ -147,6 +147,7 @@ fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
         seed: args.seed.unwrap_or(SEED),
         linux: LinuxJob::new(&args.linux, Kind::Record)?,
     };
+    open_kvm()?;
     // Whether it can be written to is known before anything is measured.
     let _folder = args.output.as_deref().map(OutputFolder::open).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;

@@ -109,7 +109,6 @@ mod tests {
         ("--backend step", "vpmu conformance"),
         ("--backend sim:icx-2021 --pin 0", "not supported by a simulated host"),
         ("--backend sim:spr-2026 --strategy mediated --cpu milan", "owns an Intel's PMU alone"),
-        ("--require-guest --backend sim:icx-2021", "excludes a simulation"),
         ("--guest linux", "--kernel"),
         ("-o Cargo.toml", "-o DIR"),
         ("sim -o -", "several files do not go to stdout"),

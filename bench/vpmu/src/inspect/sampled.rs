@@ -23,7 +23,7 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::CountersOptions;
 use crate::machine::linux::spec::LinuxSpec;
-use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
+use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
 use crate::setting::parse::{defaults, duration_in, number_in, suggestion};
 use crate::setting::pin::usable_cpus;
 use crate::setting::strategy::resolve_one;
@@ -249,7 +249,7 @@ impl ReadyPayload {
                 strategy: resolve_one(&payload.counters.strategy)?,
             }
         };
-        let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        let host = open_kvm()?;
         real::ensure(payload.vcpus)?;
         sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
         Ok(Self { host, plan, behind, vcpus: payload.vcpus })

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use host_pmu::backend::{BackendKey, HostError};
 use results::error::Error;
 use results::host::HostFacts;
-use vmm::kvm::{CAPABILITIES, Capability};
+use vmm::kvm::{CAPABILITIES, Capability, Host};
 use vmm::machine::Cpu;
 
 /// A backend as a user names it.
@@ -114,6 +114,12 @@ fn remedy(known: &str, or: &str) -> String {
     format!("{first}{or}")
 }
 
+/// Opens KVM. Exit 4 where this host cannot run guests.
+pub fn open_kvm() -> Result<Host, Error> {
+    let remedy = "`vpmu doctor` says what is missing";
+    Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), remedy))
+}
+
 /// KVM's answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvmReport {
@@ -215,7 +221,7 @@ impl KvmProbe for ThisHost {
             api_version: facts.api_version,
             max_vcpus: facts.max_vcpus as u64,
             capabilities: CAPABILITIES.iter().map(|&cap| (cap, facts.capability(cap.number))).collect(),
-            own_pmu: vmm::kvm::Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
+            own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
         })
     }
 }

@@ -1,9 +1,9 @@
-//! The main job as an ordinary user, who may open neither /dev/kvm nor perf events: it simulates, with one notice.
+//! The tool as an ordinary user, who may open neither /dev/kvm nor perf events: without a word it simulates, with one notice,
+//! and whatever is named exits 4 with the ways on.
 //!
 //! The binary runs as user 65534 without groups and capabilities, which takes root to arrange.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use trials::Case;
@@ -20,23 +20,21 @@ pub(crate) fn cases() -> Vec<Case> {
         ("the_main_job_simulates_with_one_notice", the_main_job_simulates),
         ("without_kvm_alone_it_simulates", without_kvm),
         ("without_perf_events_alone_it_simulates", without_perf_events),
-        ("a_backend_that_was_asked_for_is_not_replaced", an_explicit_backend),
+        ("what_is_named_exits_4_and_simulates_nothing", named),
     ];
     let expected = root && !open;
     cases.into_iter().map(|(name, run)| Case::new(name, missing.clone(), run).expected(expected)).collect()
 }
 
-/// Runs a copy of the binary, with an output folder of `user`, after `prepare` (a command that executes its arguments).
+/// Runs a copy of the binary, in a folder of `user`, after `prepare` (a command that executes its arguments).
 fn vpmu(user: u32, prepare: &[&str], args: &[&str]) -> Output {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::copy(env!("CARGO_BIN_EXE_vpmu"), dir.path().join("vpmu")).expect("a copy");
     for path in [dir.path(), &dir.path().join("vpmu")] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
     }
-    let out = dir.path().join("out");
-    std::fs::create_dir(&out).expect("a folder");
-    std::os::unix::fs::chown(&out, Some(user), Some(user)).expect("its owner");
-    let words = [prepare, &["./vpmu", "--quiet", "-o", "out"]].concat();
+    std::os::unix::fs::chown(dir.path(), Some(user), Some(user)).expect("its owner");
+    let words = [prepare, &["./vpmu"]].concat();
     let output = Command::new(words[0])
         .args(&words[1..])
         .args(args)
@@ -45,19 +43,13 @@ fn vpmu(user: u32, prepare: &[&str], args: &[&str]) -> Output {
         .stdin(Stdio::null())
         .output()
         .expect("it starts");
-    if output.status.code() == Some(0) {
-        assert_eq!(documents(&out), 1, "one document");
-    }
+    let results = std::fs::read_dir(dir.path().join("vpmu-results")).into_iter().flatten();
+    let documents = results.filter(|file| file.as_ref().expect("a file").path().extension() == Some("json".as_ref()));
+    assert_eq!(documents.count(), usize::from(output.status.success()), "a document of what was done");
     output
 }
 
-fn documents(dir: &Path) -> usize {
-    let files = std::fs::read_dir(dir).expect("the folder");
-    files.filter(|file| file.as_ref().expect("a file").path().extension().is_some_and(|end| end == "json")).count()
-}
-
 const NOBODY: [&str; 5] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
-const SHORT: [&str; 4] = ["--rounds", "2", "--samples", "20"];
 
 /// Exit 0, a simulated result on stdout, and one line on stderr with the reason and the remedy.
 fn simulates(output: &Output, reason: &str) {
@@ -76,7 +68,7 @@ fn simulates(output: &Output, reason: &str) {
 }
 
 fn the_main_job_simulates() {
-    let output = vpmu(65534, &NOBODY, &SHORT);
+    let output = vpmu(65534, &NOBODY, &[]);
     simulates(&output, "/dev/kvm");
     simulates(&output, "perf_event_open");
 }
@@ -84,19 +76,33 @@ fn the_main_job_simulates() {
 /// A user who may open perf events.
 fn without_kvm() {
     let caps = ["--inh-caps=+perfmon", "--ambient-caps=+perfmon"];
-    simulates(&vpmu(65534, &[&NOBODY[..4], &caps].concat(), &SHORT), "/dev/kvm");
+    simulates(&vpmu(65534, &[&NOBODY[..4], &caps].concat(), &[]), "/dev/kvm");
 }
 
 /// Root without capabilities owns /dev/kvm, but may not open perf events.
 fn without_perf_events() {
-    simulates(&vpmu(0, &["setpriv", "--bounding-set=-all", "--inh-caps=-all"], &SHORT), "perf_event_open");
+    simulates(&vpmu(0, &["setpriv", "--bounding-set=-all", "--inh-caps=-all"], &[]), "perf_event_open");
 }
 
-fn an_explicit_backend() {
-    for more in [&["--backend", "cpu-clock"][..], &["--require-guest"]] {
-        let output = vpmu(65534, &NOBODY, &[&SHORT[..], more].concat());
+fn named() {
+    let nothing: [(&str, &str); 11] = [
+        ("nmi-latency", "; --backend sim:development-host simulates"),
+        ("--quick --json", "; --backend sim:development-host simulates"),
+        ("--save-baseline main", "; --backend sim:development-host simulates"),
+        ("guest-stat --rounds 1", "; --backend sim:development-host simulates"),
+        ("nmi-latency --backend cpu-clock", "take --backend auto"),
+        ("advise", "; --on development-host simulates"),
+        ("ab ./vpmu --new-args=--samples=9", "; --backend sim:development-host simulates"),
+        ("conformance", "run as root or with CAP_PERFMON"),
+        ("record payload", "run as root or with CAP_PERFMON"),
+        ("top", "run as root or with CAP_PERFMON"),
+        ("reproduce --run vpmu-reuse", "add this user to the group"),
+    ];
+    for (line, way) in nothing {
+        let output = vpmu(65534, &NOBODY, &line.split(' ').collect::<Vec<_>>());
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(4), "{stderr}");
-        assert!(stderr.starts_with("vpmu: error: ") && stderr.lines().count() == 1, "{stderr}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(4), 0), "{line}: {stderr}");
+        let [error] = stderr.lines().collect::<Vec<_>>()[..] else { panic!("{line}: {stderr}") };
+        assert!(error.starts_with("vpmu: error: ") && error.contains(way), "{line}: {error}");
     }
 }

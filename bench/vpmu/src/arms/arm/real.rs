@@ -8,13 +8,13 @@ use host_pmu::strategy::MAX_POOL;
 use results::document::ArmKind;
 use results::error::Error;
 use results::table::layout::plural;
-use vmm::kvm::Host;
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::RunOutcome;
 
 use super::host::HostRunner;
 use super::kvm::KvmRunner;
 use super::runner::{Arm, ArmRunner, Opened, Turn};
+use crate::setting::backend::open_kvm;
 use crate::setting::process::{self, Limit};
 
 /// Runs arms on this host's KVM.
@@ -31,7 +31,7 @@ impl RealRunner {
     /// # Errors
     /// Exit 4 where this host cannot run guests.
     pub fn new(guest: &PayloadPlan, backend: &BackendKey, period: u64, guests_stay: bool) -> Result<Self, Error> {
-        let host = Arc::new(Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?);
+        let host = Arc::new(open_kvm()?);
         ensure(guest.machine.vcpus as u64)?;
         Ok(Self {
             host: HostRunner::new(Arc::clone(&host), guest.clone(), backend, period),

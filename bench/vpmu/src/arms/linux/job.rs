@@ -30,6 +30,7 @@ use crate::machine::linux::job as boot_job;
 use crate::machine::linux::place::in_path;
 use crate::machine::linux::userland::{Wanted, initramfs};
 use crate::machine::rdpmcs_elsewhere;
+use crate::setting::backend::open_kvm;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
 use crate::sys;
 
@@ -155,7 +156,7 @@ impl Boot {
     /// Reads the kernel and makes the initial RAM disk.
     pub(super) fn new(job: &LinuxJob, machine: &Machine) -> Result<Self, Error> {
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
-        let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        let host = open_kvm()?;
         let kernel = boot_job::kernel(&job.kernel)?;
         let perf = find(&job.guest.perf, std::env::var_os("PATH").as_deref())?;
         let version = version(&perf)?;

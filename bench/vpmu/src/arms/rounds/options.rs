@@ -83,7 +83,7 @@ pub struct ArmsOptions {
 fn backends() -> String {
     format!(
         "Event source behind the guest's counters\n\nauto, {}, cpu-clock:RATE (as 20MHz), tracepoint:GROUP/NAME or sim:MODEL (`vpmu show models`). auto takes \
-         hardware where the host has a PMU, else cpu-clock, a stand-in, else a simulation; `vpmu doctor` says which and why.",
+         hardware where the host has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why.",
         BackendKey::PLAIN.join(", ")
     )
 }
@@ -101,10 +101,6 @@ pub struct HostOptions {
     /// auto takes the last CPUs that this process may use, one for each vCPU, where there is more than one.
     #[arg(long, value_name = "CPULIST", default_value = "auto")]
     pub pin: PinChoice,
-
-    /// Exit 4 where this host cannot run the guests, and simulate nothing; for CI
-    #[arg(long)]
-    pub require_guest: bool,
 
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]

@@ -9,12 +9,12 @@ use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
-use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{CounterSource, Cpu, Plan};
 
 use super::tap::{Checked, Run};
 use crate::arms::arm::launch::refused;
+use crate::setting::backend::open_kvm;
 use results::document::kvm_arm;
 use results::error::{Error, Exit};
 use results::host::HostFs;
@@ -90,7 +90,7 @@ impl Target {
 /// # Errors
 /// Exit 4: this host's KVM has none.
 pub fn of_kvm() -> Result<Checked, Error> {
-    let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    let host = open_kvm()?;
     host.kvm_pmu().map_err(|why| {
         Error::host(
             "KVM's own vPMU cannot be checked",
@@ -154,7 +154,7 @@ pub fn run(
     interrupted: &AtomicBool,
     mut done: impl FnMut(&Run) -> Result<(), Error>,
 ) -> Result<Vec<Run>, Error> {
-    let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    let host = open_kvm()?;
     let mut runs = Vec::new();
     for &guest in &checks.guests {
         for (n, name) in checks.target.names().into_iter().enumerate() {

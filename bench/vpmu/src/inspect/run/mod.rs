@@ -5,12 +5,12 @@ pub mod spec;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
-use vmm::kvm::Host;
 use vmm::machine::image::{self, FileForImage, ImagePlan, Rdpmc};
 use vmm::outcome::End;
 
 use crate::machine;
 use crate::machine::EndedRun;
+use crate::setting::backend::open_kvm;
 use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::output::{Limits, Output};
@@ -24,7 +24,7 @@ use spec::RunSpec;
 pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let image = machine::read(&args.image, "the image")?;
     let plan = plan_of(args, backend)?;
-    let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    let host = open_kvm()?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let limits = Limits { began: Instant::now(), time_limit: args.time_limit };
     let mut output = Output::to_stdout(limits);

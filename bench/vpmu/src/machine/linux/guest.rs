@@ -15,6 +15,7 @@ use results::shown::steers;
 use vmm::kvm::Host;
 use vmm::machine::MachineError;
 use vmm::machine::linux::{self, Ends, Kernel, LinuxOutcome, LinuxPlan, Log};
+use vmm::outcome::End;
 
 use crate::machine;
 use crate::sys;
@@ -150,7 +151,8 @@ impl LinuxGuest {
         let why = if ended { outcome.end.to_string() } else { why.to_owned() };
         let lines = tail.lines(LINES);
         let console = if lines.is_empty() { "it said nothing".to_owned() } else { lines.join(" | ") };
-        let error = Error::new(Exit::Inconclusive, what, format!("{why}; the end of its console: {console}"), "");
+        let exit = if matches!(outcome.end, End::Host(_)) { Exit::Host } else { Exit::Inconclusive };
+        let error = Error::new(exit, what, format!("{why}; the end of its console: {console}"), "");
         (error, Some(outcome))
     }
 

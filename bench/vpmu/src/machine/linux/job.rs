@@ -20,7 +20,7 @@ use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
 use crate::machine::{self, EndedRun, Report};
-use crate::setting::backend::{ThisHost, choose};
+use crate::setting::backend::{ThisHost, choose, open_kvm};
 use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::output::{Limits, Output};
@@ -41,7 +41,7 @@ pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<Linux
     let machine = spec.plan(backend)?;
     let (places, kernel, initrd) = contents(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
-    let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    let host = open_kvm()?;
     if spec.nested {
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
@@ -142,7 +142,11 @@ fn ended(outcome: LinuxOutcome, unsent: io::Result<()>) -> Ran {
     if let Err(error) = unsent {
         complain(&format!("warning: console output was lost: {error}"));
     }
-    let exit = if outcome.end == End::PowerOff { Exit::Done } else { Exit::Inconclusive };
+    let exit = match outcome.end {
+        End::PowerOff => Exit::Done,
+        End::Host(_) => Exit::Host,
+        _ => Exit::Inconclusive,
+    };
     Ran { outcome: Some(outcome), errors: Vec::new(), exit }
 }
 

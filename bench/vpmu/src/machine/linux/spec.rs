@@ -98,7 +98,8 @@ pub struct LinuxSpec {
 
     /// Give the guest's processor SVM, so that it can run KVM (with --load kvm-amd)
     ///
-    /// Needs --cpu milan or genoa, SVM of this host with kvm_amd's nested=1, and KVM's tracepoints.
+    /// Needs --cpu milan or genoa, SVM of this host with kvm_amd's nested=1, and for counters of its guests, or of itself, alone KVM's
+    /// tracepoints.
     #[arg(long)]
     pub nested: bool,
 
