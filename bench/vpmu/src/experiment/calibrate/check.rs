@@ -118,6 +118,24 @@ fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -
     })
 }
 
+/// Returns the least and the greatest percent of what was measured that the model takes.
+#[expect(clippy::cast_sign_loss, reason = "latencies are not negative")]
+pub fn percent(comparisons: &[Comparison]) -> [u64; 2] {
+    let offs = || comparisons.iter().filter(|comparison| !comparison.fitted).map(|comparison| 1.0 + comparison.off());
+    let range = [(100.0 * offs().fold(1.0, f64::min)).floor(), (100.0 * offs().fold(1.0, f64::max)).ceil()];
+    range.map(|percent| percent.clamp(1.0, 1e6) as u64)
+}
+
+/// Says how far choices by this model can be trusted, if not to [`ALLOWED`].
+pub fn doubt([low, high]: [u64; 2]) -> Option<String> {
+    let allowed = |percent: u64| (percent as f64 / 100.0 - 1.0).abs() <= ALLOWED;
+    (!allowed(low) || !allowed(high)).then(|| {
+        format!(
+            "the model takes {low} to {high} % of what its runs took: it does not tell strategies apart that are closer"
+        )
+    })
+}
+
 /// Returns the comparisons as they are shown.
 pub fn report(comparisons: &[Comparison]) -> Report {
     let header = ["workload", "strategy", "measured p50 [95 %]", "simulated", "off", "opens", "pauses", "resumes"];
@@ -140,7 +158,7 @@ pub fn report(comparisons: &[Comparison]) -> Report {
     let predicted = || comparisons.iter().filter(|comparison| !comparison.fitted);
     let worst = predicted().map(|comparison| comparison.off().abs()).fold(0.0, f64::max);
     let beyond = predicted().filter(|comparison| comparison.off().abs() > ALLOWED).count();
-    let mut report = Report::new("vpmu calibrate --check");
+    let mut report = Report::new("measured beside simulated");
     report.table(table);
     report.note(format!(
         "p50: of the NMI handler; opens, pauses, resumes: per PMI, measured : simulated. Predicted latencies: {} of {} within \
