@@ -8,7 +8,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::backend::scheduling::Processor;
 use host_pmu::open::{clock_expiry_ns, counts_outside_guests, switch_ns};
 use results::error::{Error, Exit};
-use results::host::noise::{self, Status};
+use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
 use vmm::kvm::Host;
 
@@ -69,9 +69,7 @@ pub fn run(
     let lines = check::compare(&draft.model()?, &measured)?;
     let percent = check::percent(&lines);
     let mut source = "simulated by measured handler latency of the runs that it is made from".to_owned();
-    let findings = noise::findings(&host, &[]);
-    let load = findings.into_iter().find(|finding| finding.check == "load" && finding.status != Status::Ok);
-    let busy = load.map(|load| format!("this host was busy: load {}", load.found));
+    let busy = load(&host).map(|load| format!("this host was busy: load {load}"));
     for doubt in busy.into_iter().chain(check::doubt(percent)) {
         complain(&format!("warning: {doubt}"));
         source = format!("{source}; {doubt}");
