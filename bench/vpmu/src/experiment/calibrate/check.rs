@@ -170,3 +170,39 @@ pub fn report(comparisons: &[Comparison]) -> Report {
     ));
     report
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::draft::Draft;
+    use super::*;
+
+    #[test]
+    fn a_model_says_how_far_it_is_from_the_runs_that_it_was_made_from() {
+        let of = |simulated_ns, fitted| Comparison {
+            workload: "single",
+            strategy: "reuse".to_owned(),
+            fitted,
+            measured_ns: 1000,
+            interval_ns: [990.0, 1010.0],
+            simulated_ns,
+            ops: Vec::new(),
+        };
+        let near = percent(&[of(1050, false), of(2000, true)]);
+        assert_eq!((near, doubt(near)), ([100, 105], None), "no prediction is fitted");
+        let far = percent(&[of(640, false), of(1730, false)]);
+        assert_eq!(far, [64, 173]);
+        let why = doubt(far).unwrap();
+        assert!(why.starts_with("the model takes 64 to 173 %"), "{why}");
+        let mut draft = Draft::new("x", "y", 2_000_000);
+        draft.checked(far, &why);
+        let table: toml::Table = draft.toml().parse().unwrap();
+        assert_eq!(table["checked"]["percent"].to_string(), "[64, 173]");
+        let (text, _) = simulated::model_text("development-host").unwrap();
+        let checked = format!("checked = {}\n{text}", table["checked"]);
+        let facts = simulated::facts(&Model::from_toml("m", &checked).unwrap());
+        assert_eq!(facts.model_percent, Some(far));
+        assert!(
+            Model::from_toml("m", &checked.replace("64, 173", "173, 64")).unwrap_err().why.contains("checked.percent")
+        );
+    }
+}

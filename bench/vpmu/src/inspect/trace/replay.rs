@@ -250,7 +250,7 @@ mod tests {
         let found = on(&few, &["gate", "reuse", "gate-pool"]).unwrap();
         let names: Vec<&str> = found.1.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!((found.0.len(), names), (1, vec!["gate", "gate-pool"]));
-        let why = "7 events are on at once, for which few has no counters together";
+        let why = "7 events are on at once, for which clx-ap-watchdog-on has no counters together";
         let said = shown(&trace, "few", &found).text(200).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(said.contains(&format!("gate is left out: {why}")), "{said}");
         assert!(as_json(&trace, "few", &found)["left_out"]["gate"].as_str().is_some_and(|said| said.starts_with(why)));
