@@ -169,7 +169,9 @@ fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], Ho
         let held = (paused[HELD - 1] - paused[0]) / (HELD - 1) as f64;
         let counting = (turn()? - paused[HELD - 1]) / HELD as f64;
         [paused[0] - none - held, held, counting].iter().zip(&mut found).for_each(|(ns, all)| all.push(*ns));
-        events.into_iter().for_each(|event| backend.release(event));
+        for event in events {
+            backend.release(event);
+        }
     }
     Ok(found)
 }

@@ -132,7 +132,7 @@ impl Judged {
         if !(measured >= 0.0 && other >= 0.0) {
             return Self::not_comparable("one of the two is no number, or negative");
         }
-        if measured == other && other == 0.0 {
+        if measured.max(other) == 0.0 {
             return Self { verdict: Verdict::NoChange, by: Some(0.0), why: None };
         }
         let value = (measured / other).ln();

@@ -116,7 +116,9 @@ impl Draft {
         let mut ns = ns_histogram();
         let used: Vec<_> = guests.iter().filter(|guest| !guest.is_empty()).collect();
         // Histograms of the same bounds.
-        used.iter().for_each(|guest| ns.add(*guest).unwrap_or_default());
+        for guest in &used {
+            ns.add(*guest).unwrap_or_default();
+        }
         if ns.is_empty() {
             return None;
         }

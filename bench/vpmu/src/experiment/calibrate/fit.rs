@@ -1,6 +1,7 @@
 //! Fits a model to measured arms.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, ns_histogram};
@@ -128,7 +129,7 @@ fn set_rates(draft: &mut Draft, (default, rates): &Rates) {
          default = {{ per-us = {default:.1}, source = \"{source}, one event\" }}"
     );
     for (code, rate) in rates {
-        lines += &format!("\nevents.0x{code:04x} = {{ per-us = {rate:.1}, source = \"{source}\" }}");
+        let _ = write!(lines, "\nevents.0x{code:04x} = {{ per-us = {rate:.1}, source = \"{source}\" }}");
     }
     draft.counts(lines);
 }

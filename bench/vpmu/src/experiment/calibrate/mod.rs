@@ -25,7 +25,7 @@ mod tests {
 
     use super::fit::fit;
     use super::measure::{Job, Measured, run};
-    use super::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
+    use super::spec::{Beside, CalibrateSpec, Pmu, plan, spec, workloads};
     use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
     use crate::terminal::progress::Silent;
 
@@ -33,7 +33,7 @@ mod tests {
     const USUAL: (u64, u64, u64) = (0, 40, 50);
 
     /// What is measured outside of guests, known here.
-    fn beside(costs: &Costs) -> Vec<(&'static str, &'static str, Vec<f64>)> {
+    fn beside(costs: &Costs) -> Vec<Beside> {
         let known = [
             ("switch", &costs.switch),
             ("switch-held", &costs.switch_held),

@@ -16,7 +16,7 @@ use super::check::{self, Comparison};
 use super::draft::Draft;
 use super::fit::fit;
 use super::measure::{Job, run as measure};
-use super::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
+use super::spec::{Beside, CalibrateSpec, Pmu, plan, spec, workloads};
 use crate::setting::backend::{Chosen, guest_cpu};
 use crate::setting::pin::usable;
 use crate::sys;
@@ -79,7 +79,7 @@ pub fn run(
 }
 
 /// Measures costs outside of guests: of switches of a thread with events, and of clocks their expiries and the look at a count.
-fn beside(backend: &BackendKey) -> Result<Vec<(&'static str, &'static str, Vec<f64>)>, Error> {
+fn beside(backend: &BackendKey) -> Result<Vec<Beside>, Error> {
     let cannot = |error: String| {
         let what = "cannot measure what events cost outside of guests";
         Error::new(Exit::Host, what, error, "`vpmu doctor` says what this host allows")

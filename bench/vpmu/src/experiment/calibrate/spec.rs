@@ -37,9 +37,12 @@ pub struct CalibrateSpec {
     pub dear: bool,
     /// The host's PMU, where events are hardware's.
     pub pmu: Option<Pmu>,
-    /// Costs measured outside of guests: key, source, values in ns.
-    pub beside: Vec<(&'static str, &'static str, Vec<f64>)>,
+    /// Costs measured outside of guests.
+    pub beside: Vec<Beside>,
 }
+
+/// A cost measured outside of guests: key, source, values in ns.
+pub type Beside = (&'static str, &'static str, Vec<f64>);
 
 /// The host's PMU.
 #[derive(Clone, Copy, Debug, PartialEq)]
