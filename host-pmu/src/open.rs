@@ -1,10 +1,11 @@
 //! The host side for a backend and a strategy, and what its events do on this host.
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crate::backend::attr::{EventKind, event_attr};
-use crate::backend::perf::{CYCLES, PerfBackend, shortest_clock_period};
+use crate::backend::perf::{CYCLES, PerfBackend, os, shortest_clock_period};
 use crate::backend::step::StepBackend;
 use crate::backend::{Backend as _, BackendKey, HostError};
 use crate::bank::Bank;
@@ -120,9 +121,79 @@ fn work(steps: u64) -> u64 {
     sys::thread_ns() - begin
 }
 
+/// Context switches of a measurement, to and fro.
+const TURNS: u32 = 50;
+/// Events that a thread holds most meanwhile.
+const HELD: usize = 4;
+
+/// Measures how much more a context switch costs a thread that holds events of backend `key`, to and fro, ns: for the first one, for
+/// each, and for each that counts. `rounds` values of each; chance may make one negative.
+///
+/// # Errors
+/// The host refuses the events.
+pub fn switch_ns(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], HostError> {
+    let key = key.clone();
+    // The thread's CPU is its own.
+    let thread = std::thread::Builder::new().name("switches".to_owned());
+    let measured = thread.spawn(move || measure_switches(&key, rounds)).map_err(|error| os("clone", &error))?;
+    measured.join().unwrap_or_else(|_| Err(os("a measurement", &io::Error::other("it panicked"))))
+}
+
+fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], HostError> {
+    sys::stay_on_this_cpu().map_err(|error| os("sched_setaffinity", &error))?;
+    let (mut here, mut there) = UnixStream::pair().map_err(|error| os("socketpair", &error))?;
+    // It inherits the CPU, and ends with the other side.
+    let echo = move || while there.read_exact(&mut [0]).and_then(|()| there.write_all(&[0])).is_ok() {};
+    std::thread::Builder::new().name("echo".to_owned()).spawn(echo).map_err(|error| os("clone", &error))?;
+    let mut turn = || {
+        let begin = Instant::now();
+        for _ in 0..TURNS {
+            here.write_all(&[0]).and_then(|()| here.read_exact(&mut [0])).map_err(|error| os("a turn", &error))?;
+        }
+        Ok::<_, HostError>(begin.elapsed().as_nanos() as f64 / f64::from(TURNS))
+    };
+    let mut found = <[Vec<f64>; 3]>::default();
+    for _ in 0..rounds {
+        let mut backend = PerfBackend::new(key, 1_000_000)?;
+        let none = turn()?;
+        let (mut events, mut paused) = (Vec::with_capacity(HELD), Vec::with_capacity(HELD));
+        for _ in 0..HELD {
+            let mut event = backend.open(CYCLES, 1 << 40)?;
+            backend.pause(&mut event)?;
+            events.push(event);
+            paused.push(turn()?);
+        }
+        for event in &mut events {
+            backend.resume(event)?;
+        }
+        let held = (paused[HELD - 1] - paused[0]) / (HELD - 1) as f64;
+        let counting = (turn()? - paused[HELD - 1]) / HELD as f64;
+        [paused[0] - none - held, held, counting].iter().zip(&mut found).for_each(|(ns, all)| all.push(*ns));
+        for event in events {
+            backend.release(event);
+        }
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_switch_takes_longer_with_events_that_count() {
+        match switch_ns(&BackendKey::CpuClock, 9) {
+            Ok(found) => {
+                let [first, _, counting] = found.map(|mut values| {
+                    values.sort_by(f64::total_cmp);
+                    assert_eq!(values.len(), 9);
+                    values[4]
+                });
+                assert!(first + counting > 0.0, "{first} {counting}");
+            }
+            Err(error) => println!("SKIP: this host refuses a cpu-clock event: {error}"),
+        }
+    }
 
     #[test]
     fn an_expiry_takes_time_from_its_thread() {

@@ -31,6 +31,18 @@ fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }
 
+/// Binds the calling thread to its CPU.
+pub(crate) fn stay_on_this_cpu() -> io::Result<()> {
+    // SAFETY: takes and keeps nothing.
+    let cpu = checked(unsafe { libc::sched_getcpu() })?;
+    // SAFETY: a set of bits, for which zeros are none.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the macro checks the bit's number against the size of the set.
+    unsafe { libc::CPU_SET(cpu.unsigned_abs() as usize, &mut set) };
+    // SAFETY: the kernel reads the size given from the set, which outlives the call; 0 is the calling thread.
+    checked(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }).map(drop)
+}
+
 /// Opens an event on the calling thread, any CPU, in the group of `leader` if there is one.
 pub(crate) fn open_on_this_thread(attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     open(attr, (0, -1), leader.map_or(-1, AsRawFd::as_raw_fd))

@@ -150,8 +150,14 @@ fn source(record: &Record) -> usize {
     }
 }
 
+/// Returns a ratio of two arms; a model that was calibrated knows it no better than the runs that it was made from.
 fn ratio_of(record: &Record, metric: &Metric, arm: &str, base: &str) -> Option<Ratio> {
-    paired::over_runs(record, record.arm(arm)?, record.arm(base)?, metric.key, Statistic::P50)
+    let ratio = paired::over_runs(record, record.arm(arm)?, record.arm(base)?, metric.key, Statistic::P50)?;
+    let spread = record.host.model_percent.map_or(1.0, |[low, high]| high as f64 / low as f64);
+    let wide = |Interval { low, high }| Interval { low: low / spread, high: high * spread };
+    // Two of its standard errors are an interval's half.
+    let log = ratio.log.map(|log| log.widened(spread.ln() / 2.0));
+    Some(Ratio { interval: ratio.interval.map(wide), log, ..ratio })
 }
 
 /// Returns the ends of a ratio's interval; without one it may be anything.
@@ -417,7 +423,13 @@ fn answer(
         format!("sure: no other can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0)
     } else {
         let cut = records.iter().any(|record| record.size("duration_ns").is_some_and(|bound| record.wall_ns >= bound));
-        let why = if cut { "the time was up, a longer --duration may tell" } else { "more rounds may tell" };
+        let why = match records.iter().find_map(|record| record.host.model_percent) {
+            Some([low, high]) => {
+                format!("the model takes {low} to {high} % of what it was made from, and tells no better")
+            }
+            None if cut => "the time was up, a longer --duration may tell".to_owned(),
+            None => "more rounds may tell".to_owned(),
+        };
         format!("not sure: {} may be as good; {why}", listed(open))
     };
     let mut add = |text: String| {
@@ -793,6 +805,19 @@ mod tests {
         assert!(text.contains("; on counting1/ftest reuse-lazy is faster, by 1.30"), "{text}");
         let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
         assert!((gate.mean_regret - 1.152).abs() < 0.01 && (gate.worst_regret - 1.304).abs() < 0.01, "{gate:?}");
+    }
+
+    #[test]
+    fn a_model_tells_no_better_than_the_runs_that_it_was_made_from() {
+        let mut record = timed(40, &TIMES);
+        record.host.model_percent = Some([80, 140]);
+        let (found, text) = answer(&[&record]);
+        assert!(
+            !found.is_sure && text.contains("not sure: reuse-lazy may be as good; the model takes 80 to 140 %"),
+            "{text}"
+        );
+        record.host.model_percent = Some([90, 120]);
+        assert!(answer(&[&record]).0.is_sure, "1.6 times is more than 1.33");
     }
 
     #[test]

@@ -129,14 +129,24 @@ impl Judged {
     pub fn of(measured: f64, interval: Option<Interval>, others: &[f64]) -> Self {
         let (low, high) = others.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), n| (a.min(*n), b.max(*n)));
         let other = if low <= high { measured.clamp(low, high) } else { f64::NAN };
-        let value = (measured / other).ln();
-        if !value.is_finite() {
-            return Self::not_comparable("one of the two is 0, so there is no ratio");
+        if !(measured >= 0.0 && other >= 0.0) {
+            return Self::not_comparable("one of the two is no number, or negative");
         }
-        let by = Some(value.exp_m1());
-        let Some(error) = interval.map(|one| (one.high / one.low).ln() / (2.0 * NORMAL_95)) else {
+        if measured.max(other) == 0.0 {
+            return Self { verdict: Verdict::NoChange, by: Some(0.0), why: None };
+        }
+        let value = (measured / other).ln();
+        let by = Some(value.exp_m1()).filter(|by| by.is_finite());
+        let Some(interval) = interval else {
             return Self { verdict: Verdict::Inconclusive, by, why: Some("too few rounds for an interval".to_owned()) };
         };
+        if !value.is_finite() {
+            // There is no ratio, but nothing and something differ, unless the interval reaches to the other.
+            let differs = if measured > other { Verdict::Slower } else { Verdict::Faster };
+            let verdict = if interval.excludes(other) { differs } else { Verdict::Inconclusive };
+            return Self { verdict, by, why: None };
+        }
+        let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
         let limits = Limits { alpha: 0.05, threshold: Self::WITHIN, bound: Self::WITHIN, ..Limits::default() };
         let log = Estimate { value, error: if error.is_finite() { error } else { f64::MAX }, freedom: f64::INFINITY };
         Self { verdict: limits.verdict(&log, log.p(), 0.0), by, why: None }
@@ -146,6 +156,8 @@ impl Judged {
     pub fn words(&self, by: &str) -> String {
         match self.verdict {
             Verdict::NoChange => "agrees".to_owned(),
+            Verdict::Slower | Verdict::Faster if by.is_empty() => "differs".to_owned(),
+            Verdict::Inconclusive if by.is_empty() => "open".to_owned(),
             Verdict::Slower | Verdict::Faster => format!("differs, {by}"),
             Verdict::Inconclusive => format!("open, {by}"),
             Verdict::NotJudged => "not comparable".to_owned(),
@@ -259,7 +271,10 @@ mod tests {
         assert_eq!(Judged::of(1.0, None, &[1.0]).verdict, Verdict::Inconclusive);
         let left = |change| crate::published::Number::Change.judged(change);
         assert_eq!(of(left(-99.0), 0.1, &[left(-99.9)]), "differs, +900.0 %", "of creations that are left");
-        for others in [&[][..], &[0.0], &[-1.0], &[f64::NAN]] {
+        assert_eq!(of(left(0.0), 0.1, &[left(-100.0)]), "differs", "all creations are left, and none was to be");
+        assert_eq!(of(left(-100.0), 0.1, &[left(-100.0)]), "agrees");
+        assert_eq!(of(left(-100.0), 0.0, &[left(-99.0), left(-100.0)]), "agrees");
+        for others in [&[][..], &[-1.0], &[f64::NAN]] {
             assert_eq!(of(1.0, 0.1, others), "not comparable", "{others:?}");
         }
     }

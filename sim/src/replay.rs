@@ -13,6 +13,7 @@ use arch_pmu::msr::is_global_ctrl;
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
+use host_pmu::backend::scheduling::{Assignment, CounterMask};
 use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
@@ -50,6 +51,10 @@ struct TraceBackend {
     running: u64,
     /// Events of the host's other users.
     others: u64,
+    /// Their counters; `None` where events need none, or no gate wants them all at once.
+    counters: Option<Box<Assignment>>,
+    /// Most events behind an open gate that would find no counters together.
+    too_many: u64,
     switched: bool,
 }
 
@@ -61,6 +66,7 @@ struct TraceEvent {
     rate: Rate,
     count: u64,
     samples: bool,
+    allowed: CounterMask,
     /// It runs, or will once the gate is open.
     let_in: bool,
     running: bool,
@@ -87,6 +93,14 @@ impl TraceBackend {
             held: 0,
             running: 0,
             others: host::others(&model),
+            counters: (strategy.gate && model.needs_counters()).then(|| {
+                let mut others = Box::<Assignment>::default();
+                for event in model.host.pmu.others() {
+                    others.add([event]);
+                }
+                others
+            }),
+            too_many: 0,
             switched: false,
             model,
         }
@@ -119,6 +133,16 @@ impl TraceBackend {
         if std::mem::take(&mut event.running) {
             self.running -= 1;
             event.ends = event.ends.saturating_sub(now);
+        }
+    }
+
+    /// Notes whether the events behind the open gate would find counters together.
+    fn find_counters(&mut self) {
+        let Some(mut counters) = self.counters.as_deref().copied().filter(|_| self.running > self.too_many) else {
+            return;
+        };
+        if !counters.add(self.table.iter().filter(|event| event.running).map(|event| event.allowed)) {
+            self.too_many = self.running;
         }
     }
 
@@ -166,6 +190,7 @@ impl Backend for TraceBackend {
             rate,
             count: 0,
             samples: spec.samples(),
+            allowed: if self.counters.is_some() { self.model.host.pmu.allows(spec) } else { 0 },
             let_in: true,
             running: false,
             period,
@@ -181,6 +206,7 @@ impl Backend for TraceBackend {
         }
         if self.gate != Some(false) {
             self.run(at);
+            self.find_counters();
         }
         Ok(at)
     }
@@ -209,6 +235,7 @@ impl Backend for TraceBackend {
         self.table[*event].let_in = true;
         if beside.is_some() {
             self.run(*event);
+            self.find_counters();
         }
         Ok(())
     }
@@ -256,6 +283,7 @@ impl Backend for TraceBackend {
                 self.run(at);
             }
         }
+        self.find_counters();
         Ok(())
     }
 
@@ -348,6 +376,9 @@ pub struct Replayed {
     pub first: Option<Divergence>,
     /// Rows that the trace lost.
     pub missing: u64,
+    /// Most events behind a gate at once that the model has no counters for together: the gate would fall apart, which no
+    /// replay shows. 0: it has them.
+    pub too_many: u64,
     /// From a PMI's entry to the entry after the guest turned its counters on again, in the replay.
     pub handler: Latency,
     /// The trace's own time of that.
@@ -368,6 +399,7 @@ impl Replayed {
         self.pmis_missing += other.pmis_missing;
         self.first = self.first.or(other.first);
         self.missing += other.missing;
+        self.too_many = self.too_many.max(other.too_many);
         self.handler.merge(&other.handler);
         self.recorded.merge(&other.recorded);
     }
@@ -631,7 +663,8 @@ impl Replay {
         // A PMI that has not come may come yet.
         let owed = self.owed.is_some_and(|row| row.brings_pmi()).into();
         let out = std::mem::replace(&mut self.out, Replayed { pmis_missing: owed, ..Replayed::default() });
-        Replayed { counts, host, pmis_missing: out.pmis_missing - owed, ..out }
+        let too_many = self.backend().too_many;
+        Replayed { counts, host, too_many, pmis_missing: out.pmis_missing - owed, ..out }
     }
 
     /// Ends the replay, and takes the rest.

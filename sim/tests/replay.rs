@@ -82,6 +82,24 @@ fn under_its_own_strategy_a_trace_gives_the_same_registers_pmis_and_operations()
     }
 }
 
+/// With hyper-threading each thread has half of the counters, and the watchdog holds one.
+#[test]
+fn a_gate_falls_apart_for_a_trace_where_it_does_for_its_guest() {
+    let text = include_str!("../models/clx-ap-watchdog-on.toml").replace("cascade-lake-no-smt", "cascade-lake");
+    let few = Model::from_toml("few", &text).unwrap();
+    let many = Model::embedded("clx-ap-watchdog-on").unwrap();
+    for (events, model, falls) in [(TEN, &few, true), (SINGLE, &few, false), (TEN, &many, false)] {
+        let plan = plan("gate", &boot(events, 400_000, 50, 100));
+        let (_, rows) = trace_of(&many, &plan);
+        let (ran, _) = trace_of(model, &plan);
+        for preset in ["gate", "gate-pool"] {
+            let found = replay(model, &plan, preset, &rows);
+            assert_eq!((found.too_many > 0, ran.side.counts.ungated > 0), (falls, falls), "{} {preset}", model.name);
+        }
+        assert_eq!(replay(model, &plan, "reuse", &rows).too_many, 0);
+    }
+}
+
 #[test]
 fn under_another_strategy_a_trace_gives_the_operations_of_a_run_with_that() {
     let model = Model::embedded("clx-ap-watchdog-on").unwrap();

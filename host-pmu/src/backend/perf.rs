@@ -175,7 +175,7 @@ pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
     text.trim().parse().map_err(|_| os("read the tracepoint's id", &io::Error::from_raw_os_error(libc::EINVAL)))
 }
 
-fn os(call: &'static str, error: &io::Error) -> HostError {
+pub(crate) fn os(call: &'static str, error: &io::Error) -> HostError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let remedy = match (call, errno) {
         ("perf_event_open", libc::EACCES | libc::EPERM) => {

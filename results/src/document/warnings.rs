@@ -34,6 +34,9 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         let vcpus = parameters.vcpus;
         add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
     }
+    if let Some([low, high]) = document.host.model_percent.filter(|[low, high]| *low < 90 || *high > 110) {
+        add("model-off", format!("the model takes {low} to {high} % of what the runs took that it was made from"));
+    }
     if parameters.quick {
         add("quick", "a quick run: its figures are indicative only".to_owned());
     }

@@ -76,6 +76,9 @@ pub struct HostFacts {
     /// Hashes of a simulated host's constants: of its costs, a dash, and of all others. One name may stand for other constants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Of a model that was calibrated: least and greatest percent of what was measured that it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_percent: Option<[u64; 2]>,
     /// Load average over one minute, before the measurement.
     pub loadavg_1m: Option<f64>,
     /// CPU time taken away by the hypervisor, before the measurement.

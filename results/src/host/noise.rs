@@ -24,6 +24,12 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     findings
 }
 
+/// Returns the load of other work, if it is enough to share CPUs with what is measured.
+pub fn load(host: &HostFacts) -> Option<String> {
+    let busy = |finding: &Finding| finding.check == "load" && finding.status != Status::Ok;
+    sharing(host, &[]).into_iter().find(busy).map(|finding| finding.found)
+}
+
 /// Finds hosts whose KVM keeps its own vPMU beside the userspace one: KVM_PMU_CAP_DISABLE is there since Linux 5.18, and the guest's
 /// CPUID leaf 0AH brings the vPMU to life. Its counters never count.
 fn idle_vpmu(host: &HostFacts) -> Option<Finding> {

@@ -57,6 +57,8 @@ pub struct Model {
     pub fitted: Vec<Fitted>,
     /// Source of each constant, by key.
     pub sources: BTreeMap<String, String>,
+    /// Least and greatest percent of what was measured that it takes, of a calibrated model.
+    pub checked: Option<[u64; 2]>,
     /// Its other forms.
     pub forms: Vec<Form>,
 }
@@ -120,6 +122,7 @@ impl Model {
         let about = top.text("about")?;
         let tsc_khz = top.whole("tsc", "khz", 1000..=100_000_000)?;
         let fitted = fitted(&mut top)?;
+        let checked = checked(&mut top)?;
         let host = top.section("host", host)?;
         let (follows, default_rate, rates) = top.section("counts", counts)?;
         let mut costs = top.section("cost", costs)?;
@@ -136,7 +139,20 @@ impl Model {
             }
         }
         let forms = base.zip(forms).map_or(Ok(Vec::new()), |(base, forms)| read_forms(&base, forms))?;
-        Ok(Self { name, about, tsc_khz, host, base: follows, default_rate, rates, costs, fitted, sources, forms })
+        Ok(Self {
+            name,
+            about,
+            tsc_khz,
+            host,
+            base: follows,
+            default_rate,
+            rates,
+            costs,
+            fitted,
+            sources,
+            checked,
+            forms,
+        })
     }
 
     /// Returns the form of this name.
@@ -226,6 +242,17 @@ fn read_forms(base: &toml::Table, forms: toml::Value) -> Result<Vec<Form>, Strin
     forms.into_iter().map(read).collect()
 }
 
+/// Reads how far a model is from the runs that it was made from.
+fn checked(top: &mut Section<'_>) -> Result<Option<[u64; 2]>, String> {
+    let Some((path, value)) = top.optional_constant("checked", "percent")? else { return Ok(None) };
+    let whole = |value: &toml::Value| value.as_integer().and_then(|percent| u64::try_from(percent).ok());
+    let percent: Option<Vec<u64>> = value.as_array().and_then(|list| list.iter().map(whole).collect());
+    match percent.as_deref() {
+        Some(&[low, high]) if (1..=100).contains(&low) && (100..=MAX_PERCENT).contains(&high) => Ok(Some([low, high])),
+        _ => Err(format!("{path}: not a percentage from 1 to 100 and one from 100 to {MAX_PERCENT}")),
+    }
+}
+
 fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {
     let Some(list) = top.optional_list("fitted")? else { return Ok(Vec::new()) };
     list.into_iter()
@@ -243,6 +270,8 @@ fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {
 
 /// Cost of a look at a clock's count without a host call, by the vDSO, where a model has none.
 const PEEK_NS: u64 = 40;
+/// Most percent of what was measured that a model may take.
+const MAX_PERCENT: u64 = 1_000_000;
 /// Maximum number of host counters.
 const MAX_COUNTERS: u64 = 64;
 

@@ -462,6 +462,20 @@ mod tests {
     }
 
     #[test]
+    fn a_gate_is_left_out_where_the_model_has_too_few_counters_for_the_trace() {
+        let (text, _) = sim::model_text("clx-ap-watchdog-on").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let few = dir.path().join("few.toml");
+        std::fs::write(&few, text.replace("cascade-lake-no-smt", "cascade-lake")).unwrap();
+        let strategies = "recreate,reuse-lazy,gate,gate-pool";
+        let few = few.display().to_string();
+        let line = ["--on", &few, "--strategy", strategies, "--trace", &trace("record10-clx-6.1")];
+        let (advice, _) = simulated(&line);
+        assert_eq!((advice.choice.as_str(), advice.left_out.len()), ("reuse-lazy", 2), "{:?}", advice.left_out);
+        assert!(advice.left_out[0].starts_with("gate is left out: 7 events are on at once"), "{:?}", advice.left_out);
+    }
+
+    #[test]
     fn each_key_of_a_file_is_worth_something_on_a_trace_or_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("mine.toml");

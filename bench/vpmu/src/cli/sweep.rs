@@ -7,7 +7,7 @@ use clap::Args;
 use results::error::{Error, Exit};
 
 use crate::experiment::sweep::grid::Grid;
-use crate::experiment::sweep::pareto::{self, By};
+use crate::experiment::sweep::pareto::{self, By, Pareto};
 use crate::experiment::sweep::point::GridPoint;
 use crate::experiment::sweep::simulate::Simulator;
 use crate::experiment::sweep::store::{self, Found, Store};
@@ -113,7 +113,8 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
         Some(file) => Grid::from_file(file)?.overridden_by(&args.axes)?,
         None => args.axes.clone(),
     };
-    let (points, hosts) = grid.points()?;
+    let (points, mut hosts) = grid.points()?;
+    let left_out = std::mem::take(&mut hosts.left_out);
     let points = match args.part {
         Some(part) => part.take(points),
         None => points,
@@ -138,7 +139,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
 
     // All work of a trace adds up; that of its median PMI does not.
     let by = args.by.unwrap_or(if grid.trace.is_some() { By::Mean } else { By::P50 });
-    let pareto = pareto::compare(&outcome.points, by);
+    let pareto = Pareto { left_out, ..pareto::compare(&outcome.points, by) };
     let fronts = show::save(&args.output, &pareto)?;
     let form = Form::of(args.json, args.markdown);
     console::show(form, &show::report(&pareto), &pareto)?;

@@ -135,7 +135,8 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
 pub fn facts(model: &Model) -> HostFacts {
     let [costs, others] = model.constants().map(|text| sha256(text.as_bytes()));
     let constants = format!("{costs:.16}-{others:.16}");
-    HostFacts { class: format!("simulated (model {})", model.name), model: Some(constants), ..HostFacts::default() }
+    let class = format!("simulated (model {})", model.name);
+    HostFacts { class, model: Some(constants), model_percent: model.checked, ..HostFacts::default() }
 }
 
 /// Simulates arms.

@@ -118,6 +118,24 @@ fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -
     })
 }
 
+/// Returns the least and the greatest percent of what was measured that the model takes.
+#[expect(clippy::cast_sign_loss, reason = "latencies are not negative")]
+pub fn percent(comparisons: &[Comparison]) -> [u64; 2] {
+    let offs = || comparisons.iter().filter(|comparison| !comparison.fitted).map(|comparison| 1.0 + comparison.off());
+    let range = [(100.0 * offs().fold(1.0, f64::min)).floor(), (100.0 * offs().fold(1.0, f64::max)).ceil()];
+    range.map(|percent| percent.clamp(1.0, 1e6) as u64)
+}
+
+/// Says how far choices by this model can be trusted, if not to [`ALLOWED`].
+pub fn doubt([low, high]: [u64; 2]) -> Option<String> {
+    let is_off = |percent: u64| percent.abs_diff(100) as f64 / 100.0 > ALLOWED;
+    (is_off(low) || is_off(high)).then(|| {
+        format!(
+            "the model takes {low} to {high} % of what its runs took: it does not tell strategies apart that are closer"
+        )
+    })
+}
+
 /// Returns the comparisons as they are shown.
 pub fn report(comparisons: &[Comparison]) -> Report {
     let header = ["workload", "strategy", "measured p50 [95 %]", "simulated", "off", "opens", "pauses", "resumes"];
@@ -140,7 +158,7 @@ pub fn report(comparisons: &[Comparison]) -> Report {
     let predicted = || comparisons.iter().filter(|comparison| !comparison.fitted);
     let worst = predicted().map(|comparison| comparison.off().abs()).fold(0.0, f64::max);
     let beyond = predicted().filter(|comparison| comparison.off().abs() > ALLOWED).count();
-    let mut report = Report::new("vpmu calibrate --check");
+    let mut report = Report::new("measured beside simulated");
     report.table(table);
     report.note(format!(
         "p50: of the NMI handler; opens, pauses, resumes: per PMI, measured : simulated. Predicted latencies: {} of {} within \
@@ -151,4 +169,40 @@ pub fn report(comparisons: &[Comparison]) -> Report {
         100.0 * worst
     ));
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::draft::Draft;
+    use super::*;
+
+    #[test]
+    fn a_model_says_how_far_it_is_from_the_runs_that_it_was_made_from() {
+        let of = |simulated_ns, fitted| Comparison {
+            workload: "single",
+            strategy: "reuse".to_owned(),
+            fitted,
+            measured_ns: 1000,
+            interval_ns: [990.0, 1010.0],
+            simulated_ns,
+            ops: Vec::new(),
+        };
+        let near = percent(&[of(1050, false), of(2000, true)]);
+        assert_eq!((near, doubt(near)), ([100, 105], None), "no prediction is fitted");
+        let far = percent(&[of(640, false), of(1730, false)]);
+        assert_eq!(far, [64, 173]);
+        let why = doubt(far).unwrap();
+        assert!(why.starts_with("the model takes 64 to 173 %"), "{why}");
+        let mut draft = Draft::new("x", "y", 2_000_000);
+        draft.checked(far, &why);
+        let table: toml::Table = draft.toml().parse().unwrap();
+        assert_eq!(table["checked"]["percent"].to_string(), "[64, 173]");
+        let (text, _) = simulated::model_text("development-host").unwrap();
+        let checked = format!("checked = {}\n{text}", table["checked"]);
+        let facts = simulated::facts(&Model::from_toml("m", &checked).unwrap());
+        assert_eq!(facts.model_percent, Some(far));
+        assert!(
+            Model::from_toml("m", &checked.replace("64, 173", "173, 64")).unwrap_err().why.contains("checked.percent")
+        );
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
+use host_pmu::stats::ns_histogram;
 use sim::model::Model;
 
 use super::measure::Estimate;
@@ -44,7 +45,8 @@ pub struct Draft {
     about: String,
     tsc_khz: u64,
     host: Vec<String>,
-    counts: Vec<String>,
+    counts: String,
+    checked: String,
     costs: BTreeMap<&'static str, Entry>,
     /// Too few rounds were measured for intervals of 95 %.
     few: bool,
@@ -57,7 +59,8 @@ impl Draft {
     /// Creates a draft without costs.
     pub fn new(name: &str, about: &str, tsc_khz: u64) -> Self {
         let (name, about) = (name.to_owned(), about.to_owned());
-        Self { name, about, tsc_khz, host: Vec::new(), counts: Vec::new(), costs: BTreeMap::new(), few: false }
+        let (counts, checked) = (String::new(), String::new());
+        Self { name, about, tsc_khz, host: Vec::new(), counts, checked, costs: BTreeMap::new(), few: false }
     }
 
     /// Says how many rounds were measured: of few ones no interval is shown.
@@ -70,9 +73,15 @@ impl Draft {
         self.host.push(line);
     }
 
-    /// Adds a line to section counts.
-    pub fn counts(&mut self, line: &str) {
-        self.counts.push(line.to_owned());
+    /// Sets section counts.
+    pub fn counts(&mut self, lines: String) {
+        self.counts = lines;
+    }
+
+    /// Notes how many percent of what was measured the model takes, at least and at most.
+    pub fn checked(&mut self, [low, high]: [u64; 2], source: &str) {
+        let source = toml::Value::from(source);
+        self.checked = format!("checked = {{ percent = [{low}, {high}], source = {source} }}\n");
     }
 
     fn set(&mut self, key: &'static str, constant: Constant, interval: Option<[u64; 2]>, source: &str) {
@@ -99,33 +108,36 @@ impl Draft {
         self.set(key, Constant::Ps(rounded(ps.value)), Some(ps.interval.map(rounded)), source);
     }
 
-    /// Sets a cost to a measured distribution with the interval of its median; returns its median, `None` if it is empty.
-    pub fn distribution(
-        &mut self,
-        key: &'static str,
-        ns: &Histogram<u64>,
-        median: Option<Estimate>,
-        source: &str,
-    ) -> Option<u64> {
+    /// Sets a cost to the distribution measured in all guests, with the interval of its median; `None` if it is empty.
+    ///
+    /// The interval is Woodruff's: the quantiles up to which half of the costs may lie, as the share below the median differs
+    /// between guests. So it is the value's own, which the median of the guests' medians would not be.
+    pub fn distribution(&mut self, key: &'static str, guests: &[Histogram<u64>], source: &str) -> Option<()> {
+        let mut ns = ns_histogram();
+        let used: Vec<_> = guests.iter().filter(|guest| !guest.is_empty()).collect();
+        // Histograms of the same bounds.
+        for guest in &used {
+            ns.add(*guest).unwrap_or_default();
+        }
         if ns.is_empty() {
             return None;
         }
         let at = |n| if n == QUANTILES { 0.99 } else { f64::from(n) / f64::from(QUANTILES) };
         let quantiles: Vec<u64> = (0..=QUANTILES).map(|n| ns.value_at_quantile(at(n))).collect();
+        let median = ns.value_at_quantile(0.5);
+        let less = ns.lowest_equivalent(median).saturating_sub(1);
+        // Those at the median are half below it.
+        let below = |of: &Histogram<u64>| (of.count_between(0, less) + of.count_between(0, median)) as f64 / 2.0;
+        let (all, guests) = (ns.len() as f64, used.len() as f64);
+        let share = below(&ns) / all;
+        let differ: f64 = used.iter().map(|guest| (below(guest) - share * guest.len() as f64).powi(2)).sum();
+        // Student's 97.5 % quantile, to 2 %; one guest says nothing of others.
+        let half = (2.0 + 3.0 / (guests - 1.0)) * (guests / (guests - 1.0) * differ).sqrt() / all;
         // The histogram does not tell the values of a bucket apart.
-        let interval = median.map(|median| {
-            let [low, high] = median.interval.map(rounded);
-            [ns.lowest_equivalent(low), ns.highest_equivalent(high)]
-        });
-        self.set(key, Constant::Quantiles(quantiles), interval, source);
-        Some(ns.value_at_quantile(0.5))
-    }
-
-    /// Sets cost `to` to cost `from`.
-    pub fn copy(&mut self, from: &str, to: &'static str, source: &str) {
-        if let Some(entry) = self.costs.get(from).cloned() {
-            self.costs.insert(to, Entry { source: source.to_owned(), ..entry });
-        }
+        let low = ns.lowest_equivalent(ns.value_at_quantile((0.5 - half).max(0.0)));
+        let interval = [low, ns.value_at_quantile((0.5 + half).min(1.0))];
+        self.set(key, Constant::Quantiles(quantiles), Some(interval), source);
+        Some(())
     }
 
     /// Returns the costs with an interval as a table of so many columns.
@@ -158,8 +170,12 @@ impl Draft {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut out = String::new();
         let _ = writeln!(out, "name = {}\nabout = {}", quoted(&self.name), quoted(&self.about));
-        let _ = writeln!(out, "tsc = {{ khz = {}, source = \"KVM_GET_TSC_KHZ\" }}\nfitted = []\n", self.tsc_khz);
-        let _ = writeln!(out, "[host]\n{}\n\n[counts]\n{}\n", self.host.join("\n"), self.counts.join("\n"));
+        let _ = writeln!(
+            out,
+            "tsc = {{ khz = {}, source = \"KVM_GET_TSC_KHZ\" }}\nfitted = []\n{}",
+            self.tsc_khz, self.checked
+        );
+        let _ = writeln!(out, "[host]\n{}\n\n[counts]\n{}\n", self.host.join("\n"), self.counts);
         let _ = writeln!(
             out,
             "# ns: a number, or equally spaced quantiles (the last is p99); instruction in ps. interval: 95 %, of the median for quantiles.\n[cost]"
@@ -229,25 +245,39 @@ mod tests {
         }
         ns.record(50_000_000).unwrap();
         let mut draft = Draft::new("x", "y \"quoted\"", 2_000_000);
-        let known = Estimate { value: 1500.0, interval: [1450.4, 1550.0] };
-        let median = draft.distribution("pause", &ns, Some(known), "measured").unwrap();
-        assert!((1480..1520).contains(&median), "{median}");
+        draft.distribution("pause", &[ns.clone(), ns], "measured").unwrap();
         let text = draft.toml();
         assert!(text.contains("y \\\"quoted\\\"") || text.contains("'y \"quoted\"'"), "{text}");
         let table: toml::Table = text.parse().unwrap();
         let quantiles = table["cost"]["pause"]["ns"].as_array().unwrap();
         assert_eq!(quantiles.len(), 21);
+        assert!((1480..1520).contains(&quantiles[10].as_integer().unwrap()));
         assert!(quantiles.last().unwrap().as_integer().unwrap() < 2100);
-        assert!(draft.distribution("read", &host_pmu::stats::ns_histogram(), None, "").is_none());
-        // The ends of the histogram's buckets, 8 ns each.
-        assert_eq!(table["cost"]["pause"]["interval"].to_string(), "[1448, 1551]");
+        assert!(draft.distribution("read", &[ns_histogram()], "").is_none());
         draft.fitted_ps("instruction", Estimate { value: 1_545_805.0, interval: [1_500_000.0, 1_600_000.0] }, "solved");
         let shown = draft.fitted(80);
-        assert!(shown.contains("1.45 µs to 1.55 µs  measured"), "{shown}");
         draft.of_rounds(3);
         let few = draft.fitted(80);
         assert!(few.contains('–') && !few.contains(" to "), "{few}");
         assert!(!draft.toml().contains("interval ="), "{}", draft.toml());
         assert!(shown.contains("1.55 µs  1.50 µs to 1.60 µs  solved") && !shown.contains(" ps"), "{shown}");
+    }
+
+    #[test]
+    fn the_interval_of_a_median_holds_it_where_one_guest_did_most() {
+        let of = |ns: u64, times| {
+            let mut costs = ns_histogram();
+            costs.record_n(ns, times).unwrap();
+            costs
+        };
+        let mut guests: Vec<_> = (0..11).map(|guest| of(840 + 2 * guest, 10)).collect();
+        guests.push(of(883, 200));
+        let mut draft = Draft::new("x", "y", 2_000_000);
+        draft.distribution("read", &guests, "measured").unwrap();
+        let [low, high] = draft.interval_of("read").unwrap();
+        assert!(low <= 860 && (883..900).contains(&high), "the median is 883: {low} to {high}");
+        draft.distribution("read", &guests[..11], "measured").unwrap();
+        let [low, high] = draft.interval_of("read").unwrap();
+        assert!((840..850).contains(&low) && (850..=863).contains(&high), "{low} to {high}");
     }
 }

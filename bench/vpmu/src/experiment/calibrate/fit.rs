@@ -1,5 +1,8 @@
 //! Fits a model to measured arms.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, ns_histogram};
 use results::error::{Error, Exit};
@@ -56,11 +59,14 @@ pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<D
         draft.fitted_ns("io", unit, "measured: unit_ns_without of the port writes, floor");
         draft.ns("work-unit", 1, "a unit is a port write: see io");
     }
-    if let Some(expiry) = Estimate::of(spec.expiries.iter().copied().map(Some)) {
-        let source = "measured: thread time of the same work with a cpu-clock event and without, by its expiries";
-        draft.fitted_ns("expiry", expiry.map(|ns| ns.max(0.0)), source);
+    for (key, source, values) in &spec.beside {
+        let cost = needed(key, Estimate::of(values.iter().copied().map(Some)))?;
+        draft.fitted_ns(key, cost.map(|ns| ns.max(0.0)), source);
     }
     solve(&mut draft, spec, single, many)?;
+    if spec.pmu.is_some_and(|pmu| pmu.outside <= 0.0) {
+        solve_rates(&mut draft, single, many)?;
+    }
     Ok(draft)
 }
 
@@ -73,7 +79,7 @@ fn missing(what: &str) -> Error {
     Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again with more --samples")
 }
 
-/// Describes a hardware PMU: its counters, and what each event counts a microsecond while it has one.
+/// Describes a hardware PMU: its counters, and what each event counts.
 fn describe_pmu(draft: &mut Draft, pmu: Pmu, single: &Measured, many: &Measured) -> Result<(), Error> {
     let Pmu { processor, counters, taken, outside } = pmu;
     if let Some(processor) = processor {
@@ -92,24 +98,56 @@ fn describe_pmu(draft: &mut Draft, pmu: Pmu, single: &Measured, many: &Measured)
     );
     if outside > 0.0 {
         // A clock behind all events goes on in the VMM. While nothing stops it, it has its own rate.
-        draft.counts(&format!(
+        draft.counts(format!(
             "# An event of guests alone counts outside of any: this PMU knows no guest mode.\nfollow = \"thread-time\"\n\
              default = {{ per-us = {outside:.1}, source = \"measured: cycles while no guest ran\" }}"
         ));
         return Ok(());
     }
-    draft.counts("# An event of guests alone counted nothing outside of any.\nfollow = \"guest-time\"");
-    let mut rates = of(many, "reuse")?.rates();
-    let alone = of(single, "reuse")?.rates();
-    let default = alone.values().next().and_then(|rates| Estimate::of(rates.iter().copied()));
-    let default = default.ok_or_else(|| missing("a counted event"))?.value;
-    let source = "measured: counts by time on a counter, reuse; the VMM's part of that time counts nothing";
-    draft.counts(&format!("default = {{ per-us = {default:.1}, source = \"{source}, one event\" }}"));
-    rates.extend(alone);
-    for (code, rates) in rates {
-        if let Some(rate) = Estimate::of(rates).filter(|rate| rate.value > 0.0) {
-            draft.counts(&format!("events.0x{code:04x} = {{ per-us = {:.1}, source = \"{source}\" }}", rate.value));
+    set_rates(draft, &rates(single, many)?);
+    Ok(())
+}
+
+/// Counts a microsecond of time on a counter of the event that is alone, and of each event by its code.
+type Rates = (f64, BTreeMap<u16, f64>);
+
+fn rates(single: &Measured, many: &Measured) -> Result<Rates, Error> {
+    let counted = |guests: &ArmGuests| -> BTreeMap<u16, f64> {
+        let estimate = |(code, rates)| Some((code, Estimate::of(rates)?.value)).filter(|(_, rate)| *rate > 0.0);
+        guests.rates().into_iter().filter_map(estimate).collect()
+    };
+    let (mut all, alone) = (counted(of(many, "reuse")?), counted(of(single, "reuse")?));
+    let default = *alone.values().next().ok_or_else(|| missing("a counted event"))?;
+    all.extend(alone);
+    Ok((default, all))
+}
+
+fn set_rates(draft: &mut Draft, (default, rates): &Rates) {
+    let source = "solved: counts by time on a counter, reuse, of which the VMM's part counts nothing";
+    let mut lines = format!(
+        "# An event of guests alone counted nothing outside of any.\nfollow = \"guest-time\"\n\
+         default = {{ per-us = {default:.1}, source = \"{source}, one event\" }}"
+    );
+    for (code, rate) in rates {
+        let _ = write!(lines, "\nevents.0x{code:04x} = {{ per-us = {rate:.1}, source = \"{source}\" }}");
+    }
+    draft.counts(lines);
+}
+
+/// Solves the rates of events that count in guest mode alone: the time on a counter that the guest sees has the VMM's part in it,
+/// measured as simulated.
+fn solve_rates(draft: &mut Draft, single: &Measured, many: &Measured) -> Result<(), Error> {
+    let measured = rates(single, many)?;
+    let mut rate = measured.clone();
+    // A change of the rate hardly changes the VMM's part.
+    for _ in 0..2 {
+        let simulate = |measured| check::simulate(draft.model()?, measured, &["reuse"], rounds_of(measured));
+        let simulated = rates(&simulate(single)?, &simulate(many)?)?;
+        rate.0 *= measured.0 / simulated.0;
+        for (code, rate) in &mut rate.1 {
+            *rate *= simulated.1.get(code).map_or(1.0, |simulated| measured.1[code] / simulated);
         }
+        set_rates(draft, &rate);
     }
     Ok(())
 }
@@ -123,8 +161,8 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, man
     draft.host("counters = { value = 64, source = \"stand-ins use no counter of the PMU\" }".to_owned());
     draft.host("taken = { value = 0, source = \"stand-ins\" }".to_owned());
     if spec.tracepoint {
-        draft.counts("follow = \"exits\"");
-        draft.counts("default = { per-exit = 1, source = \"one hit at each return of KVM_RUN\" }");
+        let one = "one hit at each return of KVM_RUN";
+        draft.counts(format!("follow = \"exits\"\ndefault = {{ per-exit = 1, source = \"{one}\" }}"));
         return Ok(());
     }
     let shortest = host_pmu::backend::perf::shortest_clock_period();
@@ -132,9 +170,9 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, man
         "shortest-period = {{ ns = {shortest}, source = \"measured: 200 times getrusage, within 50 us and 2 ms, as the backend does\" }}"
     ));
     others(draft, single)?;
-    draft.counts("follow = \"thread-time\"");
     let per_us = single.tsc_khz / 1000;
-    draft.counts(&format!("default = {{ per-us = {per_us}, source = \"the stand-in is scaled to the TSC\" }}"));
+    let scaled = "the stand-in is scaled to the TSC";
+    draft.counts(format!("follow = \"thread-time\"\ndefault = {{ per-us = {per_us}, source = \"{scaled}\" }}"));
     Ok(())
 }
 
@@ -152,17 +190,13 @@ fn others(draft: &mut Draft, single: &Measured) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns costs without the largest one of each guest: its first event costs what `open-first` says.
-fn without_largest(all: &Histogram<u64>, guests: usize) -> Histogram<u64> {
-    let (mut left, mut kept) = (guests as u64, Histogram::new_from(all));
-    let costs: Vec<_> = all.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value())).collect();
-    for (ns, count) in costs.into_iter().rev() {
-        let gone = count.min(left);
-        left -= gone;
-        // A cost of `all`, which has the same bounds.
-        let _ = kept.record_n(ns, count - gone);
-    }
-    kept
+/// Returns a guest's costs without the largest: its first event costs what `open-first` says.
+fn without_largest(mut costs: Histogram<u64>) -> Histogram<u64> {
+    let mut largest = Histogram::new_from(&costs);
+    // One of the costs, in a histogram of the same bounds; of none, none is taken.
+    largest.saturating_record(costs.max());
+    costs.subtract(&largest).unwrap_or_default();
+    costs
 }
 
 /// Fits the costs of host operations, from the arms that use them.
@@ -179,16 +213,36 @@ fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: 
         ("pause", one_reused, OpKind::Pause, "one event, reuse"),
         ("resume", one_reused, OpKind::Resume, "one event, reuse"),
         ("period", one_reused, OpKind::Period, "one event, reuse"),
+        // Its event runs whenever it gets a period, and no other one would end first.
+        ("period-running", of(single, "virtual")?, OpKind::Period, "one event, virtual"),
         ("read", one_recreated, OpKind::Read, "one event, recreate"),
     ] {
         let source = format!("measured: quantiles of {}, {origin}", kind.key());
-        let median = Estimate::of(arm.op_medians(kind));
-        let mut costs = arm.ops().histogram(kind);
+        let mut costs = arm.costs(kind);
         if key == "open-more" && (spec.tracepoint || spec.dear) {
-            costs = without_largest(&costs, arm.result.rounds.len());
+            costs = costs.into_iter().map(without_largest).collect();
         }
-        draft.distribution(key, &costs, median, &source).ok_or_else(|| missing(key))?;
+        draft.distribution(key, &costs, &source).ok_or_else(|| missing(key))?;
     }
+    group_read(draft, single, many)
+}
+
+/// Fits `group-read`: what each further event behind the gate adds to shutting it.
+fn group_read(draft: &mut Draft, single: &Measured, many: &Measured) -> Result<(), Error> {
+    let shut = |measured: &Measured| {
+        let gate = of(measured, "gate")?;
+        let pause = Estimate::of(gate.op_medians(OpKind::Pause)).ok_or_else(|| missing("gate's pause"))?;
+        Ok::<_, Error>((pause, gate.result.own.events_held.time_mean.unwrap_or(0.0)))
+    };
+    let ((one, held), (ten, most)) = (shut(single)?, shut(many)?);
+    let further = (most - held).max(1.0);
+    let bucket = ns_histogram().equivalent_range(whole(ten.value)) as f64;
+    let each = ten.map(|ns| ((ns - one.value) / further).max(0.0)).widened(&[one.half() / further, bucket / further]);
+    draft.fitted_ns(
+        "group-read",
+        each,
+        "measured: pause of gate with ten events beyond one, by the further events held",
+    );
     Ok(())
 }
 

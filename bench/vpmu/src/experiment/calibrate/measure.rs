@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
+use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats};
 use vmm::machine::Cpu;
 use vmm::outcome::RunOutcome;
@@ -56,7 +57,6 @@ struct Beside {
 pub struct ArmGuests {
     /// The arm as in a document.
     pub result: document::Arm,
-    ops: OpStats,
     beside: Vec<Beside>,
 }
 
@@ -130,9 +130,9 @@ impl ArmGuests {
         rates
     }
 
-    /// Returns the host operations of all guests.
-    pub const fn ops(&self) -> &OpStats {
-        &self.ops
+    /// Returns the costs of a host operation in each guest, ns.
+    pub fn costs(&self, kind: OpKind) -> Vec<Histogram<u64>> {
+        self.beside.iter().map(|guest| guest.ops.histogram(kind)).collect()
     }
 }
 
@@ -141,7 +141,6 @@ struct Slot<'a> {
     job: usize,
     arm: &'a Arm,
     fold: ArmFold,
-    ops: OpStats,
     beside: Vec<Beside>,
 }
 
@@ -167,7 +166,7 @@ pub fn run(
         jobs[*job].runner.available(arm).map_err(|why| incomplete(jobs[*job].workload, &why))?;
         let stand_in = arm.kind == ArmKind::Strategy && jobs[*job].plan.backend.is_stand_in();
         let fold = ArmFold::new(arm, stand_in).with_fixed_periods(true);
-        slots.push(Slot { job: *job, arm, fold, ops: OpStats::default(), beside: Vec::new() });
+        slots.push(Slot { job: *job, arm, fold, beside: Vec::new() });
     }
     progress.begin(slots.len() as u64 * (rounds + 1));
     let khz = take_rounds(jobs, &mut slots, (rounds, bound), stop, progress);
@@ -183,8 +182,8 @@ pub fn run(
             tsc_khz,
         })
         .collect();
-    for Slot { job, fold, ops, beside, .. } in slots {
-        measured[job].arms.push(ArmGuests { result: fold.result(), ops, beside });
+    for Slot { job, fold, beside, .. } in slots {
+        measured[job].arms.push(ArmGuests { result: fold.result(), beside });
     }
     Ok(measured)
 }
@@ -222,9 +221,7 @@ fn take_rounds(
                 khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.left.tsc.khz);
                 slot.fold.add(Place { turn, started, guest: None, probe_ns: None }, &outcome);
                 let boot = &job.plan.guest.boot;
-                let beside = beside(&outcome, &boot.events[..boot.event_count as usize]);
-                slot.ops.merge(&beside.ops);
-                slot.beside.push(beside);
+                slot.beside.push(beside(&outcome, &boot.events[..boot.event_count as usize]));
             }
         }
     }

@@ -1,31 +1,34 @@
 //! A calibration of this host, from its guests to the draft of its model.
 
-use std::time::Duration;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use arch_pmu::spec::Vendor;
 use host_pmu::backend::BackendKey;
 use host_pmu::backend::scheduling::Processor;
-use host_pmu::open::{clock_expiry_ns, counts_outside_guests};
+use host_pmu::open::{clock_expiry_ns, counts_outside_guests, switch_ns};
 use results::error::{Error, Exit};
+use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
 use vmm::kvm::Host;
 
+use super::check::{self, Comparison};
 use super::draft::Draft;
 use super::fit::fit;
-use super::measure::{Job, Measured, run as measure};
-use super::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
+use super::measure::{Job, run as measure};
+use super::spec::{Beside, CalibrateSpec, Pmu, plan, spec, workloads};
 use crate::setting::backend::{Chosen, guest_cpu};
 use crate::setting::pin::usable;
 use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
 
-/// Measurements of an expiry's cost.
-const EXPIRIES: usize = 40;
+/// Measurements of a cost outside of guests.
+const BESIDE: usize = 40;
 /// Time in which a hardware event of guests alone shall count nothing.
 const OUTSIDE: Duration = Duration::from_millis(2);
 
-/// Measures this host's costs, and makes the draft of its model.
+/// Measures this host's costs, and makes the draft of its model, with what was measured beside what it simulates.
 ///
 /// # Errors
 /// Exit 3 if the guests did not end as they should, exit 4 if this host cannot run them.
@@ -33,13 +36,13 @@ pub fn run(
     mut calibration: CalibrateSpec,
     chosen: &Chosen,
     progress: &mut dyn Progress,
-) -> Result<(Draft, Vec<Measured>), Error> {
+) -> Result<(Draft, Vec<Comparison>), Error> {
     let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
     calibration.samples.get_or_insert(if tracepoint { 20 } else { 50 });
     let rounds = *calibration.rounds.get_or_insert(if tracepoint { 6 } else { 40 });
     let host = HostFacts::read(&HostFs::default());
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
-    calibration.expiries = if tracepoint || pmu.is_some() { Vec::new() } else { expiries()? };
+    calibration.beside = beside(&chosen.backend)?;
     calibration.backend = chosen.backend.to_string();
     calibration.cpu = guest_cpu(&chosen.backend, &host);
     calibration.dear = pmu.is_some_and(|pmu| pmu.taken == 0);
@@ -62,16 +65,47 @@ pub fn run(
         ));
     }
     let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, calibration.backend);
-    let draft = fit(&calibration, &about, &measured)?;
-    Ok((draft, measured))
+    let mut draft = fit(&calibration, &about, &measured)?;
+    let lines = check::compare(&draft.model()?, &measured)?;
+    let percent = check::percent(&lines);
+    let mut source = "simulated by measured handler latency of the runs that it is made from".to_owned();
+    let busy = load(&host).map(|load| format!("this host was busy: load {load}"));
+    for doubt in busy.into_iter().chain(check::doubt(percent)) {
+        complain(&format!("warning: {doubt}"));
+        source = format!("{source}; {doubt}");
+    }
+    draft.checked(percent, &source);
+    Ok((draft, lines))
 }
 
-/// Measures the time that an expiry of a clock takes here.
-fn expiries() -> Result<Vec<f64>, Error> {
-    clock_expiry_ns(EXPIRIES).map_err(|error| {
-        let what = "cannot measure what an expiry of a clock costs";
-        Error::new(Exit::Host, what, error.to_string(), "`vpmu doctor` says what this host allows")
-    })
+/// Measures costs outside of guests: of switches of a thread with events, and of clocks their expiries and the look at a count.
+fn beside(backend: &BackendKey) -> Result<Vec<Beside>, Error> {
+    let cannot = |error: String| {
+        let what = "cannot measure what events cost outside of guests";
+        Error::new(Exit::Host, what, error, "`vpmu doctor` says what this host allows")
+    };
+    let [first, held, running] = switch_ns(backend, BESIDE).map_err(|error| cannot(error.to_string()))?;
+    let mut found = vec![
+        ("switch", "measured: two threads in turns on one CPU, with a paused event on one", first),
+        ("switch-held", "measured: as switch, for each paused event", held),
+        ("switch-running", "measured: as switch, for each event that counts, less what it costs paused", running),
+    ];
+    if *backend == BackendKey::CpuClock {
+        let why = "measured: thread time of the same work with a cpu-clock event and without, by its expiries";
+        found.push(("expiry", why, clock_expiry_ns(BESIDE).map_err(|error| cannot(error.to_string()))?));
+        found.push(("peek", "measured: a look at the monotonic clock", (0..BESIDE).map(|_| peek_ns()).collect()));
+    }
+    Ok(found)
+}
+
+/// Measures a look at a clock.
+fn peek_ns() -> f64 {
+    const LOOKS: u32 = 1000;
+    let begin = Instant::now();
+    for _ in 0..LOOKS {
+        black_box(Instant::now());
+    }
+    begin.elapsed().as_nanos() as f64 / f64::from(LOOKS)
 }
 
 /// Returns the host's PMU as a model has it.

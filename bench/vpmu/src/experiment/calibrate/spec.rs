@@ -19,7 +19,7 @@ use vmm::machine::Cpu;
 pub struct CalibrateSpec {
     /// The model's name.
     pub name: String,
-    /// Strategies beside `recreate` and `reuse`.
+    /// Strategies beside [`NEEDED`].
     pub others: Vec<String>,
     /// Rounds of each workload; `None`: what suits the backend.
     pub rounds: Option<u64>,
@@ -37,9 +37,12 @@ pub struct CalibrateSpec {
     pub dear: bool,
     /// The host's PMU, where events are hardware's.
     pub pmu: Option<Pmu>,
-    /// Time that an expiry of a clock takes from its thread, ns; none where no clock is behind the events.
-    pub expiries: Vec<f64>,
+    /// Costs measured outside of guests.
+    pub beside: Vec<Beside>,
 }
+
+/// A cost measured outside of guests: key, source, values in ns.
+pub type Beside = (&'static str, &'static str, Vec<f64>);
 
 /// The host's PMU.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,16 +58,19 @@ pub struct Pmu {
     pub outside: f64,
 }
 
+/// Strategies that a model is made from: the costs of each kind of host operation are in one of them.
+pub const NEEDED: [&str; 4] = ["recreate", "reuse", "gate", "virtual"];
+
 /// Workloads and their strategies: one event, and more events than counters. Four events serve only the check.
 pub fn workloads(calibration: &CalibrateSpec) -> Vec<(&'static str, Vec<String>)> {
-    let needed = ["recreate", "reuse"].map(str::to_owned);
-    let all: Vec<String> = needed.iter().chain(&calibration.others).cloned().collect();
+    let all: Vec<String> = NEEDED.map(str::to_owned).into_iter().chain(calibration.others.iter().cloned()).collect();
+    let few = || ["reuse", "gate"].map(str::to_owned).to_vec();
     if calibration.tracepoint {
         // With more events a rotation under recreate takes longer than a tick.
-        return vec![("single/io", all), ("sampling10/io", vec!["reuse".to_owned()])];
+        return vec![("single/io", all), ("sampling10/io", few())];
     }
     if calibration.dear {
-        return vec![("single", all), ("sampling10", vec!["reuse".to_owned()])];
+        return vec![("single", all), ("sampling10", few())];
     }
     let mut workloads = vec![("single", all.clone()), ("sampling10", all.clone())];
     if !calibration.others.is_empty() {

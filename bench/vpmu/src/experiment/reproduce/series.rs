@@ -3,7 +3,7 @@
 //! The published regimes differ in whether another host event is there already, which the NMI watchdog's is: a guest's
 //! event is then not the first, and cheap to create. Where creating is expensive both costs are met, so this regime comes
 //! first and its model predicts both. Without a PMU two stand-ins have the two costs: a tracepoint, whose last close and
-//! first open take tens of ms, and a clock.
+//! first open take tens of ms, and a clock; each is calibrated by itself.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,11 +13,12 @@ use host_pmu::backend::BackendKey;
 use host_pmu::kernel;
 use results::document::{ArmKind, BELOW_KVM, Document, Status, kvm_arm, warnings};
 use results::error::{Error, Exit};
+use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
 use results::published::{Here, Number, Reproduction, Row};
 use results::stats::interval::Interval;
 use results::table::layout::ratio;
-use results::verdict::{Judged, Tally};
+use results::verdict::{Judged, Tally, Verdict};
 use sim::model::Model;
 use vmm::kvm::Host;
 use vmm::machine::Cpu;
@@ -51,7 +52,7 @@ const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
 const PREDICTED_ROUNDS: u64 = 20;
 /// Most rounds of the calibration.
 const CALIBRATED_ROUNDS: u64 = 10;
-/// Part of the whole time after which a calibration begins no further round.
+/// Part of the whole time after which the calibrations begin no further round.
 const CALIBRATED_SHARE: u32 = 4;
 /// Samples of a turn, where creating is expensive and where it is cheap.
 const SAMPLES: [u64; 2] = [10, 50];
@@ -207,7 +208,7 @@ fn regimes(
 }
 
 /// Returns the model of a host where another event is there already, from one where a guest's event is the first.
-fn with_another_event(toml: &str, to: &Regime) -> Result<Model, Error> {
+fn with_another_event(toml: &str) -> Result<Model, Error> {
     let unusable = |why: String| internal("cannot use the host's own model", why);
     let mut model: toml::Table = toml.parse().map_err(|error: toml::de::Error| unusable(error.to_string()))?;
     let table = |value: &str| value.parse::<toml::Table>().map_err(|error| unusable(error.to_string()));
@@ -218,13 +219,7 @@ fn with_another_event(toml: &str, to: &Regime) -> Result<Model, Error> {
         let further = cost.get(further).cloned();
         further.map(|further| cost.insert(first.to_owned(), further));
     }
-    if to.stands_in() {
-        // The clock of the thread, as fast as the TSC.
-        let khz =
-            model.get("tsc").and_then(|tsc| tsc.get("khz")).and_then(toml::Value::as_integer).unwrap_or(2_000_000);
-        let counts = format!("follow = 'thread-time'\ndefault = {{ per-us = {}, source = 'the TSC' }}", khz / 1000);
-        model.insert("counts".to_owned(), table(&counts)?.into());
-    } else if let Some(host) = model.get_mut("host").and_then(toml::Value::as_table_mut) {
+    if let Some(host) = model.get_mut("host").and_then(toml::Value::as_table_mut) {
         host.extend(table(&watchdogs_event(host.contains_key("processor"), 1))?);
     }
     Model::from_toml("here", &model.to_string()).map_err(|error| unusable(error.to_string()))
@@ -243,25 +238,26 @@ fn predict(model: &Model, spec: &NmiLatencySpec, cpu: Cpu) -> Result<Document, E
     Ok(rounds(&plan, &mut runner, context(&fs, simulated::facts(model), &[], &mut silent, &mut save))?.document)
 }
 
-/// Calibrates this regime, and predicts it. The other one is predicted from the one where both costs are met.
+/// Calibrates the first regime, and predicts it and the other one: from the same costs where both are met there, and a stand-in from
+/// a calibration of its own.
 fn predictions(
-    regime: &Regime,
+    regimes: &[Regime],
     spec: &SeriesSpec,
     host: &HostFacts,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Run>, Error> {
     let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
-    let duration = Some(spec.duration / CALIBRATED_SHARE);
-    let calibration =
-        CalibrateSpec { name: "here".to_owned(), rounds: Some(rounds), duration, ..CalibrateSpec::default() };
-    let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
-    let (draft, _) = calibrate(calibration, &chosen, progress)?;
-    let mut models = vec![(regime.clone(), draft.model()?)];
-    if !regime.on {
-        let backend = if regime.stands_in() { BackendKey::CpuClock } else { BackendKey::Hardware };
-        let other = Regime { on: true, backend };
-        let model = with_another_event(&draft.toml(), &other)?;
-        models.push((other, model));
+    let duration = Some(spec.duration / CALIBRATED_SHARE / regimes.len().max(1) as u32);
+    let mut models = Vec::new();
+    for regime in regimes.iter().filter(|regime| regime.stands_in() || *regime == &regimes[0]) {
+        let calibration =
+            CalibrateSpec { name: "here".to_owned(), rounds: Some(rounds), duration, ..CalibrateSpec::default() };
+        let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
+        let (draft, _) = calibrate(calibration, &chosen, progress)?;
+        models.push((regime.clone(), draft.model()?));
+        if !regime.on && !regime.stands_in() {
+            models.push((Regime { on: true, ..regime.clone() }, with_another_event(&draft.toml())?));
+        }
     }
     let mut runs = Vec::new();
     for (regime, model) in &models {
@@ -340,16 +336,17 @@ fn measure(
     finished.error.map_or(Ok(finished.document), Err)
 }
 
-/// Adds the predictions of the first regime; returns a note on them, or what is missing and why.
+/// Adds the predictions; returns a note on them, or what is missing and why.
 fn predicted_here(
-    regime: &Regime,
+    regimes: &[Regime],
     spec: &SeriesSpec,
     host: &HostFacts,
     progress: &mut dyn Progress,
     predicted: &mut Vec<Run>,
 ) -> Result<Result<String, String>, Error> {
+    let Some(regime) = regimes.first() else { return Ok(Err("predictions, because no regime can be had".to_owned())) };
     progress.expect(&format!("{}: calibration", regime.name()));
-    match predictions(regime, spec, host, progress) {
+    match predictions(regimes, spec, host, progress) {
         Ok(runs) => *predicted = runs,
         Err(_) if sys::interrupted().load(std::sync::atomic::Ordering::Relaxed) => {
             let what = "interrupted during calibration";
@@ -358,11 +355,39 @@ fn predicted_here(
         Err(error) => return Ok(Err(format!("predictions, because {error}"))),
     }
     let other = names(!regime.on, regime.stands_in());
-    Ok(Ok(if regime.on {
+    Ok(Ok(if regimes.len() > 1 && regime.stands_in() {
+        "Each regime is predicted from a calibration of its own.".to_owned()
+    } else if regime.on || regime.stands_in() {
         format!("{other} is not predicted: a first event's cost is not met while another is there.")
     } else {
         format!("{other} is predicted from the calibration of {}, without one of its own.", regime.name())
     }))
+}
+
+/// Switches the watchdog as the regime has it; otherwise the regime is left out, which is noted.
+fn switched(watchdog: Option<&Watchdog>, regime: &Regime, notes: &mut Vec<String>) -> bool {
+    let refused = watchdog.filter(|_| !regime.stands_in()).and_then(|watchdog| watchdog.switch(regime.on).err());
+    notes.extend(refused.iter().map(|why| format!("{} is left out: {why}.", regime.name())));
+    refused.is_none()
+}
+
+/// Leaves open what differs on a busy host: its load may be why.
+fn undecided(rows: &mut [Row], load: &str) {
+    let judged = rows.iter_mut().flat_map(|row| [&mut row.against_published, &mut row.against_predicted]).flatten();
+    for one in judged.filter(|one| matches!(one.verdict, Verdict::Slower | Verdict::Faster)) {
+        (one.verdict, one.why) = (Verdict::Inconclusive, Some(format!("this host was busy, load {load}")));
+    }
+}
+
+/// Returns the ends of what a model says that takes so many percent of what was measured where it was made.
+fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
+    let Some([low, high]) = percent.map(|ends| ends.map(|end| end as f64 / 100.0)) else { return vec![value] };
+    match number {
+        Number::Before | Number::After => vec![value / high, value / low],
+        Number::Ratio => vec![value * low / high, value * high / low],
+        // Of counts, not of times.
+        Number::Change => vec![value],
+    }
 }
 
 /// Returns whether a strategy has a whole round.
@@ -402,15 +427,12 @@ pub fn series(
         if stopped() {
             break;
         }
-        if let Some(watchdog) = watchdog.as_ref().filter(|_| !regime.stands_in())
-            && let Err(error) = watchdog.switch(regime.on)
-        {
-            missing.push(format!("{}, because {error}", regime.name()));
+        if !switched(watchdog.as_ref(), regime, &mut notes) {
             left = left.saturating_sub(parts.len());
             continue;
         }
         if at == 0 {
-            match predicted_here(regime, spec, &host, progress, &mut predicted)? {
+            match predicted_here(&regimes, spec, &host, progress, &mut predicted)? {
                 Ok(note) => notes.push(note),
                 Err(lacks) => missing.push(lacks),
             }
@@ -455,7 +477,7 @@ pub fn series(
         }
     }
     if let Some(Err(error)) = watchdog.as_ref().map(Watchdog::restore) {
-        missing.push(format!("the watchdog as it was found, because {error}"));
+        notes.push(format!("The watchdog is not as it was found: {error}."));
     }
     if stopped() {
         missing.push("the rest, because of the interrupt".to_owned());
@@ -468,6 +490,9 @@ pub fn series(
     found.seed = spec.seed;
     found.fitted.clear();
     found.rows = rows(found.rows, &predicted, &measured);
+    if let Some(load) = load(&host) {
+        undecided(&mut found.rows, &load);
+    }
     notes.extend(facts(&host, &measured));
     let conclusion = conclusion(&found.rows, &missing);
     found.here = Some(Here { host, notes, whole: missing.is_empty(), conclusion });
@@ -515,10 +540,10 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
         let Some(reading) = reading(&row.figure) else { continue };
         let number = |runs: &[Run]| {
             let run = runs.iter().find(|run| run.on != reading.first_event && run.events == reading.events)?;
-            measured::of(&run.document, &reading, row.number).map(|one| (one, &run.document.host).0)
+            measured::of(&run.document, &reading, row.number).map(|one| (one, run.document.host.model_percent))
         };
-        row.predicted = number(predicted).map(|one| one.value).into_iter().collect();
-        row.measured = number(measured);
+        row.predicted = number(predicted).map_or_else(Vec::new, |(one, off)| range(one.value, row.number, off));
+        row.measured = number(measured).map(|(one, _)| one);
         judge(row, measured);
     }
     rows.retain(|row| row.published.is_some() || !row.predicted.is_empty() || row.measured.is_some());
@@ -769,7 +794,7 @@ mod tests {
     #[test]
     fn where_another_event_is_there_creating_is_cheap_and_nothing_else_changes() {
         let (text, off) = simulated::model_text("clx-ap-watchdog-off").unwrap();
-        let on = with_another_event(&text, &Regime { on: true, backend: BackendKey::Hardware }).unwrap();
+        let on = with_another_event(&text).unwrap();
         assert_eq!((&on.costs.open_first, &on.costs.release_last), (&off.costs.open_more, &off.costs.release));
         assert_eq!((&on.costs.resume, &on.costs.exit, on.base), (&off.costs.resume, &off.costs.exit, off.base));
         let unknown = text.lines().filter(|line| !line.starts_with("pinned =")).map(|line| {
@@ -780,9 +805,7 @@ mod tests {
             }
         });
         let unknown = unknown.collect::<Vec<_>>().join("\n");
-        with_another_event(&unknown, &Regime { on: true, backend: BackendKey::Hardware }).unwrap();
-        let clock = with_another_event(&text, &Regime { on: true, backend: BackendKey::CpuClock }).unwrap();
-        assert_eq!(clock.base, sim::model::CountBase::ThreadTime);
+        with_another_event(&unknown).unwrap();
         let spec = SeriesSpec { rounds: None, duration: Duration::from_secs(9), seed: 1, linux: None };
         let mean = |model: &Model, on, (cpu, events, figure): (Cpu, &str, &str)| {
             let regime = Regime { on, backend: BackendKey::Hardware };
@@ -803,6 +826,47 @@ mod tests {
         // An AMD's handler stops no other counter: an event that it opens is not the first.
         let handler = (Cpu::Milan, handler.1, handler.2);
         assert!((mean(&off, false, handler) / mean(&on, true, handler) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_watchdog_that_cannot_be_switched_is_a_note() {
+        const FILE: &str = "proc/sys/kernel/nmi_watchdog";
+        let (_dir, fs) = tree(&[(FILE, "1\n")]);
+        let watchdog = Watchdog::take(&fs, &Opens(&["hardware"])).unwrap();
+        // Nobody may write this one.
+        std::fs::remove_file(fs.path(FILE)).unwrap();
+        std::os::unix::fs::symlink("/proc/sys/kernel/ngroups_max", fs.path(FILE)).unwrap();
+        let of = |backend| Regime { on: false, backend };
+        let mut notes = Vec::new();
+        assert!(!switched(Some(&watchdog), &of(BackendKey::Hardware), &mut notes));
+        assert!(notes[0].starts_with("watchdog-off is left out: cannot switch the NMI watchdog off"), "{notes:?}");
+        assert!(switched(Some(&watchdog), &of(BackendKey::CpuClock), &mut notes) && notes.len() == 1);
+    }
+
+    #[test]
+    fn a_prediction_has_the_range_of_its_model_and_a_busy_host_decides_nothing() {
+        let mut document = crate::arms::rounds::mock::finished(&["--workload", "sampling10"]).document;
+        let row = |number| Row { figure: "vpmu-reuse.watchdog-on.mean".to_owned(), number, ..Row::default() };
+        let judged = |predicted: &Document, document: &Document| {
+            let run = |document: &Document| Run { on: true, events: "sampling10/", document: document.clone() };
+            rows(vec![row(Number::After), row(Number::Ratio)], &[run(predicted)], &[run(document)])
+        };
+        let found = |rows: &[Row], number| rows.iter().find(|row| row.number == number).cloned().unwrap();
+        document.host.model_percent = Some([80, 125]);
+        let all = judged(&document, &document);
+        for (number, ends) in [(Number::After, [0.8, 1.25]), (Number::Ratio, [0.64, 1.5625])] {
+            let row = found(&all, number);
+            let value = row.measured.unwrap().value;
+            let found: Vec<f64> = row.predicted.iter().map(|end| (end / value * 1e4).round() / 1e4).collect();
+            assert_eq!(found, ends, "{number:?}");
+        }
+        // Three times as long as is predicted.
+        document.host.model_percent = Some([300, 300]);
+        let mut all = judged(&document, &document);
+        let said = |all: &[Row]| found(all, Number::After).against_predicted.unwrap().to_string();
+        assert_eq!(said(&all), "differs, +200.0 %");
+        undecided(&mut all, "4.00 on 2 CPUs");
+        assert_eq!(said(&all), "open, +200.0 %");
     }
 
     #[test]

@@ -109,7 +109,11 @@ fn cells(row: &Row, (here, compared, with_measured): (bool, bool, bool)) -> Vec<
             }
         };
         cells.extend([measured.map_or_else(dash, with_interval), verdict(&row.against_published, row.published)]);
-        cells.extend([range(row, &row.predicted), verdict(&row.against_predicted, row.predicted.first().copied())]);
+        // Of a range the nearest counts.
+        let ends = || row.predicted.iter().copied();
+        let low = ends().reduce(f64::min).map(|low| measured.map_or(low, |one| one.value.max(low)));
+        let nearest = low.zip(ends().reduce(f64::max)).map(|(low, high)| low.min(high));
+        cells.extend([range(row, &row.predicted), verdict(&row.against_predicted, nearest)]);
         if !compared {
             cells.remove(4);
             cells[2..].rotate_left(1);

@@ -1,6 +1,6 @@
 //! Expansion of a grid to its points.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use sim::model::{Costs, Model};
 use super::grid::{Factors, Grid, Seeds, by_name};
 use super::point::{GridPoint, hash};
 use super::simulate::Hosts;
-use crate::arms::arm::replay::{IN_NO_TRACE, Parts};
+use crate::arms::arm::replay::{IN_NO_TRACE, Parts, falls_apart};
 use crate::arms::arm::sim as simulated;
 use crate::setting::backend::default_period;
 use crate::setting::parse;
@@ -53,7 +53,9 @@ impl Grid {
             Load::Trace(hash, parts) => Some((hash, *parts)),
             Load::Work(_) => None,
         });
-        Ok((points, Hosts { models, traces: traces.collect() }))
+        let mut hosts = Hosts { models, traces: traces.collect(), left_out: Vec::new() };
+        let points = with_counters(points, &mut hosts)?;
+        Ok((points, hosts))
     }
 
     /// Returns the traces. What a trace has of its own is no axis and no parameter of its points.
@@ -346,6 +348,37 @@ impl Axes {
     }
 }
 
+/// Leaves out the points of traces and models on which the strategy's gate would fall apart.
+///
+/// # Errors
+/// Exit 2 if no point is left, or a trace cannot be read.
+fn with_counters(points: Vec<GridPoint>, hosts: &mut Hosts) -> Result<Vec<GridPoint>, Error> {
+    let (mut known, mut kept) = (BTreeMap::new(), Vec::with_capacity(points.len()));
+    for point in points {
+        let parts = point.trace_hash.as_ref().and_then(|hash| hosts.traces.get(hash));
+        let (Some(parts), Some(model)) = (parts, hosts.models.get(&point.model_hash)) else {
+            kept.push(point);
+            continue;
+        };
+        let key = (point.model_hash.clone(), point.trace_hash.clone(), point.definition.clone());
+        if !known.contains_key(&key) {
+            let why = Strategy::from_toml(&point.definition).ok().map(|strategy| falls_apart(parts, model, &strategy));
+            let why = why.transpose()?.flatten();
+            hosts.left_out.extend(why.iter().map(|why| format!("{} of {}: {why}", point.strategy, point.workload)));
+            known.insert(key.clone(), why.is_some());
+        }
+        if !known[&key] {
+            kept.push(point);
+        }
+    }
+    match hosts.left_out.first() {
+        Some(why) if kept.is_empty() => {
+            Err(Error::usage("no strategy here can be replayed", why, "name others by strategy, or take another model"))
+        }
+        _ => Ok(kept),
+    }
+}
+
 /// Maximum number of values of an axis other than `seed`.
 const MAX_VALUES: usize = 1000;
 /// Maximum number of seeds.
@@ -513,7 +546,6 @@ mod tests {
     use std::path::Path;
 
     use super::super::grid::Seeds;
-    use std::collections::BTreeMap;
 
     use super::*;
 

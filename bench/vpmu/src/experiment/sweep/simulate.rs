@@ -35,6 +35,8 @@ pub struct Hosts {
     pub models: BTreeMap<String, Model>,
     /// Traces of guests.
     pub traces: BTreeMap<String, Parts>,
+    /// Strategies that are left out of a trace on a model, with the reason.
+    pub left_out: Vec<String>,
 }
 
 /// Simulates points of a set of models; shared by all threads.
@@ -288,6 +290,20 @@ mod tests {
             assert!(lazy.held_mean > 0.0 && lazy.held_mean <= lazy.held_max as f64, "{lazy:?}");
         }
         assert_eq!(of("gate", "trace:record10-clx-6.1", 1.0).nmis, 138);
+        // With hyper-threading and a watchdog the host has too few counters for the guest's seven.
+        let (text, _) = crate::arms::arm::sim::model_text("clx-ap-watchdog-on").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let few = dir.path().join("few.toml");
+        std::fs::write(&few, text.replace("cascade-lake-no-smt", "cascade-lake")).unwrap();
+        let grid_of = |strategies: &str| -> Grid {
+            let trace = format!("trace = ['{corpus}/record10-clx-6.1']");
+            toml::from_str(&format!("strategy = {strategies}\nmodel = ['{}']\n{trace}", few.display())).unwrap()
+        };
+        let (points, hosts) = grid_of("['gate', 'reuse']").points().unwrap();
+        assert_eq!((points.len(), points[0].strategy.as_str()), (1, "reuse"));
+        assert!(hosts.left_out[0].starts_with("gate of trace:record10-clx-6.1: 7 events are on at once"), "{hosts:?}");
+        let error = grid_of("['gate']").points().unwrap_err();
+        assert!(error.exit.code() == 2 && error.to_string().contains("no counters together"), "{error}");
         for (more, needle) in [
             ("workload = ['single']", "trace and workload exclude each other"),
             ("samples = 5", "trace and samples exclude each other"),

@@ -16,16 +16,24 @@ use sim::replay::{Divergence, Replay, Replayed};
 use trace::read::Trace;
 
 use crate::arms::arm::play::{self, register_name};
-use crate::arms::arm::replay::IN_NO_TRACE;
+use crate::arms::arm::replay::{IN_NO_TRACE, too_many_for};
 
 /// A strategy and what a replay under it found.
 pub type Found = (Strategy, Replayed);
 
+/// Strategies that the model has too few counters for, with the reason.
+pub type LeftOut = Vec<(String, String)>;
+
 /// Replays the trace under each strategy.
 ///
 /// # Errors
-/// Exit 2: the trace cannot be read, or a strategy cannot be replayed.
-pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64) -> Result<Vec<Found>, Error> {
+/// Exit 2: the trace cannot be read, or a strategy cannot be replayed, or none.
+pub fn replay(
+    trace: &Trace,
+    model: &Model,
+    strategies: Vec<Strategy>,
+    seed: u64,
+) -> Result<(Vec<Found>, LeftOut), Error> {
     let pmu = play::pmu(&trace.meta)?;
     if let Some(strategy) = strategies.iter().find(|strategy| strategy.pause == Pause::Virtual) {
         return Err(Error::usage(
@@ -34,12 +42,12 @@ pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64
             "leave it out; vpmu sim without --trace simulates it",
         ));
     }
-    let model = Rc::new(model.clone());
+    let shared = Rc::new(model.clone());
     // One pass over the files serves all strategies.
     let mut replays: Vec<Vec<Replay>> = strategies
         .iter()
         .map(|strategy| {
-            (0..trace.meta.vcpus).map(|vcpu| Replay::new(&model, pmu, strategy, seed, vcpu as u16)).collect()
+            (0..trace.meta.vcpus).map(|vcpu| Replay::new(&shared, pmu, strategy, seed, vcpu as u16)).collect()
         })
         .collect();
     trace.read_beside(|rows| {
@@ -55,7 +63,20 @@ pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64
         }
         all
     };
-    Ok(strategies.into_iter().zip(replays).map(|(strategy, vcpus)| (strategy, merged(vcpus))).collect())
+    let (mut found, mut left_out) = (Vec::new(), Vec::new());
+    for (strategy, replayed) in strategies.into_iter().zip(replays.into_iter().map(merged)) {
+        match too_many_for(model, replayed.too_many) {
+            Some(why) => left_out.push((strategy.name, why)),
+            None => found.push((strategy, replayed)),
+        }
+    }
+    match (&found[..], &left_out[..]) {
+        ([], [(name, why), ..]) => {
+            let remedy = "take another strategy or model; vpmu sim without --trace simulates it";
+            Err(Error::usage(format!("cannot replay this trace under {name}"), why, remedy))
+        }
+        _ => Ok((found, left_out)),
+    }
 }
 
 /// Returns whether this is the strategy that the trace was recorded under.
@@ -77,7 +98,7 @@ fn total_ns(found: &Replayed) -> u64 {
 }
 
 /// Shows what the replays found.
-pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
+pub fn shown(trace: &Trace, model: &str, (found, left_out): &(Vec<Found>, LeftOut)) -> Report {
     let mut report = Report::new("replay");
     let header = [
         "arm", "opens", "ops", "exits", "held", "host", "restart", "releases", "pauses", "resumes", "periods", "reads",
@@ -111,6 +132,7 @@ pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
     }
     report.table(table);
     report.note("host: time of the operations, by the model; restart: median from a PMI's entry to the guest's counters on again, at the guest's own pace");
+    report.notes(left_out.iter().map(|(name, why)| format!("{name} is left out: {why}")));
     for (strategy, found) in found {
         report.notes(said(trace, strategy, found));
     }
@@ -173,7 +195,7 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
 }
 
 /// Returns the same as JSON.
-pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
+pub fn as_json(trace: &Trace, model: &str, (found, left_out): &(Vec<Found>, LeftOut)) -> Value {
     let arm = |(strategy, found): &Found| {
         let ops: serde_json::Map<String, Value> =
             OpKind::ALL.iter().map(|kind| (kind.key().to_owned(), found.host.ops.count(*kind).into())).collect();
@@ -199,13 +221,42 @@ pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
             "missing_rows": missing(trace, found),
         })
     };
-    json!({ "schema": "vpmu-replay/1", "model": model, "trace": trace.meta, "arms": found.iter().map(arm).collect::<Vec<_>>() })
+    let left_out = left_out.iter().map(|(name, why)| (name.clone(), Value::from(why.as_str())));
+    json!({
+        "schema": "vpmu-replay/1",
+        "model": model,
+        "trace": trace.meta,
+        "arms": found.iter().map(arm).collect::<Vec<_>>(),
+        "left_out": left_out.collect::<serde_json::Map<_, _>>(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::arms::arm::sim;
+
+    #[test]
+    fn a_gate_is_left_out_where_the_model_has_too_few_counters_for_it() {
+        let (text, many) = sim::model_text("clx-ap-watchdog-on").unwrap();
+        let few = Model::from_toml("few", &text.replace("cascade-lake-no-smt", "cascade-lake")).unwrap();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces/record10-clx-6.1");
+        let trace = Trace::open(folder.as_ref()).unwrap();
+        let on = |model: &Model, names: &[&str]| {
+            let strategies = names.iter().map(|name| Strategy::preset(name).unwrap()).collect();
+            replay(&trace, model, strategies, 1)
+        };
+        assert_eq!(on(&many, &["gate", "reuse"]).unwrap().1, []);
+        let found = on(&few, &["gate", "reuse", "gate-pool"]).unwrap();
+        let names: Vec<&str> = found.1.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!((found.0.len(), names), (1, vec!["gate", "gate-pool"]));
+        let why = "7 events are on at once, for which clx-ap-watchdog-on has no counters together";
+        let said = shown(&trace, "few", &found).text(200).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(&format!("gate is left out: {why}")), "{said}");
+        assert!(as_json(&trace, "few", &found)["left_out"]["gate"].as_str().is_some_and(|said| said.starts_with(why)));
+        let error = on(&few, &["gate"]).unwrap_err();
+        assert!(error.exit.code() == 2 && error.to_string().contains(why), "{error}");
+    }
 
     /// Under its own strategy a trace gives the registers, PMIs and host operations of its run; and each with some PMIs can be played back on KVM.
     #[test]
@@ -218,7 +269,7 @@ mod tests {
         for folder in folders {
             let trace = Trace::open(&folder).unwrap();
             let own = Strategy::from_toml(&trace.meta.definition).unwrap();
-            let (_, found) = replay(&trace, &model, vec![own], 1).unwrap().remove(0);
+            let (_, found) = replay(&trace, &model, vec![own], 1).unwrap().0.remove(0);
             let differ = [found.divergences, found.pmis_differ, found.masked_differ, found.missing];
             assert_eq!((differ, found.accesses), ([0; 4], trace.meta.accesses), "{folder:?}: {:?}", found.first);
             let ops = operations(&found);
