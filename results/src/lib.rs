@@ -55,7 +55,6 @@ pub mod answers;
 pub mod child;
 pub mod compare;
 pub mod document;
-pub mod earlier;
 pub mod error;
 pub mod export;
 pub mod history;

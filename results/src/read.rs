@@ -112,7 +112,6 @@ fn check<E: Experiment>(document: &Document<E>) -> Result<(), String> {
     if document.arms.is_empty() {
         return Err("it has no arms".to_owned());
     }
-    document.between.map_or(Ok(()), |between| between.check())?;
     let mut names = BTreeSet::new();
     for arm in &document.arms {
         if !names.insert(&arm.name) {

@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | 8 and more, in turns | what leaving out a block of neighbouring runs changes | the same |
 //! | 8 and more, else | what leaving out a run changes, and the correlation of neighbours | the same, and that of stretches |
-//! | fewer | what leaving out guests changes, and how runs differ: as both sides show it, pooled with [`Between`] | an allowance of [`DRIFT`] for each run |
+//! | fewer | what leaving out guests changes, and how runs differ: as both sides show it, pooled with [`Spread::between_runs`] | an allowance of [`DRIFT`] for each run |
 
 use serde::Serialize;
 
 use super::sample::{MIN_RUNS, Run, Sides};
-use crate::document::{Between, Spread};
+
 use crate::paired::groups::groups;
-use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
+use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair, Spread};
 use crate::stats::change_points::of_related;
 use crate::stats::jackknife::{Estimate, known, leave_one_out, of_leave_one_out, over_groups};
 
@@ -42,9 +42,9 @@ pub(super) struct Change {
 
 impl Change {
     /// Returns whether processes' layouts of 3 % an arm may explain the change at this level, where what is between runs rests more on
-    /// the default, which is of one host, than on what these runs or earlier ones showed.
+    /// the default, which is of one host, than on what these runs showed.
     pub(super) fn may_be_layout(&self, alpha: f64) -> bool {
-        let by_default = self.allowance.freedom < 2.0 * Between::default().floor.freedom;
+        let by_default = self.allowance.freedom < 2.0 * Spread::FREEDOM;
         // Two arms of a run differ by it, and two runs.
         by_default && self.log.widened(2.0 * LAYOUTS).p() >= alpha
     }

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::comparable;
 use super::rules::CompareSpec;
-use crate::document::{Any, Arm, ArmKind, Record, Round, Spread};
+use crate::document::{Any, Arm, ArmKind, Record, Round};
 use crate::error::Error;
-use crate::paired::{self, Statistic};
+use crate::paired::{self, Spread, Statistic};
 use crate::stats::median;
 use crate::table::layout::plural;
 
@@ -64,13 +64,14 @@ impl Pair<'_> {
         arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| arm.name.clone())
     }
 
-    /// Returns how ratios of runs differ, as the run knew that had seen the most of them; `None` of simulated runs.
+    /// Returns how ratios of runs differ; `None` of simulated runs.
     pub(super) fn between(&self) -> Option<Spread> {
-        let known = self.base.iter().chain(&self.new).map(|record| record.between.unwrap_or_default());
-        let known = known.max_by_key(|between| between.runs).filter(|_| !self.simulated())?;
+        if self.simulated() {
+            return None;
+        }
         let reference = self.reference()?;
         let mut sides = self.base.iter().chain(&self.new).filter_map(|record| record.arm(&reference));
-        Some(known.of(sides.any(|arm| arm.kind == ArmKind::Floor)))
+        Some(Spread::between_runs(sides.any(|arm| arm.kind == ArmKind::Floor)))
     }
 
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.

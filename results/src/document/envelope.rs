@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::arm::Arm;
-use super::between::Between;
 use super::experiment::Experiment;
 use super::guest::{Any, GuestRun};
 use crate::host::HostFacts;
@@ -84,9 +83,6 @@ pub struct Document<E: Experiment = GuestRun> {
     pub arms: Vec<Arm<E>>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
-    /// Differences between runs of this host and setting, by earlier ones; absent: the default.
-    #[serde(rename = "between_runs", default, skip_serializing_if = "Option::is_none")]
-    pub between: Option<Between>,
     /// The experiment's own parts.
     #[serde(flatten)]
     pub extra: E::Extra,

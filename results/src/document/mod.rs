@@ -7,7 +7,6 @@
 
 pub mod agreement;
 mod arm;
-mod between;
 mod envelope;
 mod experiment;
 mod guest;
@@ -20,7 +19,6 @@ mod summary;
 pub mod warnings;
 
 pub use arm::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
-pub use between::{Between, Spread};
 pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool, Warning};
 pub use experiment::{Experiment, Part};

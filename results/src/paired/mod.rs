@@ -21,7 +21,7 @@ mod looks;
 mod ratio;
 mod rounds;
 
-pub use between::{between, learn, over_runs};
+pub use between::{Spread, over_runs};
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, log_ratio, of_turns, ratio};

@@ -9,7 +9,7 @@ use crate::answers;
 use crate::document::warnings::UNIDENTIFIED;
 use crate::document::{Arm, ArmKind, Document, Experiment, Warning};
 use crate::metric::Metric;
-use crate::paired::{self, Ratio, Statistic};
+use crate::paired::{self, Ratio, Spread, Statistic};
 
 const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
 /// Two arms that seem closer than this are advised the number of rounds that this difference needs.
@@ -121,14 +121,12 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     }
     let few = |pair: &&Against| pair.ratio.guests < paired::groups::MIN_GUESTS;
     let with_intervals = || pairs.iter().filter(|pair| pair.ratio.interval.is_some());
-    let Some(between) = paired::between(document).filter(|_| with_intervals().next().is_some()) else { return };
-    let from = match between.runs {
-        0 => "a default".to_owned(),
-        runs => format!("by {} here", layout::plural(runs as usize, "earlier run")),
-    };
-    let [strategies, floor] = [between.strategies, between.floor].map(|spread| 100.0 * spread.deviation);
+    if document.is_simulated() || with_intervals().next().is_none() {
+        return;
+    }
+    let [strategies, floor] = [false, true].map(|to_floor| 100.0 * Spread::between_runs(to_floor).deviation);
     report.line("intervals of ratios allow for how runs differ:");
-    report.line(format!("  {strategies:.2} %, to the floor {floor:.2} % ({from})"));
+    report.line(format!("  {strategies:.2} %, to the floor {floor:.2} % (a default)"));
     if let Some(guests) = with_intervals().filter(few).map(|pair| pair.ratio.guests).min() {
         let guests = layout::plural(guests, "guest");
         report.line(format!("{guests} an arm: and for layouts of {} %", layout::percent(paired::LAYOUT)));

@@ -56,7 +56,6 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
         host,
         arms: arms.collect(),
         warnings: Vec::new(),
-        between: None,
         extra: GuestExtra { first_guest_instruction_ns: Some(2_000_000), answers: Vec::new() },
     };
     document.warnings = warnings::collect(&document);

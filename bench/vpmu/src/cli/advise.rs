@@ -372,7 +372,6 @@ mod tests {
                 fs: &HostFs::at("/nonexistent"),
                 host: sim::facts(model),
                 command_line: Vec::new(),
-                earlier: None,
                 progress: &mut Silent,
                 save: &mut |_| Ok(()),
             };

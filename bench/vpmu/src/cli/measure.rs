@@ -142,7 +142,6 @@ pub(super) fn carry_out(
     let Ready { plan, mut runner, host, fs, claims: _claims } = ready;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!options.quiet);
-    let earlier = kept.folder.is_some().then(|| options.output.clone());
     let mut save = |document: &Document| kept.save(document);
     let Invocation { command_line, began } = invocation;
     let context = Context {
@@ -151,7 +150,6 @@ pub(super) fn carry_out(
         fs: &fs,
         host,
         command_line,
-        earlier,
         progress: progress.as_mut(),
         save: &mut save,
     };

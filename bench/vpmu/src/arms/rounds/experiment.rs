@@ -367,7 +367,6 @@ impl<'a> Experiment<'a> {
             host: host.clone(),
             arms: self.folds().map(ArmFold::result).collect(),
             warnings: Vec::new(),
-            between: None,
             extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(ns), answers: Vec::new() },
         };
         document.warnings = warnings::collect(&document);

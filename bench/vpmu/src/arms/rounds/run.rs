@@ -1,7 +1,6 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,12 +11,12 @@ use super::schedule::Schedule;
 use crate::arms::arm::runner::ArmRunner;
 use crate::terminal::progress::{Progress, Silent};
 use host_pmu::backend::BackendKey;
-use results::document::{Between, Document, Parameters, Warning, warnings};
+use results::answers;
+use results::document::{Document, Parameters, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
-use results::{answers, earlier};
 
 /// Rounds of each form of a model.
 const FEW: u64 = 4;
@@ -38,8 +37,6 @@ pub struct Context<'a> {
     pub host: HostFacts,
     /// The command line, program name first.
     pub command_line: Vec<String>,
-    /// The results folder, with earlier runs.
-    pub earlier: Option<PathBuf>,
     /// Progress display.
     pub progress: &'a mut dyn Progress,
     /// Called with the document at the end of each session, and at least every few seconds if rounds were finished.
@@ -88,10 +85,8 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         saved: Instant::now(),
         looks: Looks::default(),
         leaving: BTreeSet::new(),
-        between: None,
     };
     let ended = rounds.all(&mut context);
-    let between = rounds.between;
     context.progress.end();
 
     let nothing = experiment.is_empty();
@@ -103,7 +98,6 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         experiment.incomplete(&format!("the experiment ended early: {error}"));
     }
     let mut document = context.document(&experiment, true);
-    document.between = between.or_else(|| differences(&context, &document));
     document.extra.answers = answers::of(&document);
     if let Some(why) = plan.parameters.until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
@@ -114,13 +108,6 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         (context.save)(&document)?;
     }
     Ok(Finished { document, error })
-}
-
-/// Learns from earlier runs in the results folder how runs differ; a simulation's differ by nothing.
-fn differences(context: &Context<'_>, document: &Document) -> Option<Between> {
-    let folder = context.earlier.as_deref().filter(|_| !document.is_simulated())?;
-    let record = serde_json::from_value(serde_json::to_value(document).ok()?).ok()?;
-    earlier::learn(folder, &record, answers::metric(&document.parameters))
 }
 
 /// Runs a few rounds of each form of a model, and warns of the arms whose ratio to the floor depends on the form. The same
@@ -143,7 +130,6 @@ fn unidentified(
         let alone = Context {
             host: context.host.clone(),
             command_line: Vec::new(),
-            earlier: None,
             progress: &mut Silent,
             save: &mut |_| Ok(()),
             ..*context
@@ -215,8 +201,6 @@ struct Rounds<'a, 'b> {
     looks: Looks,
     /// Arms that needed no more rounds at the last look.
     leaving: BTreeSet<String>,
-    /// How runs differ, once it was asked for: the run ends by the intervals that it shows.
-    between: Option<Between>,
 }
 
 impl Rounds<'_, '_> {
@@ -316,13 +300,8 @@ impl Rounds<'_, '_> {
         if !self.is_between_guests() || !self.plan.until_order && wanted.is_none() {
             return false;
         }
-        let (experiment, between, mut looked_at) = (&*self.experiment, &mut self.between, None);
-        let mut look = || {
-            let mut document = context.document(experiment, false);
-            *between = between.or_else(|| differences(context, &document));
-            document.between = *between;
-            document
-        };
+        let mut looked_at = None;
+        let mut look = || context.document(self.experiment, false);
         if self.plan.until_order {
             let ends = self.looks.are_enough(|| precision::order_is_known(looked_at.insert(look())));
             if let Some(document) = looked_at.filter(|_| !ends) {

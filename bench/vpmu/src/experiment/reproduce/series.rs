@@ -278,16 +278,7 @@ fn context<'a>(
     save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
 ) -> Context<'a> {
     let command_line = command_line.to_vec();
-    Context {
-        process_began: Instant::now(),
-        stop: sys::interrupted(),
-        fs,
-        host,
-        command_line,
-        earlier: None,
-        progress,
-        save,
-    }
+    Context { process_began: Instant::now(), stop: sys::interrupted(), fs, host, command_line, progress, save }
 }
 
 /// Plans the guests of `spec` here, with their runner.

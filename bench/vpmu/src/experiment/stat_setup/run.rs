@@ -111,7 +111,6 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
             ratios,
         },
         warnings: Vec::new(),
-        between: None,
     };
     warn(&mut document, warnings);
     Ok(document)

@@ -200,7 +200,6 @@ pub(crate) fn experiment(
             fs: &fs,
             host: HostFacts::read(&fs),
             command_line: vec!["vpmu".to_owned()],
-            earlier: None,
             progress: &mut Silent,
             save: saved,
         },
