@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use results::child::{Gathered, Keep, Line, Lines, POLL, Supervised};
 use results::error::{Error, Exit, one_line};
+use results::open::found_bytes;
 
 use super::protocol::{self, Answer, Ask, COMMAND, Hello, MAX_ARMS, MAX_LINE, PROTOCOL};
 use super::spec::Side;
@@ -260,7 +261,7 @@ fn same_content(one: &Path, other: &Path) -> std::io::Result<bool> {
     if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
         return Ok(true);
     }
-    Ok(a.len() == b.len() && std::fs::read(one)? == std::fs::read(other)?)
+    Ok(a.len() == b.len() && found_bytes(one, u64::MAX)? == found_bytes(other, u64::MAX)?)
 }
 
 /// Returns the path of the build; a bare name is looked up as the kernel does for execvp.
