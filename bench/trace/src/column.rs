@@ -262,7 +262,7 @@ impl<T: DataType> Numbers<T> {
         let level = i16::from(matches!(COLUMNS[at].values, Values::Some(..)));
         let number = Type::primitive_type_builder(name, T::get_physical_type()).build()?;
         let descriptor = ColumnDescriptor::new(Arc::new(number), level, 0, ColumnPath::from(name));
-        let reader = ColumnReaderImpl::new(Arc::new(descriptor), Box::new(segment.pages(group, at)));
+        let reader = ColumnReaderImpl::new(Arc::new(descriptor), Box::new(segment.pages(group, at, name == "kind")));
         Ok(Self { name, reader, values: Vec::new(), there: Vec::new() })
     }
 
@@ -386,7 +386,7 @@ mod tests {
         let mut writer = SerializedFileWriter::new(&mut file, Arc::new(schema().unwrap()), properties).unwrap();
         write(&rows, &mut writer).unwrap();
         writer.close().unwrap();
-        let mut group = Group::new(&Segment::of(file).unwrap(), 0).unwrap();
+        let mut group = Group::new(&Segment::of(file, schema().unwrap()).unwrap(), 0).unwrap();
         let blocks: Vec<_> =
             std::iter::repeat_with(|| group.rows(1).unwrap()).take_while(|rows| !rows.is_empty()).collect();
         assert!(blocks.len() > 2 && blocks.concat() == rows);

@@ -10,7 +10,7 @@ use parquet::errors::ParquetError;
 use results::error::Error;
 use results::open::{self, Folder};
 
-use crate::column::Group;
+use crate::column::{Group, schema};
 use crate::meta::{Meta, NAME};
 use crate::segment::{MOST_BYTES, Segment};
 use crate::write::segment;
@@ -93,7 +93,7 @@ impl Trace {
     fn open_segment(&self, number: u64) -> Result<Segment, Error> {
         let open = || {
             let file = self.folder.file(segment(number).as_ref(), MOST_BYTES)?;
-            let file = Segment::of(open::bytes(file, MOST_BYTES)?)?;
+            let file = Segment::of(open::bytes(file, MOST_BYTES)?, schema()?)?;
             let own = file.number.as_deref();
             if own != Some(number.to_string().as_str()) {
                 return Err(ParquetError::General(format!("it is segment {} by its own word", own.unwrap_or("none"))));

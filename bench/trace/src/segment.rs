@@ -10,8 +10,8 @@ use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
 
-use crate::column::{COLUMNS, schema};
 use crate::meta::SEGMENT;
 
 /// Largest segment: twice all its rows, uncompressed.
@@ -134,11 +134,11 @@ struct Group {
 }
 
 impl Segment {
-    /// Reads what the footer says.
-    pub(crate) fn of(bytes: Vec<u8>) -> Result<Self, ParquetError> {
+    /// Reads what the footer says; its columns are to be those of `schema`.
+    pub(crate) fn of(bytes: Vec<u8>, schema: Type) -> Result<Self, ParquetError> {
         let footer = footer(&bytes).ok_or_else(|| wrong("its footer is damaged"))?;
-        let mut own = Vec::new();
-        let writer = SerializedFileWriter::new(&mut own, Arc::new(schema()?), Arc::new(WriterProperties::default()))?;
+        let (mut own, columns) = (Vec::new(), schema.get_fields().len());
+        let writer = SerializedFileWriter::new(&mut own, Arc::new(schema), Arc::new(WriterProperties::default()))?;
         writer.close()?;
         if self::footer(&own).is_none_or(|own| own.field(2) != footer.field(2)) {
             return Err(wrong("it has other columns"));
@@ -148,7 +148,7 @@ impl Segment {
             Some(Value::Bytes(number)) => Some(String::from_utf8_lossy(number).into_owned()),
             _ => None,
         };
-        let groups = footer.field(4).list().iter().map(|group| Group::of(group, bytes.len()));
+        let groups = footer.field(4).list().iter().map(|group| Group::of(group, columns, bytes.len()));
         let groups = groups.collect::<Option<Vec<_>>>().ok_or_else(|| wrong("a group of it is damaged"))?;
         let lines = groups.iter().map(|group| group.lines).fold(0, usize::saturating_add);
         if lines > SEGMENT {
@@ -167,16 +167,15 @@ impl Segment {
         self.groups[group].lines
     }
 
-    /// Returns the pages of a group's column.
-    pub(crate) fn pages(&self, group: usize, column: usize) -> Pages {
+    /// Returns the pages of a group's column, which may be that of kinds.
+    pub(crate) fn pages(&self, group: usize, column: usize, is_kind: bool) -> Pages {
         let Group { lines, columns } = &self.groups[group];
-        let is_kind = COLUMNS[column].name == "kind";
         Pages { bytes: Arc::clone(&self.bytes), left: columns[column].clone(), lines: *lines, is_kind }
     }
 }
 
 impl Group {
-    fn of(group: &Value<'_>, size: usize) -> Option<Self> {
+    fn of(group: &Value<'_>, count: usize, size: usize) -> Option<Self> {
         let column = |column: &Value<'_>| {
             let meta = column.field(3);
             let dictionary = meta.field(11).size().filter(|at| *at > 0);
@@ -186,7 +185,7 @@ impl Group {
         };
         let columns = group.field(1).list().iter().map(column).collect::<Option<Vec<_>>>()?;
         let lines = group.field(3).size()?;
-        (columns.len() == COLUMNS.len()).then_some(Self { lines, columns })
+        (columns.len() == count).then_some(Self { lines, columns })
     }
 }
 

@@ -8,8 +8,10 @@ use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, FileKind, StringTable};
 use results::open;
 
-use super::MOST_BYTES;
 use super::error::InitramfsError;
+
+/// Most bytes of a file: those that a RAM disk has.
+pub(super) const MOST_BYTES: u64 = 1 << 30;
 
 /// Folders that a loader searches by itself: those of Debian, then those of others.
 const DEFAULTS: [&str; 6] =

@@ -11,6 +11,3 @@ mod program;
 pub use archive::Archive;
 pub use builder::Initramfs;
 pub use error::InitramfsError;
-
-/// Most bytes of a file: those that a RAM disk has.
-const MOST_BYTES: u64 = 1 << 30;

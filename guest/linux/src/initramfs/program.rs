@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use results::open;
 
-use super::MOST_BYTES;
 use super::error::InitramfsError;
 use super::libraries;
-use super::libraries::{Elf, Folder, Found, Search, plain};
+use super::libraries::{Elf, Folder, Found, MOST_BYTES, Search, plain};
 
 /// Longest chain of links from one name of a library to the next.
 const MOST_LINKS: usize = 8;
