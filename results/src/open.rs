@@ -26,6 +26,7 @@ const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC
 /// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
 pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
     if descriptor(path).is_none() {
+        no_fifo(path)?;
         return found(path, most);
     }
     let file = stream(path)?;
@@ -48,15 +49,20 @@ pub fn named_text(path: &Path, most: u64) -> io::Result<String> {
 /// # Errors
 /// Returns the errors of the file system, and that of a FIFO.
 pub fn stream(path: &Path) -> io::Result<File> {
-    if descriptor(path).is_none()
-        && FileType::from_raw_mode(statat(CWD, path, AtFlags::empty())?.st_mode) == FileType::Fifo
-    {
-        return Err(refused(FileType::Fifo));
-    }
+    no_fifo(path)?;
     let file = openat(CWD, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     // Its data are waited for.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(File::from(file))
+}
+
+/// Refuses a FIFO that the user names, which would be waited for.
+fn no_fifo(path: &Path) -> io::Result<()> {
+    let kind = FileType::from_raw_mode(statat(CWD, path, AtFlags::empty())?.st_mode);
+    if kind != FileType::Fifo || descriptor(path).is_some() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{}: <(cat FIFO) gives what comes out of it", refused(kind))))
 }
 
 /// Opens a file of a folder; a link is followed, as folders of results may be made of them.
@@ -270,8 +276,7 @@ fn refused(kind: FileType) -> io::Error {
         FileType::Symlink => "link",
         _ => "device",
     };
-    let way = if kind == FileType::Fifo { ": <(cat FIFO) gives what comes out of it" } else { "" };
-    io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {what}, not a regular file{way}"))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {what}, not a regular file"))
 }
 
 fn too_large(most: u64) -> io::Error {
