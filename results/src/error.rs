@@ -1,7 +1,10 @@
 //! Errors as a user meets them: one line that says what failed, why, and what to do; and an exit code.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
+
+use rustix::io::Errno;
 
 use crate::shown::steers;
 
@@ -82,6 +85,14 @@ impl Error {
     /// Reports that the host cannot do it.
     pub fn host(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(Exit::Host, what, why, remedy)
+    }
+
+    /// Reports an output that cannot be written: the user's mistake, unless the host has no room or its disk fails.
+    pub fn output(what: impl Into<String>, error: &io::Error, remedy: impl Into<String>) -> Self {
+        let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
+        let exit =
+            if full || error.raw_os_error() == Some(Errno::IO.raw_os_error()) { Exit::Host } else { Exit::Usage };
+        Self::new(exit, what, error.to_string(), remedy)
     }
 
     /// Reports a condition that only a bug of this program can cause.

@@ -1,55 +1,101 @@
-//! Files of a bounded size. One that was found in a folder is opened without waiting, and is regular: a FIFO, a device or a file
-//! of a kernel's stream in the folder of a stranger would otherwise hold a command for ever. One that the user names may be a
-//! pipe.
+//! The one way to files that others may have made. Nothing is waited for, and nothing is read beyond a bound: a FIFO, a device or a file
+//! of a kernel's stream would otherwise hold a command for ever, and a device may do something when it is opened.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Component, Path};
+use std::io::{self, Read as _, Take};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat, mkdirat, openat};
+use rustix::fs::{readlinkat, statat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// A file that ends where its size, or the bound of its reader, said when it was opened: one of procfs or tracefs, whose size is 0, has
+/// nothing in it.
+pub type Bounded = Take<File>;
+
+const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens a file that the user names. Only a descriptor of this process (`/dev/stdin`, `<(command)`) may be a pipe.
+///
+/// # Errors
+/// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
+pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
+    if descriptor(path).is_none() {
+        no_fifo(path)?;
+        return found(path, most);
+    }
+    let file = stream(path)?;
+    let stat = fstat(&file)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let size = if is_file { check(&stat, most)? } else { most.saturating_add(1) };
+    Ok(file.take(size))
+}
 
 /// Reads the text of a file that the user names.
 ///
 /// # Errors
-/// Returns the errors of [`text`].
-pub fn named(path: &Path, most: u64) -> io::Result<String> {
-    text(File::open(path)?, most)
+/// Returns the errors of [`named`] and [`text`].
+pub fn named_text(path: &Path, most: u64) -> io::Result<String> {
+    text(named(path, most)?, most)
+}
+
+/// Opens what the user names as the input of another program: a file, a device, or a pipe as of [`named`].
+///
+/// # Errors
+/// Returns the errors of the file system, and that of a FIFO.
+pub fn stream(path: &Path) -> io::Result<File> {
+    no_fifo(path)?;
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    // Its data are waited for.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(File::from(file))
+}
+
+/// Refuses a FIFO that the user names, which would be waited for.
+fn no_fifo(path: &Path) -> io::Result<()> {
+    let kind = FileType::from_raw_mode(statat(CWD, path, AtFlags::empty())?.st_mode);
+    if kind != FileType::Fifo || descriptor(path).is_some() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{}: <(cat FIFO) gives what comes out of it", refused(kind))))
 }
 
 /// Opens a file of a folder; a link is followed, as folders of results may be made of them.
 ///
 /// # Errors
 /// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
-pub fn found(path: &Path, most: u64) -> io::Result<File> {
+pub fn found(path: &Path, most: u64) -> io::Result<Bounded> {
     regular(CWD, path, OFlags::empty(), most)
 }
 
-/// Opens the file at `file` below the folder `dir`. No link is followed on the way from there.
+/// Reads a file of a folder.
 ///
 /// # Errors
-/// Returns the errors of [`found`], and those of a link and of a path that leaves the folder.
-pub fn below(dir: &Path, file: &Path, most: u64) -> io::Result<File> {
-    let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at: OwnedFd = openat(CWD, dir, path, Mode::empty())?;
-    let mut parts = file.components().peekable();
-    while let Some(part) = parts.next() {
-        let Component::Normal(name) = part else { break };
-        if parts.peek().is_none() {
-            return regular(&at, Path::new(name), OFlags::NOFOLLOW, most);
-        }
-        at = openat(&at, name, path | OFlags::NOFOLLOW, Mode::empty())?;
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "its path leaves the folder"))
+/// Returns the errors of [`found`] and [`bytes`].
+pub fn found_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bytes(found(path, most)?, most)
+}
+
+/// Opens the file at `file` below the folder `dir`, as [`Folder::file`] does.
+///
+/// # Errors
+/// Returns the errors of [`Folder::file`].
+pub fn below(dir: &Path, file: &Path, most: u64) -> io::Result<Bounded> {
+    Folder::open(dir)?.file(file, most)
 }
 
 /// Reads a file that is open, if it has no more than `most` bytes.
 ///
 /// # Errors
 /// Returns the errors of the file system, and that of a larger file.
-pub fn bytes(file: File, most: u64) -> io::Result<Vec<u8>> {
+pub fn bytes(mut file: Bounded, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    file.read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most { Err(too_large(most)) } else { Ok(bytes) }
 }
 
@@ -57,31 +103,180 @@ pub fn bytes(file: File, most: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Returns the errors of [`bytes`], and that of a file that is not UTF-8.
-pub fn text(file: File, most: u64) -> io::Result<String> {
+pub fn text(file: Bounded, most: u64) -> io::Result<String> {
     String::from_utf8(bytes(file, most)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-fn regular(dir: impl AsFd, path: &Path, flags: OFlags, most: u64) -> io::Result<File> {
+/// A folder that stays the same one, whatever takes its name meanwhile.
+#[derive(Clone, Debug)]
+pub struct Folder(Arc<OwnedFd>);
+
+impl Folder {
+    /// Opens a folder to read from it.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(Arc::new(openat(CWD, path, PATH, Mode::empty())?)))
+    }
+
+    /// Opens a folder to write to it. No link leads there that another user put into a folder open to all.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, and that of such a link.
+    pub fn to_write(path: &Path) -> io::Result<Self> {
+        Self::walk(path, false)
+    }
+
+    /// As [`to_write`](Self::to_write), and makes the folders that are missing.
+    ///
+    /// # Errors
+    /// Returns the errors of [`to_write`](Self::to_write).
+    pub fn make(path: &Path) -> io::Result<Self> {
+        Self::walk(path, true)
+    }
+
+    /// Makes a folder that must not be there yet, in one that is.
+    ///
+    /// # Errors
+    /// Returns the errors of [`to_write`](Self::to_write), and that of a name that is taken.
+    pub fn make_new(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().ok_or(io::ErrorKind::AlreadyExists)?;
+        let above = Self::to_write(parent(path))?;
+        mkdirat(&above.0, name, Mode::from_raw_mode(0o777))?;
+        Ok(Self(Arc::new(openat(&above.0, name, PATH | OFlags::NOFOLLOW, Mode::empty())?)))
+    }
+
+    fn walk(path: &Path, make: bool) -> io::Result<Self> {
+        let mut at: OwnedFd = openat(CWD, ".", PATH, Mode::empty())?;
+        // What is still to go, the next step last.
+        let steps = |path: &Path| path.components().rev().map(|step| step.as_os_str().to_owned()).collect::<Vec<_>>();
+        let (mut left, mut links) = (steps(path), 0);
+        while let Some(step) = left.pop() {
+            at = match openat(&at, &step, PATH | OFlags::NOFOLLOW, Mode::empty()) {
+                Err(Errno::NOENT) if make => {
+                    match mkdirat(&at, &step, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => left.push(step),
+                        Err(error) => return Err(error.into()),
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    let stat = statat(&at, &step, AtFlags::SYMLINK_NOFOLLOW)?;
+                    if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+                        return Err(error.into());
+                    }
+                    links += 1;
+                    if links > 40 {
+                        return Err(Errno::LOOP.into());
+                    }
+                    let own = [0, geteuid().as_raw()].contains(&stat.st_uid);
+                    if !own && fstat(&at)?.st_mode & 0o002 != 0 {
+                        let name = Path::new(&step).display();
+                        let why =
+                            format!("{name} is a link of user {}, in a folder that all may write to", stat.st_uid);
+                        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+                    }
+                    let target = readlinkat(&at, &step, Vec::new())?;
+                    left.extend(steps(Path::new(OsStr::from_bytes(target.as_bytes()))));
+                    continue;
+                }
+                Ok(next) => next,
+            };
+        }
+        Ok(Self(Arc::new(at)))
+    }
+
+    /// Opens a file in it or below. No link is followed on the way.
+    ///
+    /// # Errors
+    /// Returns the errors of [`found`], and those of a link and of a path that leaves the folder.
+    pub fn file(&self, file: &Path, most: u64) -> io::Result<Bounded> {
+        let mut at = self.0.as_fd().try_clone_to_owned()?;
+        let mut parts = file.components().peekable();
+        while let Some(Component::Normal(name)) = parts.next() {
+            if parts.peek().is_none() {
+                return regular(&at, Path::new(name), OFlags::NOFOLLOW, most);
+            }
+            at = openat(&at, name, PATH | OFlags::NOFOLLOW, Mode::empty())?;
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "its path leaves the folder"))
+    }
+
+    /// Returns the names in it, in no order.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        std::fs::read_dir(self.by_descriptor())?.map(|entry| Ok(entry?.file_name())).collect()
+    }
+
+    /// Opens it as a file, to lock it or to wait for the disk.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn handle(&self) -> io::Result<File> {
+        File::open(self.by_descriptor())
+    }
+
+    /// Returns a path of it that holds as long as it is open.
+    pub fn by_descriptor(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The folder of a file.
+pub(crate) fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Returns the number of this process's descriptor that a path names.
+pub(crate) fn descriptor(path: &Path) -> Option<u32> {
+    let path = path.to_str()?;
+    let number = match path {
+        "/dev/stdin" => "0",
+        "/dev/stdout" => "1",
+        "/dev/stderr" => "2",
+        _ => ["/dev/fd/", "/proc/self/fd/"].iter().find_map(|folder| path.strip_prefix(folder))?,
+    };
+    number.parse().ok()
+}
+
+fn regular(dir: impl AsFd, path: &Path, flags: OFlags, most: u64) -> io::Result<Bounded> {
     let follow = if flags.contains(OFlags::NOFOLLOW) { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
     // Opening a device may already do something, so its kind is looked at before, and again behind the descriptor.
     check(&statat(&dir, path, follow)?, most)?;
     let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(&dir, path, flags, Mode::empty())?;
-    check(&fstat(&file)?, most)?;
-    Ok(File::from(file))
+    let size = check(&fstat(&file)?, most)?;
+    Ok(File::from(file).take(size))
 }
 
-fn check(stat: &Stat, most: u64) -> io::Result<()> {
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile if u64::try_from(stat.st_size).is_ok_and(|size| size <= most) => return Ok(()),
-        FileType::RegularFile => return Err(too_large(most)),
+/// Returns the size of a regular file.
+fn check(stat: &Stat, most: u64) -> io::Result<u64> {
+    let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile if size <= most => Ok(size),
+        FileType::RegularFile => Err(too_large(most)),
+        kind => Err(refused(kind)),
+    }
+}
+
+fn refused(kind: FileType) -> io::Error {
+    let what = match kind {
         FileType::Directory => "folder",
         FileType::Fifo => "FIFO",
         FileType::Socket => "socket",
         FileType::Symlink => "link",
         _ => "device",
     };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {kind}, not a regular file")))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {what}, not a regular file"))
 }
 
 fn too_large(most: u64) -> io::Error {
@@ -118,10 +313,28 @@ mod tests {
     fn what_would_block_is_refused_at_once() {
         let dir = folder();
         for (name, kind) in [("fifo", "FIFO"), ("to-fifo", "FIFO"), ("a", "folder")] {
-            let error = found(&dir.path().join(name), 9).unwrap_err().to_string();
-            assert_eq!(error, format!("it is a {kind}, not a regular file"));
+            for open in [found, named] {
+                let error = open(&dir.path().join(name), 9).unwrap_err().to_string();
+                assert!(error.starts_with(&format!("it is a {kind}, not a regular file")), "{error}");
+            }
         }
-        assert!(found(Path::new("/dev/zero"), 9).unwrap_err().to_string().contains("a device"));
+        assert!(stream(&dir.path().join("to-fifo")).is_err());
+        assert!(named(Path::new("/dev/zero"), 9).unwrap_err().to_string().contains("a device"));
+        // A file of the kernel's has the size 0, and may never end.
+        assert_eq!(text(named(Path::new("/proc/version"), 9).unwrap(), 9).unwrap(), "");
+    }
+
+    #[test]
+    fn a_pipe_of_this_process_is_read_up_to_the_bound() {
+        use std::io::Write as _;
+        for (folder, most, is_read) in [("/dev/fd", 4, true), ("/proc/self/fd", 4, true), ("/dev/fd", 3, false)] {
+            let (reader, mut writer) = io::pipe().unwrap();
+            writer.write_all(b"text").unwrap();
+            drop(writer);
+            let file = named(&PathBuf::from(format!("{folder}/{}", reader.as_raw_fd())), most).unwrap();
+            assert!(!fcntl_getfl(file.get_ref()).unwrap().contains(OFlags::NONBLOCK), "data are waited for");
+            assert_eq!(text(file, most).is_ok(), is_read);
+        }
     }
 
     #[test]
@@ -130,11 +343,38 @@ mod tests {
         let link = dir.path().join("link");
         assert_eq!(text(found(&link, 4).unwrap(), 4).unwrap(), "text");
         assert_eq!(found(&link, 3).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(bytes(found(&link, 4).unwrap(), 3).unwrap_err().to_string(), "it is larger than 3 bytes");
-        let below = |file: &str| below(dir.path(), Path::new(file), 9).and_then(|file| text(file, 9));
+        let folder = Folder::open(dir.path()).unwrap();
+        let below = |file: &str| folder.file(Path::new(file), 9).and_then(|file| text(file, 9));
         assert_eq!(below("a/file").unwrap(), "text");
         for file in ["link", "b/file", "../a/file", "a/../a/file", "/etc/hostname", "fifo", "a", ""] {
             assert!(below(file).is_err(), "{file}");
         }
+        // Whatever takes its name.
+        std::fs::rename(dir.path().join("a"), dir.path().join("c")).unwrap();
+        assert_eq!((below("c/file").unwrap(), folder.names().unwrap().len()), ("text".to_owned(), 5));
+    }
+
+    #[test]
+    fn no_folder_is_made_through_a_link_that_another_user_put_into_a_folder_of_all() {
+        use std::os::unix::fs::{PermissionsExt as _, lchown};
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("shared/real")).unwrap();
+        symlink("real", at("shared/link")).unwrap();
+        symlink("shared/link", at("own")).unwrap();
+        Folder::make(&at("own/x/y")).unwrap();
+        assert!(at("shared/real/x/y").is_dir());
+        assert!(Folder::make_new(&at("own/x")).is_err() && Folder::to_write(&at("own/none")).is_err());
+        Folder::make_new(&at("own/x/z")).unwrap();
+        if lchown(at("shared/link"), Some(4242), None).is_err() {
+            return eprintln!("skip: only root gives a link to another user");
+        }
+        Folder::make(&at("own/x")).unwrap();
+        std::fs::set_permissions(at("shared"), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        for path in ["own/new", "shared/link/new"] {
+            let error = Folder::make(&at(path)).unwrap_err().to_string();
+            assert!(error.contains("link is a link of user 4242"), "{error}");
+        }
+        assert!(!at("shared/real/new").exists() && Folder::make(&at("shared/new")).is_ok());
     }
 }

@@ -5,7 +5,6 @@
 //! Nothing is skipped: a folder with one bad document is a bad folder.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,8 @@ use serde::Deserialize;
 
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::Error;
-use crate::{open, sweep};
+use crate::open::{self, Bounded};
+use crate::sweep;
 
 /// Largest result document that is read.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
@@ -40,7 +40,7 @@ pub fn record(path: &Path) -> Result<Record, Error> {
 /// # Errors
 /// Returns the errors of [`record`], and a document of another experiment.
 pub fn document<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
-    of_file(path, File::open(path))
+    of_file(path, open::named(path, MAX_DOCUMENT))
 }
 
 /// Reads a file that was [found](open::found) in a folder, with the types of its experiment.
@@ -55,7 +55,7 @@ pub fn found<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
 ///
 /// # Errors
 /// Returns the errors of [`document`].
-pub fn of_file<E: Experiment>(path: &Path, file: io::Result<File>) -> Result<Document<E>, Error> {
+pub fn of_file<E: Experiment>(path: &Path, file: io::Result<Bounded>) -> Result<Document<E>, Error> {
     let text = file.and_then(|file| open::text(file, MAX_DOCUMENT)).map_err(|error| {
         let absent = error.kind() == io::ErrorKind::NotFound;
         refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
@@ -68,6 +68,9 @@ pub fn of_file<E: Experiment>(path: &Path, file: io::Result<File>) -> Result<Doc
 /// # Errors
 /// Returns the errors of [`document`] but those of the file.
 pub fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document<E>, Error> {
+    if text.is_empty() {
+        return Err(refuse(path, "it is empty", NOT_OURS));
+    }
     let wrong = || refuse(path, why_not::<E>(text), NOT_OURS);
     let mut document: Document<E> = serde_json::from_str(text).map_err(|_| wrong())?;
     if document.schema != SCHEMA {
@@ -101,8 +104,8 @@ fn why_not<E: Experiment>(text: &str) -> String {
 
 /// Returns whether a file of a folder is of another command of this tool, such as `ab`, `compare` or `triage`.
 fn is_other(path: &Path) -> bool {
-    let text = open::found(path, MAX_DOCUMENT).and_then(|file| open::text(file, MAX_DOCUMENT));
-    let kind = text.ok().and_then(|text| serde_json::from_str::<Kind>(&text).ok());
+    let text = open::found_bytes(path, MAX_DOCUMENT);
+    let kind = text.ok().and_then(|text| serde_json::from_slice::<Kind>(&text).ok());
     kind.is_some_and(|kind| kind.schema.starts_with("vpmu-") && !kind.schema.starts_with("vpmu-result/"))
 }
 
@@ -312,7 +315,7 @@ mod tests {
             ("not in order", |d| d["arms"][0]["rounds"]["round"][1] = json!(0)),
         ];
         let texts = [
-            (String::new(), "not JSON: EOF"),
+            (String::new(), "it is empty"),
             (whole[..whole.len() / 2].to_owned(), "not JSON: EOF"),
             ("{\"schema\": \"vpmu-ab/2\"}".to_owned(), "vpmu-ab/2"),
         ];

@@ -50,7 +50,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Filters a line of Markdown, or a cell of its tables: nothing in it ends the cell, is HTML, code, or a link.
+/// Filters a line of Markdown, or a cell of its tables: nothing in it ends the cell, is HTML, code, or a link, or names somebody.
 pub fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';
@@ -63,6 +63,9 @@ pub fn markdown(text: &str) -> String {
             (_, '\\' | '|' | '`') | (']', '(' | '[' | ':') | (':', '/') | ('w' | 'W', '.') => {
                 out.extend(['\\', character]);
             }
+            // Whoever has the name, or the issue of that number, would be told: GitHub looks for it once the page is made.
+            ('@', _) if character.is_alphanumeric() => out.extend(["&#8203;", character.encode_utf8(&mut [0; 4])]),
+            ('#', '0'..='9') => out.extend(["&#8203;", character.encode_utf8(&mut [0; 4])]),
             _ => out.push(character),
         }
         before = character;
@@ -114,6 +117,7 @@ mod tests {
             ("[a]: //b", r"[a]\: //b"),
             ("![a][b] www.c", r"![a]\[b] www\.c"),
             (r"`\", r"\`\\"),
+            ("@name of a/b#12, a@b", "@&#8203;name of a/b#&#8203;12, a@&#8203;b"),
             ("+3.1 % [+2.9, +3.3]", "+3.1 % [+2.9, +3.3]"),
         ] {
             assert_eq!(markdown(text), shown);

@@ -5,16 +5,16 @@
 //! and nothing else. It is loaded and kept only in a folder of this user's.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use results::error::Error;
+use results::open::{self, Bounded};
+use results::read;
 use results::write::replace;
-use results::{open, read};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
@@ -195,12 +195,13 @@ fn load(path: &Path) -> Result<BTreeMap<String, Entry>, String> {
         Err(error) => return Err(error.to_string()),
     };
     // What others wrote into a folder that they may write to is not believed.
-    let is_ours =
-        |file: &File| file.metadata().is_ok_and(|meta| meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0);
+    let is_ours = |file: &Bounded| {
+        file.get_ref().metadata().is_ok_and(|meta| meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0)
+    };
     if !is_ours(&file) {
         return Ok(BTreeMap::new());
     }
-    let mut lines = BufReader::new(file.take(MAX_INDEX));
+    let mut lines = BufReader::new(file);
     let mut first = String::new();
     lines.read_line(&mut first).map_err(|error| error.to_string())?;
     if !first.starts_with(OURS) {

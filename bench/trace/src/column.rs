@@ -6,17 +6,16 @@ use std::sync::Arc;
 use arch_pmu::spec::{CounterId, MAX_COUNTERS};
 use host_pmu::trace::{Kind, Row, counter};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
-use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
-use parquet::file::reader::RowGroupReader;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type};
 
 use crate::meta::SEGMENT;
+use crate::segment::Segment;
 
 /// Registers of a counter have their low bits alone in a prediction.
 const COUNTER: u64 = (1 << 48) - 1;
@@ -248,46 +247,6 @@ fn wrong(name: &str) -> ParquetError {
     ParquetError::General(format!("a value of column {name} is none"))
 }
 
-/// The pages of kinds, with numbers in their dictionary in place of names: a row's kind is no text that has to be compared.
-struct Kinds(Box<dyn PageReader>);
-
-impl Iterator for Kinds {
-    type Item = Result<Page, ParquetError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.get_next_page().transpose()
-    }
-}
-
-impl PageReader for Kinds {
-    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
-        let page = self.0.get_next_page()?;
-        let Some(Page::DictionaryPage { buf, num_values, encoding, is_sorted }) = page else {
-            return match page.as_ref().map(Page::encoding) {
-                None | Some(Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY) => Ok(page),
-                Some(_) => Err(mismatch("kind")),
-            };
-        };
-        let (mut names, mut numbers) = (&buf[..], Vec::new());
-        while let Some((length, rest)) = names.split_first_chunk() {
-            let name = rest.split_at_checked(u32::from_le_bytes(*length) as usize);
-            let (name, rest) = name.ok_or_else(|| wrong("kind"))?;
-            let kind = Kind::from_key(name).ok_or_else(|| wrong("kind"))?;
-            numbers.extend(u32::from(kind as u8).to_le_bytes());
-            names = rest;
-        }
-        Ok(Some(Page::DictionaryPage { buf: numbers.into(), num_values, encoding, is_sorted }))
-    }
-
-    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
-        self.0.peek_next_page()
-    }
-
-    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
-        self.0.skip_next_page()
-    }
-}
-
 /// A column that is being read, and its values of some lines.
 struct Numbers<T: DataType> {
     name: &'static str,
@@ -298,18 +257,12 @@ struct Numbers<T: DataType> {
 }
 
 impl<T: DataType> Numbers<T> {
-    fn new(group: &dyn RowGroupReader, name: &'static str) -> Result<Self, ParquetError> {
+    fn new(segment: &Segment, group: usize, name: &'static str) -> Result<Self, ParquetError> {
         let at = COLUMNS.iter().position(|column| column.name == name).ok_or_else(|| mismatch(name))?;
-        let pages = group.get_column_page_reader(at)?;
-        let descriptor = group.metadata().column(at).column_descr_ptr();
-        let (descriptor, pages): (_, Box<dyn PageReader>) = if descriptor.physical_type() == Physical::BYTE_ARRAY {
-            let number = Type::primitive_type_builder(name, Physical::INT32).build()?;
-            let path = descriptor.path().clone();
-            (Arc::new(ColumnDescriptor::new(Arc::new(number), 0, 0, path)), Box::new(Kinds(pages)))
-        } else {
-            (descriptor, pages)
-        };
-        let reader = ColumnReaderImpl::new(descriptor, pages);
+        let level = i16::from(matches!(COLUMNS[at].values, Values::Some(..)));
+        let number = Type::primitive_type_builder(name, T::get_physical_type()).build()?;
+        let descriptor = ColumnDescriptor::new(Arc::new(number), level, 0, ColumnPath::from(name));
+        let reader = ColumnReaderImpl::new(Arc::new(descriptor), Box::new(segment.pages(group, at, name == "kind")));
         Ok(Self { name, reader, values: Vec::new(), there: Vec::new() })
     }
 
@@ -348,12 +301,14 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Begins to read it; it has `lines`.
-    pub(crate) fn new(group: &dyn RowGroupReader, lines: usize) -> Result<Self, ParquetError> {
-        let small = [Numbers::new(group, "vcpu")?, Numbers::new(group, "kind")?, Numbers::new(group, "register")?];
-        let large = [Numbers::new(group, "step_ns")?, Numbers::new(group, "value")?, Numbers::new(group, "rip")?];
-        let some = [Numbers::new(group, "count")?, Numbers::new(group, "entry_ns")?];
-        Ok(Self { left: lines, vcpu: None, at: 0, counters: Counters::default(), small, large, some })
+    /// Begins to read it.
+    pub(crate) fn new(segment: &Segment, group: usize) -> Result<Self, ParquetError> {
+        let small = |name| Numbers::new(segment, group, name);
+        let small = [small("vcpu")?, small("kind")?, small("register")?];
+        let large = |name| Numbers::new(segment, group, name);
+        let some = [large("count")?, large("entry_ns")?];
+        let large = [large("step_ns")?, large("value")?, large("rip")?];
+        Ok(Self { left: segment.lines(group), vcpu: None, at: 0, counters: Counters::default(), small, large, some })
     }
 
     /// Reads the next rows, which are of one of so many vCPUs; none: there are no more.
@@ -392,9 +347,6 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use parquet::file::reader::FileReader as _;
-    use parquet::file::serialized_reader::SerializedFileReader;
-
     use super::*;
 
     #[test]
@@ -429,14 +381,12 @@ mod tests {
             Row { rip: value, ..row(1000 + n, kind, register, value) }
         }));
         rows.extend([row(8000, Kind::Entry, 0, 0), row(8001, Kind::Entry, 0, 0)]);
-        let mut file = tempfile::tempfile().unwrap();
+        let mut file = Vec::new();
         let properties = Arc::new(encoded(false).build());
         let mut writer = SerializedFileWriter::new(&mut file, Arc::new(schema().unwrap()), properties).unwrap();
         write(&rows, &mut writer).unwrap();
         writer.close().unwrap();
-        let reader = SerializedFileReader::new(file).unwrap();
-        let group = reader.get_row_group(0).unwrap();
-        let mut group = Group::new(&*group, Line::of(&rows).len()).unwrap();
+        let mut group = Group::new(&Segment::of(file, schema().unwrap()).unwrap(), 0).unwrap();
         let blocks: Vec<_> =
             std::iter::repeat_with(|| group.rows(1).unwrap()).take_while(|rows| !rows.is_empty()).collect();
         assert!(blocks.len() > 2 && blocks.concat() == rows);

@@ -10,4 +10,5 @@ pub mod column;
 pub mod import;
 pub mod meta;
 pub mod read;
+mod segment;
 pub mod write;

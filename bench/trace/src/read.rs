@@ -1,32 +1,30 @@
 //! Reads a trace segment by segment; all that it says is checked.
 
 use std::cell::Cell;
-use std::fs::File;
-use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 
 use host_pmu::trace::Row;
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
 use results::error::Error;
+use results::open::{self, Folder};
 
 use crate::column::{Group, schema};
-use crate::meta::{Meta, NAME, SEGMENT};
+use crate::meta::{Meta, NAME};
+use crate::segment::{MOST_BYTES, Segment};
 use crate::write::segment;
 
 /// Largest JSON of a trace.
 const MOST_JSON: u64 = 1 << 20;
-/// Most bytes of a row, uncompressed, over all columns: a group that says more is damaged.
-const MOST_ROW: i64 = 256;
 /// Most batches that wait for those who take them.
 const AHEAD: usize = 16;
 
 /// A trace in a folder.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    folder: PathBuf,
+    folder: Folder,
+    path: PathBuf,
     /// The facts that its JSON says.
     pub meta: Meta,
     /// Segments that are there, without a gap.
@@ -43,14 +41,14 @@ impl Trace {
         let refuse = |why: String| {
             Error::usage(format!("cannot read the trace {place}"), why, "give a folder of vpmu trace record")
         };
-        let mut text = String::new();
-        let read = File::open(folder.join(NAME)).and_then(|file| file.take(MOST_JSON).read_to_string(&mut text));
-        read.map_err(|error| refuse(format!("{NAME}: {error}")))?;
-        let meta = Meta::parse(&text, &place.to_string())?;
-        let names = std::fs::read_dir(folder).map_err(|error| refuse(error.to_string()))?;
+        let path = folder.to_owned();
+        let folder = Folder::open(folder).map_err(|error| refuse(error.to_string()))?;
+        let text = folder.file(Path::new(NAME), MOST_JSON).and_then(|file| open::text(file, MOST_JSON));
+        let meta = Meta::parse(&text.map_err(|error| refuse(format!("{NAME}: {error}")))?, &place.to_string())?;
+        let names = folder.names().map_err(|error| refuse(error.to_string()))?;
         let mut there = 0;
         let mut last = None;
-        for name in names.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        for name in names.into_iter().filter_map(|name| name.into_string().ok()) {
             if let Some(number) = name.strip_suffix(".parquet").and_then(|stem| stem.parse::<u64>().ok()) {
                 (there, last) = (there + 1, last.max(Some(number)));
             }
@@ -59,18 +57,18 @@ impl Trace {
         if there != needed || last.is_some_and(|last| last >= needed) {
             return Err(refuse(format!("it has {there} of its {needed} segments")));
         }
-        Ok(Self { folder: folder.to_owned(), meta, segments: needed })
+        Ok(Self { folder, path, meta, segments: needed })
     }
 
     /// Returns the name of its folder.
     pub fn name(&self) -> String {
-        let folder = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
+        let folder = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Returns the bytes of its segments.
     pub fn bytes(&self) -> u64 {
-        let size = |number| std::fs::metadata(self.folder.join(segment(number))).map_or(0, |file| file.len());
+        let size = |number| self.folder.file(segment(number).as_ref(), MOST_BYTES).map_or(0, |file| file.limit());
         (0..self.segments).map(size).sum()
     }
 
@@ -92,24 +90,21 @@ impl Trace {
         })
     }
 
-    fn open_segment(&self, number: u64) -> Result<SerializedFileReader<File>, Error> {
+    fn open_segment(&self, number: u64) -> Result<Segment, Error> {
         let open = || {
-            let file = SerializedFileReader::new(File::open(self.folder.join(segment(number)))?)?;
-            if *file.metadata().file_metadata().schema() != schema()? {
-                return Err(ParquetError::General("it has other columns".to_owned()));
-            }
-            let about = file.metadata().file_metadata().key_value_metadata();
-            let own = about.and_then(|about| about.iter().find(|pair| pair.key == "segment")?.value.as_deref());
+            let file = self.folder.file(segment(number).as_ref(), MOST_BYTES)?;
+            let file = Segment::of(open::bytes(file, MOST_BYTES)?, schema()?)?;
+            let own = file.number.as_deref();
             if own != Some(number.to_string().as_str()) {
                 return Err(ParquetError::General(format!("it is segment {} by its own word", own.unwrap_or("none"))));
             }
             Ok(file)
         };
-        guarded(open).map_err(|error| self.damaged(number, &error))
+        open().map_err(|error| self.damaged(number, &error))
     }
 
     fn damaged(&self, number: u64, error: &ParquetError) -> Error {
-        let what = format!("cannot read {}", self.folder.join(segment(number)).display());
+        let what = format!("cannot read {}", self.path.join(segment(number)).display());
         Error::usage(what, error.to_string(), "record it again")
     }
 }
@@ -119,7 +114,7 @@ struct Batches {
     trace: Trace,
     /// Segments that were opened, the last one's file with the groups that were opened, and the last one's rows.
     segment: u64,
-    file: Option<(SerializedFileReader<File>, usize)>,
+    file: Option<(Segment, usize)>,
     group: Option<Group>,
     rows: u64,
     ended: bool,
@@ -139,15 +134,15 @@ impl Batches {
             }
             *group = None;
             if let Some((file, next)) = file
-                && *next < file.num_row_groups()
+                && *next < file.groups()
             {
-                *group = Some(guarded(|| open_group(file, *next)).map_err(|error| damaged(*segment, error))?);
+                *group = Some(guarded(|| Group::new(file, *next)).map_err(|error| damaged(*segment, error))?);
                 *next += 1;
             } else if *segment < trace.segments {
                 *file = Some((trace.open_segment(*segment)?, 0));
                 *segment += 1;
             } else if trace.meta.finished && self.rows != trace.meta.rows {
-                let what = format!("cannot read all of the trace {}", trace.folder.display());
+                let what = format!("cannot read all of the trace {}", trace.path.display());
                 let why = format!("its rows are not the {} that {NAME} says", trace.meta.rows);
                 return Err(Error::usage(what, why, "record it again; a file of it is another trace's, or damaged"));
             } else {
@@ -182,14 +177,4 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Parqu
     let read = catch_unwind(AssertUnwindSafe(read));
     READING.set(false);
     read.unwrap_or_else(|_| Err(ParquetError::General("its structure is damaged".to_owned())))
-}
-
-fn open_group(file: &SerializedFileReader<File>, number: usize) -> Result<Group, ParquetError> {
-    let group = file.get_row_group(number)?;
-    let meta = group.metadata();
-    let count = usize::try_from(meta.num_rows()).unwrap_or(usize::MAX);
-    if count > SEGMENT || meta.total_byte_size() > (1 << 16) + meta.num_rows() * MOST_ROW {
-        return Err(ParquetError::General(format!("a group of {count} rows is larger than any trace's")));
-    }
-    Group::new(&*group, count)
 }

@@ -1,6 +1,6 @@
 //! Writes a trace: rows are gathered, and each full segment gets its name once it is whole.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,8 +9,9 @@ use host_pmu::trace::{Kind, Row, counter};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::SerializedFileWriter;
-use results::error::{Error, Exit};
-use results::write::{Target, replace};
+use results::error::Error;
+use results::open::Folder;
+use results::write::Target;
 
 use crate::column::{self, COLUMNS, encoded, schema};
 use crate::meta::{DUCKDB, FORM, MOST_VCPUS, Meta, NAME, SEGMENT};
@@ -18,7 +19,8 @@ use crate::meta::{DUCKDB, FORM, MOST_VCPUS, Meta, NAME, SEGMENT};
 /// A trace that is being written.
 #[derive(Debug)]
 pub struct Writer {
-    folder: PathBuf,
+    folder: Folder,
+    path: PathBuf,
     meta: Meta,
     /// The rows of the segment to come, by vCPU.
     rows: Vec<Vec<Row>>,
@@ -117,22 +119,20 @@ impl Writer {
     /// # Errors
     /// Exit 2: the folder is there, or cannot be made.
     pub fn begin(folder: &Path, meta: Meta) -> Result<Self, Error> {
-        let refuse = |why: String, remedy: &str| {
-            Err(Error::usage(format!("cannot write a trace to {}", folder.display()), why, remedy))
-        };
+        let what = format!("cannot write a trace to {}", folder.display());
         if meta.vcpus == 0 || meta.vcpus > MOST_VCPUS {
-            return refuse(format!("it would have {} vCPUs", meta.vcpus), "take fewer traces");
+            return Err(Error::usage(what, format!("it would have {} vCPUs", meta.vcpus), "take fewer traces"));
         }
-        if let Err(error) = std::fs::create_dir(folder) {
-            return refuse(error.to_string(), "give the name of a new folder with --output");
-        }
+        let path = folder.to_owned();
+        let folder = Folder::make_new(folder)
+            .map_err(|error| Error::output(what, &error, "give the name of a new folder with --output"))?;
         let columns = COLUMNS.iter().map(|column| (column.name.to_owned(), column.about.to_owned())).collect();
         let tool = format!("vpmu {}", env!("CARGO_PKG_VERSION"));
         let meta = Meta { form: FORM.to_owned(), tool, columns, duckdb: DUCKDB.to_owned(), ..meta };
         let meta = Meta { finished: false, segments: 0, rows: 0, accesses: 0, ..meta };
         let (rows, last) = (vec![Vec::new(); meta.vcpus], vec![0; meta.vcpus]);
         let paces = vec![Pace::default(); meta.vcpus];
-        let writer = Self { folder: folder.to_owned(), meta, rows, gathered: 0, last, paces };
+        let writer = Self { folder, path, meta, rows, gathered: 0, last, paces };
         writer.describe()?;
         Ok(writer)
     }
@@ -145,7 +145,7 @@ impl Writer {
     /// Adds a row, whose time is in ns. A clock that goes back stands still.
     ///
     /// # Errors
-    /// Exit 3: a segment cannot be written; those before it are whole.
+    /// As of [`Error::output`]: a segment cannot be written; those before it are whole.
     pub fn add(&mut self, row: Row) -> Result<(), Error> {
         let vcpu = usize::from(row.vcpu);
         let (Some(rows), Some(last)) = (self.rows.get_mut(vcpu), self.last.get_mut(vcpu)) else {
@@ -196,8 +196,7 @@ impl Writer {
                 row.at = pace.next(row);
             }
         }
-        let path = self.folder.join(segment(self.meta.segments));
-        self.write(&path, small).map_err(|error| self.cannot(&error))?;
+        self.write(small).map_err(|error| self.cannot(error))?;
         for rows in &mut self.rows {
             self.meta.rows += rows.len() as u64;
             self.meta.accesses += rows.iter().filter(|row| row.kind.is_access()).count() as u64;
@@ -207,8 +206,8 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&self, path: &Path, small: bool) -> Result<(), ParquetError> {
-        let mut pending = Target::of(path)?.begin()?;
+    fn write(&self, small: bool) -> Result<(), ParquetError> {
+        let mut pending = Target::at(&self.folder, segment(self.meta.segments).as_ref())?.begin()?;
         let number = self.meta.segments.to_string();
         let about = [("vpmu", FORM), ("segment", number.as_str())];
         let about = about.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
@@ -225,17 +224,27 @@ impl Writer {
 
     fn describe(&self) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(&self.meta).unwrap_or_default() + "\n";
-        replace(&self.folder.join(NAME), text.as_bytes()).map_err(|error| self.cannot(&error.into()))
+        let written = Target::at(&self.folder, NAME.as_ref()).and_then(|target| target.replace(text.as_bytes()));
+        written.map_err(|error| self.cannot(error.into()))
     }
 
-    fn cannot(&self, error: &ParquetError) -> Error {
-        let what = format!("the trace {} ends early", self.folder.display());
-        let why = match error {
-            ParquetError::External(error) => error.to_string(),
-            other => other.to_string(),
+    fn cannot(&self, error: ParquetError) -> Error {
+        let what = format!("the trace {} ends early", self.path.display());
+        let error = match error {
+            ParquetError::External(error) => match error.downcast() {
+                Ok(error) => *error,
+                Err(error) => io::Error::other(error),
+            },
+            other => io::Error::other(other),
         };
         let kept = format!("its {} segments so far are whole; make room, and record again", self.meta.segments);
-        Error::new(Exit::Inconclusive, what, why, kept)
+        Error::output(what, &error, kept)
+    }
+
+    /// Takes away a trace without a segment.
+    pub fn discard(self) {
+        let _ = std::fs::remove_file(self.folder.by_descriptor().join(NAME));
+        let _ = std::fs::remove_dir(self.path);
     }
 
     /// Writes what is left, and says that the trace is finished.

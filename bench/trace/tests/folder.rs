@@ -1,10 +1,12 @@
 //! A trace's folder: what is written is read, and what is damaged is refused in a line.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use host_pmu::trace::{Kind, Row};
 use results::error::Error;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use trace::meta::{Meta, NAME};
 use trace::read::Trace;
@@ -101,6 +103,16 @@ fn what_is_damaged_is_refused_and_what_is_whole_is_read() {
         "segment 0",
     );
     bad(&|folder| fs::write(folder.join(segment), "PAR1").unwrap(), segment);
+    // What would be waited for, and what another program is robbed of.
+    for name in [NAME, segment] {
+        let instead = |folder: &Path| {
+            fs::remove_file(folder.join(name)).unwrap();
+            folder.join(name)
+        };
+        bad(&|folder| mknodat(CWD, instead(folder), FileType::Fifo, Mode::RUSR, 0).unwrap(), "a FIFO");
+        bad(&|folder| symlink("/proc/kmsg", instead(folder)).unwrap(), "a link");
+        bad(&|folder| symlink("../file", instead(folder)).unwrap(), "a link");
+    }
     // Cut and flipped anywhere: an error in a line, or rows that are no more than there were.
     let (_dir, folder) = write(&rows);
     let whole = fs::read(folder.join(segment)).unwrap();
@@ -113,6 +125,23 @@ fn what_is_damaged_is_refused_and_what_is_whole_is_read() {
         let found = read(&folder).map(|rows| rows.len()).unwrap_or_default();
         assert!(found <= rows.len(), "flipped at {at}");
     }
+}
+
+#[test]
+fn what_takes_the_name_of_a_folder_gets_none_of_its_files() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mut writer = Writer::begin(&at("t"), meta(1)).unwrap();
+    writer.add(Row::default()).unwrap();
+    fs::rename(at("t"), at("moved")).unwrap();
+    fs::create_dir(at("other")).unwrap();
+    symlink(at("other"), at("t")).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(fs::read_dir(at("other")).unwrap().count(), 0);
+    let trace = Trace::open(&at("moved")).unwrap();
+    fs::rename(at("moved"), at("again")).unwrap();
+    symlink(at("other"), at("moved")).unwrap();
+    assert_eq!(trace.batches().map(Result::unwrap).collect::<Vec<_>>().concat(), [Row::default()]);
 }
 
 #[test]

@@ -4,7 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use perf_data::symbols::{Image, Symbols, demangled};
+use results::open::found_bytes;
 use serde::Serialize;
+
+/// Largest file of a program that is read for its names.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// Owner of a frame that belongs to no file.
 pub const KERNEL: &str = "[kernel]";
@@ -63,8 +67,7 @@ impl Names {
     pub fn module(&mut self, path: &Path) -> Option<&Image> {
         let read = || {
             // A name in brackets is no file.
-            let is_file = path.is_absolute() && path.metadata().is_ok_and(|found| found.is_file());
-            is_file.then(|| Image::read(&std::fs::read(path).ok()?)).flatten()
+            path.is_absolute().then(|| Image::read(&found_bytes(path, MOST_BYTES).ok()?)).flatten()
         };
         self.modules.entry(path.to_owned()).or_insert_with(read).as_ref()
     }

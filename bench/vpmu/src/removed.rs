@@ -1,11 +1,11 @@
 //! Words of earlier releases that are gone, and what to use instead. For this release only: the next one deletes this file, its line
 //! in `lib.rs` and the calls of its functions.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
 use results::error::Error;
+use results::open::found;
 
 /// The command that had it, the word, and what to use instead.
 type Row = (&'static str, &'static str, &'static str);
@@ -85,11 +85,8 @@ pub(crate) fn option(path: &str, word: &str) -> Option<Error> {
 
 /// Returns the error of a recording where results are wanted.
 pub(crate) fn recording(file: &Path) -> Option<Error> {
-    if !std::fs::metadata(file).ok()?.is_file() {
-        return None;
-    }
     let mut magic = [0; 8];
-    File::open(file).and_then(|mut file| file.read_exact(&mut magic)).ok()?;
+    found(file, u64::MAX).and_then(|mut file| file.read_exact(&mut magic)).ok()?;
     let what = format!("the page of a recording ({})", file.display());
     (magic == *b"PERFILE2").then(|| gone(&what, "perf report, hotspot, samply and inferno read it"))
 }

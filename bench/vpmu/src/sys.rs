@@ -1,4 +1,4 @@
-//! The only place of this crate that calls libc: SIGINT, SIGTERM and SIGHUP set a flag; the processor time of its children.
+//! The only place of this crate that calls libc: SIGINT, SIGTERM and SIGHUP set a flag, SIGXFSZ does nothing; the processor time of its children.
 #![expect(unsafe_code, reason = "sigaction and getrusage have no safe wrapper")]
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -43,6 +43,14 @@ pub fn catch_interrupts() -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Lets a write beyond `ulimit -f` fail as on a full disk, in place of SIGXFSZ's end of the process. A program that is started has the
+/// signal as it was.
+pub fn fail_large_writes() {
+    extern "C" fn pass(_signal: libc::c_int) {}
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGXFSZ, pass as *const () as libc::sighandler_t) };
 }
 
 /// The main thread's stack on most systems, and the least with which every command works.

@@ -15,7 +15,6 @@ pub mod agent;
 pub mod initramfs;
 pub mod loaded;
 pub mod modules;
-mod open;
 mod protocol;
 
 /// The program at `/init`: a static ELF64 that needs nothing else.

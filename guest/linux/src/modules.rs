@@ -8,9 +8,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use object::{Object as _, ObjectSection as _};
+use results::open;
 use thiserror::Error;
-
-use crate::open;
 
 /// A module, unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +38,8 @@ struct Folder<'a> {
 pub fn needed(folder: &Path, release: &str, names: &[&str]) -> Result<Vec<Module>, ModuleError> {
     let mut files = BTreeMap::new();
     index(folder, &mut files)?;
-    let builtin = fs::read_to_string(folder.join("modules.builtin")).ok();
+    let builtin = open::found(&folder.join("modules.builtin"), MOST_BYTES);
+    let builtin = builtin.and_then(|list| open::text(list, MOST_BYTES)).ok();
     let builtin = builtin.map(|list| list.lines().filter_map(|line| name_of(Path::new(line))).collect());
     let mut folder = Folder { path: folder, release, files, builtin, found: Vec::new(), seen: BTreeSet::new() };
     for name in names {
@@ -147,7 +147,7 @@ const ENDINGS: [&str; 4] = [".ko", ".ko.gz", ".ko.xz", ".ko.zst"];
 /// Reads a module and unpacks it.
 fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
     let error = |error| ModuleError::File { path: path.to_owned(), error };
-    let file = io::BufReader::new(open::file(path).map_err(error)?);
+    let file = io::BufReader::new(open::found(path, MOST_BYTES).map_err(error)?);
     let name = path.to_string_lossy();
     if name.ends_with(".gz") {
         all(flate2::bufread::MultiGzDecoder::new(file)).map_err(error)

@@ -89,7 +89,7 @@ impl Rules {
         let wrong = |why: String| {
             Error::usage(format!("cannot use rules {}", path.display()), why, "docs/comparing.md has an example")
         };
-        let text = open::named(path, MAX_FILE).map_err(|error| wrong(error.to_string()))?;
+        let text = open::named_text(path, MAX_FILE).map_err(|error| wrong(error.to_string()))?;
         let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         let of_file = Given {
             alpha: alpha.or(file.alpha),

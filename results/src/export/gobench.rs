@@ -37,7 +37,7 @@ fn of_guests(document: &Document) -> String {
         clean(&document.experiment),
         clean(cpu),
         clean(&document.host.class),
-        parameters.workload,
+        clean(&parameters.workload),
         clean(&parameters.cpu),
         clean(&document.tool.version),
         clean(&document.tool.git_revision),

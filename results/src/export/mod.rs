@@ -109,7 +109,10 @@ mod tests {
         document.host.cpu_model = Some(HOSTILE.to_owned());
         document.tool.version = HOSTILE.to_owned();
         document.tool.git_revision = HOSTILE.to_owned();
+        document.parameters.workload = HOSTILE.to_owned();
+        document.parameters.cpu = HOSTILE.to_owned();
         for arm in &mut document.arms {
+            arm.name += HOSTILE;
             arm.backend = HOSTILE.to_owned();
             arm.not_available = arm.not_available.take().map(|_| HOSTILE.to_owned());
         }

@@ -7,6 +7,7 @@ use minijinja::HtmlEscape;
 use super::axis::Axis;
 use super::colour::Ink;
 use crate::error::one_line;
+use crate::shown;
 
 /// Size of texts in user units, where no style sheet has another one.
 const FONT: u32 = 25;
@@ -33,13 +34,18 @@ pub(super) enum Anchor {
     End,
 }
 
+/// Filters text of others, and escapes it as content or the value of an attribute.
+fn escaped(text: &str) -> String {
+    HtmlEscape(&shown::line(text)).to_string()
+}
+
 /// A drawing under way. Writing to a String cannot fail.
 pub(super) struct Svg(String);
 
 impl Svg {
     /// Creates an empty drawing. A screen reader says `label`.
     pub(super) fn new(label: &str, width: f64, height: f64) -> Self {
-        let label = HtmlEscape(label);
+        let label = escaped(label);
         Self(format!(
             "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\" font-size=\"{FONT}\">\n<title>{label}</title>\n"
         ))
@@ -84,13 +90,13 @@ impl Svg {
             "<g class=\"axes\" data-x=\"{}\" data-y=\"{}\" data-area=\"{left:.0} {right:.0} {top:.0} {bottom:.0}\" data-kind=\"{}\"/>",
             x.scale(),
             y.scale(),
-            HtmlEscape(&x.label)
+            escaped(&x.label)
         );
     }
 
     /// Opens a group of the elements of one series. `title` is its tooltip.
     pub(super) fn open(&mut self, series: &str, title: &str) {
-        let (series, title) = (HtmlEscape(series), HtmlEscape(title));
+        let (series, title) = (escaped(series), escaped(title));
         let _ = writeln!(self.0, "<g data-s=\"{series}\"><title>{title}</title>");
     }
 
@@ -107,13 +113,13 @@ impl Svg {
             Anchor::End => " text-anchor=\"end\"",
         };
         let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-        let text = HtmlEscape(text);
+        let text = escaped(text);
         let _ = writeln!(self.0, "<text{class} x=\"{x:.0}\" y=\"{y:.0}\"{anchor}>{text}</text>");
     }
 
     /// Writes a text that runs upwards, with its middle at the place.
     pub(super) fn upright(&mut self, x: f64, y: f64, text: &str) {
-        let text = HtmlEscape(text);
+        let text = escaped(text);
         let _ = writeln!(
             self.0,
             "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 {x:.1} {y:.1})\">{text}</text>"

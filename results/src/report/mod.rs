@@ -434,7 +434,7 @@ mod tests {
     #[test]
     fn what_a_document_says_is_text_wherever_it_stands() {
         let (_dir, mut record) = fixture::written(&fixture::document(2));
-        let evil = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>";
+        let evil = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>\u{1b}[2J\u{202e}";
         record.host.class = evil.to_owned();
         record.host.cpu_model = Some(evil.to_owned());
         record.experiment = evil.to_owned();
@@ -458,6 +458,7 @@ mod tests {
         for markup in ["<script>alert", "<img", "\"'>"] {
             assert!(!text.contains(markup), "{markup}");
         }
+        assert!(!text.chars().any(|c| crate::shown::steers(c) && c != '\n'));
         assert_eq!(text.matches("<script").count(), 1);
         assert!(text.contains("&lt;script&gt;"));
     }

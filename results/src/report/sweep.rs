@@ -1,7 +1,7 @@
 //! Sweeps: lines of `sweep.jsonl`, as far as a plot needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -86,7 +86,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Point>, Error> {
         |why: String| Error::usage(format!("cannot use {}", path.display()), why, "give what vpmu sweep wrote");
     let file = open::found(path, MAX_BYTES).map_err(|error| refuse(error.to_string()))?;
     let mut points = Vec::new();
-    let mut reader = BufReader::new(file.take(MAX_BYTES));
+    let mut reader = BufReader::new(file);
     let mut text = String::new();
     for number in 1.. {
         text.clear();

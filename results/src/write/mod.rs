@@ -1,5 +1,6 @@
-//! Writing files so that a reader never meets half of one: a file is written beside its place, under a passing name, and
-//! renamed once it is whole. A run that is killed meanwhile leaves that name, `.vpmu-*`, which no reader takes for a result.
+//! The one way to write files, so that a reader never meets half of one: a file is written beside its place, under a passing name, and
+//! renamed once it is whole. A run that is killed meanwhile leaves that name, `.vpmu-*`, which no reader takes for a result. Its folder
+//! is opened once: what takes the folder's name meanwhile gets nothing.
 
 use std::fs::{File, FileType, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -12,6 +13,7 @@ use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 
 use crate::error::Error;
+use crate::open::{Folder, descriptor, parent};
 
 /// A file to be written.
 ///
@@ -19,6 +21,8 @@ use crate::error::Error;
 /// a descriptor of this process by its name (`/dev/stdout`, `/dev/fd/N`); block devices, sockets and folders are refused.
 #[derive(Clone, Debug)]
 pub struct Target {
+    folder: Folder,
+    /// As it was given, for messages.
     path: PathBuf,
     mode: u32,
     /// A pipe or a device of that name is written to.
@@ -31,13 +35,38 @@ impl Target {
     /// # Errors
     /// The folder's, or the path names no file.
     pub fn of(path: &Path) -> io::Result<Self> {
-        if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(io::Error::other("it is a folder"));
         }
-        if !folder(path).metadata()?.is_dir() {
-            return Err(ErrorKind::NotADirectory.into());
-        }
-        Ok(Self { path: path.to_owned(), mode: 0o644, through: true })
+        Self::at(&Folder::to_write(parent(path))?, path)
+    }
+
+    /// Names a file of a folder that is open, by the last part of `path`.
+    ///
+    /// # Errors
+    /// The path names no file.
+    pub fn at(folder: &Folder, path: &Path) -> io::Result<Self> {
+        path.file_name().ok_or_else(|| io::Error::other("it is a folder"))?;
+        Ok(Self { folder: folder.clone(), path: path.to_owned(), mode: 0o644, through: true })
+    }
+
+    /// Its path from the folder that is open.
+    fn place(&self) -> PathBuf {
+        self.folder.by_descriptor().join(self.path.file_name().unwrap_or_default())
+    }
+
+    /// Makes a file beside it, which goes again unless it is put in its place.
+    fn passing(&self) -> io::Result<NamedTempFile> {
+        let mode = Permissions::from_mode(self.mode);
+        let made = tempfile::Builder::new().prefix(".vpmu-").permissions(mode).tempfile_in(self.folder.by_descriptor());
+        // The library's error names the passing file.
+        let os = |error: &io::Error| error.get_ref()?.source()?.downcast_ref::<io::Error>()?.raw_os_error();
+        made.map_err(|error| os(&error).map_or(error, io::Error::from_raw_os_error))
+    }
+
+    /// Waits until the names of its folder are on the disk. Some file systems of other hosts have no way to do that.
+    fn sync(&self) {
+        let _ = self.folder.handle().and_then(|folder| folder.sync_all());
     }
 
     /// Makes the target a file for its owner only, as perf's recordings are.
@@ -70,10 +99,10 @@ impl Target {
             return Ok(rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK)?);
         }
         // A name instead of a folder's is a mistake, which would cost the user a link.
-        if self.path.is_dir() {
+        if self.place().is_dir() {
             return Err(io::Error::other("it is a folder"));
         }
-        passing(&self.path, self.mode).map(drop)
+        self.passing().map(drop)
     }
 
     /// Returns whether it names a descriptor of this process, such as `/dev/stdout`.
@@ -86,7 +115,7 @@ impl Target {
         if self.is_stream() {
             return Ok(true);
         }
-        let kind = match self.path.symlink_metadata() {
+        let kind = match self.place().symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             found => found?.file_type(),
         };
@@ -105,14 +134,15 @@ impl Target {
     /// Returns the errors of the file system.
     pub fn begin(&self) -> io::Result<Pending> {
         if !self.is_through()? {
-            return Ok(Pending(Writing::File(passing(&self.path, self.mode)?, self.path.clone())));
+            return Ok(Pending(Writing::File(self.passing()?, self.clone())));
         }
         let file = match descriptor(&self.path) {
             // What is printed follows what is written here: both have one offset.
             Some(1) => File::from(io::stdout().as_fd().try_clone_to_owned()?),
             Some(2) => File::from(io::stderr().as_fd().try_clone_to_owned()?),
             // A file that the user's shell opened is added to.
-            _ => OpenOptions::new().append(true).open(&self.path)?,
+            None => OpenOptions::new().append(true).open(self.place())?,
+            Some(_) => OpenOptions::new().append(true).open(&self.path)?,
         };
         if file.metadata()?.file_type().is_block_device() {
             return Err(io::Error::other("it is a block device"));
@@ -137,7 +167,7 @@ impl Target {
     pub fn create(&self) -> io::Result<File> {
         match self.begin()?.0 {
             Writing::Through(file) => Ok(file),
-            Writing::File(file, path) => Ok(file.persist(path)?),
+            Writing::File(file, target) => Ok(file.persist(target.place())?),
         }
     }
 }
@@ -149,7 +179,7 @@ pub struct Pending(Writing);
 #[derive(Debug)]
 enum Writing {
     Through(File),
-    File(NamedTempFile, PathBuf),
+    File(NamedTempFile, Target),
 }
 
 impl Pending {
@@ -158,10 +188,10 @@ impl Pending {
     /// # Errors
     /// Returns the errors of the file system. What had the name has it still.
     pub fn finish(self) -> io::Result<()> {
-        let Writing::File(file, path) = self.0 else { return Ok(()) };
+        let Writing::File(file, target) = self.0 else { return Ok(()) };
         file.as_file().sync_all()?;
-        file.persist(&path)?;
-        sync(folder(&path));
+        file.persist(target.place())?;
+        target.sync();
         Ok(())
     }
 
@@ -170,8 +200,8 @@ impl Pending {
     /// # Errors
     /// Returns the errors of the file system. What had the name has it still.
     pub fn finish_at_once(self) -> io::Result<()> {
-        let Writing::File(file, path) = self.0 else { return Ok(()) };
-        file.persist(path)?;
+        let Writing::File(file, target) = self.0 else { return Ok(()) };
+        file.persist(target.place())?;
         Ok(())
     }
 }
@@ -187,32 +217,6 @@ impl Write for Pending {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// Returns the number of this process's descriptor that a path names.
-fn descriptor(path: &Path) -> Option<u32> {
-    let path = path.to_str()?;
-    let number = match path {
-        "/dev/stdout" => "1",
-        "/dev/stderr" => "2",
-        _ => ["/dev/fd/", "/proc/self/fd/"].iter().find_map(|folder| path.strip_prefix(folder))?,
-    };
-    number.parse().ok()
-}
-
-/// The folder of a file.
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Makes a file beside `path`, which goes again unless it is put in its place.
-fn passing(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
-    tempfile::Builder::new().prefix(".vpmu-").permissions(Permissions::from_mode(mode)).tempfile_in(folder(path))
-}
-
-/// Waits until the names of a folder are on the disk. Some file systems of other hosts have no way to do that.
-fn sync(folder: &Path) {
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }
 
 /// Refuses what is neither a file nor a link, a pipe or a character device.
@@ -240,20 +244,20 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Returns the errors of the file system.
 pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
-    let mut file = passing(path, 0o644)?;
+    let target = Target::of(path)?;
+    let mut file = target.passing()?;
     file.write_all(text)?;
     file.as_file().sync_all()?;
-    let placed = placed(file, path)?;
-    Ok(placed.is_none())
+    Ok(placed(file, &target)?.is_none())
 }
 
 /// Puts a file that is whole in its place; returns it if something is there.
-fn placed(file: NamedTempFile, path: &Path) -> io::Result<Option<NamedTempFile>> {
-    match file.persist_noclobber(path) {
+fn placed(file: NamedTempFile, target: &Target) -> io::Result<Option<NamedTempFile>> {
+    match file.persist_noclobber(target.place()) {
         Err(taken) if taken.error.kind() == ErrorKind::AlreadyExists => Ok(Some(taken.file)),
         done => {
             done?;
-            sync(folder(path));
+            target.sync();
             Ok(None)
         }
     }
@@ -266,20 +270,21 @@ fn placed(file: NamedTempFile, path: &Path) -> io::Result<Option<NamedTempFile>>
 pub fn append(path: &Path) -> io::Result<File> {
     // A pipe is not waited for.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file =
-        OpenOptions::new().read(true).append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(Target::of(path)?.place())?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
 }
 
 /// Checks that `path` can be written, before anything is measured.
 ///
 /// # Errors
-/// Exit 2, with the reason.
+/// As of [`Error::output`].
 pub fn check_file(path: &Path) -> Result<Target, Error> {
     let checked = Target::of(path).and_then(|target| target.check().map(|()| target));
     checked.map_err(|error| {
         let what = format!("cannot write {}", path.display());
-        Error::usage(what, error.to_string(), "give -o a file in a folder that you may write to")
+        Error::output(what, &error, "give -o a file in a folder that you may write to")
     })
 }
 
@@ -306,6 +311,7 @@ pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<I
 #[derive(Debug)]
 pub struct OutputFolder {
     dir: PathBuf,
+    folder: Folder,
     made: Made,
     document: Option<PathBuf>,
 }
@@ -331,15 +337,10 @@ impl OutputFolder {
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let made = Made(dir.ancestors().take_while(missing).map(Path::to_owned).collect());
-        let folder = Self { dir: dir.to_owned(), made, document: None };
-        let tried = std::fs::create_dir_all(dir).and_then(|()| passing(&dir.join("document"), 0o644));
-        tried.map_err(|error| folder.cannot(&error))?;
-        Ok(folder)
-    }
-
-    fn cannot(&self, error: &io::Error) -> Error {
-        let what = format!("cannot write results to {}", self.dir.display());
-        Error::usage(what, error.to_string(), "choose another folder with -o DIR")
+        let folder = Folder::make(dir).map_err(|error| cannot(dir, &error))?;
+        let tried = Target::at(&folder, Path::new("document")).and_then(|target| target.passing());
+        tried.map_err(|error| cannot(dir, &error))?;
+        Ok(Self { dir: dir.to_owned(), folder, made, document: None })
     }
 
     /// Returns the path of the document, once it was written.
@@ -351,24 +352,26 @@ impl OutputFolder {
     /// earlier experiment has it.
     ///
     /// # Errors
-    /// Exit 2 with the reason; what was there before is untouched.
+    /// As of [`Error::output`]; what was there before is untouched.
     pub fn write(&mut self, stem: &str, text: &[u8]) -> Result<&Path, Error> {
         let document = match &self.document {
-            Some(document) => replace(document, text).map(|()| document.clone()),
+            Some(document) => {
+                Target::at(&self.folder, document).and_then(|target| target.replace(text)).map(|()| document.clone())
+            }
             None => self.first(stem, text),
         };
-        let document = document.map_err(|error| self.cannot(&error))?;
+        let document = document.map_err(|error| cannot(&self.dir, &error))?;
         Ok(self.document.insert(document))
     }
 
     fn first(&mut self, stem: &str, text: &[u8]) -> io::Result<PathBuf> {
-        let mut file = passing(&self.dir.join(stem), 0o644)?;
+        let mut file = Target::at(&self.folder, Path::new(stem))?.passing()?;
         file.write_all(text)?;
         file.as_file().sync_all()?;
         for n in 1..=1000_u32 {
             let name = if n == 1 { format!("{stem}.json") } else { format!("{stem}-{n}.json") };
             let path = self.dir.join(name);
-            match placed(file, &path)? {
+            match placed(file, &Target::at(&self.folder, &path)?)? {
                 Some(again) => file = again,
                 None => {
                     self.made.0.clear();
@@ -378,6 +381,10 @@ impl OutputFolder {
         }
         Err(io::Error::other("1000 results of the same second are there already"))
     }
+}
+
+fn cannot(dir: &Path, error: &io::Error) -> Error {
+    Error::output(format!("cannot write results to {}", dir.display()), error, "choose another folder with -o DIR")
 }
 
 /// Now, in seconds since 1970; 0 before that.
@@ -443,7 +450,7 @@ mod tests {
             (at("link"), "a folder"),
             (at("socket"), "a socket"),
             (at("none/x.json"), "No such file"),
-            (at("file/x.json"), "not a directory"),
+            (at("file/x.json"), "Not a directory"),
         ] {
             let error = check_file(&path).unwrap_err().to_string();
             assert!(error.contains(why), "{}: {error}", path.display());

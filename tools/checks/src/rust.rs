@@ -27,6 +27,37 @@ pub fn arrows(root: &Path) -> Result<Graph> {
     Ok(graph)
 }
 
+/// Calls that open a file by its path, or make one or a folder.
+const OPENERS: &[&str] = &[
+    "File::open",
+    "File::create",
+    "File::create_new",
+    "File::options",
+    "OpenOptions::new",
+    "DirBuilder::new",
+    "fs::read",
+    "fs::read_to_string",
+    "fs::write",
+    "fs::copy",
+    "fs::create_dir",
+    "fs::create_dir_all",
+];
+
+/// Returns the files of the crate of `root`, named from its folder, that open files by their path, each with such a call.
+pub fn openers(root: &Path) -> Result<BTreeMap<String, String>> {
+    let krate = Crate::read(root)?;
+    let mut found = BTreeMap::new();
+    for module in &krate.modules {
+        for path in &module.paths {
+            let call = path[path.len().saturating_sub(2)..].join("::");
+            if OPENERS.contains(&call.as_str()) {
+                found.insert(krate.files[module.file].clone(), call);
+            }
+        }
+    }
+    Ok(found)
+}
+
 // Names and attributes of items.
 
 /// A path as written, by segments; `self`, `super`, `crate` included.

@@ -14,6 +14,7 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut findings = workspace::arrows(root, &members);
     for member in &members {
         findings.extend(circles(member)?);
+        findings.extend(opens(root, member)?);
     }
     Ok(findings)
 }
@@ -41,6 +42,49 @@ fn circles(member: &Member) -> Result<Vec<String>> {
     for root in ["src/lib.rs", "src/main.rs"].map(|root| member.folder.join(root)) {
         if root.is_file() {
             findings.extend(draw(&format!("{}/src", member.name), &rust::arrows(&root)?));
+        }
+    }
+    Ok(findings)
+}
+
+/// The files that open others by path: the opener and the writer of all, and those of files that no stranger makes.
+const OPENERS: &[&str] = &[
+    "results/src/open.rs",
+    "results/src/write/mod.rs",
+    // Files of the kernel's.
+    "host-pmu/src/backend/encoding.rs",
+    "host-pmu/src/kernel.rs",
+    "host-pmu/src/sys.rs",
+    "results/src/host/fs.rs",
+    "vmm/src/kvm/host.rs",
+    "bench/vpmu/src/experiment/reproduce/watchdog.rs",
+    "bench/vpmu/src/inspect/doctor.rs",
+    "bench/vpmu/src/setting/process.rs",
+    "bench/stat-setup/src/list/sysfs.rs",
+    "bench/stat-setup/src/monitor.rs",
+    "bench/stat-setup/src/run.rs",
+    "bench/triage/src/counting.rs",
+    "bench/triage/src/symbols.rs",
+    // New ones, in a campaign's own folder or a temporary one.
+    "bench/vpmu/src/campaign/attempt.rs",
+    "bench/vpmu/src/experiment/reproduce/compression/measure.rs",
+    "bench/fleet/src/campaign/folder.rs",
+];
+
+/// Places that open files by path, where `results::open` and `results::write` would look at what they open.
+fn opens(root: &Path, member: &Member) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    let sources = member.folder.join("src");
+    let place = |file: &str| sources.strip_prefix(root).unwrap_or(&sources).join(file).display().to_string();
+    for main in ["lib.rs", "main.rs"].map(|name| sources.join(name)) {
+        if !main.is_file() || member.folder.starts_with(root.join("tools")) {
+            continue;
+        }
+        for (file, call) in rust::openers(&main)? {
+            let file = place(&file);
+            if !OPENERS.contains(&file.as_str()) {
+                findings.push(format!("{file} opens a file by {call}: a FIFO or a device holds it, and a link leads it elsewhere; take results::open or results::write"));
+            }
         }
     }
     Ok(findings)

@@ -40,6 +40,9 @@ const MAX_REASON: usize = 1000;
 /// Largest of these files, bytes: 100 000 elements are some 50 MB.
 const MAX_FILE: u64 = 256 << 20;
 
+/// Largest binary, bytes.
+pub const MAX_BINARY: u64 = 1 << 30;
+
 /// A binary of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binary {
@@ -268,7 +271,7 @@ impl Folder {
     /// Exit 2 for another file.
     pub fn check(&self, binary: &Binary) -> Result<(), Error> {
         let path = self.binary(binary);
-        let bytes = std::fs::read(&path).map_err(|error| refuse(&path, error.to_string()))?;
+        let bytes = open::found_bytes(&path, MAX_BINARY).map_err(|error| refuse(&path, error.to_string()))?;
         if Binary::of(&bytes) == *binary {
             return Ok(());
         }
@@ -375,7 +378,7 @@ fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
 
 pub(super) fn cannot(path: &Path, error: &io::Error) -> Error {
     let remedy = "what finished is kept; make room or choose another folder, then run the same command again";
-    Error::usage(format!("cannot write {}", path.display()), error.to_string(), remedy)
+    Error::output(format!("cannot write {}", path.display()), error, remedy)
 }
 
 fn refuse(path: &Path, why: String) -> Error {

@@ -1,7 +1,6 @@
 //! The plan of a campaign: what runs where, how often and in which variants. A TOML file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -149,13 +148,7 @@ impl Plan {
     /// Exit 2 with the line or the key.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let refuse = |why: String| refused(&path.display().to_string(), why);
-        let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_PLAN + 1).read_to_string(&mut text))
-            .map_err(|error| refuse(error.to_string()))?;
-        if text.len() as u64 > MAX_PLAN {
-            return Err(refuse(format!("it is larger than {MAX_PLAN} bytes")));
-        }
+        let text = results::open::named_text(path, MAX_PLAN).map_err(|error| refuse(error.to_string()))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize().map_err(|error| refuse(error.to_string()))?;
         Self::parse(&text, folder).map_err(refuse)

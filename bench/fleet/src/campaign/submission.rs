@@ -6,10 +6,11 @@ use std::path::Path;
 
 use results::document::Tool;
 use results::error::Error;
+use results::open::found_bytes;
 use results::write::Target;
 
 use super::element::Element;
-use super::folder::{BIN, Binary, CAMPAIGN, Campaign, Folder, SCHEMA, cannot, make, own, way};
+use super::folder::{BIN, Binary, CAMPAIGN, Campaign, Folder, MAX_BINARY, SCHEMA, cannot, make, own, way};
 use super::plan::{Plan, Variant};
 
 /// Makes the folder of a campaign, or finds it again; `tool` and `vpmu` are the program that submits.
@@ -72,7 +73,7 @@ fn again(path: &Path, plan: &Plan, elements: &[Element], vpmu: &Path) -> Result<
             "choose another folder with -o DIR, or restore that plan",
         ));
     }
-    let is = |file: &Path, kept: &Binary| std::fs::read(file).is_ok_and(|bytes| Binary::of(&bytes) == *kept);
+    let is = |file: &Path, kept: &Binary| found_bytes(file, MAX_BINARY).is_ok_and(|bytes| Binary::of(&bytes) == *kept);
     if !is(vpmu, &campaign.runner) {
         return Err(Error::usage(
             format!("{} has another vpmu", path.display()),
@@ -103,7 +104,7 @@ fn keep_binary(folder: &Folder, from: &Path) -> Result<Binary, Error> {
         let what = format!("cannot use the binary {}", from.display());
         Error::usage(what, error.to_string(), "give a file that can be executed")
     };
-    let bytes = std::fs::read(from).map_err(unusable)?;
+    let bytes = found_bytes(from, MAX_BINARY).map_err(unusable)?;
     let mode = std::fs::metadata(from).map_err(unusable)?.permissions().mode();
     if mode & 0o111 == 0 {
         return Err(unusable(io::Error::other("it is not executable")));

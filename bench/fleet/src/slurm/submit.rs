@@ -38,8 +38,8 @@ impl Slurm {
         accepted: &mut dyn FnMut(&Submitted) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let logs = request.folder.join("slurm");
-        std::fs::create_dir_all(&logs).map_err(|error| {
-            Error::usage(format!("cannot create {}", logs.display()), error.to_string(), "check the campaign's folder")
+        results::open::Folder::make(&logs).map_err(|error| {
+            Error::output(format!("cannot create {}", logs.display()), &error, "check the campaign's folder")
         })?;
         let mut before: Option<u64> = None;
         for mut part in parts(request, max_array_size)? {

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fleet::campaign::element::Element;
-use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, Folder, Job, SCHEMA, STOPPED};
+use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, Folder, Job, MAX_BINARY, SCHEMA, STOPPED};
 use results::child::Supervised;
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::noise::Status;
+use results::open;
 use results::write::{now_unix, replace};
 use rustix::process::Signal;
 
@@ -176,7 +177,8 @@ fn start(
     let copies = if let Place::Job(copies) = place { copies } else { None };
     let copy = copies.map(|copies| copies.join(&binary.file)).filter(|copy| copy.is_file());
     let program = if let Some(copy) = copy {
-        let bytes = std::fs::read(&copy).map_err(|error| missing(&format!("{}: {error}", copy.display())))?;
+        let bytes =
+            open::found_bytes(&copy, MAX_BINARY).map_err(|error| missing(&format!("{}: {error}", copy.display())))?;
         if Binary::of(&bytes) != *binary {
             return Err(missing(&format!("{} is not the binary that was submitted", copy.display())));
         }
@@ -187,8 +189,7 @@ fn start(
     };
     let file = |name: &str| {
         let path = attempt.join(name);
-        File::create_new(&path)
-            .map_err(|error| Error::usage(format!("cannot write {}", path.display()), error.to_string(), ""))
+        File::create_new(&path).map_err(|error| Error::output(format!("cannot write {}", path.display()), &error, ""))
     };
     let mut command = Command::new(&program);
     command.args(&element.words).current_dir(&campaign.folder);
@@ -281,9 +282,9 @@ fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
 
 /// Returns the last line of a file, as one line.
 fn last_line(path: &Path) -> String {
-    let text = File::open(path).and_then(|mut file| {
-        let size = file.metadata()?.len();
-        file.seek(SeekFrom::Start(size.saturating_sub(MAX_ERROR)))?;
+    let text = open::found(path, u64::MAX).and_then(|mut file| {
+        let before = file.limit().saturating_sub(MAX_ERROR);
+        file.get_mut().seek(SeekFrom::Start(before))?;
         let mut bytes = Vec::new();
         file.take(MAX_ERROR).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

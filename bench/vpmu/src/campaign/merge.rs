@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use results::error::Error;
-use results::write::replace;
+use results::open;
+use results::write::Target;
 
 use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::StoredResult;
@@ -71,8 +72,9 @@ fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<
     let path = to.join(FILE);
     let mut text = lines.join("\n");
     text.push('\n');
-    std::fs::create_dir_all(&to).and_then(|()| replace(&path, text.as_bytes())).map_err(|error| {
-        Error::usage(format!("cannot write {}", path.display()), error.to_string(), "make room, then collect again")
+    let written = open::Folder::make(&to).and_then(|folder| Target::at(&folder, &path)?.replace(text.as_bytes()));
+    written.map_err(|error| {
+        Error::output(format!("cannot write {}", path.display()), &error, "make room, then collect again")
     })?;
     show::save(&to, &pareto::compare(&entries, By::default()))?;
     Ok(Merged { name, folder: Some(to), points: lines.len(), missing: 0 })

@@ -162,7 +162,7 @@ fn request(
 
 /// Bytes of a file's whole lines.
 fn end_of_lines(path: &Path) -> std::io::Result<u64> {
-    Ok(std::fs::read(path)?.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at as u64 + 1))
+    Ok(open::found_bytes(path, MAX_FILE)?.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at as u64 + 1))
 }
 
 /// Appends a job to the campaign's list, before anything else is submitted.
@@ -185,6 +185,6 @@ fn note(folder: &Folder, job: &Submitted) -> Result<(), Error> {
     };
     append().map_err(|error: std::io::Error| {
         let remedy = format!("job {} was submitted: `scancel {}` before you repeat", job.job, job.job);
-        Error::usage(format!("cannot write {}", path.display()), error.to_string(), remedy)
+        Error::output(format!("cannot write {}", path.display()), &error, remedy)
     })
 }

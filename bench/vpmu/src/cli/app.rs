@@ -43,7 +43,7 @@ use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
-use crate::sys::too_small_a_stack;
+use crate::sys::{fail_large_writes, too_small_a_stack};
 use crate::terminal::console::print;
 
 /// Examples of the root's help.
@@ -308,6 +308,7 @@ pub fn definition() -> clap::Command {
 /// Everything that ends it early, with the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let began = Instant::now();
+    fail_large_writes();
     if let Some(bytes) = too_small_a_stack() {
         let why = format!("the stack may have {} KiB", bytes >> 10);
         return Err(Error::host("cannot start", why, "raise it: ulimit -s 8192"));

@@ -87,6 +87,10 @@ pub struct ConformanceArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// No notices on stderr
+    #[arg(short, long)]
+    pub quiet: bool,
+
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]
     pub no_seccomp: bool,
@@ -150,13 +154,18 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
         ));
     }
     let Chosen { backend, why, .. } = choose(&args.backend, &ThisHost)?;
-    complain(&format!("backend {backend}: {why}"));
+    let notice = |text: &str| {
+        if !args.quiet {
+            complain(text)
+        }
+    };
+    notice(&format!("backend {backend}: {why}"));
     if backend == BackendKey::None {
-        complain("backend none has no host events: all strategies are the same, one runs");
+        notice("backend none has no host events: all strategies are the same, one runs");
         strategies.truncate(1);
     }
     if backend == BackendKey::Step {
-        complain("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
+        notice("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
     let target = Target::Vpmu { strategies, counts_time: args.counts_time, backend };
     checked(args, &Checks { guests, target, time_limit: args.time_limit, seccomp: !args.no_seccomp })

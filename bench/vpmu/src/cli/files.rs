@@ -18,7 +18,7 @@ pub(super) fn write_to(target: &Target, bytes: &[u8]) -> Result<(), Error> {
 }
 
 fn cannot(file: &Path, error: &std::io::Error) -> Error {
-    Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give -o another file")
+    Error::output(format!("cannot write {}", file.display()), error, "give -o another file")
 }
 
 /// Writes the cases of a report for `--junit`.

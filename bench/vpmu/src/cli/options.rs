@@ -6,8 +6,9 @@ use clap::Args;
 use results::compare::Statistic;
 use results::document::{Document, Experiment, Status};
 use results::error::{Error, Exit};
+use results::open::Folder;
 use results::read;
-use results::write::{OutputFolder, replace};
+use results::write::{OutputFolder, Target};
 
 use crate::setting::parse::{folder, one_of};
 use crate::terminal::console::{complain, internal};
@@ -112,13 +113,9 @@ impl Baseline {
         }
         let path = self.document(&document.experiment);
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        let made = std::fs::create_dir_all(dir).and_then(|()| replace(&path, json.as_bytes()));
+        let made = Folder::make(dir).and_then(|folder| Target::at(&folder, &path)?.replace(json.as_bytes()));
         made.map_err(|error| {
-            Error::usage(
-                format!("cannot write {}", path.display()),
-                error.to_string(),
-                "choose another folder with -o DIR",
-            )
+            Error::output(format!("cannot write {}", path.display()), &error, "choose another folder with -o DIR")
         })?;
         complain(&format!("baseline: {}", path.display()));
         Ok(())

@@ -1,10 +1,11 @@
 //! `vpmu completions` and `vpmu man`, from the definition of the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 use results::error::{Error, Exit};
-use results::write::replace;
+use results::open::Folder;
+use results::write::Target;
 
 use crate::setting::parse::folder;
 use crate::terminal::console::{complain, internal, print};
@@ -58,13 +59,13 @@ pub(super) fn man(args: &ManArgs, mut command: Command) -> Result<Exit, Error> {
     };
     let refused = |error: std::io::Error| {
         let what = format!("cannot write manual pages to {}", dir.display());
-        Error::usage(what, error.to_string(), "give -o a folder you may write to")
+        Error::output(what, &error, "give -o a folder you may write to")
     };
-    std::fs::create_dir_all(dir).map_err(refused)?;
+    let folder = Folder::make(dir).map_err(refused)?;
     let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
     let pages: Vec<_> = std::iter::once(&command).chain(shown).map(page).collect::<Result<_, _>>()?;
     for (name, page) in &pages {
-        replace(&dir.join(name), page).map_err(refused)?;
+        Target::at(&folder, Path::new(name)).and_then(|target| target.replace(page)).map_err(refused)?;
     }
     complain(&format!("{} pages in {}", pages.len(), dir.display()));
     Ok(Exit::Done)

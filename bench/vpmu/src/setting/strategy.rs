@@ -1,7 +1,6 @@
 //! Strategies of a comparison: preset names and TOML files, checked and read once.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use host_pmu::kernel;
@@ -216,13 +215,8 @@ fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Er
         None => "`vpmu show strategies deferred` prints a file to start from",
     };
     let refuse = |why: String| cannot(why, start);
-    let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_DEFINITION + 1).read_to_string(&mut text))
+    let text = results::open::named_text(path, MAX_DEFINITION)
         .map_err(|error| cannot(error.to_string(), "give an existing file"))?;
-    if text.len() as u64 > MAX_DEFINITION {
-        return Err(refuse(format!("it is larger than {MAX_DEFINITION} bytes")));
-    }
     let at_line = |error: toml::de::Error| {
         let before = error.span().map_or("", |span| &text[..span.start]);
         let (line, column) =

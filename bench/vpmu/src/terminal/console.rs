@@ -39,7 +39,7 @@ pub(crate) fn offer(out: BorrowedFd<'_>, text: &str) -> Result<bool, Error> {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
         }
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
+            Err(Error::output("cannot write to stdout", &error, "look where it is redirected to"))
         }
         sent => Ok(sent.is_ok()),
     }
@@ -77,11 +77,9 @@ impl Stream {
     pub(crate) fn result(mut self) -> Result<(), Error> {
         self.pass_on(&[], true);
         match self.fd {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::usage(
-                format!("cannot write to {}", self.name),
-                error.to_string(),
-                "look where it is redirected to",
-            )),
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(Error::output(format!("cannot write to {}", self.name), &error, "look where it is redirected to"))
+            }
             _ => Ok(()),
         }
     }

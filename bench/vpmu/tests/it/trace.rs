@@ -188,6 +188,6 @@ fn an_interrupt_and_a_full_disk_leave_what_was_finished() {
         eprintln!("SKIP: it takes root to mount a small disk: {errors}");
         return;
     }
-    assert!(said.starts_with("exit 3\n") && said.contains("\"finished\": false"), "{said}{errors}");
+    assert!(said.starts_with("exit 4\n") && said.contains("\"finished\": false"), "{said}{errors}");
     assert!(errors.lines().count() == 1 && errors.contains("its 1 segments so far are whole"), "{errors}");
 }

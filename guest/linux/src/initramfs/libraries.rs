@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, DynamicTag, EM_X86_64, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, FileKind, StringTable};
+use results::open;
 
 use super::error::InitramfsError;
-use crate::open;
+
+/// Most bytes of a file: those that a RAM disk has.
+pub(super) const MOST_BYTES: u64 = 1 << 30;
 
 /// Folders that a loader searches by itself: those of Debian, then those of others.
 const DEFAULTS: [&str; 6] =
@@ -89,7 +92,9 @@ impl Search {
             if read > MOST_INCLUDED {
                 break;
             }
-            let Ok(text) = fs::read_to_string(&file) else { continue };
+            let Ok(text) = open::found(&file, MOST_BYTES).and_then(|list| open::text(list, MOST_BYTES)) else {
+                continue;
+            };
             for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
                 if let Some(pattern) = line.strip_prefix("include").map(str::trim) {
                     files.extend(matching(root, pattern));
@@ -109,7 +114,7 @@ impl Search {
         let configured = self.configured.iter().map(|folder| (folder, !is_default(folder)));
         let defaults = self.defaults.iter().map(|folder| (folder, false));
         own.chain(configured).chain(defaults).find_map(|(folder, configured)| {
-            let bytes = open::bytes(&folder.host.join(name)).ok()?;
+            let bytes = open::found_bytes(&folder.host.join(name), MOST_BYTES).ok()?;
             fits(&bytes).then(|| Found { folder: folder.clone(), bytes, configured })
         })
     }

@@ -5,10 +5,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use results::open;
+
 use super::error::InitramfsError;
 use super::libraries;
-use super::libraries::{Elf, Folder, Found, Search, plain};
-use crate::open;
+use super::libraries::{Elf, Folder, Found, MOST_BYTES, Search, plain};
 
 /// Longest chain of links from one name of a library to the next.
 const MOST_LINKS: usize = 8;
@@ -90,7 +91,7 @@ impl Collector {
         self.named.add(from);
         // A link to a program of another name is that program under this name.
         let real = fs::canonicalize(from).map_err(host(from))?;
-        let bytes = open::bytes(&real).map_err(host(&real))?;
+        let bytes = open::found_bytes(&real, MOST_BYTES).map_err(host(&real))?;
         if !libraries::is_elf(&bytes) && !bytes.starts_with(b"#!") {
             return Err(InitramfsError::NotAProgram(from.to_owned()));
         }
@@ -117,7 +118,7 @@ impl Collector {
                 self.below(&path, &entry.path(), &entry.metadata().map_err(host(&entry.path()))?)?;
             }
         } else {
-            let bytes = open::bytes(from).map_err(host(from))?;
+            let bytes = open::found_bytes(from, MOST_BYTES).map_err(host(from))?;
             let real = fs::canonicalize(from).map_err(host(from))?;
             // A script of a folder is data unless it can be started; an ELF file of another processor is data.
             let runs = if libraries::is_elf(&bytes) {
@@ -195,11 +196,10 @@ impl Collector {
         for name in &wishes.needed {
             let found = if name.contains('/') {
                 let (folder, _) = name.rsplit_once('/').unwrap_or_default();
-                open::bytes(Path::new(name)).ok().filter(|bytes| libraries::fits(bytes)).map(|bytes| Found {
-                    folder: Folder::same(folder),
-                    bytes,
-                    configured: false,
-                })
+                open::found_bytes(Path::new(name), MOST_BYTES)
+                    .ok()
+                    .filter(|bytes| libraries::fits(bytes))
+                    .map(|bytes| Found { folder: Folder::same(folder), bytes, configured: false })
             } else {
                 self.search.find(name, first)
             };
@@ -267,7 +267,7 @@ impl Collector {
             .filter(|_| path.starts_with('/'))
             .ok_or_else(|| InitramfsError::Interpreter { program: program.to_owned(), interpreter: path.to_owned() })?;
         self.named.check(&real, program)?;
-        let bytes = open::bytes(&real).map_err(host(&real))?;
+        let bytes = open::found_bytes(&real, MOST_BYTES).map_err(host(&real))?;
         if !runs(&bytes) {
             let (program, interpreter) = (program.to_owned(), path.to_owned());
             return Err(InitramfsError::NotAnInterpreter { program, interpreter });

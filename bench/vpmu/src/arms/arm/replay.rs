@@ -31,6 +31,8 @@ use crate::terminal::console::internal;
 /// Why strategies with `pause = "virtual"` cannot be replayed.
 pub(crate) const IN_NO_TRACE: &str =
     "its events run on while their counters are off, and what they count then is in no trace";
+/// Most registers that the vCPUs of a part access: a PMU has a few hundred.
+const MOST_REGISTERS: usize = 4096;
 /// Fewest samples that have an interval.
 const LEAST: u64 = MIN_ROUNDS as u64;
 
@@ -256,6 +258,13 @@ impl Live {
             }
             let (until, is_sample) = self.parts.sample(&self.batch, self.at);
             self.feed(until, &mut counts, &mut exits);
+            if exits.len() > MOST_REGISTERS {
+                return Err(Error::usage(
+                    format!("cannot replay the trace {}", self.parts.trace.name()),
+                    format!("its guest accesses more than {MOST_REGISTERS} registers"),
+                    "record it again; a file of it is damaged",
+                ));
+            }
             if is_sample {
                 self.samples += 1;
                 host_work.push(std::mem::take(&mut self.work));

@@ -80,7 +80,7 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
         let model = Model::embedded(name).map_err(|error| refuse(error.to_string()))?;
         return Ok(((*text).to_owned(), model));
     }
-    let text = open::named(Path::new(name), MAX_MODEL).map_err(|error| refuse(format!("{name}: {error}")))?;
+    let text = open::named_text(Path::new(name), MAX_MODEL).map_err(|error| refuse(format!("{name}: {error}")))?;
     let model = Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))?;
     Ok((text, model))
 }

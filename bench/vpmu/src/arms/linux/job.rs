@@ -1,7 +1,6 @@
 //! From an experiment's plan to its Linux guests.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use linux_guest::agent::{self, Agent, AgentError};
 use results::document::{LinuxParameters, SetUpParameters};
 use results::error::Error;
+use results::open;
 use vmm::boot::linux::Kernel;
 use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{LinuxOutcome, LinuxPlan};
@@ -215,7 +215,7 @@ fn find(perf: &Path, path: Option<&OsStr>) -> Result<PathBuf, Error> {
         )
     })?;
     let mut magic = [0; 4];
-    let read = File::open(&found).and_then(|mut file| file.read_exact(&mut magic));
+    let read = open::found(&found, u64::MAX).and_then(|mut file| file.read_exact(&mut magic));
     match read {
         Ok(()) if magic == *b"\x7fELF" => Ok(found),
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {

@@ -114,7 +114,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
         _ => "⚠️ undecided",
     };
     let shown = fleet::report(&analysis, &standing.elements);
-    let mut markdown = format!("## {}: {word}\n\n{}", campaign.name, shown.markdown());
+    let mut markdown = format!("## {}: {word}\n\n{}", shown::markdown(&campaign.name), shown.markdown());
     let mut text = status::shown(&standing, false);
     if !runs.is_empty() {
         let _ = write!(text, "\n{}", fleet::report(&analysis, &[]).text(columns()));
@@ -132,7 +132,8 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
             let junit = comparison.report().junit();
             write(&folder.path.join(format!("junit-{new}.xml")), junit.as_bytes())?;
         }
-        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", of(&|report| report.markdown()));
+        let [base_shown, new_shown] = [&base, &new].map(|name| shown::markdown(name));
+        let _ = write!(markdown, "\n## {new_shown} against {base_shown}\n\n{}", of(&|report| report.markdown()));
         let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", of(&|report| report.text(columns())));
     }
     write(&folder.path.join("summary.md"), markdown.as_bytes())?;

@@ -1,6 +1,5 @@
 //! Preparation: event list, CPUs, limit of open files; refuses bad input.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use cpu_list::CpuList;
@@ -53,13 +52,7 @@ impl EventRequest {
 
     fn file(file: &Path) -> Result<Self, Error> {
         let failed = |why: String| refuse(format!("{}: {why}", file.display()));
-        let mut text = String::new();
-        std::fs::File::open(file)
-            .and_then(|file| file.take(MAX_TEXT as u64 + 1).read_to_string(&mut text))
-            .map_err(|error| failed(error.to_string()))?;
-        if text.len() > MAX_TEXT {
-            return Err(failed(format!("it is larger than {MAX_TEXT} bytes")));
-        }
+        let text = results::open::named_text(file, MAX_TEXT as u64).map_err(|error| failed(error.to_string()))?;
         let list = join_lines(&text);
         if list.is_empty() { Err(failed("there is no event in it".to_owned())) } else { Ok(Self::List(list)) }
     }

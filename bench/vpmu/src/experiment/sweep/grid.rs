@@ -173,7 +173,7 @@ impl Grid {
         let refuse = |why: String| {
             Error::usage(format!("cannot use grid {}", path.display()), why, "docs/simulator.md has the keys")
         };
-        let text = open::named(path, MAX_GRID).map_err(|error| refuse(error.to_string()))?;
+        let text = open::named_text(path, MAX_GRID).map_err(|error| refuse(error.to_string()))?;
         let mut grid: Self = toml::from_str(&text).map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             refuse(format!("line {line}: {}", error.message()))

@@ -99,11 +99,8 @@ pub fn save(dir: &Path, pareto: &Pareto) -> Result<bool, Error> {
     for (name, text) in [(store::FRONT, indented(pareto)?), (MARKDOWN, report(pareto).markdown())] {
         let path = dir.join(name);
         replace(&path, text.as_bytes()).map_err(|error| {
-            Error::usage(
-                format!("cannot write {}", path.display()),
-                error.to_string(),
-                "all points are kept; run the same command again once there is room",
-            )
+            let what = format!("cannot write {}", path.display());
+            Error::output(what, &error, "all points are kept; run the same command again once there is room")
         })?;
     }
     Ok(true)

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::point::GridPoint;
 use crate::setting::process;
 use results::error::Error;
-use results::open;
+use results::open::{self, Folder};
 use results::write::{append, replace};
 
 pub use results::sweep::{FILE, FRONT};
@@ -102,9 +102,8 @@ impl Store {
     /// Exit 2 for a file system error, or if another sweep holds the lock.
     pub fn open(dir: &Path) -> Result<(Self, Found), Error> {
         let failed = |error: &io::Error| cannot(dir, error);
-        std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
         let path = dir.join(FILE);
-        let locked = File::open(dir).map_err(|error| failed(&error))?;
+        let locked = Folder::make(dir).and_then(|folder| folder.handle()).map_err(|error| failed(&error))?;
         if !process::try_lock(&locked).map_err(|error| failed(&error))? {
             return Err(Error::usage(
                 format!("another sweep is writing to {}", dir.display()),
@@ -156,7 +155,7 @@ impl Store {
         if !text.is_empty() {
             text.push('\n');
         }
-        if std::fs::read(&self.path).is_ok_and(|there| there == text.as_bytes()) {
+        if open::found_bytes(&self.path, MAX_FILE).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
         replace(&self.path, text.as_bytes()).map_err(|error| cannot(&self.path, &error))
@@ -164,7 +163,7 @@ impl Store {
 }
 
 fn cannot(path: &Path, error: &io::Error) -> Error {
-    Error::usage(format!("cannot write {}", path.display()), error.to_string(), "")
+    Error::output(format!("cannot write {}", path.display()), error, "")
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
 
 fn cannot_keep(payload: &Target, error: &io::Error) -> Error {
     let what = format!("cannot write the payload to {}", payload.path().display());
-    Error::usage(what, error.to_string(), "make room, or give another --output")
+    Error::output(what, error, "make room, or give another --output")
 }
 
 /// Records while `guest` runs, and says what came of it.

@@ -99,7 +99,7 @@ pub struct Recorder {
 pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error> {
     let cannot = |error: io::Error| {
         let what = format!("cannot write the recording to {}", spec.output.display());
-        Error::usage(what, error.to_string(), "give another --output")
+        Error::output(what, &error, "give another --output")
     };
     if spec.is_pipe() {
         forget(Path::new(PIPED)).map_err(cannot)?;

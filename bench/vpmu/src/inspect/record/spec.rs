@@ -79,7 +79,7 @@ impl RecordSpec {
         let target = Target::of(&path).map(|target| target.private().always_file());
         target.map_err(|error| {
             let what = format!("cannot write {} beside the recording", path.display());
-            Error::usage(what, error.to_string(), "give another --output")
+            Error::output(what, &error, "give another --output")
         })
     }
 

@@ -138,12 +138,8 @@ pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
 pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
     let error = recorded.failed.as_ref().filter(|error| error.kind() != ErrorKind::BrokenPipe)?;
     let what = format!("the recording {} ended early", output.display());
-    Some(Error::new(
-        Exit::Inconclusive,
-        what,
-        error.to_string(),
-        "what was written before that is readable, later samples are gone; make room, and record again",
-    ))
+    let remedy = "what was written before that is readable, later samples are gone; make room, and record again";
+    Some(Error::output(what, error, remedy))
 }
 
 /// Returns the commands that show a recording.
@@ -197,7 +193,7 @@ mod tests {
         assert_eq!(of(left, true, Exit::Inconclusive), Exit::Inconclusive);
         assert_eq!(of(left, false, Exit::Guest(7)), Exit::Guest(7));
         let of = |kind: ErrorKind| error(&recorded(Some(kind), false), Path::new("x"));
-        assert_eq!(of(ErrorKind::StorageFull).unwrap().exit, Exit::Inconclusive);
+        assert_eq!(of(ErrorKind::StorageFull).unwrap().exit, Exit::Host);
         assert!(of(ErrorKind::BrokenPipe).is_none());
     }
 }

@@ -169,7 +169,7 @@ fn traced(
         Err(error) => {
             // A guest that did not begin leaves no trace; what another did is kept, as a trace without its end.
             if writer.is_empty() {
-                let _ = std::fs::remove_dir_all(output);
+                writer.discard();
             } else {
                 writer.flush_all()?;
             }

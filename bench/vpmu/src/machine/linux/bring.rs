@@ -1,12 +1,12 @@
 //! Files that come out of a guest: whole under their name, or not at all, in a folder that was empty before it began.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use linux_guest::agent::{Agent, AgentError};
 use results::error::Error;
+use results::open::Folder;
 use results::write::{Target, check_file};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat};
 
@@ -37,7 +37,7 @@ impl Places {
 /// A folder that was empty when it was opened: nothing of a guest's meets a file of the host's there.
 #[derive(Debug)]
 pub(super) struct Output {
-    folder: File,
+    folder: Folder,
     /// For messages: it may lead elsewhere by now.
     path: PathBuf,
 }
@@ -46,19 +46,14 @@ impl Output {
     /// Opens the folder, and makes it if need be.
     fn open(path: &Path) -> Result<Self, Error> {
         let opened = || {
-            fs::create_dir_all(path)?;
-            let output = Self { folder: File::open(path)?, path: path.to_owned() };
-            let is_empty = fs::read_dir(output.by_descriptor())?.next().is_none();
+            let output = Self { folder: Folder::make(path)?, path: path.to_owned() };
+            let is_empty = output.folder.names()?.is_empty();
             if is_empty { Ok(output) } else { Err(io::Error::other("it is not empty")) }
         };
         opened().map_err(|error| {
             let what = format!("cannot use --output {}", path.display());
-            Error::usage(what, error.to_string(), "give a new folder, or an empty one")
+            Error::output(what, &error, "give a new folder, or an empty one")
         })
-    }
-
-    fn by_descriptor(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.folder.as_raw_fd()).into()
     }
 }
 
@@ -89,7 +84,7 @@ fn check(paths: &[String]) -> Result<(), Error> {
 pub(super) fn get(agent: &mut Agent<'_>, path: &str, most: u64, output: &Output) -> Result<(), AgentError> {
     let name = last_name(path);
     let (to, target) = (&output.folder, output.path.join(name));
-    let scratch = tempfile::Builder::new().prefix(".vpmu-").tempdir_in(output.by_descriptor());
+    let scratch = tempfile::Builder::new().prefix(".vpmu-").tempdir_in(output.folder.by_descriptor());
     let scratch = scratch.map_err(failed(&target))?;
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let inside = openat(to, scratch.path().file_name().unwrap_or_default(), flags, Mode::empty());
@@ -115,6 +110,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> AgentError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::{Read as _, Write as _};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     use std::os::unix::net::UnixStream;

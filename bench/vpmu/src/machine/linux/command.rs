@@ -1,6 +1,5 @@
 //! One command in a guest: it runs, its files come out, the guest ends.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 use linux_guest::agent::{Agent, AgentError, Command, Cut, Ended};
 use linux_guest::loaded;
 use results::error::{Error, Exit};
+use results::open;
 use vmm::kvm::Host;
 use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan, Log};
 
@@ -53,7 +53,7 @@ pub(super) fn run(
     plan.machine.time_limit = time_limit.saturating_add(COLLECT);
     let console: Box<dyn Write + Send> = match &places.console {
         Some(target) => Box::new(target.create().map_err(|error| {
-            Error::usage(format!("cannot write the console to {}", target.path().display()), error.to_string(), "")
+            Error::output(format!("cannot write the console to {}", target.path().display()), &error, "")
         })?),
         None => Box::new(io::sink()),
     };
@@ -111,7 +111,7 @@ fn input(path: &Path) -> Result<OwnedFd, Error> {
     let opened = if path == Path::new("-") {
         io::stdin().as_fd().try_clone_to_owned()
     } else {
-        File::open(path).map(OwnedFd::from)
+        open::stream(path).map(OwnedFd::from)
     };
     opened.map_err(|error| Error::usage(format!("cannot read --stdin {}", path.display()), error.to_string(), ""))
 }

@@ -54,7 +54,7 @@ struct Arm {
 /// # Errors
 /// Exit 4: this host cannot record; exit 3: a recording ended early.
 pub fn compression(spec: &CompressionSpec) -> Result<Compression, Error> {
-    let cannot = |error: std::io::Error| Error::usage("cannot make a temporary folder", error.to_string(), "");
+    let cannot = |error: std::io::Error| Error::output("cannot make a temporary folder", &error, "");
     let folder = tempfile::tempdir().map_err(cannot)?;
     let guest = Guest::build(folder.path(), spec.products, spec.depth)?;
     let levels: Vec<u32> = LEVELS.into_iter().filter(|level| *level == 0 || spec.levels.contains(level)).collect();
@@ -234,7 +234,7 @@ impl Guest {
     pub(super) fn build(folder: &Path, products: u64, depth: u64) -> Result<Self, Error> {
         let source = folder.join("matrix.c");
         fs::write(&source, SOURCE)
-            .map_err(|error| Error::usage(format!("cannot write {}", source.display()), error.to_string(), ""))?;
+            .map_err(|error| Error::output(format!("cannot write {}", source.display()), &error, ""))?;
         let mut cc = Command::new("cc");
         cc.current_dir(folder).args(FREESTANDING).arg(LINKING);
         cc.args([format!("-DPRODUCTS={products}"), format!("-DDEPTH={depth}")]);

@@ -90,7 +90,7 @@ pub struct Overhead {
 /// # Errors
 /// Exit 4: this host cannot record, or has no compiler for the guest; exit 3: a run ended early.
 pub fn overhead(spec: &OverheadSpec) -> Result<Overhead, Error> {
-    let cannot = |error: std::io::Error| Error::usage("cannot make a temporary folder", error.to_string(), "");
+    let cannot = |error: std::io::Error| Error::output("cannot make a temporary folder", &error, "");
     let folder = tempfile::tempdir().map_err(cannot)?;
     let guest = Guest::build(folder.path(), spec.products, 0)?;
     let Some(alone) = guest.alone() else {
