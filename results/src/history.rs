@@ -169,7 +169,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
             let Some(against) = against else { return Some((*record, time, None)) };
             // The ratio alone: an interval of each run takes longer than all the rest.
             let pairs = paired::pairs(own, record.arm(against)?, metric, request.statistic);
-            let ratio = paired::Method::of(&pairs).centre(&pairs)?.exp();
+            let ratio = paired::centre(&pairs)?.exp();
             Some((*record, time, Some(ratio)))
         })
         .collect();

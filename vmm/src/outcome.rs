@@ -189,8 +189,6 @@ pub struct VcpuOutcome<L = PayloadLeft> {
     pub account: Account,
     /// The account of single-stepping; `None` unless the backend is `step`.
     pub steps: Option<Steps>,
-    /// Time of the throughput probe on its CPU before this turn; `None` if there was none.
-    pub probe_ns: Option<u64>,
 }
 
 /// One run of a guest.

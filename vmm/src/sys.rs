@@ -247,34 +247,6 @@ fn tsc_offset_attribute(offset: *mut u64) -> kvm_device_attr {
     kvm_device_attr { flags: 0, group, attr, addr: offset as u64 }
 }
 
-/// Makes about `count` additions in four registers that do not depend on each other.
-pub(crate) fn add_independently(count: u64) {
-    /// Additions of a turn, its own count included.
-    const TURN: u64 = 9;
-    // SAFETY: changes only the registers it names and the flags.
-    unsafe {
-        core::arch::asm!(
-            "2:",
-            "add {a}, 1",
-            "add {b}, 1",
-            "add {c}, 1",
-            "add {d}, 1",
-            "add {a}, 1",
-            "add {b}, 1",
-            "add {c}, 1",
-            "add {d}, 1",
-            "sub {n}, 1",
-            "jnz 2b",
-            a = inout(reg) 0_u64 => _,
-            b = inout(reg) 0_u64 => _,
-            c = inout(reg) 0_u64 => _,
-            d = inout(reg) 0_u64 => _,
-            n = inout(reg) (count / TURN).max(1) => _,
-            options(nomem, nostack),
-        );
-    }
-}
-
 /// Gives `memory` to the VM.
 pub(crate) fn map_guest_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), kvm_ioctls::Error> {
     for (slot, region) in memory.iter().enumerate() {

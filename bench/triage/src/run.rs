@@ -277,8 +277,7 @@ impl Rates {
     fn speedup(&self) -> Option<Speedup> {
         let [workload, apart] = &self.plain;
         let pairs = (0..).zip(workload.iter().zip(apart)).filter(|(_, (a, b))| **a > 0.0 && **b > 0.0);
-        let pairs: Vec<Pair> =
-            pairs.map(|(round, (a, b))| Pair { round, guest: round, log: (b / a).ln(), probe: None }).collect();
+        let pairs: Vec<Pair> = pairs.map(|(round, (a, b))| Pair { round, guest: round, log: (b / a).ln() }).collect();
         let found = of_turns(&pairs)?;
         Some(Speedup {
             workload: rate(workload)?,

@@ -11,9 +11,10 @@ use serde::Serialize;
 use super::sample::{MIN_RUNS, Run, Sides};
 
 use crate::paired::groups::groups;
-use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair, Spread};
+use crate::paired::{LAYOUT, MIN_ROUNDS, Pair, Spread, centre, logarithms};
 use crate::stats::change_points::of_related;
 use crate::stats::jackknife::{Estimate, known, leave_one_out, of_leave_one_out, over_groups};
+use crate::stats::leave_one_out;
 
 /// Allowance for what differs between two runs in all arms together, standard deviation of a logarithm.
 pub const DRIFT: f64 = 0.12;
@@ -192,13 +193,11 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], between: Option<Spread>) -> Opti
     if pooled_base.len() < MIN_ROUNDS || pooled_new.len() < MIN_ROUNDS {
         return None;
     }
-    let (a, b) = (Method::of(&pooled_base), Method::of(&pooled_new));
-    let method = Method { probed: a.probed && b.probed, ..a };
-    let centre = |pairs: &[Pair]| method.centre(pairs);
     let sides = [centre(&pooled_base)?, centre(&pooled_new)?];
     if base.len().min(new.len()) >= MIN_RUNS {
         let related = if between.is_some() { Related::Neighbours } else { Related::Not };
-        let without = |pairs: &[Pair], group: &[usize], count: usize| method.leave_one_out(pairs, group, count);
+        let without =
+            |pairs: &[Pair], group: &[usize], count: usize| leave_one_out::centres(&logarithms(pairs), group, count);
         let (log, blocks) = by_runs(&base, &new, related, centre, without)?;
         return Some(Change { log, sides, allowance: known(0.0), blocks });
     }

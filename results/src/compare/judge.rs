@@ -282,7 +282,7 @@ fn level(runs: &[Run]) -> Option<SideLevel> {
     Some(SideLevel {
         median_ns: median(&values)?,
         interval_ns: interval,
-        ratio: paired::Method::of(&pairs).centre(&pairs).map(f64::exp),
+        ratio: paired::centre(&pairs).map(f64::exp),
         n: values.len(),
         runs: runs.len(),
     })

@@ -114,16 +114,10 @@ mod tests {
 
     #[test]
     fn columns_agree() {
-        // Rounds of two modes, and probes that explain them in NEW alone: each side by itself has another estimator.
+        // Rounds of two modes: each side by itself may have another estimator.
         let of_side = |at: u64| {
             let slow = |arm: &str, round: u64| (round * 7 + if arm == "reuse" { at } else { 0 }) % 5 < 2;
-            let mut value = value(40, at, |arm, round| if slow(arm, round) { 100_000 + round } else { 70_000 + round });
-            for (arm, name) in [(0, "recreate"), (1, "reuse"), (2, "reuse-lazy"), (3, "floor")] {
-                let probe = |round: u64| if slow(name, round) { 20_000.5 } else { 14_000.5 };
-                value["arms"][arm]["rounds"]["probe_ns"] =
-                    (0..40).map(|round| if at == 6 { probe(round) } else { 20_000.5 }).collect();
-            }
-            changed(value)
+            record(40, at, |arm, round| if slow(arm, round) { 100_000 + round } else { 70_000 + round })
         };
         let found = of(&of_side(5), &of_side(6), &request());
         for row in found.rows() {

@@ -85,9 +85,6 @@ pub struct Rounds {
     /// rounds. Absent: a guest of its own.
     #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
     pub guest: Sparse<u64>,
-    /// Time of a fixed piece of work on the vCPU's CPU just before, ns: its throughput. Absent: not probed.
-    #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
-    pub probe_ns: Sparse<f64>,
     /// Metrics by key.
     #[serde(serialize_with = "columns")]
     pub metrics: BTreeMap<String, Column>,
@@ -148,8 +145,6 @@ pub struct Round {
     pub guest: u64,
     /// The round was measured whole.
     pub complete: bool,
-    /// The throughput probe beside it.
-    pub probe_ns: Option<f64>,
 }
 
 fn value<T: Copy>(column: &[Option<T>], at: usize) -> Option<T> {
@@ -231,7 +226,6 @@ impl Rounds {
             index,
             guest: value(&self.guest, at).unwrap_or(index),
             complete,
-            probe_ns: value(&self.probe_ns, at),
         })
     }
 
@@ -266,7 +260,6 @@ impl Rounds {
         stretch("complete", &mut self.complete, rounds)?;
         stretch("started_us", &mut self.started_us, rounds)?;
         stretch_any("guest", &mut self.guest, rounds)?;
-        stretch_any("probe_ns", &mut self.probe_ns, rounds)?;
         stretch_any("end", &mut self.end, rounds)?;
         stretch_any("lost", &mut self.lost, rounds)?;
         stretch_any("wall_us", &mut self.wall_us, rounds)?;

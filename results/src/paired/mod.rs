@@ -24,6 +24,7 @@ mod rounds;
 pub use between::{Spread, over_runs};
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
-pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, log_ratio, of_turns, ratio};
+pub(crate) use ratio::logarithms;
+pub use ratio::{LAYOUT, MIN_ROUNDS, Ratio, centre, log_ratio, of_turns, ratio};
 pub(crate) use rounds::of_counting;
 pub use rounds::{Pair, Statistic, are_few, counting, in_plan_order, pairs, short};

@@ -11,8 +11,7 @@ use crate::document::{Arm, Experiment};
 use crate::metric::HOST_WORK;
 use crate::stats::interval::{CONFIDENCE, Interval};
 use crate::stats::jackknife::{self, Estimate, known};
-use crate::stats::location::Centre;
-use crate::stats::{leave_one_out, median, slope};
+use crate::stats::location;
 
 /// Logarithms that differ by less are the same but for how they were calculated.
 const SAME: f64 = 1e-9;
@@ -21,10 +20,6 @@ pub const MIN_ROUNDS: usize = 5;
 /// Allowance for the layout of a guest, standard deviation of a logarithm, where an arm has too few guests to show it.
 /// 26 runs of the development host show it.
 pub const LAYOUT: f64 = 0.003;
-/// Fewest rounds from which the slope over the probes can be estimated.
-const MIN_PROBED: usize = 20;
-/// The probes are used where they take away at least this share of the ratios' spread.
-const PROBE_GAIN: f64 = 0.15;
 
 /// A ratio of two arms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -37,8 +32,6 @@ pub struct Ratio {
     pub rounds: usize,
     /// Guests of each arm in which they ran.
     pub guests: usize,
-    /// True if differences of throughput, as the probes saw them, were taken out.
-    pub probed: bool,
     /// Logarithm of the ratio with its uncertainty, the allowance for the layout of few guests included.
     #[serde(skip)]
     pub log: Option<Estimate>,
@@ -53,16 +46,7 @@ pub struct Ratio {
 impl Ratio {
     /// Creates a ratio without an interval, of means over so many rounds.
     pub fn of_means(ratio: f64, rounds: usize) -> Self {
-        Self {
-            ratio,
-            interval: None,
-            rounds,
-            guests: 0,
-            probed: false,
-            log: None,
-            between: known(0.0),
-            constant: false,
-        }
+        Self { ratio, interval: None, rounds, guests: 0, log: None, between: known(0.0), constant: false }
     }
 
     /// Returns whether the interval excludes 1.
@@ -121,7 +105,7 @@ pub fn log_ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, stati
         return all_work(&parts(arm, base, metric));
     }
     let rounds = pairs(arm, base, metric, statistic);
-    Method::of(&rounds).centre(&rounds)
+    centre(&rounds)
 }
 
 /// A part of a trace that was replayed: the work of two arms.
@@ -163,12 +147,11 @@ pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
 }
 
 fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
-    let method = Method::of(rounds);
-    let value = method.centre(rounds)?;
-    let guests: Vec<u64> = rounds.iter().map(|pair| pair.guest).collect();
+    let (logs, guests) = (logarithms(rounds), rounds.iter().map(|pair| pair.guest).collect::<Vec<u64>>());
+    let value = location::centre(&logs)?;
     let groups = groups(&guests);
     let log = (rounds.len() >= MIN_ROUNDS)
-        .then(|| jackknife::over_groups(rounds, &groups.group, |rounds| method.centre(rounds)))
+        .then(|| jackknife::over_groups(&logs, &groups.group, location::centre))
         .flatten()
         .map(|found| if groups.by_guest { found } else { found.widened(layout * (2.0 / groups.guests as f64).sqrt()) });
     Some(Ratio {
@@ -176,11 +159,9 @@ fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
         interval: log.map(interval),
         rounds: rounds.len(),
         guests: groups.guests,
-        probed: method.probed,
         log,
         between: known(0.0),
-        constant: rounds.iter().all(|pair| (pair.log - value).abs() < SAME)
-            || layout <= 0.0 && repeat(&guests, &rounds.iter().map(|pair| pair.log).collect::<Vec<_>>()),
+        constant: rounds.iter().all(|pair| (pair.log - value).abs() < SAME) || layout <= 0.0 && repeat(&guests, &logs),
     })
 }
 
@@ -190,59 +171,14 @@ fn interval(log: Estimate) -> Interval {
     Interval { low: low.exp(), high: high.exp() }
 }
 
-/// Method to find the centre of some rounds, decided once for all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Method {
-    /// True if differences of throughput, as the probes saw them, are taken out.
-    pub probed: bool,
-    /// Centre in use.
-    pub centre: Centre,
+/// Returns the centre of the logarithms of rounds; `None` without any.
+pub fn centre(rounds: &[Pair]) -> Option<f64> {
+    location::centre(&logarithms(rounds))
 }
 
-impl Method {
-    /// Chooses the method for these rounds.
-    pub fn of(rounds: &[Pair]) -> Self {
-        let probed = is_sharper(rounds);
-        Self { probed, centre: Centre::of(&if probed { without_throughput(rounds) } else { logs(rounds) }) }
-    }
-
-    /// Returns the centre of the logarithms of rounds; `None` without any.
-    pub fn centre(self, rounds: &[Pair]) -> Option<f64> {
-        self.centre.at(&if self.probed { without_throughput(rounds) } else { logs(rounds) })
-    }
-
-    /// Returns the centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`.
-    /// `None` if nothing is left without one of them.
-    pub fn leave_one_out(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
-        if !self.probed && self.centre == Centre::Biweight {
-            return leave_one_out::centres(&logs(rounds), group, count);
-        }
-        // The slope on the probes differs without each group, so each is computed anew.
-        jackknife::leave_one_out(rounds, group, count, |rounds| self.centre(rounds))
-    }
-}
-
-fn logs(rounds: &[Pair]) -> Vec<f64> {
+/// Returns the logarithms of rounds.
+pub(crate) fn logarithms(rounds: &[Pair]) -> Vec<f64> {
     rounds.iter().map(|pair| pair.log).collect()
-}
-
-/// Returns the logarithms that both turns would have had with the same throughput.
-fn without_throughput(rounds: &[Pair]) -> Vec<f64> {
-    let probes: Vec<f64> = rounds.iter().map(|pair| pair.probe.unwrap_or(0.0)).collect();
-    let slope = slope(&probes, &logs(rounds));
-    rounds.iter().map(|pair| pair.log - slope * pair.probe.unwrap_or(0.0)).collect()
-}
-
-/// Returns whether every round was probed and the probes explain the ratios well enough to be worth a second estimate.
-fn is_sharper(rounds: &[Pair]) -> bool {
-    if rounds.len() < MIN_PROBED || rounds.iter().any(|pair| pair.probe.is_none()) {
-        return false;
-    }
-    let spread = |values: &[f64]| {
-        let middle = median(values).unwrap_or(0.0);
-        values.iter().map(|value| (value - middle).abs()).sum::<f64>()
-    };
-    spread(&without_throughput(rounds)) < (1.0 - PROBE_GAIN) * spread(&logs(rounds))
 }
 
 #[cfg(test)]
@@ -284,16 +220,6 @@ mod tests {
     }
 
     #[test]
-    fn probes_sharpen_and_keep_the_coverage() {
-        let turns = Host { modes: crate::synthetic::Modes::PerTurn, guests: 0.0, ..Host::default() };
-        let (_, without) = coverage(&turns, 100);
-        let (covered, with) = coverage(&Host { probe: Some(0.03), ..turns }, 200);
-        assert!(covered >= 0.905 && with < 0.8 * without, "{covered}, {with} against {without}");
-        let useless = rounds(&Host { modes: crate::synthetic::Modes::None, probe: Some(0.05), ..turns }, 1.0, 3);
-        assert!(!of_turns(&useless).unwrap().probed);
-    }
-
-    #[test]
     fn rounds_that_are_missing_are_about_enough() {
         let host = Host { rounds_per_guest: 1, ..Host::default() };
         let few = of_turns(&rounds(&Host { rounds: 40, ..host }, 1.0, 9)).unwrap();
@@ -321,7 +247,7 @@ mod tests {
 
     #[test]
     fn few_rounds_have_a_ratio_and_no_interval() {
-        let pair = |round| Pair { round, guest: round, log: 0.1, probe: None };
+        let pair = |round| Pair { round, guest: round, log: 0.1 };
         assert_eq!(of_turns(&[]), None);
         let few = of_turns(&[pair(0), pair(1)]).unwrap();
         assert!((few.ratio - 0.1_f64.exp()).abs() < 1e-12 && few.interval.is_none() && !few.is_distinguishable());

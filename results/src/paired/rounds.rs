@@ -13,8 +13,6 @@ pub struct Pair {
     pub guest: u64,
     /// Logarithm of the ratio of the two.
     pub log: f64,
-    /// Logarithm of the ratio of the throughput probes beside them, if both have one.
-    pub probe: Option<f64>,
 }
 
 /// Returns the rounds that count in both arms and have the metric, in order.
@@ -31,12 +29,11 @@ pub(crate) fn of_counting(
     let mut found = Vec::new();
     for (own, a) in arm {
         while others.next_if(|(other, _)| other.index < own.index).is_some() {}
-        let Some((other, b)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
+        let Some((_, b)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
         if !(a > 0.0 && *b > 0.0) {
             continue;
         }
-        let probe = own.probe_ns.zip(other.probe_ns).filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| (a / b).ln());
-        found.push(Pair { round: own.index, guest: own.guest, log: (a / b).ln(), probe });
+        found.push(Pair { round: own.index, guest: own.guest, log: (a / b).ln() });
     }
     found
 }
@@ -206,7 +203,6 @@ mod tests {
         crate::fixture::in_guests(&mut value, 2);
         // recreate, reuse, reuse-lazy, floor.
         value["arms"][1]["rounds"]["complete"][1] = json!(false);
-        value["arms"][1]["rounds"]["probe_ns"][3] = json!(40_001.0);
         crate::fixture::without_round(&mut value["arms"][3]["rounds"], 0);
         for metric in ["nmi_handler_ns", "pmi_delivery_ns"] {
             let count = value["arms"][3]["metrics"][metric]["count"].as_u64().unwrap();
@@ -223,7 +219,6 @@ mod tests {
         let rounds: Vec<(u64, u64)> = found.iter().map(|pair| (pair.round, pair.guest)).collect();
         assert_eq!(rounds, [(2, 1), (3, 1)]);
         assert!((found[0].log - 2.002_f64.ln()).abs() < 1e-12);
-        assert!((found[1].probe.unwrap() - 2.0_f64.ln()).abs() < 1e-9 && found[0].probe == Some(0.0));
         assert!(pairs(reuse, floor, "rotation_ns", Statistic::P50).is_empty());
     }
 

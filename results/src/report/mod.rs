@@ -210,7 +210,7 @@ fn over(record: &Record, arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: b
         return paired::over_runs(record, arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
     }
     let pairs = paired::pairs(arm, base, key, Statistic::P50);
-    paired::Method::of(&pairs).centre(&pairs).map(|log| ratio(log.exp()))
+    paired::centre(&pairs).map(|log| ratio(log.exp()))
 }
 
 /// Returns the arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots,

@@ -3,15 +3,9 @@
 //! Two arms of a round mostly meet the same speed of the CPU, and their log ratio is then normal with some per cent of
 //! spread. If they meet different speeds, it is off by the ratio of the speeds, to either side. The median ignores how
 //! far such rounds are off and is a third less sharp than the mean of the others; the biweight gives them no weight at
-//! all and keeps most of that sharpness. If most rounds are off, there is no mode to prefer, and Hodges and Lehmann's
-//! estimator is sharper ([`Centre::of`]).
+//! all and keeps most of that sharpness.
 
 use super::{median, median_of};
-
-/// Fewest and most values of which all pairs are taken: fewer have intervals that are too narrow, more take too long.
-const PAIRED: std::ops::RangeInclusive<usize> = 20..=1000;
-/// A middle half as wide as that of this standard deviation is no single mode.
-const MIXED: f64 = 0.1;
 
 /// Deviations of so many standard deviations and more have no weight: 85 % of the mean's sharpness for normal values.
 pub(super) const CUT: f64 = 3.44;
@@ -25,37 +19,6 @@ pub fn scale(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let mut distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     median_of(&mut distances).map(|mad| mad / MAD)
-}
-
-/// Centres, each of which suits some values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Centre {
-    /// Most of them are of one mode.
-    Biweight,
-    /// They are of several, and none is the one that counts: the median of the means of all pairs.
-    HodgesLehmann,
-}
-
-impl Centre {
-    /// Chooses the centre for these logarithms.
-    pub fn of(values: &[f64]) -> Self {
-        let wide = scale(values).is_some_and(|scale| scale > MIXED);
-        if wide && PAIRED.contains(&values.len()) { Self::HodgesLehmann } else { Self::Biweight }
-    }
-
-    /// Returns the centre of values; `None` without any.
-    pub fn at(self, values: &[f64]) -> Option<f64> {
-        match self {
-            Self::Biweight => centre(values),
-            Self::HodgesLehmann => hodges_lehmann(values),
-        }
-    }
-}
-
-/// Returns the median of the means of all pairs (Hodges and Lehmann). `None` without values.
-pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
-    let pairs = values.iter().enumerate().flat_map(|(i, a)| values[i..].iter().map(|b| f64::midpoint(*a, *b)));
-    median_of(&mut pairs.collect::<Vec<_>>())
 }
 
 /// Returns the biweight's centre. The median where more than half of the values are equal. `None` without values.
@@ -108,16 +71,6 @@ mod tests {
         assert_eq!(centre(&[]), None);
         assert_eq!(centre(&[2.0]), Some(2.0));
         assert_eq!(centre(&[2.0, 2.0, 2.0, 7.0]), Some(2.0));
-    }
-
-    #[test]
-    fn several_modes_have_the_centre_of_pairs() {
-        let one = [0.01, -0.02, 0.03, 0.0, 0.35, 0.02, -0.01];
-        let several = [0.01, -0.35, 0.35, 0.0, 0.36, -0.34, 0.37, 0.02].repeat(3);
-        assert_eq!((Centre::of(&one), Centre::of(&several)), (Centre::Biweight, Centre::HodgesLehmann));
-        // Pairs of {0, 1, 5}: 0, 0.5, 2.5, 1, 3, 5.
-        assert_eq!(Centre::HodgesLehmann.at(&[0.0, 1.0, 5.0]), Some(1.75));
-        assert_eq!(hodges_lehmann(&[]), None);
     }
 
     #[test]

@@ -208,7 +208,6 @@ mod tests {
                 interval: interval(low, high),
                 rounds: 9,
                 guests: 9,
-                probed: false,
                 log: None,
                 between: crate::stats::jackknife::known(0.0),
                 constant: high <= low,

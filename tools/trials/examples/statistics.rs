@@ -58,7 +58,6 @@ fn intervals(runs: u64) {
         ("8 guests, layout 3 %", Host { rounds_per_guest: 20, guests: 0.03, ..base }),
         ("2 guests, layout 1 %", Host { rounds_per_guest: 80, guests: 0.01, ..base }),
         ("2 guests, layout 3 %", Host { rounds_per_guest: 80, guests: 0.03, ..base }),
-        ("a mode for each turn, probed", Host { modes: Modes::PerTurn, probe: Some(0.03), ..base }),
         ("10 rounds, 10 guests of 1 s", Host { rounds: 10, turn: 1.0, rounds_per_guest: 1, ..base }),
     ];
     println!("| 160 rounds | ratio | p50 |\n|---|---|---|");

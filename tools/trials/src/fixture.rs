@@ -287,7 +287,7 @@ pub fn spread(document: &Document) -> Value {
     value
 }
 
-/// Makes the rounds of a [`value`] turns of guests that live for so many rounds, each with a throughput probe beside it.
+/// Makes the rounds of a [`value`] turns of guests that live for so many rounds.
 ///
 /// # Panics
 /// If it is no such value.
@@ -296,7 +296,6 @@ pub fn in_guests(value: &mut Value, rounds: u64) {
         let columns = &mut arm["rounds"];
         let index: Vec<u64> = serde_json::from_value(columns["round"].clone()).unwrap();
         columns["guest"] = index.iter().map(|index| index / rounds.max(1)).collect();
-        columns["probe_ns"] = index.iter().map(|_| 20_000.5).collect();
     }
 }
 
@@ -340,7 +339,6 @@ pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Rec
             complete: vec![true; turns.len()],
             started_us: vec![0; turns.len()],
             guest: turns.iter().map(|turn| Some(turn.guest)).collect(),
-            probe_ns: turns.iter().map(|turn| turn.probe.map(f64::exp)).collect(),
             metrics: [(NMI_HANDLER.key.to_owned(), column)].into(),
             ..Rounds::default()
         };

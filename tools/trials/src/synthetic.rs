@@ -39,8 +39,6 @@ pub struct Host {
     pub drift: f64,
     /// Share of turns that something else disturbs, up to three times as long.
     pub outliers: f64,
-    /// Spread of the throughput probe; `None`: there is no probe.
-    pub probe: Option<f64>,
 }
 
 impl Default for Host {
@@ -56,7 +54,6 @@ impl Default for Host {
             processes: 0.0,
             drift: 0.05,
             outliers: 0.02,
-            probe: None,
         }
     }
 }
@@ -109,16 +106,13 @@ impl Random {
 pub struct Turn {
     /// Logarithm of its median latency.
     pub log: f64,
-    /// Logarithm of its probe's time, if there is one.
-    pub probe: Option<f64>,
     /// Number of its guest.
     pub guest: u64,
 }
 
 /// Pairs the turns of two arms in a round.
 pub fn pair(round: u64, arm: &Turn, base: &Turn) -> Pair {
-    let probe = arm.probe.zip(base.probe).map(|(a, b)| a - b);
-    Pair { round, guest: arm.guest, log: arm.log - base.log, probe }
+    Pair { round, guest: arm.guest, log: arm.log - base.log }
 }
 
 /// The CPU's mode over time.
@@ -184,8 +178,7 @@ impl Host {
                 let disturbed = if random.uniform() < self.outliers { random.uniform() * 3.0_f64.ln() } else { 0.0 };
                 let noise = self.noise * random.normal();
                 let log = truth[arm] + drift + process[arm] + layout[arm] + mode + noise + disturbed;
-                let probe = self.probe.map(|spread| drift + mode * 1.2 + spread * random.normal());
-                arms[arm].push(Turn { log, probe, guest: (round / per_guest) as u64 });
+                arms[arm].push(Turn { log, guest: (round / per_guest) as u64 });
             }
         }
         arms

@@ -21,7 +21,6 @@ use super::plan;
 use super::plan::{CounterSource, Plan};
 use crate::kvm::nested::Nested;
 use crate::kvm::register_cost::RegisterCost;
-use crate::kvm::tsc::TickClock;
 use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
 use crate::outcome::{End, Steps, VcpuOutcome};
@@ -203,8 +202,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             strategy: shared.plan.behind.strategy_name(),
         });
         let _owner = shared.plan.seccomp.then(|| confine_vcpu(Answer::default())).transpose()?;
-        let (guard, clock) = (vcpu.guard(), TickClock::new(tsc_khz));
-        let (mut probe_ns, mut stopped) = (None, false);
+        let (guard, mut stopped) = (vcpu.guard(), false);
         loop {
             let mut end = if stopped { End::Stopped } else { run_loop::run(&mut vcpu, &guard) };
             let turn_over = end == End::TurnOver;
@@ -225,7 +223,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             }
             let steps = vcpu.host().stepper();
             let steps = steps.map(|c| Steps { instructions: c.steps(), unsupported: c.unsupported() });
-            let run = VcpuOutcome { end, left, account, steps, probe_ns: probe_ns.take() };
+            let run = VcpuOutcome { end, left, account, steps };
             if !turn_over {
                 return Ok(run);
             }
@@ -233,24 +231,8 @@ impl<G: Guest> open::Work for Work<'_, G> {
             vcpu.host().rest();
             stopped = !shared.guest.rest(cpu, run, shared.memory)?;
             if !stopped {
-                probe_ns = Some(clock.ns(ticks()));
                 vcpu.begin_account();
             }
         }
     }
-}
-
-// The throughput probe: a fixed piece of work that tells how fast this CPU is just now.
-//
-// A busy hyper-thread sibling, below a virtual machine even an invisible one, takes a third of a CPU's throughput for a second or
-// so, and little of its latency. Additions that do not depend on each other show it.
-
-/// Additions: about 20 µs at 0.25 ns each.
-const ADDITIONS: u64 = 80_000;
-
-/// Measures the TSC ticks that the work takes here and now.
-pub(crate) fn ticks() -> u64 {
-    let begin = sys::rdtsc();
-    sys::add_independently(ADDITIONS);
-    sys::rdtsc().saturating_sub(begin)
 }

@@ -69,7 +69,7 @@ pub(crate) fn whole() {
             let report = report(vcpu);
             assert!((samples..samples + 8).contains(&report.nmis), "{} of {samples} samples", report.nmis);
             assert_eq!(report.baseline_units, 0, "the baseline was before the first turn");
-            assert!(report.measure_end > report.measure_begin && vcpu.probe_ns.is_some_and(|ns| ns > 0));
+            assert!(report.measure_end > report.measure_begin);
             assert!(vcpu.left.held_at_tail_tick.is_empty());
             let exits = vcpu.account.msr_exits.iter().find(|line| line.msr == 0x38e).expect("GLOBAL_STATUS");
             assert!(exits.reads <= 2 * report.nmis + 2, "{exits:?} of {} NMIs", report.nmis);

@@ -301,7 +301,6 @@ mod tests {
                 turned_on: 0,
             },
             steps: None,
-            probe_ns: None,
         };
         (vec![vcpu.clone(), vcpu], 0, Output { error: None, dropped: 0 })
     }

@@ -117,11 +117,7 @@ pub(super) fn start(
 
 impl LiveGuest for Live {
     fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
-        let run = self.0.turn(samples, sys::interrupted()).map_err(refused)?;
-        let probes = run.vcpus.iter().filter_map(|vcpu| vcpu.probe_ns);
-        let (sum, count) = probes.fold((0.0, 0.0), |(sum, count), ns| (sum + ns as f64, count + 1.0));
-        let probe_ns = (count > 0.0).then(|| sum / count);
-        Ok(TurnOutcome { probe_ns, ..run.into() })
+        Ok(self.0.turn(samples, sys::interrupted()).map_err(refused)?.into())
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {

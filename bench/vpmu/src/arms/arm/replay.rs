@@ -349,7 +349,7 @@ impl Live {
             tsc,
             held_at_tail_tick: Vec::new(),
         };
-        let vcpu = VcpuOutcome { end: End::Done, left, account, steps: None, probe_ns: None };
+        let vcpu = VcpuOutcome { end: End::Done, left, account, steps: None };
         RunOutcome { end: End::Done, vcpus: vec![vcpu], wall: Duration::from_nanos(wall), start: Duration::ZERO }
     }
 }

@@ -36,8 +36,6 @@ pub struct Turn {
 pub struct TurnOutcome {
     /// Outcome as of a run of its own: every figure is of this turn alone.
     pub run: RunOutcome,
-    /// Time of the throughput probe just before the turn, mean over vCPUs; `None` where there is none, as in a simulation.
-    pub probe_ns: Option<f64>,
     /// Figures that only a Linux guest leaves.
     pub linux: Option<LinuxTurn>,
     /// The host's work by the model where a trace is replayed, ns, of each sample.
@@ -46,7 +44,7 @@ pub struct TurnOutcome {
 
 impl From<RunOutcome> for TurnOutcome {
     fn from(run: RunOutcome) -> Self {
-        Self { run, probe_ns: None, linux: None, host_work: Vec::new() }
+        Self { run, linux: None, host_work: Vec::new() }
     }
 }
 

@@ -308,7 +308,6 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
             turned_on: 0,
         },
         steps: None,
-        probe_ns: None,
     }
 }
 

@@ -94,8 +94,6 @@ pub struct Place {
     pub started: Duration,
     /// Number of the arm's guest, if guests live over several runs.
     pub guest: Option<u64>,
-    /// Time of the throughput probe just before it.
-    pub probe_ns: Option<f64>,
 }
 
 impl ArmFold {
@@ -239,7 +237,6 @@ impl ArmFold {
         rounds.complete.push(outcome.end.is_complete());
         rounds.started_us.push(ns(place.started) / 1000);
         rounds.guest.push(place.guest);
-        rounds.probe_ns.push(place.probe_ns);
         rounds.end.push(one_line(&outcome.end.to_string()));
         rounds.wall_us.push(ns(outcome.wall) / 1000);
         // A guest that starts at once has started: 0 says that it was there before.
@@ -584,7 +581,6 @@ mod tests {
             turn: Turn { index, position: 0, warmup: false, samples: 10 },
             started: Duration::from_secs(index),
             guest: None,
-            probe_ns: None,
         }
     }
 

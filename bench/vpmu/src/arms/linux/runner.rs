@@ -177,7 +177,7 @@ pub fn vcpu<L>(run: VcpuOutcome<L>, end: End) -> VcpuOutcome {
         held_at_tail_tick: Vec::new(),
     };
     let account = Account { deliveries: Vec::new(), ..run.account };
-    VcpuOutcome { end, left, account, steps: run.steps, probe_ns: run.probe_ns }
+    VcpuOutcome { end, left, account, steps: run.steps }
 }
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
         let plan = mock::plan(&[]).unwrap();
         let mut fold = ArmFold::new(&plan.arms[0], true).without_deliveries();
         let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
-        let place = Place { turn, started: Duration::ZERO, guest: None, probe_ns: None };
+        let place = Place { turn, started: Duration::ZERO, guest: None };
         fold.add_turn(place, &TurnOutcome { linux: Some(left.clone()), ..run.clone().into() });
         let arm = fold.result();
         let handler = arm.metric(&NMI_HANDLER).unwrap();

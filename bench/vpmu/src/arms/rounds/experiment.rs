@@ -260,7 +260,7 @@ impl<'a> Experiment<'a> {
         let turn = Turn { index, position, warmup, samples };
         let alive = self.plan.keeps_guests();
         let guest = alive.then(|| self.sessions.saturating_sub(1));
-        let mut place = Place { turn, started, guest, probe_ns: None };
+        let place = Place { turn, started, guest };
         let outcome = if alive {
             let Some(guest) = &mut slot.guest else { return Ok(TurnEnd::Failed) };
             guest.turn(samples)?
@@ -268,7 +268,6 @@ impl<'a> Experiment<'a> {
             let run = self.runner.run(slot.arm, turn)?;
             TurnOutcome { linux: self.runner.linux(), ..run.into() }
         };
-        place.probe_ns = outcome.probe_ns;
         self.guests += outcome.run.wall;
         let start = outcome.run.start;
         let complete = outcome.run.end.is_complete();

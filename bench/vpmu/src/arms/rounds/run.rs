@@ -498,9 +498,8 @@ mod tests {
         assert_eq!(saves, [2, 4, 5], "at the end of each session");
         assert_eq!(document.status, Status::Complete);
         for arm in &document.arms[..2] {
-            let guests: Vec<_> = arm.rounds.iter().map(|round| (round.index, round.guest, round.probe_ns)).collect();
-            let probe = Some(7.5);
-            let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)].map(|(index, guest)| (index, guest, probe));
+            let guests: Vec<_> = arm.rounds.iter().map(|round| (round.index, round.guest)).collect();
+            let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)];
             assert_eq!(guests, expected);
             let starts: Vec<_> = arm.rounds.guest_start_us.iter().map(|start| *start > 0).collect();
             assert_eq!(starts, [true, false, true, false, true]);

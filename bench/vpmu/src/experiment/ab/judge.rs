@@ -78,7 +78,7 @@ pub fn rows(arms: &[AbArm], rules: &Limits) -> Vec<Row> {
 /// Returns the pairs of an arm in which both sides have the metric. Each pair has two fresh processes.
 fn pairs(arm: &AbArm, metric: &Metric) -> Vec<Pair> {
     let log = |pair: &AbPair| Some((pair.new.get(metric.key)? / pair.base.get(metric.key)?).ln());
-    let pair = |pair: &AbPair| Some(Pair { round: pair.pair, guest: pair.pair, log: log(pair)?, probe: None });
+    let pair = |pair: &AbPair| Some(Pair { round: pair.pair, guest: pair.pair, log: log(pair)? });
     arm.pairs.iter().filter_map(pair).collect()
 }
 

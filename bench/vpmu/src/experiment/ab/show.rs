@@ -31,7 +31,6 @@ pub fn report(document: &AbDocument) -> Report {
     report.notes(document.doubts.iter().map(|why| format!("not whole: {why}")));
     report.notes(document.left_out.iter().map(|why| format!("left out: {why}")));
     report.notes(legend(document, &judged));
-    other_metrics(document, &mut report);
     for (side, of) in [("BASE", &document.base), ("NEW", &document.new)] {
         report.note(format!("{side}: {}", describe(of)));
     }
@@ -96,20 +95,6 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
         percent(rules.bound)
     ));
     lines
-}
-
-/// Adds the metrics that are shown and not judged.
-fn other_metrics(document: &AbDocument, report: &mut Report) {
-    let mut table = Table::new(["arm", "metric", "ratio", "95 % interval"]).keys(2);
-    for row in document.rows.iter().filter(|row| !row.judged) {
-        let name = row.metric.trim_end_matches("_ns").replace('_', " ");
-        table.add_row([row.arm.clone(), name, format!("{:.3}", row.ratio.ratio), interval(row)]);
-    }
-    if !table.is_empty() {
-        report.gap();
-        report.heading("Not judged");
-        report.table(table);
-    }
 }
 
 /// Lists the differences of the two sides beside their builds, a line each.

@@ -219,7 +219,7 @@ fn take_rounds(
             }
             if !warmup {
                 khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.left.tsc.khz);
-                slot.fold.add(Place { turn, started, guest: None, probe_ns: None }, &outcome);
+                slot.fold.add(Place { turn, started, guest: None }, &outcome);
                 let boot = &job.plan.guest.boot;
                 slot.beside.push(beside(&outcome, &boot.events[..boot.event_count as usize]));
             }

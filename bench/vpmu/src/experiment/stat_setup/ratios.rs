@@ -21,7 +21,7 @@ pub(crate) fn compare(what: String, like_for_like: bool, one: Side<'_>, other: S
     let rounds: Vec<Pair> = (0..)
         .zip(&all)
         .filter(|(_, net)| net.iter().all(|&ns| ns > 0.0))
-        .map(|(round, [a, b])| Pair { round, guest: round, log: (a / b).ln(), probe: None })
+        .map(|(round, [a, b])| Pair { round, guest: round, log: (a / b).ln() })
         .collect();
     let found = of_turns(&rounds).filter(|_| 2 * rounds.len() > all.len())?;
     let least = rounds.iter().map(|pair| pair.log).fold(f64::INFINITY, f64::min).exp();

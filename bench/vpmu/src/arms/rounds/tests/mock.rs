@@ -90,7 +90,6 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
             turned_on: 0,
         },
         steps: None,
-        probe_ns: None,
     }
 }
 
@@ -172,7 +171,7 @@ impl LiveGuest for MockGuest {
         self.lives.borrow_mut().push(format!("{name} {number}.{turns}"));
         self.turns += 1;
         let run = outcome(vec![(self.turn)(name, number, turns, samples)]);
-        Ok(TurnOutcome { probe_ns: Some(7.5), ..run.into() })
+        Ok(run.into())
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {

@@ -57,7 +57,7 @@ pub struct Quotient {
 impl Quotient {
     /// Computes the quotient of pairs, one for each round.
     pub(super) fn of(pairs: impl Iterator<Item = (f64, f64)>) -> Option<Self> {
-        let pair = |(round, (a, b)): (u64, (f64, f64))| Pair { round, guest: round, log: (a / b).ln(), probe: None };
+        let pair = |(round, (a, b)): (u64, (f64, f64))| Pair { round, guest: round, log: (a / b).ln() };
         let found = of_turns(&(0..).zip(pairs).map(pair).collect::<Vec<_>>())?;
         Some(Self { ratio: found.ratio, interval: found.interval.map(|interval| [interval.low, interval.high]) })
     }
