@@ -159,7 +159,7 @@ pub struct Taken {
 
 /// The sampling events of a thread.
 #[derive(Debug)]
-pub struct Sampler(Vec<(OwnedFd, sys::Ring)>);
+pub struct Sampler(Vec<(OwnedFd, sys::Ring, Option<u64>)>);
 
 impl Sampler {
     /// Opens `events` on the calling thread. They count at once, and each overflow raises [`crate::kick::signal`] there.
@@ -168,12 +168,13 @@ impl Sampler {
     /// The event that was refused, and why.
     pub fn open(events: &[SampledEvent], rate: Rate) -> Result<Self, String> {
         let open = |event: &SampledEvent| -> Result<_, String> {
+            let (period, by_frequency) = rate.of(event);
             let fd = sys::open_on_this_thread(attribute(event, rate)?, None).map_err(|error| refused(event, &error))?;
             let ring = sys::Ring::map(&fd, PAGES);
             let ring = ring.map_err(|error| format!("the ring of event {event}: {error}; raise ulimit -l"))?;
             sys::signal_this_thread(&fd).map_err(|error| format!("the signal of event {event}: {error}"))?;
             sys::enable(&fd).map_err(|error| refused(event, &error))?;
-            Ok((fd, ring))
+            Ok((fd, ring, (!by_frequency).then_some(period)))
         };
         events.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
@@ -183,7 +184,7 @@ impl Sampler {
     /// # Errors
     /// The kernel's error.
     pub fn set_enabled(&self, on: bool) -> io::Result<()> {
-        self.0.iter().try_for_each(|(fd, _)| if on { sys::enable(fd) } else { sys::disable(fd) })
+        self.0.iter().try_for_each(|(fd, ..)| if on { sys::enable(fd) } else { sys::disable(fd) })
     }
 
     /// Reports the overflows since the last call to `visit`, and to `lost` how many of an event found no room in its
@@ -191,11 +192,11 @@ impl Sampler {
     #[inline]
     pub fn take(&mut self, mut visit: impl FnMut(Overflow), mut lost: impl FnMut(usize, u64)) -> Taken {
         let mut taken = Taken::default();
-        for (event, (_, ring)) in self.0.iter_mut().enumerate() {
+        for (event, (_, ring, fixed)) in self.0.iter_mut().enumerate() {
             ring.drain(|type_, [first, second, _]| match type_ {
                 PERF_RECORD_SAMPLE => {
                     taken.overflows += 1;
-                    visit(Overflow { event, time: first, period: second });
+                    visit(Overflow { event, time: first, period: fixed.unwrap_or(second) });
                 }
                 PERF_RECORD_LOST => lost(event, second),
                 PERF_RECORD_THROTTLE => taken.throttled += 1,
@@ -222,8 +223,9 @@ fn refused(event: &SampledEvent, error: &io::Error) -> String {
 fn attribute(event: &SampledEvent, rate: Rate) -> Result<perf_event_attr, String> {
     let (type_, config) = event.encoding()?;
     let mut attr = attr::sampling_attr(type_, config);
-    attr.sample_type = u64::from(PERF_SAMPLE_TIME | PERF_SAMPLE_PERIOD);
     let (period, by_frequency) = rate.of(event);
+    // A tracepoint with a fixed period that records it samples each occurrence (`perf_swevent_event`).
+    attr.sample_type = u64::from(PERF_SAMPLE_TIME | if by_frequency { PERF_SAMPLE_PERIOD } else { 0 });
     attr.__bindgen_anon_1.sample_period = period;
     attr.set_freq(u64::from(by_frequency));
     attr.set_exclude_host(u64::from(event.is_hardware()));

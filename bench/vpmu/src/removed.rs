@@ -71,7 +71,7 @@ const STRATEGY: &[Row] = &[
 /// Returns the error of a word in the place of a command of `path`, which is the words before it.
 pub(crate) fn command(path: &str, word: &str) -> Option<Error> {
     let (_, _, instead) = COMMANDS.iter().find(|(of, gone, _)| *of == path && *gone == word)?;
-    Some(gone(word, instead))
+    Some(gone([path, word].join(" ").trim_start(), instead))
 }
 
 /// Returns the error of an option of the command `path`, or of an option and its value.
@@ -116,6 +116,7 @@ mod tests {
             let text = error.to_string();
             assert!(error.exit.code() == 2 && text.contains("is gone") && text.ends_with(instead), "{line}: {text}");
         }
+        assert!(command("trace", "show").unwrap().to_string().starts_with("trace show is gone"));
         for (key, value, instead) in STRATEGY {
             for file in [format!("{key} = '{value}'"), format!("{key} = {{ '{value}' = 3 }}")] {
                 assert_eq!(of_strategy(&file.parse().unwrap()).unwrap().1, *instead, "{file}");

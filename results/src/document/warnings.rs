@@ -15,6 +15,10 @@ use cpu_list::CpuList;
 
 /// Code of the warning that a run ended before its intervals were as narrow as asked.
 pub const UNSURE: &str = "until-ci";
+/// Code of the warning that some periods had no overflow of their own, and [`MISSED_PERIODS`] that nine of ten had none.
+pub const LATE_PERIODS: &str = "late-periods";
+/// Code of the warning that an arm measured something else than was asked for: most of its periods had no overflow.
+pub const MISSED_PERIODS: &str = "missed-periods";
 /// Code of the warning that a simulated figure is known to a range only.
 pub const UNIDENTIFIED: &str = "unidentified";
 /// Share of stolen CPU time above which it is worth a warning.
@@ -183,9 +187,8 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     ]
 }
 
-/// Returns whether nine periods of ten passed without an overflow of their own: the arm then measured something else
-/// than was asked for.
-pub fn mostly_missed(arm: &Arm) -> bool {
+/// Returns whether nine periods of ten passed without an overflow of their own.
+fn mostly_missed(arm: &Arm) -> bool {
     let missed = arm.own.counts.periods_missed;
     missed > 0 && missed / 9 >= arm.own.counts.guest_overflows
 }
@@ -252,7 +255,7 @@ fn of_guest(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
         (unseen, "lost-overflows", format!("VMM and guest differ by {unseen} overflows")),
         (
             missed,
-            "missed-periods",
+            if mostly_missed(arm) { MISSED_PERIODS } else { LATE_PERIODS },
             format!(
                 "{missed} of {} counted without an overflow of their own: the host reported it late or never, or --period is too short for \
                  the handling of one",
@@ -398,15 +401,14 @@ mod tests {
     #[test]
     fn missed_periods_are_of_all_that_were_counted() {
         let mut document = fixture::document(2);
-        let arm = &mut document.arms[0];
-        (arm.own.counts.periods_missed, arm.own.counts.guest_overflows) = (18_663, 985);
-        assert!(mostly_missed(arm));
-        arm.own.counts.guest_overflows = 2_100;
-        assert!(!mostly_missed(arm), "less than nine of ten");
-        arm.own.counts.guest_overflows = 985;
-        let line = collect(&document).into_iter().find(|warning| warning.code == "missed-periods").unwrap().message;
-        assert!(line.starts_with("18663 of 19648 periods were counted"), "{line}");
-        assert!(!mostly_missed(&document.arms[1]));
+        for (overflows, code, shown) in [(985, MISSED_PERIODS, true), (2_100, LATE_PERIODS, false)] {
+            let arm = &mut document.arms[0];
+            (arm.own.counts.periods_missed, arm.own.counts.guest_overflows) = (18_663, overflows);
+            let all = collect(&document);
+            let line = &all.iter().find(|warning| warning.code == code).unwrap().message;
+            assert!(line.starts_with(&format!("18663 of {} periods were counted", 18_663 + overflows)), "{line}");
+            assert_eq!(crate::table::warnings(&all).any(|one| one.contains("periods were counted")), shown);
+        }
     }
 
     #[test]

@@ -30,8 +30,8 @@ use published::Published;
 use strategies::Answer;
 
 use crate::advice;
-use crate::document::warnings::LIVELOCK;
-use crate::document::{Any, Arm, Record, Status, Tool, Warning};
+use crate::document::warnings::{LATE_PERIODS, LIVELOCK};
+use crate::document::{Any, Arm, ArmKind, Record, Status, Tool, Warning};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
@@ -229,7 +229,12 @@ fn brief(record: &Record, plotted: bool) -> String {
             .map(|(base, found)| format!(" ({found} × {})", base.name));
         format!("{} {}{}", arm.name, time(p50), over.unwrap_or_default())
     };
-    record.arms.iter().map(arm).collect::<Vec<_>>().join(", ")
+    tried(record).map(arm).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the arms but for KVM's own vPMU where there is none: every run tries it.
+fn tried(record: &Record) -> impl Iterator<Item = &Arm<Any>> {
+    record.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm || arm.not_available.is_none())
 }
 
 /// Returns the warning of an arm whose guest gets nothing done.
@@ -286,6 +291,8 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
     figures.extend(work::host_operations(shown));
     figures.extend(work::phases(shown));
     figures.extend(work::pareto(shown, inks));
+    // Settings of the host stand with the hosts.
+    let caveats = shown.warnings.iter().filter(|one| one.remedy.is_none() && one.code != LATE_PERIODS);
     let caveat = |warning: &Warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
@@ -296,8 +303,7 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
         host: shown.host.class.clone(),
         badges,
         about: about(group),
-        // Settings of the host stand with the hosts.
-        caveats: shown.warnings.iter().filter(|warning| warning.remedy.is_none()).map(caveat).collect(),
+        caveats: caveats.map(caveat).collect(),
         answer: strategies::answer(shown, inks),
         table: arms(shown),
         figures,
@@ -345,7 +351,7 @@ fn arms(record: &Record) -> Table {
          others: of all samples"
     );
     let mut table = Table::new(caption, &head);
-    for arm in &record.arms {
+    for arm in tried(record) {
         let found = key.and_then(|key| arm.metrics.get(key));
         let p50 = key.and_then(|key| paired::level(arm, key, Statistic::P50));
         let ratio = match (base, key) {

@@ -7,18 +7,18 @@ use super::report::Report;
 use super::summary;
 use crate::answers;
 use crate::document::agreement::Agreement;
-use crate::document::warnings::{UNIDENTIFIED, UNSURE};
-use crate::document::{Counts, Document, Status, Warning};
+use crate::document::warnings::{LATE_PERIODS, UNIDENTIFIED, UNSURE};
+use crate::document::{ArmKind, Counts, Document, Status, Warning};
 use crate::metric::{self, Metric, NMI_HANDLER};
 
 /// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Those that the
-/// [report] has are left out.
+/// [report] has are left out, and late periods, on which nobody can act: the document has them.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
     let settings = (!settings.is_empty())
         .then(|| format!("noise sources on this host: {}; see `vpmu doctor`", settings.join(", ")));
-    let own = warnings.iter().filter(|warning| warning.remedy.is_none() && warning.code != UNIDENTIFIED);
+    let own = warnings.iter().filter(|one| one.remedy.is_none() && ![UNIDENTIFIED, LATE_PERIODS].contains(&&*one.code));
     let own = own.map(|warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
@@ -45,9 +45,9 @@ fn figures<'a>(document: &'a Document, metric: &Metric) -> Vec<(String, Figures<
     there.map(|arm| (name(arm), Figures::new(arm, arm.metric(metric)))).collect()
 }
 
-/// Adds the arms that did not run, with the reason.
+/// Adds the arms that were asked for and did not run, with the reason. KVM's own vPMU is tried in every run.
 fn absent(document: &Document, report: &mut Report) {
-    for arm in &document.arms {
+    for arm in document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm) {
         let why = arm.not_available.iter();
         report.notes(why.map(|why| format!("{}: not available because {why}", arm.name)));
     }

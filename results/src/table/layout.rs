@@ -113,17 +113,19 @@ pub fn signed(value: f64, decimals: usize) -> String {
     if text[1..].bytes().all(|byte| matches!(byte, b'0' | b'.')) { text[1..].to_owned() } else { text }
 }
 
-/// Formats a share as a number of per cent, without the unit and without zeros at its end.
+/// Formats a share as a number of per cent of about three digits, without the unit and without zeros behind its point.
 pub fn percent(share: f64) -> String {
-    format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned()
+    let text = ratio(share * 100.0);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Formats a relative change in per cent with its interval: `+3.1 % [+2.9, +3.3]`.
+/// Formats a relative change in per cent with its interval: `+3.1 % [+2.9, +3.3]`; of whole numbers where that is as wide as ten.
 pub fn change(share: f64, interval: Option<Interval>) -> String {
+    let decimals = usize::from(interval.is_none_or(|interval| interval.high - interval.low < 0.1));
     let interval = interval.map_or_else(String::new, |Interval { low, high }| {
-        format!(" [{}, {}]", signed(low * 100.0, 1), signed(high * 100.0, 1))
+        format!(" [{}, {}]", signed(low * 100.0, decimals), signed(high * 100.0, decimals))
     });
-    format!("{} %{interval}", signed(share * 100.0, 1))
+    format!("{} %{interval}", signed(share * 100.0, decimals))
 }
 
 /// Formats a p value.
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn shares_are_whole_numbers_of_per_cent_where_they_can_be() {
-        for (share, text) in [(0.07, "7"), (0.005, "0.5"), (0.03, "3"), (1.0, "100"), (0.0, "0")] {
+        for (share, text) in [(0.07, "7"), (0.005, "0.5"), (0.03, "3"), (1.0, "100"), (0.0, "0"), (1.764_32, "176")] {
             assert_eq!(percent(share), text);
         }
     }

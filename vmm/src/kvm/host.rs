@@ -134,11 +134,8 @@ impl Host {
             std::fs::read_to_string("/sys/module/kvm/parameters/enable_pmu").is_ok_and(|value| value.trim() == "N");
         let pmu = Path::new("/sys/bus/event_source/devices/cpu").exists();
         if !capability && (disabled || !pmu) {
-            return Err(
-                "this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU); \
-                 `vpmu doctor` says which"
-                    .to_owned(),
-            );
+            let why = if pmu { "kvm.enable_pmu=N" } else { "the host has no hardware PMU" };
+            return Err(format!("this host's KVM has no vPMU: {why}"));
         }
         let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
         match cpuid::vendor(&supported) {

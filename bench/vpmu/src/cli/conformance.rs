@@ -11,7 +11,7 @@ use vmm::machine::Cpu;
 
 use crate::experiment::conformance::run::{self, Checks, Target};
 use crate::experiment::conformance::tap::{self, Checked};
-use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
+use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
 use crate::setting::parse::{duration_in, pmu_version, processor};
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
@@ -174,11 +174,12 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
 /// Runs the checks and prints what they say.
 fn checked(args: &ConformanceArgs, checks: &Checks) -> Result<Exit, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let host = open_kvm()?;
     if !args.json {
         print(&tap::head(checks.guests.len() * checks.target.names().len()))?;
     }
     let mut number = 0;
-    let runs = run::run(checks, sys::interrupted(), |run| {
+    let runs = run::run(&host, checks, sys::interrupted(), |run| {
         number += 1;
         if args.json { Ok(()) } else { print(&run.tap(number)) }
     })?;

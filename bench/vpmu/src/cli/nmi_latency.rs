@@ -103,6 +103,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "N", value_parser = number_in(1..=64), help_heading = "Guest")]
     pub cpus: Option<u64>,
     /// Replay a trace under the strategies instead: operations per PMI, and values that the guest would have read otherwise
+    ///
+    /// With --strategy, --seed and --json alone: nothing is saved, so -o does not go with it.
     #[arg(long, value_name = "DIR", help_heading = "Guest")]
     pub trace: Option<PathBuf>,
     /// Arms, guest and rounds.

@@ -12,6 +12,8 @@ use host_pmu::{kernel, open};
 use results::document::{BELOW_KVM, EventParameter, GuestRun, schema};
 use results::error::{Error, Exit, one_line};
 use results::metric;
+use results::table::layout::columns;
+use results::table::wrapped;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sim::mediated::{MEDIATED, Mediated};
@@ -89,7 +91,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
                 Kind::Events => events(),
                 Kind::Schemas => SCHEMAS.map(|(name, about)| Item::new(name, about)).into(),
             };
-            if args.json { print_json(&items)? } else { print(&list(&items))? }
+            if args.json { print_json(&items)? } else { print(&list(&items, columns()))? }
         }
     }
     Ok(Exit::Done)
@@ -129,7 +131,7 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
         }
         Kind::Events => {
             let items = event(name)?;
-            if json { print_json(&items) } else { print(&list(&items)) }
+            if json { print_json(&items) } else { print(&list(&items, columns())) }
         }
     }
 }
@@ -143,9 +145,11 @@ fn definition(name: &str, text: &str, json: bool) -> Result<(), Error> {
     print_json(&json!({ "name": name, "definition": table }))
 }
 
-fn list(items: &[Item]) -> String {
+fn list(items: &[Item], columns: usize) -> String {
     let width = items.iter().map(|item| item.name.len()).max().unwrap_or(0);
-    items.iter().fold(String::new(), |text, item| text + &format!("{:<width$}  {}\n", item.name, item.about))
+    let line =
+        |Item { name, about }: &Item| wrapped(&format!("{name:<width$}  {about}"), columns, &" ".repeat(width + 2));
+    items.iter().fold(String::new(), |text, item| text + &line(item) + "\n")
 }
 
 /// One choice.

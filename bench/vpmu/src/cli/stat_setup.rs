@@ -130,10 +130,12 @@ fn compare(
     Ok(verdict(&document))
 }
 
-/// Judges whether the document answers its question: not if it was cut short, if the strategies' counts differ, or if
-/// an event of the list cannot be counted here.
+/// Judges whether the document answers its question: not if it was cut short, if the strategies' counts differ, if its rounds
+/// are too few for an interval, or if an event of the list cannot be counted here.
 fn verdict(document: &Document) -> Exit {
     let lacks = |event: &EventResult| matches!(event.outcome, Outcome::NotSupported { .. });
     let all = !document.extra.events.iter().any(lacks);
-    if document.status == Status::Complete && document.extra.agree && all { Exit::Done } else { Exit::Inconclusive }
+    let answered = document.extra.ratios.iter().all(|one| !one.like_for_like || one.interval.is_some());
+    let whole = document.status == Status::Complete && document.extra.agree && all && answered;
+    if whole { Exit::Done } else { Exit::Inconclusive }
 }

@@ -97,12 +97,14 @@ impl<'a> Experiment<'a> {
     /// Exit 4 if no arm can run on this host.
     pub fn new(plan: &'a Plan, runner: &'a mut dyn ArmRunner, process_began: Instant) -> Result<Self, Error> {
         let mut reasons = Vec::new();
+        // The period of an event that only counts is its counter's width, which rotations begin anew.
+        let fixed = plan.guest.boot.freq_hz == 0 && plan.parameters.samples_events();
         let slots: Vec<Slot<'a>> = plan
             .arms
             .iter()
             .map(|arm| {
                 let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
-                let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(plan.guest.boot.freq_hz == 0);
+                let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(fixed);
                 if plan.parameters.linux.is_some() {
                     fold = fold.without_deliveries();
                 }

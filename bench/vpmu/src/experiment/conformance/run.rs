@@ -18,6 +18,7 @@ use crate::setting::backend::open_kvm;
 use results::document::kvm_arm;
 use results::error::{Error, Exit};
 use results::host::HostFs;
+use vmm::kvm::Host;
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -150,16 +151,16 @@ impl Checks {
 /// # Errors
 /// Exit 4 where no guest can run.
 pub fn run(
+    host: &Host,
     checks: &Checks,
     interrupted: &AtomicBool,
     mut done: impl FnMut(&Run) -> Result<(), Error>,
 ) -> Result<Vec<Run>, Error> {
-    let host = open_kvm()?;
     let mut runs = Vec::new();
     for &guest in &checks.guests {
         for (n, name) in checks.target.names().into_iter().enumerate() {
             let plan = plan(guest, checks.run(n), checks.seccomp);
-            let outcome = payload::run_conformance(&host, &plan, interrupted).map_err(refused)?;
+            let outcome = payload::run_conformance(host, &plan, interrupted).map_err(refused)?;
             let run = Run::new(guest, name, &outcome.end, outcome.report.as_deref());
             done(&run)?;
             runs.push(run);

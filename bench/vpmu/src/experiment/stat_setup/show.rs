@@ -100,7 +100,7 @@ fn not_whole(document: &Document, report: &mut Report) {
             _ => continue,
         };
         let copies = if event.copies > 1 { format!(" ({} of them)", event.copies) } else { String::new() };
-        report.line(format!("{word:>16}  {}{copies}: {}", event.name, results::error::one_line(why)));
+        report.note(format!("{word:>16}  {}{copies}: {}", event.name, results::error::one_line(why)));
     }
     if !rest.is_empty() {
         report.line(format!("{:>16}  and {} more", "", rest.len()));
@@ -154,11 +154,13 @@ fn predicted_beside([least, most]: [f64; 2], measured: f64) -> String {
 }
 
 /// Formats the answer; a ratio without an interval is none.
-fn answer(one: &Comparison) -> String {
+fn answer(one: &Comparison, done: u64) -> String {
     if one.interval.is_some() {
         return format!("answer: {}", comparison(one));
     }
-    format!("no answer from {}: an interval takes {MIN_ROUNDS} (--rounds)", rounds(one.rounds))
+    let (of, least) =
+        (rounds(done), if done < MIN_ROUNDS as u64 { "" } else { ", as the others are no longer than their start-up" });
+    format!("no answer: {} of {of} can be compared{least}; an interval takes {MIN_ROUNDS} (--rounds)", one.rounds)
 }
 
 fn rounds(n: u64) -> String {
@@ -180,7 +182,7 @@ pub(crate) fn report(document: &Document) -> Report {
     let (answer, others) =
         document.extra.ratios.split_at(document.extra.ratios.partition_point(|one| one.like_for_like));
     for one in answer {
-        report.note(self::answer(one));
+        report.note(self::answer(one, done));
     }
     let faster = others.iter().filter(|one| one.interval.is_some_and(|[_, high]| high < 1.0));
     if let Some(one) = faster.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
@@ -239,7 +241,7 @@ pub(crate) fn report(document: &Document) -> Report {
         let (median, what) = (time(bare.wall_ns.median()), &bare.what);
         report.note(format!("bare calls, the limit: {median} ({what}, with nothing around them)"));
     }
-    report.line(format!(
+    report.note(format!(
         "calibration with {}: {}, once per process, in no figure above",
         document.extra.calibration.kinds.join(", "),
         time(document.extra.calibration.took_ns as f64)
@@ -248,9 +250,9 @@ pub(crate) fn report(document: &Document) -> Report {
     not_whole(document, &mut report);
     peer(document, &mut report);
     if document.extra.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
-        report.line("software and trace events program no PMU: these are the costs of the kernel's bookkeeping");
+        report.note("software and trace events program no PMU: these are the costs of the kernel's bookkeeping");
     }
-    report.line(format!("host: {}", document.host.class));
+    report.note(format!("host: {}", document.host.class));
     report.line(format!("{} in {}, seed {}", ended(document.status), time(document.wall_ns as f64), document.seed));
     report
 }
@@ -260,7 +262,7 @@ fn counts(document: &Document, report: &mut Report) {
     let checked =
         document.arms.iter().filter_map(|arm| arm.own.check.as_ref()).map(|check| check.checked).min().unwrap_or(0);
     if document.extra.agree {
-        report.line(format!(
+        report.note(format!(
             "counts: all strategies opened and counted the same events; {checked} of them checked against planted work"
         ));
     } else if document.extra.disagreements.is_empty() {
@@ -268,7 +270,7 @@ fn counts(document: &Document, report: &mut Report) {
     } else {
         report.line("counts: NOT the same for all strategies");
         for line in &document.extra.disagreements {
-            report.line(format!("  {line}"));
+            report.note(format!("  {line}"));
         }
     }
 }
@@ -291,8 +293,9 @@ mod tests {
         let of = |interval| Comparison { what: "a ÷ b".into(), like_for_like: true, ratio: 1.2, interval, rounds: 9 };
         assert!(comparison(&of(Some([0.9, 1.5]))).ends_with("9 rounds, not distinguishable"));
         assert!(comparison(&of(Some([1.1, 1.5]))).ends_with("9 rounds"));
-        assert!(answer(&of(Some([1.1, 1.5]))).starts_with("answer: 1.2"));
-        let none = Comparison { rounds: 1, ..of(None) };
-        assert_eq!(answer(&none), "no answer from 1 round: an interval takes 5 (--rounds)");
+        assert!(answer(&of(Some([1.1, 1.5])), 9).starts_with("answer: 1.2"));
+        let none = Comparison { rounds: 3, ..of(None) };
+        assert_eq!(answer(&none, 3), "no answer: 3 of 3 rounds can be compared; an interval takes 5 (--rounds)");
+        assert!(answer(&none, 5).starts_with("no answer: 3 of 5 rounds can be compared, as the others "));
     }
 }

@@ -169,7 +169,11 @@ impl Run<'_> {
 
     /// Measures time and processor time of one run, s.
     fn once(&self, arm: Arm) -> Result<[f64; 2], Error> {
-        let what = || format!("cannot run the guest by {arm:?}").to_lowercase();
+        let by = match arm.recorder {
+            Some(by) => format!("by {} at {} Hz{}", name(by), arm.hertz, if arm.chains { " with chains" } else { "" }),
+            None => "unrecorded".to_owned(),
+        };
+        let what = || format!("cannot run the guest {by}");
         let (began, before) = (Instant::now(), sys::children_s());
         let output = self.command(arm).output().map_err(|error| Error::host(what(), error.to_string(), ""))?;
         let times = [began.elapsed().as_secs_f64(), sys::children_s() - before];
@@ -185,8 +189,12 @@ impl Run<'_> {
 
 const COLUMNS: [&str; 5] = ["recorder", "Hz", "chains", "time", "processor time"];
 
+const fn name(recorder: Recorder) -> &'static str {
+    if matches!(recorder, Recorder::Vpmu) { "vpmu record" } else { "perf record" }
+}
+
 fn cells(row: &Row) -> Vec<String> {
-    let recorder = if row.recorder == Recorder::Vpmu { "vpmu record" } else { "perf record" };
+    let recorder = name(row.recorder);
     let chains = if row.chains { "yes" } else { "no" };
     vec![recorder.into(), row.hertz.to_string(), chains.into(), row.elapsed.text(4), row.processor.text(4)]
 }
