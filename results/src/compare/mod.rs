@@ -169,7 +169,7 @@ mod tests {
         let all: Vec<&Row> = found.rows().filter(|row| row.question == Question::AllArms).collect();
         let says = |row: &&Row| row.verdict == Verdict::Inconclusive && row.change_interval.unwrap().low > 0.0;
         assert!(found.exit == 3 && all.iter().all(says), "{}", text(&found));
-        assert!(found.verdict.contains("all arms moved by +50.0 %"), "{}", found.verdict);
+        assert!(found.verdict.contains("all arms moved by +50 %"), "{}", found.verdict);
         // A row before it that has no estimate does not hide it.
         let of_side = |at, factor| {
             let mut value = value(20, at, times(factor));
