@@ -471,7 +471,8 @@ mod tests {
         let line = ["--on", &few, "--strategy", strategies, "--trace", &trace("record10-clx-6.1")];
         let (advice, _) = simulated(&line);
         assert_eq!((advice.choice.as_str(), advice.left_out.len()), ("reuse-lazy", 2), "{:?}", advice.left_out);
-        assert!(advice.left_out[0].starts_with("gate is left out: 7 events are on at once"), "{:?}", advice.left_out);
+        let why = "gate is left out of trace:record10-clx-6.1 on simulated (model clx-ap-watchdog-on): 7 events are on at once";
+        assert!(advice.left_out[0].starts_with(why), "{:?}", advice.left_out);
     }
 
     #[test]
