@@ -45,7 +45,7 @@ fn a_trace_of_a_simulated_guest_is_replayed() {
     assert_eq!(replayed(at, "sim --trace t --strategy reuse-lazy --json")["missing_rows"], 7);
     refused(at, "sim --trace t --strategy virtual", "virtual");
     refused(at, "sim --trace t --workload single", "--workload");
-    refused(at, "sim --trace nowhere", "_trace.json");
+    refused(at, "sim --trace nowhere", "cannot read the trace nowhere");
     refused(at, "trace record -o t -- payload --backend sim:clx-ap-watchdog-on", "exists");
 }
 
