@@ -377,13 +377,6 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
 mod tests {
     use super::*;
 
-    fn main_job(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
-        match parse(std::iter::once("vpmu").chain(line.iter().copied()))? {
-            Parsed::Run(Command::NmiLatency(args)) => Ok((*args).clone()),
-            other => panic!("not nmi-latency: {other:?}"),
-        }
-    }
-
     #[test]
     fn a_line_of_a_plan_is_checked_to_its_names_and_estimated() {
         let check =
@@ -404,14 +397,6 @@ mod tests {
         assert!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap().is_none());
         let one = check(&["guest-stat", "--events", "10"]).unwrap().unwrap();
         assert!(check(&["guest-stat", "--events", "10,10"]).unwrap().unwrap() == 2 * one && !one.is_zero());
-    }
-
-    #[test]
-    fn no_command_is_the_main_job_with_its_defaults() {
-        let args = main_job(&[]).unwrap();
-        assert_eq!(args.spec.arms.strategy.len(), 3);
-        assert_eq!(main_job(&["nmi-latency"]).unwrap().spec.arms.rounds, args.spec.arms.rounds);
-        assert_eq!(main_job(&["--rounds", "3"]).unwrap().spec.arms.rounds, Some(3));
     }
 
     #[test]
