@@ -201,37 +201,6 @@ fn a_pipe_whose_reader_is_gone_is_an_error_once() {
     assert!(writer.flush().is_ok());
 }
 
-#[test]
-fn a_killed_recording_has_its_records_at_each_flush() {
-    for level in [0, 1] {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let output: Output<Vec<u8>> = Output::File(file.reopen().unwrap());
-        let mut writer = Writer::begin(output, &events(2), false, Options::level(level), &facts()).unwrap();
-        for flushed in 0..4 {
-            let bytes = std::fs::read(file.path()).unwrap();
-            let (records, damage, _) = read(&bytes);
-            let expected = Damage { unfinished: flushed == 0, ..Damage::default() };
-            assert_eq!((records.len(), damage), (100 * flushed, expected), "{flushed} flushes");
-            let end = bytes.len();
-            for time in 0..100 {
-                let record = Record::Sample(Sample { misc: 2, id: 1, time, ..Sample::default() });
-                writer.add(&record, Stamp::default()).unwrap();
-            }
-            writer.flush().unwrap();
-            // A disk that is full behind the old end leaves what the header means.
-            let mut cut = std::fs::read(file.path()).unwrap();
-            assert!(cut.len() > end, "the features are behind the new data");
-            cut.truncate(end);
-            cut[..104].copy_from_slice(&bytes[..104]);
-            let (records, damage, _) = read(&cut);
-            // Before the first flush there is nothing that the header means: what is there is shown, and that it is not all.
-            let whole = records.len() == 100 * flushed && damage.rest == 0;
-            assert!(if flushed == 0 { damage.unfinished } else { whole }, "{} records, {damage:?}", records.len());
-        }
-        drop(writer);
-    }
-}
-
 /// A record of a file or pipe.
 fn raw(type_: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = type_.to_le_bytes().to_vec();

@@ -18,6 +18,8 @@ use crate::meta::SEGMENT;
 pub(crate) const MOST_BYTES: u64 = 32 << 20;
 /// Largest footer: that of a thousand vCPUs.
 const MOST_FOOTER: usize = 2 << 20;
+/// Longest header of a page, in bytes: ours have less than a tenth of it.
+const MOST_HEADER: usize = 1 << 10;
 /// Most bytes of a line in a column, and of all names of kinds.
 const MOST_VALUE: usize = 9;
 const MOST_NAMES: usize = 1 << 10;
@@ -199,8 +201,11 @@ pub(crate) struct Pages {
 
 impl Pages {
     fn page(&mut self) -> Option<Page> {
-        let mut rest = &self.bytes[self.left.clone()];
-        let header = Value::structure(&mut rest, 4)?;
+        let page = &self.bytes[self.left.clone()];
+        // What is read of a list takes more memory than the file has for it.
+        let mut head = &page[..page.len().min(MOST_HEADER)];
+        let header = Value::structure(&mut head, 4)?;
+        let mut rest = &page[page.len().min(MOST_HEADER) - head.len()..];
         let packed = rest.split_off(..header.field(3).size()?)?;
         self.left.start = self.left.end - rest.len();
         let size = header.field(2).size().filter(|size| *size <= MOST_NAMES + MOST_VALUE * self.lines)?;

@@ -223,19 +223,6 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_ready_gets_the_word_and_reports() {
-        let report =
-            r#"{"workload":"rand","apart":false,"threads":2,"operations":7,"seconds":0.5,"voluntary_switches":1}"#;
-        let mut child = shell(&format!("echo ready; read word; echo set; read word; echo '{report}'")).unwrap();
-        assert!(child.pid() > 0);
-        child.prepare().unwrap();
-        child.go().unwrap();
-        let done = child.finish(Duration::ZERO, || true).unwrap();
-        assert_eq!((done.operations, done.threads), (7, 2));
-        assert!((done.rate() - 14.0).abs() < 1e-9);
-    }
-
-    #[test]
     fn a_child_that_fails_says_why_and_one_that_is_not_wanted_is_ended() {
         let error = shell("echo 'vpmu: error: no memory' >&2; exit 4").unwrap_err();
         assert_eq!(error.to_string(), "no memory");

@@ -131,23 +131,12 @@ fn neighbours(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usiz
     (matched >= BLOCKED).then_some((base, new, count))
 }
 
-/// Relation of runs that were not taken in turns.
-#[derive(Clone, Copy, PartialEq)]
-enum Related {
-    /// Not at all: they are simulated.
-    Not,
-    /// As their neighbours show. A ratio wanders by tenths of a per cent, which is far below what is judged.
-    Neighbours,
-    /// As neighbouring stretches show, too: what differs within a run hides from neighbours how a host's level wanders.
-    Stretches,
-}
-
 /// Computes a difference of two figures with runs as groups: by blocks if there are any, else of sides whose runs are
 /// related. `without` gives the figures without each of so many groups.
 fn by_runs<T: Copy>(
     base: &[(u64, Vec<T>)],
     new: &[(u64, Vec<T>)],
-    related: Related,
+    simulated: bool,
     figure: impl Fn(&[T]) -> Option<f64>,
     without: impl Fn(&[T], &[usize], usize) -> Option<Vec<f64>>,
 ) -> Option<(Estimate, usize)> {
@@ -174,10 +163,10 @@ fn by_runs<T: Copy>(
     };
     let ((one, of_base), (two, of_new)) = (alone(base)?, alone(new)?);
     let apart = two.less(&one);
-    if related == Related::Not {
+    if simulated {
         return Some((apart, 0));
     }
-    let (error, freedom) = of_related([&of_base, &of_new], related == Related::Stretches);
+    let (error, freedom) = of_related([&of_base, &of_new]);
     Some((Estimate { error: apart.error.max(error), freedom: apart.freedom.min(freedom), ..apart }, 0))
 }
 
@@ -195,10 +184,9 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], between: Option<Spread>) -> Opti
     }
     let sides = [centre(&pooled_base)?, centre(&pooled_new)?];
     if base.len().min(new.len()) >= MIN_RUNS {
-        let related = if between.is_some() { Related::Neighbours } else { Related::Not };
         let without =
             |pairs: &[Pair], group: &[usize], count: usize| leave_one_out::centres(&logarithms(pairs), group, count);
-        let (log, blocks) = by_runs(&base, &new, related, centre, without)?;
+        let (log, blocks) = by_runs(&base, &new, between.is_none(), centre, without)?;
         return Some(Change { log, sides, allowance: known(0.0), blocks });
     }
     // The estimate over all rounds of a side, and that of each of its runs.
@@ -252,8 +240,7 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     };
     if base_levels.len().min(new_levels.len()) >= MIN_RUNS {
         let without = |values: &[f64], group: &[usize], count: usize| leave_one_out(values, group, count, mean);
-        let related = if simulated { Related::Not } else { Related::Stretches };
-        let (log, blocks) = by_runs(&base_levels, &new_levels, related, mean, without)?;
+        let (log, blocks) = by_runs(&base_levels, &new_levels, simulated, mean, without)?;
         return Some(Change {
             log,
             sides: [mean_of(&base_levels)?, mean_of(&new_levels)?],

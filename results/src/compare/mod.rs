@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn columns_agree() {
-        // Rounds of two modes: each side by itself may have another estimator.
+        // Rounds of two modes.
         let of_side = |at: u64| {
             let slow = |arm: &str, round: u64| (round * 7 + if arm == "reuse" { at } else { 0 }) % 5 < 2;
             record(40, at, |arm, round| if slow(arm, round) { 100_000 + round } else { 70_000 + round })
@@ -180,7 +180,7 @@ mod tests {
             changed(value)
         };
         let found = of(&of_side(5, 10), &of_side(6, 15), &request());
-        assert!(found.verdict.contains("all arms moved by +50.0 %"), "{}", found.verdict);
+        assert!(found.verdict.contains("all arms moved by +50 %"), "{}", found.verdict);
     }
 
     fn interrupted(mut value: serde_json::Value) -> serde_json::Value {
@@ -205,16 +205,6 @@ mod tests {
         assert!(floor.exit == 1 && verdicts(&floor, "recreate") == [Verdict::Inconclusive; 3], "{}", text(&floor));
         let same = of(&base, &changed(interrupted(value(20, 6, |_, round| ns(round)))), &request());
         assert!(same.exit == 3 && verdicts(&same, "reuse") == [Verdict::Inconclusive; 3], "{}", text(&same));
-    }
-
-    #[test]
-    fn the_run_of_base_in_news_folder_is_left_out() {
-        let base = record(20, 5, |_, round| ns(round));
-        let later = record(20, 6, |arm, round| if arm == "reuse" { 2 * ns(round) } else { ns(round) });
-        let new = [base.clone(), later];
-        let found = compare(("BASE", std::slice::from_ref(&base)), ("NEW", &new), &request()).unwrap();
-        assert_eq!((found.exit, found.groups[0].documents), (1, [1, 1]), "{}", found.verdict);
-        assert!(found.notes.iter().any(|note| note.starts_with("left out of NEW")), "{:?}", found.notes);
     }
 
     #[test]
@@ -390,17 +380,6 @@ mod tests {
         let found = compare(("a", &both), ("b", one(&base)), &request()).unwrap();
         assert_eq!((found.exit, found.groups.len()), (3, 1));
         assert!(found.notes[0].starts_with("only in BASE: nmi-latency, sampling10/ftest"));
-    }
-
-    #[test]
-    fn with_many_documents_the_run_is_the_unit() {
-        // Runs differ by more than their rounds do: by rounds this would be "significant", by runs it is not.
-        let runs = |first: u64, shift: u64| -> Vec<Record> {
-            (first..first + 8).map(|n| record(6, n, |_, round| 70_000 + n * 37 % 8 * 2_000 + round + shift)).collect()
-        };
-        let found = compare(("a", &runs(10, 0)), ("b", &runs(18, 500)), &request()).unwrap();
-        assert_eq!(found.groups[0].unit, "run");
-        assert!(found.rows().all(|row| row.base.as_ref().unwrap().runs == 8 && row.p_value.unwrap() > 0.1));
     }
 
     #[test]

@@ -234,11 +234,6 @@ impl Rounds {
         self.metrics.get(metric.key)?.get(at)
     }
 
-    /// Returns the metrics of the round at a place.
-    pub fn metrics_at(&self, at: usize) -> Metrics {
-        self.metrics.iter().filter_map(|(key, column)| Some((key.clone(), column.get(at)?))).collect()
-    }
-
     /// Adds the metrics of a round whose number is there already.
     pub fn push_metrics(&mut self, metrics: &Metrics) {
         let before = self.len().saturating_sub(1);

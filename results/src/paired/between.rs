@@ -51,7 +51,9 @@ impl Spread {
         let squares = seen.iter().map(|(variance, freedom)| variance * freedom).sum::<f64>();
         let freedom = self.freedom + new;
         let pooled = (self.freedom * self.deviation.powi(2) + squares) / freedom;
-        let variance = if new > 0.0 { pooled.max(squares / new) } else { pooled };
+        // What rests on the runs alone has their freedom.
+        let wilder = new > 0.0 && squares / new > pooled;
+        let (variance, freedom) = if wilder { (squares / new, new) } else { (pooled, freedom) };
         Self { deviation: variance.sqrt(), freedom }
     }
 

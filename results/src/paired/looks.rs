@@ -1,6 +1,6 @@
 //! Decides when a run may look at its intervals, to end once they are narrow enough.
 
-/// Fewest guests of an arm, or sessions, before the first look.
+/// Fewest guests of an arm, or pairs of `ab`, before the first look.
 pub const MIN_LOOKED_AT: usize = 10;
 /// Number of consecutive looks that must find every interval narrow enough.
 const IN_A_ROW: u32 = 2;
@@ -24,7 +24,7 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Returns whether the run may end; asked after each guest of an arm, or session. `is_reached` says whether the
+    /// Returns whether the run may end; asked after each guest of an arm, or pair. `is_reached` says whether the
     /// intervals are narrow enough now.
     pub fn are_enough(&mut self, is_reached: impl FnOnce() -> bool) -> bool {
         self.guests += 1;

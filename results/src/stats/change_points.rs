@@ -391,28 +391,11 @@ impl Noise {
     }
 }
 
-/// Fewest stretches of a side whose means are compared.
-const STRETCHES: usize = 4;
-
 /// Returns the standard error of the difference of the means of two sides, each in order of time, and its degrees of
-/// freedom. `stretches`: the largest error that neighbouring stretches of 1, 2, 4 … values show.
-pub fn of_related(sides: [&[f64]; 2], stretches: bool) -> (f64, f64) {
-    let error = |length: usize| {
-        let means = |side: &[f64]| -> Vec<f64> {
-            let (n, count) = (side.len(), (side.len() / length).max(1));
-            (0..count).map(|at| mean(&side[at * n / count..(at + 1) * n / count])).collect()
-        };
-        let [one, two] = sides.map(means);
-        let noise = Noise::of(&[&one[..], &two].concat(), &[one.len()]);
-        ((noise.of_mean(one.len()) + noise.of_mean(two.len())).sqrt(), noise.freedom)
-    };
-    let (mut most, freedom) = error(1);
-    let fewest = sides.map(<[f64]>::len).into_iter().min().unwrap_or(0);
-    let lengths = std::iter::successors(Some(2), |length| Some(2 * length));
-    for length in lengths.take_while(|length| stretches && fewest / length >= STRETCHES) {
-        most = most.max(error(length).0);
-    }
-    (most, freedom)
+/// freedom.
+pub fn of_related([one, two]: [&[f64]; 2]) -> (f64, f64) {
+    let noise = Noise::of(&[one, two].concat(), &[one.len()]);
+    ((noise.of_mean(one.len()) + noise.of_mean(two.len())).sqrt(), noise.freedom)
 }
 
 #[cfg(test)]

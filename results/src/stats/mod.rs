@@ -70,14 +70,6 @@ mod tests {
     }
 
     #[test]
-    fn medians_of_odd_even_and_no_values() {
-        assert!(near(median(&[3.0, 1.0, 2.0]).unwrap(), 2.0));
-        assert!(near(median(&[4.0, 1.0, 2.0, 3.0]).unwrap(), 2.5));
-        assert!(near(median(&[7.0]).unwrap(), 7.0));
-        assert_eq!(median(&[]), None);
-    }
-
-    #[test]
     fn nearest_rank_gives_values_that_occur_as_histograms_do() {
         let values: Vec<u64> = (1..=10).collect();
         let mut histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();

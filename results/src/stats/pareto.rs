@@ -10,16 +10,3 @@ pub fn dominates(one: &[f64], other: &[f64]) -> bool {
 pub fn front<P: AsRef<[f64]>>(candidates: &[P]) -> Vec<bool> {
     candidates.iter().map(|own| !candidates.iter().any(|other| dominates(other.as_ref(), own.as_ref()))).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_front_has_what_nothing_dominates() {
-        assert_eq!(front(&[[1.0, 5.0], [5.0, 1.0], [5.0, 2.0], [6.0, 6.0]]), [true, true, false, false]);
-        // Equals do not dominate each other.
-        assert_eq!(front(&[[1.0, 1.0], [1.0, 1.0]]), [true, true]);
-        assert!(front::<[f64; 2]>(&[]).is_empty());
-    }
-}

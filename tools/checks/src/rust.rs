@@ -28,7 +28,7 @@ pub fn arrows(root: &Path) -> Result<Graph> {
 }
 
 /// Calls that open a file by its path, or make one or a folder.
-const OPENERS: &[&str] = &[
+const CALLS: &[&str] = &[
     "File::open",
     "File::create",
     "File::create_new",
@@ -50,7 +50,7 @@ pub fn openers(root: &Path) -> Result<BTreeMap<String, String>> {
     for module in &krate.modules {
         for path in &module.paths {
             let call = path[path.len().saturating_sub(2)..].join("::");
-            if OPENERS.contains(&call.as_str()) {
+            if CALLS.contains(&call.as_str()) {
                 found.insert(krate.files[module.file].clone(), call);
             }
         }

@@ -591,26 +591,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_stop_after_the_unmask_meets_the_deferred_pmi_first() {
-        let mut machine = Machine::new(Ack::Late);
-        machine.overflow(0);
-        while machine.at != At::UnmaskLast {
-            machine.step(0);
-        }
-        machine.overflow(1);
-        while machine.at != At::Guest {
-            machine.step(0);
-        }
-        machine.stop_and_start(0);
-        machine.entry(false, true);
-        while machine.at != At::Guest {
-            machine.step(0);
-        }
-        assert_eq!((machine.overflows, machine.port.sent, machine.stats.deferred_delivered), (2, 2, 1));
-        assert_eq!(machine.samples, 2, "the driver set the period before the handler ran");
-    }
-
     proptest! {
         #[test]
         fn no_counter_goes_silent_and_no_nmi_comes_for_nothing(

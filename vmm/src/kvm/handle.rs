@@ -195,7 +195,6 @@ mod tests {
     /// A vCPU of arrays.
     #[derive(Default)]
     struct Fake {
-        port: Vec<u8>,
         memory: Vec<u8>,
         rip: u64,
         msr: Option<(u32, u64)>,
@@ -217,7 +216,7 @@ mod tests {
 
     impl ExitedVcpu for Fake {
         fn port_data(&mut self) -> &mut [u8] {
-            &mut self.port
+            &mut []
         }
         fn memory_data(&mut self) -> &mut [u8] {
             &mut self.memory
@@ -227,32 +226,18 @@ mod tests {
         }
     }
 
-    /// Notes accesses; port 1 ends the run, port 2 asks for the events held, port 3 begins a phase.
-    #[derive(Default)]
-    struct Notes(Vec<(u64, Vec<u8>)>, Vec<u64>);
+    /// A bus without devices.
+    struct Nothing;
 
-    impl Bus for Notes {
-        fn write_port(&mut self, port: u16, data: &[u8], tsc: u64) -> Next {
-            self.0.push((tsc, data.to_vec()));
-            match port {
-                1 => Next::End(End::Done),
-                2 => Next::NoteHeld,
-                3 => Next::Phase(1),
-                _ => Next::Continue,
-            }
-        }
-        fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
-            data.fill(port as u8);
+    impl Bus for Nothing {
+        fn write_port(&mut self, _: u16, _: &[u8], _: u64) -> Next {
             Next::Continue
-        }
-        fn note_held(&mut self, held: u64) {
-            self.1.push(held);
         }
     }
 
     struct World {
         pmu: Vpmu<Floor>,
-        bus: Notes,
+        bus: Nothing,
         other_msrs: Option<OtherMsrs>,
         stats: LoopStats,
         vcpu: Fake,
@@ -262,7 +247,7 @@ mod tests {
         fn new(other_msrs: Option<OtherMsrs>) -> Self {
             Self {
                 pmu: Vpmu::new(PmuCaps::default(), Floor::new(1_000_000).unwrap()),
-                bus: Notes::default(),
+                bus: Nothing,
                 other_msrs,
                 stats: LoopStats::new(1_000_000, 0),
                 vcpu: Fake::default(),
@@ -333,21 +318,6 @@ mod tests {
             assert_eq!(world.handle(Exit::Wrmsr { index: EFER, value }), Action::AnswerMsr(answer), "{value:#x}");
             assert_eq!(world.pmu.depends_on_svm(), svm, "{value:#x}");
         }
-    }
-
-    #[test]
-    fn port_accesses_reach_the_bus_with_their_data_and_time() {
-        let mut world = World::new(None);
-        world.vcpu.port = b"string".to_vec();
-        assert_eq!(world.handle(Exit::PortOut { port: 9 }), Action::Resume);
-        assert_eq!(world.bus.0, [(77, b"string".to_vec())]);
-        assert_eq!(world.handle(Exit::PortIn { port: 0x42 }), Action::Resume);
-        assert_eq!(world.vcpu.port, [0x42; 6]);
-        assert_eq!(world.handle(Exit::PortOut { port: 1 }), Action::End(End::Done));
-        assert_eq!(world.handle(Exit::PortOut { port: 2 }), Action::Resume);
-        assert_eq!(world.bus.1, [0], "the floor holds no event");
-        assert_eq!(world.handle(Exit::PortOut { port: 3 }), Action::Resume);
-        assert_eq!(world.stats.phases.finish(None)[1].begun, 1);
     }
 
     #[test]

@@ -471,16 +471,6 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_09_a_delivery_masks_lvtpc_so_that_an_overflow_storm_is_one_nmi() {
-        let mut fake = with(0x400);
-        assert_eq!((delivery(&mut fake, false), entry(&fake)), (Ok(Delivery::Nmi), 0x1_0400));
-        for _ in 0..1000 {
-            assert_eq!(delivery(&mut fake, false), Ok(Delivery::Masked));
-        }
-        assert_eq!(fake.nmis, 1);
-    }
-
-    #[test]
     fn a_delivery_on_amd_leaves_lvtpc_and_a_pending_nmi_takes_the_next_with_it() {
         let masks = Cpu::Milan.pmu().delivery_masks_lvtpc();
         let mut fake = with(0x400);

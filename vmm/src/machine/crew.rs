@@ -251,20 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn the_time_limit_and_an_interruption_stop_all() {
-        sys::install_kick_handler(kick::signal()).unwrap();
-        for (interrupted, time_limit, timed_out) in [(false, Duration::ZERO, true), (true, Duration::MAX, false)] {
-            let (crew, interrupted) = (Crew::default(), AtomicBool::new(interrupted));
-            let (left, watched) = crew.run(vec![(), ()], &limits(&interrupted, time_limit), |cpu, ()| {
-                patient(&crew);
-                Left { others_go_on: true, outcome: cpu }
-            });
-            assert!(matches!(left[..], [Ok(0), Ok(1)]), "{left:?}");
-            assert_eq!(watched, Watched { timed_out, silenced: None });
-        }
-    }
-
-    #[test]
     fn a_thread_that_does_not_stop_is_silenced_and_then_given_up() {
         static SILENCED: AtomicBool = AtomicBool::new(false);
         sys::install_kick_handler(kick::signal()).unwrap();

@@ -26,8 +26,6 @@ enum Need {
 const TRIALS: &[Entry] = &[
     ("a_pmi_costs_the_guest_the_published_mix_of_exits", runs::mix_of_exits, Need::Kvm),
     ("the_floors_timer_is_set_once_per_pmi_and_where_counters_start", runs::floor_timer, Need::Kvm),
-    ("reuse_opens_once_per_counter_and_configuration", runs::reuse_opens_once, Need::Perf),
-    ("recreate_opens_at_least_once_per_pmi", runs::recreate_opens_per_pmi, Need::Perf),
     ("lazy_release_leaves_nothing_one_slice_after_sampling", runs::lazy_release, Need::Perf),
     ("no_overflow_is_lost_by_any_strategy", runs::nothing_is_lost, Need::Perf),
     ("no_overflow_is_lost_by_an_amds_drivers", runs::nothing_is_lost_on_amd, Need::Perf),
@@ -43,7 +41,6 @@ const TRIALS: &[Entry] = &[
     ("a_run_past_its_time_keeps_what_was_measured", runs::time_limit, Need::Kvm),
     ("an_interrupted_run_keeps_what_was_measured", runs::interruption, Need::Kvm),
     ("the_exit_path_does_not_allocate", runs::no_allocation, Need::Perf),
-    ("setting_up_one_event_takes_the_accesses_of_its_driver", stat::accesses_of_one_event, Need::Kvm),
     ("setting_up_ten_events_takes_the_accesses_of_their_driver", stat::accesses_of_ten_events, Need::Kvm),
     ("a_set_up_opens_as_its_strategy_says", stat::opens_by_strategy, Need::Perf),
     ("set_ups_log_every_call_and_share_the_counters", stat::log_and_counts, Need::Kvm),

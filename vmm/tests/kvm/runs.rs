@@ -146,15 +146,6 @@ pub(crate) fn nothing_is_lost_on_amd() {
     }
 }
 
-pub(crate) fn reuse_opens_once() {
-    let outcome = run(&plan(clock("reuse"), SINGLE, 300));
-    let vcpu = only(&outcome);
-    whole(vcpu);
-    assert_eq!(vcpu.account.host.ops.count(OpKind::Open), 1);
-    assert_eq!((vcpu.account.counts.held_max, vcpu.account.counts.held_at_end), (1, 1), "never released");
-    assert!(vcpu.account.counts.reused >= 2 * report(vcpu).nmis);
-}
-
 /// Overflows seen by a read, and the last ones, may have no latency.
 const FEW: u64 = 8;
 
@@ -179,15 +170,6 @@ pub(crate) fn signals_have_latencies() {
         // It is part of the time in which the guest was running: the clocks of both sides agree.
         assert!(signals.value_at_quantile(0.5) < u64::try_from(outcome.wall.as_nanos()).expect("short") / 300);
     }
-}
-
-pub(crate) fn recreate_opens_per_pmi() {
-    let outcome = run(&plan(clock("recreate"), SINGLE, 300));
-    let vcpu = only(&outcome);
-    whole(vcpu);
-    assert!(vcpu.account.host.ops.count(OpKind::Open) > report(vcpu).nmis);
-    assert_eq!((vcpu.account.counts.reused, vcpu.account.counts.held_at_end), (0, 0));
-    assert_eq!(vcpu.account.host.ops.count(OpKind::Open), vcpu.account.host.ops.count(OpKind::Release));
 }
 
 pub(crate) fn lazy_release() {

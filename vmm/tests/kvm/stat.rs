@@ -60,19 +60,6 @@ fn one(plan: &PayloadPlan) -> VcpuOutcome {
     vcpu
 }
 
-pub(crate) fn accesses_of_one_event() {
-    for (events, expected) in [
-        // Selector and value; GLOBAL_CTRL, value, selector, GLOBAL_CTRL; the counter; GLOBAL_CTRL, selector, GLOBAL_CTRL.
-        (vec![gp(0xc4, 0)], [[0, 2], [0, 4], [1, 0], [1, 3]]),
-        // FIXED_CTR_CTRL is read before it is written.
-        (vec![fixed(0, 0xc0, 0)], [[1, 2], [1, 4], [1, 0], [2, 3]]),
-    ] {
-        let vcpu = one(&set_ups(CounterSource::Floor, &events, 10));
-        assert_eq!(accesses(&vcpu)[1..5], expected);
-        assert_eq!(vcpu.account.phases[PHASE_ROTATE as usize].begun, 0, "one event needs no rotation");
-    }
-}
-
 /// A register is touched for a counter that there is: seven of ten events, and each enable starts what counts again.
 pub(crate) fn accesses_of_ten_events() {
     let accesses_with = |flags| {

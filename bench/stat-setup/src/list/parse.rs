@@ -353,24 +353,5 @@ mod tests {
             let _ = parse(&text);
             let _ = parse(&join_lines(&text));
         }
-
-        #[test]
-        fn what_was_read_is_written_back(sizes in prop::collection::vec(1_usize..5, 1..20), weak: bool) {
-            let mut n = 0;
-            let groups: Vec<String> = sizes.iter().map(|&size| {
-                let names: Vec<String> = (0..size).map(|_| { n += 1; format!("e{n}:u") }).collect();
-                let names = names.join(",");
-                match (size, weak) {
-                    (1, _) => names,
-                    (_, true) => format!("{{{names}}}:W"),
-                    (_, false) => format!("{{{names}}}"),
-                }
-            }).collect();
-            let read = parse(&groups.join(",")).unwrap();
-            prop_assert_eq!(read.iter().map(|group| group.events.len()).collect::<Vec<_>>(), sizes);
-            for group in read {
-                prop_assert_eq!(group.weak, weak && group.events.len() > 1);
-            }
-        }
     }
 }

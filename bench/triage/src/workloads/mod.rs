@@ -161,27 +161,3 @@ impl Workload {
         Ok(Done { workload, apart: job.apart, threads, operations, seconds, voluntary_switches })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn each_does_something_in_both_variants_and_ends() {
-        for workload in ALL {
-            for apart in [false, true] {
-                // Processes of pagefault need the tool.
-                if apart && workload.name == "pagefault" {
-                    continue;
-                }
-                let job = Job { threads: 2, duration: Duration::from_millis(5), apart, program: PathBuf::new() };
-                let done = workload.run(&job, &mut || Ok(())).unwrap();
-                assert!(done.operations > 0 && done.seconds > 0.0, "{done:?}");
-                assert_eq!((done.workload.as_str(), done.threads, done.apart), (workload.name, 2, apart));
-            }
-        }
-    }
-}

@@ -11,8 +11,8 @@ use results::verdict::Limits;
 
 use super::files::{write_junit, write_to};
 use super::measure::Invocation;
-use crate::experiment::ab::run::{self, Context};
-use crate::experiment::ab::{AbSpec, Side, judge, show};
+use crate::experiment::ab::run;
+use crate::experiment::ab::{AbSpec, Side, show};
 use crate::setting::parse::{duration_in, number_in, share};
 use crate::sys;
 use crate::terminal::console::{self, Form, compact, complain, internal, print};
@@ -140,45 +140,29 @@ fn words(text: &str) -> Result<Words, String> {
     shlex::split(text).map(Words).ok_or_else(|| "a quote is not closed".to_owned())
 }
 
-/// Options of `vpmu nmi-latency` that the comparison decides for both sides.
-const OWN: [&str; 18] = [
-    "--rounds",
-    "--warmup",
-    "--duration",
-    "--guest-rounds",
-    "--quick",
-    "--until-ci",
-    "--seed",
-    "--json",
-    "--quiet",
-    "-q",
-    "--output",
-    "-o",
-    "--markdown",
-    "--no-save",
-    "--save-baseline",
-    "--force",
-    "--junit",
-    "--verbose",
+/// Options of `vpmu nmi-latency` that a side has no say in: every turn of both sides is alike, and writes nothing.
+const OWN: &[(&[&str], &str)] = &[
+    (&["--duration", "--until-ci", "--seed"], "give it to `vpmu ab` itself"),
+    (&["--json", "--markdown", "--junit", "--output", "-o", "--quiet", "-q"], "give it to `vpmu ab` itself"),
+    (&["--rounds"], "give --pairs to `vpmu ab` itself: a turn has six rounds"),
+    (
+        &["--warmup", "--guest-rounds", "--quick", "--no-save", "--save-baseline", "--force", "--verbose"],
+        "leave it out",
+    ),
 ];
 
 /// Refuses what a side has no say in.
 fn check_own(option: &str, words: &[String]) -> Result<(), Error> {
-    let name = |word: &String| word.split('=').next().unwrap_or_default().to_owned();
-    let Some(word) = words.iter().map(name).find(|word| OWN.contains(&word.as_str())) else { return Ok(()) };
-    let remedy = match word.as_str() {
-        "--duration" | "--until-ci" | "--seed" | "--json" | "--markdown" | "--junit" | "--output" | "-o"
-        | "--quiet" | "-q" => {
-            format!("give {word} to `vpmu ab` itself")
+    for word in words.iter().filter_map(|word| word.split('=').next()) {
+        if let Some((_, remedy)) = OWN.iter().find(|(own, _)| own.contains(&word)) {
+            return Err(Error::usage(
+                format!("{option} cannot have {word}"),
+                "every turn of both sides is alike",
+                *remedy,
+            ));
         }
-        "--rounds" => "give --pairs to `vpmu ab` itself: a turn has six rounds".to_owned(),
-        _ => format!("leave {word} out"),
-    };
-    Err(Error::usage(
-        format!("{option} cannot have {word}"),
-        "every turn of both sides is alike, and writes nothing",
-        remedy,
-    ))
+    }
+    Ok(())
 }
 
 fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
@@ -243,29 +227,17 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let fs = HostFs::default();
     let mut progress = progress::shown(!args.quiet);
-    let context = Context {
-        stop: sys::interrupted(),
-        fs: &fs,
-        host: HostFacts::read(&fs),
-        command_line: invocation.command_line,
-        progress: progress.as_mut(),
-    };
+    let host = (HostFacts::read(&fs), &fs);
     let junit = |report: &Report| write_junit(args.junit.as_deref(), &report.junit());
-    let (document, error) = run::run(&spec, context).inspect_err(|error| {
+    let ran = run::run(&spec, host, invocation.command_line, sys::interrupted(), progress.as_mut());
+    let (document, error) = ran.inspect_err(|error| {
         // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
     let json = compact(&document)?;
     let saved = output.as_ref().map(|target| write_to(target, json.as_bytes()).map(|()| target.path()));
-    let mut report = show::report(&document);
-    let unsure = spec.until_ci.is_some_and(|share| !judge::known_to(&document.rows, share));
-    let exit = match document.verdict.exit() {
-        Exit::Done if unsure => {
-            report.verdict = Some((Exit::Inconclusive, "inconclusive: --until-ci was not reached".to_owned()));
-            Exit::Inconclusive
-        }
-        exit => exit,
-    };
+    let report = show::report(&document);
+    let exit = document.verdict.exit();
     let reported = junit(&report);
     if args.json {
         print(&json)?;
@@ -283,9 +255,6 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
     }
     saved.transpose()?;
     reported?;
-    if unsure {
-        complain("warning: --until-ci was not reached: a longer --duration has more pairs");
-    }
     Ok(exit)
 }
 
@@ -321,7 +290,7 @@ mod tests {
             (&["a", "b", "--threshold", "x"], "3% or 0.03"),
             (&["a", "b", "--base-args", "--rounds 3"], "--base-args cannot have --rounds"),
             (&["a", "b", "--new-args", "--samples 9 --quick"], "--new-args cannot have --quick"),
-            (&["a", "b", "--new-args", "--duration=9s"], "give --duration to `vpmu ab` itself"),
+            (&["a", "b", "--new-args", "--duration=9s"], "give it to `vpmu ab` itself"),
         ] {
             let error = found(line).unwrap_err();
             assert!(error.exit == Exit::Usage && error.to_string().contains(needle), "{error}");

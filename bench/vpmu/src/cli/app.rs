@@ -127,11 +127,10 @@ pub enum Command {
     /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
     #[command(after_help = compare::EXAMPLES)]
     Compare(Box<CompareArgs>),
-    /// Judge a build by guests of both that take turns
+    /// Judge a build by processes of both that take turns
     ///
-    /// Each arm's guest of BASE runs for tens of milliseconds, then that of NEW, or the other way round, again and again, so that
-    /// both meet the same host. Each side is a process, started anew every few seconds. The ratios are those of neighbouring
-    /// turns.
+    /// A process of BASE runs six rounds of every arm, then one of NEW, or the other way round, again and again, so that both meet
+    /// the same host. The ratios are those of neighbouring processes.
     #[command(after_help = ab::EXAMPLES)]
     Ab(Box<AbArgs>),
     /// Run a plan of many experiments, here or on many hosts by Slurm
@@ -377,13 +376,6 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
 mod tests {
     use super::*;
 
-    fn main_job(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
-        match parse(std::iter::once("vpmu").chain(line.iter().copied()))? {
-            Parsed::Run(Command::NmiLatency(args)) => Ok((*args).clone()),
-            other => panic!("not nmi-latency: {other:?}"),
-        }
-    }
-
     #[test]
     fn a_line_of_a_plan_is_checked_to_its_names_and_estimated() {
         let check =
@@ -404,14 +396,6 @@ mod tests {
         assert!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap().is_none());
         let one = check(&["guest-stat", "--events", "10"]).unwrap().unwrap();
         assert!(check(&["guest-stat", "--events", "10,10"]).unwrap().unwrap() == 2 * one && !one.is_zero());
-    }
-
-    #[test]
-    fn no_command_is_the_main_job_with_its_defaults() {
-        let args = main_job(&[]).unwrap();
-        assert_eq!(args.spec.arms.strategy.len(), 3);
-        assert_eq!(main_job(&["nmi-latency"]).unwrap().spec.arms.rounds, args.spec.arms.rounds);
-        assert_eq!(main_job(&["--rounds", "3"]).unwrap().spec.arms.rounds, Some(3));
     }
 
     #[test]

@@ -332,17 +332,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_choice_has_a_line_about_it() {
-        let all = [strategies(), models().unwrap(), workloads(), metrics(), events()];
-        for item in all.iter().flatten() {
-            assert!(!item.about.is_empty() && !item.about.contains('\n'), "{item:?}");
-        }
-        assert_eq!(all[0].len(), PRESETS.len() + kernel::PRESETS.len() + MEDIATED.len());
-        assert_eq!(all[1].len(), EMBEDDED.len());
-        assert!(all[1][1].about.ends_with("; forms: in-kernel, resume-other-250, resume-other-485"), "{:?}", all[1]);
-    }
-
-    #[test]
     fn definitions_read_back_as_what_they_define() {
         for name in PRESETS {
             let text = format!("name = '{name}'\n{}", strategy(name).unwrap());

@@ -242,10 +242,7 @@ fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Er
     }
     let strategy: Strategy = toml::from_str(&text).map_err(|error| match removed::of_strategy(&whole) {
         Some((gone, instead)) => cannot(gone, instead),
-        None => match several(&whole) {
-            Some(why) => refuse(why),
-            None => at_line(error),
-        },
+        None => at_line(error),
     })?;
     // Every definition has all choices and one form, so that two of them can be compared.
     let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
@@ -259,14 +256,6 @@ fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Er
         cannot(format!("it cannot be had below KVM: {why}"), "`vpmu show strategies kvm:stock` prints one that can")
     })?;
     Ok(StrategyParameter { name: format!("{BELOW_KVM}{name}"), definition: Some(definition) })
-}
-
-/// Returns what is wrong with a table of several keys, where one alone can be: serde names none of them.
-fn several(file: &toml::Table) -> Option<String> {
-    ["pool", "slices"].into_iter().zip(["reuse", "release"]).find_map(|(key, of)| {
-        let other = file.get(of)?.as_table().filter(|table| table.len() > 1)?.keys().find(|other| *other != key)?;
-        Some(format!("unknown field `{other}` in `{of}`"))
-    })
 }
 
 /// Resolves the one strategy of a command that compares none, ready for use.
@@ -404,11 +393,6 @@ mod tests {
                 "o.toml",
                 "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\ngates = true",
                 "line 4, column 1: unknown field `gates`",
-            ),
-            (
-                "p.toml",
-                "reuse = 'last'\napply = 'at-once'\n[release]\nslices = 1\ngates = true",
-                "unknown field `gates` in `release`",
             ),
             ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
             ("g.toml", "reuse = 'none'", "missing field `release`; `vpmu show strategies deferred`"),

@@ -330,17 +330,6 @@ mod tests {
     }
 
     #[test]
-    fn sampling10_needs_multiplexing_on_four_counters_and_uses_every_fixed_one() {
-        let events = EventSet::Sampling10.events(Vendor::Intel, 1000);
-        assert_eq!(events.len(), 10);
-        let gp = events.iter().filter(|e| e.spec.fixed == 0).count();
-        assert!(gp > 4);
-        let mut fixed: Vec<u64> = events.iter().filter_map(|e| e.spec.fixed.checked_sub(1)).collect();
-        fixed.sort_unstable();
-        assert_eq!(fixed, [0, 1, 2]);
-    }
-
-    #[test]
     fn an_amd_has_every_event_of_a_set_in_its_own_encoding_and_no_fixed_counter() {
         for set in EventSet::ALL {
             for (intel, amd) in set.events(Vendor::Intel, 1000).into_iter().zip(set.events(Vendor::Amd, 1000)) {

@@ -401,19 +401,6 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_the_host_closed_leaves_the_thread_asleep() {
-        let memory = memory();
-        let (mut machine, host) = Machine::new(&memory);
-        drop(host);
-        let mut message = Vec::new();
-        machine.until(|driver| {
-            message.extend(driver.receive(CONTROL_RECEIVE));
-            !message.is_empty()
-        });
-        assert_eq!(message[4], 6, "the port's other end is closed");
-    }
-
-    #[test]
     fn queues_that_were_filled_before_the_device_was_live_are_seen() {
         let memory = memory();
         let (mut machine, mut host) = Machine::new(&memory);

@@ -179,23 +179,15 @@ impl ArmFold {
         self
     }
 
-    /// Adds a finished round.
-    pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
-        self.add_all(place, outcome, None, &[]);
-    }
-
     /// Adds a finished turn, with what is beside its outcome.
-    pub fn add_turn(&mut self, place: Place, turn: &TurnOutcome) {
-        self.add_all(place, &turn.run, turn.linux.as_ref(), &turn.host_work);
-    }
-
-    fn add_all(&mut self, place: Place, outcome: &RunOutcome, linux: Option<&LinuxTurn>, host_work: &[u64]) {
+    pub fn add(&mut self, place: Place, turn: &TurnOutcome) {
+        let TurnOutcome { run: outcome, linux, host_work } = turn;
         let broken = broken(place.turn.index, outcome);
         let why: Vec<String> = broken.iter().cloned().chain(self.doubts(place.turn.index, outcome)).collect();
         if !why.is_empty() {
             self.leave_out(&why);
         } else if let Some(whole) = &mut self.whole {
-            whole.add_all(place, outcome, linux, host_work);
+            whole.add(place, turn);
         }
         self.result.incomplete.extend(broken.iter().map(|why| one_line(why)));
         let mut latencies = Latencies::default();
@@ -587,7 +579,7 @@ mod tests {
     fn fold(outcomes: &[RunOutcome]) -> document::Arm {
         let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
         for (outcome, index) in outcomes.iter().zip(0..) {
-            fold.add(place(index), outcome);
+            fold.add(place(index), &outcome.clone().into());
         }
         fold.result()
     }
@@ -658,7 +650,7 @@ mod tests {
                 let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
                 for index in 0..all {
                     let bad = bad.get(usize::try_from(index).unwrap());
-                    fold.add(place(index), &outcome(vec![bad.cloned().unwrap_or_else(|| vcpu(10, 1000))]));
+                    fold.add(place(index), &outcome(vec![bad.cloned().unwrap_or_else(|| vcpu(10, 1000))]).into());
                 }
                 (fold.is_complete(), fold.result())
             };
@@ -769,7 +761,7 @@ mod tests {
         let fold = |tails: bool| {
             let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
             for index in 0..4 {
-                fold.add(Place { guest: Some(0), ..place(index) }, &outcome(vec![vcpu(10, 1000)]));
+                fold.add(Place { guest: Some(0), ..place(index) }, &outcome(vec![vcpu(10, 1000)]).into());
             }
             let mut last = vcpu(0, 0);
             last.account.host.ops.record(OpKind::Release, 30_000);
@@ -793,7 +785,7 @@ mod tests {
         let mut vcpu = vcpu(10, 1000);
         vcpu.account.deliveries.clear();
         vcpu.account.counts = Counts::default();
-        fold.add(place(0), &outcome(vec![vcpu]));
+        fold.add(place(0), &outcome(vec![vcpu]).into());
         let arm = fold.result();
         assert_eq!((arm.own.lost, arm.own.nmis_delivered, arm.own.counts.nmis), (None, None, 10));
         assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
@@ -879,7 +871,7 @@ mod tests {
         let report = late.left.report.as_mut().unwrap();
         (report.counts[0], report.periods[0]) = (12 * 1000 + 7, 1000);
         assert_eq!(report.overflows[0], 10);
-        fold.add(place(0), &outcome(vec![late, vcpu(10, 1000)]));
+        fold.add(place(0), &outcome(vec![late, vcpu(10, 1000)]).into());
         assert_eq!(fold.result().own.counts.periods_missed, 2);
     }
 }

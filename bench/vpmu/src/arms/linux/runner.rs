@@ -249,7 +249,7 @@ mod tests {
         let mut fold = ArmFold::new(&plan.arms[0], true).without_deliveries();
         let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
         let place = Place { turn, started: Duration::ZERO, guest: None };
-        fold.add_turn(place, &TurnOutcome { linux: Some(left.clone()), ..run.clone().into() });
+        fold.add(place, &TurnOutcome { linux: Some(left.clone()), ..run.clone().into() });
         let arm = fold.result();
         let handler = arm.metric(&NMI_HANDLER).unwrap();
         assert_eq!((handler.count, handler.min), (2, Some(4000)), "the third handled nothing");

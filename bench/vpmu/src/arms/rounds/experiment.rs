@@ -1,7 +1,6 @@
 //! An experiment in steps: guests of a session, turns of a round, whole rounds, the document.
 //!
-//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to
-//! several processes: their driver calls [`Experiment::turn`] for one arm at a time.
+//! [`super::run`] takes the steps one after the other, and decides when there are enough.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -29,31 +28,22 @@ pub struct Round {
     pub warmup: bool,
 }
 
-/// End of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnEnd {
-    /// It is finished, and kept until its round is.
-    Finished,
-    /// Its guest failed or hung; the arm is marked incomplete.
-    Failed,
-    /// It was interrupted.
-    Interrupted,
-}
-
-struct Slot<'a> {
-    arm: &'a Arm,
+/// An arm of the experiment.
+pub(super) struct Slot<'a> {
+    pub(super) arm: &'a Arm,
     fold: ArmFold,
     available: bool,
     /// It needs no more rounds.
-    left: bool,
+    pub(super) left: bool,
     failures: u32,
-    guest: Option<Box<dyn LiveGuest>>,
+    pub(super) guest: Option<Box<dyn LiveGuest>>,
     /// Its turn of the current round.
     pending: Option<(Place, TurnOutcome)>,
 }
 
 impl Slot<'_> {
-    fn runs(&self) -> bool {
+    /// Returns whether the arm takes part in the next round: it can run here and was not given up.
+    pub(super) fn runs(&self) -> bool {
         self.available && !self.left && self.failures < GIVE_UP
     }
 
@@ -69,7 +59,8 @@ pub struct Experiment<'a> {
     plan: &'a Plan,
     runner: &'a mut dyn ArmRunner,
     process_began: Instant,
-    slots: Vec<Slot<'a>>,
+    /// In the order of the plan; some may not run.
+    pub(super) slots: Vec<Slot<'a>>,
     began: Instant,
     began_unix: u64,
     /// End of the last whole round.
@@ -155,34 +146,9 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Returns the number of arms, in the order of the plan; some may not run.
-    pub fn arms(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Returns the name of an arm.
-    pub fn name(&self, arm: usize) -> &str {
-        &self.slots[arm].arm.strategy
-    }
-
-    /// Returns whether an arm takes part in the next round: it can run here and was not given up.
-    pub fn runs(&self, arm: usize) -> bool {
-        self.slots[arm].runs()
-    }
-
-    /// Lets an arm take part in no further round; what it has counts.
-    pub fn leave(&mut self, name: &str) {
-        self.slots.iter_mut().filter(|slot| slot.arm.strategy == name).for_each(|slot| slot.left = true);
-    }
-
     /// Returns the number of arms that take part.
     pub fn running(&self) -> usize {
         self.slots.iter().filter(|slot| slot.runs()).count()
-    }
-
-    /// Returns whether a session is under way: guests are alive.
-    pub fn in_session(&self) -> bool {
-        self.slots.iter().any(|slot| slot.guest.is_some())
     }
 
     /// Starts a session: a fresh guest for each arm that takes part. Nothing is to be done where each turn has a guest of its own.
@@ -244,17 +210,12 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
-    /// Runs one arm's turn of `round`; `position` is its place in the round. `stopped` says whether the user wants an end.
+    /// Runs one arm's turn of `round`; `position` is its place in the round. `stopped` says whether the user wants an end. Returns whether
+    /// it is whole.
     ///
     /// # Errors
     /// Errors of the runner.
-    pub fn turn(
-        &mut self,
-        arm: usize,
-        round: Round,
-        position: u64,
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<TurnEnd, Error> {
+    pub fn turn(&mut self, arm: usize, round: Round, position: u64, stopped: &dyn Fn() -> bool) -> Result<bool, Error> {
         let (started, began) = (self.elapsed(), self.process_began.elapsed());
         let slot = &mut self.slots[arm];
         let Round { index, warmup } = round;
@@ -264,7 +225,7 @@ impl<'a> Experiment<'a> {
         let guest = alive.then(|| self.sessions.saturating_sub(1));
         let place = Place { turn, started, guest };
         let outcome = if alive {
-            let Some(guest) = &mut slot.guest else { return Ok(TurnEnd::Failed) };
+            let Some(guest) = &mut slot.guest else { return Ok(false) };
             guest.turn(samples)?
         } else {
             let run = self.runner.run(slot.arm, turn)?;
@@ -276,7 +237,8 @@ impl<'a> Experiment<'a> {
         if !complete {
             slot.guest = None;
             if stopped() {
-                return Ok(TurnEnd::Interrupted);
+                self.interrupted = true;
+                return Ok(false);
             }
         }
         if !warmup {
@@ -292,7 +254,7 @@ impl<'a> Experiment<'a> {
         if !alive {
             self.started(began + start);
         }
-        Ok(if complete { TurnEnd::Finished } else { TurnEnd::Failed })
+        Ok(complete)
     }
 
     /// Keeps the round, which is over: its turns count.
@@ -300,7 +262,7 @@ impl<'a> Experiment<'a> {
         let now = self.elapsed();
         for slot in &mut self.slots {
             let Some((place, outcome)) = slot.pending.take() else { continue };
-            slot.fold.add_turn(place, &outcome);
+            slot.fold.add(place, &outcome);
             slot.note_giving_up();
             self.wall = now;
         }
@@ -321,11 +283,6 @@ impl<'a> Experiment<'a> {
     /// Returns the arms' figures so far, in the order of the plan.
     pub fn folds(&self) -> impl Iterator<Item = &ArmFold> {
         self.slots.iter().map(|slot| &slot.fold)
-    }
-
-    /// Returns whether no round was kept.
-    pub fn is_empty(&self) -> bool {
-        self.folds().all(|fold| fold.rounds().is_empty())
     }
 
     /// Marks every available arm as incomplete.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::experiment::{Experiment, Round, TurnEnd};
+use super::experiment::{Experiment, Round};
 use super::plan::Plan;
 use super::precision;
 use super::schedule::Schedule;
@@ -89,7 +89,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     let ended = rounds.all(&mut context);
     context.progress.end();
 
-    let nothing = experiment.is_empty();
+    let nothing = experiment.folds().all(|fold| fold.rounds().is_empty());
     let error = ended.err();
     if nothing && let Some(error) = error {
         return Err(error);
@@ -214,7 +214,7 @@ impl Rounds<'_, '_> {
             if plan.keeps_guests() {
                 self.session(context)?;
             }
-            let order = schedule.next_round(self.experiment.arms());
+            let order = schedule.next_round(self.experiment.slots.len());
             self.one(&order, context, Round { index, warmup: false })?;
             if self.experiment.interrupted || self.experiment.running() == 0 {
                 break;
@@ -234,7 +234,7 @@ impl Rounds<'_, '_> {
 
     /// Warms the arms up, in the order of the plan.
     fn warm_up(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let all: Vec<usize> = (0..self.experiment.arms()).collect();
+        let all: Vec<usize> = (0..self.experiment.slots.len()).collect();
         for index in 0..self.plan.parameters.warmup_rounds {
             self.one(&all, context, Round { index, warmup: true })?;
         }
@@ -246,19 +246,15 @@ impl Rounds<'_, '_> {
         let name = if round.warmup { "warm-up".to_owned() } else { format!("round {}", round.index + 1) };
         let (mut position, mut failed) = (0, false);
         for &arm in order {
-            if !self.experiment.runs(arm) {
+            if !self.experiment.slots[arm].runs() {
                 continue;
             }
             if self.experiment.interrupted || context.stopped() {
                 self.experiment.interrupted = true;
                 break;
             }
-            context.progress.run(&format!("{name}, {}", self.experiment.name(arm)));
-            match self.experiment.turn(arm, round, position, &|| context.stopped())? {
-                TurnEnd::Finished => {}
-                TurnEnd::Failed => failed = true,
-                TurnEnd::Interrupted => self.experiment.interrupted = true,
-            }
+            context.progress.run(&format!("{name}, {}", self.experiment.slots[arm].arm.strategy));
+            failed |= !self.experiment.turn(arm, round, position, &|| context.stopped())?;
             context.progress.step();
             position += 1;
         }
@@ -268,7 +264,7 @@ impl Rounds<'_, '_> {
             self.experiment.keep_round();
             self.kept_in_session += u64::from(!round.warmup);
         }
-        if failed && self.plan.keeps_guests() {
+        if failed && !self.experiment.interrupted && self.plan.keeps_guests() {
             // All arms change guests at the same rounds.
             self.experiment.end_session()?;
         }
@@ -281,7 +277,10 @@ impl Rounds<'_, '_> {
             self.experiment.end_session()?;
         }
         // A guest that fails in its warm-up ends the session, and at last its arm.
-        while !self.experiment.in_session() && !self.experiment.interrupted && self.experiment.running() > 0 {
+        while self.experiment.slots.iter().all(|slot| slot.guest.is_none())
+            && !self.experiment.interrupted
+            && self.experiment.running() > 0
+        {
             self.kept_in_session = 0;
             self.experiment.begin_session(&|| context.stopped())?;
             self.warm_up(context)?;
@@ -307,7 +306,9 @@ impl Rounds<'_, '_> {
             if let Some(document) = looked_at.filter(|_| !ends) {
                 let now = precision::need_no_more(&document);
                 // Two looks in a row, as for the end of the run.
-                now.intersection(&self.leaving).for_each(|arm| self.experiment.leave(arm));
+                let leaves = |arm: &String| now.contains(arm) && self.leaving.contains(arm);
+                let slots = self.experiment.slots.iter_mut();
+                slots.filter(|slot| leaves(&slot.arm.strategy)).for_each(|slot| slot.left = true);
                 self.leaving = now;
             }
             return ends;

@@ -45,23 +45,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_round_has_every_arm_once_and_the_seed_decides_the_order() {
-        let rounds = |seed| {
-            let mut schedule = Schedule::new(seed);
-            (0..50).map(|_| schedule.next_round(5)).collect::<Vec<_>>()
-        };
-        let first = rounds(1);
-        assert_eq!(first, rounds(1));
-        assert_ne!(first, rounds(2));
-        for order in &first {
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, [0, 1, 2, 3, 4]);
-        }
-        assert!(Schedule::new(1).next_round(0).is_empty());
-    }
-
-    #[test]
     fn every_arm_comes_first_about_equally_often() {
         let mut schedule = Schedule::new(7);
         let mut first = [0_u32; 4];

@@ -1,7 +1,6 @@
 //! Pairs of turns, until there are enough.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use results::write::now_unix;
 use serde::Serialize;
 
 use super::judge::{self, AbArm, AbPair, Row};
-use super::turn::{self, Parameters, Turn};
+use super::turn::{self, Parameters, ROUNDS, Turn, TurnArm};
 use super::{AbSpec, Side};
 use crate::arms::rounds::schedule::Schedule;
 use crate::setting::process;
@@ -62,7 +61,7 @@ pub struct AbDocument {
     pub verdict: Verdict,
     /// The verdict for each arm and metric.
     pub rows: Vec<Row>,
-    /// Reasons why figures are not whole: of an arm too many pairs are left out.
+    /// Reasons why nothing but SLOWER can be said: an arm lacks too many pairs or a side, or is not known as well as wanted.
     pub doubts: Vec<String>,
     /// Pairs that are left out of an arm, where they are few.
     pub left_out: Vec<String>,
@@ -86,31 +85,17 @@ pub struct AbSide {
     pub stand_in: bool,
 }
 
-/// Surroundings of a run.
-pub struct Context<'a> {
-    /// Set when the user wants it to end.
-    pub stop: &'a AtomicBool,
-    /// Source of the host's facts.
-    pub fs: &'a HostFs,
-    /// The host before the run.
-    pub host: HostFacts,
-    /// The command line, program name first.
-    pub command_line: Vec<String>,
-    /// Progress display.
-    pub progress: &'a mut dyn Progress,
-}
-
-impl std::fmt::Debug for Context<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("host", &self.host).finish_non_exhaustive()
-    }
-}
-
-/// Runs both sides.
+/// Runs both sides on this host, whose facts are those before the run; `stop` is set when the user wants it to end.
 ///
 /// # Errors
 /// A side that fails before there is a pair. A later failure ends the run; the pairs before it count.
-pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Option<Error>), Error> {
+pub fn run(
+    spec: &AbSpec,
+    (mut host, fs): (HostFacts, &HostFs),
+    command_line: Vec<String>,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<(AbDocument, Option<Error>), Error> {
     let (started_unix, began) = (now_unix(), Instant::now());
     let mut run = Run {
         spec,
@@ -120,12 +105,13 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         arms: Vec::new(),
         pairs: 0,
         wall: Duration::ZERO,
-        why: Vec::new(),
+        bad: Vec::new(),
+        alone: Vec::new(),
     };
-    let stopped = || context.stop.load(Ordering::Relaxed);
-    context.progress.begin(STEPS);
-    let ended = run.pairs(&stopped, context.progress);
-    context.progress.end();
+    let stopped = || stop.load(Ordering::Relaxed);
+    progress.begin(STEPS);
+    let ended = run.pairs(&stopped, progress);
+    progress.end();
     let error = ended.err();
     let (Some([base, new]), 1..) = (&run.first, run.pairs) else {
         return Err(
@@ -134,9 +120,9 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
     };
     if is_simulated(new) {
         // Nothing of this machine enters the result.
-        context.host = HostFacts { class: new.host(), ..HostFacts::default() };
+        host = HostFacts { class: new.host().0, ..HostFacts::default() };
     } else {
-        context.host.finish(context.fs);
+        host.finish(fs);
     }
     let status = match (&error, stopped()) {
         (_, true) => Status::Interrupted,
@@ -144,17 +130,21 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         (None, false) => Status::Complete,
     };
     let rows = judge::rows(&run.arms, &spec.rules);
-    let (doubts, left_out) = (run.left_out(false), run.left_out(true));
+    let (mut doubts, left_out) = (run.left_out(false), run.left_out(true));
+    doubts.append(&mut run.alone);
+    if spec.until_ci.is_some_and(|share| !judge::known_to(&rows, share)) {
+        doubts.push("--until-ci was not reached: a longer --duration has more pairs".to_owned());
+    }
     let [base_side, new_side] = &spec.sides;
     let document = AbDocument {
         schema: SCHEMA,
         tool: process::tool(),
-        command_line: context.command_line,
+        command_line,
         started_unix,
         wall_ns: ns(run.wall),
         status,
         seed: spec.seed,
-        host: context.host,
+        host,
         base: side(base_side, base),
         new: side(new_side, new),
         same_build: same(base_side, new_side),
@@ -175,7 +165,7 @@ fn side(of: &Side, turn: &Turn) -> AbSide {
         tool: turn.tool.clone(),
         args: of.args.clone(),
         parameters: turn.parameters.clone(),
-        stand_in: turn.is_stand_in(),
+        stand_in: turn.host().1,
     }
 }
 
@@ -189,8 +179,10 @@ struct Run<'a> {
     arms: Vec<AbArm>,
     pairs: u64,
     wall: Duration,
-    /// For each arm, why a turn of it was left out first.
-    why: Vec<Option<String>>,
+    /// Of each arm, the rounds that are not whole, and why the first is not.
+    bad: Vec<(usize, Option<String>)>,
+    /// The arms that run on one side alone.
+    alone: Vec<String>,
 }
 
 impl Run<'_> {
@@ -236,6 +228,7 @@ impl Run<'_> {
             let is_here =
                 |[b, n]: &Both<usize>| [&arms[0][*b], &arms[1][*n]].iter().all(|arm| arm.not_available.is_none());
             self.places = paired(&names)?.into_iter().filter(is_here).collect();
+            self.alone = alone(&arms, &self.places, &self.spec.sides);
             if self.places.is_empty() {
                 let why: Vec<&str> = arms.iter().flatten().filter_map(|arm| arm.not_available.as_deref()).collect();
                 return Err(Error::host(
@@ -250,20 +243,24 @@ impl Run<'_> {
             };
             let arm = |places| AbArm { name: name(places), pairs: Vec::new(), left_out: 0 };
             self.arms = self.places.iter().map(arm).collect();
-            self.why = vec![None; self.arms.len()];
+            self.bad = vec![(0, None); self.arms.len()];
             self.first = Some(turns);
         }
-        for ((arm, why), places) in self.arms.iter_mut().zip(&mut self.why).zip(&self.places) {
+        for ((arm, bad), places) in self.arms.iter_mut().zip(&mut self.bad).zip(&self.places) {
             let medians = |side: usize| {
-                let found = arms[side].get(places[side]).map(|arm| arm.medians.clone());
-                let gone = || Err("it was gone".to_owned());
-                found.unwrap_or_else(gone).map_err(|why| format!("{}: {}: {why}", self.spec.sides[side].name, arm.name))
+                let found = arms[side].get(places[side]);
+                let medians = found.map_or_else(|| Err("it was gone".to_owned()), |arm| arm.medians.clone());
+                let about = |why| format!("{}: {}: {why}", self.spec.sides[side].name, arm.name);
+                medians.map_err(|why| (about(why), found.map_or(ROUNDS, |arm| arm.bad)))
             };
             match (medians(0), medians(1)) {
                 (Ok(base), Ok(new)) => arm.pairs.push(AbPair { pair: self.pairs, base, new }),
-                (Err(reason), _) | (_, Err(reason)) => {
+                (base, new) => {
                     arm.left_out += 1;
-                    why.get_or_insert(reason);
+                    for (why, rounds) in [base.err(), new.err()].into_iter().flatten() {
+                        bad.0 += rounds;
+                        bad.1.get_or_insert(why);
+                    }
                 }
             }
         }
@@ -275,12 +272,23 @@ impl Run<'_> {
     /// Lists the arms with pairs that are left out: those with `few`, or those with so many that their figures are not whole.
     fn left_out(&self, few: bool) -> Vec<String> {
         let pairs = usize::try_from(self.pairs).unwrap_or(usize::MAX);
-        let arms = self.arms.iter().zip(&self.why).filter(|(arm, _)| are_few(arm.left_out, pairs) == few);
-        let line = |(arm, why): (&AbArm, &Option<String>)| {
+        let rounds = pairs.saturating_mul(2 * ROUNDS);
+        let arms = self.arms.iter().zip(&self.bad).filter(|(_, bad)| are_few(bad.0, rounds) == few);
+        let line = |(arm, (_, why)): (&AbArm, &(usize, Option<String>))| {
             why.as_ref().map(|why| format!("{} of {pairs} pairs are left out: {why}", arm.left_out))
         };
         arms.filter_map(line).collect()
     }
+}
+
+/// Lists the arms that run on one side alone.
+fn alone(arms: &Both<Vec<TurnArm>>, places: &[Both<usize>], sides: &Both<Side>) -> Vec<String> {
+    let of_side = |side: usize| {
+        let here = arms[side].iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
+        let alone = here.filter(move |(at, _)| !places.iter().any(|pair| pair[side] == *at));
+        alone.map(move |(_, arm)| format!("{} runs on {} alone", arm.name, sides[side].name))
+    };
+    of_side(0).chain(of_side(1)).collect()
 }
 
 fn is_simulated(turn: &Turn) -> bool {
@@ -290,7 +298,7 @@ fn is_simulated(turn: &Turn) -> bool {
 /// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a
 /// simulation is judged only where it was asked for.
 fn check(turns: &Both<Turn>, spec: &AbSpec) -> Result<(), Error> {
-    let wanted = |side: &Side| names_a_model(spec.common.iter().chain(&side.args));
+    let wanted = |side: &Side| spec.common.iter().chain(&side.args).any(|word| word.contains("sim:"));
     if turns.iter().zip(&spec.sides).any(|(turn, side)| is_simulated(turn) && !wanted(side)) {
         return Err(Error::host(
             "nothing can be measured here",
@@ -307,18 +315,6 @@ fn check(turns: &Both<Turn>, spec: &AbSpec) -> Result<(), Error> {
         format!("BASE has backend {base}, NEW has {new}"),
         "give both the same --backend",
     ))
-}
-
-/// Returns whether options name a simulated host: by their last `--backend`, which is the one that holds.
-fn names_a_model<'a>(words: impl Iterator<Item = &'a String>) -> bool {
-    let (mut simulated, mut is_backend) = (false, false);
-    for word in words {
-        if let Some(backend) = is_backend.then_some(word.as_str()).or_else(|| word.strip_prefix("--backend=")) {
-            simulated = backend.starts_with("sim:");
-        }
-        is_backend = !is_backend && word == "--backend";
-    }
-    simulated
 }
 
 /// Arms that are on both sides whatever was asked for.
@@ -348,15 +344,8 @@ fn paired([base, new]: &Both<Vec<String>>) -> Result<Vec<Both<usize>>, Error> {
 
 /// Returns whether two sides are the same build with the same options.
 fn same(base: &Side, new: &Side) -> bool {
-    base.args == new.args && same_content(&base.binary, &new.binary).unwrap_or(false)
-}
-
-fn same_content(one: &Path, other: &Path) -> std::io::Result<bool> {
-    let (a, b) = (one.metadata()?, other.metadata()?);
-    if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
-        return Ok(true);
-    }
-    Ok(a.len() == b.len() && std::fs::read(one)? == std::fs::read(other)?)
+    let file = |side: &Side| side.binary.metadata().map(|about| (about.dev(), about.ino())).ok();
+    base.args == new.args && file(base) == file(new)
 }
 
 #[cfg(test)]
@@ -378,12 +367,5 @@ mod tests {
             (floor_alone.exit, floor_alone.why.as_str()),
             (Exit::Usage, "a, b, floor, kvm against c, floor, kvm")
         );
-    }
-
-    #[test]
-    fn a_simulation_is_one_by_the_last_backend() {
-        let of = |words: &[&str]| names_a_model(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().iter());
-        assert!(of(&["--backend=sim:x"]) && of(&["--backend", "auto", "--backend", "sim:x"]));
-        assert!(!of(&["--backend=sim:x", "--backend", "auto"]) && !of(&["sim:x"]));
     }
 }

@@ -15,7 +15,6 @@ use super::turn::Parameters;
 /// Returns the verdicts, the rules, and what was run, as they are shown.
 pub fn report(document: &AbDocument) -> Report {
     let mut report = Report::new("vpmu ab");
-    let doubtful = !document.doubts.is_empty();
     let judged: Vec<&Row> = document.rows.iter().filter(|row| row.judged).collect();
     let name =
         judged.first().map_or("no figures", |row| metric::find(row.metric).map_or(row.metric, |found| found.name));
@@ -23,12 +22,12 @@ pub fn report(document: &AbDocument) -> Report {
     if !judged.is_empty() {
         let mut table = Table::new(["arm", "ratio", "95 % interval", "verdict", "p"]);
         for row in &judged {
-            table.add_row(cells(row, doubtful));
+            table.add_row(cells(row));
         }
         report.table(table);
         report.suite(document.new.parameters.workload.clone(), judged.iter().map(|row| case(row)).collect());
     }
-    report.notes(document.doubts.iter().map(|why| format!("not whole: {why}")));
+    report.notes(document.doubts.iter().map(|why| format!("doubt: {why}")));
     report.notes(document.left_out.iter().map(|why| format!("left out: {why}")));
     report.notes(legend(document, &judged));
     for (side, of) in [("BASE", &document.base), ("NEW", &document.new)] {
@@ -62,13 +61,12 @@ fn case(row: &Row) -> Case {
     }
 }
 
-fn cells(row: &Row, doubtful: bool) -> Vec<String> {
-    let beside = if doubtful { " (not whole)" } else { "" };
+fn cells(row: &Row) -> Vec<String> {
     vec![
         row.arm.clone(),
         format!("{:.3}", row.ratio.ratio),
         interval(row),
-        row.verdict.map_or_else(dash, |verdict| format!("{}{beside}", verdict.word())),
+        row.verdict.map_or_else(dash, |verdict| verdict.word().to_owned()),
         row.p.map_or_else(dash, p),
     ]
 }
@@ -123,10 +121,9 @@ fn conclusion(document: &AbDocument) -> String {
         let rows = document.rows.iter().filter(|row| row.verdict == Some(verdict));
         rows.map(|row| format!("{} {:.3} {}", row.arm, row.ratio.ratio, interval(row))).collect::<Vec<_>>().join(", ")
     };
-    let doubts = if document.doubts.is_empty() { "" } else { "the figures are not whole" };
+    let doubt = document.doubts.first().map_or_else(String::new, |doubt| format!("; {doubt}"));
     match document.verdict {
-        Verdict::Slower if !doubts.is_empty() => format!("NEW is slower, and {doubts}: {}", names(Verdict::Slower)),
-        Verdict::Slower => format!("NEW is slower: {}", names(Verdict::Slower)),
+        Verdict::Slower => format!("NEW is slower: {}{doubt}", names(Verdict::Slower)),
         Verdict::Faster => format!("NEW is faster: {}", names(Verdict::Faster)),
         Verdict::NoChange => "no change".to_owned(),
         Verdict::Inconclusive | Verdict::NotJudged => {
@@ -140,8 +137,7 @@ fn conclusion(document: &AbDocument) -> String {
                     format!("; about {pairs} (--pairs, --duration) would decide")
                 }
             });
-            let colon = if doubts.is_empty() { "" } else { ": " };
-            format!("inconclusive{colon}{doubts}{more}")
+            format!("inconclusive{doubt}{more}")
         }
     }
 }

@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use super::Side;
 
-/// Rounds of a turn, and those before them that do not count.
-const ROUNDS: [&str; 2] = ["--rounds=6", "--warmup=1"];
-/// Longest time of a turn, unless the whole run may take longer.
+/// Rounds of a turn.
+pub(super) const ROUNDS: usize = 6;
+/// Bound on a turn, or the whole run's if that is longer.
 const LEAST_LIMIT: Duration = Duration::from_secs(60);
 /// Longest document that is read, in bytes.
 const MAX_DOCUMENT: usize = 16 << 20;
 /// Part of a side's stderr that is kept, in bytes.
-const LAST: usize = 64 << 10;
+const MAX_STDERR: usize = 64 << 10;
 /// Time to wait for the last output of a side that has ended.
-const WORDS: Duration = Duration::from_millis(500);
+const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// Longest text that is taken from a document, in characters.
-const MAX_TEXT: usize = 400;
+const MAX_TEXT: usize = 2000;
 
 /// The document of a turn: what any build writes, as far as it is read here.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,6 +37,8 @@ pub struct Turn {
     arms: Vec<Written>,
     #[serde(default)]
     answers: Vec<Answer>,
+    #[serde(skip)]
+    inconclusive: bool,
 }
 
 /// Parameters that sides may not share.
@@ -71,6 +73,9 @@ struct Written {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Rounds {
+    /// One for all, if they are the same.
+    #[serde(default)]
+    complete: Vec<bool>,
     #[serde(default)]
     metrics: BTreeMap<String, Column>,
 }
@@ -96,32 +101,38 @@ pub struct TurnArm {
     pub not_available: Option<String>,
     /// Median over the rounds of their p50s, by metric, ns; the reason if the figures are not whole.
     pub medians: Result<BTreeMap<String, f64>, String>,
+    /// Rounds that are not whole, as far as the document tells them from others: of medians none are.
+    pub bad: usize,
 }
 
 impl Turn {
-    /// Returns whether the backend stands in for hardware events.
-    pub fn is_stand_in(&self) -> bool {
-        self.arms.iter().any(|arm| arm.stand_in)
-    }
-
-    /// Class of the host.
-    pub fn host(&self) -> String {
-        plain(&self.host.class)
+    /// Returns the class of the host, and whether the backend stands in for hardware events.
+    pub fn host(&self) -> (String, bool) {
+        (plain(&self.host.class), self.arms.iter().any(|arm| arm.stand_in))
     }
 
     /// Returns the arms in order.
     pub fn arms(&self) -> Vec<TurnArm> {
         let whole = |name: &str| self.answers.iter().all(|answer| answer.arm != name || answer.whole);
-        let arm = |arm: &Written| TurnArm {
-            name: plain(&arm.strategy),
-            not_available: arm.not_available.as_deref().map(plain),
-            medians: match arm.incomplete.first() {
-                Some(why) => Err(plain(why)),
-                None if !whole(&arm.strategy) => Err("figures that are not whole".to_owned()),
-                None => Ok(medians(&arm.rounds)),
-            },
+        let arm = |arm: &Written| {
+            let bad = arm.rounds.complete.iter().filter(|complete| !**complete).count();
+            TurnArm {
+                name: plain(&arm.strategy),
+                not_available: arm.not_available.as_deref().map(plain),
+                medians: match arm.incomplete.first().or(arm.not_available.as_ref()) {
+                    Some(why) => Err(plain(why)),
+                    None if !whole(&arm.strategy) => Err("figures that are not whole".to_owned()),
+                    None => Ok(medians(&arm.rounds)),
+                },
+                bad: if arm.rounds.complete.len() > 1 && bad > 0 { bad } else { ROUNDS },
+            }
         };
-        self.arms.iter().map(arm).collect()
+        let mut arms: Vec<TurnArm> = self.arms.iter().map(arm).collect();
+        // A run that was cut short, or whose periods say little, is inconclusive although each arm has its rounds.
+        if self.inconclusive && arms.iter().all(|arm| arm.not_available.is_some() || arm.medians.is_ok()) {
+            arms.iter_mut().for_each(|arm| arm.medians = Err("its run is inconclusive".to_owned()));
+        }
+        arms
     }
 }
 
@@ -152,11 +163,15 @@ pub fn take(
 ) -> Result<Option<Turn>, Error> {
     let Side { name, binary, args } = side;
     let what = format!("{name} ({})", binary.display());
-    let failed = |exit, why: String| Error::new(exit, what.clone(), why, "run it alone: vpmu nmi-latency");
+    let failed = |exit, why: String| {
+        Error::new(exit, what.clone(), why, "run that build's nmi-latency alone, with these options")
+    };
     // A bare name is a file of this folder, as it is for every other command: not one of PATH.
-    let path = if binary.components().count() == 1 { std::path::Path::new(".").join(binary) } else { binary.clone() };
-    let mut command = Command::new(path);
-    command.arg0("vpmu").arg("nmi-latency").args(ROUNDS).arg(format!("--seed={seed}"));
+    let mut command = Command::new(std::path::Path::new(".").join(binary));
+    command
+        .arg0("vpmu")
+        .args(["nmi-latency", "--warmup=1"])
+        .args([format!("--rounds={ROUNDS}"), format!("--seed={seed}")]);
     command
         .args(["--json", "--quiet", "--no-save"])
         .args(common.iter().filter(|word| !is_given(word, args)))
@@ -170,7 +185,7 @@ pub fn take(
         return Err(failed(Exit::Inconclusive, "it has no pipes".to_owned()));
     };
     let output = Gathered::start(output, Keep::First(MAX_DOCUMENT));
-    let errors = Gathered::start(errors, Keep::Last(LAST));
+    let errors = Gathered::start(errors, Keep::Last(MAX_STDERR));
     let limit = limit.max(LEAST_LIMIT);
     let until = Instant::now() + limit;
     let ended = child.wait(POLL, || stopped() || Instant::now() >= until);
@@ -180,13 +195,13 @@ pub fn take(
     };
     // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
     if let Some(0 | 1 | 3) = status.code() {
-        return match read(&output.text(WORDS)) {
-            Ok(turn) => Ok(Some(turn)),
+        return match read(&output.text(DRAIN_TIME)) {
+            Ok(turn) => Ok(Some(Turn { inconclusive: status.code() == Some(3), ..turn })),
             Err(_) if stopped() => Ok(None),
             Err(why) => Err(Error::usage(format!("{what} wrote no result"), why, "give a vpmu that has nmi-latency")),
         };
     }
-    let (exit, why) = reason(status, &errors.text(WORDS).0);
+    let (exit, why) = reason(status, &errors.text(DRAIN_TIME).0);
     Err(failed(exit, why))
 }
 
@@ -243,7 +258,7 @@ mod tests {
     const WRITTEN: &str = r#"{"schema":"vpmu-result/9","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},
       "parameters":{"workload":"w","backend":"b","pin":"1","samples":9,"more":1},"host":{"class":"h"},"arms":[
       {"strategy":"reuse","incomplete":[],"rounds":{"metrics":{"x_ns":{"p50":[5,null,7,-1,6]},"y_ns":{"p50":[]}}}},
-      {"strategy":"gate","incomplete":["a guest\u001b failed"]},{"strategy":"pool","rounds":{}},
+      {"strategy":"gate","incomplete":["a guest\u001b failed"],"rounds":{"complete":[true,false,true]}},{"strategy":"pool","rounds":{}},
       {"strategy":"kvm","not_available":"not here"}],"answers":[{"arm":"pool","whole":false}]}"#;
 
     #[test]
@@ -254,8 +269,13 @@ mod tests {
             assert_eq!(arms[0].medians, Ok([("x_ns".to_owned(), 6.0)].into()));
             assert_eq!(arms[1].medians, Err("a guest failed".to_owned()));
             assert_eq!(arms[2].medians, Err("figures that are not whole".to_owned()));
-            assert_eq!((arms[3].not_available.as_deref(), turn.host().as_str()), (Some("not here"), "h"));
+            assert_eq!((arms[3].not_available.as_deref(), turn.host().0.as_str()), (Some("not here"), "h"));
+            assert_eq!((arms[0].bad, arms[1].bad), (ROUNDS, 1));
         }
+        // Each arm has its figures, and the run has no answer.
+        let sound = WRITTEN.replace("\"a guest\\u001b failed\"", "").replace("false}]", "true}]");
+        let turn = taken(&format!("cat <<'E'\n{sound}\nE\nexit 3")).unwrap().unwrap();
+        assert_eq!(turn.arms()[0].medians, Err("its run is inconclusive".to_owned()));
     }
 
     #[test]
@@ -263,7 +283,7 @@ mod tests {
         for (body, exit, needle) in [
             ("echo hello", Exit::Usage, "wrote no result: 'hello'"),
             ("exit 0", Exit::Usage, "wrote no result"),
-            ("yes", Exit::Usage, "more than 16 MiB"),
+            ("yes | head -c 20000000; exit 0", Exit::Usage, "more than 16 MiB"),
             (
                 "echo 'vpmu: error: bad value for --pin; mend it' >&2; exit 2",
                 Exit::Usage,
@@ -273,7 +293,6 @@ mod tests {
             ("echo the last words >&2; exit 70", Exit::Internal, "the last words"),
             ("kill -9 $$", Exit::Inconclusive, "signal: 9"),
         ] {
-            let body = if body == "yes" { "yes | head -c 20000000; exit 0" } else { body };
             let error = taken(body).unwrap_err();
             assert!(error.exit == exit && error.to_string().contains(needle), "{error} lacks {needle}");
         }

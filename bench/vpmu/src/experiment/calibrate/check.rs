@@ -128,8 +128,7 @@ pub fn percent(comparisons: &[Comparison]) -> [u64; 2] {
 
 /// Says how far choices by this model can be trusted, if not to [`ALLOWED`].
 pub fn doubt([low, high]: [u64; 2]) -> Option<String> {
-    let is_off = |percent: u64| percent.abs_diff(100) as f64 / 100.0 > ALLOWED;
-    (is_off(low) || is_off(high)).then(|| {
+    ((100 - low.min(100)).max(high.saturating_sub(100)) as f64 > 100.0 * ALLOWED).then(|| {
         format!(
             "the model takes {low} to {high} % of what its runs took: it does not tell strategies apart that are closer"
         )

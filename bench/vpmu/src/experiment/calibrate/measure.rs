@@ -11,15 +11,17 @@ use host_pmu::stats::{OpKind, OpStats};
 use vmm::machine::Cpu;
 use vmm::outcome::RunOutcome;
 
-use crate::arms::arm::runner::{Arm, ArmRunner, Turn};
+use crate::arms::arm::runner::{Arm, ArmRunner, Turn, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Place};
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::schedule::Schedule;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
 use results::document::{self, ArmKind};
 use results::error::{Error, Exit};
 use results::metric::Metric;
+use results::paired::are_few;
 use results::stats::median;
 
 /// One workload of a calibration.
@@ -198,6 +200,7 @@ fn take_rounds(
 ) -> Result<Vec<u64>, Error> {
     let mut khz = vec![0; jobs.len()];
     let (began, mut schedule) = (Instant::now(), Schedule::new(1));
+    let (mut turns, mut failed) = (0, 0);
     // The first round warms up.
     for (round, warmup) in std::iter::once((0, true)).chain((0..rounds).map(|round| (round, false))) {
         if round >= 2 && bound.is_some_and(|bound| began.elapsed() >= bound) {
@@ -214,14 +217,19 @@ fn take_rounds(
             if stop.load(Ordering::Relaxed) {
                 return Err(incomplete(job.workload, "it was interrupted"));
             }
+            turns += 1;
             if !outcome.end.is_complete() {
-                return Err(incomplete(job.workload, &format!("{}: {}", slot.arm.strategy, outcome.end)));
-            }
-            if !warmup {
+                failed += 1;
+                if failed > 2 && !are_few(failed, turns) {
+                    return Err(incomplete(job.workload, &format!("{}: {}", slot.arm.strategy, outcome.end)));
+                }
+                complain(&format!("warning: left out: {}, {}: {}", job.workload, slot.arm.strategy, outcome.end));
+            } else if !warmup {
                 khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.left.tsc.khz);
+                let outcome = TurnOutcome::from(outcome);
                 slot.fold.add(Place { turn, started, guest: None }, &outcome);
                 let boot = &job.plan.guest.boot;
-                slot.beside.push(beside(&outcome, &boot.events[..boot.event_count as usize]));
+                slot.beside.push(beside(&outcome.run, &boot.events[..boot.event_count as usize]));
             }
         }
     }

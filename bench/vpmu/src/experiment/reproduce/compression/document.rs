@@ -247,17 +247,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_level_and_mode_was_published() {
-        for level in LEVELS {
-            for mode in [Mode::Serial, Mode::Aio] {
-                assert!(published(level, mode).is_some(), "{level} {mode:?}");
-            }
-        }
-        assert_eq!(published(8, Mode::Aio), Some(Published { overhead: 1.12, ratio: 6.111 }));
-        assert_eq!(published(4, Mode::Serial), None);
-    }
-
-    #[test]
     fn overheads_are_ratios_within_a_round() {
         let one = |elapsed, transferred, compressed| Recorded {
             elapsed,
